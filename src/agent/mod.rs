@@ -13,6 +13,7 @@
 //! | field | what it says |
 //! |---|---|
 //! | `agent_id`, `subscriptions` | who it is, what sets it off and what it works with; the only ones that have to be there |
+//! | `llm_config_id` | the configuration of the model tool, by the [rules of RCRT servers](crate::model::DefinitionOptions::rcrt) |
 //! | `model`, `temperature`, `system_prompt` | what the model is asked with |
 //! | `context_format`, `context_budget` | `"markdown"` or `"xml"`; `{"tokens", "bytes", "items_per_source"}` |
 //! | `responds_with` | the schemas it may write; `agent.response.v1` by default |
@@ -118,7 +119,7 @@
 //! `{"tool", "output"}`. A request without the field follows [`returns_to_user`](crate::tool::ToolSettings::returns_to_user) of its tool.
 //! A malformed request and a request for a tool that the agent may not call have an error as result, which the model receives.
 //!
-//! Such an agent may subscribe to the results of its own requests: a result that one of its runs requested starts no run.
+//! Such an agent may subscribe to the results of its requests: a result that one of its runs requested starts no run.
 //!
 //! # Outputs
 //! Each of `outputs` (`{"name", "description", "schema", "required"}`) is a tool that the agent calls once to hand something

@@ -7,7 +7,9 @@ pub use others::{Approval, Colleague, OutputSlot, ToolCalls, WaitSeconds};
 use super::action::is_open;
 use super::{AgentError, Capabilities, Trust};
 use crate::executor::{ContextBudget, Format, check_id};
-use crate::model::{DefinitionOptions, Finding, Findings, Json, Subscriptions, sorted_text};
+use crate::model::{
+    BreadcrumbId, DefinitionOptions, Finding, Findings, Json, Subscriptions, sorted_text,
+};
 use read::{
     budget, budgets, colleagues, creates_any_schema, format, given, output_schema, read,
     read_commented, responds_with, uses_any_tool,
@@ -23,6 +25,9 @@ pub struct AgentDefinition {
     pub agent_id: String,
     /// Which model, by the provider's name.
     pub model: Option<String>,
+    /// The breadcrumb with the configuration of the model tool, or `None`. Read only by the
+    /// [rules of RCRT servers](DefinitionOptions::rcrt).
+    pub llm_config_id: Option<BreadcrumbId>,
     /// How freely the model answers.
     pub temperature: Option<f64>,
     /// What the agent's author tells the model.
@@ -151,6 +156,10 @@ impl AgentDefinition {
             requests_tools: options.rcrt && creates,
             uses_any_tool,
             model: read(fields, "model", "a string")?,
+            llm_config_id: match options.rcrt {
+                true => read(fields, "llm_config_id", CONFIG)?,
+                false => None,
+            },
             temperature: read(fields, "temperature", "a number")?,
             system_prompt: read(fields, "system_prompt", "a string")?.unwrap_or_default(),
             context_format: format(fields)?,
@@ -205,6 +214,7 @@ impl AgentDefinition {
 }
 
 // What the fields must be.
+const CONFIG: &str = "null or the ID of a tool.config.v1 breadcrumb";
 const TOOLS: &str = "a list of tool names";
 const CALLED: &str = "\"in_process\" or \"breadcrumbs\"";
 const OUTPUTS: &str =

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use universal_executor::agent::{AgentDefinition, AgentExecutor, ScriptedModel};
 use universal_executor::model::DefinitionOptions;
 use universal_executor::tool::{ToolDispatcher, ToolRegistry};
-use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
+use universal_executor::{Breadcrumb, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
 
 /// An agent of an RCRT server, with whatever else its definition says.
 fn agent(
@@ -111,6 +111,21 @@ async fn each_request_in_an_answer_is_written_once_and_the_model_answers_from_th
         let tags = ["tool:request", "workspace:tools", &*id, "session:s1"];
         assert_eq!(request.tags, tags);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_requests_one_tool_again_with_the_same_id_and_receives_both_results() {
+    let store = MemoryStore::default();
+    let tools = registry([echo("dice").0]);
+    let dice = |n| requesting(&json!([request("dice", json!({"n": n}), "x", None)]));
+    let model = script([Ok(says(&dice(1))), Ok(says(&dice(2))), Ok(says("Three."))]);
+    let helper = agent(&store, &model, &tools, &json!({}));
+
+    let answer = answered(&store, helper, tools).await;
+
+    assert_eq!(answer["message"], "Three.");
+    let outputs = [1, 2].map(|request| told(&model, request)[0]["output"].clone());
+    assert_eq!(outputs, [json!({"n": 1}), json!({"n": 2})]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -243,6 +258,7 @@ async fn a_result_that_a_run_waits_for_starts_no_second_run_of_an_agent_that_sub
     let model = script([
         Ok(says(&requesting(&requests))),
         Ok(says("Four.")),
+        Ok(says("Noted.")),
         Ok(says("Again.")),
     ]);
     let mine = json!([{"path": "$.requestedBy", "op": "eq", "value": "helper"}]);
@@ -253,24 +269,27 @@ async fn a_result_that_a_run_waits_for_starts_no_second_run_of_an_agent_that_sub
     let helper = agent(&store, &model, &tools, &more);
     let served = ToolDispatcher::new("tools", tools, Arc::new(store.clone())).unwrap();
     let runtime = runtime(&store, [helper as _, Arc::new(served) as _]);
+    let answered = async |trigger: &Breadcrumb| {
+        let is_answer =
+            |one: &Arc<Breadcrumb>| one.context["trigger_event_id"] == json!(trigger.id);
+        eventually(async || {
+            all(&store, AgentExecutor::RESPONSE)
+                .await
+                .iter()
+                .any(is_answer)
+        })
+        .await;
+    };
     let asked = async {
-        put(&store, "question.v1", json!({})).await;
-        first(&store, AgentExecutor::RESPONSE).await;
-        // A response that no run waits for is a trigger.
+        answered(&put(&store, "question.v1", json!({})).await).await;
+        // A response that no run requested is a trigger.
         let other = json!({"request_id": "other", "requestedBy": "helper", "status": "success"});
-        put(&store, "tool.response.v1", other).await;
-        eventually(async || all(&store, AgentExecutor::RESPONSE).await.len() == 2).await;
+        answered(&put(&store, "tool.response.v1", other).await).await;
     };
 
     runtime.run_until(asked).await.unwrap();
 
-    let answers = all(&store, AgentExecutor::RESPONSE).await;
-    let mut said: Vec<_> = answers
-        .iter()
-        .map(|one| one.context["message"].clone())
-        .collect();
-    said.sort_by_key(Value::to_string);
-    assert_eq!(said, ["Again.", "Four."]);
+    assert_eq!(all(&store, AgentExecutor::RESPONSE).await.len(), 2);
     assert_eq!(model.requests().len(), 3);
 }
 
