@@ -315,7 +315,7 @@ impl Keeper {
     }
 }
 
-/// Returns `true` if a definition can load later without a change of its own: a name or a model configuration is the problem.
+/// Returns `true` if a definition can load later without a change: a name or a model configuration is the problem.
 fn can_load_later(error: &BoxError) -> bool {
     matches!(error.downcast_ref(), Some(RuntimeError::DuplicateId { .. }))
         || matches!(error.downcast_ref(), Some(NotRegistered::ModelTool { .. }))

@@ -179,7 +179,7 @@ impl Definitions {
     /// request to the tool has that ID as `config_id`.
     ///
     /// The runtime reads the configuration when it loads the definition. A missing or malformed configuration rejects the definition
-    /// with [`BadModelConfig`], and the runtime tries again at intervals. Without any model tool, `llm_config_id` has no effect.
+    /// with [`BadModelConfig`], and the runtime retries at intervals. Without any model tool, `llm_config_id` has no effect.
     #[must_use]
     pub fn model_tool(mut self, name: impl Into<String>) -> Self {
         self.model_tools.insert(name.into());
