@@ -269,7 +269,7 @@ async fn a_result_that_a_run_waits_for_starts_no_second_run_of_an_agent_that_sub
     let helper = agent(&store, &model, &tools, &more);
     let served = ToolDispatcher::new("tools", tools, Arc::new(store.clone())).unwrap();
     let runtime = runtime(&store, [helper as _, Arc::new(served) as _]);
-    let answered = async |trigger: &Breadcrumb| {
+    let answered = async |trigger: &Arc<Breadcrumb>| {
         let is_answer =
             |one: &Arc<Breadcrumb>| one.context["trigger_event_id"] == json!(trigger.id);
         eventually(async || {

@@ -150,6 +150,8 @@ impl World {
     async fn until(&self, holds: impl Fn(&Self) -> bool) {
         while !holds(self) {
             self.serve();
+            let nothing = Vec::<Map<String, Value>>::new();
+            assert_eq!(self.all("executor.failed.v1"), nothing);
             sleep(Duration::from_millis(100)).await;
         }
     }
