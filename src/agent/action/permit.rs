@@ -153,7 +153,8 @@ impl Rules<'_> {
             return Err(Refused::Reserved { schema: named() });
         }
         let is_listed = self.responds_with.iter().any(|allowed| allowed == schema);
-        if !is_listed && !(self.creates_any_schema && is_open(schema)) {
+        let is_unlisted_open = self.creates_any_schema && is_open(schema);
+        if !is_listed && !is_unlisted_open {
             let mut allowed = self.responds_with.join(", ");
             if self.creates_any_schema {
                 allowed.push_str(OPEN);

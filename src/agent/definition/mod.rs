@@ -6,12 +6,12 @@ pub use others::{Approval, Colleague, OutputSlot, ToolCalls, WaitSeconds};
 
 use super::action::is_open;
 use super::{AgentError, Capabilities, Trust};
-use crate::executor::{ContextBudget, Format, check_id};
+use crate::executor::{ContextBudget, Format};
 use crate::model::{
     BreadcrumbId, DefinitionOptions, Finding, Findings, Json, Subscriptions, sorted_text,
 };
 use read::{
-    budget, budgets, colleagues, creates_any_schema, format, given, output_schema, read,
+    agent_id, budget, budgets, colleagues, creates_any_schema, format, given, output_schema, read,
     read_commented, responds_with, uses_any_tool,
 };
 use serde_json::Value;
@@ -131,11 +131,7 @@ impl AgentDefinition {
         };
         let found = fields::check(fields, options);
         fields::refuse(&found)?;
-        let agent_id: String = read(fields, "agent_id", "a string")?.ok_or(AgentError::Field {
-            field: "agent_id",
-            expected: "a string",
-        })?;
-        check_id(&agent_id).map_err(AgentError::BadId)?;
+        let agent_id = agent_id(fields)?;
         let subscriptions = Subscriptions::from_json_with(context, options).map_err(|source| {
             AgentError::Subscriptions {
                 agent: agent_id.clone(),
@@ -146,10 +142,6 @@ impl AgentDefinition {
             .map(|_| Capabilities::read(fields))
             .transpose()?;
         let uses_any_tool = options.rcrt && uses_any_tool(fields);
-        let default_calls = match uses_any_tool {
-            true => ToolCalls::Breadcrumbs,
-            false => ToolCalls::default(),
-        };
         let creates = capabilities.is_some_and(|may| may.can_create_breadcrumbs);
         Ok(Self {
             creates_any_schema: options.rcrt && creates_any_schema(fields),
@@ -172,7 +164,8 @@ impl AgentDefinition {
                 .map_or(Self::MAX_TURNS, NonZeroU32::get),
             budgets: budgets(fields)?,
             output_schema: output_schema(fields)?,
-            tool_calls: read(fields, "tool_calls", CALLED)?.unwrap_or(default_calls),
+            tool_calls: read(fields, "tool_calls", CALLED)?
+                .unwrap_or_else(|| ToolCalls::by_default(uses_any_tool)),
             return_to_user: read(fields, "return_to_user", TOOLS)?.unwrap_or_default(),
             uses: colleagues(fields, "use")?,
             handoff: colleagues(fields, "handoff")?,

@@ -9,6 +9,15 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::num::{NonZeroU64, NonZeroUsize};
 
+/// Reads the ID of an agent.
+pub(super) fn agent_id(fields: &Map<String, Value>) -> Result<String, AgentError> {
+    let (field, expected) = ("agent_id", "a string");
+    let id: Option<String> = read(fields, field, expected)?;
+    let id = id.ok_or(AgentError::Field { field, expected })?;
+    check_id(&id).map_err(AgentError::BadId)?;
+    Ok(id)
+}
+
 /// The schemas that an agent may write. One that writes no answers has to write something else.
 pub(super) fn responds_with(fields: &Map<String, Value>) -> Result<Vec<String>, AgentError> {
     let (field, answer) = ("responds_with", AgentExecutor::RESPONSE);

@@ -69,6 +69,10 @@ pub(super) struct Approved {
 
 /// How a run comes to its end.
 #[derive(Debug, Default, Deserialize, Serialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "saved runs have these fields, and each is independent of the others"
+)]
 struct Ended {
     text: String,
     cut_off: bool,

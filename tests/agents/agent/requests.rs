@@ -38,7 +38,7 @@ fn requesting(requests: &Value) -> String {
     json!({"action": "create", "breadcrumb": breadcrumb}).to_string()
 }
 
-fn request(tool: &str, input: Value, id: &str, return_to_llm: Option<bool>) -> Value {
+fn request(tool: &str, input: &Value, id: &str, return_to_llm: Option<bool>) -> Value {
     let mut request = json!({"tool": tool, "input": input, "requestId": id});
     if let Some(returns) = return_to_llm {
         request["return_to_llm"] = returns.into();
@@ -82,8 +82,8 @@ async fn each_request_in_an_answer_is_written_once_and_the_model_answers_from_th
     let (fails, _) = tool("fails", |_| async { Err("no such city".into()) });
     let tools = registry([upper, fails]);
     let requests = json!([
-        request("upper", json!({"text": "a"}), "x", Some(true)),
-        request("fails", json!({}), "y", None),
+        request("upper", &json!({"text": "a"}), "x", Some(true)),
+        request("fails", &json!({}), "y", None),
     ]);
     let model = script([Ok(says(&requesting(&requests))), Ok(says("It is A."))]);
     let helper = agent(&store, &model, &tools, &json!({}));
@@ -117,7 +117,7 @@ async fn each_request_in_an_answer_is_written_once_and_the_model_answers_from_th
 async fn a_run_requests_one_tool_again_with_the_same_id_and_receives_both_results() {
     let store = MemoryStore::default();
     let tools = registry([echo("dice").0]);
-    let dice = |n| requesting(&json!([request("dice", json!({"n": n}), "x", None)]));
+    let dice = |n| requesting(&json!([request("dice", &json!({"n": n}), "x", None)]));
     let model = script([Ok(says(&dice(1))), Ok(says(&dice(2))), Ok(says("Three."))]);
     let helper = agent(&store, &model, &tools, &json!({}));
 
@@ -132,7 +132,7 @@ async fn a_run_requests_one_tool_again_with_the_same_id_and_receives_both_result
 async fn a_result_that_does_not_return_to_the_model_is_the_answer_to_the_user() {
     let store = MemoryStore::default();
     let tools = registry([echo("dice").0]);
-    let requests = json!([request("dice", json!({"n": 4}), "x", Some(false))]);
+    let requests = json!([request("dice", &json!({"n": 4}), "x", Some(false))]);
     let model = script([Ok(says(&requesting(&requests)))]);
     let helper = agent(&store, &model, &tools, &json!({}));
 
@@ -151,7 +151,7 @@ async fn the_settings_of_a_tool_decide_for_a_request_that_does_not_say_where_the
     for (returns_to_llm, turns) in [(None, 1), (Some(true), 2)] {
         let store = MemoryStore::default();
         let tools = registry([echo("dice").0.returns_to_user()]);
-        let requests = json!([request("dice", json!({}), "x", returns_to_llm)]);
+        let requests = json!([request("dice", &json!({}), "x", returns_to_llm)]);
         let model = script([Ok(says(&requesting(&requests))), Ok(says("Four."))]);
         let helper = agent(&store, &model, &tools, &json!({}));
 
@@ -167,7 +167,7 @@ async fn a_malformed_request_is_reported_to_the_model_and_loses_no_other() {
     let (dice, calls) = echo("dice");
     let tools = registry([dice]);
     let requests =
-        json!([{"input": {}, "requestId": "x"}, request("dice", json!({"n": 4}), "y", None)]);
+        json!([{"input": {}, "requestId": "x"}, request("dice", &json!({"n": 4}), "y", None)]);
     let model = script([Ok(says(&requesting(&requests))), Ok(says("Four."))]);
     let helper = agent(&store, &model, &tools, &json!({}));
 
@@ -193,7 +193,7 @@ async fn an_answer_requests_no_tool_that_the_agent_may_not_call() {
         let store = MemoryStore::default();
         let (pay, payments) = echo("pay");
         let tools = registry([pay, echo("dice").0]);
-        let requests = json!([request("pay", json!({}), "x", None)]);
+        let requests = json!([request("pay", &json!({}), "x", None)]);
         let model = script([Ok(says(&requesting(&requests))), Ok(says("I may not."))]);
         let helper = agent(&store, &model, &tools, &more);
 
@@ -211,7 +211,7 @@ async fn a_requested_tool_that_needs_approval_waits_for_a_person() {
     let store = MemoryStore::default();
     let (pay, payments) = echo("pay");
     let tools = registry([pay.requires_approval()]);
-    let requests = json!([request("pay", json!({"euro": 5}), "x", None)]);
+    let requests = json!([request("pay", &json!({"euro": 5}), "x", None)]);
     let model = script([Ok(says(&requesting(&requests))), Ok(says("Paid."))]);
     let helper = agent(&store, &model, &tools, &json!({"tool_calls": "in_process"}));
     let runtime = runtime(&store, [helper as _]);
@@ -239,7 +239,7 @@ async fn a_requested_tool_that_needs_approval_waits_for_a_person() {
 async fn an_answer_that_requests_more_calls_than_the_budget_has_makes_none() {
     let store = MemoryStore::default();
     let tools = registry([echo("dice").0]);
-    let dice = |id| request("dice", json!({}), id, None);
+    let dice = |id| request("dice", &json!({}), id, None);
     let model = script([Ok(says(&requesting(&json!([dice("x"), dice("y")]))))]);
     let helper = agent(&store, &model, &tools, &json!({"budgets": {"calls": 1}}));
     let question = put(&store, "question.v1", json!({})).await;
@@ -254,7 +254,7 @@ async fn an_answer_that_requests_more_calls_than_the_budget_has_makes_none() {
 async fn a_result_that_a_run_waits_for_starts_no_second_run_of_an_agent_that_subscribes_to_it() {
     let store = MemoryStore::default();
     let tools = registry([echo("dice").0]);
-    let requests = json!([request("dice", json!({}), "x", None)]);
+    let requests = json!([request("dice", &json!({}), "x", None)]);
     let model = script([
         Ok(says(&requesting(&requests))),
         Ok(says("Four.")),
@@ -296,7 +296,7 @@ async fn a_result_that_a_run_waits_for_starts_no_second_run_of_an_agent_that_sub
 #[tokio::test]
 async fn without_the_rules_of_rcrt_servers_tool_requests_are_part_of_the_answer() {
     let store = MemoryStore::default();
-    let requests = json!([request("dice", json!({}), "x", None)]);
+    let requests = json!([request("dice", &json!({}), "x", None)]);
     let model = script([Ok(says(&requesting(&requests)))]);
     let more = json!({"capabilities": {"can_create_breadcrumbs": true}});
     let (dice, calls) = echo("dice");

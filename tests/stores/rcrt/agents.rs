@@ -247,6 +247,45 @@ async fn chat(
     }
 }
 
+/// Each note agent has written one breadcrumb about the note.
+fn judge_notes(world: &World) {
+    let note = world.all("note.v1").remove(0);
+    let tag = json!(format!("note:{}", note["id"].as_str().unwrap()));
+    for schema in NOTES {
+        let written = world.all(schema);
+        assert_eq!(written.len(), 1, "{schema}");
+        assert_eq!(written[0]["tags"][0], tag, "{schema}");
+    }
+}
+
+/// Each turn has one answer, and each tool has one request for each time that the model requested it.
+fn judge_chat(world: &World) {
+    let answers = world.answers();
+    assert_eq!(answers.len(), 10);
+    for (turn, answer) in (1u64..).zip(&answers) {
+        match turn % 2 {
+            1 => assert_eq!(answer["message"], format!("The sum is {}.", turn + 1)),
+            _ => assert_eq!(
+                answer["tool_result"],
+                json!({"tool": "dice", "output": {"rolled": turn}})
+            ),
+        }
+    }
+    let mut requests: BTreeMap<String, usize> = BTreeMap::new();
+    for request in world.all("tool.request.v1") {
+        *requests
+            .entry(request["context"]["tool"].to_string())
+            .or_default() += 1;
+    }
+    let expected = [("\"adder\"", 5), ("\"dice\"", 5), ("\"openrouter\"", 19)];
+    assert_eq!(
+        requests,
+        expected
+            .map(|(tool, count)| (tool.to_owned(), count))
+            .into()
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_five_agents_do_their_whole_job_next_to_a_server_and_restarts_repeat_nothing() {
     let world = World::new().await;
@@ -296,37 +335,8 @@ async fn the_five_agents_do_their_whole_job_next_to_a_server_and_restarts_repeat
         .unwrap()
         .unwrap();
 
-    let note = world.all("note.v1").remove(0);
-    let tag = json!(format!("note:{}", note["id"].as_str().unwrap()));
-    for schema in NOTES {
-        let written = world.all(schema);
-        assert_eq!(written.len(), 1, "{schema}");
-        assert_eq!(written[0]["tags"][0], tag, "{schema}");
-    }
-    let answers = world.answers();
-    assert_eq!(answers.len(), 10);
-    for (turn, answer) in (1u64..).zip(&answers) {
-        match turn % 2 {
-            1 => assert_eq!(answer["message"], format!("The sum is {}.", turn + 1)),
-            _ => assert_eq!(
-                answer["tool_result"],
-                json!({"tool": "dice", "output": {"rolled": turn}})
-            ),
-        }
-    }
-    let mut requests: BTreeMap<String, usize> = BTreeMap::new();
-    for request in world.all("tool.request.v1") {
-        *requests
-            .entry(request["context"]["tool"].to_string())
-            .or_default() += 1;
-    }
-    let expected = [("\"adder\"", 5), ("\"dice\"", 5), ("\"openrouter\"", 19)];
-    assert_eq!(
-        requests,
-        expected
-            .map(|(tool, count)| (tool.to_owned(), count))
-            .into()
-    );
+    judge_notes(&world);
+    judge_chat(&world);
     for schema in ["definition.rejected.v1", "executor.failed.v1"] {
         assert_eq!(world.all(schema), Vec::<Map<String, Value>>::new());
     }
