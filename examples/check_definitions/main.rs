@@ -8,7 +8,7 @@
 //! A source is a file (`.json`, or `.yaml` with the feature `yaml`), a folder, a store file with the feature `sqlite`, or with the
 //! feature `rcrt` the URL of a server, whose token is in `RCRT_TOKEN` and whose owner is `--owner`. For a store file, `--owner` is the
 //! tenant. A store file of an older version of the crate is refused, because it would have to be migrated. Files are checked in strict mode, in which an unknown field is an error, and records with warnings; `--strict` and
-//! `--lenient` set one mode for both. `--rcrt` accepts the additional fields of definitions for RCRT servers.
+//! `--lenient` set one mode for both. `--rcrt` checks by the rules of an RCRT server.
 
 #![expect(
     clippy::print_stdout,
@@ -31,7 +31,7 @@ pub(crate) type Checked = (Report, Vec<String>);
 pub(crate) async fn check(arguments: &Arguments) -> Checked {
     let mut check = Check::new();
     if arguments.rcrt {
-        check = check.rcrt_fields();
+        check = check.rcrt();
     }
     if let Some(is_strict) = arguments.strict {
         check = check.strict(is_strict);

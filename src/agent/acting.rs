@@ -1,11 +1,12 @@
 //! What an agent ends with: examined before the run is over, and written if it is an action.
 
 use super::AgentExecutor;
-use super::action::{Action, MOST_TAGS, Permitted};
+use super::action::{Action, MOST_TAGS, Permitted, Rules};
 use crate::error::BoxError;
-use crate::executor::Response;
-use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
+use crate::executor::{Pages, Response};
+use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector};
 use crate::store::{StoreError, WrittenBy};
+use crate::tool::{self, ToolExecutor};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -83,7 +84,12 @@ impl AgentExecutor {
             Some(id) => self.own(id).await?,
             None => None,
         };
-        let permitted = action.permit(capabilities, &self.definition.responds_with, own.as_deref());
+        let rules = Rules {
+            capabilities,
+            responds_with: &self.definition.responds_with,
+            creates_any_schema: self.definition.creates_any_schema,
+        };
+        let permitted = action.permit(&rules, own.as_deref());
         Ok(permitted.map(Some).map_err(|refused| refused.to_string()))
     }
 
@@ -95,11 +101,40 @@ impl AgentExecutor {
             Err(StoreError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
+        let is_own = self.has_written(&found).await?;
+        let agent = &*self.definition.agent_id;
+        let is_own = is_own && found.created_by.as_deref().is_none_or(|by| by == agent);
+        Ok(is_own.then_some(found))
+    }
+
+    /// Returns `true` if the trigger is the result of a tool or a model that a run of this agent requested. That run receives the
+    /// result, so an agent that subscribes to its own results has nothing else to do.
+    pub(super) async fn is_awaited_result(&self, trigger: &Breadcrumb) -> Result<bool, StoreError> {
+        if trigger.schema_name.as_deref() != Some(ToolExecutor::RESPONSE) {
+            return Ok(false);
+        }
+        let Some(id) = tool::answered_request(trigger) else {
+            return Ok(false);
+        };
+        let requests = Selector::schema(ToolExecutor::REQUEST).all_tags([tool::request_tag(id)]);
+        let mut pages = Pages::new(&*self.store, requests);
+        while let Some(page) = pages.next().await? {
+            for request in &page {
+                if self.has_written(request).await? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns `true` if this agent wrote the current version of a breadcrumb.
+    async fn has_written(&self, found: &Breadcrumb) -> Result<bool, StoreError> {
         let agent = &*self.definition.agent_id;
         let records = self.store.capabilities().lineage;
-        let wrote = match self.store.ledger().filter(|_| records) {
+        Ok(match self.store.ledger().filter(|_| records) {
             Some(ledger) => {
-                let writers = ledger.written_by(&[(id, found.version)]).await?;
+                let writers = ledger.written_by(&[(found.id, found.version)]).await?;
                 writers.first() == Some(&WrittenBy::Executor(agent.into()))
             }
             None => {
@@ -107,9 +142,7 @@ impl AgentExecutor {
                 let named = creator.and_then(|creator| creator.get("agent_id")?.as_str());
                 named == Some(agent)
             }
-        };
-        let is_own = wrote && found.created_by.as_deref().is_none_or(|by| by == agent);
-        Ok(is_own.then_some(found))
+        })
     }
 
     /// What an action writes. Whoever asked by a request is answered in any case.

@@ -6,9 +6,10 @@ use super::providers::{input_of, response_of};
 use super::{ChatResponse, ModelError};
 use crate::error::{BoxError, permanent};
 use crate::machine::{Answer, Delivery, ToolResult};
-use crate::model::Json;
+use crate::model::{BreadcrumbId, Json};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// A model that is a tool elsewhere: asked by `tool.request.v1`, answered by `tool.response.v1`.
 ///
@@ -70,18 +71,30 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug)]
 pub struct BreadcrumbModel {
     tool: String,
+    config_id: Option<BreadcrumbId>,
 }
 
 impl BreadcrumbModel {
     /// A model that is reached as this tool.
     #[must_use]
     pub fn new(tool: impl Into<String>) -> Self {
-        Self { tool: tool.into() }
+        Self {
+            tool: tool.into(),
+            config_id: None,
+        }
+    }
+
+    /// Sets the breadcrumb with the configuration of the tool, on an RCRT (Right Context Right Time) server a `tool.config.v1`. Each
+    /// request has its ID in the field `config_id` of the input.
+    #[must_use]
+    pub fn config(mut self, id: BreadcrumbId) -> Self {
+        self.config_id = Some(id);
+        self
     }
 
     fn session(&self, task: Task, state: State) -> Box<dyn Session> {
         Box::new(BreadcrumbSession {
-            tool: self.tool.clone(),
+            model: self.clone(),
             task,
             state,
         })
@@ -118,7 +131,7 @@ struct State {
 }
 
 struct BreadcrumbSession {
-    tool: String,
+    model: BreadcrumbModel,
     task: Task,
     state: State,
 }
@@ -143,9 +156,14 @@ impl Session for BreadcrumbSession {
         }
         let request = self.task.request(&self.state.conversation.said).await;
         let request = request?;
+        let BreadcrumbModel { tool, config_id } = &self.model;
+        let mut input = input_of(tool, &request)?.into_value();
+        if let (Value::Object(fields), Some(id)) = (&mut input, config_id) {
+            fields.insert("config_id".to_owned(), json!(id));
+        }
         Ok(Said::Asks {
-            tool: self.tool.clone(),
-            input: input_of(&self.tool, &request)?,
+            tool: tool.clone(),
+            input: input.into(),
         })
     }
 
@@ -163,7 +181,7 @@ impl Session for BreadcrumbSession {
         match answer {
             Answer::Success(output) => {
                 let asked = self.task.with(&self.state.conversation.said);
-                match response_of(&self.tool, &self.task.asking(asked), &output) {
+                match response_of(&self.model.tool, &self.task.asking(asked), &output) {
                     Ok(answer) => {
                         self.state.answer = Some(answer);
                         Ok(())

@@ -3,7 +3,8 @@ use serde_json::{Map, Value};
 
 /// What an agent may do to breadcrumbs by its answer: the field `capabilities` of its definition.
 ///
-/// Whatever it may do, it writes only schemas of its `responds_with`.
+/// An agent writes only schemas of its `responds_with`, unless [`creates_any_schema`](super::AgentDefinition::creates_any_schema)
+/// is set.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -36,7 +37,9 @@ impl Capabilities {
     /// The fields of `capabilities`.
     pub(super) const ALL: [&'static str; 4] =
         [Self::CREATE, Self::UPDATE, Self::DELETE, Self::SPAWN];
-    pub(super) const CREATE: &'static str = "can_create_breadcrumbs";
+    pub(in crate::agent) const CREATE: &'static str = "can_create_breadcrumbs";
+    /// A field of RCRT definitions, which restricts an agent without a list of tools.
+    pub(in crate::agent) const USE_TOOLS: &'static str = "can_use_tools";
     pub(super) const UPDATE: &'static str = "can_update_own";
     pub(super) const DELETE: &'static str = "can_delete_own";
     pub(super) const SPAWN: &'static str = "can_spawn_agents";

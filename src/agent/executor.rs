@@ -91,6 +91,9 @@ impl AgentExecutor {
         tools: &ToolRegistry,
     ) -> Result<Self, AgentError> {
         let mut definition = definition;
+        if definition.uses_any_tool {
+            definition.tools = tools.names().into_iter().map(str::to_owned).collect();
+        }
         let mut tools = named_tools(&definition, tools)?;
         tools = tools.elsewhere(definition.tool_calls == ToolCalls::Breadcrumbs);
         settle(&mut definition, &tools);
@@ -99,9 +102,11 @@ impl AgentExecutor {
         let output = schema.map(|schema| Output::new(&definition.agent_id, schema));
         let asks = asks(&definition, &*provider, &tools, &offer);
         let written = definition.responds_with.iter().map(String::as_str);
-        let profile = Profile::new("agent")
-            .responds_with(written.chain(asks.iter().copied()))
-            .definition(definition.text());
+        let mut profile = Profile::new("agent").definition(definition.text());
+        // The rules of actions limit an agent that creates any schema, and its tools are limited to its list.
+        if !definition.creates_any_schema {
+            profile = profile.responds_with(written.chain(asks.iter().copied()));
+        }
         // A tool may ask a person too, and is told that it cannot where nothing can wait.
         let waits = !definition.approval.tools.is_empty()
             || asks.iter().any(|schema| *schema != human::REQUEST);
@@ -176,8 +181,13 @@ impl AgentExecutor {
             let tool = self.tools.get(name)?;
             Some((*name, tool.settings().permission_tags.as_slice()))
         });
-        let written = &definition.responds_with;
-        Trifecta::find(&definition.subscriptions, &definition.trust, written, tools)
+        let is_written = |schema: &str| definition.may_create(schema);
+        Trifecta::find(
+            &definition.subscriptions,
+            &definition.trust,
+            is_written,
+            tools,
+        )
     }
 
     /// The definition it follows.
@@ -232,7 +242,12 @@ impl AgentExecutor {
     ) -> Result<Vec<Message>, BoxError> {
         let format = self.definition.context_format;
         // The budget holds for the whole trigger: its words are longer as JSON than by themselves.
-        let mut shown = context.for_model().await?.fit(&self.budget, format)?;
+        let shown = context.for_model().await?;
+        let shown = match self.definition.capabilities {
+            Some(_) => shown.with_identity_of(context.trigger()),
+            None => shown,
+        };
+        let mut shown = shown.fit(&self.budget, format)?;
         let words = match self.hears_the_user(context).await? {
             true if shown.trigger().schema_name.as_deref() == Some(agents::REQUEST) => {
                 shown.take_request("prompt")
@@ -312,11 +327,22 @@ impl UniversalExecutor for AgentExecutor {
         &self.profile
     }
 
-    async fn execute(&self, _: &Breadcrumb, context: &ExecutionContext) -> Result<Value, BoxError> {
+    async fn execute(
+        &self,
+        trigger: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Value, BoxError> {
+        if self.definition.requests_tools && self.is_awaited_result(trigger).await? {
+            return Ok(Value::Null);
+        }
         Run::of(self, context)?.finish().await
     }
 
     async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
+        // The trigger is a result that another run of this agent waits for.
+        if output.is_null() {
+            return Ok(Response::none());
+        }
         // What a tool or another agent says is an answer and never an action.
         let is_own = output.get("results").is_none() && output.get("delegated").is_none();
         let text = output.get("message").and_then(Value::as_str);

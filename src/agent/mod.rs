@@ -13,6 +13,7 @@
 //! | field | what it says |
 //! |---|---|
 //! | `agent_id`, `subscriptions` | who it is, what sets it off and what it works with; the only ones that have to be there |
+//! | `llm_config_id` | the configuration of the model tool, by the [rules of RCRT servers](crate::model::DefinitionOptions::rcrt) |
 //! | `model`, `temperature`, `system_prompt` | what the model is asked with |
 //! | `context_format`, `context_budget` | `"markdown"` or `"xml"`; `{"tokens", "bytes", "items_per_source"}` |
 //! | `responds_with` | the schemas it may write; `agent.response.v1` by default |
@@ -105,6 +106,21 @@
 //! itself, makes no definitions unless it may, and writes no requests, responses of tools and people, or dead letters: it
 //! is told once why not. What tools and other agents say is never taken for an action.
 //!
+//! The context of an agent with `capabilities` has the section `trigger_breadcrumb`: the ID, the version and the tags of the trigger, as data.
+//!
+//! # Tool requests in an answer
+//! By the [rules of RCRT servers](crate::model::DefinitionOptions::rcrt), the context of an answer that creates an `agent.response.v1`
+//! may have `tool_requests`, a list of at most 64 `{"tool", "input", "requestId", "return_to_llm"}`. The agent then makes these calls
+//! and does not write the answer. Permissions, approvals, budgets and guardrails are those of other tool calls, and a restart repeats
+//! no call. A request by breadcrumb has an ID that the crate chooses, because a model may choose one ID twice.
+//!
+//! The model receives the results in its next message, as data with the `requestId` of each. If `return_to_llm` is `false` for all
+//! requests and all succeed, the results are the answer to the user: `message` has the text, and for one request `tool_result` has
+//! `{"tool", "output"}`. A request without the field follows [`returns_to_user`](crate::tool::ToolSettings::returns_to_user) of its tool.
+//! A malformed request and a request for a tool that the agent may not call have an error as result, which the model receives.
+//!
+//! Such an agent may subscribe to the results of its requests: a result that one of its runs requested starts no run.
+//!
 //! # Outputs
 //! Each of `outputs` (`{"name", "description", "schema", "required"}`) is a tool that the agent calls once to hand something
 //! in: a completion report, a plan. They stand in `outputs` of the response. An agent that ends without a required one is
@@ -172,6 +188,7 @@ mod output;
 mod provider;
 mod providers;
 mod recorded;
+mod requests;
 mod scripted;
 mod trifecta;
 mod turns;
@@ -204,7 +221,7 @@ pub use scripted::ScriptedModel;
 pub use trifecta::{Trifecta, Trust};
 
 pub(crate) use acting::request_tags;
-pub(crate) use action::is_protected;
+pub(crate) use action::{is_open, is_protected};
 pub(crate) use output::Output;
 pub(crate) use turns::session_in;
 

@@ -13,7 +13,7 @@ use std::fmt;
 /// |---|---|---|
 /// | private data | `private` | subscribed ones that [`Trust::private`] names |
 /// | untrusted content | `untrusted` | subscribed ones that [`Trust::untrusted`] names |
-/// | a way outward | `egress` | ones of `responds_with` that [`Trust::outward`] names |
+/// | a way outward | `egress` | schemas that the agent may write and [`Trust::outward`] names |
 ///
 /// One tool can be several of these. What nobody marks is not seen: that no trifecta is found proves nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -36,7 +36,7 @@ pub struct Trust {
     /// Schemas of content from strangers: pages, mail, messages of users. If `user.message.v1` is one of them, the agent's model
     /// sees chat messages as data.
     pub untrusted: Vec<String>,
-    /// Schemas of `responds_with` that something carries outside: breadcrumbs stay in the store, so writing one is by
+    /// Schemas that the agent may write and that something carries outside: breadcrumbs stay in the store, so writing one is by
     /// itself no way outward.
     pub outward: Vec<String>,
 }
@@ -51,25 +51,26 @@ impl Trifecta {
     /// The permission tag of a tool that sends things away.
     pub const EGRESS: &'static str = "egress";
 
-    /// What an agent has of the three, if it has all: `tools` are the names and permission tags of what it may call.
+    /// Returns the parts of the trifecta if an agent has all three. `is_written` tells which schemas it may write, and `tools` are the
+    /// names and permission tags of the tools that it may call.
     ///
     /// A subscription that names no schema may bring any, so it counts as all that `trust` names.
     pub(super) fn find<'a>(
         subscriptions: &Subscriptions,
         trust: &Trust,
-        responds_with: &[String],
+        is_written: impl Fn(&str) -> bool,
         tools: impl IntoIterator<Item = (&'a str, &'a [String])>,
     ) -> Option<Self> {
         let is_read = |schema: &&String| {
             let mut selectors = subscriptions.as_slice().iter().map(|one| &one.selector);
             selectors.any(|selector| selector.schema_name().is_none_or(|name| name == **schema))
         };
-        let is_written = |schema: &&String| responds_with.contains(schema);
         let named = |schema: &String| format!("schema {schema:?}");
+        let written = trust.outward.iter().filter(|schema| is_written(schema));
         let mut found = Self {
             private: trust.private.iter().filter(is_read).map(named).collect(),
             untrusted: trust.untrusted.iter().filter(is_read).map(named).collect(),
-            outward: trust.outward.iter().filter(is_written).map(named).collect(),
+            outward: written.map(named).collect(),
         };
         for (name, tags) in tools {
             let carries = |tag: &str| tags.iter().any(|one| one == tag);
@@ -169,7 +170,7 @@ mod tests {
         let found = Trifecta::find(
             &reads(&["customer.v1"]),
             &trust(),
-            &strings(&["mail.v1"]),
+            |schema| schema == "mail.v1",
             tools,
         );
 
@@ -192,17 +193,17 @@ mod tests {
 
     #[test]
     fn what_an_agent_neither_reads_nor_writes_is_no_concern() {
-        let (mail, all) = (strings(&["mail.v1"]), reads(&["customer.v1"]));
-        let find =
-            |reads: &Subscriptions, writes: &[String]| Trifecta::find(reads, &trust(), writes, []);
+        let all = reads(&["customer.v1"]);
+        let mail = |schema: &str| schema == "mail.v1";
+        let notes = |schema: &str| schema == "note.v1";
 
-        assert!(find(&all, &mail).is_some());
-        assert_eq!(find(&reads(&["order.v1"]), &mail), None);
+        assert!(Trifecta::find(&all, &trust(), mail, []).is_some());
         assert_eq!(
-            find(&all, &strings(&["agent.response.v1", "note.v1"])),
+            Trifecta::find(&reads(&["order.v1"]), &trust(), mail, []),
             None
         );
-        assert_eq!(Trifecta::find(&all, &Trust::default(), &mail, []), None);
+        assert_eq!(Trifecta::find(&all, &trust(), notes, []), None);
+        assert_eq!(Trifecta::find(&all, &Trust::default(), mail, []), None);
     }
 
     #[test]
@@ -211,7 +212,7 @@ mod tests {
         trigger.selector = Selector::any().any_tags(["inbox"]);
         let any = Subscriptions::new(vec![trigger]).unwrap();
 
-        assert!(Trifecta::find(&any, &trust(), &strings(&["mail.v1"]), []).is_some());
+        assert!(Trifecta::find(&any, &trust(), |schema| schema == "mail.v1", []).is_some());
     }
 
     #[test]
@@ -245,7 +246,7 @@ mod tests {
             }).collect();
 
             let tagged = tags.iter().map(|tags| ("tool", &**tags));
-            let found = Trifecta::find(&reads(&[]), &Trust::default(), &[], tagged);
+            let found = Trifecta::find(&reads(&[]), &Trust::default(), |_| false, tagged);
 
             let each = (0..3).all(|which| tools.iter().any(|has| has[which]));
             prop_assert_eq!(found.is_some(), each);

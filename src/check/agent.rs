@@ -31,7 +31,7 @@ pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
                 id: definition.agent_id,
                 kind: "agent",
                 subscriptions: subscriptions?,
-                writes: definition.responds_with,
+                writes: (!definition.creates_any_schema).then_some(definition.responds_with),
             })
         }
         // The checks above have found these.

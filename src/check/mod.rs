@@ -64,9 +64,9 @@ impl Check {
         Self::default()
     }
 
-    /// Accepts the additional fields of definitions for RCRT (Right Context Right Time) servers.
-    pub fn rcrt_fields(mut self) -> Self {
-        self.options = self.options.rcrt_fields();
+    /// Checks definitions by the rules of an RCRT (Right Context Right Time) server. See [`DefinitionOptions::rcrt`].
+    pub fn rcrt(mut self) -> Self {
+        self.options = self.options.rcrt();
         self
     }
 
@@ -78,7 +78,7 @@ impl Check {
     }
 
     /// Checks definitions, each for itself and then all together: cycles of executors that trigger one another, and schemas that no
-    /// definition writes.
+    /// definition writes. An agent that may create any schema takes part in no cycle, because its definition does not list schemas.
     #[must_use]
     pub fn all<'s>(&self, sources: impl IntoIterator<Item = Source<'s>>) -> Report {
         let mut definitions = Vec::new();

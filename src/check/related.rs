@@ -1,5 +1,6 @@
 //! Checks of definitions together, and of subscriptions of one definition together.
 
+use crate::agent::is_open;
 use crate::model::{Finding, Findings, Place, Role, Selector, Subscription, Subscriptions};
 use crate::runtime::graph::{Declared, Graph};
 use std::collections::BTreeSet;
@@ -10,7 +11,8 @@ pub(super) struct Declaration {
     pub(super) id: String,
     pub(super) kind: &'static str,
     pub(super) subscriptions: Subscriptions,
-    pub(super) writes: Vec<String>,
+    /// The schemas that the executor writes, or `None` if it may create every schema that is not protected.
+    pub(super) writes: Option<Vec<String>>,
 }
 
 /// Returns cycles of executors, and schemas that no executor writes.
@@ -20,20 +22,24 @@ pub(super) fn check(declared: &[Declaration]) -> Findings {
         id: &one.id,
         kind: one.kind,
         subscriptions: &one.subscriptions,
-        writes: Some(&one.writes),
+        writes: one.writes.as_deref(),
     }));
     let warning = |message: String| Finding::warning(Place::default(), message);
     let cycles = graph.cycles().iter();
     found.extend(cycles.map(|cycle| warning(format!("a cycle: {cycle}"))));
     let written: BTreeSet<&str> = declared
         .iter()
-        .flat_map(|one| one.writes.iter().map(String::as_str))
+        .filter_map(|one| one.writes.as_ref())
+        .flat_map(|writes| writes.iter().map(String::as_str))
         .collect();
+    let creates_any = declared.iter().any(|one| one.writes.is_none());
+    let is_written = |schema: &str| creates_any && is_open(schema);
     let subscriptions = declared.iter().flat_map(|one| one.subscriptions.as_slice());
     let read: BTreeSet<&str> = subscriptions
         .filter_map(|one| one.selector.schema_name())
         .collect();
-    let missing = read.difference(&written).filter(|schema| **schema != "*");
+    let unlisted = read.difference(&written);
+    let missing = unlisted.filter(|schema| **schema != "*" && !is_written(schema));
     found.extend(missing.map(|schema| {
         warning(format!(
             "no definition writes {schema}; a person or a service has to"

@@ -41,6 +41,6 @@ pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
         id: schema.to_owned(),
         kind: "schema",
         subscriptions: Subscriptions::default(),
-        writes: Vec::new(),
+        writes: Some(Vec::new()),
     })
 }

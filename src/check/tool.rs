@@ -27,7 +27,7 @@ pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
                 id: definition.name,
                 kind: "tool",
                 subscriptions: subscriptions?,
-                writes,
+                writes: Some(writes),
             })
         }
         // The checks above have found these.
@@ -120,6 +120,6 @@ pub(super) fn check_remote(context: &mut Context<'_>) -> Option<Declaration> {
         id: name.to_owned(),
         kind: "tool",
         subscriptions: Subscriptions::default(),
-        writes: vec![ToolExecutor::RESPONSE.to_owned()],
+        writes: Some(vec![ToolExecutor::RESPONSE.to_owned()]),
     })
 }

@@ -128,6 +128,6 @@ fn declare(id: &str, subscriptions: Subscriptions) -> Option<Declaration> {
         id: id.to_owned(),
         kind: "workflow",
         subscriptions,
-        writes: vec![WorkflowExecutor::RESULT.to_owned()],
+        writes: Some(vec![WorkflowExecutor::RESULT.to_owned()]),
     })
 }

@@ -162,6 +162,7 @@ const KNOWN: &[Class] = &[
     |error| never::<workflow::FlowStateError>(error, "flow_state"),
     |error| class(error, |e: &runtime::RuntimeError| (e.retry(), "runtime")),
     |error| never::<runtime::definitions::NotRegistered>(error, "not_registered"),
+    |error| never::<runtime::definitions::BadModelConfig>(error, "bad_model_config"),
     |error| {
         class(error, |e: &workload::SupervisorError| {
             (e.retry(), "supervisor")

@@ -41,9 +41,9 @@ pub struct DefinitionOptions {
     pub keys: Option<KeyPolicy>,
     /// If `true`, an unknown field is an error. If `false`, it is a warning, and the field has no effect. Defaults to `false`.
     pub strict: bool,
-    /// If `true`, the additional fields of definitions for RCRT (Right Context Right Time) servers are known: `llm_config_id`.
+    /// If `true`, definitions are read by the rules of an RCRT (Right Context Right Time) server. See [`rcrt`](Self::rcrt).
     /// Defaults to `false`.
-    pub rcrt_fields: bool,
+    pub rcrt: bool,
 }
 
 impl Default for DefinitionOptions {
@@ -56,7 +56,7 @@ impl Default for DefinitionOptions {
             roles: None,
             keys: None,
             strict: false,
-            rcrt_fields: false,
+            rcrt: false,
         }
     }
 }
@@ -111,10 +111,40 @@ impl DefinitionOptions {
         self
     }
 
-    /// Accepts the additional fields of definitions for RCRT servers.
+    /// Reads definitions by the rules of an RCRT (Right Context Right Time) server.
+    ///
+    /// - The field `llm_config_id` names the configuration of the model tool. See
+    ///   [`Definitions::model_tool`](crate::runtime::definitions::Definitions::model_tool).
+    /// - An agent with `"can_create_breadcrumbs": true` and without `responds_with` may create breadcrumbs of every schema by its
+    ///   [actions](crate::agent#actions), except protected ones. Its tools may write `agent.response.v1` only.
+    /// - An agent with `can_create_breadcrumbs` may request tools
+    ///   [in its answers](crate::agent#tool-requests-in-an-answer).
+    /// - An agent with `"can_create_breadcrumbs": true`, without `tools` and without `"can_use_tools": false` may call every tool that
+    ///   the service registers for its agents. It calls them by breadcrumbs, unless the definition has `tool_calls`.
+    ///
+    /// Protected schemas are definitions, requests, answers of people and tools, dead letters, parts of sessions, and all
+    /// schemas whose names start with `tool.`, `user.` or `system.`.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::agent::AgentDefinition;
+    /// use universal_executor::model::DefinitionOptions;
+    ///
+    /// let definition = json!({
+    ///     "agent_id": "note-tagger", "system_prompt": "Tag the note.",
+    ///     "capabilities": {"can_create_breadcrumbs": true},
+    ///     "subscriptions": [{"schema_name": "note.v1", "role": "trigger"}],
+    /// });
+    ///
+    /// let rcrt = AgentDefinition::from_json_with(&definition, &DefinitionOptions::default().rcrt())?;
+    ///
+    /// assert!(rcrt.creates_any_schema);
+    /// assert!(!AgentDefinition::from_json(&definition)?.creates_any_schema);
+    /// # Ok::<(), universal_executor::agent::AgentError>(())
+    /// ```
     #[must_use]
-    pub fn rcrt_fields(mut self) -> Self {
-        self.rcrt_fields = true;
+    pub fn rcrt(mut self) -> Self {
+        self.rcrt = true;
         self
     }
 }

@@ -93,7 +93,7 @@ pub use typed::{tool_fn, tool_fn_blocking};
 pub(crate) use outcome::{unknown as unknown_outcome, withheld};
 pub(crate) use renamed::Renaming;
 pub(crate) use schema::Checker;
-pub(crate) use wire::{answer_of, request, tag as request_tag};
+pub(crate) use wire::{answer_of, answered_request, request, tag as request_tag};
 
 use crate::error::BoxError;
 use async_trait::async_trait;

@@ -116,6 +116,13 @@ pub(super) fn request_id(trigger: &Breadcrumb) -> String {
         .map_or_else(|| trigger.id.to_string(), str::to_owned)
 }
 
+/// Returns the ID of the request that a response answers, from its context, else from its tag.
+pub(crate) fn answered_request(response: &Breadcrumb) -> Option<&str> {
+    let named = first_text(response, ["request_id", "requestId"]);
+    let named = named.or_else(|| response.tag("request:"));
+    named.filter(|id| id.len() <= ID_BYTES)
+}
+
 /// Who asks, if that is said in up to 512 bytes.
 pub(super) fn requested_by(trigger: &Breadcrumb) -> Option<&str> {
     first_text(trigger, ["requestedBy", "requested_by"]).filter(|name| name.len() <= ID_BYTES)

@@ -12,9 +12,10 @@ mod permit;
 #[cfg(test)]
 mod tests;
 
-pub(super) use permit::Permitted;
-pub(crate) use permit::is_protected;
+pub(super) use permit::{Permitted, Rules};
+pub(crate) use permit::{is_open, is_protected};
 
+use super::AgentExecutor;
 use super::output::extract;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, is_reserved_tag};
 use serde_json::{Map, Value};
@@ -86,6 +87,20 @@ impl Action {
             Self::Update(target, _) | Self::Delete(target) => Some(target.id),
             Self::None | Self::Create(_) => None,
         }
+    }
+
+    /// Returns the tool requests of an answer to the user, or `None` if the list is absent or empty.
+    pub(super) fn tool_requests(&self) -> Option<&Value> {
+        let Self::Create(draft) = self else {
+            return None;
+        };
+        let schema = draft.schema_name.as_deref();
+        if schema.is_some_and(|schema| schema != AgentExecutor::RESPONSE) {
+            return None;
+        }
+        let requests = draft.context.as_ref()?.get("tool_requests")?;
+        let is_empty = requests.as_array().is_some_and(Vec::is_empty);
+        (!requests.is_null() && !is_empty).then_some(requests)
     }
 
     fn named(action: &str, breadcrumb: Option<Value>) -> Result<Self, String> {

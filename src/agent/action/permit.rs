@@ -48,21 +48,17 @@ pub(in crate::agent) enum Refused {
 }
 
 impl Action {
-    /// What of this may be written by an agent with these capabilities and schemas. `own` is the [target](Self::target) as
+    /// Returns the write that these rules permit. `own` is the [target](Self::target) as
     /// the store has it, if this agent wrote it; that is the caller's to find out, from the ledger and not from a payload.
     ///
     /// # Errors
     /// [`Refused`].
     pub(in crate::agent) fn permit(
         self,
-        capabilities: &Capabilities,
-        responds_with: &[String],
+        rules: &Rules<'_>,
         own: Option<&Breadcrumb>,
     ) -> Result<Permitted, Refused> {
-        let rules = Rules {
-            capabilities,
-            responds_with,
-        };
+        let capabilities = rules.capabilities;
         match self {
             Self::None => Ok(Permitted::Nothing),
             Self::Create(draft) => {
@@ -83,9 +79,12 @@ impl Action {
     }
 }
 
-struct Rules<'r> {
-    capabilities: &'r Capabilities,
-    responds_with: &'r [String],
+/// Limits that an agent's definition sets for its actions.
+pub(in crate::agent) struct Rules<'r> {
+    pub(in crate::agent) capabilities: &'r Capabilities,
+    pub(in crate::agent) responds_with: &'r [String],
+    /// If `true`, the agent may create every schema that is not protected.
+    pub(in crate::agent) creates_any_schema: bool,
 }
 
 impl Rules<'_> {
@@ -153,10 +152,16 @@ impl Rules<'_> {
         if is_reserved_schema(schema) {
             return Err(Refused::Reserved { schema: named() });
         }
-        if !self.responds_with.iter().any(|allowed| allowed == schema) {
+        let is_listed = self.responds_with.iter().any(|allowed| allowed == schema);
+        let is_unlisted_open = self.creates_any_schema && is_open(schema);
+        if !is_listed && !is_unlisted_open {
+            let mut allowed = self.responds_with.join(", ");
+            if self.creates_any_schema {
+                allowed.push_str(OPEN);
+            }
             return Err(Refused::OtherSchema {
                 schema: named(),
-                allowed: self.responds_with.join(", "),
+                allowed,
             });
         }
         let may_spawn = self.capabilities.can_spawn_agents;
@@ -169,6 +174,17 @@ impl Rules<'_> {
 
 const TITLE: &str = "Agent Response";
 const TAG: &str = "agent:response";
+/// Prefixes of schemas that decide what other services do: tools, their configurations and code, and the words of users and of
+/// the system.
+const CLOSED: [&str; 3] = ["tool.", "user.", "system."];
+/// The schemas that an agent without a list may create, for its model.
+const OPEN: &str = ", and every other schema except definitions, requests, answers of people, and names that start with \"tool.\", \
+                    \"user.\" or \"system.\"";
+
+/// Returns `true` if an agent without a list of schemas may create this schema.
+pub(crate) fn is_open(schema: &str) -> bool {
+    !is_protected(schema) && !CLOSED.iter().any(|prefix| schema.starts_with(prefix))
+}
 
 /// Whether what is written of a schema decides what others do: requests and responses, answers of people, dead letters, and
 /// definitions.

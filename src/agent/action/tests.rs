@@ -1,6 +1,6 @@
 use super::permit::Refused;
 use super::*;
-use crate::agent::Capabilities;
+use crate::agent::{AgentExecutor, Capabilities};
 use crate::model::{NewBreadcrumb, Timestamp, Visibility};
 use proptest::prelude::*;
 use serde_json::json;
@@ -31,8 +31,16 @@ fn schemas(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
+fn rules<'r>(capabilities: &'r Capabilities, responds_with: &'r [String]) -> Rules<'r> {
+    Rules {
+        capabilities,
+        responds_with,
+        creates_any_schema: false,
+    }
+}
+
 fn created(action: Action, responds_with: &[&str]) -> NewBreadcrumb {
-    match action.permit(&ALL, &schemas(responds_with), None) {
+    match action.permit(&rules(&ALL, &schemas(responds_with)), None) {
         Ok(Permitted::Create(new)) => new,
         other => panic!("{other:?}"),
     }
@@ -40,7 +48,7 @@ fn created(action: Action, responds_with: &[&str]) -> NewBreadcrumb {
 
 fn refused(value: &Value, capabilities: &Capabilities, responds_with: &[&str]) -> Refused {
     let target = own("note.v1");
-    let refused = read(value).permit(capabilities, &schemas(responds_with), Some(&target));
+    let refused = read(value).permit(&rules(capabilities, &schemas(responds_with)), Some(&target));
     refused.unwrap_err()
 }
 
@@ -198,7 +206,10 @@ fn an_action_needs_the_capability() {
         );
     }
     let nothing = read(&json!({"action": "none", "breadcrumb": target}));
-    assert_eq!(nothing.permit(&none, &[], None), Ok(Permitted::Nothing));
+    assert_eq!(
+        nothing.permit(&rules(&none, &[]), None),
+        Ok(Permitted::Nothing)
+    );
 }
 
 #[test]
@@ -235,10 +246,53 @@ fn definitions_need_a_capability_of_their_own() {
             refused(&value, &defaults, &[schema]),
             Refused::Incapable { capability }
         );
-        assert!(read(&value).permit(&ALL, &schemas(&[schema]), None).is_ok());
-        let unlisted = read(&value).permit(&ALL, &schemas(&["note.v1"]), None);
+        assert!(
+            read(&value)
+                .permit(&rules(&ALL, &schemas(&[schema])), None)
+                .is_ok()
+        );
+        let unlisted = read(&value).permit(&rules(&ALL, &schemas(&["note.v1"])), None);
         assert!(
             matches!(unlisted, Err(Refused::OtherSchema { .. })),
+            "{schema}"
+        );
+    }
+}
+
+#[test]
+fn an_agent_that_creates_any_schema_creates_no_protected_one() {
+    let answers = schemas(&[AgentExecutor::RESPONSE]);
+    let any = Rules {
+        creates_any_schema: true,
+        ..rules(&ALL, &answers)
+    };
+    let create = |schema: &str| read(&json!({"schema_name": schema, "context": {}}));
+
+    for schema in ["note.tags.v1", "browser.action.v1", AgentExecutor::RESPONSE] {
+        assert!(create(schema).permit(&any, None).is_ok(), "{schema}");
+    }
+    for schema in [
+        "agent.def.v1",
+        "agent.request.v1",
+        "executor.failed.v1",
+        "human.response.v1",
+        "schema.def.v2",
+        "session.log.v1",
+        "system.message.v1",
+        "tool.code.v1",
+        "tool.config.v1",
+        "tool.request.v1",
+        "tool.response.v1",
+        "tool.v1",
+        "user.message.v1",
+        "workflow.def.v1",
+    ] {
+        let refused = create(schema).permit(&any, None);
+        assert!(
+            matches!(
+                refused,
+                Err(Refused::OtherSchema { .. } | Refused::Reserved { .. })
+            ),
             "{schema}"
         );
     }
@@ -289,7 +343,7 @@ fn only_a_breadcrumb_of_its_own_is_changed_and_only_as_it_was_read() {
     let mut other = mine.clone();
     other.id = BreadcrumbId::NIL;
 
-    let changed = update(3, "note.v1").permit(&ALL, &notes, Some(&mine));
+    let changed = update(3, "note.v1").permit(&rules(&ALL, &notes), Some(&mine));
 
     let tags = ["new", "session:1"];
     assert_eq!(
@@ -302,13 +356,13 @@ fn only_a_breadcrumb_of_its_own_is_changed_and_only_as_it_was_read() {
     );
     assert_eq!(update(3, "note.v1").target(), Some(id));
     for not_own in [None, Some(&other)] {
-        let refused = update(3, "note.v1").permit(&ALL, &notes, not_own);
+        let refused = update(3, "note.v1").permit(&rules(&ALL, &notes), not_own);
         assert_eq!(refused, Err(Refused::NotOwn { id }));
     }
     let (found, named) = (3, 2);
-    let stale = update(2, "note.v1").permit(&ALL, &notes, Some(&mine));
+    let stale = update(2, "note.v1").permit(&rules(&ALL, &notes), Some(&mine));
     assert_eq!(stale, Err(Refused::Stale { id, found, named }));
-    let moved = update(3, "other.v1").permit(&ALL, &notes, Some(&mine));
+    let moved = update(3, "other.v1").permit(&rules(&ALL, &notes), Some(&mine));
     assert_eq!(moved, Err(Refused::ChangedSchema { id }));
 }
 
@@ -317,7 +371,7 @@ fn a_deletion_is_held_to_the_version_that_was_read() {
     let id: BreadcrumbId = ID.parse().unwrap();
     let delete = |version: u64| {
         let value = json!({"action": "delete", "breadcrumb": {"id": ID, "version": version}});
-        read(&value).permit(&ALL, &schemas(&["note.v1"]), Some(&own("note.v1")))
+        read(&value).permit(&rules(&ALL, &schemas(&["note.v1"])), Some(&own("note.v1")))
     };
 
     assert_eq!(delete(3), Ok(Permitted::Delete { id, version: 3 }));
@@ -401,7 +455,7 @@ proptest! {
         let Ok(Some(action)) = Action::read(&text) else { return Ok(()) };
         let target = own(&target);
 
-        let permitted = action.permit(&capabilities, &responds_with, is_own.then_some(&target));
+        let permitted = action.permit(&rules(&capabilities, &responds_with), is_own.then_some(&target));
 
         let bad = |schema: &str| is_out_of_bounds(schema, &capabilities, &responds_with);
         match permitted {

@@ -98,7 +98,7 @@ pub(super) fn check(fields: &Map<String, Value>, options: &DefinitionOptions) ->
         false => Severity::Warning,
     };
     let mut found = Findings::default();
-    let is_known = |field: &str| options.rcrt_fields && RCRT.contains(&field);
+    let is_known = |field: &str| options.rcrt && RCRT.contains(&field);
     for field in AGENT.unknown(fields).filter(|field| !is_known(field)) {
         let severity = match nearest(field, RESTRICTIONS) {
             Some(_) => Severity::Error,

@@ -4,11 +4,15 @@ mod read;
 
 pub use others::{Approval, Colleague, OutputSlot, ToolCalls, WaitSeconds};
 
+use super::action::is_open;
 use super::{AgentError, Capabilities, Trust};
-use crate::executor::{ContextBudget, Format, check_id};
-use crate::model::{DefinitionOptions, Finding, Findings, Json, Subscriptions, sorted_text};
+use crate::executor::{ContextBudget, Format};
+use crate::model::{
+    BreadcrumbId, DefinitionOptions, Finding, Findings, Json, Subscriptions, sorted_text,
+};
 use read::{
-    budget, budgets, colleagues, format, given, output_schema, read, read_commented, responds_with,
+    agent_id, budget, budgets, colleagues, creates_any_schema, format, given, output_schema, read,
+    read_commented, responds_with, uses_any_tool,
 };
 use serde_json::Value;
 use std::num::NonZeroU32;
@@ -21,6 +25,9 @@ pub struct AgentDefinition {
     pub agent_id: String,
     /// Which model, by the provider's name.
     pub model: Option<String>,
+    /// The breadcrumb with the configuration of the model tool, or `None`. Read only by the
+    /// [rules of RCRT servers](DefinitionOptions::rcrt).
+    pub llm_config_id: Option<BreadcrumbId>,
     /// How freely the model answers.
     pub temperature: Option<f64>,
     /// What the agent's author tells the model.
@@ -34,6 +41,15 @@ pub struct AgentDefinition {
     pub context_budget: ContextBudget,
     /// The schemas it may write; `agent.response.v1` by default.
     pub responds_with: Vec<String>,
+    /// If `true`, the agent may create breadcrumbs of every schema that is not protected, in addition to those in `responds_with`.
+    /// Only the [rules of RCRT servers](DefinitionOptions::rcrt) set it.
+    pub creates_any_schema: bool,
+    /// If `true`, an answer that is an [action](crate::agent#actions) may request tools in `tool_requests`. Only the
+    /// [rules of RCRT servers](DefinitionOptions::rcrt) set it.
+    pub requests_tools: bool,
+    /// If `true`, the agent may call every tool that the service registers for it, because its definition has no `tools`. Only the
+    /// [rules of RCRT servers](DefinitionOptions::rcrt) set it.
+    pub uses_any_tool: bool,
     /// What it may write by an answer that is an [action](crate::agent#actions); if absent every answer is text.
     pub capabilities: Option<Capabilities>,
     /// Which schemas have private data, untrusted content, or lead outward: `trust`.
@@ -115,34 +131,41 @@ impl AgentDefinition {
         };
         let found = fields::check(fields, options);
         fields::refuse(&found)?;
-        let agent_id: String = read(fields, "agent_id", "a string")?.ok_or(AgentError::Field {
-            field: "agent_id",
-            expected: "a string",
-        })?;
-        check_id(&agent_id).map_err(AgentError::BadId)?;
+        let agent_id = agent_id(fields)?;
         let subscriptions = Subscriptions::from_json_with(context, options).map_err(|source| {
             AgentError::Subscriptions {
                 agent: agent_id.clone(),
                 source,
             }
         })?;
+        let capabilities = given(fields, "capabilities")
+            .map(|_| Capabilities::read(fields))
+            .transpose()?;
+        let uses_any_tool = options.rcrt && uses_any_tool(fields);
+        let creates = capabilities.is_some_and(|may| may.can_create_breadcrumbs);
         Ok(Self {
+            creates_any_schema: options.rcrt && creates_any_schema(fields),
+            requests_tools: options.rcrt && creates,
+            uses_any_tool,
             model: read(fields, "model", "a string")?,
+            llm_config_id: match options.rcrt {
+                true => read(fields, "llm_config_id", CONFIG)?,
+                false => None,
+            },
             temperature: read(fields, "temperature", "a number")?,
             system_prompt: read(fields, "system_prompt", "a string")?.unwrap_or_default(),
             context_format: format(fields)?,
             context_budget: budget(fields)?,
             responds_with: responds_with(fields)?,
-            capabilities: given(fields, "capabilities")
-                .map(|_| Capabilities::read(fields))
-                .transpose()?,
+            capabilities,
             trust: Trust::read(fields)?,
             tools: read(fields, "tools", TOOLS)?.unwrap_or_default(),
             max_turns: read(fields, "max_turns", "a whole number over 0")?
                 .map_or(Self::MAX_TURNS, NonZeroU32::get),
             budgets: budgets(fields)?,
             output_schema: output_schema(fields)?,
-            tool_calls: read(fields, "tool_calls", CALLED)?.unwrap_or_default(),
+            tool_calls: read(fields, "tool_calls", CALLED)?
+                .unwrap_or_else(|| ToolCalls::by_default(uses_any_tool)),
             return_to_user: read(fields, "return_to_user", TOOLS)?.unwrap_or_default(),
             uses: colleagues(fields, "use")?,
             handoff: colleagues(fields, "handoff")?,
@@ -165,6 +188,12 @@ impl AgentDefinition {
         &self.warnings
     }
 
+    /// Returns `true` if the lists and rules of the definition let the agent create a schema.
+    pub(crate) fn may_create(&self, schema: &str) -> bool {
+        let is_listed = self.responds_with.iter().any(|listed| listed == schema);
+        is_listed || (self.creates_any_schema && is_open(schema))
+    }
+
     /// Checks the fields of the context of a definition, whether or not the definition can be read.
     pub(crate) fn check_fields(context: &Value, options: &DefinitionOptions) -> Findings {
         let fields = context.as_object();
@@ -178,6 +207,7 @@ impl AgentDefinition {
 }
 
 // What the fields must be.
+const CONFIG: &str = "null or the ID of a tool.config.v1 breadcrumb";
 const TOOLS: &str = "a list of tool names";
 const CALLED: &str = "\"in_process\" or \"breadcrumbs\"";
 const OUTPUTS: &str =

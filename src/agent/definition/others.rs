@@ -16,6 +16,16 @@ pub enum ToolCalls {
     Breadcrumbs,
 }
 
+impl ToolCalls {
+    /// Returns the default for an agent that lists its tools, or that may call any tool of an RCRT server.
+    pub(super) fn by_default(uses_any_tool: bool) -> Self {
+        match uses_any_tool {
+            true => Self::Breadcrumbs,
+            false => Self::InProcess,
+        }
+    }
+}
+
 /// Another agent, as a definition names it: by its id, or as `{"agent": .., "description": ..}`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[serde(from = "NamedAgent")]

@@ -1,13 +1,22 @@
 //! The fields of a definition, each with the error that names it.
 
 use super::{Budgets, Colleague};
-use crate::agent::{AgentError, AgentExecutor};
+use crate::agent::{AgentError, AgentExecutor, Capabilities};
 use crate::executor::{ContextBudget, Format, check_id};
 use crate::model::{Json, is_comment};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::num::{NonZeroU64, NonZeroUsize};
+
+/// Reads the ID of an agent.
+pub(super) fn agent_id(fields: &Map<String, Value>) -> Result<String, AgentError> {
+    let (field, expected) = ("agent_id", "a string");
+    let id: Option<String> = read(fields, field, expected)?;
+    let id = id.ok_or(AgentError::Field { field, expected })?;
+    check_id(&id).map_err(AgentError::BadId)?;
+    Ok(id)
+}
 
 /// The schemas that an agent may write. One that writes no answers has to write something else.
 pub(super) fn responds_with(fields: &Map<String, Value>) -> Result<Vec<String>, AgentError> {
@@ -20,6 +29,25 @@ pub(super) fn responds_with(fields: &Map<String, Value>) -> Result<Vec<String>, 
         return Err(AgentError::Field { field, expected });
     }
     Ok(written)
+}
+
+/// Returns `true` if a definition permits creations explicitly and lists no schemas.
+pub(super) fn creates_any_schema(fields: &Map<String, Value>) -> bool {
+    let capabilities = given(fields, "capabilities");
+    let creates = capabilities.and_then(|capabilities| capabilities.get(Capabilities::CREATE));
+    creates == Some(&Value::Bool(true)) && given(fields, "responds_with").is_none()
+}
+
+/// Returns `true` if a definition permits creations explicitly, lists no tools and does not forbid tools.
+pub(super) fn uses_any_tool(fields: &Map<String, Value>) -> bool {
+    let capabilities = given(fields, "capabilities");
+    let is = |name: &str, value: bool| {
+        let given = capabilities.and_then(|capabilities| capabilities.get(name));
+        given == Some(&Value::Bool(value))
+    };
+    is(Capabilities::CREATE, true)
+        && !is(Capabilities::USE_TOOLS, false)
+        && given(fields, "tools").is_none()
 }
 
 /// Other agents.

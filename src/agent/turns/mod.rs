@@ -11,6 +11,7 @@ mod waits;
 
 pub(crate) use progress::session_in;
 
+use super::requests::ToolRequest;
 use super::{AgentExecutor, AgentRunError, Said, Session, agents, human};
 use crate::clock::within;
 use crate::error::BoxError;
@@ -196,6 +197,16 @@ impl<'r> Run<'r> {
         self.progress.may_hear() && (is_at_work || is_settled)
     }
 
+    /// Reads the tool requests of an answer, if the rules of the definition let answers request tools.
+    fn requests_in(&self, text: &str) -> Option<Vec<ToolRequest>> {
+        let is_batch = self.progress.machine.policy().delivery == Delivery::Batch;
+        let may_request = self.agent.definition.requests_tools && self.agent.output.is_none();
+        match is_batch && may_request {
+            true => self.progress.requests_in(text),
+            false => None,
+        }
+    }
+
     async fn hear(&mut self, said: Said) -> Result<(), BoxError> {
         let agent = self.agent;
         let (said, objection) = match said {
@@ -204,6 +215,11 @@ impl<'r> Run<'r> {
                 cut_off,
                 usage,
             } => {
+                if let Some(requests) = self.requests_in(&text) {
+                    let progress = &mut self.progress;
+                    let effects = progress.request(requests, usage, &agent.definition)?;
+                    return self.carry_out(effects).await;
+                }
                 let (text, objection) = agent.examine(text).await?;
                 let said = Said::Finished {
                     text,
@@ -298,11 +314,10 @@ impl<'r> Run<'r> {
                 );
                 // What was called before it is told before.
                 let results = std::mem::take(&mut self.undelivered);
-                let session = self.open().await?;
                 if !results.is_empty() {
-                    session.deliver(results).await?;
+                    self.give_results(results).await?;
                 }
-                session.tell(message).await?;
+                self.open().await?.tell(message).await?;
             }
             Effect::Finish(_) => {}
             Effect::Report(anomaly) => {
@@ -329,12 +344,22 @@ impl<'r> Run<'r> {
         match (self.progress.machine.exit(), &mut self.session) {
             // Nobody waits: an agent that is started again asks again.
             (None, None) if !is_batch => {}
-            (None, _) => self.open().await?.deliver(results).await?,
+            (None, _) => self.give_results(results).await?,
             // Whoever still waits for a call is told that the run is over.
             (Some(_), Some(session)) if !is_batch => session.deliver(results).await?,
             (Some(_), Some(_) | None) => {}
         }
         Ok(effects)
+    }
+
+    /// Gives the agent the results of its calls, or a message with the results of the tool requests in its answer.
+    async fn give_results(&mut self, mut results: Vec<ToolResult>) -> Result<(), BoxError> {
+        let message = self.progress.results_of_requests(&mut results);
+        let session = self.open().await?;
+        match message {
+            Some(message) => session.tell(message).await,
+            None => session.deliver(results).await,
+        }
     }
 
     /// Ends the run with results, if they are for the user and the guardrails let them pass.

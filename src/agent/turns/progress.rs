@@ -6,7 +6,8 @@ use crate::agent::acting::Objection;
 use crate::agent::api::saved;
 use crate::agent::offer::declare;
 use crate::agent::output::Output;
-use crate::agent::{AgentDefinition, AgentRunError, Said};
+use crate::agent::requests::{self, Requested, ToolRequest};
+use crate::agent::{AgentDefinition, AgentRunError, Said, Usage};
 use crate::error::{BoxError, excerpt};
 use crate::machine::{
     Answer, CallId, Delivery, Effect, Exit, Input, Limits, Machine, Policy, Signal, State,
@@ -40,6 +41,12 @@ pub(super) struct Progress {
     ended: Option<Ended>,
     /// The calls of the turn and their tools, if the results of all of them are for the user.
     direct: Option<Vec<(CallId, String)>>,
+    /// The tool requests of the last answer, until the model has their results.
+    #[serde(default)]
+    requested: Vec<Requested>,
+    /// Number of answers that requested tools.
+    #[serde(default)]
+    requesting_answers: u32,
 }
 
 /// What the provider of an agent keeps, in the state that was saved of its run; none if it has not begun.
@@ -62,6 +69,10 @@ pub(super) struct Approved {
 
 /// How a run comes to its end.
 #[derive(Debug, Default, Deserialize, Serialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "saved runs have these fields, and each is independent of the others"
+)]
 struct Ended {
     text: String,
     cut_off: bool,
@@ -71,6 +82,9 @@ struct Ended {
     delegated: bool,
     /// Whether the results of tools are the answer.
     returned: bool,
+    /// If `true`, an answer requested these tools.
+    #[serde(default)]
+    requested: bool,
 }
 
 /// What becomes of something the agent said.
@@ -116,6 +130,8 @@ impl Progress {
             handed_in: BTreeMap::new(),
             ended: None,
             direct: None,
+            requested: Vec::new(),
+            requesting_answers: 0,
         }
     }
 
@@ -146,7 +162,9 @@ impl Progress {
                 let new = calls.iter().filter(|call| !self.machine.knows(&call.id));
                 self.spent.add(usage, new.count(), is_turn);
                 self.spent.check(definition)?;
-                Ok(Heard::Effects(self.receive(calls, definition)))
+                let is_direct = |call: &ToolCall| definition.return_to_user.contains(&call.tool);
+                let is_direct = calls.iter().all(is_direct);
+                Ok(Heard::Effects(self.receive(calls, is_direct)))
             }
             Said::Finished {
                 text,
@@ -206,9 +224,41 @@ impl Progress {
         )))
     }
 
-    fn receive(&mut self, calls: Vec<ToolCall>, definition: &AgentDefinition) -> Vec<Effect> {
-        let is_direct = |call: &ToolCall| definition.return_to_user.contains(&call.tool);
-        self.direct = calls.iter().all(is_direct).then(|| {
+    /// Reads the tool requests of an answer, or `None` if the answer requests no tools.
+    pub(super) fn requests_in(&self, text: &str) -> Option<Vec<ToolRequest>> {
+        requests::read(text, self.requesting_answers.saturating_add(1))
+    }
+
+    /// Takes an answer that requests tools.
+    ///
+    /// # Errors
+    /// The run has no turns or budget left.
+    pub(super) fn request(
+        &mut self,
+        requests: Vec<ToolRequest>,
+        usage: Usage,
+        definition: &AgentDefinition,
+    ) -> Result<Vec<Effect>, AgentRunError> {
+        self.spent.add(usage, requests.len(), true);
+        self.spent.check(definition)?;
+        self.requesting_answers = self.requesting_answers.saturating_add(1);
+        self.requested = requests.iter().map(ToolRequest::requested).collect();
+        let is_direct = requests
+            .iter()
+            .all(|request| request.is_for_user(definition));
+        let calls = requests.into_iter().map(|request| request.call);
+        Ok(self.receive(calls.collect(), is_direct))
+    }
+
+    /// Takes the results of the requested tools out of a list, as a message to the model; `None` if no tools were requested.
+    pub(super) fn results_of_requests(&mut self, results: &mut Vec<ToolResult>) -> Option<String> {
+        let requested = std::mem::take(&mut self.requested);
+        (!requested.is_empty()).then(|| requests::message(&requested, results))
+    }
+
+    /// Gives calls to the machine. If `is_direct`, the results of all calls are for the user.
+    fn receive(&mut self, calls: Vec<ToolCall>, is_direct: bool) -> Vec<Effect> {
+        self.direct = is_direct.then(|| {
             let calls = calls.iter();
             calls
                 .map(|call| (call.id.clone(), call.tool.clone()))
@@ -267,6 +317,7 @@ impl Progress {
             text,
             results,
             returned: true,
+            requested: !self.requested.is_empty(),
             ..Ended::default()
         })
     }
@@ -334,6 +385,9 @@ impl Progress {
             add("delegated", true.into());
         }
         if ended.returned {
+            if let ([(tool, output)], true) = (&*ended.results, ended.requested) {
+                add("tool_result", json!({"tool": tool, "output": **output}));
+            }
             let results = ended.results.iter();
             let results = results.map(|(tool, output)| json!({"tool": tool, "output": **output}));
             add("results", results.collect());

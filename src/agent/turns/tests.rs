@@ -232,3 +232,19 @@ fn of_an_answer_that_was_cut_off_the_last_call_is_not_made() {
         [true, false]
     );
 }
+
+#[test]
+fn progress_that_was_saved_without_tool_requests_still_loads() {
+    let saved = Both::new().progress.to_json().unwrap();
+    let mut older = saved.into_value();
+    for field in ["requested", "requesting_answers"] {
+        assert!(older.as_object_mut().unwrap().remove(field).is_some());
+    }
+    older["ended"] = json!({
+        "text": "Hello.", "cut_off": false, "results": [], "delegated": false, "returned": false,
+    });
+
+    let progress: Progress = crate::model::Json::from(older).parse().unwrap();
+
+    assert!(progress.to_json().is_ok());
+}

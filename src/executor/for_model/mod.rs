@@ -24,8 +24,9 @@ pub use withheld::{HintsOf, WithheldBy};
 pub(crate) use words::words_of;
 
 use super::sources::MissingSource;
-use crate::model::{BreadcrumbId, Json, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
 use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
+use serde_json::json;
 
 /// What a model may see of an [`ExecutionContext`](super::ExecutionContext): every context in it was shaped by its hints.
 ///
@@ -84,6 +85,26 @@ impl ModelContext {
             missing,
             has_no_words: false,
         }
+    }
+
+    /// Adds the ID, version and tags of the trigger as the last source, for a model that writes breadcrumbs about the trigger. A
+    /// budget omits this source after all others.
+    pub(crate) fn with_identity_of(mut self, trigger: &Breadcrumb) -> Self {
+        let identity = json!({"id": trigger.id, "version": trigger.version, "tags": trigger.tags});
+        self.sources.push(ModelSource {
+            key: "trigger_breadcrumb".to_owned(),
+            items: vec![ModelItem {
+                id: trigger.id,
+                version: trigger.version,
+                schema_name: trigger.schema_name.clone(),
+                updated_at: trigger.updated_at,
+                context: identity.into(),
+            }],
+            is_one: true,
+            required: false,
+            priority: i64::MAX,
+        });
+        self
     }
 
     /// The trigger.

@@ -1,6 +1,7 @@
 //! Keeps the executors made of definitions as the store has them.
 
-use super::Definitions;
+use super::model_config::Configured;
+use super::{BadModelConfig, Definitions, NotRegistered};
 use crate::clock::later;
 use crate::error::BoxError;
 use crate::error::Chain;
@@ -42,7 +43,7 @@ struct Kept {
 /// A version that was refused.
 #[derive(Clone, Copy, Debug)]
 struct Refused {
-    /// It would do if its name were not taken.
+    /// The definition can load later without a change: its name can become free, or its model configuration can be fixed.
     waits: bool,
     /// That it was refused is written, here or elsewhere.
     said: bool,
@@ -147,7 +148,7 @@ impl Keeper {
         let mut again = true;
         while std::mem::take(&mut again) {
             for definition in found.values() {
-                again |= self.apply(roster, definition).await;
+                again |= self.apply(roster, definition).await?;
             }
         }
         Ok(())
@@ -177,7 +178,7 @@ impl Keeper {
     ) -> Result<(), StoreError> {
         let _turn = self.turn.acquire().await;
         let name_is_free = match in_time(self.definitions.store.get(id)).await {
-            Ok(found) if self.definitions.concerns(&found) => self.apply(roster, &found).await,
+            Ok(found) if self.definitions.concerns(&found) => self.apply(roster, &found).await?,
             Ok(_) | Err(StoreError::NotFound { .. }) => self.remove(roster, id),
             Err(error) => return Err(error),
         };
@@ -187,7 +188,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether a definition was refused for its name alone.
+    /// Returns `true` if a refused definition can load later without a change.
     fn somebody_waits(&self) -> bool {
         let kept = self.kept();
         kept.values()
@@ -195,14 +196,22 @@ impl Keeper {
     }
 
     /// Puts what a definition says in the place of what it said before, or says why not; true if a name is free now.
-    async fn apply(&self, roster: &Roster, definition: &Arc<Breadcrumb>) -> bool {
+    ///
+    /// # Errors
+    /// A [`StoreError`] if the model configuration of an agent cannot be read.
+    async fn apply(
+        &self,
+        roster: &Roster,
+        definition: &Arc<Breadcrumb>,
+    ) -> Result<bool, StoreError> {
         let before = self.kept().get(&definition.id).cloned();
         if before
             .as_ref()
             .is_some_and(|kept| kept.settles(definition.version))
         {
-            return false;
+            return Ok(false);
         }
+        let configured = in_time(self.definitions.configured(definition)).await?;
         let this = before
             .as_ref()
             .filter(|kept| kept.version == definition.version);
@@ -210,7 +219,7 @@ impl Keeper {
             .and_then(|kept| kept.refused)
             .is_some_and(|refused| refused.said);
         let running = before.and_then(|kept| kept.executor);
-        let made = self.make(definition);
+        let made = self.make(definition, configured);
         let put = made.and_then(|(executor, warnings)| {
             let id = put(roster, executor, definition.id, running.as_ref())?;
             log_warnings(definition, &warnings);
@@ -219,7 +228,7 @@ impl Keeper {
         let (executor, refused) = match put {
             Ok(id) => (Some(id), None),
             Err(error) => {
-                let waits = matches!(error.downcast_ref(), Some(RuntimeError::DuplicateId { .. }));
+                let waits = can_load_later(&error);
                 let said = said || self.reject(definition, &error).await;
                 (running.clone(), Some(Refused { waits, said }))
             }
@@ -231,15 +240,18 @@ impl Keeper {
             refused,
         };
         self.kept().insert(definition.id, kept);
-        name_is_free
+        Ok(name_is_free)
     }
 
     fn make(
         &self,
         definition: &Breadcrumb,
+        configured: Configured,
     ) -> Result<(Arc<dyn UniversalExecutor>, Vec<Finding>), BoxError> {
         // A maker is the service's own code, and must not take the runtime with it.
-        let made = catch_unwind(AssertUnwindSafe(|| self.definitions.make(definition)));
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            self.definitions.make(definition, configured)
+        }));
         made.unwrap_or_else(|_| Err("what makes executors of it panicked".into()))
     }
 
@@ -301,6 +313,13 @@ impl Keeper {
     fn kept(&self) -> MutexGuard<'_, HashMap<BreadcrumbId, Kept>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns `true` if a definition can load later without a change: a name or a model configuration is the problem.
+fn can_load_later(error: &BoxError) -> bool {
+    matches!(error.downcast_ref(), Some(RuntimeError::DuplicateId { .. }))
+        || matches!(error.downcast_ref(), Some(NotRegistered::ModelTool { .. }))
+        || error.is::<BadModelConfig>()
 }
 
 /// Logs the problems of a version of a definition that loads.

@@ -42,18 +42,23 @@
 //! ```
 
 pub(super) mod keeper;
+mod model_config;
 
 pub(super) use keeper::{Announced, Keeper};
+pub use model_config::BadModelConfig;
 
 use super::RuntimeError;
-use crate::agent::{AgentDefinition, AgentExecutor, ChatModel};
+use crate::agent::{
+    AgentDefinition, AgentExecutor, ApiProvider, BreadcrumbModel, ChatModel, Provider,
+};
 use crate::error::BoxError;
 use crate::executor::UniversalExecutor;
 use crate::model::{Breadcrumb, DefinitionOptions, Finding, Place, is_definition_schema};
-use crate::store::BreadcrumbStore;
+use crate::store::{BreadcrumbStore, StoreError};
 use crate::tool::{Tool, ToolDefinition, ToolExecutor, ToolRegistry};
 use crate::workflow::{Parts, WorkflowExecutor};
-use std::collections::BTreeMap;
+use model_config::Configured;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -67,6 +72,7 @@ pub struct Definitions {
     store: Arc<dyn BreadcrumbStore>,
     models: BTreeMap<String, Arc<dyn ChatModel>>,
     default_model: Option<Arc<dyn ChatModel>>,
+    model_tools: BTreeSet<String>,
     tools: BTreeMap<String, Arc<dyn Tool>>,
     agent_tools: ToolRegistry,
     workflows: Option<Parts>,
@@ -85,6 +91,17 @@ pub enum NotRegistered {
         /// The name.
         name: String,
         /// The models there are.
+        known: String,
+    },
+    /// A model tool, which a model configuration names.
+    #[error(
+        "model tool {name:?} is not registered here; add it with Definitions::model_tool, or change the configuration; \
+         registered: {known}"
+    )]
+    ModelTool {
+        /// The name.
+        name: String,
+        /// The registered model tools.
         known: String,
     },
     /// The definition names no model, and none is the default.
@@ -117,6 +134,7 @@ impl Definitions {
             store,
             models: BTreeMap::new(),
             default_model: None,
+            model_tools: BTreeSet::new(),
             tools: BTreeMap::new(),
             agent_tools: ToolRegistry::default(),
             workflows: None,
@@ -152,6 +170,19 @@ impl Definitions {
     #[must_use]
     pub fn default_model(mut self, model: Arc<dyn ChatModel>) -> Self {
         self.default_model = Some(model);
+        self
+    }
+
+    /// Lets agents for RCRT (Right Context Right Time) servers reach their model through a tool that others serve, for example
+    /// `openrouter`. By the [rules of RCRT servers](DefinitionOptions::rcrt), `llm_config_id` in a definition is the ID of a
+    /// `tool.config.v1` breadcrumb, whose context has the name of the tool in `toolName` and an object `config` for the tool. Each
+    /// request to the tool has that ID as `config_id`.
+    ///
+    /// The runtime reads the configuration when it loads the definition. A missing or malformed configuration rejects the definition
+    /// with [`BadModelConfig`], and the runtime retries at intervals. Without any model tool, `llm_config_id` has no effect.
+    #[must_use]
+    pub fn model_tool(mut self, name: impl Into<String>) -> Self {
+        self.model_tools.insert(name.into());
         self
     }
 
@@ -228,11 +259,15 @@ impl Definitions {
     /// Whether breadcrumbs of a schema are made into executors.
     fn is_one(&self, schema: &str) -> bool {
         match schema {
-            Self::AGENT if !self.models.is_empty() || self.default_model.is_some() => true,
+            Self::AGENT if self.has_models() => true,
             Self::TOOL if !self.tools.is_empty() => true,
             Self::WORKFLOW if self.workflows.is_some() => true,
             _ => self.makers.contains_key(schema),
         }
+    }
+
+    fn has_models(&self) -> bool {
+        !self.models.is_empty() || self.default_model.is_some() || !self.model_tools.is_empty()
     }
 
     /// Whether a breadcrumb is a definition that concerns this registry.
@@ -242,20 +277,51 @@ impl Definitions {
             && self.tags.iter().all(|tag| breadcrumb.tags.contains(tag))
     }
 
-    fn make(&self, definition: &Breadcrumb) -> Built {
+    /// Reads the model configuration that a definition names.
+    ///
+    /// # Errors
+    /// A [`StoreError`] if the store cannot be read.
+    async fn configured(&self, definition: &Breadcrumb) -> Result<Configured, StoreError> {
+        let is_agent = definition.schema_name.as_deref() == Some(Self::AGENT);
+        if !is_agent || !self.options.rcrt || self.model_tools.is_empty() {
+            return Ok(Configured::None);
+        }
+        model_config::read(&*self.store, definition).await
+    }
+
+    fn make(&self, definition: &Breadcrumb, configured: Configured) -> Built {
         let schema = definition.schema_name.as_deref().unwrap_or_default();
         if let Some(make) = self.makers.get(schema) {
             return Ok((make(definition, &self.store)?, Vec::new()));
         }
         match schema {
-            Self::AGENT => self.agent(definition),
+            Self::AGENT => self.agent(definition, configured),
             Self::WORKFLOW => self.workflow(definition),
             _ => self.tool_of(definition),
         }
     }
 
-    fn agent(&self, definition: &Breadcrumb) -> Built {
+    fn agent(&self, definition: &Breadcrumb, configured: Configured) -> Built {
         let definition = AgentDefinition::from_json_with(&definition.context, &self.options)?;
+        let provider: Arc<dyn Provider> = match configured {
+            Configured::None => Arc::new(ApiProvider::new(self.named_model(&definition)?)),
+            Configured::Bad(error) => return Err(error.into()),
+            Configured::By { tool, id } => {
+                let model = BreadcrumbModel::new(self.registered_model_tool(tool)?);
+                Arc::new(model.config(id))
+            }
+        };
+        let (store, tools) = (Arc::clone(&self.store), &self.agent_tools);
+        let warnings = definition.warnings().to_vec();
+        let agent = AgentExecutor::with_provider(definition, provider, store, tools)?;
+        Ok((Arc::new(agent), warnings))
+    }
+
+    /// Returns the model that a definition names, else the default model.
+    fn named_model(
+        &self,
+        definition: &AgentDefinition,
+    ) -> Result<Arc<dyn ChatModel>, NotRegistered> {
         let model = match &definition.model {
             Some(name) => self.models.get(name).ok_or_else(|| NotRegistered::Model {
                 name: crate::error::excerpt(name, 80).into_owned(),
@@ -266,11 +332,18 @@ impl Definitions {
                 .as_ref()
                 .ok_or(NotRegistered::NoDefaultModel)?,
         };
-        let store = Arc::clone(&self.store);
-        let (model, tools) = (Arc::clone(model), &self.agent_tools);
-        let warnings = definition.warnings().to_vec();
-        let agent = AgentExecutor::with_tools(definition, model, store, tools)?;
-        Ok((Arc::new(agent), warnings))
+        Ok(Arc::clone(model))
+    }
+
+    fn registered_model_tool(&self, name: String) -> Result<String, NotRegistered> {
+        if self.model_tools.contains(&name) {
+            return Ok(name);
+        }
+        let known: Vec<&str> = self.model_tools.iter().map(String::as_str).collect();
+        Err(NotRegistered::ModelTool {
+            name: crate::error::excerpt(&name, 80).into_owned(),
+            known: known.join(", "),
+        })
     }
 
     fn workflow(&self, definition: &Breadcrumb) -> Built {
@@ -319,6 +392,7 @@ impl fmt::Debug for Definitions {
         f.debug_struct("Definitions")
             .field("schemas", &self.schemas())
             .field("models", &self.models.keys())
+            .field("model_tools", &self.model_tools)
             .field("tools", &self.tools.keys())
             .finish_non_exhaustive()
     }

@@ -189,7 +189,7 @@ fn a_missing_system_prompt_is_named() {
 fn fields_of_rcrt_definitions_are_known_where_the_options_say_so() {
     let more =
         json!({"system_prompt": "Help.", "llm_config_id": "0192f1c0-0000-7000-8000-000000000001"});
-    let rcrt = DefinitionOptions::default().strict().rcrt_fields();
+    let rcrt = DefinitionOptions::default().strict().rcrt();
 
     assert!(strictly(&more).is_err());
     assert!(AgentDefinition::from_json_with(&with(&more), &rcrt).is_ok());

@@ -7,6 +7,7 @@ pub(crate) mod elsewhere;
 mod ends;
 mod hints;
 mod output;
+mod requests;
 mod reviewed;
 mod secrets;
 mod tools;

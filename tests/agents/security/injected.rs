@@ -180,7 +180,7 @@ const IN_TRIGGER: [Place; 10] = [
     ("the title of the trigger", false, |text| {
         triggered(question(json!({})).title(text))
     }),
-    ("a tag of the trigger", false, |text| {
+    ("a tag of the trigger", true, |text| {
         let characters: Vec<_> = text.chars().collect();
         let tags = characters.chunks(60).map(String::from_iter);
         triggered(question(json!({})).tags(tags))

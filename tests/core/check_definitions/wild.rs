@@ -89,6 +89,19 @@ async fn a_check_of_an_rcrt_distribution_finds_warnings_and_no_errors() {
 }
 
 #[tokio::test]
+async fn a_schema_that_an_agent_without_a_list_may_create_counts_as_written() {
+    let checked = checked(&["--rcrt"], &[&data("rcrt-definitions")]).await;
+
+    let warnings = lines(&checked, "warning");
+    let is_unwritten = |schema: &str| {
+        let message = format!("no definition writes {schema};");
+        warnings.iter().any(|line| line.contains(&message))
+    };
+    assert!(!is_unwritten("note.tags.v1"), "{warnings:#?}");
+    assert!(is_unwritten("user.message.v1"), "{warnings:#?}");
+}
+
+#[tokio::test]
 async fn the_thirteen_tools_are_listed_as_remote_tools_with_one_warning_each() {
     let checked = checked(&["--rcrt"], &[&data("rcrt-definitions/tools")]).await;
 
@@ -115,7 +128,7 @@ fn a_file_for_an_rcrt_server_needs_the_option_for_its_fields() {
     let source = || Source::json("agent.json", &*text);
 
     let without = Check::new().one(&source());
-    let with = Check::new().rcrt_fields().one(&source());
+    let with = Check::new().rcrt().one(&source());
 
     let errors = |findings: &[universal_executor::check::Finding]| {
         let errors = findings

@@ -1,5 +1,6 @@
 //! A runtime that follows definitions in its store, and what it tells of itself: its health and its graph.
 
+mod configured;
 mod downtime;
 mod following;
 mod given;

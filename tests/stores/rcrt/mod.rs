@@ -1,6 +1,7 @@
 //! The store and the source on an RCRT server, against a server of its own on loopback that keeps breadcrumbs as that does,
 //! and misbehaves on command.
 
+mod agents;
 mod clocks;
 mod creating;
 mod definitions;

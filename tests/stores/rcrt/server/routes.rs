@@ -48,6 +48,13 @@ impl Server {
         }
     }
 
+    /// Changes a breadcrumb as another client does.
+    pub(crate) fn change(&self, id: &str, patch: &Value) {
+        let mut state = self.lock();
+        state.crumbs.patch(id, patch);
+        self.announce(&state, &Answer::json(&json!({"id": id})));
+    }
+
     /// Writes as another client of an owner, and returns the id.
     pub(crate) fn put(&self, owner: &str, new: &Value) -> String {
         let mut state = self.lock();

@@ -1,0 +1,92 @@
+//! Model configurations that agents for RCRT (Right Context Right Time) servers name in `llm_config_id`.
+
+use crate::error::excerpt;
+use crate::model::{Breadcrumb, BreadcrumbId};
+use crate::store::{BreadcrumbStore, StoreError};
+
+/// The schema of a model configuration.
+const SCHEMA: &str = "tool.config.v1";
+
+/// Error returned for the model configuration of an agent: the breadcrumb that `llm_config_id` names.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadModelConfig {
+    /// The breadcrumb does not exist.
+    #[error(
+        "model configuration {id} of agent {agent:?} is missing; create a tool.config.v1 breadcrumb and set llm_config_id to its ID, \
+         or set llm_config_id to null"
+    )]
+    Missing {
+        /// The agent ID.
+        agent: String,
+        /// The breadcrumb ID.
+        id: BreadcrumbId,
+    },
+    /// The breadcrumb is not a usable configuration.
+    #[error("model configuration {id} of agent {agent:?} is malformed: {problem}")]
+    Malformed {
+        /// The agent ID.
+        agent: String,
+        /// The breadcrumb ID.
+        id: BreadcrumbId,
+        /// The problem, and how to fix it.
+        problem: String,
+    },
+}
+
+/// The model configuration of a definition.
+#[derive(Debug)]
+pub(super) enum Configured {
+    /// The definition names no configuration.
+    None,
+    /// The configuration cannot be used.
+    Bad(BadModelConfig),
+    /// The configuration names this tool.
+    By { tool: String, id: BreadcrumbId },
+}
+
+/// Reads the configuration that a definition of an agent names. The definition itself is checked elsewhere.
+///
+/// # Errors
+/// A [`StoreError`] if the store cannot be read.
+pub(super) async fn read(
+    store: &dyn BreadcrumbStore,
+    definition: &Breadcrumb,
+) -> Result<Configured, StoreError> {
+    let id = definition.context.text("llm_config_id");
+    let Some(id) = id.and_then(|id| id.parse().ok()) else {
+        return Ok(Configured::None);
+    };
+    let agent = definition.context.text("agent_id").unwrap_or_default();
+    let agent = excerpt(agent, 80).into_owned();
+    Ok(match store.get(id).await {
+        Err(StoreError::NotFound { .. }) => Configured::Bad(BadModelConfig::Missing { agent, id }),
+        Err(error) => return Err(error),
+        Ok(config) => match tool_of(&config) {
+            Ok(tool) => Configured::By { tool, id },
+            Err(problem) => Configured::Bad(BadModelConfig::Malformed { agent, id, problem }),
+        },
+    })
+}
+
+/// Returns the tool that a configuration names.
+fn tool_of(config: &Breadcrumb) -> Result<String, String> {
+    let schema = config.schema_name.as_deref().unwrap_or_default();
+    if schema != SCHEMA {
+        let schema = excerpt(schema, 80);
+        return Err(format!("its schema is {schema:?} instead of {SCHEMA:?}"));
+    }
+    if !config
+        .context
+        .get("config")
+        .is_some_and(serde_json::Value::is_object)
+    {
+        return Err("\"config\" must be an object".to_owned());
+    }
+    match config.context.text("toolName") {
+        Some(tool) if !tool.is_empty() => Ok(tool.to_owned()),
+        Some(_) | None => {
+            Err("\"toolName\" must be the name of a model tool, such as \"openrouter\"".to_owned())
+        }
+    }
+}
