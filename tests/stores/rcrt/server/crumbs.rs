@@ -1,7 +1,7 @@
 //! The breadcrumbs of all owners, as JSON.
 
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use uuid::Uuid;
 
 /// The fields that whoever writes may set.
@@ -21,6 +21,10 @@ const WRITABLE: [&str; 10] = [
 #[derive(Default)]
 pub(crate) struct Crumbs {
     all: HashMap<String, Map<String, Value>>,
+    /// Update time and ID of each, oldest first.
+    by_time: BTreeSet<(String, String)>,
+    /// The IDs in the order of creation, also of those that were removed.
+    created: Vec<String>,
     last: i64,
     /// How many microseconds the clock of the server is ahead.
     ahead: i64,
@@ -51,14 +55,31 @@ impl Crumbs {
         ] {
             fields.insert(name.to_owned(), value);
         }
-        self.all.insert(id.clone(), fields);
+        self.replace(&id, fields);
+        self.created.push(id.clone());
         id
+    }
+
+    /// Puts a breadcrumb in the place of its last version.
+    fn replace(&mut self, id: &str, fields: Map<String, Value>) {
+        let time = |fields: &Map<String, Value>| {
+            (
+                fields["updated_at"].as_str().unwrap().to_owned(),
+                id.to_owned(),
+            )
+        };
+        self.by_time.insert(time(&fields));
+        if let Some(last) = self.all.insert(id.to_owned(), fields)
+            && time(&last) != time(&self.all[id])
+        {
+            self.by_time.remove(&time(&last));
+        }
     }
 
     /// Replaces what a patch names; null keeps.
     pub(crate) fn patch(&mut self, id: &str, patch: &Value) {
         let now = self.now();
-        let Some(fields) = self.all.get_mut(id) else {
+        let Some(mut fields) = self.all.get(id).cloned() else {
             return;
         };
         for name in WRITABLE {
@@ -69,9 +90,11 @@ impl Crumbs {
         let version = fields["version"].as_u64().unwrap() + 1;
         fields.insert("version".to_owned(), json!(version));
         fields.insert("updated_at".to_owned(), json!(now));
+        self.replace(id, fields);
     }
 
     pub(crate) fn remove(&mut self, id: &str) -> bool {
+        self.by_time.retain(|(_, other)| other != id);
         self.all.remove(id).is_some()
     }
 
@@ -81,22 +104,20 @@ impl Crumbs {
 
     /// Changes a field behind everybody's back.
     pub(crate) fn set(&mut self, id: &str, name: &str, value: Value) {
-        self.all.get_mut(id).unwrap().insert(name.to_owned(), value);
+        let mut fields = self.all[id].clone();
+        fields.insert(name.to_owned(), value);
+        self.replace(id, fields);
     }
 
-    /// All of them, in any order, of every owner.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Map<String, Value>> {
-        self.all.values()
+    /// The breadcrumbs of every owner in the order of creation, without the first ones.
+    pub(crate) fn created_after(&self, first: usize) -> impl Iterator<Item = &Map<String, Value>> {
+        let created = self.created.iter().skip(first);
+        created.filter_map(|id| self.all.get(id))
     }
 
     /// All of them, newest first, of every owner.
-    pub(crate) fn newest_first(&self) -> Vec<&Map<String, Value>> {
-        let all = self.all.values();
-        let mut all: Vec<_> = all
-            .map(|found| (found["updated_at"].as_str(), found))
-            .collect();
-        all.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
-        all.into_iter().map(|(_, found)| found).collect()
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = &Map<String, Value>> {
+        self.by_time.iter().rev().map(|(_, id)| &self.all[id])
     }
 
     /// Sets the clock of the server, as far ahead of that of this machine.

@@ -18,6 +18,9 @@ impl Server {
             ("POST", ["auth", "token"]) => state.issue(&request.json()),
             ("GET", ["breadcrumbs"]) => state.list(request),
             ("GET", ["breadcrumbs", "search"]) => state.nearest(request),
+            ("GET", ["breadcrumbs", id, "full"]) if state.broken.contains(*id) => {
+                Answer::text(500, "database error")
+            }
             ("GET", ["breadcrumbs", id, "full"]) => match state.crumbs.get(id) {
                 Some(found) => Answer::json(&json!(found)),
                 None => Answer::text(404, "not found"),
@@ -193,7 +196,7 @@ impl State {
         request: &'s Request,
     ) -> impl Iterator<Item = &'s Map<String, Value>> {
         let (tag, schema) = (request.query.get("tag"), request.query.get("schema_name"));
-        self.crumbs.newest_first().into_iter().filter(move |found| {
+        self.crumbs.newest_first().filter(move |found| {
             let tagged = |tag: &String| found["tags"].as_array().unwrap().contains(&json!(tag));
             tag.is_none_or(tagged) && schema.is_none_or(|schema| found["schema_name"] == **schema)
         })
