@@ -444,7 +444,6 @@ mod tests {
             StoreError::TooFar {
                 store: "s",
                 looked_at: count,
-                down_to: None,
             },
             StoreError::Refused {
                 store: "s",

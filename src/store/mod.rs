@@ -67,7 +67,7 @@ mod wrap;
 
 pub(crate) use answered::{answered, run_tag};
 pub use commit::{Commit, Committed, DeadLetter, FailureClass, RunEnd, Write};
-pub use error::{SavedResponse, StoreError};
+pub use error::{PartialSearch, SavedResponse, StoreError};
 pub use ext::BreadcrumbStoreExt;
 #[cfg(feature = "conformance")]
 pub use faulty::{Fault, Faulty, Injected, Moment};
