@@ -74,7 +74,7 @@ async fn rare_triggers_are_answered_on_a_server_that_takes_a_second_for_a_reques
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_needs_ten_seconds_for_a_request_is_read_to_the_end() {
+async fn a_server_that_needs_eight_seconds_for_a_request_is_read_to_the_end() {
     let mut world = World::new().await;
     world.ask("echo");
     world.run_until_answered(&world.worker("echo")).await;
@@ -85,7 +85,7 @@ async fn a_server_that_needs_ten_seconds_for_a_request_is_read_to_the_end() {
             _ => world.ask_nobody(),
         }
     }
-    world.server.lock().latency = 10 * SECOND;
+    world.server.lock().latency = 8 * SECOND;
 
     world.run_until_answered(&world.worker("echo")).await;
 

@@ -165,9 +165,20 @@ impl State {
 
     fn list(&self, request: &Request) -> Answer {
         let number = |name: &str| request.query.get(name).and_then(|text| text.parse().ok());
-        let rows = self.matching(request).skip(number("offset").unwrap_or(0));
+        let first = number("offset").unwrap_or(0);
         let limit = number("limit").map_or(usize::MAX, |limit: usize| limit.max(1));
-        let rows: Vec<Value> = rows.take(limit).map(|found| row(found, request)).collect();
+        let row = |found| row(found, request);
+        let rows: Vec<Value> = match request.query.get("tag") {
+            None => {
+                let schema = request.query.get("schema_name");
+                let rows = self.crumbs.newest_of(schema, first);
+                rows.take(limit).map(row).collect()
+            }
+            Some(_) => {
+                let rows = self.matching(request).skip(first);
+                rows.take(limit).map(row).collect()
+            }
+        };
         Answer::json(&json!(rows))
     }
 
