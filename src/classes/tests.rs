@@ -151,7 +151,6 @@ fn of_a_stores_errors_only_what_waiting_mends_may_be_tried_again() {
         StoreError::TooFar {
             store: "s",
             looked_at: count,
-            down_to: None,
         },
         StoreError::Refused {
             store: "s",

@@ -26,7 +26,7 @@ struct Answers<'s> {
 }
 
 impl Pages for Answers<'_> {
-    async fn take(&mut self, page: Vec<Arc<Breadcrumb>>, _: Range) -> Result<Next, StoreError> {
+    async fn take(&mut self, page: Vec<Arc<Breadcrumb>>, _: &[Range]) -> Result<Next, StoreError> {
         for found in page {
             answer(self.shared, self.home, &found).await;
         }

@@ -195,6 +195,7 @@ pub(super) async fn load(shared: &Shared, home: &Home, since: Instant) -> Result
     };
     let newest = match newest {
         Some(newest) => newest,
+        None if !sweep::needs_newest(shared, &saved) => earlier(shared.now(), since.elapsed()),
         // Breadcrumbs that were committed after the start count.
         None => earlier(sweep::newest(home.store()).await?, since.elapsed()),
     };

@@ -2,6 +2,7 @@
 
 use super::checkpoint::Checkpoint;
 use super::others::Others;
+use super::sweep::Pace;
 use super::wakes::Wakes;
 use crate::executor::{Offer, SchemaHints, UniversalExecutor, Waits};
 use crate::model::Timestamp;
@@ -36,6 +37,8 @@ pub(super) struct Home {
     suspended: Mutex<Vec<RunRef>>,
     /// Position of the executors here.
     pub(super) checkpoint: Checkpoint,
+    /// Size of the pages of the next sweep.
+    pace: Mutex<Pace>,
     /// Whether all of it is to be looked at.
     everything: AtomicBool,
     pub(super) nudged: Notify,
@@ -87,6 +90,7 @@ impl Home {
             due: Mutex::default(),
             suspended: Mutex::default(),
             checkpoint: Checkpoint::default(),
+            pace: Mutex::default(),
             everything: AtomicBool::new(false),
             nudged: Notify::new(),
             asked: Notify::new(),
@@ -142,6 +146,16 @@ impl Home {
     /// The executors that have runs to claim.
     pub(super) fn nudges(&self) -> BTreeSet<Arc<str>> {
         std::mem::take(&mut lock(&self.due))
+    }
+
+    /// Returns the size of the pages of the next sweep.
+    pub(super) fn pace(&self) -> Pace {
+        *lock(&self.pace)
+    }
+
+    /// Sets the size of the pages of the next sweep.
+    pub(super) fn set_pace(&self, pace: Pace) {
+        *lock(&self.pace) = pace;
     }
 
     /// Requests a sweep because events were missed: of everything committed after a time, or after the position.

@@ -144,9 +144,10 @@ impl<'r> Intake<'r> {
     /// Notes how far each store has come.
     async fn open(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(15);
-        let homes = self.shared.roster.homes();
+        let (homes, shared) = (self.shared.roster.homes(), &self.shared);
         let begin = homes.iter().map(|home| async move {
             if !home.checkpoint.has_newest()
+                && sweep::starts_at_newest(shared, home).await
                 && let Ok(Ok(newest)) = timeout(PATIENCE, sweep::newest(home.store())).await
             {
                 home.checkpoint.note_newest(newest);

@@ -68,6 +68,11 @@ pub(super) struct Lookout {
     reconciling: bool,
     /// A sweep is running.
     sweeping: bool,
+    /// The next sweep reads the last part before the position again.
+    overlaps: bool,
+    /// The last sweep left breadcrumbs that the store could not read.
+    has_unread: bool,
+    catch_up: CatchUp,
     /// The position is being loaded.
     loading: bool,
     /// Announcements that could not be read, and when they are read again.
@@ -77,6 +82,15 @@ pub(super) struct Lookout {
     searched: Option<Timestamp>,
     /// Time of the next search. None while one runs, and if each worker receives every event.
     search: Option<Instant>,
+}
+
+/// The sweeps from the start until one has read everything.
+#[derive(Default)]
+struct CatchUp {
+    began: Option<Instant>,
+    /// Number of breadcrumbs that these sweeps and later ones have read.
+    breadcrumbs: usize,
+    is_over: bool,
 }
 
 /// What a job came to.
@@ -90,9 +104,12 @@ enum Done {
     },
     /// The store was searched for answers up to a time, or could not be.
     Searched(Option<Timestamp>),
-    Swept(Swept),
-    /// The store could not be read; a sweep is due again.
-    Missed,
+    /// A sweep ended. Without a result, the store could not be read, and a sweep is due again.
+    Swept {
+        swept: Option<Swept>,
+        overlaps: bool,
+        count: usize,
+    },
     /// The position was loaded, or could not be.
     Loaded {
         loaded: bool,
@@ -117,6 +134,9 @@ impl Lookout {
             reconcile: Instant::now(),
             reconciling: false,
             sweeping: false,
+            overlaps: true,
+            has_unread: false,
+            catch_up: CatchUp::default(),
             loading: false,
             deferred: VecDeque::new(),
             again: Instant::now(),
@@ -142,7 +162,11 @@ impl Lookout {
                     // A store that panics has not answered.
                     Err(_) => {
                         self.note(Done::Reconciled { listed: false });
-                        self.note(Done::Missed);
+                        self.note(Done::Swept {
+                            swept: None,
+                            overlaps: true,
+                            count: 0,
+                        });
                         if self.loading {
                             self.note(Done::Loaded { loaded: false });
                         }
@@ -190,19 +214,11 @@ impl Lookout {
                 }
             }
             Done::Searched(newest) => self.note_searched(newest),
-            Done::Swept(swept) => {
-                self.sweeping = false;
-                self.home.answered(Operation::Read, true);
-                self.home.checkpoint.end_sweep(swept == Swept::All);
-                // More may have been asked for meanwhile.
-                self.look_as_asked();
-            }
-            Done::Missed => {
-                self.home.answered(Operation::Read, false);
-                self.sweeping = false;
-                self.home.checkpoint.end_sweep(false);
-                self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE));
-            }
+            Done::Swept {
+                swept,
+                overlaps,
+                count,
+            } => self.note_swept(swept, overlaps, count),
             Done::Loaded { loaded } => {
                 self.loading = false;
                 self.home.answered(Operation::Read, loaded);
@@ -211,6 +227,43 @@ impl Lookout {
                     false => self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE)),
                 }
             }
+        }
+    }
+
+    fn note_swept(&mut self, swept: Option<Swept>, overlaps: bool, count: usize) {
+        self.sweeping = false;
+        self.home.answered(Operation::Read, swept.is_some());
+        self.catch_up.breadcrumbs += count;
+        let Some(swept) = swept else {
+            self.overlaps |= overlaps;
+            self.home.checkpoint.end_sweep(false);
+            self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE));
+            return;
+        };
+        match swept {
+            Swept::All => {
+                self.has_unread = false;
+                self.note_caught_up();
+            }
+            Swept::Unread => self.has_unread = true,
+            Swept::Part => {}
+        }
+        self.home.checkpoint.end_sweep(swept != Swept::Part);
+        // Another sweep may have been requested in the meantime.
+        self.look_as_asked();
+    }
+
+    /// Logs the end of the catch-up after the start.
+    fn note_caught_up(&mut self) {
+        let began = self.catch_up.began;
+        let elapsed = began.map_or(Duration::ZERO, |began| began.elapsed());
+        if !std::mem::replace(&mut self.catch_up.is_over, true) {
+            tracing::info!(
+                store = self.home.number,
+                breadcrumbs = self.catch_up.breadcrumbs,
+                ?elapsed,
+                "caught up with the breadcrumbs committed since the saved position"
+            );
         }
     }
 
@@ -307,9 +360,10 @@ impl Lookout {
                 Done::Reconciled { listed }
             });
         }
-        if self.shared.source_is_complete {
+        if self.shared.source_is_complete && !self.has_unread {
             self.save_delivered();
         } else {
+            self.overlaps = true;
             self.home.checkpoint.want();
         }
         self.sweep();
@@ -362,13 +416,18 @@ impl Lookout {
         self.sweeping = true;
         let (shared, home) = (Arc::clone(&self.shared), Arc::clone(&self.home));
         let found = self.found.clone();
+        let overlaps = std::mem::take(&mut self.overlaps);
+        self.catch_up.began.get_or_insert_with(Instant::now);
         self.job(async move {
-            match sweep::sweep(&shared, &home, &found).await {
-                Ok(swept) => Done::Swept(swept),
-                Err(error) => {
-                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot read the breadcrumbs of the store, will retry");
-                    Done::Missed
-                }
+            let mut count = 0;
+            let swept = sweep::sweep(&shared, &home, &found, overlaps, &mut count).await;
+            if let Err(error) = &swept {
+                tracing::warn!(code = error.code(), error = %Chain(error), "cannot read the breadcrumbs of the store, will retry");
+            }
+            Done::Swept {
+                swept: swept.ok(),
+                overlaps,
+                count,
             }
         });
     }

@@ -26,8 +26,11 @@ use tokio_util::sync::CancellationToken;
 /// How long to wait before something that failed is tried again.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
-/// Time limit of one search. A store may send many requests for it, each with its own limit.
-const PATIENCE_FOR_PAGES: Duration = Duration::from_secs(120);
+/// Time limit of one search. A store may send many requests for it, each with its own limit, and may repeat each of them.
+const PATIENCE_FOR_PAGES: Duration = Duration::from_secs(300);
+
+/// Time limit of a search for the newest breadcrumb, which can hold up a start.
+const PATIENCE_FOR_NEWEST: Duration = Duration::from_secs(60);
 
 /// How long a store or a source may take to answer before others go first.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -257,6 +260,13 @@ pub(super) async fn in_time_of_pages<T>(
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     within(PATIENCE_FOR_PAGES, answer).await
+}
+
+/// The answer of a store to a search for the newest breadcrumb.
+pub(super) async fn in_time_of_newest<T>(
+    answer: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    within(PATIENCE_FOR_NEWEST, answer).await
 }
 
 async fn within<T>(

@@ -123,6 +123,10 @@ pub enum StoreError {
     /// The selector of a query, or one that a run waits for, cannot be evaluated.
     #[error("the query cannot be evaluated")]
     InvalidQuery(#[source] ConditionError),
+    /// The answer to a query for an interval ([`before`](super::Query::before()) and [`after`](super::Query::after())) has only a
+    /// part of the interval, because the rest takes long or cannot be read now. Query the rest from [`PartialSearch::next`].
+    #[error(transparent)]
+    Partial(Box<PartialSearch>),
     /// The store would have to look at more breadcrumbs than it may, and those it saw are not all: name a schema or a tag
     /// that fewer have.
     #[error(
@@ -133,8 +137,6 @@ pub enum StoreError {
         store: &'static str,
         /// How many it looked at.
         looked_at: usize,
-        /// Time of the oldest breadcrumb that it checked in the order of the query. `None` if it read several lists.
-        down_to: Option<Timestamp>,
     },
     /// The backend answered and will not do it, however often it is asked.
     #[error("{store} refuses it")]
@@ -192,14 +194,30 @@ pub struct SavedResponse {
     pub source: StoreError,
 }
 
+/// The part of an interval that a store has read.
+#[derive(Debug, thiserror::Error)]
+#[error("{store} has read only a part of the interval; query the rest of it")]
+pub struct PartialSearch {
+    /// The store.
+    pub store: &'static str,
+    /// The breadcrumbs in this part, in the order of the query.
+    pub found: Vec<Arc<Breadcrumb>>,
+    /// [`Query::before`](super::Query::before()) of a query for the rest. `None` if the store has read the whole interval.
+    pub next: Option<(Timestamp, u64, BreadcrumbId)>,
+    /// The update times of breadcrumbs in this part that cannot be read now.
+    pub unread: Vec<Timestamp>,
+}
+
 impl StoreError {
     /// Whether repeating the operation could succeed; whoever dispatches asks nothing else.
     #[must_use]
     pub fn retry(&self) -> Retry {
         const WHEN_FULL: Duration = Duration::from_secs(1);
+        const WHEN_PARTIAL: Duration = Duration::from_secs(1);
         match self {
             Self::Unavailable { retry_after, .. } => Retry::after(*retry_after),
             Self::Full { .. } => Retry::After(WHEN_FULL),
+            Self::Partial(_) => Retry::After(WHEN_PARTIAL),
             Self::Conflict { .. } => Retry::After(Duration::ZERO),
             Self::Embedding(error) => error.retry(),
             Self::NotFound { .. }
@@ -241,6 +259,7 @@ impl StoreError {
             Self::EmptyWake => "empty_wake",
             Self::InvalidQuery(_) => "invalid_query",
             Self::PositionTooLarge { .. } => "position_too_large",
+            Self::Partial(_) => "partial",
             Self::TooFar { .. } => "too_far",
             Self::Refused { .. } => "refused",
             Self::Embedding(_) => "embedding",

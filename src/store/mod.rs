@@ -67,7 +67,7 @@ mod wrap;
 
 pub(crate) use answered::{answered, run_tag};
 pub use commit::{Commit, Committed, DeadLetter, FailureClass, RunEnd, Write};
-pub use error::{SavedResponse, StoreError};
+pub use error::{PartialSearch, SavedResponse, StoreError};
 pub use ext::BreadcrumbStoreExt;
 #[cfg(feature = "conformance")]
 pub use faulty::{Fault, Faulty, Injected, Moment};
@@ -137,7 +137,8 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// there are no more.
     ///
     /// # Errors
-    /// [`StoreError::InvalidQuery`] if its selector cannot be evaluated.
+    /// [`StoreError::InvalidQuery`] if its selector cannot be evaluated. [`StoreError::Partial`] if the query is for an interval and
+    /// the store has read only a part of it.
     async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError>;
 
     /// The breadcrumbs nearest in meaning to a text, nearest first, of those as near the newest. A text that says nothing

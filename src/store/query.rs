@@ -23,7 +23,8 @@ pub struct Query {
     pub scope_tags: Vec<String>,
     /// Only what is older than this in the store's order: update time, then version, then id.
     pub before: Option<(Timestamp, u64, BreadcrumbId)>,
-    /// Only breadcrumbs updated after this time.
+    /// Only breadcrumbs updated after this time. A store may answer a query with `before` and `after` in part
+    /// ([`StoreError::Partial`](super::StoreError::Partial)).
     pub after: Option<Timestamp>,
     /// One breadcrumb that is left out, before the limit counts.
     pub exclude: Option<BreadcrumbId>,

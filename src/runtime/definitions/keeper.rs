@@ -11,7 +11,7 @@ use crate::runtime::RuntimeError;
 use crate::runtime::graph::Graph;
 use crate::runtime::roster::Roster;
 use crate::runtime::share::Share;
-use crate::runtime::shared::{PAUSE, Shared, in_time};
+use crate::runtime::shared::{PAUSE, Shared, in_time, in_time_of_pages};
 use crate::store::{Claim, Commit, Query, RunEnd, RunRef, StoreError, Write};
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -160,7 +160,7 @@ impl Keeper {
         query.limit = PAGE;
         let mut all: Vec<Arc<Breadcrumb>> = Vec::new();
         loop {
-            let page = in_time(self.definitions.store.search(&query)).await?;
+            let page = in_time_of_pages(self.definitions.store.search(&query)).await?;
             query.before = page.last().map(|last| last.order_key());
             let is_last = page.len() < PAGE;
             all.extend(page);

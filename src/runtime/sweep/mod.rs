@@ -5,11 +5,13 @@ mod oldest;
 mod pace;
 mod watched;
 
+pub(super) use pace::Pace;
+
 use super::checkpoint::{self, OVERLAP};
 use super::home::Home;
-use super::position::Range;
+use super::position::{Position, Range};
 use super::progress::Key;
-use super::shared::{Shared, in_time_of_pages};
+use super::shared::{Shared, in_time, in_time_of_newest};
 use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
@@ -54,11 +56,11 @@ pub(super) enum Next {
 
 /// The receiver of the pages of a sweep.
 pub(super) trait Pages: Send {
-    /// Takes a page, oldest first. With it, everything in an interval has been taken.
+    /// Takes a page, oldest first. With it, everything in some intervals has been taken.
     fn take(
         &mut self,
         page: Vec<Arc<Breadcrumb>>,
-        read: Range,
+        read: &[Range],
     ) -> impl Future<Output = Result<Next, StoreError>> + Send;
 }
 
@@ -67,11 +69,14 @@ pub(super) trait Pages: Send {
 pub(super) enum Swept {
     /// Everything was read up to the newest breadcrumb.
     All,
+    /// The sweep ended, and left breadcrumbs that the store cannot read now. An immediate retry would fail.
+    Unread,
     /// The sweep stopped between two pages. Unread intervals are left.
     Part,
 }
 
-/// Passes all unread breadcrumbs to the intake, and saves the position after each page.
+/// Passes all unread breadcrumbs to the intake, and saves the position after each page. Adds their number to `count`. Reads the
+/// last part before the position again if `overlaps`.
 ///
 /// # Errors
 /// The errors of the store and of its ledger. The intake has the pages before.
@@ -79,14 +84,16 @@ pub(super) async fn sweep(
     shared: &Shared,
     home: &Home,
     found: &mpsc::Sender<Found>,
+    overlaps: bool,
+    count: &mut usize,
 ) -> Result<Swept, StoreError> {
     let store = home.store();
     checkpoint::adopt(shared, home).await?;
     let generation = home.checkpoint.generation();
     let newest = newest(store).await?;
-    let overlap = match shared.source_is_complete {
-        true => Duration::ZERO,
-        false => OVERLAP,
+    let overlap = match overlaps && !shared.source_is_complete {
+        true => OVERLAP,
+        false => Duration::ZERO,
     };
     let ranges = home.checkpoint.to_read(newest, overlap);
     let mut intake = Intake {
@@ -94,8 +101,9 @@ pub(super) async fn sweep(
         home,
         found,
         generation,
+        count,
     };
-    let next = match store.capabilities().oldest_first {
+    let swept = match store.capabilities().oldest_first {
         true => {
             let mut next = Next::Continue;
             for range in ranges {
@@ -103,21 +111,25 @@ pub(super) async fn sweep(
                     next = oldest::sweep(store, range, &mut intake).await?;
                 }
             }
-            next
+            match next {
+                Next::Continue => Swept::All,
+                Next::Stop => Swept::Part,
+            }
         }
         false => {
             let selectors = watched::watched(shared, home);
             let limit = (shared.settings.reconcile, shared.now());
-            newest::sweep(store, selectors, ranges, limit, &mut intake).await?
+            let mut pace = home.pace();
+            let swept =
+                newest::sweep(store, &selectors, ranges, limit, &mut pace, &mut intake).await;
+            home.set_pace(pace);
+            swept?
         }
     };
-    Ok(match next {
-        Next::Continue => {
-            home.checkpoint.swept(generation);
-            Swept::All
-        }
-        Next::Stop => Swept::Part,
-    })
+    if swept == Swept::All {
+        home.checkpoint.swept(generation);
+    }
+    Ok(swept)
 }
 
 /// Passes all breadcrumbs that were committed after a time, oldest first. Returns the time of the newest.
@@ -142,18 +154,27 @@ struct Intake<'s> {
     home: &'s Home,
     found: &'s mpsc::Sender<Found>,
     generation: u64,
+    /// Number of breadcrumbs that the intake has taken.
+    count: &'s mut usize,
 }
 
 impl Pages for Intake<'_> {
-    async fn take(&mut self, page: Vec<Arc<Breadcrumb>>, read: Range) -> Result<Next, StoreError> {
+    async fn take(
+        &mut self,
+        page: Vec<Arc<Breadcrumb>>,
+        read: &[Range],
+    ) -> Result<Next, StoreError> {
         /// The time that the ledger may take before the sweep continues. Triggers without a run in the ledger stay unread.
         const PATIENCE: Duration = Duration::from_secs(10);
         let keys: Vec<Key> = page.iter().map(|one| Key::of(one)).collect();
         if !self.hand_over(page).await {
             return Ok(Next::Stop);
         }
-        if !self.home.checkpoint.read(read, self.generation) {
-            return Ok(Next::Stop);
+        *self.count += keys.len();
+        for range in read {
+            if !self.home.checkpoint.read(*range, self.generation) {
+                return Ok(Next::Stop);
+            }
         }
         // A missing answer shows in the saved position.
         drop(timeout(PATIENCE, self.shared.progress.settled(&keys)).await);
@@ -186,8 +207,27 @@ impl Intake<'_> {
     }
 }
 
+/// A place in the order of a store: update time, version and ID.
+type Place = (Timestamp, u64, BreadcrumbId);
+
+/// An interval without some moments.
+fn without((mut after, to): Range, moments: &[Timestamp]) -> Vec<Range> {
+    let mut sorted: Vec<Timestamp> = moments.to_vec();
+    sorted.sort_unstable();
+    let mut ranges = Vec::with_capacity(sorted.len() + 1);
+    for moment in sorted.into_iter().filter(|moment| *moment <= to) {
+        if moment > after {
+            ranges.push((after, moment.just_before()));
+            after = moment;
+        }
+    }
+    ranges.push((after, to));
+    ranges.retain(|(after, to)| after < to);
+    ranges
+}
+
 /// The place of the first breadcrumb that may be newer than a time.
-fn just_after(time: Timestamp) -> (Timestamp, u64, BreadcrumbId) {
+fn just_after(time: Timestamp) -> Place {
     let next = Timestamp::from_micros(time.as_micros().saturating_add(1));
     (next, 0, BreadcrumbId::NIL)
 }
@@ -198,8 +238,55 @@ fn just_after(time: Timestamp) -> (Timestamp, u64, BreadcrumbId) {
 /// The store's errors.
 pub(super) async fn newest(store: &dyn BreadcrumbStore) -> Result<Timestamp, StoreError> {
     let query = Query::new(Selector::any()).limit(1);
-    let newest = in_time_of_pages(store.search(&query)).await?;
+    let newest = in_time_of_newest(store.search(&query)).await?;
     Ok(newest
         .first()
         .map_or(Timestamp::UNIX_EPOCH, |newest| newest.updated_at))
+}
+
+/// Returns `true` if the time of the newest breadcrumb decides where an executor starts. A saved position does not depend on it,
+/// unless a complete source delivers everything after that time.
+pub(super) fn needs_newest(shared: &Shared, saved: &[Option<Vec<u8>>]) -> bool {
+    let is_saved = |one: &Option<Vec<u8>>| one.as_deref().is_some_and(is_readable);
+    shared.source_is_complete || saved.is_empty() || !saved.iter().all(is_saved)
+}
+
+/// Returns `true` if an executor of a store starts without a saved position, or the ledger does not answer.
+pub(super) async fn starts_at_newest(shared: &Shared, home: &Home) -> bool {
+    let executors = shared.roster.at_home(home);
+    let Some(ledger) = home.ledger() else {
+        return true;
+    };
+    match in_time(ledger.positions(&executors)).await {
+        Ok(saved) => needs_newest(shared, &saved),
+        Err(_) => true,
+    }
+}
+
+fn is_readable(saved: &[u8]) -> bool {
+    Position::from_bytes(saved).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_without_moments_has_everything_between_them() {
+        let time = Timestamp::from_micros;
+        let without = |range: (i64, i64), moments: &[i64]| -> Vec<(i64, i64)> {
+            let moments: Vec<_> = moments.iter().copied().map(time).collect();
+            let ranges = without((time(range.0), time(range.1)), &moments);
+            let micros = |(after, to): Range| (after.as_micros(), to.as_micros());
+            ranges.into_iter().map(micros).collect()
+        };
+
+        assert_eq!(without((10, 20), &[]), [(10, 20)]);
+        assert_eq!(
+            without((10, 20), &[15, 12, 12, 30, 5]),
+            [(10, 11), (12, 14), (15, 20)]
+        );
+        assert_eq!(without((10, 20), &[11, 20, 10]), [(11, 19)]);
+        assert_eq!(without((10, 11), &[11]), []);
+    }
 }

@@ -1,11 +1,11 @@
 //! A sweep of a store that reads the top of a list best: newest first, with one query for each selector.
 
 use super::pace::Pace;
-use super::{Next, Pages, just_after};
+use super::{Next, Pages, Place, Swept, just_after, without};
 use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
 use crate::runtime::position::Range;
 use crate::runtime::shared::in_time_of_pages;
-use crate::store::{BreadcrumbStore, Query, StoreError};
+use crate::store::{BreadcrumbStore, PartialSearch, Query, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 struct List {
     selector: Selector,
     /// Older breadcrumbs are not read yet. `None` at the end of the interval.
-    before: Option<(Timestamp, u64, BreadcrumbId)>,
+    before: Option<Place>,
 }
 
 impl List {
@@ -24,56 +24,112 @@ impl List {
     }
 }
 
-/// Passes everything that the selectors select in some intervals, newest first. Stops between two pages after a time limit, so
-/// that the caller can start with breadcrumbs that are new in the meantime.
-pub(super) async fn sweep(
-    store: &dyn BreadcrumbStore,
-    selectors: Vec<Selector>,
-    ranges: Vec<Range>,
-    (limit, now): (Duration, Timestamp),
-    pages: &mut impl Pages,
-) -> Result<Next, StoreError> {
-    let began = Instant::now();
-    let mut pace = Pace::default();
-    let list = |selector| List {
-        selector,
-        before: None,
-    };
-    let mut lists: Vec<List> = selectors.into_iter().map(list).collect();
-    for (after, to) in ranges.into_iter().rev() {
-        for list in &mut lists {
-            list.before = Some(just_after(to));
-        }
-        while let Some(list) = lists.iter_mut().max_by_key(|list| list.before)
-            && list.before.is_some()
-        {
-            let mut page = page(store, list, after, &mut pace).await?;
-            page.reverse();
-            // Breadcrumbs of this very time may be on the next page.
-            let read_to = lists.iter().filter_map(List::read_to).max();
-            // A breadcrumb with a time from the future must not hide those that follow.
-            let read = (read_to.unwrap_or(after).max(after), to.min(now));
-            if let Next::Stop = pages.take(page, read).await? {
-                return Ok(Next::Stop);
-            }
-            if began.elapsed() > limit {
-                return Ok(Next::Stop);
-            }
-        }
-    }
-    Ok(Next::Continue)
+/// An interval while the lists of all selectors are read.
+struct Interval {
+    lists: Vec<List>,
+    after: Timestamp,
+    to: Timestamp,
+    /// The update times of breadcrumbs that the store cannot read now.
+    unread: Vec<Timestamp>,
 }
 
-/// The next page of a list, newest first.
+impl Interval {
+    fn new(selectors: &[Selector], (after, to): Range) -> Self {
+        let list = |selector: &Selector| List {
+            selector: selector.clone(),
+            before: Some(just_after(to)),
+        };
+        Self {
+            lists: selectors.iter().map(list).collect(),
+            after,
+            to,
+            unread: Vec::new(),
+        }
+    }
+
+    /// The next page of the list that is read the least far, newest first. `None` at the end.
+    async fn page(
+        &mut self,
+        store: &dyn BreadcrumbStore,
+        pace: &mut Pace,
+    ) -> Result<Option<Vec<Arc<Breadcrumb>>>, StoreError> {
+        let list = self.lists.iter_mut().max_by_key(|list| list.before);
+        let Some((list, before)) = list.and_then(|list| list.before.map(|before| (list, before)))
+        else {
+            return Ok(None);
+        };
+        let part = page(store, list, before, self.after, pace).await?;
+        list.before = part.next;
+        self.unread.extend(part.unread);
+        Ok(Some(part.found))
+    }
+
+    /// The parts of the interval that were read completely.
+    fn read(&self, now: Timestamp) -> Vec<Range> {
+        // Breadcrumbs of this very time may be on the next page.
+        let read_to = self.lists.iter().filter_map(List::read_to).max();
+        // A breadcrumb with a time from the future must not hide those that follow.
+        let range = (
+            read_to.unwrap_or(self.after).max(self.after),
+            self.to.min(now),
+        );
+        without(range, &self.unread)
+    }
+}
+
+/// Passes everything that the selectors select in some intervals, newest first. Stops between two pages after a time limit, so
+/// that the caller can start with breadcrumbs that are new in the meantime. Each sweep reads at least one page of an older
+/// interval than the newest one, so that new breadcrumbs cannot hold up older ones for ever.
+pub(super) async fn sweep(
+    store: &dyn BreadcrumbStore,
+    selectors: &[Selector],
+    mut ranges: Vec<Range>,
+    (limit, now): (Duration, Timestamp),
+    pace: &mut Pace,
+    pages: &mut impl Pages,
+) -> Result<Swept, StoreError> {
+    /// Above it, the store fails for another reason than a few breadcrumbs, and the next sweep has to wait.
+    const MOST_UNREAD: usize = 64;
+    let began = Instant::now();
+    let (mut unread, mut is_late) = (0, false);
+    while let Some(range) = ranges.pop() {
+        let mut interval = Interval::new(selectors, range);
+        while let Some(mut page) = interval.page(store, pace).await? {
+            page.reverse();
+            match pages.take(page, &interval.read(now)).await? {
+                Next::Continue if is_late => break,
+                Next::Continue => {}
+                Next::Stop => return Ok(Swept::Part),
+            }
+            if began.elapsed() > limit || unread + interval.unread.len() > MOST_UNREAD {
+                ranges = widest(&ranges).into_iter().collect();
+                is_late = true;
+                break;
+            }
+        }
+        unread += interval.unread.len();
+    }
+    Ok(match unread {
+        0..=MOST_UNREAD if is_late => Swept::Part,
+        0 => Swept::All,
+        _ => Swept::Unread,
+    })
+}
+
+/// The longest interval.
+fn widest(ranges: &[Range]) -> Option<Range> {
+    let length = |(after, to): &Range| to.as_micros().saturating_sub(after.as_micros());
+    ranges.iter().copied().max_by_key(length)
+}
+
+/// The next page of a list before a place.
 async fn page(
     store: &dyn BreadcrumbStore,
-    list: &mut List,
+    list: &List,
+    before: Place,
     after: Timestamp,
     pace: &mut Pace,
-) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
-    let Some(before) = list.before else {
-        return Ok(Vec::new());
-    };
+) -> Result<Part, StoreError> {
     loop {
         let limit = pace.size();
         let query = Query::new(list.selector.clone())
@@ -82,22 +138,22 @@ async fn page(
             .after(after);
         let began = Instant::now();
         match in_time_of_pages(store.search(&query)).await {
-            Ok(page) => {
+            Ok(found) => {
                 pace.took(began.elapsed());
-                let oldest = page.last().map(|oldest| oldest.order_key());
-                list.before = oldest.filter(|_| page.len() == limit);
-                return Ok(page);
+                let oldest = found.last().map(|oldest| oldest.order_key());
+                return Ok(Part {
+                    next: oldest.filter(|_| found.len() >= limit),
+                    found,
+                    unread: Vec::new(),
+                });
             }
-            Err(StoreError::TooFar { down_to, .. }) if limit == 1 => {
-                // Nothing is selected down to there.
-                list.before = below(before.0, down_to);
-                return Ok(Vec::new());
+            // The store limits its own time.
+            Err(StoreError::Partial(part)) => return Ok(Part::of(*part, before)),
+            Err(StoreError::TooFar { .. }) if limit == 1 => {
+                tracing::warn!(time = %before.0, "cannot read the older breadcrumbs of the store, which skips their triggers: it would have to look at too many");
+                return Ok(Part::default());
             }
-            Err(StoreError::TooFar { .. }) => {
-                while pace.size() > 1 {
-                    pace.failed();
-                }
-            }
+            Err(StoreError::TooFar { .. }) => pace.set_to_one(),
             Err(error) => {
                 pace.failed();
                 return Err(error);
@@ -106,15 +162,35 @@ async fn page(
     }
 }
 
-/// The place to continue from when a store has read as many breadcrumbs as it may, and found nothing.
-fn below(time: Timestamp, down_to: Option<Timestamp>) -> Option<(Timestamp, u64, BreadcrumbId)> {
-    let Some(down_to) = down_to else {
-        tracing::warn!(%time, "cannot read the older breadcrumbs of the store, which skips their triggers: it would have to look at too many");
-        return None;
-    };
-    if down_to.as_micros() + 1 < time.as_micros() {
-        return Some(just_after(down_to));
-    }
-    tracing::warn!(%time, "cannot read the breadcrumbs of one moment, which skips their triggers: there are too many");
-    Some((down_to.min(time.just_before()), 0, BreadcrumbId::NIL))
+/// A part of a list, newest first.
+#[derive(Default)]
+struct Part {
+    found: Vec<Arc<Breadcrumb>>,
+    next: Option<Place>,
+    unread: Vec<Timestamp>,
 }
+
+impl Part {
+    fn of(part: PartialSearch, before: Place) -> Self {
+        Self {
+            next: part.next.map(|next| below(before, next)),
+            found: part.found,
+            unread: part.unread,
+        }
+    }
+}
+
+/// The place to continue from, which is always older than the last one.
+fn below(before: Place, next: Place) -> Place {
+    if next < before {
+        return next;
+    }
+    let (time, version, id) = before;
+    tracing::warn!(%time, "cannot read the breadcrumbs of one moment, which skips their triggers: there are too many");
+    let is_whole = (version, id) == (0, BreadcrumbId::NIL);
+    let time = if is_whole { time.just_before() } else { time };
+    (time, 0, BreadcrumbId::NIL)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,16 +1,14 @@
 //! A sweep of a store that reads any page of a list in about the same time: oldest first.
 
-use super::{Next, Pages, just_after};
-use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
+use super::{Next, Pages, Place, just_after};
+use crate::model::{Breadcrumb, Selector};
 use crate::runtime::position::Range;
-use crate::runtime::shared::in_time;
+use crate::runtime::shared::in_time_of_pages;
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
 /// Sizes of a page: the first one that the store can read.
 const PAGES: [usize; 3] = [200, 20, 1];
-
-type Place = (Timestamp, u64, BreadcrumbId);
 
 /// Passes everything that was committed in an interval, oldest first, page by page.
 ///
@@ -44,7 +42,7 @@ pub(super) async fn sweep(
             true => to,
             false => place.0.just_before(),
         };
-        if let Next::Stop = pages.take(page, (after, read_to)).await? {
+        if let Next::Stop = pages.take(page, &[(after, read_to)]).await? {
             return Ok(Next::Stop);
         }
         down_to = place;
@@ -80,7 +78,7 @@ async fn read(
 ) -> Result<(Vec<Arc<Breadcrumb>>, bool), StoreError> {
     for limit in PAGES {
         let query = Query::new(Selector::any()).limit(limit).before(before);
-        match in_time(store.search(&query)).await {
+        match in_time_of_pages(store.search(&query)).await {
             Err(StoreError::TooFar { .. }) => {}
             page => {
                 let page = page?;

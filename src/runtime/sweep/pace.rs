@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-/// A page that takes less time is followed by a larger one.
-const QUICK: Duration = Duration::from_secs(2);
+/// A page of twice the size must be expected to take less time than this.
+const QUICK: Duration = Duration::from_secs(20);
 
 /// A page that takes more time is followed by a smaller one.
-const SLOW: Duration = Duration::from_secs(10);
+const SLOW: Duration = Duration::from_secs(60);
 
 /// The size of the next page, which follows the speed of the store.
-#[derive(Debug)]
-pub(super) struct Pace(usize);
+#[derive(Clone, Copy, Debug)]
+pub(in crate::runtime) struct Pace(usize);
 
 impl Default for Pace {
     fn default() -> Self {
@@ -20,32 +20,42 @@ impl Default for Pace {
 
 impl Pace {
     /// Maximum size of a page.
-    pub(super) const MOST: usize = 200;
+    const MOST: usize = 200;
 
-    pub(super) fn size(&self) -> usize {
+    pub(super) fn size(self) -> usize {
         self.0
     }
 
-    /// Notes how long a page took.
+    /// Notes how long a page took. A store that needs a second for each request still has pages of the size that one request
+    /// returns.
     pub(super) fn took(&mut self, time: Duration) {
-        if time < QUICK {
+        if time.saturating_mul(2) < QUICK {
             self.0 = (self.0 * 2).min(Self::MOST);
         } else if time > SLOW {
             self.0 = (self.0 / 2).max(1);
         }
     }
 
-    /// Notes that the store did not read a page of this size. Returns `false` if there is no smaller one.
-    pub(super) fn failed(&mut self) -> bool {
-        let was_one = self.0 == 1;
+    /// Notes that the store did not read a page of this size.
+    pub(super) fn failed(&mut self) {
         self.0 = (self.0 / 8).max(1);
-        !was_one
+    }
+
+    /// Reads breadcrumbs one by one, until [`took`](Self::took) allows more.
+    pub(super) fn set_to_one(&mut self) {
+        self.0 = 1;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The time of a page on a store that lists a hundred rows, and returns eight breadcrumbs, with one request each.
+    fn time_of(size: usize, request: Duration) -> Duration {
+        let requests = size.div_ceil(100) + size.div_ceil(8);
+        request * u32::try_from(requests).unwrap()
+    }
 
     #[test]
     fn pages_grow_on_a_quick_store_and_shrink_on_a_slow_one() {
@@ -54,11 +64,23 @@ mod tests {
             pace.took(Duration::from_millis(20));
         }
         assert_eq!(pace.size(), Pace::MOST);
-        pace.took(Duration::from_secs(5));
+        pace.took(Duration::from_secs(30));
         assert_eq!(pace.size(), Pace::MOST);
         for _ in 0..10 {
-            pace.took(Duration::from_secs(11));
+            pace.took(Duration::from_secs(61));
         }
-        assert_eq!((pace.size(), pace.failed()), (1, false));
+        assert_eq!(pace.size(), 1);
+    }
+
+    #[test]
+    fn pages_of_one_grow_again_when_each_request_takes_a_second() {
+        let mut pace = Pace::default();
+        pace.set_to_one();
+
+        for _ in 0..10 {
+            pace.took(time_of(pace.size(), Duration::from_secs(1)));
+        }
+
+        assert!(pace.size() >= 50, "{pace:?}");
     }
 }

@@ -5,72 +5,116 @@ use crate::model::{Role, Selector};
 use crate::runtime::home::Home;
 use crate::runtime::shared::Shared;
 
-/// Maximum number of queries of one sweep. Above it, the queries select by schema alone, and then everything.
-const MOST: usize = 16;
+/// Maximum number of queries for triggers. Above it, the queries for some of them select by schema alone.
+const MOST_TRIGGERS: usize = 64;
+
+/// Maximum number of queries for waits and suspended runs. Above it, these queries select by schema alone, and then everything.
+const MOST_WAITS: usize = 16;
 
 /// The selectors of the triggers here, of waits and suspended runs, and of schema definitions.
 pub(super) fn watched(shared: &Shared, home: &Home) -> Vec<Selector> {
-    let mut all = vec![SchemaHints::definitions()];
+    let mut triggers = vec![SchemaHints::definitions()];
     for member in shared.roster.all() {
         if member.home.number == home.number {
             let subscriptions = member.executor.subscriptions().as_slice().iter();
-            let triggers = subscriptions.filter(|one| one.role == Role::Trigger);
-            all.extend(triggers.map(|one| one.selector.clone()));
+            let of_member = subscriptions.filter(|one| one.role == Role::Trigger);
+            triggers.extend(of_member.map(|one| one.selector.clone()));
         }
     }
-    all.extend(home.others().triggers().iter().cloned());
-    all.extend(home.waits.selectors());
+    triggers.extend(home.others().triggers().iter().cloned());
+    let mut waits = home.waits.selectors();
     for sleeper in home.wakes.all() {
-        all.extend(sleeper.selectors.iter().cloned());
+        waits.extend(sleeper.selectors.iter().cloned());
     }
-    few(&all)
+    few(&triggers, &waits)
+}
+
+/// The selectors of triggers, followed by the selectors of waits that are not among them. Both are limited in number.
+fn few(triggers: &[Selector], waits: &[Selector]) -> Vec<Selector> {
+    let mut all = at_most(MOST_TRIGGERS, triggers);
+    let others = waits.iter().filter(|wait| !all.contains(wait)).cloned();
+    let others = at_most(MOST_WAITS, &others.collect::<Vec<_>>());
+    for other in others {
+        if !all.contains(&other) {
+            all.push(other);
+        }
+    }
+    all
 }
 
 /// At most so many selectors that together select everything that these select.
-fn few(all: &[Selector]) -> Vec<Selector> {
-    let mut distinct: Vec<Selector> = Vec::new();
-    for selector in all {
-        if distinct.len() <= MOST && !distinct.contains(selector) {
-            distinct.push(selector.clone());
+fn at_most(most: usize, all: &[Selector]) -> Vec<Selector> {
+    let folds: [fn(&Selector) -> Selector; 2] = [Selector::clone, by_schema];
+    let mut few: Vec<Selector> = Vec::new();
+    for fold in folds {
+        few.clear();
+        for selector in all.iter().map(fold) {
+            if few.len() <= most && !few.contains(&selector) {
+                few.push(selector);
+            }
+        }
+        if few.len() <= most {
+            return few;
         }
     }
-    if distinct.len() <= MOST {
-        return distinct;
-    }
-    let mut schemas: Vec<&str> = Vec::new();
-    for selector in all {
-        match selector.schema_name().filter(|schema| *schema != "*") {
-            Some(schema) if schemas.contains(&schema) => {}
-            Some(schema) if schemas.len() < MOST => schemas.push(schema),
-            Some(_) | None => return vec![Selector::any()],
-        }
-    }
-    schemas.into_iter().map(Selector::schema).collect()
+    vec![Selector::any()]
+}
+
+/// A selector of everything with the same schema. A selector without a schema stays as it is.
+fn by_schema(selector: &Selector) -> Selector {
+    let schema = selector.schema_name().filter(|schema| *schema != "*");
+    schema.map_or_else(|| selector.clone(), Selector::schema)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn few_selectors_are_used_as_they_are_and_each_once() {
-        let tagged = Selector::schema("a.v1").all_tags(["x"]);
-        let all = vec![tagged.clone(), Selector::schema("b.v1"), tagged.clone()];
-
-        assert_eq!(few(&all), [tagged, Selector::schema("b.v1")]);
+    fn tagged(schema: usize, tag: usize) -> Selector {
+        Selector::schema(format!("s{schema}.v1")).all_tags([tag.to_string()])
     }
 
     #[test]
-    fn many_selectors_become_one_for_each_schema_or_one_for_everything() {
-        let tagged =
-            |n: usize| Selector::schema(format!("s{}.v1", n % 3)).all_tags([n.to_string()]);
-        let mut all: Vec<Selector> = (0..40).map(tagged).collect();
+    fn few_selectors_are_used_as_they_are_and_each_once() {
+        let triggers = [tagged(1, 1), tagged(2, 1), tagged(1, 1)];
+        let waits = [tagged(2, 1), tagged(3, 1)];
 
-        assert_eq!(few(&all), ["s0.v1", "s1.v1", "s2.v1"].map(Selector::schema));
+        let few = few(&triggers, &waits);
 
-        all.push(Selector::any().all_tags(["x"]));
-        assert_eq!(few(&all), [Selector::any()]);
-        let schemas = (0..40).map(|n| Selector::schema(format!("s{n}.v1")));
-        assert_eq!(few(&schemas.collect::<Vec<_>>()), [Selector::any()]);
+        assert_eq!(few, [tagged(1, 1), tagged(2, 1), tagged(3, 1)]);
+    }
+
+    #[test]
+    fn many_waits_are_folded_by_schema_and_leave_the_triggers_as_they_are() {
+        let triggers: Vec<Selector> = (0..20).map(|n| tagged(n, n)).collect();
+        let no_schema = Selector::any().all_tags(["session:1"]);
+        let mut waits: Vec<Selector> = (0..40).map(|n| tagged(n % 3, 100 + n)).collect();
+        waits.push(no_schema.clone());
+
+        let few = few(&triggers, &waits);
+
+        let folded = ["s0.v1", "s1.v1", "s2.v1"].map(Selector::schema);
+        let wanted = triggers.iter().cloned().chain(folded).chain([no_schema]);
+        assert_eq!(few, wanted.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn waits_of_too_many_schemas_become_one_selector_of_everything_beside_the_triggers() {
+        let waits: Vec<Selector> = (0..40).map(|n| tagged(n, n)).collect();
+
+        assert_eq!(
+            few(&[tagged(1, 7)], &waits),
+            [tagged(1, 7), Selector::any()]
+        );
+    }
+
+    #[test]
+    fn very_many_triggers_are_folded_by_schema() {
+        let triggers: Vec<Selector> = (0..100).map(|n| tagged(n % 2, n)).collect();
+
+        assert_eq!(
+            few(&triggers, &[]),
+            ["s0.v1", "s1.v1"].map(Selector::schema)
+        );
     }
 }

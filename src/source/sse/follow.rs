@@ -151,7 +151,8 @@ impl Follower {
             false
         };
         let after = earlier(newest, self.settings.overlap);
-        // A slow server may take longer. Then events from before this moment may be delivered, which is harmless.
+        // A slow server may take longer. Then the stream may deliver events from before this moment, also to a subscriber that
+        // starts at `StartAt::Now`.
         if let Some(noted) = within(MOST_WAIT, missed.since(after, &note)).await {
             noted?;
         }

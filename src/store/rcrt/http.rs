@@ -107,6 +107,19 @@ impl Failure {
         }
     }
 
+    /// Returns `true` if the server can answer other requests while it always fails at this one.
+    pub(super) fn is_of_one_request(&self) -> bool {
+        match self {
+            Self::Status { status, .. } => matches!(status, 408 | 500..),
+            Self::Lost { .. } => true,
+            Self::Unauthorized { .. }
+            | Self::Unsent { .. }
+            | Self::TooLarge { .. }
+            | Self::Unreadable(_)
+            | Self::Token(_) => false,
+        }
+    }
+
     /// Returns `true` if the request can succeed once an operator has corrected the credentials.
     pub(super) fn is_unauthorized(&self) -> bool {
         match self {

@@ -12,6 +12,7 @@ mod offsets;
 mod pages;
 mod read;
 mod search;
+mod seek;
 mod slot;
 mod update;
 mod wire;
@@ -83,8 +84,10 @@ use std::time::Duration;
 ///
 /// # Bounds
 /// A search looks at 10,000 breadcrumbs at the most, then fails with [`StoreError::TooFar`]; conditions on the context are
-/// applied here, so name a schema or a tag beside them. A body of more than 2 MiB is [`StoreError::Rejected`]. What the
-/// server says in an error is kept up to 300 bytes, without the token. What has expired by this machine's clock is gone.
+/// applied here, so name a schema or a tag as well. A query for an interval ([`before`](Query::before()) and
+/// [`after`](Query::after())) stops after 1,000 breadcrumbs or 30 seconds, and then answers with [`StoreError::Partial`]. A body
+/// of more than 2 MiB is [`StoreError::Rejected`]. Error texts of the server are truncated to 300 bytes and never contain the
+/// token. A breadcrumb that has expired by this machine's clock is missing.
 ///
 /// Reading may consume breadcrumbs whose time to live is counted in reads.
 #[derive(Clone)]

@@ -8,27 +8,73 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Maximum number of lists that are remembered. When it is reached, all are forgotten.
 const MOST: usize = 256;
 
-/// The offset of a page of each list, and the time of the first row there.
+/// Maximum number of offsets of one list: several intervals of a list can be read alternately.
+const MOST_OF_LIST: usize = 8;
+
+/// Offsets of each list, and the time of the row there.
 #[derive(Debug, Default)]
-pub(super) struct Offsets(Mutex<HashMap<Url, (Timestamp, usize)>>);
+pub(super) struct Offsets(Mutex<HashMap<Url, Vec<(Timestamp, usize)>>>);
 
 impl Offsets {
     /// An offset from which a list has rows that are not newer than a time. Rows can have moved since.
     pub(super) fn of(&self, list: &Url, before: Timestamp) -> usize {
-        let known = self.known().get(list).copied();
-        known.map_or(0, |(first, offset)| if first > before { offset } else { 0 })
+        let known = self.known();
+        known.get(list).map_or(0, |known| nearest(known, before))
     }
 
-    /// Notes the time of the first row of a page.
-    pub(super) fn note(&self, list: &Url, first: Timestamp, offset: usize) {
+    /// Notes the time of the row at an offset.
+    pub(super) fn note(&self, list: &Url, time: Timestamp, offset: usize) {
         let mut known = self.known();
         if known.len() >= MOST && !known.contains_key(list) {
             known.clear();
         }
-        known.insert(list.clone(), (first, offset));
+        place(known.entry(list.clone()).or_default(), time, offset);
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Url, (Timestamp, usize)>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<Url, Vec<(Timestamp, usize)>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The offset of the last known row that is newer than a time.
+fn nearest(known: &[(Timestamp, usize)], before: Timestamp) -> usize {
+    let newer = known.iter().filter(|(time, _)| *time > before);
+    let last = newer.min_by_key(|(time, _)| *time);
+    last.map_or(0, |(_, offset)| *offset)
+}
+
+/// Adds an offset in the place of the one from which its search started.
+fn place(known: &mut Vec<(Timestamp, usize)>, time: Timestamp, offset: usize) {
+    let newer = known.iter_mut().filter(|(other, _)| *other >= time);
+    match newer.min_by_key(|(other, _)| *other) {
+        Some(start) => *start = (time, offset),
+        None => known.push((time, offset)),
+    }
+    if known.len() > MOST_OF_LIST {
+        known.remove(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(n: usize) -> Timestamp {
+        Timestamp::from_micros(1_000_000 - i64::try_from(n).unwrap())
+    }
+
+    #[test]
+    fn two_intervals_that_are_read_alternately_keep_an_offset_each() {
+        let mut known = Vec::new();
+        for page in 1..20 {
+            for offset in [page * 10, 5_000 + page * 100] {
+                place(&mut known, at(offset), offset);
+            }
+        }
+
+        assert_eq!(nearest(&known, at(195)), 190);
+        assert_eq!(nearest(&known, at(9_000)), 6_900);
+        assert_eq!(nearest(&known, at(3)), 0);
+        assert!(known.len() <= MOST_OF_LIST);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::http::Failure;
 use super::read::{Reader, rows};
+use super::seek::{Gallop, Seek, Step};
 use super::wire::Row;
 use crate::model::{BreadcrumbId, Timestamp};
 use reqwest::Url;
@@ -18,9 +19,7 @@ pub(super) struct Pages<'r> {
     size: usize,
     offset: usize,
     /// The first page to return has the first rows that are not newer than this time.
-    seek: Option<Timestamp>,
-    /// Number of rows to go back if the first row of a page is not newer than that time.
-    back: usize,
+    seek: Option<(Timestamp, Seek)>,
     /// Whether the next row is asked for without the one before it, which would make the answer too large.
     alone: bool,
     seen: HashSet<BreadcrumbId>,
@@ -47,7 +46,6 @@ impl<'r> Pages<'r> {
             size: FIRST_PAGE,
             offset: 0,
             seek: None,
-            back: PAGE,
             alone: false,
             seen: HashSet::new(),
             pages: 0,
@@ -62,34 +60,32 @@ impl<'r> Pages<'r> {
     /// Skips the rows that are newer than a time, for a query with a limit. Continues where the last search of this list
     /// stopped, if that has newer rows: later writes only push rows down, and deletions are checked for.
     pub(super) fn seek(&mut self, before: Timestamp, limit: usize) {
-        self.seek = Some(before);
+        self.seek = Some((before, Seek::default()));
         self.size = limit.clamp(FIRST_PAGE, PAGE);
         self.offset = self.reader.offsets.of(&self.url, before);
         self.alone = true;
     }
 
-    /// Moves to the first page that has a row which is not newer than the wanted time. Returns `false` if this page has none.
+    /// Moves towards the first row that is not newer than the wanted time. Returns `true` if the search for that row has ended at
+    /// this page.
     async fn is_there(&mut self, rows: &[Row], count: usize) -> Result<bool, Failure> {
-        let Some(before) = self.seek else {
+        let Some((before, mut seek)) = self.seek.take() else {
             return Ok(true);
         };
         let is_newer = |row: &Row| row.breadcrumb.updated_at > before;
-        if self.offset > 0 && !rows.first().is_some_and(is_newer) {
-            // Rows were deleted above.
-            self.offset = self.offset.saturating_sub(self.back);
-            self.back = self.back.saturating_mul(2);
+        let first_is_newer = rows.first().is_some_and(is_newer);
+        let all_are_newer = count >= self.size && rows.last().is_some_and(is_newer);
+        let step = match seek.step(self.offset, first_is_newer, all_are_newer) {
+            Step::Gallop(gallop) => self.gallop(gallop, before).await?,
+            step @ (Step::Arrived | Step::Read(_)) => step,
+        };
+        if let Step::Read(offset) = step {
             self.alone = true;
+            // A list that changes all the time is read from its top instead.
+            self.offset = if self.has_room() { offset } else { 0 };
+            self.seek = Some((before, seek)).filter(|_| self.has_room());
             return Ok(false);
         }
-        if count >= self.size && rows.last().is_some_and(is_newer) {
-            self.offset = self.gallop(self.offset, before).await?;
-            self.alone = true;
-            // Unless all of them are newer, the next page has rows that are not.
-            if self.offset > 0 {
-                return Ok(false);
-            }
-        }
-        self.seek = None;
         if let Some(first) = rows.first() {
             let newest = first.breadcrumb.updated_at;
             self.reader.offsets.note(&self.url, newest, self.offset);
@@ -97,31 +93,20 @@ impl<'r> Pages<'r> {
         Ok(true)
     }
 
-    /// The last offset, but for a page, whose row is newer than a time. Needs few requests, however long the list is.
-    async fn gallop(&self, from: usize, before: Timestamp) -> Result<usize, Failure> {
-        let (mut low, mut step) = (from, PAGE);
-        while self.is_newer(low + step, before).await? {
-            low += step;
-            step = step.saturating_mul(2);
-        }
-        let mut high = low + step;
-        while high - low > PAGE {
-            let middle = low + (high - low) / 2;
-            match self.is_newer(middle, before).await? {
-                true => low = middle,
-                false => high = middle,
+    /// Notes the offset of each newer row, so that a search that is not finished in time continues there.
+    async fn gallop(&mut self, mut gallop: Gallop, before: Timestamp) -> Result<Step, Failure> {
+        while let Some(offset) = gallop.probe(self.size).filter(|_| self.has_room()) {
+            let answer = self.reader.list(&self.url_of(offset, 1)).await?;
+            let (rows, _) = rows(&answer)?;
+            self.looked_at += 1;
+            let time = rows.first().map(|row| row.breadcrumb.updated_at);
+            let newer = time.filter(|time| *time > before);
+            if let Some(time) = newer {
+                self.reader.offsets.note(&self.url, time, offset);
             }
+            gallop.note(offset, newer.is_some());
         }
-        Ok(low)
-    }
-
-    /// Returns `true` if there is a row at an offset, and it is newer than a time.
-    async fn is_newer(&self, offset: usize, before: Timestamp) -> Result<bool, Failure> {
-        let answer = self.reader.list(&self.url_of(offset, 1)).await?;
-        let (rows, _) = rows(&answer)?;
-        Ok(rows
-            .first()
-            .is_some_and(|row| row.breadcrumb.updated_at > before))
+        Ok(gallop.end())
     }
 
     /// The rows of the next page that were not there before; none at the end. What is written meanwhile pushes rows down,
@@ -184,6 +169,11 @@ impl<'r> Pages<'r> {
         self.known = Some(0);
         self.enough = self.looked_at + self.reader.settings.max_looked_at;
         true
+    }
+
+    /// The number of rows that were read.
+    pub(super) fn looked_at(&self) -> usize {
+        self.looked_at
     }
 
     /// How many rows were looked at, if no more may be.

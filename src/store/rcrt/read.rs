@@ -97,16 +97,24 @@ impl Reader {
         &self,
         ids: Vec<BreadcrumbId>,
     ) -> impl Stream<Item = Result<Breadcrumb, Failure>> + Send {
+        let found = self.each(ids);
+        found.filter_map(|(_, answer)| ready(answer.transpose()))
+    }
+
+    /// The answer for each of several breadcrumbs, in their order, without breadcrumbs that are known to belong to another owner.
+    /// `None` for a breadcrumb that is missing, belongs to another owner or cannot be parsed.
+    pub(super) fn each(
+        &self,
+        ids: Vec<BreadcrumbId>,
+    ) -> impl Stream<Item = (BreadcrumbId, Result<Option<Breadcrumb>, Failure>)> + Send {
         let own = ids.into_iter().filter(|id| !self.foreign.knows(*id));
         let reads = stream::iter(own).map(move |id| async move { (id, self.full(id).await) });
-        reads.buffered(AT_ONCE).filter_map(|(id, answer)| {
-            ready(match answer {
-                Err(failure @ (Failure::Unreadable(_) | Failure::TooLarge { .. })) => {
-                    tracing::warn!(%id, failure = %Chain(&failure), "a breadcrumb is omitted");
-                    None
-                }
-                answer => answer.transpose(),
-            })
+        reads.buffered(AT_ONCE).map(|(id, answer)| match answer {
+            Err(failure @ (Failure::Unreadable(_) | Failure::TooLarge { .. })) => {
+                tracing::warn!(%id, failure = %Chain(&failure), "a breadcrumb is omitted");
+                (id, Ok(None))
+            }
+            answer => (id, answer),
         })
     }
 

@@ -6,11 +6,19 @@ use super::filter::{Filter, filters};
 use super::pages::Pages;
 use super::read::Reader;
 use super::wire::Row;
-use crate::error::excerpt;
+use crate::clock::later;
+use crate::error::{Chain, excerpt};
 use crate::model::{Breadcrumb, BreadcrumbId, Order, Timestamp};
-use crate::store::{Query, Scored, StoreError, VectorQuery};
+use crate::store::{PartialSearch, Query, Scored, StoreError, VectorQuery};
+use futures::StreamExt as _;
 use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A place in the store's order: update time, version and ID.
+type Place = (Timestamp, u64, BreadcrumbId);
 
 /// How much of a text is searched for, in bytes: it has to fit into a URL.
 const MAX_TEXT: usize = 1_500;
@@ -27,17 +35,23 @@ pub(super) async fn search(
     if query.limit == 0 {
         return Ok(Vec::new());
     }
+    let filters = filters(query);
+    let budget = Budget::of(reader, query, filters.len());
     let mut found = Found::default();
     let mut short: Option<Short> = None;
-    for filter in filters(query) {
+    for filter in filters {
         // Each list has its newest; the newest of all are among them.
         let mut of_list = Found::default();
-        let is_short = of_list.fill(reader, query, &filter).await?;
+        let is_short = of_list.fill(reader, query, &filter, budget).await?;
         short = short
             .into_iter()
             .chain(is_short)
             .max_by_key(|short| short.down_to);
-        found.0.extend(of_list.0);
+        found.by_id.extend(of_list.by_id);
+        found.unread.extend(of_list.unread);
+    }
+    if budget.is_some() {
+        return of_interval(query, found, short);
     }
     let mut newest = found.newest_first();
     newest.truncate(query.limit);
@@ -45,29 +59,97 @@ pub(super) async fn search(
         // Newer breadcrumbs than these are surely the newest.
         let sure = newest.iter().filter(|one| one.updated_at > down_to).count();
         if sure < query.limit {
-            return Err(StoreError::TooFar {
-                store: NAME,
-                looked_at,
-                down_to: Some(down_to),
-            });
+            return Err(too_far(looked_at));
         }
     }
-    if query.order == Order::OldestFirst {
-        newest.reverse();
-    }
-    Ok(newest.into_iter().map(Arc::new).collect())
+    Ok(in_order(query, newest))
 }
 
-/// A list that was not read to its end, because it has too many rows.
+/// The answer to a query for an interval, whole or in part. Pure.
+fn of_interval(
+    query: &Query,
+    mut found: Found,
+    short: Option<Short>,
+) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+    let mut unread = std::mem::take(&mut found.unread);
+    let mut newest = found.newest_first();
+    let mut next = None;
+    if let Some(Short { down_to, .. }) = short {
+        newest.retain(|one| one.updated_at > down_to);
+        unread.retain(|time| *time > down_to);
+        next = Some(just_after(down_to));
+    }
+    let is_full = newest.len() >= query.limit;
+    newest.truncate(query.limit);
+    if is_full && let Some(last) = newest.last() {
+        unread.retain(|time| *time >= last.updated_at);
+        next = Some(last.order_key());
+    }
+    let is_whole = unread.is_empty() && (is_full || next.is_none());
+    let found = in_order(query, newest);
+    if is_whole {
+        return Ok(found);
+    }
+    Err(StoreError::Partial(Box::new(PartialSearch {
+        store: NAME,
+        found,
+        next,
+        unread,
+    })))
+}
+
+fn in_order(query: &Query, newest: Vec<Breadcrumb>) -> Vec<Arc<Breadcrumb>> {
+    let mut all: Vec<_> = newest.into_iter().map(Arc::new).collect();
+    if query.order == Order::OldestFirst {
+        all.reverse();
+    }
+    all
+}
+
+/// A list that was not read to its end, because it has too many rows or the time is up.
 struct Short {
     looked_at: usize,
-    /// Time of the oldest row that was read.
+    /// Everything newer than this time was read.
     down_to: Timestamp,
+}
+
+/// Limits of one search in an interval. The caller continues where the search stopped, so on a slow server each search makes
+/// progress in a bounded time.
+#[derive(Clone, Copy)]
+struct Budget {
+    before: Place,
+    rows: usize,
+    end: Instant,
+}
+
+impl Budget {
+    /// The budget of each list. `None` if the query is not for an interval, because its caller cannot continue.
+    fn of(reader: &Reader, query: &Query, lists: usize) -> Option<Self> {
+        const ROWS: usize = 1_000;
+        const TIME: Duration = Duration::from_secs(30);
+        let (before, _) = query.before.zip(query.after)?;
+        let share = TIME / u32::try_from(lists.max(1)).unwrap_or(u32::MAX);
+        Some(Self {
+            before,
+            rows: reader.settings.max_looked_at.min(ROWS),
+            end: later(Instant::now(), share),
+        })
+    }
+
+    /// Returns `true` if the search can stop above a time: the budget is used up, and the next search starts lower.
+    fn is_used_up(&self, looked_at: usize, down_to: Timestamp) -> bool {
+        let is_over = looked_at >= self.rows || Instant::now() >= self.end;
+        is_over && just_after(down_to) < self.before
+    }
 }
 
 /// What was found so far, each once.
 #[derive(Default)]
-struct Found(HashMap<BreadcrumbId, Breadcrumb>);
+struct Found {
+    by_id: HashMap<BreadcrumbId, Breadcrumb>,
+    /// The update times of breadcrumbs that the server fails to return.
+    unread: Vec<Timestamp>,
+}
 
 impl Found {
     /// Reads a list until it surely has the newest that the query selects, or until it has read too many rows.
@@ -76,70 +158,113 @@ impl Found {
         reader: &Reader,
         query: &Query,
         filter: &Filter,
+        budget: Option<Budget>,
     ) -> Result<Option<Short>, StoreError> {
         let mut pages = reader.pages(filter);
         if let Some((before, ..)) = query.before {
             pages.seek(before, query.limit);
         }
+        let mut oldest = None;
         while let Some(rows) = pages.next().await.map_err(store_error)? {
-            self.take(reader, query, &rows).await?;
-            let oldest = rows.last().map(|row| row.breadcrumb.updated_at);
-            if let (Some(oldest), Some(after)) = (oldest, query.after)
-                && oldest <= after
-            {
+            let looked_at = pages.looked_at();
+            if let Some(down_to) = self.take(reader, query, &rows, budget).await? {
+                return Ok(Some(Short { looked_at, down_to }));
+            }
+            // A page can have nothing but rows that were pushed down, or rows that were written meanwhile.
+            let last = rows.last().map(|row| row.breadcrumb.updated_at);
+            oldest = last.into_iter().chain(oldest).min();
+            let Some(down_to) = oldest else {
+                within_reach(&pages)?;
+                continue;
+            };
+            if query.after.is_some_and(|after| down_to <= after) {
                 return Ok(None);
             }
             // Rows of one time are in any order, so all of that time have to be seen.
-            let is_enough = self.0.len() >= query.limit
-                && oldest.is_some_and(|oldest| {
-                    self.worst(query.limit).is_none_or(|worst| oldest < worst)
-                });
+            let is_enough = self.by_id.len() >= query.limit
+                && self.worst(query.limit).is_none_or(|worst| down_to < worst);
             if is_enough {
                 break;
             }
-            if let (Some(looked_at), Some(down_to)) = (pages.too_far(), oldest) {
+            let is_used_up = budget.is_some_and(|budget| budget.is_used_up(looked_at, down_to));
+            if is_used_up || pages.too_far().is_some() {
                 return Ok(Some(Short { looked_at, down_to }));
             }
-            within_reach(&pages)?;
         }
         // A query for older breadcrumbs does not select the rows that are changed meanwhile.
         if query.before.is_none() && pages.once_more() {
             // What was changed meanwhile is at the top by now, and may not have been seen below.
             while let Some(rows) = pages.next().await.map_err(store_error)? {
-                self.take(reader, query, &rows).await?;
+                self.take(reader, query, &rows, budget).await?;
                 within_reach(&pages)?;
             }
         }
         Ok(None)
     }
 
-    /// Keeps those of some rows that the query selects, as they are now.
+    /// Keeps those of some rows that the query selects, as they are now. Returns the time of the first row that was not taken, if
+    /// the time of the budget ended before.
     async fn take(
         &mut self,
         reader: &Reader,
         query: &Query,
         rows: &[Row],
-    ) -> Result<(), StoreError> {
-        const AT_ONCE: usize = 16;
+        budget: Option<Budget>,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        const AT_ONCE: usize = 8;
         let mut candidates: VecDeque<(BreadcrumbId, Timestamp)> = VecDeque::new();
         for Row { breadcrumb } in rows {
             if query.selects(breadcrumb) {
                 candidates.push_back((breadcrumb.id, breadcrumb.updated_at));
             }
         }
-        while !candidates.is_empty() {
+        while let Some(&(_, first)) = candidates.front() {
+            if budget.is_some_and(|budget| budget.is_used_up(0, first)) {
+                return Ok(Some(first));
+            }
             let worst = self.worst(query.limit);
-            let room = query.limit.saturating_sub(self.0.len()).clamp(1, AT_ONCE);
+            let room = query.limit.saturating_sub(self.by_id.len());
             let mut some = Vec::new();
-            for (id, at) in candidates.drain(..room.min(candidates.len())) {
-                if worst.is_none_or(|worst| at >= worst) {
-                    some.push(id);
+            for one in candidates.drain(..room.clamp(1, AT_ONCE).min(candidates.len())) {
+                if worst.is_none_or(|worst| one.1 >= worst) {
+                    some.push(one);
                 }
             }
-            for full in reader.fulls(some).await.map_err(store_error)? {
-                if query.selects(&full) {
-                    self.0.insert(full.id, full);
+            self.read(reader, query, &some, budget).await?;
+        }
+        Ok(None)
+    }
+
+    /// Reads some breadcrumbs whole. In an interval, a breadcrumb that the server fails to return is noted as unread, and does not
+    /// end the search.
+    async fn read(
+        &mut self,
+        reader: &Reader,
+        query: &Query,
+        some: &[(BreadcrumbId, Timestamp)],
+        budget: Option<Budget>,
+    ) -> Result<(), StoreError> {
+        /// Above it, the server fails for another reason.
+        const MOST_UNREAD: usize = 16;
+        let ids = some.iter().map(|(id, _)| *id).collect();
+        let mut answers = pin!(reader.each(ids));
+        while let Some((id, answer)) = answers.next().await {
+            match answer {
+                Ok(full) => {
+                    if let Some(full) = full.filter(|full| query.selects(full)) {
+                        self.by_id.insert(full.id, full);
+                    }
                 }
+                Err(failure)
+                    if budget.is_some()
+                        && failure.is_of_one_request()
+                        && self.unread.len() < MOST_UNREAD =>
+                {
+                    tracing::warn!(%id, error = %Chain(&failure), "cannot read a breadcrumb, will retry with the next check of the store");
+                    let time = some.iter().find(|(one, _)| *one == id);
+                    self.unread.extend(time.map(|(_, time)| *time));
+                }
+                Err(failure) => return Err(store_error(failure)),
             }
         }
         Ok(())
@@ -147,13 +272,13 @@ impl Found {
 
     /// The time of the oldest of so many newest, if there are so many.
     fn worst(&self, limit: usize) -> Option<Timestamp> {
-        let mut times: Vec<_> = self.0.values().map(|one| one.updated_at).collect();
+        let mut times: Vec<_> = self.by_id.values().map(|one| one.updated_at).collect();
         times.sort_unstable_by(|a, b| b.cmp(a));
         times.get(limit - 1).copied()
     }
 
     fn newest_first(self) -> Vec<Breadcrumb> {
-        let mut found: Vec<Breadcrumb> = self.0.into_values().collect();
+        let mut found: Vec<Breadcrumb> = self.by_id.into_values().collect();
         found.sort_unstable_by_key(|one| std::cmp::Reverse(one.order_key()));
         found
     }
@@ -161,13 +286,22 @@ impl Found {
 
 fn within_reach(pages: &Pages<'_>) -> Result<(), StoreError> {
     match pages.too_far() {
-        Some(looked_at) => Err(StoreError::TooFar {
-            store: NAME,
-            looked_at,
-            down_to: None,
-        }),
+        Some(looked_at) => Err(too_far(looked_at)),
         None => Ok(()),
     }
+}
+
+fn too_far(looked_at: usize) -> StoreError {
+    StoreError::TooFar {
+        store: NAME,
+        looked_at,
+    }
+}
+
+/// The place in the store's order just after every breadcrumb of a time.
+fn just_after(time: Timestamp) -> Place {
+    let next = Timestamp::from_micros(time.as_micros().saturating_add(1));
+    (next, 0, BreadcrumbId::NIL)
 }
 
 /// The breadcrumbs that a query selects, nearest to its text first, without scores.
@@ -212,11 +346,7 @@ pub(super) async fn nearest(
             return Ok(scored.collect());
         }
         if nn == MOST_NEIGHBOURS {
-            return Err(StoreError::TooFar {
-                store: NAME,
-                looked_at: count,
-                down_to: None,
-            });
+            return Err(too_far(count));
         }
         nn = nn.saturating_mul(4).min(MOST_NEIGHBOURS);
     }

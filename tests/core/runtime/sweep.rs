@@ -336,13 +336,41 @@ async fn who_looks_back_for_longer_finds_what_came_so_long_before_unseen() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn searches_that_hang_do_not_hold_up_the_start_of_an_executor_with_a_position() {
+    let store = MemoryStore::default();
+    let hangs = Arc::new(AtomicBool::new(false));
+    let hanging = Arc::clone(&hangs);
+    let shim = Shim::new(&store, move |call| match call {
+        Call::Search(_) if hanging.load(Ordering::SeqCst) => Do::Hang,
+        _ => Do::Pass,
+    });
+    let answers = answers(&shim);
+    let worker = || sweeping(Warped::faithful(&store), &answers);
+    let first = async {
+        ask(&store, 0..1).await;
+        until(&store, "answer.v1", 1).await;
+    };
+    worker().run_until(first).await.unwrap();
+    hangs.store(true, Ordering::SeqCst);
+    let second = async {
+        tokio::time::sleep(SECOND).await;
+        ask(&store, 1..2).await;
+        until(&store, "answer.v1", 2).await;
+    };
+
+    let worker = worker();
+    let run = tokio::time::timeout(10 * SECOND, worker.run_until(second)).await;
+
+    run.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_cannot_look_at_so_many_is_asked_for_fewer() {
     let store = MemoryStore::default();
     let near = Shim::new(&store, |call| match call {
         Call::Search(query) if is_look(query) => Do::Fail(StoreError::TooFar {
             store: "near",
             looked_at: 100,
-            down_to: None,
         }),
         _ => Do::Pass,
     });

@@ -12,11 +12,13 @@ mod memory;
 mod reading;
 mod runs;
 mod server;
+mod slow;
 mod sources;
 mod stores;
 mod tokens;
 mod torture;
 mod updating;
+mod world;
 
 use server::Server;
 use std::time::Duration;

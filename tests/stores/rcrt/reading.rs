@@ -6,6 +6,7 @@ use serde_json::json;
 use std::error::Error;
 use std::time::Duration;
 use tokio::time::timeout;
+use universal_executor::model::Timestamp;
 use universal_executor::store::{Query, StoreError, VectorQuery};
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch, Selector};
 
@@ -107,6 +108,39 @@ async fn a_search_that_would_look_at_too_much_is_an_error_and_no_half_answer() {
 }
 
 #[tokio::test]
+async fn rows_that_are_written_while_a_list_is_read_do_not_hide_how_far_it_was_read() {
+    let server = Server::start().await;
+    let store = builder(&server, OWNER).max_looked_at(40).build().unwrap();
+    let mut notes = Vec::new();
+    for n in 0..100 {
+        notes.push(store.create(note(n)).await.unwrap());
+    }
+    let second_page = Fault::Before(|state| {
+        for _ in 0..60 {
+            let new = json!({"schema_name": "note.v1", "context": {"n": 1}});
+            state.crumbs.create(OWNER, &new);
+        }
+    });
+    server.fail(LIST, Fault::Before(|_| {}));
+    server.fail(LIST, second_page);
+    let first = Selector::schema("note.v1").matching("n", "eq", 0);
+    let query = Query::new(first)
+        .limit(1)
+        .before(notes[99].order_key())
+        .after(Timestamp::UNIX_EPOCH);
+
+    let error = store.search(&query).await.unwrap_err();
+
+    let StoreError::Partial(part) = error else {
+        panic!("{error}");
+    };
+    // The first page has 20 rows.
+    let read_to = notes[80].updated_at.as_micros();
+    assert_eq!(part.next.unwrap().0.as_micros(), read_to + 1);
+    assert!(part.found.is_empty() && part.unread.is_empty());
+}
+
+#[tokio::test]
 async fn what_is_deleted_or_changed_while_pages_are_read_hides_nothing() {
     let server = Server::start().await;
     let store = store(&server);
@@ -120,7 +154,6 @@ async fn what_is_deleted_or_changed_while_pages_are_read_hides_nothing() {
             let all: Vec<String> = state
                 .crumbs
                 .newest_first()
-                .iter()
                 .map(|one| one["id"].as_str().unwrap().to_owned())
                 .collect();
             for gone in &all[..5] {
@@ -382,7 +415,7 @@ async fn a_version_that_is_read_back_after_another_change_is_told_as_it_was_writ
     server.fail(
         FULL,
         Fault::Before(|state| {
-            let id = state.crumbs.newest_first()[0]["id"]
+            let id = state.crumbs.newest_first().next().unwrap()["id"]
                 .as_str()
                 .unwrap()
                 .to_owned();

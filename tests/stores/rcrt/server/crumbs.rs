@@ -21,6 +21,10 @@ const WRITABLE: [&str; 10] = [
 #[derive(Default)]
 pub(crate) struct Crumbs {
     all: HashMap<String, Map<String, Value>>,
+    /// Update time and ID by schema, and of all, oldest first. A test lists thousands of breadcrumbs page by page.
+    by_time: HashMap<Option<String>, Vec<(String, String)>>,
+    /// The IDs in the order of creation, also of those that were removed.
+    created: Vec<String>,
     last: i64,
     /// How many microseconds the clock of the server is ahead.
     ahead: i64,
@@ -51,14 +55,35 @@ impl Crumbs {
         ] {
             fields.insert(name.to_owned(), value);
         }
-        self.all.insert(id.clone(), fields);
+        self.replace(&id, fields);
+        self.created.push(id.clone());
         id
+    }
+
+    /// Puts a breadcrumb in the place of its last version.
+    fn replace(&mut self, id: &str, fields: Map<String, Value>) {
+        if let Some(last) = self.all.remove(id) {
+            self.unlist(id, &last);
+        }
+        for schema in lists(&fields) {
+            let list = self.by_time.entry(schema).or_default();
+            let entry = (time(&fields), id.to_owned());
+            list.insert(list.partition_point(|other| *other < entry), entry);
+        }
+        self.all.insert(id.to_owned(), fields);
+    }
+
+    fn unlist(&mut self, id: &str, fields: &Map<String, Value>) {
+        for schema in lists(fields) {
+            let list = self.by_time.entry(schema).or_default();
+            list.retain(|(_, other)| other != id);
+        }
     }
 
     /// Replaces what a patch names; null keeps.
     pub(crate) fn patch(&mut self, id: &str, patch: &Value) {
         let now = self.now();
-        let Some(fields) = self.all.get_mut(id) else {
+        let Some(mut fields) = self.all.get(id).cloned() else {
             return;
         };
         for name in WRITABLE {
@@ -69,10 +94,15 @@ impl Crumbs {
         let version = fields["version"].as_u64().unwrap() + 1;
         fields.insert("version".to_owned(), json!(version));
         fields.insert("updated_at".to_owned(), json!(now));
+        self.replace(id, fields);
     }
 
     pub(crate) fn remove(&mut self, id: &str) -> bool {
-        self.all.remove(id).is_some()
+        let removed = self.all.remove(id);
+        if let Some(fields) = &removed {
+            self.unlist(id, fields);
+        }
+        removed.is_some()
     }
 
     pub(crate) fn get(&self, id: &str) -> Option<&Map<String, Value>> {
@@ -81,22 +111,32 @@ impl Crumbs {
 
     /// Changes a field behind everybody's back.
     pub(crate) fn set(&mut self, id: &str, name: &str, value: Value) {
-        self.all.get_mut(id).unwrap().insert(name.to_owned(), value);
+        let mut fields = self.all[id].clone();
+        fields.insert(name.to_owned(), value);
+        self.replace(id, fields);
     }
 
-    /// All of them, in any order, of every owner.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Map<String, Value>> {
-        self.all.values()
+    /// The breadcrumbs of every owner in the order of creation, without the first ones.
+    pub(crate) fn created_after(&self, first: usize) -> impl Iterator<Item = &Map<String, Value>> {
+        let created = self.created.iter().skip(first);
+        created.filter_map(|id| self.all.get(id))
     }
 
     /// All of them, newest first, of every owner.
-    pub(crate) fn newest_first(&self) -> Vec<&Map<String, Value>> {
-        let all = self.all.values();
-        let mut all: Vec<_> = all
-            .map(|found| (found["updated_at"].as_str(), found))
-            .collect();
-        all.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
-        all.into_iter().map(|(_, found)| found).collect()
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = &Map<String, Value>> {
+        self.newest_of(None, 0)
+    }
+
+    /// Those of a schema, or all, without the first ones.
+    pub(crate) fn newest_of(
+        &self,
+        schema: Option<&String>,
+        first: usize,
+    ) -> impl Iterator<Item = &Map<String, Value>> + use<'_> {
+        let list = self.by_time.get(&schema.cloned());
+        let list = list.map(Vec::as_slice).unwrap_or_default();
+        let rest = &list[..list.len().saturating_sub(first)];
+        rest.iter().rev().map(|(_, id)| &self.all[id])
     }
 
     /// Sets the clock of the server, as far ahead of that of this machine.
@@ -125,6 +165,16 @@ impl Crumbs {
         self.last = self.clock().as_microsecond().max(self.last + 1);
         written(jiff::Timestamp::from_microsecond(self.last).unwrap())
     }
+}
+
+/// The lists that have a breadcrumb.
+fn lists(fields: &Map<String, Value>) -> [Option<String>; 2] {
+    let schema = fields["schema_name"].as_str().unwrap_or_default();
+    [None, Some(schema.to_owned())]
+}
+
+fn time(fields: &Map<String, Value>) -> String {
+    fields["updated_at"].as_str().unwrap().to_owned()
 }
 
 /// A time as the server writes it.

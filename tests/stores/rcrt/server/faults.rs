@@ -45,4 +45,13 @@ impl State {
             None => self.bad_luck(request),
         }
     }
+    /// The fault of a request that gets no answer because of its number. The stream is not affected.
+    pub(super) fn hung(&self, request: &Request) -> Option<Fault> {
+        let number = self.seen.len();
+        let hangs = request.method == "GET"
+            && request.path.starts_with("/breadcrumbs")
+            && self.hang_every > 0
+            && number.is_multiple_of(self.hang_every);
+        hangs.then_some(Fault::Hang)
+    }
 }

@@ -102,6 +102,10 @@ pub(crate) struct State {
     pub(crate) latency: Duration,
     /// If `true`, each connection is closed without an answer.
     pub(crate) is_down: bool,
+    /// The breadcrumbs whose reads always fail.
+    pub(crate) broken: HashSet<String>,
+    /// If not 0, every request with a number that this number divides gets no answer.
+    pub(crate) hang_every: usize,
     pub(crate) spoilt: usize,
 }
 
@@ -188,6 +192,7 @@ impl Server {
             self.work().await?;
             let fault = self.lock().faulty(&request);
             self.lock().seen.push(request.clone());
+            let fault = fault.or_else(|| self.lock().hung(&request));
             if request.path == "/events/stream" && fault.is_none() {
                 let owner = self.owner_of(&request)?;
                 return self.stream(&mut writer, &request, &owner).await;

@@ -18,6 +18,9 @@ impl Server {
             ("POST", ["auth", "token"]) => state.issue(&request.json()),
             ("GET", ["breadcrumbs"]) => state.list(request),
             ("GET", ["breadcrumbs", "search"]) => state.nearest(request),
+            ("GET", ["breadcrumbs", id, "full"]) if state.broken.contains(*id) => {
+                Answer::text(500, "database error")
+            }
             ("GET", ["breadcrumbs", id, "full"]) => match state.crumbs.get(id) {
                 Some(found) => Answer::json(&json!(found)),
                 None => Answer::text(404, "not found"),
@@ -169,9 +172,20 @@ impl State {
 
     fn list(&self, request: &Request) -> Answer {
         let number = |name: &str| request.query.get(name).and_then(|text| text.parse().ok());
-        let rows = self.matching(request).skip(number("offset").unwrap_or(0));
+        let first = number("offset").unwrap_or(0);
         let limit = number("limit").map_or(usize::MAX, |limit: usize| limit.max(1));
-        let rows: Vec<Value> = rows.take(limit).map(|found| row(found, request)).collect();
+        let row = |found| row(found, request);
+        let rows: Vec<Value> = match request.query.get("tag") {
+            None => {
+                let schema = request.query.get("schema_name");
+                let rows = self.crumbs.newest_of(schema, first);
+                rows.take(limit).map(row).collect()
+            }
+            Some(_) => {
+                let rows = self.matching(request).skip(first);
+                rows.take(limit).map(row).collect()
+            }
+        };
         Answer::json(&json!(rows))
     }
 
@@ -200,7 +214,7 @@ impl State {
         request: &'s Request,
     ) -> impl Iterator<Item = &'s Map<String, Value>> {
         let (tag, schema) = (request.query.get("tag"), request.query.get("schema_name"));
-        self.crumbs.newest_first().into_iter().filter(move |found| {
+        self.crumbs.newest_first().filter(move |found| {
             let tagged = |tag: &String| found["tags"].as_array().unwrap().contains(&json!(tag));
             tag.is_none_or(tagged) && schema.is_none_or(|schema| found["schema_name"] == **schema)
         })

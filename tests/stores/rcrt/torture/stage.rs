@@ -136,7 +136,7 @@ impl Stage {
     /// The classes of the dead letters.
     fn classes(&self) -> Vec<String> {
         let state = self.server.lock();
-        let found = state.crumbs.newest_first().into_iter();
+        let found = state.crumbs.newest_first();
         let letters = found.filter(|found| found["schema_name"] == DeadLetter::SCHEMA);
         letters
             .map(|letter| letter["context"]["class"].as_str().unwrap().to_owned())

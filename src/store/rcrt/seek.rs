@@ -1,0 +1,171 @@
+//! Search for the first row of a list that is not newer than a time. Pure.
+//!
+//! A list is sorted newest first. While it is read, others add rows above and delete rows.
+
+/// Number of rows of the first step, and of the first step back.
+const STEP: usize = 100;
+
+/// The next request of a search.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// The page has the first wanted row, or the row follows within a page.
+    Arrived,
+    /// Read the page at this offset.
+    Read(usize),
+    /// Read single rows to find the offset of the next page.
+    Gallop(Gallop),
+}
+
+/// A search that reads pages until one has a wanted row.
+#[derive(Debug)]
+pub(super) struct Seek {
+    /// Number of rows to go back if the first row of a page is not newer.
+    back: usize,
+}
+
+impl Default for Seek {
+    fn default() -> Self {
+        Self { back: STEP }
+    }
+}
+
+impl Seek {
+    /// Returns the next request after the page at an offset was read. `first_is_newer` is `true` if the first row of the page is
+    /// newer than the wanted rows, and `all_are_newer` if the page is full and all its rows are newer.
+    pub(super) fn step(
+        &mut self,
+        offset: usize,
+        first_is_newer: bool,
+        all_are_newer: bool,
+    ) -> Step {
+        if offset > 0 && !first_is_newer {
+            // Rows were deleted above, so wanted rows can be above this page.
+            let back = self.back;
+            self.back = back.saturating_mul(2);
+            return Step::Read(offset.saturating_sub(back));
+        }
+        match all_are_newer {
+            true => Step::Gallop(Gallop::from(offset)),
+            false => Step::Arrived,
+        }
+    }
+}
+
+/// A search with growing steps, and then with steps of half the size. Needs few requests, however long the list is.
+#[derive(Debug)]
+pub(super) struct Gallop {
+    start: usize,
+    /// The row at this offset is newer.
+    low: usize,
+    /// The row at this offset is not newer, or the list ends before it.
+    high: Option<usize>,
+    step: usize,
+}
+
+impl Gallop {
+    /// Starts at the offset of a newer row.
+    fn from(start: usize) -> Self {
+        Self {
+            start,
+            low: start,
+            high: None,
+            step: STEP,
+        }
+    }
+
+    /// Returns the offset of the next row to read. `None` if a page of this size at [`low`](Self::low) has the first row that is
+    /// not newer.
+    pub(super) fn probe(&self, size: usize) -> Option<usize> {
+        match self.high {
+            None => Some(self.low.saturating_add(self.step)),
+            Some(high) => {
+                let distance = high - self.low;
+                (distance >= size.max(2)).then(|| self.low + distance / 2)
+            }
+        }
+    }
+
+    /// Notes whether there is a newer row at an offset.
+    pub(super) fn note(&mut self, offset: usize, is_newer: bool) {
+        match (is_newer, self.high) {
+            (true, None) => {
+                self.low = offset;
+                self.step = self.step.saturating_mul(2);
+            }
+            (true, Some(_)) => self.low = offset,
+            (false, _) => self.high = Some(offset),
+        }
+    }
+
+    /// Returns the step after the last answer. An offset that did not move counts as arrived: a page that is smaller than the
+    /// distance to the wanted row is followed by the next page, and not read again.
+    pub(super) fn end(&self) -> Step {
+        match self.low == self.start {
+            true => Step::Arrived,
+            false => Step::Read(self.low),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Seeks in a list of `rows` rows; the first `newer` rows are newer than the wanted ones. Returns the offset and the number of requests.
+    fn seek(rows: usize, newer: usize, from: usize, size: usize) -> (usize, usize) {
+        let is_newer = |offset: usize| offset < newer.min(rows);
+        let (mut seek, mut offset, mut requests) = (Seek::default(), from, 0);
+        loop {
+            requests += 1;
+            assert!(requests < 1_000, "does not end");
+            let is_full = offset + size <= rows;
+            let mut step = seek.step(
+                offset,
+                is_newer(offset),
+                is_full && is_newer(offset + size - 1),
+            );
+            if let Step::Gallop(mut gallop) = step {
+                while let Some(probe) = gallop.probe(size) {
+                    requests += 1;
+                    gallop.note(probe, is_newer(probe));
+                }
+                step = gallop.end();
+            }
+            match step {
+                Step::Read(next) => offset = next,
+                Step::Arrived | Step::Gallop(_) => return (offset, requests),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_search_ends_after_few_requests_at_a_page_near_the_first_wanted_row(
+            rows in 0_usize..12_000,
+            newer in 0_usize..12_000,
+            from in 0_usize..12_000,
+            size in 1_usize..=100,
+        ) {
+            let newer = newer.min(rows);
+            let (offset, requests) = seek(rows, newer, from, size);
+
+            prop_assert!(offset <= newer, "no wanted row is above the page");
+            prop_assert!(newer - offset <= size.max(STEP), "the wanted rows are near: {offset}");
+            prop_assert!(offset == 0 || offset < newer, "a newer row is known");
+            prop_assert!(requests <= 80, "{requests}");
+        }
+    }
+
+    #[test]
+    fn the_first_wanted_row_is_found_at_every_offset_with_pages_of_every_size() {
+        for newer in 0..=350 {
+            for size in 1..=100 {
+                let (offset, requests) = seek(400, newer, 0, size);
+
+                assert!(offset <= newer && newer - offset <= size, "{newer} {size}");
+                assert!(requests < 40, "{newer} {size}: {requests}");
+            }
+        }
+    }
+}
