@@ -199,8 +199,6 @@ pub(super) async fn load(shared: &Shared, home: &Home, since: Instant) -> Result
         // Breadcrumbs that were committed after the start count.
         None => earlier(sweep::newest(home.store()).await?, since.elapsed()),
     };
-    // A breadcrumb with a time from the future must not hide those that follow.
-    let newest = newest.min(later_than_now(shared));
     let is_complete = shared.source_is_complete;
     let first = First {
         settings: &shared.settings,
@@ -227,6 +225,7 @@ pub(super) async fn load(shared: &Shared, home: &Home, since: Instant) -> Result
         state.is_wanted = true;
     }
     if let Some(&(after, _)) = unread.first() {
+        announced_anew(shared, home);
         tracing::info!(
             store = home.number,
             since_ms = after.as_micros() / 1_000,
@@ -287,17 +286,15 @@ pub(super) async fn adopt(shared: &Shared, home: &Home) -> Result<(), StoreError
         state.sweep_to = None;
         state.generation += 1;
     }
-    if home.ledger().is_some() {
-        // The added executors did not receive what was announced before. The ledger knows the runs of the others.
-        shared.progress.seen().clear();
-    }
+    announced_anew(shared, home);
     Ok(())
 }
 
-/// The latest time that a breadcrumb can have if the clocks of the store and of this machine agree.
-fn later_than_now(shared: &Shared) -> Timestamp {
-    const TOLERANCE_MICROS: i64 = 5 * 60 * 1_000_000;
-    Timestamp::from_micros(shared.now().as_micros().saturating_add(TOLERANCE_MICROS))
+/// Lets a sweep find breadcrumbs again that were announced before executors were added. The ledger knows the runs of the others.
+fn announced_anew(shared: &Shared, home: &Home) {
+    if home.ledger().is_some() {
+        shared.progress.seen().clear();
+    }
 }
 
 /// The position of an executor when the runtime starts.

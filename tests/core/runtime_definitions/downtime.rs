@@ -40,10 +40,7 @@ async fn an_executor_that_was_removed_and_returns_continues_at_its_position() {
         put(&store, "message.v1", json!({})).await;
         until_said(&store, 1).await;
         sleep(60 * SECOND).await;
-        store
-            .delete(definition.id, definition.version)
-            .await
-            .unwrap();
+        store.delete(definition.id).await.unwrap();
         until_running(&runtime, &["answers"]).await;
         for n in 2..=5 {
             put(&store, "message.v1", json!({})).await;
