@@ -13,6 +13,7 @@ mod pages;
 mod read;
 mod search;
 mod slot;
+mod token_check;
 mod update;
 mod wire;
 
