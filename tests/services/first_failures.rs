@@ -350,11 +350,12 @@ async fn bad_yaml_is_named_with_its_position() {
     let parsed = Workflow::from_yaml(text).unwrap_err();
     let loaded = manager.load("desk").await.err().unwrap();
 
-    expect_line("bad YAML", &printed(&parsed), &["line 5"]);
+    let remedy = "check the indentation";
+    expect_line("bad YAML", &printed(&parsed), &["line 5", remedy]);
     expect_line(
         "bad YAML in a file",
         &printed(&loaded),
-        &["desk.yaml", "5:"],
+        &["desk.yaml", "5:", remedy],
     );
 }
 
