@@ -109,7 +109,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         let error = &*self.cause(error);
         match next {
             Next::Fail(class) => {
-                tracing::warn!(%run, attempt, %class, code, error, "an attempt of a run failed, will not retry");
+                tracing::warn!(%run, attempt, %class, code, error, "an attempt of a run failed, will not retry; remove the cause, then call Runtime::redo");
             }
             Next::Retry { delay, .. } => {
                 tracing::warn!(%run, attempt, ?delay, code, error, "an attempt of a run failed, will retry");

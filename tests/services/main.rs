@@ -7,6 +7,13 @@
     reason = "a helper that fails must fail the test that uses it"
 )]
 
+#[cfg(all(
+    feature = "openai",
+    feature = "rcrt",
+    feature = "validate",
+    feature = "yaml"
+))]
+mod first_failures;
 #[path = "../support/ledger_model.rs"]
 mod ledger_model;
 #[path = "../support/log.rs"]

@@ -25,8 +25,13 @@ impl Log {
 
     /// Captures all lines of all threads. Only one test of a process can call this.
     pub(crate) fn capture_process() -> Self {
+        Self::capture_process_at(Level::TRACE)
+    }
+
+    /// Captures the lines of all threads at `level` or above. Only one test of a process can call this.
+    pub(crate) fn capture_process_at(level: Level) -> Self {
         let log = Self::default();
-        let subscriber = log.subscriber(Level::TRACE, FmtSpan::NONE);
+        let subscriber = log.subscriber(level, FmtSpan::NONE);
         tracing::subscriber::set_global_default(subscriber).unwrap();
         log
     }

@@ -41,10 +41,10 @@ pub enum ModelError {
         reason: String,
     },
     /// The key is missing, wrong or not allowed to do this.
-    #[error("the model does not accept the credentials")]
+    #[error("the model does not accept the credentials; check the API key")]
     Unauthorized,
     /// The provider does not accept the request: no such model, an option or schema it does not know, no credit left.
-    #[error("the provider rejects the request with status {status}")]
+    #[error("the provider rejects the request with status {status}{}", remedy(*status))]
     Rejected {
         /// The HTTP status.
         status: u16,
@@ -160,6 +160,15 @@ impl ModelError {
         Self::BadAnswer {
             problem: problem.into(),
         }
+    }
+}
+
+/// Returns the remedy for a rejected request, by its HTTP status.
+const fn remedy(status: u16) -> &'static str {
+    match status {
+        404 => "; check the model name and the base URL",
+        402 | 429 => "; check the credit of the account",
+        _ => "",
     }
 }
 

@@ -70,12 +70,28 @@ pub(super) fn failed(status: u16, retry_after: Option<Duration>, body: &[u8]) ->
 
 /// A connection that was not made, broke or was waited for too long. The URL is taken out of the error.
 pub(super) fn broken(error: reqwest::Error, to: &'static str) -> ModelError {
+    let origin = error
+        .url()
+        .map(|url| url.origin().ascii_serialization())
+        .unwrap_or_default();
     let error = error.without_url();
     match error.is_timeout() {
         true if error.is_connect() => ModelError::TimedOut { to: "connect" },
         true => ModelError::TimedOut { to },
+        false if error.is_connect() => {
+            let source = error;
+            ModelError::Unavailable(NotConnected { origin, source }.into())
+        }
         false => ModelError::Unavailable(error.into()),
     }
+}
+
+/// Error of a connection that was not established. It has the scheme, host and port of the URL and nothing else.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot connect to {origin}; check the base URL and that the server is running")]
+struct NotConnected {
+    origin: String,
+    source: reqwest::Error,
 }
 
 #[cfg(test)]

@@ -267,7 +267,14 @@ impl Keeper {
     /// Says why a definition was refused, unless that was said before; false if it has to be said later.
     async fn reject(&self, definition: &Breadcrumb, error: &BoxError) -> bool {
         let reason = reason(error);
-        tracing::warn!(definition = %definition.id, version = definition.version, "a definition was rejected; the breadcrumb definition.rejected.v1 has the reason");
+        tracing::warn!(
+            definition = %definition.id,
+            version = definition.version,
+            schema = definition.schema_name,
+            title = definition.title,
+            error = %Chain(&**error),
+            "a definition was rejected; fix the cause and update the breadcrumb"
+        );
         let rejection = NewBreadcrumb::new(Definitions::REJECTED)
             .title(format!("Definition rejected: {}", definition.title))
             .tags([

@@ -60,7 +60,9 @@ struct Held {
 #[non_exhaustive]
 pub enum TokenError {
     /// Whoever gives tokens gives none for this agent: its owner, id and roles have to change.
-    #[error("no token is given for this agent (status {status}): {said}")]
+    #[error(
+        "no token is given for this agent (status {status}): {said}; check owner, agent and roles"
+    )]
     Refused {
         /// The HTTP status.
         status: u16,

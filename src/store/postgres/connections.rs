@@ -12,6 +12,7 @@ use super::statement::Statement;
 use crate::error::Chain;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection};
+use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -129,19 +130,36 @@ impl Connections {
             let error = match timeout_at(deadline, connect).await {
                 Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(error)) => error,
-                Err(_) => return Err(sqlx::Error::PoolTimedOut),
+                Err(_) => return Err(self.not_connected("no answer", io::ErrorKind::TimedOut)),
             };
             if !is_starting(&error) {
-                return Err(error);
+                return Err(match error {
+                    sqlx::Error::Io(error) => self.not_connected(&error, error.kind()),
+                    error => error,
+                });
             }
-            // It was waited for, and is not to be waited for again at once.
+            // The caller waited for the server until the deadline. A timeout prevents an immediate second wait.
             if Instant::now() + pause > deadline {
                 tracing::debug!(error = %Chain(&error), "there is no server");
-                return Err(sqlx::Error::PoolTimedOut);
+                return Err(match error {
+                    sqlx::Error::Io(error) => self.not_connected(&error, io::ErrorKind::TimedOut),
+                    error => error,
+                });
             }
             sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(1));
         }
+    }
+
+    /// Returns an error with the host, the port and the remedy.
+    fn not_connected(&self, cause: impl fmt::Display, kind: io::ErrorKind) -> sqlx::Error {
+        let (host, port) = (self.options.get_host(), self.options.get_port());
+        sqlx::Error::Io(io::Error::new(
+            kind,
+            format!(
+                "cannot connect to {host}:{port}: {cause}; check host and port, and that the server is running"
+            ),
+        ))
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {

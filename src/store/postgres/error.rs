@@ -60,8 +60,10 @@ pub enum PostgresError {
     /// The vectors in the tables are by another model, see [`EmbedError::OtherModel`]. Nothing was changed.
     #[error("the embedder does not fit the vectors in the tables")]
     Embedder(#[from] EmbedError),
-    /// User, password or database are not right, or the user may not make the tables.
-    #[error("the server refuses the connection")]
+    /// User, password or database of the connection string are wrong, or the user lacks the privilege to create the tables.
+    #[error(
+        "the server refused to connect or to create the tables; check user, password, database and privileges"
+    )]
     Refused(#[source] BoxError),
     /// The tables of the store are incomplete, or the user has lost a right on them, for example during a restore. The
     /// operation is retried: complete the restore, or grant the right.
@@ -300,7 +302,7 @@ pub(super) fn of_driver(error: Arc<sqlx::Error>) -> StoreError {
         }
         Class::Collided => SOON,
         Class::Lost | Class::Transient => PAUSE,
-        Class::Login => LOGIN_PAUSE,
+        Class::Login => return unavailable(LOGIN_PAUSE, PostgresError::Refused(source).into()),
     };
     unavailable(retry_after, source)
 }

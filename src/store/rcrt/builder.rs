@@ -1,13 +1,15 @@
 use super::http::Link;
 use super::{RcrtStore, Settings};
-use crate::error::{BoxError, Retry};
+use crate::error::{BoxError, Retry, excerpt};
 use crate::http;
+use crate::scrub::without_credentials;
 use crate::secret::Secret;
 use crate::source::sse::Agent;
 use crate::source::{BearerToken, SseSource};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// Makes an [`RcrtStore`].
 #[must_use]
@@ -47,9 +49,17 @@ pub enum RcrtError {
         /// What is wrong with it. The URL is not repeated, as there may be credentials in it.
         problem: &'static str,
     },
-    /// There is no owner, so nobody's breadcrumbs can be told from those of others.
-    #[error("the owner is empty; it is the owner_id of the token")]
+    /// The owner is empty.
+    #[error("the owner is empty; use the owner_id of the token")]
     NoOwner,
+    /// The owner is not a UUID, so the server would refuse each request for a token and each new breadcrumb.
+    #[error("the owner {owner:?} is not a UUID; use the owner_id of the token")]
+    BadOwner {
+        /// The owner, without a token that was passed in its place.
+        owner: String,
+        /// The error of the parser.
+        source: uuid::Error,
+    },
     /// The HTTP client cannot be made.
     #[error("the HTTP client cannot be made")]
     Http(#[source] BoxError),
@@ -60,7 +70,9 @@ impl RcrtError {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::BadUrl { .. } | Self::NoOwner | Self::Http(_) => Retry::Never,
+            Self::BadUrl { .. } | Self::NoOwner | Self::BadOwner { .. } | Self::Http(_) => {
+                Retry::Never
+            }
         }
     }
 }
@@ -180,6 +192,11 @@ impl RcrtBuilder {
         if self.owner.is_empty() {
             return Err(RcrtError::NoOwner);
         }
+        let owner = Uuid::parse_str(&self.owner).map_err(|source| RcrtError::BadOwner {
+            owner: excerpt(&without_credentials(&self.owner), 64).into_owned(),
+            source,
+        })?;
+        let owner = owner.to_string();
         let client = http::client()
             .connect_timeout(self.connect_timeout)
             .timeout(self.timeout)
@@ -191,7 +208,7 @@ impl RcrtBuilder {
                 client.clone(),
                 &base,
                 Agent {
-                    owner: self.owner.clone(),
+                    owner: owner.clone(),
                     id,
                     roles: self.roles,
                 },
@@ -204,7 +221,7 @@ impl RcrtBuilder {
             self.concurrency,
             self.settings.pause,
         );
-        let reader = super::read::Reader::new(link, self.owner.into(), self.settings);
+        let reader = super::read::Reader::new(link, owner.into(), self.settings);
         let url = http::below(&base, &["events", "stream"]);
         let (first, longest) = self.stream.reconnect;
         let events = SseSource::builder(url)

@@ -71,7 +71,7 @@ pub(super) enum Failure {
     #[error("{request} failed with status 401: {said}; check the token of the service")]
     Unauthorized { request: String, said: String },
     /// The request was not sent, so nothing was done.
-    #[error("cannot send {request}")]
+    #[error("cannot send {request}; check the base URL and that the server is running")]
     Unsent { request: String, source: BoxError },
     /// The request was sent, and its effect is unknown.
     #[error("no complete answer to {request}")]

@@ -14,6 +14,7 @@ mod read;
 mod search;
 mod seek;
 mod slot;
+mod token_check;
 mod update;
 mod wire;
 

@@ -6,6 +6,7 @@ use super::foreign::Foreign;
 use super::http::{Answer, Failure, Link};
 use super::offsets::Offsets;
 use super::pages::Pages;
+use super::token_check::TokenCheck;
 use super::wire::{self, Row};
 use crate::clock::wall_micros;
 use crate::error::Chain;
@@ -40,6 +41,7 @@ pub(super) struct Reader {
     pub(super) settings: Settings,
     foreign: Arc<Foreign>,
     pub(super) offsets: Arc<Offsets>,
+    pub(super) token_check: Arc<TokenCheck>,
 }
 
 impl Reader {
@@ -50,6 +52,7 @@ impl Reader {
             settings,
             foreign: Arc::default(),
             offsets: Arc::default(),
+            token_check: Arc::default(),
         }
     }
 

@@ -55,6 +55,10 @@ pub(super) async fn search(
     }
     let mut newest = found.newest_first();
     newest.truncate(query.limit);
+    if newest.is_empty() {
+        let checked = reader.token_check.check(reader).await;
+        checked.map_err(store_error)?;
+    }
     if let Some(Short { looked_at, down_to }) = short {
         // Newer breadcrumbs than these are surely the newest.
         let sure = newest.iter().filter(|one| one.updated_at > down_to).count();

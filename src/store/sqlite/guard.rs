@@ -53,14 +53,6 @@ impl Undone {
             },
         }
     }
-
-    /// The cause, for the log.
-    pub(super) fn cause(&self) -> &(dyn std::error::Error + 'static) {
-        match self {
-            Self::Driver(error) => &**error,
-            Self::Broken(error) => &**error,
-        }
-    }
 }
 
 impl Guard {
@@ -96,6 +88,14 @@ impl Guard {
             files: Vec::new(),
             state: Mutex::new(state),
         }
+    }
+
+    /// Returns the path of the database file for log lines; an empty string for a database in memory.
+    pub(super) fn path(&self) -> std::borrow::Cow<'_, str> {
+        self.files
+            .first()
+            .map(|path| path.to_string_lossy())
+            .unwrap_or_default()
     }
 
     /// Fails if the store accepts no writes any more.

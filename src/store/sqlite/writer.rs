@@ -74,7 +74,7 @@ impl Writer {
             self.guard.note_driver(error);
         }
         if let Some(error) = &undone {
-            tracing::warn!(error = %Chain(error.cause()), jobs = done.len(), "transaction rolled back");
+            tracing::warn!(path = &*self.guard.path(), error = %Chain(&error.error()), jobs = done.len(), "transaction rolled back");
             self.acknowledged.put_back(positions);
         }
         let mut has_events = false;

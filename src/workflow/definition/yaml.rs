@@ -65,7 +65,12 @@ fn reason(said: &str, position: Option<&Position>) -> String {
         .split(", set DuplicateKeyPolicy")
         .next()
         .unwrap_or(said);
-    crate::error::excerpt(said, 500).into_owned()
+    let is_syntax = said.starts_with("while parsing") || said.starts_with("while scanning");
+    let remedy = match is_syntax {
+        true => "; check the indentation and the quotes up to this line",
+        false => "",
+    };
+    format!("{}{remedy}", crate::error::excerpt(said, 500))
 }
 
 impl Document {

@@ -1027,7 +1027,7 @@ async fn what_a_model_will_never_answer_is_answered_as_an_error_at_once() {
         ),
         (
             || ModelError::Unauthorized,
-            "the model does not accept the credentials",
+            "the model does not accept the credentials; check the API key",
         ),
         (
             || ModelError::ScriptEnded { number: 1 },

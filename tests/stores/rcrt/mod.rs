@@ -27,6 +27,8 @@ use universal_executor::store::{RcrtBuilder, RcrtError};
 use universal_executor::{RcrtStore, Secret};
 
 const OWNER: &str = "00000000-0000-0000-0000-000000000001";
+/// Another owner.
+const THEIRS: &str = "00000000-0000-0000-0000-000000000002";
 
 /// A store with a token of an owner, and little patience.
 fn builder(server: &Server, owner: &str) -> RcrtBuilder {

@@ -1,7 +1,7 @@
 //! Reading and searching: what lists leave out or have too much, and what a search may cost.
 
 use super::server::{Fault, Match, Server, token_of};
-use super::{OWNER, builder, store};
+use super::{OWNER, THEIRS, builder, store};
 use serde_json::json;
 use std::error::Error;
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn chain(error: &dyn Error) -> String {
 #[tokio::test]
 async fn what_others_own_is_in_the_list_and_not_in_the_answer_and_is_read_once() {
     let server = Server::start().await;
-    let (ours, theirs) = (store(&server), builder(&server, "theirs").build().unwrap());
+    let (ours, theirs) = (store(&server), builder(&server, THEIRS).build().unwrap());
     for n in 0..5 {
         theirs.create(note(n)).await.unwrap();
     }
@@ -370,7 +370,7 @@ async fn a_server_whose_lists_are_always_too_large_is_an_error() {
 #[tokio::test]
 async fn by_meaning_comes_the_nearest_first_without_scores_and_within_the_selector() {
     let server = Server::start().await;
-    let (store, theirs) = (store(&server), builder(&server, "theirs").build().unwrap());
+    let (store, theirs) = (store(&server), builder(&server, THEIRS).build().unwrap());
     for (schema, text) in [
         ("note.v1", "tea"),
         ("note.v1", "green tea"),

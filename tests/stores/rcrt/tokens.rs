@@ -1,7 +1,7 @@
 //! Tokens: asked for, renewed, sent in a header and nowhere else.
 
 use super::server::{Fault, Match, Server, token_of};
-use super::{OWNER, builder, store};
+use super::{OWNER, THEIRS, builder, store};
 use crate::support::log::Log;
 use std::error::Error;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use universal_executor::error::Retry;
 use universal_executor::source::{BearerToken, StartAt};
-use universal_executor::store::StoreError;
+use universal_executor::store::{RcrtError, StoreError};
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, EventSource as _, NewBreadcrumb, RcrtStore, Secret,
 };
@@ -209,7 +209,7 @@ async fn an_agent_that_gets_no_token_is_told_why() {
 #[tokio::test]
 async fn what_is_created_with_a_token_of_another_owner_is_an_error() {
     let server = Server::start().await;
-    let token = Secret::new(token_of("theirs"));
+    let token = Secret::new(token_of(THEIRS));
     let store = builder(&server, OWNER).token(token).build().unwrap();
 
     let error = store
@@ -222,11 +222,59 @@ async fn what_is_created_with_a_token_of_another_owner_is_an_error() {
     assert_eq!(store.latest("note.v1").await.unwrap(), None);
 }
 
+#[test]
+fn an_owner_that_is_not_a_uuid_is_refused_without_a_token_in_its_place() {
+    let refused = |owner: &str| {
+        let builder = RcrtStore::builder("http://127.0.0.1:1", owner);
+        builder.build().unwrap_err()
+    };
+
+    let error = refused("ann");
+    let swapped = refused("eyJhbGciOiJSUzI1NiJ9.planted.token");
+
+    assert!(matches!(error, RcrtError::BadOwner { .. }), "{error:?}");
+    assert_eq!(error.retry(), Retry::Never);
+    for part in ["\"ann\"", "not a UUID", "owner_id of the token"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    assert!(!format!("{swapped:?} {swapped}").contains("planted"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_search_with_a_token_that_the_server_refuses_is_an_error() {
+    let server = Server::start().await;
+    let store = store(&server);
+    let token = token_of(OWNER);
+
+    assert_eq!(store.latest("note.v1").await.unwrap(), None);
+    server.lock().expired.insert(token.clone());
+    assert_eq!(store.latest("note.v1").await.unwrap(), None);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let refused = [
+        store.latest("note.v1").await.unwrap_err(),
+        store.latest("note.v1").await.unwrap_err(),
+    ];
+    server.lock().expired.clear();
+    tokio::time::advance(Duration::from_secs(60)).await;
+
+    assert_eq!(store.latest("note.v1").await.unwrap(), None);
+    for error in &refused {
+        expect_unauthorized(error);
+        assert!(!format!("{error:?}").contains(&token), "{error:?}");
+    }
+    let nil = "/breadcrumbs/00000000-0000-0000-0000-000000000000/full";
+    assert_eq!(server.seen("GET", nil).len(), 3);
+}
+
 #[tokio::test]
 async fn an_owner_is_the_same_in_capitals() {
     let server = Server::start().await;
-    let token = Secret::new(token_of("0a"));
-    let store = builder(&server, "0A").token(token).build().unwrap();
+    let owner = "0000000a-0000-0000-0000-000000000001";
+    let token = Secret::new(token_of(owner));
+    let store = builder(&server, &owner.to_uppercase())
+        .token(token)
+        .build()
+        .unwrap();
 
     let created = store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
 
@@ -279,7 +327,7 @@ fn a_token_for_another_machine_over_http_is_warned_of_once_and_not_printed() {
             true => BearerToken::fixed(Secret::new(TOKEN)),
             false => BearerToken::none(),
         };
-        let builder = RcrtStore::builder(url, "owner").token_from(token);
+        let builder = RcrtStore::builder(url, OWNER).token_from(token);
         builder.build().unwrap();
     });
 }

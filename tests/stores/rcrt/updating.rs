@@ -1,7 +1,7 @@
 //! Updates and deletions whose answers lie or are lost.
 
 use super::server::{Fault, Match, Server};
-use super::{builder, store};
+use super::{THEIRS, builder, store};
 use serde_json::json;
 use std::sync::Arc;
 use universal_executor::store::StoreError;
@@ -115,7 +115,7 @@ async fn a_field_cannot_be_cleared_and_is_not_silently_kept() {
 #[tokio::test]
 async fn what_others_own_is_neither_changed_nor_deleted() {
     let server = Server::start().await;
-    let (ours, theirs) = (store(&server), builder(&server, "theirs").build().unwrap());
+    let (ours, theirs) = (store(&server), builder(&server, THEIRS).build().unwrap());
     let foreign = note(&theirs).await;
 
     for refused in [
