@@ -85,6 +85,11 @@ const KNOWN: &[Class] = &[
         })
     },
     |error| {
+        class(error, |_: &store::PartialSearch| {
+            (Retry::After(Duration::ZERO), "partial")
+        })
+    },
+    |error| {
         class(error, |e: &store::meaning::EmbedError| {
             (e.retry(), "embedding")
         })

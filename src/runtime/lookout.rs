@@ -66,12 +66,7 @@ pub(super) struct Lookout {
     reconcile: Instant,
     /// A look at all suspended runs is on its way.
     reconciling: bool,
-    /// A sweep is running.
-    sweeping: bool,
-    /// The next sweep reads the last part before the position again.
-    overlaps: bool,
-    /// The last sweep left breadcrumbs that the store could not read.
-    has_unread: bool,
+    sweeps: Sweeps,
     catch_up: CatchUp,
     /// The position is being loaded.
     loading: bool,
@@ -82,6 +77,16 @@ pub(super) struct Lookout {
     searched: Option<Timestamp>,
     /// Time of the next search. None while one runs, and if each worker receives every event.
     search: Option<Instant>,
+}
+
+/// The state of the sweeps.
+#[derive(Default)]
+struct Sweeps {
+    is_running: bool,
+    /// The next sweep reads the last part before the position again.
+    overlaps: bool,
+    /// The last sweep left breadcrumbs that the store could not read.
+    has_unread: bool,
 }
 
 /// The sweeps from the start until one has read everything.
@@ -133,9 +138,10 @@ impl Lookout {
             jobs: JoinSet::new(),
             reconcile: Instant::now(),
             reconciling: false,
-            sweeping: false,
-            overlaps: true,
-            has_unread: false,
+            sweeps: Sweeps {
+                overlaps: true,
+                ..Sweeps::default()
+            },
             catch_up: CatchUp::default(),
             loading: false,
             deferred: VecDeque::new(),
@@ -231,21 +237,21 @@ impl Lookout {
     }
 
     fn note_swept(&mut self, swept: Option<Swept>, overlaps: bool, count: usize) {
-        self.sweeping = false;
+        self.sweeps.is_running = false;
         self.home.answered(Operation::Read, swept.is_some());
         self.catch_up.breadcrumbs += count;
         let Some(swept) = swept else {
-            self.overlaps |= overlaps;
+            self.sweeps.overlaps |= overlaps;
             self.home.checkpoint.end_sweep(false);
             self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE));
             return;
         };
         match swept {
             Swept::All => {
-                self.has_unread = false;
+                self.sweeps.has_unread = false;
                 self.note_caught_up();
             }
-            Swept::Unread => self.has_unread = true,
+            Swept::Unread => self.sweeps.has_unread = true,
             Swept::Part => {}
         }
         self.home.checkpoint.end_sweep(swept != Swept::Part);
@@ -261,7 +267,7 @@ impl Lookout {
             tracing::info!(
                 store = self.home.number,
                 breadcrumbs = self.catch_up.breadcrumbs,
-                ?elapsed,
+                elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
                 "caught up with the breadcrumbs committed since the saved position"
             );
         }
@@ -360,10 +366,10 @@ impl Lookout {
                 Done::Reconciled { listed }
             });
         }
-        if self.shared.source_is_complete && !self.has_unread {
+        if self.shared.source_is_complete && !self.sweeps.has_unread {
             self.save_delivered();
         } else {
-            self.overlaps = true;
+            self.sweeps.overlaps = true;
             self.home.checkpoint.want();
         }
         self.sweep();
@@ -403,7 +409,7 @@ impl Lookout {
     }
 
     fn sweep(&mut self) {
-        if self.sweeping {
+        if self.sweeps.is_running {
             return;
         }
         if !self.home.checkpoint.is_loaded() {
@@ -413,10 +419,10 @@ impl Lookout {
         if !self.home.checkpoint.begin_sweep() {
             return;
         }
-        self.sweeping = true;
+        self.sweeps.is_running = true;
         let (shared, home) = (Arc::clone(&self.shared), Arc::clone(&self.home));
         let found = self.found.clone();
-        let overlaps = std::mem::take(&mut self.overlaps);
+        let overlaps = std::mem::take(&mut self.sweeps.overlaps);
         self.catch_up.began.get_or_insert_with(Instant::now);
         self.job(async move {
             let mut count = 0;

@@ -51,7 +51,7 @@ pub(super) async fn search(
         found.unread.extend(of_list.unread);
     }
     if budget.is_some() {
-        return of_interval(query, found, short);
+        return of_interval(query, found, short.as_ref());
     }
     let mut newest = found.newest_first();
     newest.truncate(query.limit);
@@ -73,12 +73,12 @@ pub(super) async fn search(
 fn of_interval(
     query: &Query,
     mut found: Found,
-    short: Option<Short>,
+    short: Option<&Short>,
 ) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
     let mut unread = std::mem::take(&mut found.unread);
     let mut newest = found.newest_first();
     let mut next = None;
-    if let Some(Short { down_to, .. }) = short {
+    if let Some(&Short { down_to, .. }) = short {
         newest.retain(|one| one.updated_at > down_to);
         unread.retain(|time| *time > down_to);
         next = Some(just_after(down_to));

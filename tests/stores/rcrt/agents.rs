@@ -98,7 +98,7 @@ impl World {
         let state = self.server.lock();
         let all = state
             .crumbs
-            .all()
+            .created_after(0)
             .filter(|one| one["schema_name"] == schema);
         all.cloned().collect()
     }
