@@ -29,8 +29,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "store",
         &[
-            "backoff", "bugs", "clock", "error", "hex", "hints", "http", "model", "secret",
-            "source",
+            "backoff", "bugs", "clock", "error", "hex", "hints", "http", "model", "scrub",
+            "secret", "source",
         ],
     ),
     // The one module that names the error types of all layers, so that a run knows the class of an error from a layer above.

@@ -91,7 +91,7 @@ fn a_trigger_that_is_still_open_stays_unread() {
 fn what_one_of_two_workers_has_read_is_read() {
     let mut one = Position::starting(time(0), time(0));
     one.read(range(50, 100));
-    let mut other = Position::starting(time(20), time(20));
+    let mut other = Position::starting(time(0), time(20));
     other.read(range(20, 60));
 
     let merged = one.merge(&other, None);

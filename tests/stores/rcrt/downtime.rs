@@ -119,7 +119,10 @@ async fn the_end_of_a_catch_up_is_logged_with_the_number_of_breadcrumbs_and_the_
     let [line] = *lines else {
         panic!("{text}");
     };
-    assert!(line.contains("INFO") && line.contains("elapsed="), "{line}");
+    assert!(
+        line.contains("INFO") && line.contains("elapsed_ms="),
+        "{line}"
+    );
     let (_, read) = line.split_once("breadcrumbs=").unwrap();
     let read: usize = read.split(' ').next().unwrap().parse().unwrap();
     assert!((60..70).contains(&read), "{line}");
