@@ -6,17 +6,17 @@ use crate::runtime::{
     until_suspended,
 };
 use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
-use futures::FutureExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use universal_executor::executor::OrderingKey;
-use universal_executor::source::StartAt;
+use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::{MemoryLimits, Query, StoreError};
 use universal_executor::{
     BreadcrumbStore, Delivery, Event, EventSource, MemoryStore, NewBreadcrumb, Profile, Response,
-    Runtime, Selector, Wake,
+    Runtime, Selector, Wake, async_trait,
 };
 
 /// How many breadcrumbs a look reads at a time.
@@ -758,6 +758,18 @@ async fn a_position_is_not_saved_before_the_runs_are_in_the_ledger() {
     assert_eq!((answers.executed(), executions(&answers).len()), (50, 50));
 }
 
+/// A source without positions, which delivers no event twice.
+struct Forgetful(MemoryStore);
+
+#[async_trait]
+impl EventSource for Forgetful {
+    async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
+        let events = self.0.events().subscribe(StartAt::Now).await?;
+        let bare = events.map(|delivery| delivery.map(|delivery| Delivery::new(delivery.event)));
+        Ok(Deliveries::new(bare))
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_event_that_was_not_enqueued_before_a_runtime_stopped_is_found_by_its_next_run() {
     let store = MemoryStore::default();
@@ -768,9 +780,7 @@ async fn an_event_that_was_not_enqueued_before_a_runtime_stopped_is_found_by_its
         _ => Do::Pass,
     });
     let answers = answers(&shim);
-    // The source has no positions, so it delivers no event twice.
-    let source = Warped::new(&store, |delivery| vec![Delivery::new(delivery.event)]);
-    let runtime = sweeping(source, &answers);
+    let runtime = sweeping(Forgetful(store.clone()), &answers);
     let first = async {
         ask(&store, 0..1).await;
         until(&store, "answer.v1", 1).await;
