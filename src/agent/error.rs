@@ -11,7 +11,7 @@ pub enum AgentError {
     Field {
         /// The field.
         field: &'static str,
-        /// What it must be.
+        /// The expected type or value.
         expected: &'static str,
     },
     /// A field of the definition does not exist: it is nearly a restriction, it is in an object of restrictions, or the definition
@@ -28,10 +28,10 @@ pub enum AgentError {
     Subscriptions {
         /// The agent.
         agent: String,
-        /// What is wrong with them.
+        /// The problem in the subscriptions.
         source: DefinitionError,
     },
-    /// The definition names a tool that is not there.
+    /// The definition names a tool that is not registered.
     #[error("agent {agent:?} names tool {tool:?}, which is not registered; there are: {known}")]
     UnknownTool {
         /// The agent.
@@ -62,7 +62,7 @@ pub enum AgentError {
     BadOutputSchema {
         /// The agent.
         agent: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The agent ID is empty, too long or contains a control character.
@@ -81,47 +81,47 @@ impl AgentError {
     }
 }
 
-/// Why an agent gave up a run whose model and tools work.
+/// Error that ends a run of an agent although its model and its tools work.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentRunError {
-    /// The model wants to go on and may not be asked again.
+    /// The model has no final answer, and the limit of turns is reached.
     #[error("the agent has no answer after {turns} turns, and may take no more")]
     TurnsUsedUp {
-        /// How often the model was asked.
+        /// Number of requests to the model.
         turns: u32,
     },
-    /// The model wants to go on and has used up what it may.
+    /// The model has no final answer, and a budget is used up.
     #[error("the agent has no answer, and its budget of {limit} {budget} is used up")]
     BudgetUsedUp {
         /// `tokens`, `calls` or `seconds`.
         budget: &'static str,
-        /// How many it may use.
+        /// The budget.
         limit: u64,
     },
-    /// The answer is not what the definition asks for, also after the model was told what is wrong with it.
+    /// The answer does not match the output schema of the definition, also after the model received the problem.
     #[error("the answer of the model is not the output that was asked for: {problem}")]
     BadOutput {
-        /// What is wrong with it.
+        /// The problem in the answer.
         problem: String,
-        /// What the model wrote, cut after 2,048 bytes.
+        /// The answer of the model, truncated to 2,048 bytes.
         raw: String,
     },
-    /// The agent broke down: its provider says so, or a limit of the machine was passed.
+    /// The agent ended abnormally: its provider reported an error, or a limit of its tool calls was exceeded.
     #[error("the agent broke down: {error}")]
     Broken {
-        /// What is said of it.
+        /// The message of the provider.
         error: String,
     },
-    /// What was said in the run takes more than a state may.
+    /// The conversation is larger than the state of a run may be.
     #[error("the conversation of the run takes {size} bytes where {limit} can be kept")]
     StateTooLarge {
         /// Its size in bytes.
         size: usize,
-        /// The most that is kept.
+        /// Maximum size of a state in bytes.
         limit: usize,
     },
-    /// An earlier attempt saved what this version of the crate cannot read.
+    /// An earlier attempt saved a state that this version of the crate cannot read.
     #[error("the saved state of the run cannot be read")]
     UnreadableState(#[source] serde_json::Error),
 }

@@ -149,8 +149,8 @@ impl Progress {
         self.positions().ranges()
     }
 
-    /// Forgets all versions that are not taken care of, because whoever handled them is gone. Returns intervals that contain
-    /// them, to be read again.
+    /// Forgets all open versions, because the tasks that handled them have ended. Returns intervals that contain them, to be read
+    /// again.
     pub(super) fn abandon(&self) -> Vec<Range> {
         let mut positions = self.positions();
         let ranges = positions.ranges();

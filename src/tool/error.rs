@@ -20,7 +20,7 @@ pub enum ToolError {
         name: String,
         /// `input` or `output`.
         which: &'static str,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A field of the definition does not exist, and the definition is read in
@@ -37,9 +37,9 @@ pub enum ToolError {
     Duplicate {
         /// The name.
         name: String,
-        /// Where it was registered first.
+        /// Place of the first registration.
         first: &'static Location<'static>,
-        /// Where it was registered again.
+        /// Place of the second registration.
         second: &'static Location<'static>,
     },
     /// The tool does its work in another service, which answers the requests for it.
@@ -63,7 +63,7 @@ pub enum ToolError {
     Field {
         /// The field.
         field: &'static str,
-        /// What it must be.
+        /// The expected type or value.
         expected: &'static str,
     },
     /// The subscriptions of the definition cannot be used.
@@ -71,7 +71,7 @@ pub enum ToolError {
     Subscriptions {
         /// The tool.
         name: String,
-        /// What is wrong with them.
+        /// The problem in the subscriptions.
         source: DefinitionError,
     },
     /// The executor can never work on its store.

@@ -3,7 +3,7 @@ use crate::model::BreadcrumbId;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a model gave no answer. Variants name what the caller can do next.
+/// Error of a request to a model. The variants differ in the next step of the caller.
 ///
 /// No text in it has a key or a header. What a provider said of a request it rejected is in the source, cut short, with
 /// the key taken out of it.
@@ -13,13 +13,13 @@ pub enum ModelError {
     /// The model takes no more requests for now.
     #[error("the model is rate limited")]
     RateLimited {
-        /// When it takes requests again.
+        /// Delay after which the model accepts requests again.
         retry_after: Duration,
     },
     /// The model has too much to do.
     #[error("the model is overloaded")]
     Overloaded {
-        /// When it may have less to do; zero if it does not say.
+        /// Delay before a retry; zero if the provider states none.
         retry_after: Duration,
     },
     /// The model failed, cannot be reached, or broke off in the middle.
@@ -28,16 +28,16 @@ pub enum ModelError {
     /// Nothing, or no more, came within the time it was given.
     #[error("the model took longer than it may to {to}")]
     TimedOut {
-        /// What it was waited for.
+        /// The operation that took too long.
         to: &'static str,
     },
-    /// The request is larger than what the model reads.
+    /// The request is larger than the context window of the model.
     #[error("the context is too long for the model")]
     ContextTooLong,
     /// The model will not answer this, or the provider holds the answer back.
     #[error("the model refused: {reason}")]
     Refused {
-        /// What it says.
+        /// The explanation of the model or the provider.
         reason: String,
     },
     /// The key is missing, wrong or not allowed to do this.
@@ -48,7 +48,7 @@ pub enum ModelError {
     Rejected {
         /// The HTTP status.
         status: u16,
-        /// What it said.
+        /// The message of the provider.
         source: BoxError,
     },
     /// The request asks for what the adapter to the provider has no way to ask it for.
@@ -56,21 +56,21 @@ pub enum ModelError {
     Unsupported {
         /// The provider.
         provider: &'static str,
-        /// What the request asks for.
+        /// The unsupported part of the request.
         what: &'static str,
     },
-    /// What the provider sent is no answer.
+    /// The response of the provider is malformed.
     #[error("the answer of the model cannot be read: {problem}")]
     BadAnswer {
-        /// What is wrong with it, without any of it.
+        /// The problem, without text of the response.
         problem: String,
     },
     /// The answer is larger than what is read of one.
     #[error("{what} is over the limit of {limit}")]
     TooLarge {
-        /// What is too large.
+        /// The part that is too large.
         what: &'static str,
-        /// How large it may be.
+        /// Maximum size.
         limit: usize,
     },
     /// An image or a file of a message cannot be read, or its content does not match the reference.
@@ -96,21 +96,21 @@ pub enum ModelError {
     /// The recording has no answer to this request, or no further one.
     #[error("the recording has no answer to this: {difference}; record it again")]
     NotRecorded {
-        /// What differs from the recorded request that is nearest.
+        /// The difference from the most similar recorded request.
         difference: String,
     },
     /// The file of a recording cannot be read or written.
     #[error("the recording {path:?} cannot be used")]
     Recording {
-        /// Where it is.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         source: BoxError,
     },
 }
 
 impl ModelError {
-    /// Whether asking again could succeed. An answer that cannot be read may be better the next time; the run's attempts
+    /// The decision on another request. An answer that cannot be read may be better the next time; the run's attempts
     /// bound how often that is tried.
     #[must_use]
     pub fn retry(&self) -> Retry {

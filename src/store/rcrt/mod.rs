@@ -87,7 +87,7 @@ use std::time::Duration;
 /// A search looks at 10,000 breadcrumbs at the most, then fails with [`StoreError::TooFar`]; conditions on the context are
 /// applied here, so name a schema or a tag as well. A query for an interval ([`before`](Query::before()) and
 /// [`after`](Query::after())) stops after 1,000 breadcrumbs or 30 seconds, and then answers with [`StoreError::Partial`]. A body
-/// of more than 2 MiB is [`StoreError::Rejected`]. Error texts of the server are truncated to 300 bytes and never contain the
+/// of more than 2 MiB is [`StoreError::Rejected`]. Error messages of the server are truncated to 300 bytes and never contain the
 /// token. A breadcrumb that has expired by this machine's clock is missing.
 ///
 /// Reading may consume breadcrumbs whose time to live is counted in reads.
