@@ -45,13 +45,12 @@ impl State {
             None => self.bad_luck(request),
         }
     }
-    /// The fault of a request that gets no answer because of its number. The stream is not affected.
-    pub(super) fn hung(&self, request: &Request) -> Option<Fault> {
-        let number = self.seen.len();
+    /// The fault of a request that gets no answer by chance. The stream is not affected.
+    pub(super) fn hung(&mut self, request: &Request) -> Option<Fault> {
         let hangs = request.method == "GET"
             && request.path.starts_with("/breadcrumbs")
             && self.hang_every > 0
-            && number.is_multiple_of(self.hang_every);
+            && self.dice.below(self.hang_every) == 0;
         hangs.then_some(Fault::Hang)
     }
 }

@@ -104,8 +104,8 @@ pub(crate) struct State {
     pub(crate) is_down: bool,
     /// The breadcrumbs whose reads always fail.
     pub(crate) broken: HashSet<String>,
-    /// If not 0, every request with a number that this number divides gets no answer.
-    pub(crate) hang_every: usize,
+    /// If not 0, one of so many requests gets no answer, on average.
+    pub(crate) hang_every: u64,
     pub(crate) spoilt: usize,
 }
 
