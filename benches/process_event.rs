@@ -15,8 +15,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 use universal_executor::store::{
-    Capabilities, Claim, Commit, Committed, Query, RunEnd, RunRef, Scored, StoreError, VectorQuery,
-    Write,
+    Capabilities, Claim, Commit, Committed, Query, RunEnd, RunRef, Scored, StoreError, StoreId,
+    VectorQuery, Write,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event,
@@ -203,6 +203,10 @@ struct Copying(MemoryStore);
 impl BreadcrumbStore for Copying {
     fn tenant(&self) -> &str {
         self.0.tenant()
+    }
+
+    fn identity(&self) -> StoreId {
+        self.0.identity()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -1,10 +1,12 @@
 //! What a runtime gives a run that it processes, beside the event: `process_event` has no argument for it, and may be
 //! overridden.
 
+use super::UniversalExecutor;
 use super::profile::Execution;
 use super::waits::Waits;
 use crate::store::schema_hints::SchemaHints;
-use crate::store::{Lease, RunRef};
+use crate::store::{BreadcrumbStore, Lease, RunLedger, RunRef};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,11 +20,26 @@ tokio::task_local! {
     static OFFER: Arc<Offer>;
 }
 
+/// The parts of a runtime that the runs of one store share.
+pub(crate) struct LentStore {
+    pub(crate) waits: Arc<Waits>,
+    pub(crate) hints: Arc<SchemaHints>,
+    /// The executor through whose store handle runs are claimed.
+    pub(crate) anchor: Arc<dyn UniversalExecutor>,
+}
+
+impl fmt::Debug for LentStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LentStore")
+            .field("store", &self.anchor.store().identity())
+            .finish_non_exhaustive()
+    }
+}
+
 /// What a runtime offers a run, and what it is told of it.
 #[derive(Debug)]
 pub(crate) struct Offer {
-    pub(super) waits: Arc<Waits>,
-    pub(super) hints: Arc<SchemaHints>,
+    pub(super) store: LentStore,
     /// The lease that is held now: a run may move on to a newer version of its trigger.
     lease: Mutex<Option<Lease>>,
     /// Those of runs within the run that may be tried again, the newest.
@@ -52,14 +69,13 @@ enum Place {
 impl Offer {
     /// An offer to a run that was claimed before, with its place.
     pub(crate) fn new(
-        (waits, hints): (Arc<Waits>, Arc<SchemaHints>),
+        store: LentStore,
         lease: Option<Lease>,
         places: Arc<Semaphore>,
         place: OwnedSemaphorePermit,
     ) -> Self {
         Self {
-            waits,
-            hints,
+            store,
             lease: Mutex::new(lease),
             within: Mutex::default(),
             taken: AtomicBool::new(false),
@@ -75,6 +91,15 @@ impl Offer {
     pub(crate) fn attempt(mut self, attempt: u32, first: Instant) -> Self {
         (self.attempt, self.first) = (attempt, first);
         self
+    }
+
+    /// Returns the handle through which the runtime claims runs, if a store is the same: a lease that is parked in that handle
+    /// cannot be taken through another one.
+    pub(super) fn ledger_of(&self, store: &dyn BreadcrumbStore) -> Option<&dyn RunLedger> {
+        let anchor = self.store.anchor.store();
+        anchor
+            .ledger()
+            .filter(|_| anchor.identity() == store.identity())
     }
 
     /// The lease that is held now.

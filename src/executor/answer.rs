@@ -63,7 +63,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             store: self.executor.store(),
             ledger: self.ledger,
             lease: &self.lease,
-            hints: asking.offer.as_ref().map(|offer| &*offer.hints),
+            hints: asking.offer.as_ref().map(|offer| &*offer.store.hints),
             patience: self.executor.profile().source_timeout,
         };
         let serve = asking.asks.serve(holder);

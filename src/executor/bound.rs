@@ -9,7 +9,7 @@ use crate::model::{
 };
 use crate::store::{
     BreadcrumbStore, Capabilities, Commit, Committed, Lease, Query, RunEnd, RunLedger, Scored,
-    StoreError, VectorQuery, Write,
+    StoreError, StoreId, VectorQuery, Write,
 };
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -202,6 +202,10 @@ const NAME: &str = "a run's store handle";
 impl BreadcrumbStore for BoundStore {
     fn tenant(&self) -> &str {
         self.store.tenant()
+    }
+
+    fn identity(&self) -> StoreId {
+        self.store.identity()
     }
 
     fn capabilities(&self) -> Capabilities {

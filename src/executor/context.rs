@@ -385,7 +385,7 @@ impl ExecutionContext {
         timeout: Duration,
     ) -> impl Future<Output = Result<Arc<Breadcrumb>, ContextError>> + Send + 'static + use<> {
         let wait = match &self.run().offer {
-            Some(offer) => match offer.waits.begin(selector, timeout) {
+            Some(offer) => match offer.store.waits.begin(selector, timeout) {
                 Ok(wait) => Ok((wait, Arc::clone(offer))),
                 Err(error) => Err(ContextError::Wait(error)),
             },

@@ -93,7 +93,7 @@ pub use sources::{Bound, MissingReason, MissingSource, Source};
 pub use waits::WaitError;
 
 pub(crate) use crate::store::schema_hints::SchemaHints;
-pub(crate) use ambient::{Offer, under};
+pub(crate) use ambient::{LentStore, Offer, under};
 pub(crate) use bound::Share;
 pub(crate) use check::check_id;
 pub(crate) use decide::is_last_chance;

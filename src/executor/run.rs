@@ -83,7 +83,7 @@ async fn claimed<'e, E: UniversalExecutor + ?Sized>(
     let claim = match ledger {
         Some(ledger) => {
             let run = in_order(executor, event, run).await?;
-            let claim = in_time(run.lease, ledger.claim(&run, None)).await;
+            let claim = in_time(run.lease, claim(executor, ledger, &run, None)).await;
             claim.map_err(store_error("claim the run"))?
         }
         None => match answered_before(executor, event, &run).await? {
@@ -92,6 +92,20 @@ async fn claimed<'e, E: UniversalExecutor + ?Sized>(
         },
     };
     Ok(Held::from_claim(executor, ledger, claim))
+}
+
+/// Claims a run through the handle in which a runtime has parked its lease, else through that of its executor.
+async fn claim<E: UniversalExecutor + ?Sized>(
+    executor: &E,
+    ledger: &dyn RunLedger,
+    run: &RunRef,
+    instead_of: Option<Lease>,
+) -> Result<Claim, StoreError> {
+    let offer = ambient::offer();
+    let parking = offer
+        .as_deref()
+        .and_then(|offer| offer.ledger_of(executor.store()));
+    parking.unwrap_or(ledger).claim(run, instead_of).await
 }
 
 /// The run with the key that orders it, unless a runtime has put it into the ledger before.
@@ -365,7 +379,12 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         let claim = match self.ledger {
             Some(ledger) => {
                 let claim = self
-                    .in_time(ledger.claim(&newer, Some(self.lease.clone())))
+                    .in_time(claim(
+                        self.executor,
+                        ledger,
+                        &newer,
+                        Some(self.lease.clone()),
+                    ))
                     .await;
                 claim.map_err(store_error("claim the newer run"))?
             }

@@ -1,10 +1,10 @@
-//! A store handle that some executors share, and what waits on that store.
+//! A store that some executors share, with its open waits and its position.
 
 use super::checkpoint::Checkpoint;
 use super::others::Others;
 use super::sweep::Pace;
 use super::wakes::Wakes;
-use crate::executor::{Offer, SchemaHints, UniversalExecutor, Waits};
+use crate::executor::{LentStore, Offer, SchemaHints, UniversalExecutor, Waits};
 use crate::model::Timestamp;
 use crate::store::{BreadcrumbStore, Lease, RunLedger, RunRef};
 use std::collections::BTreeSet;
@@ -17,11 +17,11 @@ use tokio_util::sync::CancellationToken;
 /// How many waits may be open on one store.
 const MOST_WAITS: usize = 10_000;
 
-/// One store handle. Executors that give the same handle share one, so that their runs are put into the ledger and
-/// claimed together.
+/// One store. Executors whose store handles have the same [identity](BreadcrumbStore::identity) share one, so that their runs are
+/// enqueued and claimed together.
 pub(super) struct Home {
     pub(super) number: u64,
-    /// Who lends the store.
+    /// The executor whose store handle is used.
     anchor: Arc<dyn UniversalExecutor>,
     pub(super) waits: Arc<Waits>,
     pub(super) wakes: Wakes,
@@ -106,14 +106,10 @@ impl Home {
         self.store().ledger()
     }
 
-    /// Whether an executor uses this very handle: leases parked through it can be claimed through no other.
+    /// Returns `true` if the store of an executor is this one.
     pub(super) fn is_of(&self, executor: &dyn UniversalExecutor) -> bool {
-        match (self.ledger(), executor.store().ledger()) {
-            // Whatever pointers a handle is behind, its ledger is in one place.
-            (Some(one), Some(other)) => std::ptr::addr_eq(one, other),
-            (None, None) => std::ptr::addr_eq(self.store(), executor.store()),
-            (Some(_), None) | (None, Some(_)) => false,
-        }
+        let (here, there) = (self.store(), executor.store());
+        here.ledger().is_some() == there.ledger().is_some() && here.identity() == there.identity()
     }
 
     /// Returns the other versions of the executors here.
@@ -133,8 +129,12 @@ impl Home {
         places: Arc<Semaphore>,
         place: OwnedSemaphorePermit,
     ) -> Offer {
-        let (waits, hints) = (Arc::clone(&self.waits), Arc::clone(&self.hints));
-        Offer::new((waits, hints), lease, places, place)
+        let lent = LentStore {
+            waits: Arc::clone(&self.waits),
+            hints: Arc::clone(&self.hints),
+            anchor: Arc::clone(&self.anchor),
+        };
+        Offer::new(lent, lease, places, place)
     }
 
     /// Says that executors have runs to claim.

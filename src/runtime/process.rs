@@ -64,6 +64,7 @@ async fn is_set_off(executor: &dyn UniversalExecutor, lease: &Lease) -> Result<b
 
 /// Processes a claimed run from its row alone, and sees to it that it ends.
 pub(super) async fn process(
+    home: &Home,
     executor: &dyn UniversalExecutor,
     lease: &Lease,
     attempts: u32,
@@ -81,7 +82,7 @@ pub(super) async fn process(
         let mut letter = DeadLetter::new(class, NEVER_ENDED, attempts);
         let cause = never_ended(attempts);
         letter.cause = Some(cause.clone());
-        let written = end(executor, lease, RunEnd::Failed(letter)).await?;
+        let written = end(home, lease, RunEnd::Failed(letter)).await?;
         log_dead_letter(&lease.run, class, NEVER_ENDED, &cause);
         return Ok(Outcome::Failed { class, written });
     }
@@ -91,7 +92,7 @@ pub(super) async fn process(
     };
     // Subscriptions may have changed since the run was added, and then nobody has ended it.
     if let Outcome::Unmatched | Outcome::ContextNoted = outcome {
-        match leave(executor, lease).await {
+        match leave(home, executor, lease).await {
             Ok(()) | Err(StoreError::LeaseLost { .. }) => {}
             Err(error) => {
                 let operation = "transfer the run to another version";
@@ -103,8 +104,12 @@ pub(super) async fn process(
 }
 
 /// Transfers an unclaimed run to a version of its executor that matches the trigger, else ends it as skipped.
-async fn leave(executor: &dyn UniversalExecutor, lease: &Lease) -> Result<(), StoreError> {
-    let Some(ledger) = executor.store().ledger() else {
+async fn leave(
+    home: &Home,
+    executor: &dyn UniversalExecutor,
+    lease: &Lease,
+) -> Result<(), StoreError> {
+    let Some(ledger) = home.ledger() else {
         return Ok(());
     };
     let trigger = match executor.store().get(lease.run.trigger_id).await {
@@ -218,16 +223,12 @@ pub(super) async fn give_all_back(home: &Home, runs: &[(Lease, Because)]) -> boo
 }
 
 /// Ends a run that `process_event` did not end.
-async fn end(
-    executor: &dyn UniversalExecutor,
-    lease: &Lease,
-    end: RunEnd,
-) -> Result<Vec<BreadcrumbId>, ExecutorError> {
+async fn end(home: &Home, lease: &Lease, end: RunEnd) -> Result<Vec<BreadcrumbId>, ExecutorError> {
     let commit = Commit {
         writes: Vec::new(),
         end: Some((lease.clone(), end)),
     };
-    let committed = executor.store().commit(commit).await;
+    let committed = home.store().commit(commit).await;
     committed
         .map(|committed| committed.ids())
         .map_err(|error| ExecutorError::of_store("end the run", error))

@@ -228,8 +228,6 @@ impl Members {
     }
 
     fn move_out(&mut self, left: &Home) {
-        // What is known is known by where a handle is in memory, and another may come to be there.
-        left.hints.forget();
         self.homes.retain_mut(|(home, living)| {
             if home.number != left.number {
                 return true;

@@ -2,7 +2,7 @@
 //!
 //! [`store_with`] answers reads and commits like a store that holds some breadcrumbs; a bare [`MockBreadcrumbStore`]
 //! answers what the test says, and nothing else: for `process_event` it needs `expect_tenant`, `expect_ledger` and
-//! `expect_capabilities` beside the reads and writes.
+//! `expect_capabilities` in addition to the reads and writes, and in a runtime `expect_identity` too.
 //!
 //! ```
 //! use serde_json::json;
@@ -29,7 +29,7 @@
 
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, MemoryStore, Query, RunLedger, Scored,
-    StoreError, VectorQuery,
+    StoreError, StoreId, VectorQuery,
 };
 use crate::model::{Breadcrumb, BreadcrumbId};
 use async_trait::async_trait;
@@ -44,6 +44,7 @@ mockall::mock! {
     #[async_trait]
     impl BreadcrumbStore for BreadcrumbStore {
         fn tenant(&self) -> &str;
+        fn identity(&self) -> StoreId;
         fn capabilities(&self) -> Capabilities;
         async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError>;
         async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError>;
@@ -71,6 +72,7 @@ where
     kept.seed(breadcrumbs.into_iter().map(Into::into));
     let mut mock = MockBreadcrumbStore::new();
     mock.expect_tenant().return_const(kept.tenant().to_owned());
+    mock.expect_identity().return_const(kept.identity());
     mock.expect_capabilities()
         .return_const(kept.capabilities().lineage(false));
     mock.expect_ledger().returning(|| None);

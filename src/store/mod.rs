@@ -34,6 +34,7 @@ mod error;
 mod ext;
 #[cfg(feature = "conformance")]
 mod faulty;
+mod identity;
 mod ledger;
 mod lineage;
 pub mod meaning;
@@ -71,6 +72,7 @@ pub use error::{PartialSearch, SavedResponse, StoreError};
 pub use ext::BreadcrumbStoreExt;
 #[cfg(feature = "conformance")]
 pub use faulty::{Fault, Faulty, Injected, Moment};
+pub use identity::StoreId;
 pub use ledger::{
     Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost, RunLedger, SavedPosition,
     WrittenBy,
@@ -107,6 +109,7 @@ use std::sync::Arc;
 ///   [`StoreError::Conflict`] if that is not the current one.
 /// - **Newest first.** [`search`](Self::search) orders by update time, then version, then id.
 /// - **Whole selector.** What a query asks for is what it returns; nothing is left for the caller to filter.
+/// - **Identified.** Clones of a handle have the same [`identity`](Self::identity), and handles on other data another one.
 /// - **Tenants apart.** No handle sees, changes or runs anything of another tenant.
 /// - **Canonical.** JSON too deep or too large is refused, more than 256 tags or a tag over 256 bytes too, and U+0000
 ///   becomes U+FFFD, in every store alike.
@@ -123,6 +126,10 @@ use std::sync::Arc;
 pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// The tenant this handle is bound to; `"default"` unless bound to another.
     fn tenant(&self) -> &str;
+
+    /// The identity of the data behind this handle. Clones of a handle have the same identity, handles of different tenants
+    /// different ones.
+    fn identity(&self) -> StoreId;
 
     /// What this store can do.
     fn capabilities(&self) -> Capabilities;
@@ -271,6 +278,10 @@ macro_rules! forward {
         impl<S: BreadcrumbStore + ?Sized> BreadcrumbStore for $pointer<S> {
             fn tenant(&self) -> &str {
                 (**self).tenant()
+            }
+
+            fn identity(&self) -> StoreId {
+                (**self).identity()
             }
 
             fn capabilities(&self) -> Capabilities {

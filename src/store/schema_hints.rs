@@ -1,6 +1,6 @@
 //! The hints that definitions give to all breadcrumbs of a schema: read from the store, and known for a while.
 
-use super::{BreadcrumbStore, Query, StoreError};
+use super::{BreadcrumbStore, Query, StoreError, StoreId};
 use crate::hints::{Hints, HintsError};
 use crate::model::{Breadcrumb, Event, EventKind, Json, Selector};
 use std::collections::{BTreeSet, HashMap};
@@ -39,19 +39,17 @@ struct Known {
     by_schema: HashMap<Place, (Instant, HintsOfSchema)>,
 }
 
-/// Where a schema is defined: on a store handle, in a tenant.
+/// A schema of a store.
 #[derive(Debug, Eq, Hash, PartialEq)]
 struct Place {
-    handle: usize,
-    tenant: String,
+    store: StoreId,
     schema: String,
 }
 
 impl Place {
     fn of(store: &dyn BreadcrumbStore, schema: &str) -> Self {
         Self {
-            handle: std::ptr::from_ref(store).addr(),
-            tenant: store.tenant().to_owned(),
+            store: store.identity(),
             schema: schema.to_owned(),
         }
     }

@@ -2,7 +2,8 @@
 
 /// Makes a wrapper around `inner` a store with the ledger of the one inside, if there is one there.
 ///
-/// The wrapper has `async fn call(&self, operation, call)`, which is handed the call of the store inside.
+/// The wrapper has `async fn call(&self, operation, call)`, which is handed the call of the store inside, and
+/// `fn data(&self) -> StoreId`.
 macro_rules! wrap_store {
     ($wrapper:ident, $name:expr) => {
         impl<S: $crate::store::BreadcrumbStore> $wrapper<S> {
@@ -29,13 +30,17 @@ macro_rules! wrap_breadcrumbs {
             use $crate::model::{Breadcrumb, BreadcrumbId};
             use $crate::store::{
                 BreadcrumbStore, Capabilities, Commit, Committed, Operation, Query, RunLedger,
-                Scored, StoreError, VectorQuery,
+                Scored, StoreError, StoreId, VectorQuery,
             };
 
             #[async_trait::async_trait]
             impl<S: BreadcrumbStore> BreadcrumbStore for $wrapper<S> {
                 fn tenant(&self) -> &str {
                     self.inner.tenant()
+                }
+
+                fn identity(&self) -> StoreId {
+                    self.data()
                 }
 
                 fn capabilities(&self) -> Capabilities {

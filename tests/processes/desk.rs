@@ -23,7 +23,7 @@ use universal_executor::model::{Json, Timestamp};
 use universal_executor::source::StartAt;
 use universal_executor::store::{
     Capabilities, Claim, Commit, Committed, Durability, ExecutorLimits, KeyPosition, Lease,
-    LeaseOwner, Lost, NewRun, Query, Run, RunFilter, RunRef, RunState, Scored, StoreError,
+    LeaseOwner, Lost, NewRun, Query, Run, RunFilter, RunRef, RunState, Scored, StoreError, StoreId,
     VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
@@ -264,6 +264,10 @@ impl Doomed {
 impl BreadcrumbStore for Doomed {
     fn tenant(&self) -> &str {
         self.store.tenant()
+    }
+
+    fn identity(&self) -> StoreId {
+        self.store.identity()
     }
 
     fn capabilities(&self) -> Capabilities {

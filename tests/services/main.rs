@@ -21,6 +21,8 @@ mod ledger_model;
 mod log;
 mod meaning;
 mod nats;
+#[path = "../support/one_store.rs"]
+mod one_store;
 mod postgres;
 #[path = "../support/search_model.rs"]
 mod search_model;

@@ -14,6 +14,8 @@ mod child;
 #[path = "../support/ledger_model.rs"]
 mod ledger_model;
 mod memory;
+#[path = "../support/one_store.rs"]
+mod one_store;
 #[cfg(all(feature = "rcrt", feature = "sqlite"))]
 mod rcrt;
 #[path = "../support/search_model.rs"]

@@ -119,6 +119,7 @@ universal_executor::store_conformance! { @promises two, Two,
     atomic
     a_failing_write_leaves_nothing
     commits_are_announced
+    an_identity_is_that_of_the_data
     tenants_apart
     runs_of_tenants_are_apart
     one_run

@@ -12,8 +12,8 @@ use std::time::Duration;
 use universal_executor::executor::ExecutorError;
 use universal_executor::store::{
     Capabilities, Claim, Commit, Committed, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost,
-    NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord,
-    WrittenBy,
+    NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker,
+    WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event,
@@ -219,6 +219,7 @@ type Script = dyn Fn(Call<'_>) -> Do + Send + Sync;
 #[derive(Clone)]
 pub(crate) struct Shim {
     inner: MemoryStore,
+    id: StoreId,
     script: Arc<Script>,
     capabilities: Capabilities,
     ledger: bool,
@@ -232,6 +233,7 @@ impl Shim {
     ) -> Self {
         Self {
             inner: inner.clone(),
+            id: StoreId::unique(inner.tenant()),
             script: Arc::new(script),
             capabilities: inner.capabilities(),
             ledger: true,
@@ -300,6 +302,10 @@ impl fmt::Debug for Shim {
 impl BreadcrumbStore for Shim {
     fn tenant(&self) -> &str {
         self.inner.tenant()
+    }
+
+    fn identity(&self) -> StoreId {
+        self.id.clone()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -129,7 +129,7 @@ async fn work_on(
 ) -> Work {
     let because = match process::whose(&shared, member, &lease).await {
         Ok(Some(member)) => {
-            let processed = process::process(&*member.executor, &lease, attempts).await;
+            let processed = process::process(&home, &*member.executor, &lease, attempts).await;
             offer.leave();
             let mut released = true;
             if processed.is_err() && !offer.was_taken() {

@@ -245,10 +245,13 @@ pub(super) async fn newest(store: &dyn BreadcrumbStore) -> Result<Timestamp, Sto
 }
 
 /// Returns `true` if the time of the newest breadcrumb decides where an executor starts. A saved position does not depend on it,
-/// unless a complete source delivers everything after that time.
+/// unless a complete source delivers everything after that time. A definition can add an executor without a saved position later.
 pub(super) fn needs_newest(shared: &Shared, saved: &[Option<Vec<u8>>]) -> bool {
     let is_saved = |one: &Option<Vec<u8>>| one.as_deref().is_some_and(is_readable);
-    shared.source_is_complete || saved.is_empty() || !saved.iter().all(is_saved)
+    shared.source_is_complete
+        || shared.keeper.is_some()
+        || saved.is_empty()
+        || !saved.iter().all(is_saved)
 }
 
 /// Returns `true` if an executor of a store starts without a saved position, or the ledger does not answer.

@@ -127,7 +127,7 @@ pub use queries::{
     only_the_current_version_is_found, scope_tags, vector_search_is_as_declared,
     what_expires_is_gone, whole_selector,
 };
-pub use tenants::{runs_of_tenants_are_apart, tenants_apart};
+pub use tenants::{an_identity_is_that_of_the_data, runs_of_tenants_are_apart, tenants_apart};
 pub use turns::{
     a_claim_by_hand_keeps_the_order, a_later_version_behind_the_older_is_granted,
     a_later_version_keeps_the_order, a_row_keeps_its_ordering_key,
@@ -236,6 +236,7 @@ macro_rules! store_conformance {
             a_failing_write_leaves_nothing
             commits_are_announced
             cancel_safe
+            an_identity_is_that_of_the_data
             tenants_apart
             runs_of_tenants_are_apart
             one_run

@@ -5,6 +5,38 @@ use super::given::{create, end, enqueued, ids_of, note, park};
 use crate::model::Patch;
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, RunEnd, RunFilter, StoreError, Write};
 
+/// **Identified.** Clones of a handle have the same identity, and handles on other data another one.
+pub async fn an_identity_is_that_of_the_data<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let (ours, others) = (subject.fresh().await, subject.fresh().await);
+    let identity = ours.identity();
+
+    same(
+        ours.clone().identity(),
+        identity.clone(),
+        "the identity of a clone",
+    )?;
+    same(
+        identity.tenant(),
+        ours.tenant(),
+        "the tenant of the identity",
+    )?;
+    let others_differ = others.identity() != identity;
+    same(
+        others_differ,
+        true,
+        "whether other data has another identity",
+    )?;
+    let Some(theirs) = subject.in_tenant(&ours, "theirs").await else {
+        return Ok(());
+    };
+    let tenants_differ = theirs.identity() != identity;
+    same(
+        tenants_differ,
+        true,
+        "whether another tenant has another identity",
+    )
+}
+
 /// **Tenants apart.** Breadcrumbs of one tenant cannot be read, changed or deleted through another.
 pub async fn tenants_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;

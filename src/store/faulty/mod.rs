@@ -1,11 +1,12 @@
 mod source;
 
 use super::wrap::wrap_store;
-use super::{Operation, StoreError};
+use super::{BreadcrumbStore, Operation, StoreError, StoreId};
 use crate::source::SourceError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// A store, or a source of events, that fails, is slow or hangs as a plan says: how does my executor behave then?
 ///
@@ -34,7 +35,8 @@ use std::time::Duration;
 /// ```
 ///
 /// # Stores
-/// Everything else is that of the store inside: its tenant, its capabilities, and whether there is a ledger. A store made
+/// Everything else is that of the store inside: its tenant, its capabilities, and whether there is a ledger. Its identity is
+/// another one, so a runtime keeps it apart from handles without these faults. A store made
 /// from a handle, by `in_tenant` or as `events`, has no faults; [`beside`](Self::beside) gives it the same.
 ///
 /// # Sources
@@ -46,6 +48,8 @@ use std::time::Duration;
 pub struct Faulty<S> {
     inner: S,
     plan: Plan,
+    /// Name of the plan.
+    name: Arc<str>,
 }
 
 /// When a plan is asked.
@@ -97,6 +101,7 @@ impl<S> Faulty<S> {
         Self {
             inner,
             plan: Arc::new(plan),
+            name: Uuid::new_v4().to_string().into(),
         }
     }
 
@@ -106,6 +111,7 @@ impl<S> Faulty<S> {
         Faulty {
             inner: other,
             plan: Arc::clone(&self.plan),
+            name: Arc::clone(&self.name),
         }
     }
 
@@ -113,6 +119,15 @@ impl<S> Faulty<S> {
     #[must_use]
     pub const fn inner(&self) -> &S {
         &self.inner
+    }
+
+    fn data(&self) -> StoreId
+    where
+        S: BreadcrumbStore,
+    {
+        let inner = self.inner.identity();
+        let database = format!("{} with the faults of plan {}", inner.database(), self.name);
+        StoreId::new(database, inner.tenant())
     }
 
     async fn call<T, F: Future<Output = Result<T, StoreError>>>(

@@ -13,7 +13,7 @@ use super::row::Origin;
 use super::tenants::Tenants;
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Lease, Lineage, Query, RunEnd, RunLedger,
-    RunRef, Scored, StoreError, VectorQuery, Write, canonical,
+    RunRef, Scored, StoreError, StoreId, VectorQuery, Write, canonical,
 };
 use crate::clock::Clock;
 use crate::model::{Breadcrumb, BreadcrumbId, Order, Timestamp};
@@ -51,6 +51,7 @@ pub struct MemoryStore {
     tenant: Arc<Tenant>,
     keeper: Option<Arc<Keeper>>,
     handle: u64,
+    id: StoreId,
 }
 
 /// How much a [`MemoryStore`] holds, per tenant.
@@ -91,6 +92,8 @@ struct Shared {
     clock: Clock,
     tenants: Tenants<Tenant>,
     handles: AtomicU64,
+    /// Identity of the default tenant.
+    id: StoreId,
 }
 
 struct Tenant {
@@ -134,6 +137,7 @@ impl MemoryStore {
             clock: Clock::start(),
             tenants: Tenants::new(),
             handles: AtomicU64::new(0),
+            id: StoreId::unique("default"),
         });
         Self::handle(shared, "default")
     }
@@ -183,7 +187,9 @@ impl MemoryStore {
             .of(name, Tenant::is_unused, || Tenant::new(name, has_vectors));
         let handle = shared.handles.fetch_add(1, Ordering::Relaxed);
         let keeper = shared.keepers.as_ref().map(|keepers| keepers.of(name));
+        let id = shared.id.in_tenant(name);
         Self {
+            id,
             shared,
             tenant,
             keeper,
@@ -287,6 +293,7 @@ impl Clone for MemoryStore {
             tenant: Arc::clone(&self.tenant),
             keeper: self.keeper.clone(),
             handle: self.shared.handles.fetch_add(1, Ordering::Relaxed),
+            id: self.id.clone(),
         }
     }
 }
@@ -309,6 +316,10 @@ impl fmt::Debug for Tenant {
 impl BreadcrumbStore for MemoryStore {
     fn tenant(&self) -> &str {
         &self.tenant.name
+    }
+
+    fn identity(&self) -> StoreId {
+        self.id.clone()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -1,7 +1,7 @@
 mod source;
 
 use super::wrap::wrap_store;
-use super::{BreadcrumbStore, Operation, StoreError, metrics};
+use super::{BreadcrumbStore, Operation, StoreError, StoreId, metrics};
 use crate::error::Retry;
 use crate::source::SourceError;
 use std::sync::Arc;
@@ -76,6 +76,10 @@ impl<S> Observed<S> {
 }
 
 impl<S: BreadcrumbStore> Observed<S> {
+    fn data(&self) -> StoreId {
+        self.inner.identity()
+    }
+
     async fn call<T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         operation: Operation,

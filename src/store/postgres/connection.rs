@@ -2,6 +2,7 @@
 
 use super::builder::Settings;
 use super::error::PostgresError;
+use crate::store::StoreId;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, PgConnection, Row as _};
 
@@ -29,6 +30,22 @@ pub(super) fn options(url: &str, settings: &Settings) -> Result<PgConnectOptions
         .application_name(&format!("universal-executor/{name}"))
         .statement_cache_capacity(256);
     Ok(options.disable_statement_logging())
+}
+
+/// Returns a name of the tables that no other ones have, without credentials. Tables that are reached in two ways, for example by
+/// two host names, have two names. So does each connection with options of the server, which can lead to other tables.
+pub(super) fn name(options: &PgConnectOptions, schema: &str) -> String {
+    if options.get_options().is_some() {
+        return StoreId::unique("").database().to_owned();
+    }
+    let user = options.get_username();
+    format!(
+        "PostgreSQL database {:?} of {user:?} at {} {:?} port {}, schema {schema}",
+        options.get_database().unwrap_or(user),
+        options.get_host(),
+        options.get_socket(),
+        options.get_port(),
+    )
 }
 
 /// Parameters of a connection string that `sqlx` reads. It logs the name and the value of every other one.

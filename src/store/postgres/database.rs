@@ -75,6 +75,8 @@ pub(super) trait Read: Send + Sync {
 
 /// What the handles of one store share. The connections are closed when the last pointer to it goes.
 pub(super) struct Database {
+    /// Name of the database. Handles that were connected in the same way have the same name.
+    pub(super) name: Arc<str>,
     pub(super) settings: Arc<Settings>,
     pub(super) time: Time,
     pub(super) acknowledged: Acknowledgements,
@@ -143,6 +145,7 @@ impl Database {
         let keepers = settings.meaning.clone().map(Keepers::new);
         let ((alive, open), (ends, ended)) = (watch::channel(()), watch::channel(()));
         Ok(Self {
+            name: connection::name(&options, &settings.schema).into(),
             settings: Arc::new(settings),
             time: Time::default(),
             acknowledged: Acknowledgements::default(),

@@ -44,7 +44,7 @@ pub use stats::PostgresStats;
 use super::meaning::{self, Keeper, Made, Page, Vectors};
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Query, RunLedger, Scored, StoreError,
-    VectorQuery, canonical, parked, unclaimed, wake,
+    StoreId, VectorQuery, canonical, parked, unclaimed, wake,
 };
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::source::EventSource;
@@ -120,6 +120,7 @@ pub struct PostgresStore {
     tenant: Arc<Named>,
     keeper: Option<Arc<Keeper>>,
     parked: Parked,
+    id: StoreId,
 }
 
 impl PostgresStore {
@@ -248,7 +249,9 @@ impl PostgresStore {
     fn handle(database: Arc<Database>, tenant: Arc<Named>) -> Self {
         let keeper = database.keepers.as_ref();
         let keeper = keeper.map(|keepers| keepers.of(&tenant.name));
+        let id = StoreId::new(Arc::clone(&database.name), Arc::clone(&tenant.name));
         Self {
+            id,
             database,
             tenant,
             keeper,
@@ -294,6 +297,10 @@ impl fmt::Debug for PostgresStore {
 impl BreadcrumbStore for PostgresStore {
     fn tenant(&self) -> &str {
         &self.tenant.name
+    }
+
+    fn identity(&self) -> StoreId {
+        self.id.clone()
     }
 
     fn capabilities(&self) -> Capabilities {

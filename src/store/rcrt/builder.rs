@@ -6,6 +6,7 @@ use crate::scrub::without_credentials;
 use crate::secret::Secret;
 use crate::source::sse::Agent;
 use crate::source::{BearerToken, SseSource};
+use crate::store::StoreId;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -233,7 +234,8 @@ impl RcrtBuilder {
             .reconnect(first, longest)
             .build()
             .map_err(|error| RcrtError::Http(error.into()))?;
-        Ok(RcrtStore { reader, events })
+        let id = StoreId::unique(Arc::clone(&reader.owner));
+        Ok(RcrtStore { reader, events, id })
     }
 }
 

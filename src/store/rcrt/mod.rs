@@ -22,7 +22,7 @@ pub use builder::{RcrtBuilder, RcrtError};
 
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Query, RunLedger, Scored, StoreError,
-    VectorQuery,
+    StoreId, VectorQuery,
 };
 use crate::model::{Breadcrumb, BreadcrumbId};
 use crate::source::SseSource;
@@ -95,6 +95,8 @@ use std::time::Duration;
 pub struct RcrtStore {
     reader: Reader,
     events: SseSource,
+    /// Shared by clones only: the token of a handle decides which breadcrumbs it can read.
+    id: StoreId,
 }
 
 const NAME: &str = "RcrtStore";
@@ -136,6 +138,10 @@ impl RcrtStore {
 impl BreadcrumbStore for RcrtStore {
     fn tenant(&self) -> &str {
         &self.reader.owner
+    }
+
+    fn identity(&self) -> StoreId {
+        self.id.clone()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -11,10 +11,10 @@ use super::sweep::Sweep;
 use super::tenant::Writing;
 use super::unclaimed::Unclaimed;
 use super::writer::{Job, StoreAcknowledged, Task, Writer};
-use crate::store::StoreError;
 use crate::store::durable::cursor::Acknowledged;
 use crate::store::durable::tenant::Time;
 use crate::store::meaning::Keepers;
+use crate::store::{StoreError, StoreId};
 use rusqlite::Connection;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,8 @@ const WAITING: usize = 1_024;
 /// One open file. When the last pointer to it goes the threads end.
 pub(super) struct Database {
     pub(super) path: PathBuf,
+    /// Name of the database. Handles that opened the same file in this process have the same name.
+    pub(super) name: Arc<str>,
     pub(super) settings: Arc<Settings>,
     pub(super) time: Arc<Time>,
     pub(super) acknowledged: Arc<Acknowledged>,
@@ -81,7 +83,10 @@ impl Database {
             retry_after: std::time::Duration::from_secs(1),
             source: error.into(),
         })??;
+        let name = guard.name();
+        let name = name.unwrap_or_else(|| StoreId::unique("").database().to_owned());
         Ok(Self {
+            name: name.into(),
             path: absolute,
             settings,
             time: Arc::default(),

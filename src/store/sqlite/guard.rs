@@ -90,6 +90,16 @@ impl Guard {
         }
     }
 
+    /// Returns a name of the database that no other one has, while its file is open. A database that is not guarded has none.
+    pub(super) fn name(&self) -> Option<String> {
+        let path = self.files.first()?;
+        let (device, inode) = *self.state().identities.first()?;
+        match inode {
+            0 => Some(format!("SQLite file {}", path.display())),
+            _ => Some(format!("SQLite file {device}:{inode}")),
+        }
+    }
+
     /// Returns the path of the database file for log lines; an empty string for a database in memory.
     pub(super) fn path(&self) -> std::borrow::Cow<'_, str> {
         self.files

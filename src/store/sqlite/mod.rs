@@ -34,7 +34,7 @@ pub use stats::SqliteStats;
 use super::meaning::{self, Keeper, Made, Page, Vectors};
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Query, RunLedger, Scored, StoreError,
-    VectorQuery, canonical, parked, unclaimed, wake,
+    StoreId, VectorQuery, canonical, parked, unclaimed, wake,
 };
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::source::EventSource;
@@ -106,6 +106,7 @@ pub struct SqliteStore {
     tenant_id: Arc<OnceLock<i64>>,
     keeper: Option<Arc<Keeper>>,
     parked: Parked,
+    id: StoreId,
 }
 
 impl SqliteStore {
@@ -225,7 +226,9 @@ impl SqliteStore {
     fn handle(database: Arc<Database>, tenant: Arc<str>) -> Self {
         let keeper = database.keepers.as_ref();
         let keeper = keeper.map(|keepers| keepers.of(&tenant));
+        let id = StoreId::new(Arc::clone(&database.name), Arc::clone(&tenant));
         Self {
+            id,
             database,
             tenant,
             tenant_id: Arc::default(),
@@ -295,6 +298,10 @@ impl fmt::Debug for SqliteStore {
 impl BreadcrumbStore for SqliteStore {
     fn tenant(&self) -> &str {
         &self.tenant
+    }
+
+    fn identity(&self) -> StoreId {
+        self.id.clone()
     }
 
     fn capabilities(&self) -> Capabilities {

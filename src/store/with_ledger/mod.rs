@@ -3,7 +3,7 @@ mod runs;
 
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Lease, Query, RunEnd, RunLedger, RunRef,
-    Scored, StoreError, VectorQuery, Wake, Write,
+    Scored, StoreError, StoreId, VectorQuery, Wake, Write,
 };
 use crate::error::Chain;
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
@@ -89,6 +89,7 @@ use std::sync::Arc;
 pub struct WithLedger<S, L> {
     store: S,
     ledger_store: L,
+    id: StoreId,
 }
 
 const NAME: &str = "WithLedger";
@@ -105,9 +106,11 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
                 "the ledger is bound to another tenant than the store; bind it to the same"
             );
         }
+        let id = store.identity().with_runs_of(&ledger_store.identity());
         Self {
             store,
             ledger_store,
+            id,
         }
     }
 
@@ -214,6 +217,10 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
 impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L> {
     fn tenant(&self) -> &str {
         self.store.tenant()
+    }
+
+    fn identity(&self) -> StoreId {
+        self.id.clone()
     }
 
     fn capabilities(&self) -> Capabilities {

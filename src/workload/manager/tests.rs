@@ -4,7 +4,7 @@ use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
 use crate::runtime::definitions::Definitions;
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt as _, Capabilities, Commit, Committed, MemoryStore, Query,
-    RunLedger, Scored, StoreError, VectorQuery,
+    RunLedger, Scored, StoreError, StoreId, VectorQuery,
 };
 use crate::workload::{Meta, NativeDefinition};
 use async_trait::async_trait;
@@ -569,6 +569,10 @@ struct ShortPages(MemoryStore);
 impl BreadcrumbStore for ShortPages {
     fn tenant(&self) -> &str {
         self.0.tenant()
+    }
+
+    fn identity(&self) -> StoreId {
+        self.0.identity()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -2,7 +2,7 @@ use super::*;
 use crate::agent::compaction::{HearCost, summarised};
 use crate::agent::guardrail::Guardrails;
 use crate::agent::{ChatResponse, Message, ScriptedModel, Usage};
-use crate::store::{Capabilities, Committed, MemoryStore, RunLedger, Scored, VectorQuery};
+use crate::store::{Capabilities, Committed, MemoryStore, RunLedger, Scored, StoreId, VectorQuery};
 use crate::workflow::Workflow;
 use crate::workload::WorkloadEventKind;
 use async_trait::async_trait;
@@ -223,6 +223,10 @@ struct Racing {
 impl BreadcrumbStore for Racing {
     fn tenant(&self) -> &str {
         self.inner.tenant()
+    }
+
+    fn identity(&self) -> StoreId {
+        self.inner.identity()
     }
 
     fn capabilities(&self) -> Capabilities {

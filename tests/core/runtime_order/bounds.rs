@@ -14,8 +14,8 @@ use universal_executor::model::Timestamp;
 use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::{
     Capabilities, Claim, Commit, Committed, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost,
-    NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord,
-    WrittenBy,
+    NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker,
+    WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, Delivery, Event, EventSource, Json, MemoryStore,
@@ -325,6 +325,10 @@ struct LosesClaims {
 impl BreadcrumbStore for LosesClaims {
     fn tenant(&self) -> &str {
         self.inner.tenant()
+    }
+
+    fn identity(&self) -> StoreId {
+        self.inner.identity()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::store::{
     Capabilities, Claim, Commit, Committed, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost,
-    NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, VectorQuery, Worker, WorkerRecord,
-    WrittenBy,
+    NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker,
+    WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, RunLedger, SqliteStore, async_trait,
@@ -39,6 +39,10 @@ impl Doomed {
 impl BreadcrumbStore for Doomed {
     fn tenant(&self) -> &str {
         self.store.tenant()
+    }
+
+    fn identity(&self) -> StoreId {
+        self.store.identity()
     }
 
     fn capabilities(&self) -> Capabilities {

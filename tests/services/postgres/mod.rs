@@ -16,7 +16,7 @@ mod vectors;
 #[path = "../../stores/wrappers/wrapped.rs"]
 mod wrapped;
 
-use crate::{ledger_model, search_model, start_stop};
+use crate::{ledger_model, one_store, search_model, start_stop};
 use server::Namespaces;
 use sqlx::Connection as _;
 use std::sync::Mutex;
@@ -126,6 +126,14 @@ fn however_runtimes_are_started_and_stopped_each_trigger_is_answered_once() {
 }
 
 crate::versions::versions!(versions_of_executors, Server::default());
+
+#[tokio::test]
+async fn executors_with_clones_of_a_handle_cost_as_much_as_executors_of_one_handle() {
+    let server = Server::default();
+    let store = server.fresh().await;
+    let clone = async || store.clone();
+    one_store::executors_cost_as_much_as_on_one_handle(&store, store.events(), clone).await;
+}
 
 universal_executor::store_conformance!(postgres, Held::default());
 universal_executor::store_conformance!(with_meaning, Held(Server::with_meaning()));

@@ -3,7 +3,7 @@ mod events;
 mod limits;
 pub(crate) mod source;
 
-use crate::{ledger_model, search_model, start_stop};
+use crate::{ledger_model, one_store, search_model, start_stop};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -108,6 +108,13 @@ fn however_runtimes_are_started_and_stopped_each_trigger_is_answered_once() {
 }
 
 crate::versions::versions!(versions_of_executors, Held);
+
+#[tokio::test]
+async fn executors_with_clones_of_a_handle_cost_as_much_as_executors_of_one_handle() {
+    let store = MemoryStore::default();
+    let clone = async || store.clone();
+    one_store::executors_cost_as_much_as_on_one_handle(&store, store.events(), clone).await;
+}
 
 universal_executor::store_conformance!(memory, Memory);
 universal_executor::store_conformance!(with_meaning, WithMeaning);

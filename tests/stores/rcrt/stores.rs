@@ -72,6 +72,7 @@ universal_executor::store_conformance! { @promises rcrt, Rcrt::default(),
     paging_sees_each_once
     what_is_not_after_a_time_is_not_found
     a_failing_write_leaves_nothing
+    an_identity_is_that_of_the_data
     tenants_apart
 }
 

@@ -15,7 +15,7 @@ mod source;
 mod torn;
 
 use crate::wrappers::watched;
-use crate::{ledger_model, search_model, start_stop};
+use crate::{ledger_model, one_store, search_model, start_stop};
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -145,6 +145,23 @@ fn the_ledger_does_what_the_model_does() {
 #[test]
 fn a_search_finds_what_a_filter_over_everything_finds() {
     search_model::a_search_finds_what_a_filter_over_everything_finds::<Held>(32);
+}
+
+#[tokio::test]
+async fn executors_with_clones_of_a_handle_cost_as_much_as_executors_of_one_handle() {
+    let file = File::default();
+    let store = file.fresh().await;
+    let clone = async || store.clone();
+    one_store::executors_cost_as_much_as_on_one_handle(&store, store.events(), clone).await;
+}
+
+#[tokio::test]
+async fn executors_that_open_a_file_each_cost_as_much_as_executors_of_one_handle() {
+    let folder = Folder::new();
+    let path = folder.0.join("one.db");
+    let store = quick(&path).open().await.unwrap();
+    let open = async || quick(&path).open().await.unwrap();
+    one_store::executors_cost_as_much_as_on_one_handle(&store, store.events(), open).await;
 }
 
 universal_executor::store_conformance!(sqlite, File::default());

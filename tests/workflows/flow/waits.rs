@@ -3,7 +3,8 @@
 use super::*;
 use async_trait::async_trait;
 use universal_executor::store::{
-    Capabilities, Commit, Committed, Operation, Query, Scored, StoreError, VectorQuery, Write,
+    Capabilities, Commit, Committed, Operation, Query, Scored, StoreError, StoreId, VectorQuery,
+    Write,
 };
 use universal_executor::{BreadcrumbId, Patch, RunLedger};
 
@@ -31,6 +32,10 @@ impl<F> std::fmt::Debug for Meanwhile<F> {
 impl<F: Fn(&str) -> Then + Send + Sync + 'static> BreadcrumbStore for Meanwhile<F> {
     fn tenant(&self) -> &str {
         self.store.tenant()
+    }
+
+    fn identity(&self) -> StoreId {
+        self.store.identity()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -2,7 +2,7 @@ use super::*;
 use crate::model::NewBreadcrumb;
 use crate::store::{
     BreadcrumbStoreExt as _, Capabilities, Commit, Committed, MemoryStore, RunLedger, Scored,
-    VectorQuery,
+    StoreId, VectorQuery,
 };
 use async_trait::async_trait;
 use std::collections::BTreeSet;
@@ -21,6 +21,10 @@ struct Short {
 impl BreadcrumbStore for Short {
     fn tenant(&self) -> &str {
         self.store.tenant()
+    }
+
+    fn identity(&self) -> StoreId {
+        self.store.identity()
     }
 
     fn capabilities(&self) -> Capabilities {
