@@ -9,7 +9,7 @@ use super::direct::Direct;
 use super::enlist::{Arrival, Candidate, Enlist};
 use super::home::Home;
 use super::lookout::{self, Look, Lookout, until};
-use super::share::{Back, Place, Share, Shares, shares};
+use super::share::{Back, Origin, Place, Share, Shares, shares};
 use super::shared::{PAUSE, Shared};
 use super::station::Station;
 use super::sweep::{self, Found};
@@ -70,13 +70,6 @@ struct StoreTasks {
     /// None without a ledger.
     arrivals: Option<mpsc::Sender<Arrival>>,
     looks: mpsc::Sender<Look>,
-}
-
-/// The origin of a delivery.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Origin {
-    Source,
-    Sweep,
 }
 
 impl<'r> Intake<'r> {
@@ -207,8 +200,8 @@ impl<'r> Intake<'r> {
                     }
                 },
                 place = self.shares.place(), if !has_place => self.place = Some(place),
-                Some((delivery, place)) = self.back.recv() => {
-                    self.dispatch(delivery, place, Origin::Source).await;
+                Some((delivery, place, origin)) = self.back.recv() => {
+                    self.dispatch(delivery, place, origin).await;
                 }
                 next = next(open, found, found_first) => match next {
                     Next::Found(found) => self.take_found(found).await,
@@ -332,7 +325,7 @@ impl<'r> Intake<'r> {
             }
         }
         let mut concerned = self.tell_who_waits(&delivery.event);
-        let share = self.shares.of(delivery, place);
+        let share = self.shares.of(delivery, place, origin);
         concerned |= self.follow_definitions(&share).await;
         let mut by_store: Vec<(u64, Vec<Candidate>)> = Vec::new();
         for triggered in self.shared.roster.triggered(share.event()) {

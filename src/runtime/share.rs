@@ -25,8 +25,16 @@ pub(super) struct Share {
     settled: bool,
 }
 
+/// Who found a delivery.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Origin {
+    Source,
+    Sweep,
+}
+
 /// A delivery until everybody it concerns has taken care of it.
 struct Owed {
+    origin: Origin,
     event: Event,
     position: Option<u64>,
     receipt: Option<Arc<dyn Receipt>>,
@@ -48,6 +56,7 @@ enum Fate {
 
 /// What the source is to be told.
 struct Told {
+    origin: Origin,
     event: Option<Event>,
     position: Option<u64>,
     receipt: Option<Arc<dyn Receipt>>,
@@ -111,6 +120,7 @@ impl Drop for Owed {
             return;
         }
         let told = Told {
+            origin: self.origin,
             event: again.map(|_| self.event.clone()),
             position: self.position,
             receipt: self.receipt.take(),
@@ -148,9 +158,10 @@ impl Shares {
     }
 
     /// The first share of a delivery.
-    pub(super) fn of(&self, delivery: Delivery, place: Place) -> Share {
+    pub(super) fn of(&self, delivery: Delivery, place: Place, origin: Origin) -> Share {
         let (event, position, receipt) = delivery.into_parts();
         let owed = Arc::new(Owed {
+            origin,
             event,
             position,
             receipt,
@@ -168,7 +179,7 @@ impl Shares {
 }
 
 /// What comes again from within.
-pub(super) type Back = (Delivery, Place);
+pub(super) type Back = (Delivery, Place, Origin);
 
 /// Tells the source what became of its deliveries.
 pub(super) struct Receipts {
@@ -269,6 +280,6 @@ async fn come_back(refused: Told, back: mpsc::Sender<Back>, stop: CancellationTo
         biased;
         () = stop.cancelled() => {}
         // With its place: it needs no other, so it never waits for those that wait for it.
-        () = sleep(delay) => drop(back.send((delivery, place)).await),
+        () = sleep(delay) => drop(back.send((delivery, place, refused.origin)).await),
     }
 }

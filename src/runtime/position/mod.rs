@@ -18,6 +18,9 @@ const FORMAT: u8 = 1;
 /// Maximum number of unread intervals that are saved. Above it, the intervals with the smallest distance are joined.
 const MOST: usize = 32;
 
+/// Maximum number of unread intervals in memory: a sweep leaves one for each trigger that it cannot read.
+const MOST_IN_MEMORY: usize = 1_000;
+
 /// An interval of time: after the first timestamp, up to and including the second.
 pub(super) type Range = (Timestamp, Timestamp);
 
@@ -76,6 +79,7 @@ impl Position {
         // The last interval keeps its end.
         self.unread
             .remove((after.as_micros(), to.as_micros().min(i64::MAX - 1)));
+        self.unread.join_to(MOST_IN_MEMORY);
     }
 
     /// Counts everything after a time as unread again.

@@ -312,3 +312,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn unread_moments_between_read_intervals_take_bounded_memory_and_stay_unread() {
+    let mut position = Position::starting(time(0), time(0));
+
+    for n in 0..3_000 {
+        position.read(range(n * 10, n * 10 + 9));
+    }
+
+    assert_eq!(position.unread_to(time(30_000)).len(), MOST_IN_MEMORY);
+    assert!((1..=3_000).all(|n| is_unread(&position, n * 10)));
+}

@@ -290,6 +290,59 @@ async fn what_was_there_before_the_start_is_not_found() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_trigger_of_a_downtime_that_the_ledger_refuses_for_a_while_starts_no_newer_executor() {
+    let inner = MemoryStore::default();
+    let refusals = Arc::new(AtomicUsize::new(0));
+    let left = Arc::clone(&refusals);
+    let store = Shim::new(&inner, move |call| {
+        let less = |left: usize| left.checked_sub(1);
+        match call {
+            Call::Enqueue
+                if left
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+                    .is_ok() =>
+            {
+                Do::Fail(StoreError::Refused {
+                    store: "a ledger",
+                    source: "not now".into(),
+                })
+            }
+            _ => Do::Pass,
+        }
+    });
+    let older = answers(&store);
+    let first = async {
+        put(&inner, "question.v1", json!({"n": 0})).await;
+        until(&inner, "answer.v1", 1).await;
+        tokio::time::sleep(MINUTE).await;
+    };
+    let runtime = sweeping(Warped::silent(&inner), &older);
+    runtime.run_until(first).await.unwrap();
+    tokio::time::advance(MINUTE * 10).await;
+    put(&inner, "question.v1", json!({"n": 1})).await;
+    tokio::time::advance(MINUTE * 10).await;
+    put(&inner, "other.v1", json!({})).await;
+    let newer = Probe::on("question.v1", "newer", &store).shared();
+    let runtime = Runtime::builder(Warped::silent(&inner))
+        .executor(Arc::clone(&older))
+        .executor(Arc::clone(&newer))
+        .reconcile_every(10 * SECOND)
+        .build()
+        .unwrap();
+    // All runs of the delivery together, then alone.
+    refusals.store(2, Ordering::SeqCst);
+    let second = async {
+        until(&inner, "answer.v1", 2).await;
+        tokio::time::sleep(MINUTE * 5).await;
+    };
+
+    runtime.run_until(second).await.unwrap();
+
+    assert_eq!(refusals.load(Ordering::SeqCst), 0);
+    assert_eq!((older.executed(), newer.executed()), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_begins_at_the_beginning_finds_what_came_in_the_hour_before_unseen() {
     let store = MemoryStore::default();
     let answers = answers(&store);
