@@ -1,9 +1,9 @@
 //! A search of the store for answers that the source delivered to another worker.
 
 use super::home::Home;
-use super::lookout::wake;
 use super::position::Range;
 use super::shared::Shared;
+use super::suspended::wake;
 use super::sweep::{self, Next, Pages};
 use crate::model::{Breadcrumb, Event, Timestamp};
 use crate::store::StoreError;

@@ -4,14 +4,15 @@ use super::answers;
 use super::checkpoint::{self, earlier};
 use super::home::{Home, Operation};
 use super::metrics;
-use super::shared::{PAUSE, Shared, in_time, in_time_of_pages};
+use super::shared::{PAUSE, Shared, in_time};
+use super::suspended::{look_after, reconcile, wake};
 use super::sweep::{self, Found, Swept};
-use super::wakes::{Sleeper, Wakes};
+use super::wakes::Sleeper;
 use crate::clock::later;
 use crate::error::Chain;
 use crate::model::{BreadcrumbId, Timestamp};
-use crate::store::{Query, Run, RunFilter, RunLedger, RunRef, RunState, StoreError};
-use std::collections::{HashSet, VecDeque};
+use crate::store::StoreError;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -428,7 +429,7 @@ impl Lookout {
             let mut count = 0;
             let swept = sweep::sweep(&shared, &home, &found, overlaps, &mut count).await;
             if let Err(error) = &swept {
-                tracing::warn!(code = error.code(), error = %Chain(error), "cannot read the breadcrumbs of the store, will retry");
+                tracing::warn!(code = error.code(), error = %Chain(error), "cannot check the store for missed triggers, will retry");
             }
             Done::Swept {
                 swept: swept.ok(),
@@ -476,132 +477,10 @@ async fn look_at(home: Arc<Home>, mut look: Look) -> Done {
     Done::Deferred(look)
 }
 
-/// The suspended runs of the same executor on the same trigger.
-async fn suspended(ledger: &dyn RunLedger, run: &RunRef) -> Result<Vec<Run>, StoreError> {
-    let filter = RunFilter::all()
-        .executor(&*run.executor)
-        .trigger(run.trigger_id)
-        .state(RunState::Suspended);
-    in_time(ledger.runs(&filter)).await
-}
-
-/// Whether a run is in the suspension that it is kept for.
-async fn still_sleeps(ledger: &dyn RunLedger, sleeper: &Sleeper) -> Result<bool, StoreError> {
-    let suspended = suspended(ledger, &sleeper.run).await?;
-    let still = |row: &Run| row.run == sleeper.run && row.suspended_at == Some(sleeper.since);
-    Ok(suspended.iter().any(still))
-}
-
-/// Looks out for what a run that was just suspended waits for, which may have come already.
-async fn look_after(home: &Home, run: &RunRef) {
-    let Some(ledger) = home.ledger() else { return };
-    match suspended(ledger, run).await {
-        Ok(suspended) => {
-            for sleeper in suspended.into_iter().filter_map(Sleeper::of) {
-                keep(home, Arc::new(sleeper)).await;
-            }
-        }
-        Err(error) => {
-            tracing::warn!(%run, code = error.code(), error = %Chain(&error), "a suspended run is looked at later");
-        }
-    }
-}
-
-/// Checks all suspended runs of the executors that live here for breadcrumbs that woke them without an event. Returns `false` if
-/// the ledger did not list them.
-async fn reconcile(shared: &Shared, home: &Home) -> bool {
-    let Some(ledger) = home.ledger() else {
-        return true;
-    };
-    let filter = RunFilter::all()
-        .state(RunState::Suspended)
-        .limit(Wakes::MOST);
-    // What is suspended while the ledger answers is not in the answer.
-    let kept = home.wakes.all();
-    let suspended = match in_time(ledger.runs(&filter)).await {
-        Ok(suspended) => suspended,
-        Err(error) => {
-            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list suspended runs, will retry");
-            return false;
-        }
-    };
-    let living = shared.roster.at_home(home);
-    let here = suspended
-        .into_iter()
-        .filter(|run| living.binary_search(&run.run.executor).is_ok());
-    let sleepers: Vec<Arc<Sleeper>> = here.filter_map(Sleeper::of).map(Arc::new).collect();
-    #[expect(
-        clippy::mutable_key_type,
-        reason = "the hash of a run is that of its name"
-    )]
-    let runs: HashSet<RunRef> = sleepers.iter().map(|sleeper| sleeper.run.clone()).collect();
-    for gone in kept.iter().filter(|kept| !runs.contains(&kept.run)) {
-        home.wakes.forget(gone);
-    }
-    for sleeper in sleepers {
-        keep(home, sleeper).await;
-    }
-    true
-}
-
-/// Looks out for what a run waits for from now on, then once for what came before. What could not be looked for is
-/// forgotten, so that the next look at all suspended runs finds it as new.
-async fn keep(home: &Home, sleeper: Arc<Sleeper>) {
-    /// An answer that so many newer ones hide is found when one of them comes.
-    const NEWEST: usize = 32;
-    if !home.wakes.insert(&sleeper) {
-        return;
-    }
-    for selector in &sleeper.selectors {
-        let query = Query::new(selector.clone()).limit(NEWEST);
-        match in_time_of_pages(home.store().search(&query)).await {
-            Ok(found) => {
-                // The first that came.
-                let mut found = found.iter().rev();
-                if let Some(first) = found.find(|found| sleeper.wakes_on(found)) {
-                    wake(home, &sleeper, first.id).await;
-                    return;
-                }
-            }
-            Err(error) => {
-                tracing::warn!(run = %sleeper.run, code = error.code(), error = %Chain(&error), "what a run waits for is looked for later");
-                home.wakes.forget(&sleeper);
-            }
-        }
-    }
-}
-
 /// Waits until a moment, or for ever without one.
 pub(super) async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
         None => std::future::pending().await,
-    }
-}
-
-/// Wakes a run; whoever comes second finds it awake. One that was suspended again since may wait for something else.
-pub(super) async fn wake(home: &Home, sleeper: &Sleeper, with: BreadcrumbId) {
-    let Some(ledger) = home.ledger() else { return };
-    let resumed = match still_sleeps(ledger, sleeper).await {
-        Ok(true) => in_time(ledger.resume(&sleeper.run, with)).await,
-        Ok(false) => {
-            home.wakes.forget(sleeper);
-            home.suspended(sleeper.run.clone());
-            return;
-        }
-        Err(error) => Err(error),
-    };
-    match resumed {
-        Ok(()) => {
-            home.wakes.forget(sleeper);
-            home.nudge([Arc::clone(&sleeper.run.executor)]);
-        }
-        Err(StoreError::WrongState { .. } | StoreError::UnknownRun { .. }) => {
-            home.wakes.forget(sleeper);
-        }
-        Err(error) => {
-            tracing::warn!(run = %sleeper.run, code = error.code(), error = %Chain(&error), "a run is woken later");
-            home.wakes.forget(sleeper);
-        }
     }
 }

@@ -62,6 +62,7 @@ mod seen;
 mod share;
 mod shared;
 mod station;
+mod suspended;
 mod sweep;
 mod wakes;
 mod watchdog;
