@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let model = ScriptedModel::script([
 ///     Ok(ChatResponse::calling(vec![ToolCall::new("1", "weather", json!({"city": "Bergen"}))])),
-///     Err(ModelError::Unauthorized),
+///     Err(ModelError::unauthorized()),
 ///     Ok(ChatResponse::new("It rains.")),
 /// ]);
 ///

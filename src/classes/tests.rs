@@ -50,8 +50,8 @@ fn no_error_requests_a_delay_of_more_than_an_hour() {
         retry_after: day(),
         source: "down".into(),
     };
-    let limited = || ModelError::RateLimited { retry_after: day() };
-    let overloaded = ModelError::Overloaded { retry_after: day() };
+    let limited = || ModelError::rate_limited(day());
+    let overloaded = ModelError::overloaded(day());
     for (error, expected) in [
         (unavailable.into(), Verdict::Transient(hour)),
         (source_error.into(), Verdict::Transient(hour)),
@@ -70,13 +70,10 @@ fn the_errors_of_models_agents_and_tools_say_for_themselves_whether_to_retry() {
     let no_id = || InvalidExecutor::NoId;
     let errors: [(BoxError, Verdict); 7] = [
         (
-            (ModelError::RateLimited {
-                retry_after: SECOND,
-            })
-            .into(),
+            (ModelError::rate_limited(SECOND)).into(),
             Verdict::RateLimited(SECOND),
         ),
-        (ModelError::Unauthorized.into(), Verdict::Permanent),
+        (ModelError::unauthorized().into(), Verdict::Permanent),
         (ModelError::ContextTooLong.into(), Verdict::Permanent),
         (down().into(), Verdict::Transient(Duration::ZERO)),
         (no_id().into(), Verdict::Permanent),

@@ -317,8 +317,33 @@ async fn a_rate_limit_is_named_with_the_time_of_the_next_attempt() {
     let lines = Lines::capture();
     let line = lines.first_of(&agent_at(&server.base_url()).await).await;
 
-    let parts = ["WARN", "rate limited", "will retry", "delay=7s"];
+    let words = "status 429: rate_limit_exceeded: slow down";
+    let url = server.base_url();
+    let host = url.trim_end_matches("/v1");
+    let parts = [
+        "WARN",
+        "rate limited",
+        host,
+        words,
+        "will retry",
+        "delay=7s",
+    ];
     expect_line("rate limit", &line, &parts);
+}
+
+#[tokio::test]
+async fn a_wrong_api_key_is_named_with_the_words_of_the_provider_and_without_the_key() {
+    let message = format!("Incorrect API key provided: sk-{PLANTED}");
+    let server = Server::start(refusal(401, &[], "invalid_api_key", &message)).await;
+
+    let lines = Lines::capture();
+    let line = lines.first_of(&agent_at(&server.base_url()).await).await;
+
+    let url = server.base_url();
+    let host = url.trim_end_matches("/v1");
+    let words = "status 401: invalid_api_key: Incorrect API key provided: [key]";
+    let parts = ["WARN", "check the API key", host, words];
+    expect_line("wrong API key", &line, &parts);
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 /// Error of a request to a model. The variants differ in the next step of the caller.
 ///
-/// No text in it has a key or a header. What a provider said of a request it rejected is in the source, cut short, with
-/// the key taken out of it.
+/// No text in it has a key or a header. The source is the answer of the provider: its status and its message, cut to 200 characters and
+/// without the key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -15,12 +15,16 @@ pub enum ModelError {
     RateLimited {
         /// Delay after which the model accepts requests again.
         retry_after: Duration,
+        /// The answer of the provider.
+        source: Option<BoxError>,
     },
     /// The model has too much to do.
     #[error("the model is overloaded")]
     Overloaded {
         /// Delay before a retry; zero if the provider states none.
         retry_after: Duration,
+        /// The answer of the provider.
+        source: Option<BoxError>,
     },
     /// The model failed, cannot be reached, or broke off in the middle.
     #[error("the model is unavailable")]
@@ -42,7 +46,10 @@ pub enum ModelError {
     },
     /// The key is missing, wrong or not allowed to do this.
     #[error("the model does not accept the credentials; check the API key")]
-    Unauthorized,
+    Unauthorized {
+        /// The answer of the provider. `None` if no request was sent.
+        source: Option<BoxError>,
+    },
     /// The provider does not accept the request: no such model, an option or schema it does not know, no credit left.
     #[error("the provider rejects the request with status {status}{}", remedy(*status))]
     Rejected {
@@ -110,12 +117,36 @@ pub enum ModelError {
 }
 
 impl ModelError {
+    /// The error of a model that accepts no more requests for a time.
+    #[must_use]
+    pub const fn rate_limited(retry_after: Duration) -> Self {
+        Self::RateLimited {
+            retry_after,
+            source: None,
+        }
+    }
+
+    /// The error of a model that has too much to do.
+    #[must_use]
+    pub const fn overloaded(retry_after: Duration) -> Self {
+        Self::Overloaded {
+            retry_after,
+            source: None,
+        }
+    }
+
+    /// The error of a missing or malformed key.
+    #[must_use]
+    pub const fn unauthorized() -> Self {
+        Self::Unauthorized { source: None }
+    }
+
     /// The decision on another request. An answer that cannot be read may be better the next time; the run's attempts
     /// bound how often that is tried.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::RateLimited { retry_after } | Self::Overloaded { retry_after } => {
+            Self::RateLimited { retry_after, .. } | Self::Overloaded { retry_after, .. } => {
                 Retry::after(*retry_after)
             }
             Self::Unavailable(_) | Self::TimedOut { .. } | Self::BadAnswer { .. } => {
@@ -123,7 +154,7 @@ impl ModelError {
             }
             Self::ContextTooLong
             | Self::Refused { .. }
-            | Self::Unauthorized
+            | Self::Unauthorized { .. }
             | Self::Rejected { .. }
             | Self::Unsupported { .. }
             | Self::TooLarge { .. }
@@ -144,7 +175,7 @@ impl ModelError {
             Self::TimedOut { .. } => "timeout",
             Self::ContextTooLong => "context_too_long",
             Self::Refused { .. } => "refused",
-            Self::Unauthorized => "unauthorized",
+            Self::Unauthorized { .. } => "unauthorized",
             Self::Rejected { .. } => "rejected",
             Self::Unsupported { .. } => "unsupported",
             Self::BadAnswer { .. } => "bad_answer",
@@ -180,8 +211,8 @@ mod tests {
     fn a_model_is_asked_again_only_where_waiting_or_chance_can_help() {
         let soon = Duration::from_secs(3);
         let again = [
-            (ModelError::RateLimited { retry_after: soon }, soon),
-            (ModelError::Overloaded { retry_after: soon }, soon),
+            (ModelError::rate_limited(soon), soon),
+            (ModelError::overloaded(soon), soon),
             (ModelError::Unavailable("503".into()), Duration::ZERO),
             (ModelError::TimedOut { to: "answer" }, Duration::ZERO),
             (ModelError::bad_answer("it is no JSON"), Duration::ZERO),
@@ -191,7 +222,7 @@ mod tests {
             ModelError::Refused {
                 reason: "no".into(),
             },
-            ModelError::Unauthorized,
+            ModelError::unauthorized(),
             ModelError::Rejected {
                 status: 404,
                 source: "no such model".into(),

@@ -125,7 +125,7 @@ async fn an_unknown_request_shows_what_differs_from_the_nearest_recorded_one() {
 #[tokio::test]
 async fn errors_are_not_recorded() {
     let file = Scratch::new();
-    let recorder = recording(&file, [Err(ModelError::Unauthorized), said("Hello!")]);
+    let recorder = recording(&file, [Err(ModelError::unauthorized()), said("Hello!")]);
 
     recorder.chat(&asking("hi")).await.unwrap_err();
     recorder.chat(&asking("hi")).await.unwrap();

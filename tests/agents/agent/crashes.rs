@@ -217,9 +217,7 @@ async fn a_rate_limit_costs_no_turn_and_no_call_that_was_there_before() {
     let (add, added) = crate::agent::echo("add");
     let model = script([
         Ok(calling([("1", "add", json!({"a": 1}))])),
-        Err(ModelError::RateLimited {
-            retry_after: 20 * SECOND,
-        }),
+        Err(ModelError::rate_limited(20 * SECOND)),
         Err(ModelError::Unavailable("503".into())),
         Ok(says("done")),
     ]);
@@ -290,9 +288,7 @@ async fn time_that_earlier_attempts_worked_counts_towards_the_budget() {
         Ok(json!("done"))
     });
     let call = || Ok(calling([("1", "slow", json!({}))]));
-    let limited = Err(ModelError::RateLimited {
-        retry_after: 600 * SECOND,
-    });
+    let limited = Err(ModelError::rate_limited(600 * SECOND));
     let model = script([call(), limited, call(), Ok(says("done"))]);
     let more = json!({"budgets": {"seconds": 10}});
     let worker = agent(&store, &model, &registry([slow]), &more).unwrap();

@@ -70,7 +70,10 @@ async fn a_provider_that_fails_is_tried_again() {
 
             assert!(matches!(error, ModelError::Unavailable(_)), "{error:?}");
             let source = error.source().unwrap().to_string();
-            assert_eq!(source, format!("it answers with status {status}"));
+            assert_eq!(
+                source,
+                format!("the provider answered with status {status}")
+            );
         }
     }
 }
@@ -83,7 +86,10 @@ async fn a_wrong_key_is_not_tried_again() {
 
             let error = failure(provider, Reply::json(status, &body)).await;
 
-            assert!(matches!(error, ModelError::Unauthorized), "{error:?}");
+            assert!(
+                matches!(error, ModelError::Unauthorized { .. }),
+                "{error:?}"
+            );
             assert_eq!(error.retry(), Retry::Never);
         }
     }
@@ -132,7 +138,10 @@ async fn a_request_that_the_provider_rejects_has_its_words_as_the_source() {
         "the provider rejects the request with status 404; check the model name and the base URL"
     );
     let source = error.source().unwrap().to_string();
-    assert_eq!(source, "not_found_error: model: tiny");
+    assert_eq!(
+        source,
+        "the provider answered with status 404: not_found_error: model: tiny"
+    );
     assert_eq!(error.retry(), Retry::Never);
 }
 

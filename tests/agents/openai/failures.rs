@@ -69,7 +69,9 @@ async fn an_endpoint_that_fails_is_tried_again() {
 
         assert!(matches!(error, ModelError::Unavailable(_)), "{error:?}");
         let source = error.source().unwrap().to_string();
-        assert_eq!(source, format!("it answers with status {status}"));
+        assert!(source.starts_with("http://127.0.0.1:"), "{source}");
+        let words = format!(" answered with status {status}");
+        assert!(source.ends_with(&words), "{source}");
     }
 }
 
@@ -102,7 +104,10 @@ async fn a_wrong_key_is_not_tried_again() {
         ))
         .await;
 
-        assert!(matches!(error, ModelError::Unauthorized), "{error:?}");
+        assert!(
+            matches!(error, ModelError::Unauthorized { .. }),
+            "{error:?}"
+        );
         assert_eq!(error.retry(), Retry::Never);
     }
 }
@@ -118,7 +123,8 @@ async fn a_request_that_the_provider_rejects_has_its_words_as_the_source() {
         "the provider rejects the request with status 404; check the model name and the base URL"
     );
     let source = error.source().unwrap().to_string();
-    assert_eq!(source, "model_not_found: The model `tiny` does not exist");
+    let words = " answered with status 404: model_not_found: The model `tiny` does not exist";
+    assert!(source.ends_with(words), "{source}");
     assert_eq!(error.retry(), Retry::Never);
 }
 

@@ -24,7 +24,10 @@ const MODELS: [Named<Result<ChatResponse, ModelError>>; 6] = [
     ("is unavailable because of something else", || {
         Err(ModelError::Unavailable(Leak(SOURCE.into()).into()))
     }),
-    ("does not accept the key", || Err(ModelError::Unauthorized)),
+    (
+        "does not accept the key",
+        || Err(ModelError::unauthorized()),
+    ),
     ("finds the context too long", || {
         Err(ModelError::ContextTooLong)
     }),

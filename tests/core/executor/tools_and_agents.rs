@@ -374,7 +374,7 @@ async fn a_model_error_in_any_executor_says_for_itself_whether_the_run_goes_on()
         Probe::on("question.v1", "probe", store).profile(Profile::default().attempts(1))
     };
     let retry_after = Duration::from_secs(20);
-    let busy = limited(&store).failing(move || ModelError::RateLimited { retry_after }.into());
+    let busy = limited(&store).failing(move || ModelError::rate_limited(retry_after).into());
 
     // A rate limit uses no attempt, so not even the only one.
     for _ in 0..3 {
@@ -383,7 +383,7 @@ async fn a_model_error_in_any_executor_says_for_itself_whether_the_run_goes_on()
         advance(retry_after).await;
     }
 
-    let locked = limited(&store).failing(|| ModelError::Unauthorized.into());
+    let locked = limited(&store).failing(|| ModelError::unauthorized().into());
     let outcome = locked.sees(&question).await.unwrap();
     assert!(
         matches!(
@@ -988,9 +988,7 @@ fn an_agent_that_asks_for_deletions_needs_a_store_with_tombstones() {
 async fn a_rate_limited_model_uses_no_attempt_and_an_unavailable_one_does() {
     for (error, attempts, least) in [
         (
-            (|| ModelError::RateLimited {
-                retry_after: Duration::from_secs(9),
-            }) as Make<ModelError>,
+            (|| ModelError::rate_limited(Duration::from_secs(9))) as Make<ModelError>,
             0,
             9,
         ),
@@ -1026,7 +1024,7 @@ async fn what_a_model_will_never_answer_is_answered_as_an_error_at_once() {
             "the context is too long for the model",
         ),
         (
-            || ModelError::Unauthorized,
+            || ModelError::unauthorized(),
             "the model does not accept the credentials; check the API key",
         ),
         (

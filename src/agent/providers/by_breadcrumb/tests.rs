@@ -233,9 +233,7 @@ async fn an_input_that_is_no_request_is_answered_with_what_to_mend() {
 
 #[tokio::test]
 async fn a_model_that_may_be_asked_again_leaves_the_request_open_and_any_other_error_answers_it() {
-    let limited = ModelError::RateLimited {
-        retry_after: Duration::from_secs(5),
-    };
+    let limited = ModelError::rate_limited(Duration::from_secs(5));
     let down = ModelError::Unavailable("sk-planted-secret".into());
     for passing in [limited, down] {
         let (store, outcome) = asked(ScriptedModel::script([Err(passing)]), &hello()).await;

@@ -21,6 +21,8 @@ pub(in crate::agent) struct Failed {
     /// The provider's short name for it: `context_length_exceeded`.
     code: String,
     message: String,
+    /// Scheme, host and port of the provider, if known.
+    server: String,
     /// Whether the provider says that it looked at the content and did not like it.
     moderated: bool,
 }
@@ -63,6 +65,12 @@ impl Failed {
         }
     }
 
+    /// Sets the scheme, host and port of the provider.
+    pub(in crate::agent) fn of_server(mut self, server: String) -> Self {
+        self.server = server;
+        self
+    }
+
     fn is_too_long(&self) -> bool {
         let words = [
             "context length",
@@ -85,12 +93,20 @@ impl Failed {
 
     fn source(&self) -> BoxError {
         let said = match (&*self.code, &*self.message) {
-            ("", "") => format!("it answers with status {}", self.status),
-            ("", message) => message.to_owned(),
-            (code, "") => code.to_owned(),
-            (code, message) => format!("{code}: {message}"),
+            ("", "") => String::new(),
+            ("", text) | (text, "") => format!(": {text}"),
+            (code, message) => format!(": {code}: {message}"),
         };
-        safe_excerpt(&said).into()
+        let server = match &*self.server {
+            "" => "the provider",
+            server => server,
+        };
+        format!(
+            "{server} answered with status {}{}",
+            self.status,
+            safe_excerpt(&said)
+        )
+        .into()
     }
 }
 
@@ -103,6 +119,7 @@ pub(in crate::agent) fn classify(failed: &Failed) -> ModelError {
         429 if code == "insufficient_quota" => rejected(failed),
         429 => ModelError::RateLimited {
             retry_after: delay.unwrap_or(DEFAULT_RETRY_AFTER).max(LEAST_RETRY_AFTER),
+            source: Some(failed.source()),
         },
         400 | 403
             if failed.moderated
@@ -112,11 +129,14 @@ pub(in crate::agent) fn classify(failed: &Failed) -> ModelError {
                 reason: "the provider filtered the request".to_owned(),
             }
         }
-        401 | 403 => ModelError::Unauthorized,
+        401 | 403 => ModelError::Unauthorized {
+            source: Some(failed.source()),
+        },
         413 => ModelError::ContextTooLong,
         400 | 422 if failed.is_too_long() => ModelError::ContextTooLong,
         503 | 529 => ModelError::Overloaded {
             retry_after: delay.unwrap_or_default(),
+            source: Some(failed.source()),
         },
         408 | 409 | 425 | 500.. => ModelError::Unavailable(failed.source()),
         _ => rejected(failed),
@@ -164,7 +184,7 @@ mod tests {
         let error = classify(&failed);
 
         assert!(
-            matches!(error, ModelError::RateLimited { retry_after } if retry_after == Retry::MAX_DELAY),
+            matches!(error, ModelError::RateLimited { retry_after, .. } if retry_after == Retry::MAX_DELAY),
             "{error:?}"
         );
     }

@@ -19,7 +19,7 @@ pub(super) fn of_request(error: &Error, provider: &'static str) -> ModelError {
         Error::RequiresApiKey { .. }
         | Error::NoAuthResolver { .. }
         | Error::NoAuthData { .. }
-        | Error::Resolver { .. } => ModelError::Unauthorized,
+        | Error::Resolver { .. } => ModelError::unauthorized(),
         _ => ModelError::Unsupported {
             provider,
             what: "what this request says",

@@ -139,7 +139,7 @@ impl ChatModel for GenaiModel {
         }
         let key = self.key.get().await?;
         if key.as_ref().is_some_and(|key| !can_be_sent(key)) {
-            return Err(ModelError::Unauthorized);
+            return Err(ModelError::unauthorized());
         }
         let names = Names::new(request);
         let meter = Arc::new(Meter::new(self.max_bytes));

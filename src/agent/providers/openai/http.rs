@@ -32,7 +32,10 @@ impl Body {
             .body(sent);
         if let Some(key) = key {
             // A key that no header can hold is a wrong key; the error says nothing more either.
-            request = request.header(AUTHORIZATION, bearer(key).ok_or(ModelError::Unauthorized)?);
+            request = request.header(
+                AUTHORIZATION,
+                bearer(key).ok_or_else(ModelError::unauthorized)?,
+            );
         }
         let response = request
             .send()
@@ -48,7 +51,10 @@ impl Body {
         let delay = header(body.response.headers(), &RETRY_AFTER)
             .and_then(|text| retry_after(text, clock::wall_micros()));
         let text = body.start().await;
-        let failed = web::failed(status.as_u16(), delay, &text).without(key);
+        let server = model.endpoint.origin().ascii_serialization();
+        let failed = web::failed(status.as_u16(), delay, &text)
+            .of_server(server)
+            .without(key);
         Err(classify(&failed))
     }
 
