@@ -161,7 +161,7 @@ async fn answers_after(loss: Loss) {
         stage.judge().await;
         let (delivered, found) = (report.events, report.found_by_sweep);
         // The sweep also finds questions that were asked less than a minute before the downtime.
-        let is_all = DURING <= found && found <= DURING + BEFORE;
+        let is_all = (DURING..=DURING + BEFORE).contains(&found);
         let is_expected = match loss {
             Loss::None => delivered >= DURING,
             Loss::Purged | Loss::TooOld => delivered == 0 && is_all,
