@@ -272,7 +272,11 @@ mod tests {
 
         let message = message(&requested, &mut results);
 
-        let lines: Vec<&str> = message
+        let sections: Vec<&str> = message.split("\n```").collect();
+        let [_, fenced, _] = *sections else {
+            panic!("{message}");
+        };
+        let lines: Vec<&str> = fenced
             .lines()
             .filter(|line| line.starts_with('{'))
             .collect();

@@ -3,6 +3,7 @@
 
 mod events;
 mod hints;
+mod overlap;
 mod sweep;
 mod waits;
 mod wakes;

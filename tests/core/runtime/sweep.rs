@@ -585,18 +585,22 @@ async fn a_store_that_cannot_be_reached_at_the_start_is_looked_at_when_it_can() 
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_is_answered_by_what_no_event_told_of() {
-    let store = MemoryStore::default();
-    let runtime = sweeping(Warped::silent(&store), &bystander(&store));
-    let asked = async {
-        let wait = runtime.wait_for(Selector::schema("reply.v1"), MINUTE);
-        let reply = put(&store, "reply.v1", json!({})).await;
+    for oldest_first in [true, false] {
+        let store = MemoryStore::default();
+        let listed = Shim::new(&store, |_| Do::Pass);
+        let listed = listed.able_to(store.capabilities().oldest_first(oldest_first));
+        let runtime = sweeping(Warped::silent(&store), &bystander(&listed));
+        let asked = async {
+            let wait = runtime.wait_for(Selector::schema("reply.v1"), MINUTE);
+            let reply = put(&store, "reply.v1", json!({})).await;
 
-        assert_eq!(wait.await.unwrap().id, reply.id);
-    };
+            assert_eq!(wait.await.unwrap().id, reply.id);
+        };
 
-    let report = runtime.run_until(asked).await.unwrap();
+        let report = runtime.run_until(asked).await.unwrap();
 
-    assert_eq!(report.found_by_sweep, 1);
+        assert_eq!(report.found_by_sweep, 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! Events through a NATS server, which `scripts/services` starts.
 
+mod downtime;
 mod groups;
 mod lost;
 mod relay;

@@ -96,19 +96,20 @@ async fn the_end_of_a_catch_up_is_logged_with_the_number_of_breadcrumbs_and_the_
     let mut world = World::new().await;
     world.ask("echo");
     world.run_until_answered(&world.worker("echo")).await;
-    for _ in 0..60 {
+    for _ in 0..150 {
         advance(HOUR).await;
         world.ask("echo");
     }
+    // One sweep reads a part of the breadcrumbs.
+    world.server.lock().latency = 4 * SECOND;
     let (log, _guard) = Log::capture(Level::INFO, FmtSpan::NONE);
     let worker = world.worker("echo");
-    let logged = async {
-        while !log.text().contains("caught up with") {
-            sleep(SECOND).await;
-        }
+    let later_sweeps = async {
+        until_caught_up(&log).await;
+        sleep(300 * SECOND).await;
     };
 
-    let run = timeout(HOUR, worker.run_until(logged)).await;
+    let run = timeout(HOUR, worker.run_until(later_sweeps)).await;
 
     run.unwrap().unwrap();
     let text = log.text();
@@ -119,13 +120,53 @@ async fn the_end_of_a_catch_up_is_logged_with_the_number_of_breadcrumbs_and_the_
     let [line] = *lines else {
         panic!("{text}");
     };
-    assert!(
-        line.contains("INFO") && line.contains("elapsed_ms="),
-        "{line}"
-    );
-    let (_, read) = line.split_once("breadcrumbs=").unwrap();
-    let read: usize = read.split(' ').next().unwrap().parse().unwrap();
-    assert!((60..70).contains(&read), "{line}");
+    let (breadcrumbs, elapsed) = (field(line, "breadcrumbs"), field(line, "elapsed_ms"));
+    assert!(line.contains("INFO"), "{line}");
+    assert!((150..160).contains(&breadcrumbs), "{line}");
+    assert!((60_000..600_000).contains(&elapsed), "{line}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_catch_up_is_not_logged_before_a_failing_breadcrumb_can_be_read() {
+    let mut world = World::new().await;
+    world.ask("echo");
+    world.run_until_answered(&world.worker("echo")).await;
+    for _ in 0..10 {
+        advance(HOUR).await;
+        let id = world.ask("echo");
+        world.server.lock().broken.insert(id);
+    }
+    world.ask("echo");
+    let (log, _guard) = Log::capture(Level::INFO, FmtSpan::NONE);
+    let worker = world.worker("echo");
+    let repaired = async {
+        sleep(300 * SECOND).await;
+        assert_eq!(
+            (log.text().contains("caught up with"), world.answered()),
+            (false, 2)
+        );
+        world.server.lock().broken.clear();
+        until_caught_up(&log).await;
+    };
+
+    let run = timeout(HOUR, worker.run_until(repaired)).await;
+
+    run.unwrap().unwrap();
+    world.run_until_answered(&worker).await;
+    world.judge();
+}
+
+/// Waits for the log line at the end of a catch-up.
+async fn until_caught_up(log: &Log) {
+    while !log.text().contains("caught up with") {
+        sleep(SECOND).await;
+    }
+}
+
+/// The value of a numeric field in a log line.
+fn field(line: &str, name: &str) -> u64 {
+    let (_, value) = line.split_once(&format!("{name}=")).unwrap();
+    value.split(' ').next().unwrap().parse().unwrap()
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@ mod creating;
 mod definitions;
 mod downtime;
 mod follow;
+mod kills;
 #[cfg(target_os = "linux")]
 mod memory;
 mod reading;

@@ -59,7 +59,7 @@ impl UniversalExecutor for Echo {
 /// A server, the ledger of its workers, and what they executed.
 pub(super) struct World {
     pub(super) server: Server,
-    ledger: MemoryStore,
+    pub(super) ledger: MemoryStore,
     executed: Executed,
     pub(super) asked: Vec<String>,
     answers: Mutex<Answers>,

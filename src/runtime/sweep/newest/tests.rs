@@ -146,6 +146,7 @@ async fn a_sweep_without_time_reads_a_page_of_the_longest_older_interval() {
     let ranges = vec![
         (time(0), time(2)),
         (time(10), time(40)),
+        (time(50), time(52)),
         (time(60), time(99)),
     ];
     let mut taker = Taker::new(MINUTE * 2);

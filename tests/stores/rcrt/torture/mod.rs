@@ -12,7 +12,7 @@ mod stage;
 use std::env;
 
 /// The seeds to run.
-fn seeds() -> impl Iterator<Item = u64> {
+pub(super) fn seeds() -> impl Iterator<Item = u64> {
     let seeds = env::var("RCRT_SEEDS").ok();
     let seeds = seeds.map_or(1, |seeds| seeds.parse().unwrap());
     1..=seeds
