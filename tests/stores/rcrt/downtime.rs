@@ -1,10 +1,7 @@
 //! What a worker answers after a downtime. Time is paused, and the server has it too.
 
-use super::OWNER;
-use super::server::Dice;
 use super::world::{DAY, HOUR, SECOND, World};
 use crate::log::Log;
-use serde_json::json;
 use std::time::Duration;
 use tokio::time::{advance, sleep, timeout};
 use tracing::Level;
@@ -201,59 +198,4 @@ async fn an_executor_that_is_new_beside_an_older_one_does_not_answer_what_came_b
 
     world.judge();
     assert!(!world.answers().contains_key(&old));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_hundred_kills_of_server_stream_and_worker_lose_and_duplicate_nothing() {
-    let mut world = World::new().await;
-    let mut dice = Dice::new(7);
-    let mut kills = [0; 3];
-    while kills.iter().sum::<usize>() < 100 {
-        let worker = world.worker("echo");
-        let mut asked = Vec::new();
-        let life = async {
-            loop {
-                for _ in 0..dice.below(6) {
-                    let new = json!({"schema_name": "question.v1", "context": {"for": "echo"}});
-                    asked.push(world.server.put(OWNER, &new));
-                    sleep(Duration::from_millis(dice.below(300))).await;
-                }
-                sleep(Duration::from_millis(dice.below(20_000))).await;
-                match dice.below(3) {
-                    0 => {
-                        kills[0] += 1;
-                        world.server.lock().is_down = true;
-                        world.server.cut();
-                        sleep(Duration::from_millis(dice.below(60_000))).await;
-                        world.server.lock().is_down = false;
-                    }
-                    1 => {
-                        kills[1] += 1;
-                        world.server.cut();
-                    }
-                    _ => {
-                        kills[2] += 1;
-                        return;
-                    }
-                }
-            }
-        };
-        // The worker is killed: its future is dropped.
-        tokio::select! {
-            () = life => {}
-            ended = worker.run_until(std::future::pending()) => panic!("{ended:?}"),
-        }
-        world.asked.extend(asked);
-        for _ in 0..dice.below(4) {
-            advance(Duration::from_millis(dice.below(1_000_000))).await;
-            world.ask("echo");
-        }
-    }
-
-    world.run_until_answered(&world.worker("echo")).await;
-
-    let answers = world.answers();
-    assert!(kills.iter().all(|kills| *kills > 10), "{kills:?}");
-    assert_eq!(answers.len(), world.asked.len());
-    assert!(answers.values().all(|times| *times == 1), "{answers:?}");
 }
