@@ -19,6 +19,7 @@ mod update;
 mod wire;
 
 pub use builder::{RcrtBuilder, RcrtError};
+pub use error::SplitCharacter;
 
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Query, RunLedger, Scored, StoreError,
@@ -106,6 +107,7 @@ struct Settings {
     max_list_bytes: usize,
     patience: Duration,
     pause: (Duration, Duration),
+    refuses_split_characters: bool,
 }
 
 impl Default for Settings {
@@ -115,6 +117,7 @@ impl Default for Settings {
             max_list_bytes: 16 << 20,
             patience: Duration::from_secs(5),
             pause: (Duration::from_millis(50), Duration::from_secs(1)),
+            refuses_split_characters: true,
         }
     }
 }
