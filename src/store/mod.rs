@@ -189,7 +189,7 @@ pub struct Capabilities {
     pub chosen_author: bool,
     /// The ledger knows which run wrote each breadcrumb version, so hops and own breadcrumbs need not be read from
     /// payloads. If `false`, the ledger also does not record what each run wrote: [`Run::written`] and
-    /// [`Claim::Done::written`](Claim::Done) are empty.
+    /// [`Claim::Done::written`](Claim::Done) do not name the breadcrumbs of this store.
     pub lineage: bool,
     /// A commit of several writes is visible in full or not at all.
     pub atomic: bool,

@@ -105,7 +105,8 @@ pub(super) fn lineage_of(store: &impl BreadcrumbStore) -> Result<&dyn RunLedger,
     ledger_of(store)
 }
 
-/// Returns the breadcrumbs that a run wrote, as its ledger reports them: a ledger without a lineage reports none.
+/// Returns the breadcrumbs that a run wrote, as its ledger reports them after a run that did not fail. A ledger without
+/// a lineage reports none.
 pub(super) fn recorded(
     store: &impl BreadcrumbStore,
     written: Vec<BreadcrumbId>,

@@ -408,3 +408,79 @@ const NEEDS: &[Needs] = &[
         in_part: &["cancel_safe"],
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::EventSource;
+    use crate::store::MemoryStore;
+    use std::time::Duration;
+
+    struct Memory;
+
+    impl Subject for Memory {
+        type Store = MemoryStore;
+
+        async fn fresh(&self) -> MemoryStore {
+            MemoryStore::default()
+        }
+
+        async fn in_tenant(&self, store: &MemoryStore, tenant: &str) -> Option<MemoryStore> {
+            Some(store.in_tenant(tenant))
+        }
+
+        fn events(&self, store: &MemoryStore) -> Option<Box<dyn EventSource>> {
+            Some(Box::new(store.events()))
+        }
+
+        async fn pass(&self, _: Duration) {}
+    }
+
+    #[test]
+    fn a_promise_is_checked_unless_the_store_does_not_declare_its_capability() {
+        let broken = async { Err(Broken::new("never")) };
+        assert!(check(&Memory, "the_nearest_come_first", broken).is_ok());
+
+        let broken = async { Err(Broken::new("never")) };
+        assert!(check(&Memory, "fenced", broken).is_err());
+    }
+
+    #[test]
+    fn every_listed_promise_is_in_the_suite() {
+        let suite: Vec<_> = include_str!("mod.rs").lines().map(str::trim).collect();
+
+        for needs in NEEDS {
+            for name in needs.promises.iter().chain(needs.in_part) {
+                assert!(suite.contains(name), "{name} is not in the suite");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn every_listed_capability_is_asked_for() {
+        let declared = declared(&Memory, &MemoryStore::default()).await;
+
+        for needs in NEEDS {
+            let is_known = declared.iter().any(|(name, _)| *name == needs.capability);
+            assert!(is_known, "{} is not declared", needs.capability);
+        }
+    }
+
+    #[test]
+    fn a_line_names_the_capability_and_its_promises() {
+        let one = Unchecked {
+            capability: "scores",
+            promises: vec!["near_enough"],
+            in_part: vec!["the_nearest_come_first"],
+        };
+        let none = Unchecked {
+            capability: "oldest_first",
+            promises: Vec::new(),
+            in_part: Vec::new(),
+        };
+
+        let line = "scores: not checked: near_enough; checked in part: the_nearest_come_first";
+        assert_eq!(one.to_string(), line);
+        assert_eq!(none.to_string(), "oldest_first: needed by no promise");
+    }
+}

@@ -9,6 +9,7 @@ mod downtime;
 mod follow;
 #[cfg(target_os = "linux")]
 mod memory;
+mod quirks;
 mod reading;
 mod runs;
 mod server;

@@ -1,10 +1,11 @@
-//! The suite for stores, as far as the server can keep its promises.
+//! The suite for stores on a server that has the faults of the real one, alone and beside a ledger.
 
 use super::server::Server;
 use super::{OWNER, builder, store};
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
-use universal_executor::store::conformance::Subject;
+use universal_executor::store::conformance::{Subject, Unchecked, unchecked};
 use universal_executor::{BreadcrumbStore, EventSource, MemoryStore, RcrtStore, WithLedger};
 
 #[derive(Default)]
@@ -32,7 +33,8 @@ impl Subject for Rcrt {
     }
 
     async fn pass(&self, duration: Duration) {
-        tokio::time::sleep(duration).await;
+        let server = self.server.lock().unwrap().clone().unwrap();
+        server.lock().crumbs.pass(duration);
     }
 }
 
@@ -64,10 +66,71 @@ impl Subject for Beside {
 
     async fn pass(&self, duration: Duration) {
         self.0.pass(duration).await;
+        tokio::time::pause();
+        tokio::time::advance(duration).await;
+        tokio::time::resume();
     }
 }
 
 universal_executor::store_conformance!(beside, Beside::default());
+
+/// The capabilities that the store does not declare, without the promises of each.
+fn capabilities(missing: &[Unchecked]) -> Vec<&'static str> {
+    missing.iter().map(|one| one.capability).collect()
+}
+
+/// The promises that are not checked at all, without the capability `except`.
+fn promises(missing: &[Unchecked], except: &str) -> BTreeSet<&'static str> {
+    let rest = missing.iter().filter(|one| one.capability != except);
+    rest.flat_map(|one| one.promises.clone()).collect()
+}
+
+#[tokio::test]
+async fn each_limit_of_the_server_is_a_capability_that_the_store_does_not_declare() {
+    let missing = unchecked(&Rcrt::default()).await;
+
+    let limits = [
+        "ledger",
+        "events",
+        "tombstones",
+        "chosen_author",
+        "atomic",
+        "exclusive_updates",
+        "named_tenants",
+        "scores",
+        "embeds_updates",
+        "embeds_hinted",
+        "oldest_first",
+    ];
+    assert_eq!(capabilities(&missing), limits);
+    let left_out = [
+        "a_deletion_has_a_lineage",
+        "as_near_is_newest_first",
+        "atomic",
+        "cancel_safe",
+        "commits_are_announced",
+        "near_by_what_hints_leave",
+        "near_by_what_it_says_now",
+        "near_enough",
+    ];
+    assert_eq!(promises(&missing, "ledger"), BTreeSet::from(left_out));
+}
+
+#[tokio::test]
+async fn a_ledger_beside_the_server_adds_its_promises_and_only_its_own_limits() {
+    let alone = unchecked(&Rcrt::default()).await;
+    let missing = unchecked(&Beside::default()).await;
+
+    let mut limits = capabilities(&alone);
+    limits.retain(|limit| *limit != "ledger");
+    limits.extend(["lineage", "atomic_ends"]);
+    assert_eq!(capabilities(&missing), limits);
+    assert_eq!(
+        promises(&missing, "lineage"),
+        promises(&alone, "ledger"),
+        "all promises of a ledger without a lineage are checked"
+    );
+}
 
 #[tokio::test]
 async fn the_store_says_what_it_cannot_do() {
@@ -77,6 +140,11 @@ async fn the_store_says_what_it_cannot_do() {
     assert!(
         !able.oldest_first
             && !able.atomic
+            && !able.atomic_ends
+            && !able.exclusive_updates
+            && !able.embeds_updates
+            && !able.embeds_hinted
+            && !able.named_tenants
             && !able.tombstones
             && !able.chosen_author
             && !able.lineage

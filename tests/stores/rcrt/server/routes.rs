@@ -13,7 +13,7 @@ const PREVIEW: usize = 200;
 
 impl Server {
     /// The answer to a request. `None` if the server panics, which closes the connection.
-    pub(super) async fn answer(&self, request: &Request) -> Option<Answer> {
+    pub(crate) async fn answer(&self, request: &Request) -> Option<Answer> {
         match &*request.method {
             "PATCH" => self.update(request, None).await,
             _ => Some(self.answer_at_once(request)),
