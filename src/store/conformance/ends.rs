@@ -154,7 +154,7 @@ pub async fn a_failed_run_leaves_one_dead_letter<S: Subject>(subject: &S) -> Res
     )?;
     let mut tags = dead.tags.clone();
     if !store.capabilities().lineage {
-        // A store beside the ledger may find the writes of a run by such tags.
+        // The store of the breadcrumbs can add tags by which it finds the writes of a run.
         tags.retain(|tag| !tag.starts_with("ux:"));
     }
     same(tags, &*wanted.tags, "its tags")?;

@@ -14,7 +14,7 @@ pub struct Unchecked {
     pub capability: &'static str,
     /// The promises that are not checked at all.
     pub promises: Vec<&'static str>,
-    /// The promises of which only a part is checked.
+    /// The promises that are checked in part.
     pub in_part: Vec<&'static str>,
 }
 

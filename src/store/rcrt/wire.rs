@@ -95,7 +95,8 @@ pub(super) fn patch_body(patch: &Patch) -> Result<String, serde_json::Error> {
 /// Returns `true` if the server panics at a patch: it logs the first [`PREVIEW`] bytes of a longer context, and cuts the text
 /// without regard to characters.
 ///
-/// The server writes the text anew. Some builds of it sort the keys and others retain their order, so the body has sorted keys.
+/// The server parses the body and serialises the context again. Some builds of the server sort the keys and others retain their
+/// order, so the body has sorted keys.
 pub(super) fn splits_character(patch: &Patch) -> Result<bool, serde_json::Error> {
     let Some(context) = &patch.context else {
         return Ok(false);

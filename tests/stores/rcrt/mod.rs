@@ -11,6 +11,7 @@ mod follow;
 mod memory;
 mod quirks;
 mod reading;
+mod recipe;
 mod runs;
 mod server;
 mod slow;
