@@ -4,7 +4,7 @@ use super::broken::{expect, granted, lease_lost, same, some, wrong_state};
 use super::given::{
     OVER, SHORT, create, end, ids_of, ledger_of, new_run, park, recorded, row, run_of, trigger,
 };
-use crate::model::{BreadcrumbId, Patch};
+use crate::model::{Breadcrumb, BreadcrumbId, Patch};
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, Claim, DeadLetter, FailureClass, RunEnd, RunLedger,
     RunRef, RunState, Write,
@@ -152,12 +152,7 @@ pub async fn a_failed_run_leaves_one_dead_letter<S: Subject>(subject: &S) -> Res
         &*wanted.context,
         "what the dead letter says",
     )?;
-    let mut tags = dead.tags.clone();
-    if !store.capabilities().lineage {
-        // The store of the breadcrumbs can add tags by which it finds the writes of a run.
-        tags.retain(|tag| !tag.starts_with("ux:"));
-    }
-    same(tags, &*wanted.tags, "its tags")?;
+    same(own_tags(&store, dead), &*wanted.tags, "its tags")?;
     same(
         dead.context.get("run_key"),
         Some(&json!(run.key(store.tenant(), 0))),
@@ -323,6 +318,13 @@ pub async fn writes_on_the_way_are_recorded<S: Subject>(subject: &S) -> Result<(
 
     same(written.len(), 3, "the number of writes")?;
     over(ledger, &run, RunState::Done, &recorded(&store, written)).await
+}
+
+/// The tags of a dead letter that the executor chose. If the ledger is in another store, the store of the breadcrumbs can add
+/// tags by which it finds the writes of a run.
+fn own_tags(store: &impl BreadcrumbStore, dead: &Breadcrumb) -> Vec<String> {
+    let is_own = |tag: &&String| store.capabilities().lineage || !tag.starts_with("ux:");
+    dead.tags.iter().filter(is_own).cloned().collect()
 }
 
 /// Expects a claim to find a run that is over.
