@@ -100,6 +100,12 @@ const KNOWN: &[Class] = &[
     |error| class(error, |e: &store::PostgresError| (e.retry(), "postgres")),
     #[cfg(feature = "rcrt")]
     |error| class(error, |e: &store::RcrtError| (e.retry(), "rcrt")),
+    #[cfg(feature = "rcrt")]
+    |error| {
+        class(error, |e: &store::SplitCharacter| {
+            (e.retry(), "split_character")
+        })
+    },
     |error| class(error, |e: &source::SourceError| (e.retry(), e.code())),
     #[cfg(feature = "nats")]
     |error| class(error, |e: &source::NatsError| (e.retry(), "nats")),

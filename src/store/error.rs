@@ -139,7 +139,7 @@ pub enum StoreError {
         looked_at: usize,
     },
     /// The backend answered and will not do it, however often it is asked.
-    #[error("{store} refuses it")]
+    #[error("{store} refuses the operation")]
     Refused {
         /// The store.
         store: &'static str,

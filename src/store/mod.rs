@@ -85,7 +85,7 @@ pub use operation::Operation;
 pub use postgres::{PostgresBuilder, PostgresError, PostgresLimits, PostgresStats, PostgresStore};
 pub use query::{Query, Scored, VectorQuery};
 #[cfg(feature = "rcrt")]
-pub use rcrt::{RcrtBuilder, RcrtError, RcrtStore};
+pub use rcrt::{RcrtBuilder, RcrtError, RcrtStore, SplitCharacter};
 pub(crate) use row::MOST_ACCEPTED;
 pub use run::{NewRun, Run, RunFilter, RunRef, RunState};
 #[cfg(feature = "sqlite")]
@@ -106,7 +106,8 @@ use std::sync::Arc;
 /// Every backend keeps these promises; `store::conformance` checks each by name.
 /// - **Atomic.** A commit (writes, end of run, events) is visible in full or not at all.
 /// - **Optimistic.** An update names the version it was made from and fails with
-///   [`StoreError::Conflict`] if that is not the current one.
+///   [`StoreError::Conflict`] if that is not the current one. Concurrent updates exclude one another with
+///   [`Capabilities::exclusive_updates`].
 /// - **Newest first.** [`search`](Self::search) orders by update time, then version, then id.
 /// - **Whole selector.** What a query asks for is what it returns; nothing is left for the caller to filter.
 /// - **Identified.** Clones of a handle have the same [`identity`](Self::identity), and handles on other data another one.
@@ -174,7 +175,10 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     fn ledger<'a>(&'a self) -> Option<&'a dyn RunLedger>;
 }
 
-/// What a store can do beyond the contract.
+/// Abilities of a store that not every backend has. Each is `false` unless the store declares it.
+///
+/// The function `store::conformance::unchecked` (feature `conformance`) lists the abilities that a store does not declare, with the
+/// promises that the suite does not check for that reason.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -191,12 +195,28 @@ pub struct Capabilities {
     /// `created_by` and `updated_by` are what the caller says.
     pub chosen_author: bool,
     /// The ledger knows which run wrote each breadcrumb version, so hops and own breadcrumbs need not be read from
-    /// payloads.
+    /// payloads. If `false`, the ledger also does not record what each run wrote: [`Run::written`] and
+    /// [`Claim::Done::written`](Claim::Done) do not name the breadcrumbs of this store.
     pub lineage: bool,
     /// A commit of several writes is visible in full or not at all.
     pub atomic: bool,
+    /// A commit that ends a run is one step: its writes and the end of the run are stored together or not at all. If `false`,
+    /// a process that dies between the two leaves the writes without the end, and the run is executed again.
+    pub atomic_ends: bool,
+    /// Of several concurrent updates from one version of a breadcrumb, one succeeds and the others fail with
+    /// [`StoreError::Conflict`]. If `false`, several can succeed, and the last one replaces the others. An update from an older
+    /// version than the current one is always a conflict.
+    pub exclusive_updates: bool,
     /// [`BreadcrumbStore::vector_search`] tells how near each breadcrumb is, and not only their order.
     pub scores: bool,
+    /// [`BreadcrumbStore::vector_search`] finds an updated breadcrumb by its current text. If `false`, the search finds the
+    /// breadcrumb by the text of its first version.
+    pub embeds_updates: bool,
+    /// [`BreadcrumbStore::vector_search`] compares the context that the `llm_hints` of a breadcrumb leave, so fields that the hints
+    /// exclude have no effect. If `false`, the search compares the whole context.
+    pub embeds_hinted: bool,
+    /// A tenant can have any name. If `false`, the name of a tenant is a UUID.
+    pub named_tenants: bool,
     /// It has no ledger, and knows all the same what a run wrote in an earlier attempt: a commit for a run carries its
     /// [end](Commit::end), whose lease the store cannot check and which it does not record. What a run responds with
     /// has the tags `ux:run:<key of the run>` and `ux:slot:<place>/<how many>`.
@@ -246,6 +266,41 @@ impl Capabilities {
     #[must_use]
     pub const fn atomic(mut self, yes: bool) -> Self {
         self.atomic = yes;
+        self
+    }
+
+    /// Sets whether a commit stores its writes and the end of a run in one step.
+    #[must_use]
+    pub const fn atomic_ends(mut self, yes: bool) -> Self {
+        self.atomic_ends = yes;
+        self
+    }
+
+    /// Sets whether one of several concurrent updates from one version succeeds and the others are conflicts.
+    #[must_use]
+    pub const fn exclusive_updates(mut self, yes: bool) -> Self {
+        self.exclusive_updates = yes;
+        self
+    }
+
+    /// Sets whether vector search finds an updated breadcrumb by its current text.
+    #[must_use]
+    pub const fn embeds_updates(mut self, yes: bool) -> Self {
+        self.embeds_updates = yes;
+        self
+    }
+
+    /// Sets whether vector search compares the context that the hints of a breadcrumb leave.
+    #[must_use]
+    pub const fn embeds_hinted(mut self, yes: bool) -> Self {
+        self.embeds_hinted = yes;
+        self
+    }
+
+    /// Sets whether a tenant can have any name.
+    #[must_use]
+    pub const fn named_tenants(mut self, yes: bool) -> Self {
+        self.named_tenants = yes;
         self
     }
 

@@ -118,10 +118,13 @@ async fn versions<S: Subject>(
     Ok(announced)
 }
 
+/// The name of a second tenant. Some servers take only UUIDs.
+const THEIRS: &str = "7d0b7f0e-5d0c-4c66-9b51-0a53b8d1b8f4";
+
 /// **Tenants apart.** Nobody hears of what another tenant does.
 pub async fn tenants_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
-    let Some(theirs) = subject.in_tenant(&ours, "theirs").await else {
+    let Some(theirs) = subject.in_tenant(&ours, THEIRS).await else {
         return Ok(());
     };
     let mut our_reader = Reader::open(subject, &ours, "one", StartAt::Now).await?;

@@ -1,7 +1,7 @@
 use super::Broken;
 use super::Subject;
 use super::broken::{expect, fails, granted, same};
-use super::given::{end, ids_of, new_run, note};
+use super::given::{end, ids_of, ledger_of, new_run, note};
 use crate::model::{Breadcrumb, Json, JsonError, MAX_DEPTH, NewBreadcrumb, Patch, Selector};
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, StoreError, Wake, Write,
@@ -120,9 +120,7 @@ pub async fn canonical_size<S: Subject>(subject: &S) -> Result<(), Broken> {
 /// **Canonical.** The state of a run and its dead letter are held to the same.
 pub async fn canonical_runs<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let lease = granted(ledger.claim(&run, None).await)?.lease;
 

@@ -2,7 +2,7 @@ use super::Broken;
 use super::Subject;
 use super::broken::{expect, granted, same, some};
 use super::given::{
-    HOUR, OVER, SHORT, end, ledger_with_lineage, new_run, park, row, run_of, trigger,
+    HOUR, OVER, SHORT, end, ledger_of, lineage_of, new_run, park, row, run_of, trigger,
 };
 use crate::model::{Event, Patch};
 use crate::store::{
@@ -14,9 +14,7 @@ use futures::future::join_all;
 /// **One run.** However often a run is enqueued, there is one row, and it stays as it is.
 pub async fn one_run<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
 
     ledger
@@ -53,9 +51,7 @@ pub async fn one_run<S: Subject>(subject: &S) -> Result<(), Broken> {
 /// **One run.** Another executor, trigger or version is another run.
 pub async fn other_names_are_other_runs<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let (first, second) = (trigger(&store).await?, trigger(&store).await?);
     let later = store.update(first.id, 1, Patch::new().title("b")).await?;
     let runs = [
@@ -81,9 +77,7 @@ pub async fn a_version_announced_too_early_is_run_when_it_comes<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = ledger_with_lineage(&store) else {
-        return Ok(());
-    };
+    let ledger = lineage_of(&store)?;
     let first = trigger(&store).await?;
     let early = RunRef::new("agent", first.id, 2).lasting(HOUR);
     let lease = granted(ledger.claim(&early, None).await)?.lease;
@@ -110,9 +104,7 @@ pub async fn a_version_announced_too_early_is_run_when_it_comes<S: Subject>(
 /// A claim by hand adds the row, with the event that led to it.
 pub async fn a_claim_by_hand_adds_the_row<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let event = Event::created(&*trigger(&store).await?);
     let run = RunRef::of("agent", &event);
 
@@ -137,9 +129,7 @@ pub async fn a_claim_by_hand_adds_the_row<S: Subject>(subject: &S) -> Result<(),
 /// A claim by hand does not wait for the time a run was enqueued for; claiming what is due does.
 pub async fn a_claim_by_hand_does_not_wait<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let cause = trigger(&store).await?;
     let run = run_of("agent", &cause);
     let mut later = NewRun::from(run.clone());
@@ -158,9 +148,7 @@ pub async fn a_claim_by_hand_does_not_wait<S: Subject>(subject: &S) -> Result<()
 /// A run enqueued for a time is due then.
 pub async fn a_run_is_due_at_its_time<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let cause = trigger(&store).await?;
     let mut later = NewRun::from(run_of("agent", &cause));
     later.at = Some(cause.updated_at + SHORT);
@@ -178,9 +166,7 @@ pub async fn a_run_is_due_at_its_time<S: Subject>(subject: &S) -> Result<(), Bro
 /// Of a hundred claims at once, through one handle or many, one is granted.
 pub async fn of_many_claims_one_is_granted<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    if store.ledger().is_none() {
-        return Ok(());
-    }
+    ledger_of(&store)?;
     let handles: Vec<S::Store> = (0..100).map(|_| store.clone()).collect();
     let same_handle: Vec<&S::Store> = vec![&store; 100];
 
@@ -208,9 +194,7 @@ pub async fn of_many_claims_one_is_granted<S: Subject>(subject: &S) -> Result<()
 /// What is not in the ledger cannot be resumed or redone.
 pub async fn an_unknown_run_is_an_error<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let unknown = |error: &StoreError| matches!(error, StoreError::UnknownRun { .. });
 

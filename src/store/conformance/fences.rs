@@ -1,19 +1,19 @@
 use super::Broken;
 use super::Subject;
 use super::broken::{expect, granted, lease_lost, running, same, some};
-use super::given::{HOUR, OVER, SHORT, create, end, ids_of, new_run, note, row, run_of, trigger};
+use super::given::{
+    HOUR, OVER, SHORT, create, end, ids_of, ledger_of, new_run, note, recorded, row, run_of,
+    trigger,
+};
 use crate::model::{Json, Selector};
 use crate::store::{
-    BreadcrumbStore, BreadcrumbStoreExt, Claim, DeadLetter, FailureClass, RunEnd, RunRef, RunState,
-    Wake,
+    BreadcrumbStoreExt, Claim, DeadLetter, FailureClass, RunEnd, RunRef, RunState, Wake,
 };
 
 /// **Counted at claim.** An attempt counts when it starts, so one whose worker dies counts.
 pub async fn counted_at_claim<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?.lasting(SHORT);
 
     for attempt in 1..=4 {
@@ -39,9 +39,7 @@ pub async fn a_retry_ends_the_row_of_abandoned_leases<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?.lasting(SHORT);
     ledger.claim(&run, None).await?;
     subject.pass(OVER).await;
@@ -64,9 +62,7 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: Subject>
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?.lasting(SHORT);
     let mut leases = Vec::new();
     for abandoned in 0..3 {
@@ -110,9 +106,7 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: Subject>
 /// **Fenced.** Once another worker has claimed the run, the old lease can do nothing.
 pub async fn fenced<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let stale = granted(ledger.claim(&run.clone().lasting(SHORT), None).await)?.lease;
     subject.pass(OVER).await;
@@ -161,9 +155,7 @@ pub async fn fenced<S: Subject>(subject: &S) -> Result<(), Broken> {
 /// **Fenced.** The token decides and not the clock: a lease that ran out may commit until the run is claimed again.
 pub async fn a_lease_that_ran_out_may_still_commit<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let lease = granted(ledger.claim(&run.clone().lasting(SHORT), None).await)?.lease;
     subject.pass(OVER).await;
@@ -173,9 +165,8 @@ pub async fn a_lease_that_ran_out_may_still_commit<S: Subject>(subject: &S) -> R
         RunState::Ready,
         "the state",
     )?;
-    let written = end(&store, &lease, RunEnd::Done, vec![create("a")])
-        .await?
-        .ids();
+    let written = end(&store, &lease, RunEnd::Done, vec![create("a")]).await?;
+    let written = recorded(&store, written.ids());
 
     match ledger.claim(&run, None).await? {
         Claim::Done {
@@ -189,9 +180,7 @@ pub async fn a_lease_that_ran_out_may_still_commit<S: Subject>(subject: &S) -> R
 /// **The store's clock.** Leases and times are the store's, and it passes.
 pub async fn the_stores_clock<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let cause = trigger(&store).await?;
     let run = run_of("agent", &cause).lasting(HOUR);
 
@@ -225,9 +214,7 @@ pub async fn the_stores_clock<S: Subject>(subject: &S) -> Result<(), Broken> {
 /// **Before and after a suspension.** What was committed before it and with it is told from what came later by the time it was suspended.
 pub async fn a_suspension_parts_before_from_after<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     for with_a_write in [true, false] {
         let mut before = store.create(note("before")).await?;
         subject.pass(OVER).await;

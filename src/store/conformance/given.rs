@@ -1,5 +1,8 @@
 //! What the promises begin with.
 
+use super::Broken;
+use super::Subject;
+use super::broken::{expect, some};
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector};
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, Commit, Committed, ExecutorLimits, Lease, LeaseOwner,
@@ -89,9 +92,46 @@ pub(super) async fn line(
     Ok(runs)
 }
 
-/// The ledger, if it knows the breadcrumbs and which run wrote what.
-pub(super) fn ledger_with_lineage(store: &impl BreadcrumbStore) -> Option<&dyn RunLedger> {
-    store.ledger().filter(|_| store.capabilities().lineage)
+/// Returns the ledger of a store. A store without a ledger is not checked for promises that need one.
+#[track_caller]
+pub(super) fn ledger_of(store: &impl BreadcrumbStore) -> Result<&dyn RunLedger, Broken> {
+    some(store.ledger(), "a ledger")
+}
+
+/// Returns a ledger that knows the breadcrumbs and which run wrote each version.
+#[track_caller]
+pub(super) fn lineage_of(store: &impl BreadcrumbStore) -> Result<&dyn RunLedger, Broken> {
+    expect(store.capabilities().lineage, "the store has a lineage")?;
+    ledger_of(store)
+}
+
+/// Returns the breadcrumbs that a run wrote, as its ledger reports them after a run that did not fail. A ledger without
+/// a lineage reports none.
+pub(super) fn recorded(
+    store: &impl BreadcrumbStore,
+    written: Vec<BreadcrumbId>,
+) -> Vec<BreadcrumbId> {
+    match store.capabilities().lineage {
+        true => written,
+        false => Vec::new(),
+    }
+}
+
+/// Returns the name of a second tenant. It is a UUID if the store takes no other names.
+pub(super) fn other_name(store: &impl BreadcrumbStore) -> &'static str {
+    match store.capabilities().named_tenants {
+        true => "theirs",
+        false => "7d0b7f0e-5d0c-4c66-9b51-0a53b8d1b8f4",
+    }
+}
+
+/// Returns a handle on the same store, bound to a second tenant.
+pub(super) async fn other_tenant<S: Subject>(
+    subject: &S,
+    store: &S::Store,
+) -> Result<S::Store, Broken> {
+    let other = subject.in_tenant(store, other_name(store)).await;
+    some(other, "a second tenant")
 }
 
 /// Commits writes with the end of a run.

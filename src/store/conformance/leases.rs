@@ -1,17 +1,15 @@
 use super::Broken;
 use super::Subject;
 use super::broken::{expect, granted, lease_lost, running, same, some};
-use super::given::{HOUR, OVER, SHORT, create, end, new_run, park, row};
+use super::given::{HOUR, OVER, SHORT, create, end, ledger_of, new_run, park, row};
 use crate::model::Json;
-use crate::store::{BreadcrumbStore, RunEnd, RunState, Saved, Wake};
+use crate::store::{RunEnd, RunState, Saved, Wake};
 use serde_json::json;
 
 /// A heartbeat extends a lease from now, even one that ran out, as long as nobody else claimed the run.
 pub async fn a_heartbeat_extends_the_lease<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let mut lease = granted(ledger.claim(&run.clone().lasting(SHORT), None).await)?.lease;
     subject.pass(OVER).await;
@@ -34,9 +32,7 @@ pub async fn a_heartbeat_extends_the_lease<S: Subject>(subject: &S) -> Result<()
 /// A heartbeat tells which leases are lost: to another worker, or because the run is over.
 pub async fn a_heartbeat_tells_what_is_lost<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let (ended, held) = (
         new_run(&store, "agent").await?,
         new_run(&store, "agent").await?,
@@ -68,9 +64,7 @@ pub async fn a_heartbeat_tells_what_is_lost<S: Subject>(subject: &S) -> Result<(
 /// A run given back for later is due at that time and not before; its attempt counts.
 pub async fn a_retry_waits_for_its_time<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let (soon, late) = (
         new_run(&store, "soon").await?,
         new_run(&store, "late").await?,
@@ -115,9 +109,7 @@ pub async fn a_retry_waits_for_its_time<S: Subject>(subject: &S) -> Result<(), B
 /// A rate limit uses no attempt.
 pub async fn a_retry_need_not_count<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
 
     for (counts, attempt) in [(true, 1), (false, 2), (false, 2), (true, 2), (true, 3)] {
@@ -132,9 +124,7 @@ pub async fn a_retry_need_not_count<S: Subject>(subject: &S) -> Result<(), Broke
 /// The first claim of an attempt is its start, and a retry that does not count continues it.
 pub async fn an_attempt_begins_with_its_first_claim<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     ledger.enqueue(vec![run.clone().into()]).await?;
     let next = |by_hand: bool| {
@@ -182,9 +172,7 @@ pub async fn an_attempt_begins_with_its_first_claim<S: Subject>(subject: &S) -> 
 /// A released run is due at once, as if it had not been claimed.
 pub async fn a_release_refunds_the_attempt<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let first = granted(ledger.claim(&run, None).await)?.lease;
 
@@ -211,9 +199,7 @@ pub async fn the_next_attempt_goes_on_with_what_was_saved<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?.lasting(SHORT);
     let saved = |n: u32| Some(Saved::new(json!({"step": n}).into(), None));
 

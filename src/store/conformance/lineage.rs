@@ -1,7 +1,7 @@
 use super::Broken;
 use super::Subject;
 use super::broken::{expect, granted, same, some};
-use super::given::{create, end, ledger_with_lineage, note, park, row, run_of, trigger};
+use super::given::{create, end, lineage_of, note, park, row, run_of, trigger};
 use crate::model::{Breadcrumb, NewBreadcrumb, Patch};
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, Claim, Lineage, RunEnd, RunLedger, RunState, Write,
@@ -13,9 +13,7 @@ use std::sync::Arc;
 /// An executor does not run on what it wrote itself, by hand or from the queue.
 pub async fn own_breadcrumbs_are_known<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = ledger_with_lineage(&store) else {
-        return Ok(());
-    };
+    let ledger = lineage_of(&store)?;
     let cause = trigger(&store).await?;
     let written = answered(&store, ledger, "agent", &cause, create("a")).await?;
     let run = run_of("agent", &written);
@@ -36,9 +34,7 @@ pub async fn own_breadcrumbs_are_known<S: Subject>(subject: &S) -> Result<(), Br
 /// Own is the version the executor wrote, not one that somebody else wrote later.
 pub async fn own_is_a_version<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = ledger_with_lineage(&store) else {
-        return Ok(());
-    };
+    let ledger = lineage_of(&store)?;
     let cause = trigger(&store).await?;
     let first = answered(&store, ledger, "agent", &cause, create("a")).await?;
 
@@ -63,9 +59,7 @@ pub async fn own_is_a_version<S: Subject>(subject: &S) -> Result<(), Broken> {
 /// Hops and correlation follow what the ledger knows, from run to run.
 pub async fn lineage_follows_the_ledger<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = ledger_with_lineage(&store) else {
-        return Ok(());
-    };
+    let ledger = lineage_of(&store)?;
     let origin = trigger(&store).await?;
     let mut last = Arc::clone(&origin);
 
@@ -86,9 +80,7 @@ pub async fn lineage_follows_the_ledger<S: Subject>(subject: &S) -> Result<(), B
 /// What a payload or an author says of where it came from counts for nothing.
 pub async fn lineage_is_not_read_from_payloads<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = ledger_with_lineage(&store) else {
-        return Ok(());
-    };
+    let ledger = lineage_of(&store)?;
     let creator = json!({"type": "agent", "id": "agent", "hops": 15, "correlation_id": "forged"});
     let forged = NewBreadcrumb::new("note.v1")
         .created_by("agent")
@@ -115,9 +107,7 @@ pub async fn lineage_is_not_read_from_payloads<S: Subject>(subject: &S) -> Resul
 /// The store names the writer of the current version of a breadcrumb and of no other version; its fields do not matter.
 pub async fn the_store_tells_who_wrote_a_version<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = ledger_with_lineage(&store) else {
-        return Ok(());
-    };
+    let ledger = lineage_of(&store)?;
     let unknown = [(crate::model::BreadcrumbId::NIL, 1)];
     same(
         ledger.written_by(&unknown).await?,
@@ -175,9 +165,7 @@ pub async fn the_store_tells_who_wrote_a_version<S: Subject>(subject: &S) -> Res
 /// What a run writes on the way, and the dead letter it leaves, come from it too.
 pub async fn everything_a_run_writes_comes_from_it<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = ledger_with_lineage(&store) else {
-        return Ok(());
-    };
+    let ledger = lineage_of(&store)?;
     let cause = trigger(&store).await?;
     let lease = granted(ledger.claim(&run_of("agent", &cause), None).await)?.lease;
 
@@ -207,9 +195,7 @@ pub async fn everything_a_run_writes_comes_from_it<S: Subject>(subject: &S) -> R
 /// A row knows where its trigger came from even when that has changed since.
 pub async fn lineage_is_noted_when_enqueued<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = ledger_with_lineage(&store) else {
-        return Ok(());
-    };
+    let ledger = lineage_of(&store)?;
     let cause = trigger(&store).await?;
     let written = answered(&store, ledger, "agent", &cause, create("a")).await?;
     let run = run_of("another", &written);
@@ -228,12 +214,7 @@ pub async fn lineage_is_noted_when_enqueued<S: Subject>(subject: &S) -> Result<(
 /// On a store with tombstones a deletion has a lineage as well.
 pub async fn a_deletion_has_a_lineage<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = ledger_with_lineage(&store) else {
-        return Ok(());
-    };
-    if !store.capabilities().tombstones {
-        return Ok(());
-    }
+    let ledger = lineage_of(&store)?;
     let (cause, gone) = (trigger(&store).await?, store.create(note("gone")).await?);
     let delete = Write::Delete {
         id: gone.id,

@@ -1,8 +1,10 @@
 //! The suite that every store passes, this crate's and yours.
 //!
-//! Each promise of [`BreadcrumbStore`] and [`RunLedger`](super::RunLedger) is a function that tries it on a fresh
-//! store. What a store does not have (a ledger, tombstones, vectors, another tenant) is not tried.
-//! [`store_conformance!`](crate::store_conformance) makes a module with a `#[test]` for each:
+//! Each promise of [`BreadcrumbStore`] and [`RunLedger`](super::RunLedger) is a function that checks it on a fresh store.
+//! [`store_conformance!`](crate::store_conformance) makes a module with a `#[test]` for each. A promise that needs a capability
+//! which the store does not declare ([`Capabilities`](super::Capabilities)) is not checked. The test
+//! `undeclared_capabilities_are_printed` of the module prints these capabilities with their promises, and [`unchecked`] returns them.
+//! A promise that is called on a store without its capability fails.
 //!
 //! ```
 //! use std::time::Duration;
@@ -60,6 +62,7 @@ mod positions;
 mod queries;
 mod tenants;
 mod turns;
+mod unchecked;
 mod versions;
 mod waits;
 mod writes;
@@ -135,6 +138,7 @@ pub use turns::{
     a_version_announced_too_early_goes_to_the_end, of_two_ordering_keys_the_first_counts,
     what_is_behind_another_waits_for_some_time,
 };
+pub use unchecked::{Unchecked, check, report, unchecked};
 pub use versions::{
     a_lost_lease_transfers_nothing, a_run_that_is_transferred_can_be_skipped,
     a_run_that_is_transferred_keeps_its_line_waiting,
@@ -173,7 +177,8 @@ pub trait Subject: Send + Sync {
     /// A store without breadcrumbs and runs, whatever other tests do at the same time.
     fn fresh(&self) -> impl Future<Output = Self::Store> + Send;
 
-    /// A handle on the same store, bound to another tenant; none if the store has only one.
+    /// A handle on the same store, bound to another tenant; none if the store has only one. The name is a UUID unless the store
+    /// declares [`Capabilities::named_tenants`](super::Capabilities::named_tenants).
     fn in_tenant(
         &self,
         store: &Self::Store,
@@ -190,6 +195,9 @@ pub trait Subject: Send + Sync {
 /// Makes a module with one `#[test]` for each promise of [`store::conformance`](crate::store::conformance), named
 /// after it, from a name for the module and a [`Subject`](crate::store::conformance::Subject). The subject is made
 /// anew for each test.
+///
+/// Promises that need a capability which the store does not declare are not checked. The test
+/// `undeclared_capabilities_are_printed` prints them.
 #[macro_export]
 macro_rules! store_conformance {
     ($name:ident, $subject:expr) => {
@@ -336,11 +344,18 @@ macro_rules! store_conformance {
             #[allow(unused_imports, reason = "the subject may name what is around the module")]
             use super::*;
 
+            #[test]
+            fn undeclared_capabilities_are_printed()
+            -> ::core::result::Result<(), $crate::store::conformance::Broken> {
+                $crate::store::conformance::report(&$subject, stringify!($name))
+            }
+
             $(
                 #[test]
                 fn $promise() -> ::core::result::Result<(), $crate::store::conformance::Broken> {
                     let subject = $subject;
-                    $crate::store::conformance::run($crate::store::conformance::$promise(&subject))
+                    let promise = $crate::store::conformance::$promise(&subject);
+                    $crate::store::conformance::check(&subject, stringify!($promise), promise)
                 }
             )+
         }

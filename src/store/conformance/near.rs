@@ -1,7 +1,7 @@
 use super::Broken;
 use super::Subject;
-use super::broken::{expect, same};
-use super::given::{OVER, SHORT, note};
+use super::broken::{expect, same, some};
+use super::given::{OVER, SHORT, note, other_tenant};
 use crate::model::{BreadcrumbId, NewBreadcrumb, Patch, Selector};
 use crate::store::meaning::{EmbedError, Embedder};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query, Scored, StoreError, VectorQuery};
@@ -59,9 +59,7 @@ impl WordCounts {
 
 /// What says the same as a text comes before what says something else, and says how near it is.
 pub async fn the_nearest_come_first<S: Subject>(subject: &S) -> Result<(), Broken> {
-    let Some((store, [apples, market, cat])) = three(subject).await? else {
-        return Ok(());
-    };
+    let (store, [apples, market, cat]) = three(subject).await?;
 
     for (text, first) in [(APPLES, apples), (MARKET, market), (CAT, cat)] {
         let found = store.vector_search(&notes(text)).await?;
@@ -85,9 +83,7 @@ pub async fn the_nearest_come_first<S: Subject>(subject: &S) -> Result<(), Broke
 
 /// Only what the selector, the scope, the place and the exclusion leave is found, however near anything else is.
 pub async fn near_is_within_the_whole_selector<S: Subject>(subject: &S) -> Result<(), Broken> {
-    let Some((store, [apples, market, cat])) = three(subject).await? else {
-        return Ok(());
-    };
+    let (store, [apples, market, cat]) = three(subject).await?;
     let mut other = note(CAT).tag("other").context(json!({"text": CAT, "n": 5}));
     other.schema_name = Some("other.v1".to_owned());
     let other = store.create(other).await?;
@@ -129,16 +125,12 @@ pub async fn near_is_within_the_whole_selector<S: Subject>(subject: &S) -> Resul
 
 /// What is less near than the query wants is left out.
 pub async fn near_enough<S: Subject>(subject: &S) -> Result<(), Broken> {
-    let Some((store, [_, _, cat])) = three(subject).await? else {
-        return Ok(());
-    };
+    let (store, [_, _, cat]) = three(subject).await?;
 
     let all = store.vector_search(&notes(CAT)).await?;
-    let Some((Some(first), Some(second))) =
-        all.first().zip(all.get(1)).map(|(a, b)| (a.score, b.score))
-    else {
-        return Ok(()); // this store tells only the order
-    };
+    let score_at = |place: usize| all.get(place).and_then(|one| one.score);
+    let first = some(score_at(0), "the score of the nearest")?;
+    let second = some(score_at(1), "the score of the second")?;
     let middle = f64::midpoint(first, second);
 
     same(
@@ -160,9 +152,7 @@ pub async fn near_enough<S: Subject>(subject: &S) -> Result<(), Broken> {
 
 /// Of what is as near the newest comes first.
 pub async fn as_near_is_newest_first<S: Subject>(subject: &S) -> Result<(), Broken> {
-    let Some(store) = with_vectors(subject).await else {
-        return Ok(());
-    };
+    let store = subject.fresh().await;
     let mut expected = Vec::new();
     for _ in 0..5 {
         expected.insert(0, store.create(note(CAT)).await?.id);
@@ -178,9 +168,7 @@ pub async fn as_near_is_newest_first<S: Subject>(subject: &S) -> Result<(), Brok
 
 /// A breadcrumb is found by what its current version says, and by nothing that it said before.
 pub async fn near_by_what_it_says_now<S: Subject>(subject: &S) -> Result<(), Broken> {
-    let Some((store, [apples, market, _])) = three(subject).await? else {
-        return Ok(());
-    };
+    let (store, [apples, market, _]) = three(subject).await?;
     let says_cat = Patch::new().title(CAT).context(json!({"text": CAT}));
     store.update(apples, 1, says_cat).await?;
     store
@@ -208,9 +196,7 @@ pub async fn near_by_what_it_says_now<S: Subject>(subject: &S) -> Result<(), Bro
 
 /// What was deleted or has expired is not found.
 pub async fn what_is_gone_is_not_near<S: Subject>(subject: &S) -> Result<(), Broken> {
-    let Some((store, [apples, market, cat])) = three(subject).await? else {
-        return Ok(());
-    };
+    let (store, [apples, market, cat]) = three(subject).await?;
     let now = store.get(apples).await?.created_at;
     let short = note(CAT).ttl(now + SHORT);
     let short = store.create(short).await?.id;
@@ -226,9 +212,7 @@ pub async fn what_is_gone_is_not_near<S: Subject>(subject: &S) -> Result<(), Bro
 
 /// What hints exclude has no part in the meaning, whether they are of the breadcrumb or of its schema.
 pub async fn near_by_what_hints_leave<S: Subject>(subject: &S) -> Result<(), Broken> {
-    let Some(store) = with_vectors(subject).await else {
-        return Ok(());
-    };
+    let store = subject.fresh().await;
     let hints = json!({"exclude": ["hidden"]});
     let defined = NewBreadcrumb::new("schema.def.v1")
         .tag("defines:hinted.v1")
@@ -271,12 +255,8 @@ pub async fn near_by_what_hints_leave<S: Subject>(subject: &S) -> Result<(), Bro
 
 /// What others wrote is not found, however near it is.
 pub async fn tenants_apart_by_meaning<S: Subject>(subject: &S) -> Result<(), Broken> {
-    let Some((store, [_, _, cat])) = three(subject).await? else {
-        return Ok(());
-    };
-    let Some(other) = subject.in_tenant(&store, "other").await else {
-        return Ok(());
-    };
+    let (store, [_, _, cat]) = three(subject).await?;
+    let other = other_tenant(subject, &store).await?;
     let theirs = other.create(note(CAT)).await?.id;
 
     same(
@@ -292,23 +272,13 @@ pub async fn tenants_apart_by_meaning<S: Subject>(subject: &S) -> Result<(), Bro
     )
 }
 
-/// A fresh store, if it searches by meaning.
-async fn with_vectors<S: Subject>(subject: &S) -> Option<S::Store> {
+/// A fresh store with three notes that have little in common.
+async fn three<S: Subject>(subject: &S) -> Result<(S::Store, [BreadcrumbId; 3]), StoreError> {
     let store = subject.fresh().await;
-    store.capabilities().vector_search.then_some(store)
-}
-
-/// The same with three notes that have little in common.
-async fn three<S: Subject>(
-    subject: &S,
-) -> Result<Option<(S::Store, [BreadcrumbId; 3])>, StoreError> {
-    let Some(store) = with_vectors(subject).await else {
-        return Ok(None);
-    };
     let apples = store.create(note(APPLES)).await?.id;
     let market = store.create(note(MARKET)).await?.id;
     let cat = store.create(note(CAT)).await?.id;
-    Ok(Some((store, [apples, market, cat])))
+    Ok((store, [apples, market, cat]))
 }
 
 fn notes(text: &str) -> VectorQuery {

@@ -1,19 +1,17 @@
 use super::Broken;
 use super::Subject;
 use super::broken::{granted, running, same, some};
-use super::given::{HOUR, OVER, SHORT, end, line, new_run, park, row, trigger};
+use super::given::{HOUR, OVER, SHORT, end, ledger_of, line, new_run, park, row, trigger};
 use crate::model::{Json, Selector, Timestamp};
 use crate::store::{
-    BreadcrumbStore, DeadLetter, ExecutorLimits, FailureClass, Lease, LeaseOwner, NewRun, RunEnd,
-    RunFilter, RunLedger, RunRef, Wake,
+    DeadLetter, ExecutorLimits, FailureClass, Lease, LeaseOwner, NewRun, RunEnd, RunFilter,
+    RunLedger, RunRef, Wake,
 };
 
 /// **Ordered.** Runs of one executor with the same key run one at a time, in the order in which they were added.
 pub async fn ordered<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let runs = line(&store, ledger, "agent", "a", 4).await?;
 
     for run in &runs {
@@ -32,9 +30,7 @@ pub async fn ordered<S: Subject>(subject: &S) -> Result<(), Broken> {
 /// A run that is not due yet keeps those added later waiting: it is their turn after it, not before.
 pub async fn a_run_added_for_later_keeps_its_turn<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let now = trigger(&store).await?.updated_at;
     let later = new_run(&store, "agent").await?.ordered_by(Some("a"));
     let mut new = NewRun::from(later.clone());
@@ -59,9 +55,7 @@ pub async fn a_run_added_for_later_keeps_its_turn<S: Subject>(subject: &S) -> Re
 /// A run that is to be tried again keeps those behind it waiting.
 pub async fn a_retry_keeps_its_line_waiting<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let runs = line(&store, ledger, "agent", "a", 2).await?;
     let (first, second) = two(&runs)?;
     let lease = only_next(ledger, &first).await?;
@@ -82,9 +76,7 @@ pub async fn a_retry_keeps_its_line_waiting<S: Subject>(subject: &S) -> Result<(
 /// A suspended run keeps those behind it waiting until it is woken and over.
 pub async fn a_suspended_run_keeps_its_line_waiting<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let runs = line(&store, ledger, "agent", "a", 2).await?;
     let (first, second) = two(&runs)?;
     let lease = only_next(ledger, &first).await?;
@@ -113,9 +105,7 @@ pub async fn a_lease_that_ran_out_keeps_its_line_waiting<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let first = new_run(&store, "agent").await?.ordered_by(Some("a"));
     let first = first.lasting(SHORT);
     ledger.enqueue(vec![first.clone().into()]).await?;
@@ -135,9 +125,7 @@ pub async fn a_lease_that_ran_out_keeps_its_line_waiting<S: Subject>(
 /// Runs of another key, of none, and of another executor with the same key do not wait.
 pub async fn other_lines_do_not_wait<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     line(&store, ledger, "agent", "a", 3).await?;
     line(&store, ledger, "agent", "b", 3).await?;
     line(&store, ledger, "another", "a", 3).await?;

@@ -1,7 +1,7 @@
 use super::Broken;
 use super::Subject;
 use super::broken::{expect, granted, running, same, some};
-use super::given::{HOUR, OVER, SHORT, end, enqueued, new_run, park, row};
+use super::given::{HOUR, OVER, SHORT, end, enqueued, ledger_of, new_run, park, row};
 use crate::model::{BreadcrumbId, Json};
 use crate::store::{
     BreadcrumbStore, ExecutorLimits, Lease, LeaseOwner, NewRun, Run, RunEnd, RunFilter, RunState,
@@ -13,9 +13,7 @@ use std::collections::HashSet;
 pub async fn a_parked_lease_is_taken_by_its_handle<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
-    let (Some(ledger), Some(other_ledger)) = (store.ledger(), other.ledger()) else {
-        return Ok(());
-    };
+    let (ledger, other_ledger) = (ledger_of(&store)?, ledger_of(&other)?);
     let runs = enqueued(&store, ledger, "agent", 1).await?;
     let Some(run) = runs.first() else {
         return expect(false, "a run is enqueued");
@@ -59,9 +57,7 @@ pub async fn a_parked_lease_is_taken_by_its_handle<S: Subject>(subject: &S) -> R
 /// A parked lease belongs to the owner that claimed it, also in a handle that several owners share.
 pub async fn a_parked_lease_belongs_to_its_owner<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let first = new_run(&store, "agent").await?.lasting(SHORT);
     let second = new_run(&store, "agent").await?.lasting(HOUR);
     let third = new_run(&store, "agent").await?.lasting(HOUR);
@@ -104,9 +100,7 @@ pub async fn a_parked_lease_belongs_to_its_owner<S: Subject>(subject: &S) -> Res
 /// A run that ends under a lease that is still parked is not parked any more.
 pub async fn a_run_that_ended_is_not_parked<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     enqueued(&store, ledger, "agent", 2).await?;
     same(park(ledger, "agent", 2).await?, 2, "the number of runs due")?;
     let parked = ledger.runs(&RunFilter::parked()).await?;
@@ -134,9 +128,7 @@ pub async fn parked_leases_are_kept_alive_by_heartbeats<S: Subject>(
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
-    let (Some(ledger), Some(other_ledger)) = (store.ledger(), other.ledger()) else {
-        return Ok(());
-    };
+    let (ledger, other_ledger) = (ledger_of(&store)?, ledger_of(&other)?);
     let run = new_run(&store, "agent").await?.lasting(super::given::HOUR);
     ledger.enqueue(vec![run.clone().into()]).await?;
     park(ledger, "agent", 1).await?;
@@ -171,9 +163,7 @@ pub async fn parked_leases_are_kept_alive_by_heartbeats<S: Subject>(
 pub async fn a_parked_lease_runs_out_too<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
-    let (Some(ledger), Some(other_ledger)) = (store.ledger(), other.ledger()) else {
-        return Ok(());
-    };
+    let (ledger, other_ledger) = (ledger_of(&store)?, ledger_of(&other)?);
     let run = new_run(&store, "agent").await?;
     ledger
         .enqueue(vec![run.clone().lasting(SHORT).into()])
@@ -202,9 +192,7 @@ pub async fn a_parked_lease_that_ran_out_is_told_by_its_next_handle<S: Subject>(
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
-    let (Some(ledger), Some(other_ledger)) = (store.ledger(), other.ledger()) else {
-        return Ok(());
-    };
+    let (ledger, other_ledger) = (ledger_of(&store)?, ledger_of(&other)?);
     let run = new_run(&store, "agent").await?;
     ledger
         .enqueue(vec![run.clone().lasting(SHORT).into()])
@@ -233,9 +221,7 @@ pub async fn a_parked_lease_that_ran_out_is_told_by_its_next_handle<S: Subject>(
 /// A run whose lease ran out is due again.
 pub async fn a_lease_that_ran_out_is_due<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     granted(ledger.claim(&run.clone().lasting(SHORT), None).await)?;
 
@@ -256,9 +242,7 @@ pub async fn a_lease_that_ran_out_is_due<S: Subject>(subject: &S) -> Result<(), 
 /// No more is claimed than asked for, in all and of each executor, and of no other executor.
 pub async fn limits_hold_for_each_executor<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     for executor in ["a", "b", "c"] {
         enqueued(&store, ledger, executor, 5).await?;
     }
@@ -306,9 +290,7 @@ pub async fn limits_hold_for_each_executor<S: Subject>(subject: &S) -> Result<()
 /// An executor with much to do does not keep another waiting.
 pub async fn executors_take_turns<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     enqueued(&store, ledger, "busy", 10).await?;
     enqueued(&store, ledger, "calm", 2).await?;
 
@@ -333,9 +315,7 @@ pub async fn executors_take_turns<S: Subject>(subject: &S) -> Result<(), Broken>
 /// The oldest run of an executor comes first.
 pub async fn the_oldest_run_is_claimed_first<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let mut runs = Vec::new();
     for _ in 0..4 {
         runs.push(NewRun::from(new_run(&store, "agent").await?));
@@ -355,9 +335,7 @@ pub async fn the_oldest_run_is_claimed_first<S: Subject>(subject: &S) -> Result<
 /// Handles that claim at once share the runs, and get none twice.
 pub async fn no_run_is_claimed_twice<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     enqueued(&store, ledger, "agent", 20).await?;
     let handles: Vec<S::Store> = (0..10).map(|_| store.clone()).collect();
     let ledgers = || handles.iter().filter_map(|handle| handle.ledger());

@@ -1,8 +1,9 @@
 //! Saved positions of workers.
 
 use super::broken::{expect, same};
+use super::given::{ledger_of, other_tenant};
 use super::{Broken, Subject};
-use crate::store::{BreadcrumbStore as _, RunLedger, SavedPosition, StoreError};
+use crate::store::{RunLedger, SavedPosition, StoreError};
 use std::sync::Arc;
 
 async fn save(ledger: &dyn RunLedger, executor: &str, position: &[u8]) -> Result<(), StoreError> {
@@ -20,9 +21,7 @@ pub async fn a_position_is_read_back_as_it_was_saved<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     same(of(ledger, "agent").await?, None, "the first position")?;
     let all = [
         ("agent", vec![0, 255, 1]),
@@ -51,9 +50,7 @@ pub async fn a_position_is_read_back_as_it_was_saved<S: Subject>(
 /// A position replaces the earlier one of the same executor, and no other.
 pub async fn the_latest_position_counts<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     save(ledger, "agent", b"one").await?;
     save(ledger, "tool", b"other").await?;
 
@@ -76,9 +73,7 @@ pub async fn a_position_that_is_too_large_is_refused<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let large = vec![1; SavedPosition::MAX_BYTES + 1];
     let both = [(Arc::from("agent"), vec![1]), (Arc::from("tool"), large)];
 
@@ -92,12 +87,8 @@ pub async fn a_position_that_is_too_large_is_refused<S: Subject>(
 /// No tenant sees or replaces the positions of another tenant.
 pub async fn positions_of_tenants_are_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(other) = subject.in_tenant(&store, "other").await else {
-        return Ok(());
-    };
-    let (Some(here), Some(there)) = (store.ledger(), other.ledger()) else {
-        return Ok(());
-    };
+    let other = other_tenant(subject, &store).await?;
+    let (here, there) = (ledger_of(&store)?, ledger_of(&other)?);
     save(here, "agent", b"here").await?;
     same(of(there, "agent").await?, None, "the position there")?;
 

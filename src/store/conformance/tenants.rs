@@ -1,7 +1,9 @@
 use super::Broken;
 use super::Subject;
 use super::broken::{granted, lease_lost, not_found, same};
-use super::given::{create, end, enqueued, ids_of, note, park};
+use super::given::{
+    create, end, enqueued, ids_of, ledger_of, note, other_name, other_tenant, park,
+};
 use crate::model::Patch;
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, RunEnd, RunFilter, StoreError, Write};
 
@@ -25,28 +27,23 @@ pub async fn an_identity_is_that_of_the_data<S: Subject>(subject: &S) -> Result<
         others_differ,
         true,
         "whether other data has another identity",
-    )?;
-    let Some(theirs) = subject.in_tenant(&ours, "theirs").await else {
-        return Ok(());
-    };
-    let tenants_differ = theirs.identity() != identity;
-    same(
-        tenants_differ,
-        true,
-        "whether another tenant has another identity",
     )
 }
 
 /// **Tenants apart.** Breadcrumbs of one tenant cannot be read, changed or deleted through another.
 pub async fn tenants_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
-    let Some(theirs) = subject.in_tenant(&ours, "theirs").await else {
-        return Ok(());
-    };
+    let theirs = other_tenant(subject, &ours).await?;
     let kept = ours.create(note("a")).await?;
     let other = theirs.create(note("b")).await?;
 
-    same(theirs.tenant(), "theirs", "the tenant")?;
+    same(theirs.tenant(), other_name(&ours), "the tenant")?;
+    let identities_differ = theirs.identity() != ours.identity();
+    same(
+        identities_differ,
+        true,
+        "whether their identity is another one",
+    )?;
     same(ids_of(&ours, "note.v1").await?, [kept.id], "what we have")?;
     same(ids_of(&theirs, "*").await?, [other.id], "what they have")?;
     not_found(theirs.get(kept.id).await)?;
@@ -87,12 +84,8 @@ pub async fn tenants_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
 /// **Tenants apart.** Runs of one tenant cannot be seen, claimed or ended through another.
 pub async fn runs_of_tenants_are_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
-    let Some(theirs) = subject.in_tenant(&ours, "theirs").await else {
-        return Ok(());
-    };
-    let (Some(our_ledger), Some(their_ledger)) = (ours.ledger(), theirs.ledger()) else {
-        return Ok(());
-    };
+    let theirs = other_tenant(subject, &ours).await?;
+    let (our_ledger, their_ledger) = (ledger_of(&ours)?, ledger_of(&theirs)?);
     let runs = enqueued(&ours, our_ledger, "agent", 1).await?;
 
     same(

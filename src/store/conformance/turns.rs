@@ -1,19 +1,15 @@
 use super::Broken;
 use super::Subject;
 use super::broken::{expect, granted, running, same, some};
-use super::given::{OVER, end, ledger_with_lineage, line, new_run, park, row, run_of, trigger};
+use super::given::{OVER, end, ledger_of, line, lineage_of, new_run, park, row, run_of, trigger};
 use super::ordered::{behind, only, only_next, two};
 use crate::model::{Json, Patch, Selector};
-use crate::store::{
-    BreadcrumbStore, BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, RunRef, RunState, Wake,
-};
+use crate::store::{BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, RunRef, RunState, Wake};
 
 /// A claim by hand of a run that is behind another adds its row and says that it is running; later it is granted.
 pub async fn a_claim_by_hand_keeps_the_order<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let first = new_run(&store, "agent").await?.ordered_by(Some("a"));
     let second = new_run(&store, "agent").await?.ordered_by(Some("a"));
     let lease = granted(ledger.claim(&first, None).await)?.lease;
@@ -36,9 +32,7 @@ pub async fn what_is_behind_another_waits_for_some_time<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let runs = line(&store, ledger, "agent", "a", 2).await?;
     let (first, second) = two(&runs)?;
     subject.pass(OVER).await;
@@ -67,9 +61,7 @@ pub async fn what_is_behind_another_waits_for_some_time<S: Subject>(
 /// A run that is redone goes to the end of its line.
 pub async fn a_run_that_is_redone_goes_to_the_end<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let runs = line(&store, ledger, "agent", "a", 3).await?;
     let (first, second) = two(&runs)?;
     let lease = only_next(ledger, &first).await?;
@@ -93,9 +85,7 @@ pub async fn a_version_announced_too_early_goes_to_the_end<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = ledger_with_lineage(&store) else {
-        return Ok(());
-    };
+    let ledger = lineage_of(&store)?;
     let first = trigger(&store).await?;
     let early = RunRef::new("agent", first.id, 2).ordered_by(Some("a"));
     let lease = granted(ledger.claim(&early, None).await)?.lease;
@@ -116,9 +106,7 @@ pub async fn a_version_announced_too_early_goes_to_the_end<S: Subject>(
 /// The older run is superseded and lets the next in its line go; the newer takes its place at the end of its own.
 pub async fn a_later_version_keeps_the_order<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let before = trigger(&store).await?;
     let after = store.update(before.id, 1, Patch::new().title("b")).await?;
     let older = run_of("agent", &before).ordered_by(Some("a"));
@@ -144,9 +132,7 @@ pub async fn a_later_version_behind_the_older_is_granted<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let before = trigger(&store).await?;
     let after = store.update(before.id, 1, Patch::new().title("b")).await?;
     let [older, newer] = [&before, &after].map(|of| run_of("agent", of).ordered_by(Some("a")));
@@ -160,9 +146,7 @@ pub async fn a_later_version_behind_the_older_is_granted<S: Subject>(
 /// A row has the ordering key with which it was added, and shows it.
 pub async fn a_row_keeps_its_ordering_key<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let [a, b] = ["a", "b"].map(|key| run.clone().ordered_by(Some(key)));
     ledger.enqueue(vec![a.into()]).await?;
@@ -186,9 +170,7 @@ pub async fn a_run_without_an_ordering_key_is_redone_without_one<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let lease = granted(ledger.claim(&run, None).await)?.lease;
     let letter = DeadLetter::new(FailureClass::Permanent, "error", 1);
@@ -205,9 +187,7 @@ pub async fn a_run_without_an_ordering_key_is_redone_without_one<S: Subject>(
 /// If one call adds a run twice, the first ordering key counts: the run does not wait for runs with the second key.
 pub async fn of_two_ordering_keys_the_first_counts<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     line(&store, ledger, "agent", "a", 1).await?;
     let run = new_run(&store, "agent").await?;
     let again = run.clone().ordered_by(Some("a"));

@@ -3,12 +3,13 @@
 use super::Broken;
 use super::Subject;
 use super::broken::{expect, fails, granted, lease_lost, same, some, wrong_state};
-use super::given::{HOUR, OVER, SHORT, create, end, line, new_run, park, row};
+use super::given::{
+    HOUR, OVER, SHORT, create, end, ledger_of, line, new_run, other_tenant, park, row,
+};
 use super::ordered::{behind, only_next, two};
 use crate::model::{Subscription, Subscriptions, Timestamp};
 use crate::store::{
-    BreadcrumbStore, KeyPosition, Lease, RunEnd, RunLedger, RunRef, RunState, StoreError, Worker,
-    WorkerRecord,
+    KeyPosition, Lease, RunEnd, RunLedger, RunRef, RunState, StoreError, Worker, WorkerRecord,
 };
 use std::sync::Arc;
 
@@ -28,9 +29,7 @@ pub async fn a_run_that_is_transferred_waits_for_its_version<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let lease = granted(ledger.claim(&run, None).await)?.lease;
 
@@ -89,9 +88,7 @@ pub async fn a_run_that_no_worker_accepts_is_due_at_its_time<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let lease = granted(ledger.claim(&run, None).await)?.lease;
     let until = lease.granted_at + SHORT;
@@ -115,9 +112,7 @@ pub async fn a_run_that_is_transferred_keeps_its_line_waiting<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let runs = line(&store, ledger, "agent", "a", 2).await?;
     let first = some(runs.first(), "the first run")?;
     let lease = granted(ledger.claim(first, None).await)?.lease;
@@ -155,9 +150,7 @@ pub async fn a_run_that_left_its_position_goes_to_the_end<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let [first, second, third] = three(line(&store, ledger, "agent", "a", 3).await?)?;
     transfer_out_of_position(ledger, &first, |lease| lease.granted_at + HOUR).await?;
     let kept = some(row(ledger, &first).await?, "the row")?;
@@ -193,9 +186,7 @@ pub async fn runs_that_left_their_positions_retain_their_order<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let [first, second, third] = three(line(&store, ledger, "agent", "a", 3).await?)?;
     for run in [&first, &second, &third] {
         transfer_out_of_position(ledger, run, |lease| lease.granted_at + HOUR).await?;
@@ -221,9 +212,7 @@ pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let (first, second) = two(&line(&store, ledger, "agent", "a", 2).await?)?;
     transfer_out_of_position(ledger, &first, |lease| lease.granted_at + SHORT).await?;
     let lease = only_next(ledger, &second).await?;
@@ -259,9 +248,7 @@ pub async fn a_run_that_left_its_position_is_claimed_by_hand_at_the_end<S: Subje
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let alone = new_run(&store, "agent").await?.ordered_by(Some("b"));
     ledger.enqueue(vec![alone.clone().into()]).await?;
     transfer_out_of_position(ledger, &alone, |lease| lease.granted_at + HOUR).await?;
@@ -283,9 +270,7 @@ pub async fn a_run_that_is_transferred_can_be_skipped<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let [first, second, third] = three(line(&store, ledger, "agent", "a", 3).await?)?;
     wrong_state(ledger.skip(&first).await)?;
     transfer_out_of_position(ledger, &first, |lease| lease.granted_at + HOUR).await?;
@@ -330,9 +315,7 @@ fn three(runs: Vec<RunRef>) -> Result<[RunRef; 3], Broken> {
 /// A lost lease transfers nothing.
 pub async fn a_lost_lease_transfers_nothing<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let lease = granted(ledger.claim(&run, None).await)?.lease;
     ledger.release(lease.clone()).await?;
@@ -352,9 +335,7 @@ pub async fn a_run_that_was_skipped_as_unmatched_can_be_redone<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let (unmatched, gone) = (
         new_run(&store, "agent").await?,
         new_run(&store, "agent").await?,
@@ -374,9 +355,7 @@ pub async fn a_run_that_was_skipped_as_unmatched_can_be_redone<S: Subject>(
 /// A worker is listed with its last record, and the times of the first and the last one.
 pub async fn workers_are_recorded<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     same(ledger.workers().await?.len(), 0, "the number of workers")?;
     let subscriptions = Subscriptions::new(vec![Subscription::trigger("a.v1")]);
     let Ok(subscriptions) = subscriptions else {
@@ -422,12 +401,8 @@ pub async fn workers_are_recorded<S: Subject>(subject: &S) -> Result<(), Broken>
 /// No tenant sees the workers of another tenant, or accepts its transferred runs.
 pub async fn workers_of_tenants_are_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(other) = subject.in_tenant(&store, "other").await else {
-        return Ok(());
-    };
-    let (Some(ledger), Some(there)) = (store.ledger(), other.ledger()) else {
-        return Ok(());
-    };
+    let other = other_tenant(subject, &store).await?;
+    let (ledger, there) = (ledger_of(&store)?, ledger_of(&other)?);
     ledger
         .record_worker(&WorkerRecord::new("1", "blue"))
         .await?;

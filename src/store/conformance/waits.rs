@@ -1,7 +1,7 @@
 use super::Broken;
 use super::Subject;
 use super::broken::{expect, fails, granted, lease_lost, same, some, wrong_state};
-use super::given::{HOUR, OVER, SHORT, create, end, new_run, note, park, row};
+use super::given::{HOUR, OVER, SHORT, create, end, ledger_of, new_run, note, park, recorded, row};
 use crate::model::{BreadcrumbId, Selector, Timestamp};
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, Claim, Lease, RunEnd, RunLedger, RunRef, RunState, Saved,
@@ -12,9 +12,7 @@ use serde_json::json;
 /// A suspended run holds no lease, is not due, and says what it waits for.
 pub async fn a_suspended_run_waits<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
     let wake = answer()
         .or_on(Selector::schema("other.v1"))
@@ -44,7 +42,7 @@ pub async fn a_suspended_run_waits<S: Subject>(subject: &S) -> Result<(), Broken
     )?;
     same(
         (kept.wake, kept.written),
-        (Some(wake), asked),
+        (Some(wake), recorded(&store, asked)),
         "what it waits for and what it wrote",
     )
 }
@@ -52,9 +50,7 @@ pub async fn a_suspended_run_waits<S: Subject>(subject: &S) -> Result<(), Broken
 /// A suspended run is woken once; it goes on with its state and what woke it, and remembers what it wrote.
 pub async fn a_suspended_run_is_resumed_once<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
     wrong_state(ledger.resume(&run, run.trigger_id).await)?;
     let mut written = end(
@@ -90,7 +86,7 @@ pub async fn a_suspended_run_is_resumed_once<S: Subject>(subject: &S) -> Result<
     );
     same(
         some(row(ledger, &run).await?, "the row")?.written,
-        written,
+        recorded(&store, written),
         "what it wrote",
     )?;
     wrong_state(ledger.resume(&run, woken_by).await)
@@ -99,9 +95,7 @@ pub async fn a_suspended_run_is_resumed_once<S: Subject>(subject: &S) -> Result<
 /// Of many that wake a run at once, one does.
 pub async fn racing_resumes_let_one_through<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
     end(&store, &lease, suspended(answer()), Vec::new()).await?;
     let mut answers: Vec<BreadcrumbId> = Vec::new();
@@ -137,9 +131,7 @@ pub async fn racing_resumes_let_one_through<S: Subject>(subject: &S) -> Result<(
 /// What woke a run stays with it when it is tried again, also after it saved its progress.
 pub async fn what_woke_a_run_stays_with_it<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
     end(&store, &lease, suspended(answer()), Vec::new()).await?;
     ledger.resume(&run, run.trigger_id).await?;
@@ -160,9 +152,7 @@ pub async fn what_woke_a_run_stays_with_it<S: Subject>(subject: &S) -> Result<()
 /// A suspended run whose time is up is due, and woken by nothing.
 pub async fn a_wait_ends_at_its_time<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let (by_hand, lease) = claimed(&store, ledger).await?;
     end(&store, &lease, suspended(soon(&lease)), Vec::new()).await?;
     let (due, lease) = claimed(&store, ledger).await?;
@@ -200,9 +190,7 @@ pub async fn a_wait_ends_at_its_time<S: Subject>(subject: &S) -> Result<(), Brok
 /// A suspended run can suspend again, for something else.
 pub async fn a_run_can_wait_again<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
     end(&store, &lease, suspended(answer()), Vec::new()).await?;
     ledger.resume(&run, run.trigger_id).await?;
@@ -228,9 +216,7 @@ pub async fn a_run_can_wait_again<S: Subject>(subject: &S) -> Result<(), Broken>
 /// A wait that nothing could end is refused, and the run is still the caller's.
 pub async fn a_wait_without_end_is_refused<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let Some(ledger) = store.ledger() else {
-        return Ok(());
-    };
+    let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
     let broken = Selector::schema("answer.v1").matching("$.x", "equals", 1);
     let one_of_two = answer().or_on(broken).until(lease.granted_at + HOUR);

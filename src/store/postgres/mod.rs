@@ -310,8 +310,13 @@ impl BreadcrumbStore for PostgresStore {
             .chosen_author(true)
             .lineage(true)
             .atomic(true)
+            .atomic_ends(true)
+            .exclusive_updates(true)
+            .named_tenants(true)
             .vector_search(self.keeper.is_some())
             .scores(self.keeper.is_some())
+            .embeds_updates(self.keeper.is_some())
+            .embeds_hinted(self.keeper.is_some())
             .oldest_first(true)
     }
 

@@ -164,6 +164,14 @@ impl RcrtBuilder {
         self
     }
 
+    /// Sets whether the store refuses an update that makes the server panic, with [`SplitCharacter`](super::SplitCharacter) as the
+    /// cause. Defaults to `true`. Set `false` for a server in which the fault is fixed; such an update to any other server fails
+    /// with [`StoreError::Unavailable`](crate::store::StoreError::Unavailable) and is retried in vain.
+    pub fn refuse_split_characters(mut self, yes: bool) -> Self {
+        self.settings.refuses_split_characters = yes;
+        self
+    }
+
     /// Sets after how long without a complete frame the stream of events counts as dead; 15 s by default.
     pub fn watchdog(mut self, limit: Duration) -> Self {
         self.stream.watchdog = limit;

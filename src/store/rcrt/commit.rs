@@ -1,7 +1,7 @@
 //! Writing on a server without transactions: checked as a whole, then done one by one.
 
 use super::NAME;
-use super::error::{MAX_BODY, store_error, too_large};
+use super::error::{MAX_BODY, SplitCharacter, store_error, too_large};
 use super::read::{Look, Reader};
 use super::slot::slots;
 use super::wire;
@@ -48,7 +48,7 @@ pub(super) async fn commit(reader: &Reader, commit: Commit) -> Result<Committed,
     }
     let writes = canonical::writes(writes, Json::MAX_BYTES)?;
     let mut current = targets(reader, &writes).await?;
-    rehearse(&writes, current.clone())?;
+    rehearse(reader, &writes, current.clone())?;
     let mut done = Vec::with_capacity(writes.len());
     for (index, (write, slot)) in writes.into_iter().zip(marked).enumerate() {
         done.push(match (write, slot) {
@@ -102,6 +102,7 @@ async fn targets(
 
 /// Does all writes on paper, so that what cannot be done is known before anything is.
 fn rehearse(
+    reader: &Reader,
     writes: &[Write],
     mut current: HashMap<BreadcrumbId, Option<Breadcrumb>>,
 ) -> Result<(), StoreError> {
@@ -128,6 +129,7 @@ fn rehearse(
                         operation,
                     });
                 }
+                is_safe(reader, index, *id, patch)?;
                 let after = before.patched(patch.clone(), before.updated_at);
                 fits(index, &after)?;
                 current.insert(*id, Some(after));
@@ -165,6 +167,26 @@ fn fits(index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
         });
     }
     Ok(())
+}
+
+/// Refuses an update at which the server would panic. The server closes the connection then, so a retry would not help.
+fn is_safe(
+    reader: &Reader,
+    index: usize,
+    id: BreadcrumbId,
+    patch: &Patch,
+) -> Result<(), StoreError> {
+    let splits = wire::splits_character(patch).map_err(|error| StoreError::Rejected {
+        what: format!("write {index}, context"),
+        source: JsonError::Syntax(error),
+    })?;
+    match splits && reader.settings.refuses_split_characters {
+        true => Err(StoreError::Refused {
+            store: NAME,
+            source: Box::new(SplitCharacter { id, write: index }),
+        }),
+        false => Ok(()),
+    }
 }
 
 /// The body of a write, if the server takes one of its size.

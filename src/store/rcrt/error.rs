@@ -2,11 +2,40 @@
 
 use super::NAME;
 use super::http::Failure;
-use crate::model::JsonError;
+use super::wire::PREVIEW;
+use crate::error::Retry;
+use crate::model::{BreadcrumbId, JsonError};
 use crate::store::StoreError;
 
 /// The largest body that the server takes, in bytes: 2 MiB.
 pub(super) const MAX_BODY: usize = 2 << 20;
+
+/// Error of an update that would make an RCRT server panic. [`RcrtStore`](super::RcrtStore) refuses the update and sends nothing.
+///
+/// The server logs the first 200 bytes of the JSON text of a new context. If byte 200 is inside a character of several bytes, the
+/// server panics and closes the connection. Creations are not affected. The error is the source of
+/// [`StoreError::Refused`](crate::store::StoreError::Refused).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[error(
+    "cannot update breadcrumb {id} (write {write} of the commit): byte {PREVIEW} of the JSON text of its new context (sorted keys, no \
+     spaces) is inside a character, and the RCRT server panics at such an update; shorten or lengthen a value before that byte, \
+     create a new breadcrumb instead, or call RcrtBuilder::refuse_split_characters(false) if the server is fixed"
+)]
+pub struct SplitCharacter {
+    /// The breadcrumb.
+    pub id: BreadcrumbId,
+    /// The index of the write in its commit.
+    pub write: usize,
+}
+
+impl SplitCharacter {
+    /// Returns [`Retry::Never`]: the context has to change.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}
 
 /// The error of a request that cannot be helped here, and of which it is known what became of it.
 pub(super) fn store_error(failure: Failure) -> StoreError {

@@ -19,6 +19,7 @@ mod update;
 mod wire;
 
 pub use builder::{RcrtBuilder, RcrtError};
+pub use error::SplitCharacter;
 
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Query, RunLedger, Scored, StoreError,
@@ -58,12 +59,17 @@ use std::time::Duration;
 /// ```
 ///
 /// # What it promises
-/// Reads and searches as every store: the whole selector, newest first, current versions, only of its tenant. An update
-/// goes through only from the version it names, as far as the server keeps that. What it does not know the outcome of (a
-/// lost answer, a 500) is settled by reading, and reported as unavailable only if that does not help.
+/// Reads and searches as every store: the whole selector, newest first, current versions, only of its tenant. An update from an
+/// older version is a conflict. If the outcome of a write is unknown (a lost answer, a 500), the store reads the breadcrumb, and
+/// returns [`StoreError::Unavailable`] only if that does not answer the question.
 ///
 /// # What it cannot promise
-/// See [`capabilities`](BreadcrumbStore::capabilities).
+/// See [`capabilities`](BreadcrumbStore::capabilities), and the guide `docs/on-an-rcrt-server.md` for all limits.
+/// - **Concurrent updates do not exclude one another.** The server compares the version and writes in two steps, so several updates
+///   from one version can succeed, and the last one replaces the others.
+/// - **Updates do not change vectors.** Vector search finds a breadcrumb by its first version, with its whole context.
+/// - **Some updates make the server panic.** The store refuses an update whose context has a character of several bytes across byte
+///   200 of its JSON text, with [`SplitCharacter`] as the cause.
 /// - **A commit of several writes is not atomic.** It is checked as a whole before anything is written, and then written
 ///   one by one; what fails in the middle, or is dropped, leaves what was written before.
 /// - **No ledger.** Alone it answers at least once, normally once. What a run responds with carries the tags
@@ -108,6 +114,7 @@ struct Settings {
     max_list_bytes: usize,
     patience: Duration,
     pause: (Duration, Duration),
+    refuses_split_characters: bool,
 }
 
 impl Default for Settings {
@@ -117,6 +124,7 @@ impl Default for Settings {
             max_list_bytes: 16 << 20,
             patience: Duration::from_secs(5),
             pause: (Duration::from_millis(50), Duration::from_secs(1)),
+            refuses_split_characters: true,
         }
     }
 }

@@ -96,7 +96,8 @@ pub(super) async fn delete(reader: &Reader, id: BreadcrumbId) -> Result<(), Stor
 /// as it was meant.
 async fn made(reader: &Reader, before: &Breadcrumb, patch: Patch) -> Breadcrumb {
     match reader.full(before.id).await {
-        Ok(Some(found)) if found.version == before.version + 1 => found,
+        // A concurrent update from the same version can have replaced this one.
+        Ok(Some(found)) if wire::is_made_by(&found, before, &patch) => found,
         Ok(Some(later)) => before.patched(patch, later.updated_at),
         Ok(None) | Err(_) => before.patched(patch, before.updated_at),
     }

@@ -5,6 +5,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+/// The number of bytes of a context that the server logs when it updates a breadcrumb.
+pub(super) const PREVIEW: usize = 200;
+
 /// A breadcrumb of a list: enough to tell whether to read all of it.
 #[derive(Debug)]
 pub(super) struct Row {
@@ -79,13 +82,33 @@ pub(super) fn create_body(new: &NewBreadcrumb) -> Result<String, serde_json::Err
     serde_json::to_string(&new)
 }
 
-/// The body of a patch call.
+/// The body of a patch call. The keys of the context are sorted, as [`splits_character`] expects.
 pub(super) fn patch_body(patch: &Patch) -> Result<String, serde_json::Error> {
     let patch = Patch {
         updated_by: None,
+        context: patch.context.as_ref().map(|context| sorted(context).into()),
         ..patch.clone()
     };
     serde_json::to_string(&patch)
+}
+
+/// Returns `true` if the server panics at a patch: it logs the first [`PREVIEW`] bytes of a longer context, and cuts the text
+/// without regard to characters.
+///
+/// The server parses the body and serialises the context again. Some builds of the server sort the keys and others retain their
+/// order, so the body has sorted keys.
+pub(super) fn splits_character(patch: &Patch) -> Result<bool, serde_json::Error> {
+    let Some(context) = &patch.context else {
+        return Ok(false);
+    };
+    let text = serde_json::to_string(&sorted(context))?;
+    Ok(text.len() > PREVIEW && !text.is_char_boundary(PREVIEW))
+}
+
+fn sorted(context: &Json) -> Value {
+    let mut context = (**context).clone();
+    context.sort_all_objects();
+    context
 }
 
 /// The field that a patch would set to null, which the server takes for keeping it.

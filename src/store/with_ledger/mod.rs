@@ -226,7 +226,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
     fn capabilities(&self) -> Capabilities {
         let store = self.store.capabilities();
         let run_keys = store.run_keys && self.ledger().is_none();
-        store.lineage(false).run_keys(run_keys)
+        store.lineage(false).atomic_ends(false).run_keys(run_keys)
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 use universal_executor::store::MemoryLimits;
-use universal_executor::store::conformance::{Subject, WordCounts};
+use universal_executor::store::conformance::{Subject, WordCounts, unchecked};
 use universal_executor::store::meaning::Meaning;
 use universal_executor::{EventSource, MemoryStore};
 
@@ -86,6 +86,11 @@ impl Subject for Memory {
     }
 }
 
+#[tokio::test]
+async fn a_store_with_an_embedder_is_checked_for_every_promise() {
+    assert_eq!(unchecked(&WithMeaning).await, []);
+}
+
 #[test]
 fn the_ledger_does_what_the_model_does() {
     ledger_model::the_ledger_does_what_the_model_does::<Held>(1_000);
@@ -133,8 +138,8 @@ fn every_promise_is_on_the_list() -> std::io::Result<()> {
                     continue;
                 };
                 let name = rest.split(['<', '(']).next().unwrap_or_default();
-                if name == "announce" {
-                    // No promise, but what subjects are made with.
+                if ["announce", "unchecked"].contains(&name) {
+                    // Functions for subjects and for their tests.
                     continue;
                 }
                 assert!(

@@ -10,7 +10,9 @@ mod follow;
 mod kills;
 #[cfg(target_os = "linux")]
 mod memory;
+mod quirks;
 mod reading;
+mod recipe;
 mod runs;
 mod server;
 mod slow;

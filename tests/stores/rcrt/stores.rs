@@ -1,12 +1,11 @@
-//! The suite for stores, as far as the server can keep its promises.
+//! The suite for stores on a server that has the faults of the real one, alone and beside a ledger.
 
 use super::server::Server;
 use super::{OWNER, builder, store};
-use std::fs;
-use std::path::Path;
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
-use universal_executor::store::conformance::Subject;
+use universal_executor::store::conformance::{Subject, Unchecked, unchecked};
 use universal_executor::{BreadcrumbStore, EventSource, MemoryStore, RcrtStore, WithLedger};
 
 #[derive(Default)]
@@ -34,61 +33,31 @@ impl Subject for Rcrt {
     }
 
     async fn pass(&self, duration: Duration) {
-        tokio::time::sleep(duration).await;
+        let server = self.server.lock().unwrap().clone().unwrap();
+        server.lock().crumbs.pass(duration);
     }
 }
 
-/// Promises of a commit of several writes, which the server does one by one.
-const LEFT_OUT: [&str; 2] = ["atomic", "cancel_safe"];
-
-universal_executor::store_conformance! { @promises rcrt, Rcrt::default(),
-    a_created_breadcrumb_is_read_back_whole
-    an_update_makes_the_next_version
-    a_patch_keeps_what_it_does_not_name
-    optimistic
-    racing_updates_let_one_through
-    several_writes_to_one_breadcrumb_build_on_each_other
-    a_commit_tells_what_it_wrote_in_order
-    a_commit_takes_a_thousand_writes
-    a_deleted_breadcrumb_is_gone
-    what_was_never_there_is_not_found
-    shared
-    canonical_nul
-    canonical_depth
-    canonical_size
-    canonical_tags
-    canonical_schema_name
-    whole_selector
-    conditions
-    a_condition_that_cannot_be_evaluated_is_an_error
-    any_tags_find_each_once
-    scope_tags
-    only_the_current_version_is_found
-    what_expires_is_gone
-    vector_search_is_as_declared
-    newest_first
-    the_limit_keeps_the_newest
-    exclude_comes_before_the_limit
-    paging_sees_each_once
-    what_is_not_after_a_time_is_not_found
-    a_failing_write_leaves_nothing
-    an_identity_is_that_of_the_data
-    tenants_apart
-}
+universal_executor::store_conformance!(rcrt, Rcrt::default());
 
 /// The server beside a ledger in memory.
 #[derive(Default)]
-struct Beside(Rcrt);
+struct Beside(Rcrt, Mutex<Option<MemoryStore>>);
 
 impl Subject for Beside {
     type Store = WithLedger<RcrtStore, MemoryStore>;
 
     async fn fresh(&self) -> Self::Store {
-        WithLedger::new(self.0.fresh().await, MemoryStore::default())
+        let ledger = MemoryStore::default().in_tenant(OWNER);
+        *self.1.lock().unwrap() = Some(ledger.clone());
+        WithLedger::new(self.0.fresh().await, ledger)
     }
 
-    async fn in_tenant(&self, _: &Self::Store, _: &str) -> Option<Self::Store> {
-        None
+    async fn in_tenant(&self, _: &Self::Store, tenant: &str) -> Option<Self::Store> {
+        let ledger = self.1.lock().unwrap().clone()?.in_tenant(tenant);
+        let server = self.0.server.lock().unwrap().clone()?;
+        let store = builder(&server, tenant).build().ok()?;
+        Some(WithLedger::new(store, ledger))
     }
 
     fn events(&self, _: &Self::Store) -> Option<Box<dyn EventSource>> {
@@ -96,70 +65,71 @@ impl Subject for Beside {
     }
 
     async fn pass(&self, duration: Duration) {
-        tokio::time::sleep(duration).await;
+        self.0.pass(duration).await;
+        tokio::time::pause();
+        tokio::time::advance(duration).await;
+        tokio::time::resume();
     }
 }
 
-// What is about the ledger alone is tried in tests/stores/with_ledger.rs; these write to the server.
-universal_executor::store_conformance! { @promises beside, Beside::default(),
-    canonical_runs
-    one_run
-    other_names_are_other_runs
-    of_many_claims_one_is_granted
-    fenced
-    ordered
-    a_heartbeat_tells_what_is_lost
-    the_next_attempt_goes_on_with_what_was_saved
-    a_skipped_run_keeps_its_reason
-    a_later_version_supersedes
-    a_lost_lease_leaves_no_dead_letter
-    racing_resumes_let_one_through
-    a_wait_ends_at_its_time
-    a_run_can_wait_again
-    everything_a_run_writes_comes_from_it
+universal_executor::store_conformance!(beside, Beside::default());
+
+/// The capabilities that the store does not declare, without the promises of each.
+fn capabilities(missing: &[Unchecked]) -> Vec<&'static str> {
+    missing.iter().map(|one| one.capability).collect()
 }
 
-#[test]
-fn every_promise_about_breadcrumbs_is_kept_or_left_out_on_purpose() -> std::io::Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let kept = fs::read_to_string(root.join("tests/stores/rcrt/stores.rs"))?;
-    let kept = kept
-        .split("universal_executor::store_conformance!")
-        .nth(1)
-        .unwrap();
-    let is_kept = |name: &str| kept.lines().any(|line| line.trim() == name);
-    let mut promises = Vec::new();
-    for file in [
-        "writes",
-        "canonical",
-        "queries",
-        "pages",
+/// The promises that are not checked at all, without the capability `except`.
+fn promises(missing: &[Unchecked], except: &str) -> BTreeSet<&'static str> {
+    let rest = missing.iter().filter(|one| one.capability != except);
+    rest.flat_map(|one| one.promises.clone()).collect()
+}
+
+#[tokio::test]
+async fn each_limit_of_the_server_is_a_capability_that_the_store_does_not_declare() {
+    let missing = unchecked(&Rcrt::default()).await;
+
+    let limits = [
+        "ledger",
+        "events",
+        "tombstones",
+        "chosen_author",
         "atomic",
-        "tenants",
-    ] {
-        let path = format!("src/store/conformance/{file}.rs");
-        let text = fs::read_to_string(root.join(path))?;
-        let names = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("pub async fn "));
-        promises.extend(names.filter_map(|line| Some(line.split_once('<')?.0.to_owned())));
-    }
-
-    // These are about a ledger, or about events.
-    let elsewhere = [
-        "canonical_runs",
-        "runs_of_tenants_are_apart",
-        "commits_are_announced",
+        "exclusive_updates",
+        "named_tenants",
+        "scores",
+        "embeds_updates",
+        "embeds_hinted",
+        "oldest_first",
     ];
-    for name in &promises {
-        let out = LEFT_OUT.contains(&&**name) || elsewhere.contains(&&**name);
-        assert!(
-            is_kept(name) != out,
-            "{name} is neither kept nor left out, or both"
-        );
-    }
-    assert!(promises.len() > 25, "{promises:?}");
-    Ok(())
+    assert_eq!(capabilities(&missing), limits);
+    let left_out = [
+        "a_deletion_has_a_lineage",
+        "as_near_is_newest_first",
+        "atomic",
+        "cancel_safe",
+        "commits_are_announced",
+        "near_by_what_hints_leave",
+        "near_by_what_it_says_now",
+        "near_enough",
+    ];
+    assert_eq!(promises(&missing, "ledger"), BTreeSet::from(left_out));
+}
+
+#[tokio::test]
+async fn a_ledger_beside_the_server_adds_its_promises_and_only_its_own_limits() {
+    let alone = unchecked(&Rcrt::default()).await;
+    let missing = unchecked(&Beside::default()).await;
+
+    let mut limits = capabilities(&alone);
+    limits.retain(|limit| *limit != "ledger");
+    limits.extend(["lineage", "atomic_ends"]);
+    assert_eq!(capabilities(&missing), limits);
+    assert_eq!(
+        promises(&missing, "lineage"),
+        promises(&alone, "ledger"),
+        "all promises of a ledger without a lineage are checked"
+    );
 }
 
 #[tokio::test]
@@ -170,6 +140,11 @@ async fn the_store_says_what_it_cannot_do() {
     assert!(
         !able.oldest_first
             && !able.atomic
+            && !able.atomic_ends
+            && !able.exclusive_updates
+            && !able.embeds_updates
+            && !able.embeds_hinted
+            && !able.named_tenants
             && !able.tombstones
             && !able.chosen_author
             && !able.lineage

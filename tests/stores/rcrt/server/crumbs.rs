@@ -1,7 +1,7 @@
 //! The breadcrumbs of all owners, as JSON.
 
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
 /// The fields that whoever writes may set.
@@ -23,6 +23,10 @@ pub(crate) struct Crumbs {
     all: HashMap<String, Map<String, Value>>,
     /// Update time and ID by schema, and of all, oldest first. A test lists thousands of breadcrumbs page by page.
     by_time: HashMap<Option<String>, Vec<(String, String)>>,
+    /// The text that the vector of each breadcrumb is made from: its title and context when it was created.
+    embedded: HashMap<String, String>,
+    /// The versions in the history. An update of a version that is there fails after it replaced the breadcrumb.
+    history: HashSet<(String, u64)>,
     /// The IDs in the order of creation, also of those that were removed.
     created: Vec<String>,
     last: i64,
@@ -55,9 +59,17 @@ impl Crumbs {
         ] {
             fields.insert(name.to_owned(), value);
         }
+        let text = format!("{} {}", fields["title"], fields["context"]);
+        self.embedded.insert(id.clone(), text);
+        self.history.insert((id.clone(), 1));
         self.replace(&id, fields);
         self.created.push(id.clone());
         id
+    }
+
+    /// Returns the text that the vector of a breadcrumb is made from.
+    pub(crate) fn embedded(&self, id: &str) -> &str {
+        self.embedded.get(id).map_or("", String::as_str)
     }
 
     /// Puts a breadcrumb in the place of its last version.
@@ -80,12 +92,18 @@ impl Crumbs {
         }
     }
 
-    /// Replaces what a patch names; null keeps.
+    /// Replaces the fields that a patch names, in one step. Null retains a field.
     pub(crate) fn patch(&mut self, id: &str, patch: &Value) {
+        if let Some(before) = self.all.get(id).cloned() {
+            self.write(id, before, patch);
+        }
+    }
+
+    /// Replaces a breadcrumb by the next version of what was read before, even if another client has written since. Returns
+    /// `false` if the history has that version: the breadcrumb is replaced all the same.
+    pub(crate) fn write(&mut self, id: &str, before: Map<String, Value>, patch: &Value) -> bool {
         let now = self.now();
-        let Some(mut fields) = self.all.get(id).cloned() else {
-            return;
-        };
+        let mut fields = before;
         for name in WRITABLE {
             if let Some(value) = patch.get(name).filter(|value| !value.is_null()) {
                 fields.insert(name.to_owned(), as_kept(name, value.clone()));
@@ -95,10 +113,12 @@ impl Crumbs {
         fields.insert("version".to_owned(), json!(version));
         fields.insert("updated_at".to_owned(), json!(now));
         self.replace(id, fields);
+        self.history.insert((id.to_owned(), version))
     }
 
     pub(crate) fn remove(&mut self, id: &str) -> bool {
         let removed = self.all.remove(id);
+        self.embedded.remove(id);
         if let Some(fields) = &removed {
             self.unlist(id, fields);
         }
@@ -149,6 +169,16 @@ impl Crumbs {
     pub(crate) fn follow_tokio(&mut self, before: jiff::SignedDuration) {
         let start = jiff::Timestamp::now() - before;
         self.follows = Some((start, tokio::time::Instant::now()));
+    }
+
+    /// Lets time pass: moves the clock, and moves all times to live back, because a client compares them with its own clock.
+    pub(crate) fn pass(&mut self, duration: std::time::Duration) {
+        self.ahead += i64::try_from(duration.as_micros()).unwrap();
+        for fields in self.all.values_mut() {
+            if let Some(Ok(ttl)) = fields["ttl"].as_str().map(str::parse::<jiff::Timestamp>) {
+                fields["ttl"] = json!(written(ttl - duration));
+            }
+        }
     }
 
     /// What time it is on the server.

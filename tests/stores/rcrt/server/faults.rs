@@ -30,6 +30,8 @@ pub(crate) enum Fault {
     Redirect(String),
     /// It waits until this is told, and then goes on.
     Wait(Arc<Notify>),
+    /// An update waits for this between the check of the version and the write.
+    Between(Arc<Notify>),
     /// No answer comes.
     Hang,
 }

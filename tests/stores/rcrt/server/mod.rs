@@ -197,47 +197,55 @@ impl Server {
                 let owner = self.owner_of(&request)?;
                 return self.stream(&mut writer, &request, &owner).await;
             }
-            let answer = match fault {
-                None => self.answer(&request),
-                Some(Fault::Close) => return None,
-                Some(Fault::Refuse(status, text)) => Answer::text(status, text),
-                Some(Fault::DoAndSay(status, text)) => {
-                    self.answer(&request);
-                    Answer::text(status, text)
-                }
-                Some(Fault::DoAndClose) => {
-                    self.answer(&request);
-                    return None;
-                }
-                Some(Fault::Burn) => {
-                    let key = request.header("idempotency-key").unwrap_or_default();
-                    self.lock().keys.insert(key.to_owned());
-                    Answer::text(500, "database error")
-                }
-                Some(Fault::Overtake) => {
-                    self.overtake(&request);
-                    self.answer(&request)
-                }
-                Some(Fault::Before(change)) => {
-                    change(&mut self.lock());
-                    self.answer(&request)
-                }
-                Some(Fault::Say(body)) => Answer {
-                    body,
-                    ..Answer::json(&Value::Null)
-                },
-                Some(Fault::Redirect(location)) => Answer::redirect(location),
-                Some(Fault::Wait(go)) => {
-                    go.notified().await;
-                    self.answer(&request)
-                }
-                Some(Fault::Hang) => {
-                    tokio::time::sleep(Duration::from_secs(600)).await;
-                    return None;
-                }
-            };
+            let answer = self.served(&request, fault).await?;
             let whole = self.lock().written(answer);
             writer.write_all(&whole).await.ok()?;
+        }
+    }
+}
+
+impl Server {
+    /// The answer to a request with a fault. `None` if the connection is closed instead.
+    async fn served(&self, request: &Request, fault: Option<Fault>) -> Option<Answer> {
+        match fault {
+            None => self.answer(request).await,
+            Some(Fault::Close) => None,
+            Some(Fault::Refuse(status, text)) => Some(Answer::text(status, text)),
+            Some(Fault::DoAndSay(status, text)) => {
+                self.answer(request).await?;
+                Some(Answer::text(status, text))
+            }
+            Some(Fault::DoAndClose) => {
+                self.answer(request).await;
+                None
+            }
+            Some(Fault::Burn) => {
+                let key = request.header("idempotency-key").unwrap_or_default();
+                self.lock().keys.insert(key.to_owned());
+                Some(Answer::text(500, "database error"))
+            }
+            Some(Fault::Overtake) => {
+                self.overtake(request);
+                self.answer(request).await
+            }
+            Some(Fault::Before(change)) => {
+                change(&mut self.lock());
+                self.answer(request).await
+            }
+            Some(Fault::Say(body)) => Some(Answer {
+                body,
+                ..Answer::json(&Value::Null)
+            }),
+            Some(Fault::Redirect(location)) => Some(Answer::redirect(location)),
+            Some(Fault::Wait(go)) => {
+                go.notified().await;
+                self.answer(request).await
+            }
+            Some(Fault::Between(go)) => self.update(request, Some(go)).await,
+            Some(Fault::Hang) => {
+                tokio::time::sleep(Duration::from_secs(600)).await;
+                None
+            }
         }
     }
 }

@@ -3,9 +3,60 @@
 use super::crumbs::written;
 use super::{Answer, MAX_BODY, Request, Server, State, token_of};
 use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+/// The number of bytes of a new context that the server logs.
+const PREVIEW: usize = 200;
 
 impl Server {
-    pub(super) fn answer(&self, request: &Request) -> Answer {
+    /// The answer to a request. `None` if the server panics, which closes the connection.
+    pub(crate) async fn answer(&self, request: &Request) -> Option<Answer> {
+        match &*request.method {
+            "PATCH" => self.update(request, None).await,
+            _ => Some(self.answer_at_once(request)),
+        }
+    }
+
+    /// Updates a breadcrumb as the server does: it checks the version and writes in two steps, and other requests can come between.
+    pub(super) async fn update(
+        &self,
+        request: &Request,
+        between: Option<Arc<Notify>>,
+    ) -> Option<Answer> {
+        let Some(owner) = self.owner_of(request) else {
+            return Some(Answer::text(401, "invalid or expired token"));
+        };
+        let patch = match checked(request) {
+            Ok(patch) => patch,
+            Err(answer) => return Some(answer),
+        };
+        if panics(&patch) {
+            return None;
+        }
+        let id = request.path.rsplit('/').next()?;
+        let before = match self.lock().current(&owner, id, request) {
+            Ok(before) => before,
+            Err(answer) => return Some(answer),
+        };
+        match between {
+            Some(go) => go.notified().await,
+            None => tokio::task::yield_now().await,
+        }
+        let mut state = self.lock();
+        if state.crumbs.get(id).is_none() {
+            return Some(Answer::text(500, "database error"));
+        }
+        if !state.crumbs.write(id, before, &patch) {
+            return Some(Answer::text(500, "duplicate key in the history"));
+        }
+        self.announce(&state, &Answer::json(&json!({"id": id})));
+        Some(Answer::json(&json!({"ok": true})))
+    }
+
+    fn answer_at_once(&self, request: &Request) -> Answer {
         let parts: Vec<&str> = request.path.trim_matches('/').split('/').collect();
         let is_list = request.method == "GET" && parts == ["breadcrumbs"];
         let owner = self.owner_of(request);
@@ -28,13 +79,6 @@ impl Server {
             ("POST", ["breadcrumbs"]) => {
                 let answer = state.create(&owner, request);
                 self.announce(&state, &answer);
-                answer
-            }
-            ("PATCH", ["breadcrumbs", id]) => {
-                let answer = state.patch(&owner, id, request);
-                if answer.status == 200 {
-                    self.announce(&state, &Answer::json(&json!({"id": id})));
-                }
                 answer
             }
             ("DELETE", ["breadcrumbs", id]) => {
@@ -78,14 +122,14 @@ impl Server {
         id
     }
 
-    /// The owner whose token a request has.
+    /// The owner whose token a request has. The owner of a token is a UUID.
     pub(super) fn owner_of(&self, request: &Request) -> Option<String> {
         let token = request.header("authorization")?.strip_prefix("Bearer ")?;
         if self.lock().expired.contains(token) {
             return None;
         }
         let owner = token.split(':').nth(1)?.to_owned();
-        Some(owner)
+        Uuid::parse_str(&owner).ok().map(|_| owner)
     }
 
     /// Somebody else changes the breadcrumb of a request.
@@ -122,6 +166,12 @@ impl State {
     fn issue(&mut self, asked: &Value) -> Answer {
         self.issued += 1;
         let (owner, agent) = (&asked["owner_id"], &asked["agent_id"]);
+        if owner
+            .as_str()
+            .is_none_or(|owner| Uuid::parse_str(owner).is_err())
+        {
+            return Answer::text(400, "invalid owner_id format");
+        }
         if agent == "nobody" {
             return Answer::text(403, "no such agent");
         }
@@ -147,27 +197,24 @@ impl State {
         }
     }
 
-    fn patch(&mut self, owner: &str, id: &str, request: &Request) -> Answer {
-        let Some(found) = self
-            .crumbs
-            .get(id)
-            .filter(|found| found["owner_id"] == *owner)
-        else {
-            return Answer::text(500, "database error");
+    /// The breadcrumb of an owner, if it has the version that the request expects.
+    fn current(
+        &self,
+        owner: &str,
+        id: &str,
+        request: &Request,
+    ) -> Result<Map<String, Value>, Answer> {
+        let found = self.crumbs.get(id);
+        let Some(found) = found.filter(|found| found["owner_id"] == *owner) else {
+            return Err(Answer::text(500, "database error"));
         };
         let expected = request
             .header("if-match")
             .and_then(|text| text.trim_matches('"').parse::<u64>().ok());
         if expected.is_some_and(|expected| found["version"] != expected) {
-            return Answer::text(412, "version mismatch");
+            return Err(Answer::text(412, "version mismatch"));
         }
-        match checked(request) {
-            Ok(patch) => {
-                self.crumbs.patch(id, &patch);
-                Answer::json(&json!({"ok": true}))
-            }
-            Err(answer) => answer,
-        }
+        Ok(found.clone())
     }
 
     fn list(&self, request: &Request) -> Answer {
@@ -189,17 +236,19 @@ impl State {
         Answer::json(&json!(rows))
     }
 
-    /// Those with the most words of the text first.
+    /// Those whose first versions have the most words in common with the text first. Of those as near, the oldest comes first.
     fn nearest(&self, request: &Request) -> Answer {
         let Some(text) = request.query.get("q") else {
             return Answer::json(&json!([]));
         };
-        let near = |found: &&Map<String, Value>| {
-            let all = json!(found).to_string();
-            std::cmp::Reverse(text.split(' ').filter(|word| all.contains(*word)).count())
+        let text = words(text);
+        let near = |found: &Map<String, Value>| {
+            let id = found["id"].as_str().unwrap();
+            cosine(&text, &words(self.crumbs.embedded(id)))
         };
         let mut rows: Vec<_> = self.matching(request).collect();
-        rows.sort_by_key(near);
+        rows.reverse();
+        rows.sort_by(|a, b| near(b).total_cmp(&near(a)));
         let nn = request.query.get("nn").map_or(5, |nn| nn.parse().unwrap());
         let rows: Vec<Value> = rows
             .into_iter()
@@ -219,6 +268,37 @@ impl State {
             tag.is_none_or(tagged) && schema.is_none_or(|schema| found["schema_name"] == **schema)
         })
     }
+}
+
+/// How often each word is in a text.
+fn words(text: &str) -> HashMap<String, f64> {
+    let mut counts = HashMap::new();
+    for word in text.to_lowercase().split(|c: char| !c.is_alphanumeric()) {
+        if !word.is_empty() {
+            *counts.entry(word.to_owned()).or_default() += 1.0;
+        }
+    }
+    counts
+}
+
+/// The cosine of the angle between two vectors. 0 if one of them has no direction.
+fn cosine(a: &HashMap<String, f64>, b: &HashMap<String, f64>) -> f64 {
+    let length = |of: &HashMap<String, f64>| of.values().map(|n| n * n).sum::<f64>().sqrt();
+    let product = a.iter().filter_map(|(word, n)| Some(n * b.get(word)?));
+    let lengths = length(a) * length(b);
+    if lengths == 0.0 {
+        return 0.0;
+    }
+    product.sum::<f64>() / lengths
+}
+
+/// Returns `true` if the server panics: it cuts the text of a new context at a byte, which can be inside a character.
+fn panics(patch: &Value) -> bool {
+    let Some(context) = patch.get("context").filter(|context| !context.is_null()) else {
+        return false;
+    };
+    let text = context.to_string();
+    text.len() > PREVIEW && !text.is_char_boundary(PREVIEW)
 }
 
 /// The view of a list: without hints, and with the schema only beside the context.
