@@ -66,6 +66,7 @@ impl Failed {
     }
 
     /// Sets the scheme, host and port of the provider.
+    #[cfg(feature = "openai")]
     pub(in crate::agent) fn of_server(mut self, server: String) -> Self {
         self.server = server;
         self
