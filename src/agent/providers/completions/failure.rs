@@ -3,6 +3,7 @@
 use crate::agent::ModelError;
 use crate::agent::providers::Secret;
 use crate::error::{BoxError, Retry, excerpt};
+use crate::scrub::without_credentials;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -105,7 +106,7 @@ impl Failed {
         format!(
             "{server} answered with status {}{}",
             self.status,
-            safe_excerpt(&said)
+            safe_excerpt(&without_credentials(&said))
         )
         .into()
     }
