@@ -5,7 +5,7 @@ use super::UniversalExecutor;
 use super::profile::Execution;
 use super::waits::Waits;
 use crate::store::schema_hints::SchemaHints;
-use crate::store::{BreadcrumbStore, Lease, RunLedger, RunRef};
+use crate::store::{BreadcrumbStore, Lease, RunLedger, RunRef, StoreId};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,12 +26,13 @@ pub(crate) struct LentStore {
     pub(crate) hints: Arc<SchemaHints>,
     /// The executor through whose store handle runs are claimed.
     pub(crate) anchor: Arc<dyn UniversalExecutor>,
+    pub(crate) id: StoreId,
 }
 
 impl fmt::Debug for LentStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LentStore")
-            .field("store", &self.anchor.store().identity())
+            .field("store", &self.id)
             .finish_non_exhaustive()
     }
 }
@@ -96,10 +97,9 @@ impl Offer {
     /// Returns the handle through which the runtime claims runs, if a store is the same: a lease that is parked in that handle
     /// cannot be taken through another one.
     pub(super) fn ledger_of(&self, store: &dyn BreadcrumbStore) -> Option<&dyn RunLedger> {
-        let anchor = self.store.anchor.store();
-        anchor
-            .ledger()
-            .filter(|_| anchor.identity() == store.identity())
+        let is_same = self.store.id == store.identity();
+        let anchor = Some(self.store.anchor.store()).filter(|_| is_same);
+        anchor.and_then(|anchor| anchor.ledger())
     }
 
     /// The lease that is held now.

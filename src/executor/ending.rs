@@ -54,7 +54,12 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     ) -> Result<Outcome, ExecutorError> {
         if let Some(ledger) = self.ledger {
             let trigger = Some((kind, trigger));
-            let left = leave_unmatched(self.executor, ledger, &self.lease, trigger);
+            let left = leave_unmatched(
+                self.executor,
+                (self.executor.store(), ledger),
+                &self.lease,
+                trigger,
+            );
             let left = self.in_time(left).await;
             left.map_err(store_error("transfer the run to another version"))?;
         }

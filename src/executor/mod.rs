@@ -185,7 +185,8 @@ pub trait UniversalExecutor: Send + Sync {
 
     /// Takes one event from arrival to response: route, claim, assemble, execute, respond, commit.
     ///
-    /// Needs a tokio runtime with time enabled.
+    /// Needs a tokio runtime with time enabled. In a runtime, an executor that overrides this method and claims runs by itself must
+    /// share one store handle with the other executors of the store: the leases of all of them are parked in that handle.
     ///
     /// # Errors
     /// Only for what may be tried again. Nothing was written then: the commit at the end is atomic and fenced by the

@@ -104,6 +104,7 @@ async fn claim<E: UniversalExecutor + ?Sized>(
     let offer = ambient::offer();
     let parking = offer
         .as_deref()
+        .filter(|offer| offer.is_to(run))
         .and_then(|offer| offer.ledger_of(executor.store()));
     parking.unwrap_or(ledger).claim(run, instead_of).await
 }

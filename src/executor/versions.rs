@@ -4,7 +4,8 @@ use super::UniversalExecutor;
 use crate::bugs::planted;
 use crate::model::{Breadcrumb, EventKind, Route, Subscriptions};
 use crate::store::{
-    Commit, ExecutorVersion, KeyPosition, Lease, RunEnd, RunLedger, StoreError, Worker,
+    BreadcrumbStore, Commit, ExecutorVersion, KeyPosition, Lease, RunEnd, RunLedger, StoreError,
+    Worker,
 };
 
 /// Decision about a run whose trigger this version of its executor does not match.
@@ -50,10 +51,11 @@ fn decide<'w>(
 
 /// Transfers a run to a version of its executor that matches the trigger, else ends it as skipped.
 ///
-/// `trigger` is the current version of the trigger with its kind of event; `None` if it no longer exists.
+/// `store` and `ledger` are of the handle that holds the lease. `trigger` is the current version of the trigger with its kind of
+/// event; `None` if it no longer exists.
 pub(crate) async fn leave_unmatched<E: UniversalExecutor + ?Sized>(
     executor: &E,
-    ledger: &dyn RunLedger,
+    (store, ledger): (&dyn BreadcrumbStore, &dyn RunLedger),
     lease: &Lease,
     trigger: Option<(EventKind, &Breadcrumb)>,
 ) -> Result<(), StoreError> {
@@ -83,7 +85,7 @@ pub(crate) async fn leave_unmatched<E: UniversalExecutor + ?Sized>(
                 writes: Vec::new(),
                 end: Some(end),
             };
-            executor.store().commit(commit).await?;
+            store.commit(commit).await?;
             if was_enqueued_by_another(executor.subscriptions(), lease, trigger) {
                 tracing::warn!(
                     run = %lease.run,

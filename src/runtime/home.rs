@@ -6,7 +6,7 @@ use super::sweep::Pace;
 use super::wakes::Wakes;
 use crate::executor::{LentStore, Offer, SchemaHints, UniversalExecutor, Waits};
 use crate::model::Timestamp;
-use crate::store::{BreadcrumbStore, Lease, RunLedger, RunRef};
+use crate::store::{BreadcrumbStore, Lease, RunLedger, RunRef, StoreId};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -21,8 +21,9 @@ const MOST_WAITS: usize = 10_000;
 /// enqueued and claimed together.
 pub(super) struct Home {
     pub(super) number: u64,
-    /// The executor whose store handle is used.
+    /// The executor whose store handle is used, until the last executor leaves.
     anchor: Arc<dyn UniversalExecutor>,
+    id: StoreId,
     pub(super) waits: Arc<Waits>,
     pub(super) wakes: Wakes,
     /// What definitions say of how breadcrumbs are shown to models.
@@ -79,7 +80,9 @@ impl Operation {
 
 impl Home {
     pub(super) fn of(number: u64, anchor: Arc<dyn UniversalExecutor>) -> Arc<Self> {
+        let id = anchor.store().identity();
         Arc::new(Self {
+            id,
             number,
             anchor,
             waits: Arc::new(Waits::new(MOST_WAITS)),
@@ -108,8 +111,8 @@ impl Home {
 
     /// Returns `true` if the store of an executor is this one.
     pub(super) fn is_of(&self, executor: &dyn UniversalExecutor) -> bool {
-        let (here, there) = (self.store(), executor.store());
-        here.ledger().is_some() == there.ledger().is_some() && here.identity() == there.identity()
+        let store = executor.store();
+        self.ledger().is_some() == store.ledger().is_some() && self.id == store.identity()
     }
 
     /// Returns the other versions of the executors here.
@@ -133,6 +136,7 @@ impl Home {
             waits: Arc::clone(&self.waits),
             hints: Arc::clone(&self.hints),
             anchor: Arc::clone(&self.anchor),
+            id: self.id.clone(),
         };
         Offer::new(lent, lease, places, place)
     }

@@ -119,7 +119,7 @@ async fn leave(
     };
     let trigger = trigger.as_deref();
     let trigger = trigger.map(|trigger| (kind_of(lease, trigger.version), trigger));
-    leave_unmatched(executor, ledger, lease, trigger).await
+    leave_unmatched(executor, (home.store(), ledger), lease, trigger).await
 }
 
 /// Returns the kind of event that enqueued a run.

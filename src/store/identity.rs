@@ -6,7 +6,8 @@ use uuid::Uuid;
 ///
 /// Two handles with equal identities read and write the same breadcrumbs and runs. A runtime enqueues and claims the runs of
 /// their executors together, and checks the store once for all of them, so `Arc::new(store.clone())` for each executor costs
-/// no more than one shared handle.
+/// no more than one shared handle. It does that through the handle of the first of these executors, with the limits and the
+/// metrics of that handle, and keeps the handle until the last of them is removed.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct StoreId {
     database: Arc<str>,

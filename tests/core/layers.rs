@@ -59,7 +59,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "agent",
         &[
             "backoff", "bugs", "clock", "error", "executor", "hex", "hints", "http", "machine",
-            "model", "secret", "source", "store", "tool",
+            "model", "scrub", "secret", "source", "store", "tool",
         ],
     ),
     (

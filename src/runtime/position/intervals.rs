@@ -71,12 +71,21 @@ impl Intervals {
 
     /// Joins the intervals with the smallest distance until there are at most so many.
     pub(super) fn join_to(&mut self, most: usize) {
-        while self.0.len() > most.max(1) {
+        self.join(most.max(1), 0);
+    }
+
+    /// The same, without the oldest interval: a reader that reads it from its newest end makes progress.
+    pub(super) fn join_newer_to(&mut self, most: usize) {
+        self.join(most.max(2), 1);
+    }
+
+    fn join(&mut self, most: usize, from: usize) {
+        while self.0.len() > most {
             let distance = |pair: &[(i64, i64)]| match pair {
                 [(_, end), (start, _)] => start.abs_diff(*end),
                 _ => u64::MAX,
             };
-            let nearest = self.0.windows(2).enumerate();
+            let nearest = self.0.windows(2).enumerate().skip(from);
             let Some((first, _)) = nearest.min_by_key(|(_, pair)| distance(pair)) else {
                 return;
             };

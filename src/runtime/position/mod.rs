@@ -79,7 +79,7 @@ impl Position {
         // The last interval keeps its end.
         self.unread
             .remove((after.as_micros(), to.as_micros().min(i64::MAX - 1)));
-        self.unread.join_to(MOST_IN_MEMORY);
+        self.unread.join_newer_to(MOST_IN_MEMORY);
     }
 
     /// Counts everything after a time as unread again.

@@ -176,11 +176,14 @@ fn is_safe(
     id: BreadcrumbId,
     patch: &Patch,
 ) -> Result<(), StoreError> {
+    if !reader.settings.refuses_split_characters {
+        return Ok(());
+    }
     let splits = wire::splits_character(patch).map_err(|error| StoreError::Rejected {
         what: format!("write {index}, context"),
         source: JsonError::Syntax(error),
     })?;
-    match splits && reader.settings.refuses_split_characters {
+    match splits {
         true => Err(StoreError::Refused {
             store: NAME,
             source: Box::new(SplitCharacter { id, write: index }),

@@ -30,6 +30,8 @@ pub(super) struct Link {
     base: Url,
     token: BearerToken,
     places: Arc<Semaphore>,
+    /// Maximum number of requests at a time.
+    pub(super) concurrency: usize,
     pause: (Duration, Duration),
 }
 
@@ -175,6 +177,7 @@ impl Link {
             base,
             token,
             places: Arc::new(Semaphore::new(concurrency)),
+            concurrency,
             pause,
         }
     }

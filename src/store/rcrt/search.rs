@@ -215,8 +215,8 @@ impl Found {
         rows: &[Row],
         budget: Option<Budget>,
     ) -> Result<Option<Timestamp>, StoreError> {
-        /// More than the reader reads in parallel, so that one request without an answer does not hold up the others.
-        const GROUP: usize = 32;
+        // More than the reader reads in parallel, so that one request without an answer does not hold up the others.
+        let group = (reader.link.concurrency * 2).clamp(8, 32);
         let mut candidates: VecDeque<(BreadcrumbId, Timestamp)> = VecDeque::new();
         for Row { breadcrumb } in rows {
             if query.selects(breadcrumb) {
@@ -230,7 +230,7 @@ impl Found {
             let worst = self.worst(query.limit);
             let room = query.limit.saturating_sub(self.by_id.len());
             let mut some = Vec::new();
-            for one in candidates.drain(..room.clamp(1, GROUP).min(candidates.len())) {
+            for one in candidates.drain(..room.clamp(1, group).min(candidates.len())) {
                 if worst.is_none_or(|worst| one.1 >= worst) {
                     some.push(one);
                 }

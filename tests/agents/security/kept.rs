@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::error::Error;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::time::Duration;
 use universal_executor::agent::guardrail::{
     Guardrail, Guardrails, on_input, on_output, on_tool_call, on_tool_result,
 };
@@ -17,17 +18,24 @@ use universal_executor::agent::{
 use universal_executor::{BoxError, Event, NewBreadcrumb, UniversalExecutor as _, async_trait};
 
 /// What a model does in the place of an answer.
-const MODELS: [Named<Result<ChatResponse, ModelError>>; 6] = [
+const MODELS: [Named<Result<ChatResponse, ModelError>>; 7] = [
+    ("has too much to do", || {
+        Err(ModelError::Overloaded {
+            retry_after: Duration::ZERO,
+            source: Some(SOURCE.into()),
+        })
+    }),
     ("is unavailable", || {
         Err(ModelError::Unavailable(SOURCE.into()))
     }),
     ("is unavailable because of something else", || {
         Err(ModelError::Unavailable(Leak(SOURCE.into()).into()))
     }),
-    (
-        "does not accept the key",
-        || Err(ModelError::unauthorized()),
-    ),
+    ("does not accept the key", || {
+        Err(ModelError::Unauthorized {
+            source: Some(SOURCE.into()),
+        })
+    }),
     ("finds the context too long", || {
         Err(ModelError::ContextTooLong)
     }),

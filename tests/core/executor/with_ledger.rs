@@ -643,9 +643,10 @@ fn a_ledger_of_another_tenant_is_warned_of() {
 }
 
 #[test]
-fn it_can_do_what_the_store_can_and_knows_no_lineage() {
+fn it_can_do_what_the_store_can_but_knows_no_lineage_and_ends_no_run_atomically() {
     let Joined { store, service, .. } = Joined::new();
 
-    assert_eq!(store.capabilities(), service.capabilities().lineage(false));
+    let able = service.capabilities();
+    assert_eq!(store.capabilities(), able.lineage(false).atomic_ends(false));
     assert_eq!(store.tenant(), service.tenant());
 }

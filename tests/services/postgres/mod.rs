@@ -21,7 +21,7 @@ use server::Namespaces;
 use sqlx::Connection as _;
 use std::sync::Mutex;
 use std::time::Duration;
-use universal_executor::store::conformance::{Subject, WordCounts};
+use universal_executor::store::conformance::{Subject, WordCounts, unchecked};
 use universal_executor::store::meaning::Meaning;
 use universal_executor::{EventSource, PostgresStore};
 
@@ -136,4 +136,21 @@ async fn executors_with_clones_of_a_handle_cost_as_much_as_executors_of_one_hand
 }
 
 universal_executor::store_conformance!(postgres, Held::default());
+#[tokio::test]
+async fn executors_that_connect_each_cost_as_much_as_executors_of_one_handle() {
+    let namespaces = server::Namespaces::default();
+    let schema = namespaces.one();
+    let connect = async || {
+        let builder = PostgresStore::builder(server::url()).schema(schema.clone());
+        builder.connections(2).connect().await.unwrap()
+    };
+    let store = connect().await;
+    one_store::executors_cost_as_much_as_on_one_handle(&store, store.events(), connect).await;
+}
+
+#[tokio::test]
+async fn a_store_with_an_embedder_is_checked_for_every_promise() {
+    assert_eq!(unchecked(&Held(Server::with_meaning())).await, []);
+}
+
 universal_executor::store_conformance!(with_meaning, Held(Server::with_meaning()));

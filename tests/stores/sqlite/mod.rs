@@ -20,7 +20,7 @@ use crate::{ledger_model, one_store, search_model, start_stop};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use universal_executor::store::conformance::{Subject, WordCounts};
+use universal_executor::store::conformance::{Subject, WordCounts, unchecked};
 use universal_executor::store::meaning::Meaning;
 use universal_executor::store::{Durability, SqliteBuilder};
 use universal_executor::{EventSource, SqliteStore};
@@ -180,4 +180,9 @@ fn however_runtimes_are_started_and_stopped_each_trigger_is_answered_once() {
 crate::versions::versions!(versions_of_executors, File::default());
 universal_executor::store_conformance!(observed, watched::Watched(File::default()));
 universal_executor::store_conformance!(without_faults, watched::Faultless(File::default()));
+#[tokio::test]
+async fn a_store_with_an_embedder_is_checked_for_every_promise() {
+    assert_eq!(unchecked(&File::with_meaning()).await, []);
+}
+
 universal_executor::store_conformance!(with_meaning, File::with_meaning());

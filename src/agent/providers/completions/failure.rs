@@ -3,6 +3,7 @@
 use crate::agent::ModelError;
 use crate::agent::providers::Secret;
 use crate::error::{BoxError, Retry, excerpt};
+use crate::scrub::without_credentials;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -66,6 +67,7 @@ impl Failed {
     }
 
     /// Sets the scheme, host and port of the provider.
+    #[cfg(feature = "openai")]
     pub(in crate::agent) fn of_server(mut self, server: String) -> Self {
         self.server = server;
         self
@@ -104,7 +106,7 @@ impl Failed {
         format!(
             "{server} answered with status {}{}",
             self.status,
-            safe_excerpt(&said)
+            safe_excerpt(&without_credentials(&said))
         )
         .into()
     }
