@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
 use universal_executor::store::conformance::{Subject, Unchecked, unchecked};
-use universal_executor::{BreadcrumbStore, EventSource, MemoryStore, RcrtStore, WithLedger};
+use universal_executor::{
+    BreadcrumbStore, BreadcrumbStoreExt as _, EventSource, MemoryStore, NewBreadcrumb, RcrtStore,
+    WithLedger,
+};
 
 #[derive(Default)]
 struct Rcrt {
@@ -50,7 +53,17 @@ impl Subject for Beside {
     async fn fresh(&self) -> Self::Store {
         let ledger = MemoryStore::default().in_tenant(OWNER);
         *self.1.lock().unwrap() = Some(ledger.clone());
-        WithLedger::new(self.0.fresh().await, ledger)
+        let store = self.0.fresh().await;
+        let server = self.0.server.lock().unwrap().clone().unwrap();
+        // Promises compare times of the server and of the ledger.
+        tokio::time::pause();
+        let clock = ledger.in_tenant("clock");
+        let probe = clock.create(NewBreadcrumb::new("clock.v1")).await.unwrap();
+        let now = probe.updated_at.as_micros();
+        let now = jiff::Timestamp::from_microsecond(now).unwrap();
+        server.lock().crumbs.follow_tokio_from(now);
+        tokio::time::resume();
+        WithLedger::new(store, ledger)
     }
 
     async fn in_tenant(&self, _: &Self::Store, tenant: &str) -> Option<Self::Store> {

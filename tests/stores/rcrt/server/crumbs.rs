@@ -167,7 +167,11 @@ impl Crumbs {
 
     /// Lets the time on the server advance with the clock of tokio, which a test can pause, from a time before now.
     pub(crate) fn follow_tokio(&mut self, before: jiff::SignedDuration) {
-        let start = jiff::Timestamp::now() - before;
+        self.follow_tokio_from(jiff::Timestamp::now() - before);
+    }
+
+    /// The same, and it is this time now.
+    pub(crate) fn follow_tokio_from(&mut self, start: jiff::Timestamp) {
         self.follows = Some((start, tokio::time::Instant::now()));
     }
 
