@@ -11,6 +11,8 @@
 )]
 #![expect(clippy::print_stdout, reason = "a bench reports on standard output")]
 
+#[path = "support/figures.rs"]
+mod figures;
 mod postgres_sides;
 #[path = "support/quick.rs"]
 mod quick;
@@ -240,6 +242,7 @@ impl Bench {
                 "  {:<28} {rate:>8.0} /s  {ratio:>6.2}x of {beside}{least}",
                 side.name
             );
+            figures::figure(&format!("{what}/{}", side.name), rate, "per_s");
         }
     }
 

@@ -191,6 +191,7 @@ impl Bench {
             let least = side.least.map(|least| format!("  (at least {least})"));
             let least = least.unwrap_or_default();
             println!("  {:<32} {rate:>10.0} /s  {ratio:>8.2}x{least}", side.name);
+            support::figure(&format!("{what}/{}", side.name), rate, "per_s");
         }
     }
 

@@ -8,10 +8,14 @@
 //! `cargo bench` measures. With `--quick` or `--test` (`cargo bench -- --quick`), with `BENCH_QUICK=1`
 //! set, or without the `--bench` that only `cargo bench` passes (`cargo test --benches`), it runs a
 //! single tiny round, to prove that the bench still works; the figures of that say nothing.
+//!
+//! With `BENCH_FIGURES=1` set, each time is also printed as a line for programs, see [`figure`].
 #![expect(clippy::print_stdout, reason = "a bench reports on standard output")]
 
+mod figures;
 mod quick;
 
+pub(crate) use figures::figure;
 pub(crate) use quick::is_quick;
 use std::{hint::black_box, time::Instant};
 
@@ -60,6 +64,7 @@ pub(crate) fn compare(
             readable(*time),
             time / first
         );
+        figure(&format!("{name}/{side}"), *time, "ns");
     }
     fastest
 }
