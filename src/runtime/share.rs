@@ -25,7 +25,7 @@ pub(super) struct Share {
     settled: bool,
 }
 
-/// Who found a delivery.
+/// Finder of a delivery.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Origin {
     Source,

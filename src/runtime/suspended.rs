@@ -18,14 +18,14 @@ async fn suspended(ledger: &dyn RunLedger, run: &RunRef) -> Result<Vec<Run>, Sto
     in_time(ledger.runs(&filter)).await
 }
 
-/// Whether a run is in the suspension that it is kept for.
+/// Returns `true` if a run is still in the suspension that the sleeper describes, and not in a later one.
 async fn still_sleeps(ledger: &dyn RunLedger, sleeper: &Sleeper) -> Result<bool, StoreError> {
     let suspended = suspended(ledger, &sleeper.run).await?;
     let still = |row: &Run| row.run == sleeper.run && row.suspended_at == Some(sleeper.since);
     Ok(suspended.iter().any(still))
 }
 
-/// Looks out for what a run that was just suspended waits for, which may have come already.
+/// Registers a run that was just suspended, and wakes it if its answer is already in the store.
 pub(super) async fn look_after(home: &Home, run: &RunRef) {
     let Some(ledger) = home.ledger() else { return };
     match suspended(ledger, run).await {
@@ -35,7 +35,7 @@ pub(super) async fn look_after(home: &Home, run: &RunRef) {
             }
         }
         Err(error) => {
-            tracing::warn!(%run, code = error.code(), error = %Chain(&error), "a suspended run is looked at later");
+            tracing::warn!(%run, code = error.code(), error = %Chain(&error), "cannot list a suspended run, will retry");
         }
     }
 }
@@ -49,7 +49,7 @@ pub(super) async fn reconcile(shared: &Shared, home: &Home) -> bool {
     let filter = RunFilter::all()
         .state(RunState::Suspended)
         .limit(Wakes::MOST);
-    // What is suspended while the ledger answers is not in the answer.
+    // The answer of the ledger lacks runs that are suspended in the meantime.
     let kept = home.wakes.all();
     let suspended = match in_time(ledger.runs(&filter)).await {
         Ok(suspended) => suspended,
@@ -77,8 +77,8 @@ pub(super) async fn reconcile(shared: &Shared, home: &Home) -> bool {
     true
 }
 
-/// Looks out for what a run waits for from now on, then once for what came before. What could not be looked for is
-/// forgotten, so that the next look at all suspended runs finds it as new.
+/// Registers a suspended run for later breadcrumbs, then searches the store once for earlier ones. If the search fails, the run is
+/// unregistered, so that the next check of all suspended runs repeats both.
 async fn keep(home: &Home, sleeper: Arc<Sleeper>) {
     /// An answer that so many newer ones hide is found when one of them comes.
     const NEWEST: usize = 32;
@@ -97,14 +97,14 @@ async fn keep(home: &Home, sleeper: Arc<Sleeper>) {
                 }
             }
             Err(error) => {
-                tracing::warn!(run = %sleeper.run, code = error.code(), error = %Chain(&error), "what a run waits for is looked for later");
+                tracing::warn!(run = %sleeper.run, code = error.code(), error = %Chain(&error), "cannot search for the answer that a suspended run waits for, will retry");
                 home.wakes.forget(&sleeper);
             }
         }
     }
 }
 
-/// Wakes a run; whoever comes second finds it awake. One that was suspended again since may wait for something else.
+/// Wakes a run, unless another worker has done so. A run that was suspended again in the meantime can wait for something else.
 pub(super) async fn wake(home: &Home, sleeper: &Sleeper, with: BreadcrumbId) {
     let Some(ledger) = home.ledger() else { return };
     let resumed = match still_sleeps(ledger, sleeper).await {
@@ -125,7 +125,7 @@ pub(super) async fn wake(home: &Home, sleeper: &Sleeper, with: BreadcrumbId) {
             home.wakes.forget(sleeper);
         }
         Err(error) => {
-            tracing::warn!(run = %sleeper.run, code = error.code(), error = %Chain(&error), "a run is woken later");
+            tracing::warn!(run = %sleeper.run, code = error.code(), error = %Chain(&error), "cannot wake a suspended run, will retry");
             home.wakes.forget(sleeper);
         }
     }

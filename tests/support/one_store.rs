@@ -1,12 +1,13 @@
 //! Executors that use handles of their own on one store: the runtime enqueues and claims their runs together.
 
+use futures::StreamExt as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::timeout;
 use universal_executor::source::StartAt;
-use universal_executor::store::{Fault, Faulty, Moment, Operation, RunFilter, RunState};
+use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, EventSource, ExecutionContext,
     NewBreadcrumb, Response, Runtime, Subscription, Subscriptions, UniversalExecutor, async_trait,
@@ -52,9 +53,9 @@ impl<S: BreadcrumbStore> UniversalExecutor for Answerer<S> {
 }
 
 /// Checks that executors whose handles come from `handle` cost the store no more than executors of one handle.
-pub(crate) async fn executors_cost_as_much_as_on_one_handle<S: BreadcrumbStore>(
+pub(crate) async fn executors_cost_as_much_as_on_one_handle<S: BreadcrumbStore, E: EventSource>(
     store: &S,
-    events: impl EventSource,
+    events: impl Fn() -> E,
     handle: impl AsyncFn() -> S,
 ) {
     let calls = Arc::new(Mutex::new(BTreeMap::<&str, usize>::new()));
@@ -65,7 +66,7 @@ pub(crate) async fn executors_cost_as_much_as_on_one_handle<S: BreadcrumbStore>(
         }
         Fault::None
     });
-    let mut runtime = Runtime::builder(events).start_at(StartAt::Beginning);
+    let mut runtime = Runtime::builder(events()).start_at(StartAt::Beginning);
     for n in 0..EXECUTORS {
         runtime = runtime.executor(Answerer {
             id: format!("answerer-{n}"),
@@ -74,12 +75,16 @@ pub(crate) async fn executors_cost_as_much_as_on_one_handle<S: BreadcrumbStore>(
         });
     }
     let runtime = runtime.build().unwrap();
+    let mut committed = events().subscribe(StartAt::Beginning).await.unwrap();
     let answered = async {
         for n in 0..NOTES {
             let note = NewBreadcrumb::new("note.v1").context(json!({"n": n}));
             store.create(note).await.unwrap();
-            while done(store).await < (n + 1) * EXECUTORS {
-                tokio::time::sleep(Duration::from_millis(10)).await;
+            let mut answers = 0;
+            while answers < EXECUTORS {
+                let delivery = committed.next().await.unwrap().unwrap();
+                let is_answer = delivery.event.schema_name.as_deref() == Some("answer.v1");
+                answers += usize::from(is_answer);
             }
         }
     };
@@ -105,10 +110,4 @@ pub(crate) async fn executors_cost_as_much_as_on_one_handle<S: BreadcrumbStore>(
         others < runs,
         "{others} calls besides those of the runs: {calls:?}"
     );
-}
-
-/// Number of runs that are done.
-async fn done(store: &impl BreadcrumbStore) -> usize {
-    let filter = RunFilter::all().state(RunState::Done).limit(1_000);
-    store.ledger().unwrap().runs(&filter).await.unwrap().len()
 }

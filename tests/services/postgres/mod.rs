@@ -132,7 +132,7 @@ async fn executors_with_clones_of_a_handle_cost_as_much_as_executors_of_one_hand
     let server = Server::default();
     let store = server.fresh().await;
     let clone = async || store.clone();
-    one_store::executors_cost_as_much_as_on_one_handle(&store, store.events(), clone).await;
+    one_store::executors_cost_as_much_as_on_one_handle(&store, || store.events(), clone).await;
 }
 
 universal_executor::store_conformance!(postgres, Held::default());
@@ -145,7 +145,7 @@ async fn executors_that_connect_each_cost_as_much_as_executors_of_one_handle() {
         builder.connections(2).connect().await.unwrap()
     };
     let store = connect().await;
-    one_store::executors_cost_as_much_as_on_one_handle(&store, store.events(), connect).await;
+    one_store::executors_cost_as_much_as_on_one_handle(&store, || store.events(), connect).await;
 }
 
 #[tokio::test]

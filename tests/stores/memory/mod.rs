@@ -118,7 +118,7 @@ crate::versions::versions!(versions_of_executors, Held);
 async fn executors_with_clones_of_a_handle_cost_as_much_as_executors_of_one_handle() {
     let store = MemoryStore::default();
     let clone = async || store.clone();
-    one_store::executors_cost_as_much_as_on_one_handle(&store, store.events(), clone).await;
+    one_store::executors_cost_as_much_as_on_one_handle(&store, || store.events(), clone).await;
 }
 
 universal_executor::store_conformance!(memory, Memory);

@@ -5,6 +5,7 @@ use super::{OWNER, builder, store};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use universal_executor::error::Retry;
 use universal_executor::store::{
     Commit, DeadLetter, Query, SplitCharacter, StoreError, VectorQuery, Write,
@@ -52,20 +53,28 @@ async fn vector_search_finds_an_updated_breadcrumb_by_the_text_of_its_first_vers
     assert_eq!(nearest("the stock market").await.id, market);
 }
 
+/// Starts an update and waits until the server has received it.
+async fn begun_update(
+    server: &Server,
+    store: &RcrtStore,
+    id: BreadcrumbId,
+) -> JoinHandle<Result<Arc<Breadcrumb>, StoreError>> {
+    let store = store.clone();
+    let update = async move { store.update(id, 1, Patch::new().title("slow")).await };
+    let update = tokio::spawn(update);
+    while server.seen("PATCH", "/").is_empty() {
+        tokio::task::yield_now().await;
+    }
+    update
+}
+
 #[tokio::test]
 async fn of_two_concurrent_updates_from_one_version_both_can_succeed_and_the_last_one_wins() {
     let server = Server::start().await;
     let store = store(&server);
     let id = note(&store, "a").await;
     let go = pause_update(&server);
-
-    let slow = tokio::spawn({
-        let store = store.clone();
-        async move { store.update(id, 1, Patch::new().title("slow")).await }
-    });
-    while server.seen("PATCH", "/").is_empty() {
-        tokio::task::yield_now().await;
-    }
+    let slow = begun_update(&server, &store, id).await;
     let fast = store.update(id, 1, Patch::new().title("fast")).await;
     go.notify_one();
     let slow = slow.await.unwrap().unwrap();
@@ -82,13 +91,7 @@ async fn an_update_that_was_replaced_at_once_is_returned_as_it_was_made() {
     let store = store(&server);
     let id = note(&store, "a").await;
     let go = pause_update(&server);
-    let slow = tokio::spawn({
-        let store = store.clone();
-        async move { store.update(id, 1, Patch::new().title("slow")).await }
-    });
-    while server.seen("PATCH", "/").is_empty() {
-        tokio::task::yield_now().await;
-    }
+    let slow = begun_update(&server, &store, id).await;
     // The other update replaces this one before it is read back.
     let read = Arc::new(Notify::new());
     let fast = tokio::spawn({

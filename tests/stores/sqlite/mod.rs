@@ -152,7 +152,7 @@ async fn executors_with_clones_of_a_handle_cost_as_much_as_executors_of_one_hand
     let file = File::default();
     let store = file.fresh().await;
     let clone = async || store.clone();
-    one_store::executors_cost_as_much_as_on_one_handle(&store, store.events(), clone).await;
+    one_store::executors_cost_as_much_as_on_one_handle(&store, || store.events(), clone).await;
 }
 
 #[tokio::test]
@@ -161,7 +161,7 @@ async fn executors_that_open_a_file_each_cost_as_much_as_executors_of_one_handle
     let path = folder.0.join("one.db");
     let store = quick(&path).open().await.unwrap();
     let open = async || quick(&path).open().await.unwrap();
-    one_store::executors_cost_as_much_as_on_one_handle(&store, store.events(), open).await;
+    one_store::executors_cost_as_much_as_on_one_handle(&store, || store.events(), open).await;
 }
 
 universal_executor::store_conformance!(sqlite, File::default());
