@@ -15,8 +15,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 use universal_executor::store::{
-    Capabilities, Claim, Commit, Committed, Query, RunEnd, RunRef, Scored, StoreError, StoreId,
-    VectorQuery, Write,
+    Capabilities, Claim, Claimed, Commit, Committed, Query, RunEnd, RunRef, Scored, StoreError,
+    StoreId, VectorQuery, Write,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event,
@@ -139,7 +139,7 @@ struct ByHand {
 impl ByHand {
     async fn process(&self, event: &Event) -> Result<(), StoreError> {
         let run = RunRef::of("by-hand", event);
-        let Claim::Granted { lease, .. } = self.store.claim(&run, None).await? else {
+        let Claim::Granted(Claimed { lease, .. }) = self.store.claim(&run, None).await? else {
             return Ok(());
         };
         black_box(self.store.get(event.breadcrumb_id).await?);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Commit, ExecutorLimits, LeaseOwner, NewRun, RunFilter, RunLedger, RunRef, Write,
+    ClaimId, Commit, ExecutorLimits, NewRun, RunLedger, RunRef, Write,
 };
 use universal_executor::{BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, PostgresStore};
 
@@ -56,15 +56,10 @@ pub(crate) async fn finish(store: &PostgresStore, n: usize, at_once: usize) -> D
     let begun = Instant::now();
     for _ in 0..n / at_once {
         let limits = [ExecutorLimits::new("answerer", at_once)];
-        assert_eq!(
-            store
-                .claim_next(at_once, &limits, LeaseOwner::SOLE)
-                .await
-                .unwrap(),
-            at_once
-        );
-        let parked = store.runs(&RunFilter::parked()).await.unwrap();
-        join_all(parked.iter().map(|row| answer_one(store, &row.run))).await;
+        let claimed = store.claim_next(at_once, &limits, ClaimId::unique());
+        let claimed = claimed.await.unwrap();
+        assert_eq!(claimed.len(), at_once);
+        join_all(claimed.into_iter().map(|run| answer_one(store, run.lease))).await;
     }
     begun.elapsed()
 }

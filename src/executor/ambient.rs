@@ -1,12 +1,10 @@
 //! What a runtime gives a run that it processes, beside the event: `process_event` has no argument for it, and may be
 //! overridden.
 
-use super::UniversalExecutor;
 use super::profile::Execution;
 use super::waits::Waits;
 use crate::store::schema_hints::SchemaHints;
-use crate::store::{BreadcrumbStore, Lease, RunLedger, RunRef, StoreId};
-use std::fmt;
+use crate::store::{Claimed, Lease, RunRef};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,20 +19,18 @@ tokio::task_local! {
 }
 
 /// The parts of a runtime that the runs of one store share.
+#[derive(Debug)]
 pub(crate) struct LentStore {
     pub(crate) waits: Arc<Waits>,
     pub(crate) hints: Arc<SchemaHints>,
-    /// The executor through whose store handle runs are claimed.
-    pub(crate) anchor: Arc<dyn UniversalExecutor>,
-    pub(crate) id: StoreId,
 }
 
-impl fmt::Debug for LentStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LentStore")
-            .field("store", &self.id)
-            .finish_non_exhaustive()
-    }
+/// A claimed run that no call has taken yet.
+#[derive(Debug)]
+pub(crate) struct Untaken {
+    pub(crate) claimed: Claimed,
+    /// When the claim was sent, by the clock of this process. The lease did not begin before.
+    pub(crate) since: Instant,
 }
 
 /// What a runtime offers a run, and what it is told of it.
@@ -45,6 +41,9 @@ pub(crate) struct Offer {
     lease: Mutex<Option<Lease>>,
     /// Those of runs within the run that may be tried again, the newest.
     within: Mutex<Vec<Lease>>,
+    untaken: Mutex<Option<Untaken>>,
+    /// If `true`, `process_event` was called.
+    begun: AtomicBool,
     /// Whether the run took its lease.
     taken: AtomicBool,
     /// If `true`, `execute` was called.
@@ -71,14 +70,17 @@ impl Offer {
     /// An offer to a run that was claimed before, with its place.
     pub(crate) fn new(
         store: LentStore,
-        lease: Option<Lease>,
+        untaken: Option<Untaken>,
         places: Arc<Semaphore>,
         place: OwnedSemaphorePermit,
     ) -> Self {
+        let lease = untaken.as_ref().map(|run| run.claimed.lease.clone());
         Self {
             store,
             lease: Mutex::new(lease),
             within: Mutex::default(),
+            untaken: Mutex::new(untaken),
+            begun: AtomicBool::new(false),
             taken: AtomicBool::new(false),
             executed: AtomicBool::new(false),
             attempt: 1,
@@ -94,12 +96,14 @@ impl Offer {
         self
     }
 
-    /// Returns the handle through which the runtime claims runs, if a store is the same: a lease that is parked in that handle
-    /// cannot be taken through another one.
-    pub(super) fn ledger_of(&self, store: &dyn BreadcrumbStore) -> Option<&dyn RunLedger> {
-        let is_same = self.store.id == store.identity();
-        let anchor = Some(self.store.anchor.store()).filter(|_| is_same);
-        anchor.and_then(|anchor| anchor.ledger())
+    /// Takes the claimed run, if it is this run and was not taken before.
+    pub(super) fn take(&self, run: &RunRef) -> Option<Untaken> {
+        lock(&self.untaken).take_if(|untaken| untaken.claimed.lease.run == *run)
+    }
+
+    /// Notes that `process_event` is about to be called.
+    pub(crate) fn begins(&self) {
+        self.begun.store(true, Ordering::Relaxed);
     }
 
     /// The lease that is held now.
@@ -122,10 +126,11 @@ impl Offer {
         self.executed.store(true, Ordering::Relaxed);
     }
 
-    /// Returns `true` if the run took its lease and `execute` was not called under it. An executor with its own
-    /// `process_event` may use a lease before it is taken, so one that was not taken counts as used.
+    /// Returns `true` if the run had no effect yet: `process_event` was not called, or it took the lease and did not call
+    /// `execute`. An executor with its own `process_event` may do anything without taking the lease.
     pub(crate) fn is_unused(&self) -> bool {
-        self.was_taken() && !self.executed.load(Ordering::Relaxed)
+        let executed = self.executed.load(Ordering::Relaxed);
+        !self.begun.load(Ordering::Relaxed) || (self.was_taken() && !executed)
     }
 
     /// Gives up the place of a run that is over.

@@ -93,7 +93,7 @@ pub use sources::{Bound, MissingReason, MissingSource, Source};
 pub use waits::WaitError;
 
 pub(crate) use crate::store::schema_hints::SchemaHints;
-pub(crate) use ambient::{LentStore, Offer, under};
+pub(crate) use ambient::{LentStore, Offer, Untaken, under};
 pub(crate) use bound::Share;
 pub(crate) use check::check_id;
 pub(crate) use decide::is_last_chance;
@@ -185,8 +185,9 @@ pub trait UniversalExecutor: Send + Sync {
 
     /// Takes one event from arrival to response: route, claim, assemble, execute, respond, commit.
     ///
-    /// Needs a tokio runtime with time enabled. In a runtime, an executor that overrides this method and claims runs by itself must
-    /// share one store handle with the other executors of the store: the leases of all of them are parked in that handle.
+    /// Needs a tokio runtime with time enabled. In a [`Runtime`](crate::Runtime) the run is claimed before this is called. An
+    /// executor that overrides this method passes the event to `process_event` of an executor with the same ID and store,
+    /// which takes the claimed run; a claim by hand finds it [running](crate::store::Claim::Running).
     ///
     /// # Errors
     /// Only for what may be tried again. Nothing was written then: the commit at the end is atomic and fenced by the

@@ -1,5 +1,7 @@
 //! One run from claim to commit: acts on what the pure functions decide.
 
+use super::UniversalExecutor;
+use super::ambient::{self, Untaken};
 use super::answer::Answer;
 use super::bound::{Allowed, admit};
 use super::decide::{self, Refusal, Start};
@@ -8,14 +10,14 @@ use super::heartbeat::Kept;
 use super::ordering::{OrderingKey, ordering_key};
 use super::outcome::{Outcome, Suspension};
 use super::provenance::{Stamp, claimed_lineage, claims_to_be_from};
-use super::{UniversalExecutor, ambient};
 use crate::bugs::planted;
 use crate::clock::within;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Route, Selector, Timestamp};
 use crate::store::{
-    Claim, Commit, DeadLetter, Lease, Lineage, Query, RunEnd, RunLedger, RunRef, Saved, StoreError,
-    Write, answered, run_tag,
+    Claim, Claimed, Commit, DeadLetter, Lease, Lineage, Query, RunEnd, RunLedger, RunRef, Saved,
+    StoreError, Write, answered, run_tag,
 };
+use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -73,40 +75,50 @@ pub(crate) async fn give_up<E: UniversalExecutor + ?Sized>(
     }
 }
 
-/// Claims the run that an event leads to; else what there is to say of it.
+/// Takes the run that a runtime claimed for an event, else claims it; returns the outcome if there is nothing to do.
 async fn claimed<'e, E: UniversalExecutor + ?Sized>(
     executor: &'e E,
     event: &Event,
 ) -> Result<Result<Held<'e, E>, Outcome>, ExecutorError> {
     let run = RunRef::of(executor.id(), event).lasting(executor.profile().lease);
     let ledger = executor.store().ledger();
-    let claim = match ledger {
-        Some(ledger) => {
-            let run = in_order(executor, event, run).await?;
-            let claim = in_time(run.lease, claim(executor, ledger, &run, None)).await;
-            claim.map_err(store_error("claim the run"))?
-        }
-        None => match answered_before(executor, event, &run).await? {
-            Some(answered) => answered,
-            None => unclaimed(run),
+    let (claim, since) = match ledger {
+        Some(ledger) => match ambient::offer().and_then(|offer| offer.take(&run)) {
+            Some(untaken) => begin(ledger, untaken).await?,
+            None => {
+                let run = in_order(executor, event, run).await?;
+                let since = Instant::now();
+                let claim = in_time(run.lease, ledger.claim(&run, None)).await;
+                (claim.map_err(store_error("claim the run"))?, since)
+            }
         },
+        None => {
+            let answered = answered_before(executor, event, &run).await?;
+            (answered.unwrap_or_else(|| unclaimed(run)), Instant::now())
+        }
     };
-    Ok(Held::from_claim(executor, ledger, claim))
+    Ok(Held::from_claim(executor, ledger, claim, since))
 }
 
-/// Claims a run through the handle in which a runtime has parked its lease, else through that of its executor.
-async fn claim<E: UniversalExecutor + ?Sized>(
-    executor: &E,
+/// Begins the attempt of a claimed run. Returns the time since which its lease is known to hold.
+async fn begin(
     ledger: &dyn RunLedger,
-    run: &RunRef,
-    instead_of: Option<Lease>,
-) -> Result<Claim, StoreError> {
-    let offer = ambient::offer();
-    let parking = offer
-        .as_deref()
-        .filter(|offer| offer.is_to(run))
-        .and_then(|offer| offer.ledger_of(executor.store()));
-    parking.unwrap_or(ledger).claim(run, instead_of).await
+    Untaken { claimed, mut since }: Untaken,
+) -> Result<(Claim, Instant), ExecutorError> {
+    let length = claimed.lease.run.lease;
+    if since.elapsed() > length / 2 {
+        let extended = Instant::now();
+        let lost = in_time(length, ledger.heartbeat(slice::from_ref(&claimed.lease))).await;
+        if !lost.map_err(store_error("extend the lease"))?.is_empty() {
+            let run = claimed.lease.run;
+            return Err(store_error("extend the lease")(StoreError::LeaseLost {
+                run,
+            }));
+        }
+        since = extended;
+    }
+    let claim = in_time(length, ledger.begin(claimed)).await;
+    Ok((claim.map_err(store_error("begin the run"))?, since))
 }
 
 /// The run with the key that orders it, unless a runtime has put it into the ledger before.
@@ -153,12 +165,9 @@ fn unclaimed(run: RunRef) -> Claim {
     let age = offer.as_ref().map_or(Duration::ZERO, |offer| offer.age());
     let age = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
     let first = Timestamp::from_micros(now.as_micros().saturating_sub(age));
-    Claim::Granted {
-        lease: Lease::new(run, 0, now).history(0, 0, first),
-        attempt: offer.map_or(1, |offer| offer.attempt),
-        lineage: origin,
-        state: None,
-    }
+    let lease = Lease::new(run, 0, now).history(0, 0, first);
+    let attempt = offer.map_or(1, |offer| offer.attempt);
+    Claim::Granted(Claimed::new(lease, attempt, origin))
 }
 
 /// A store's answer, or that it takes too long: one that hangs must not keep a run from ever ending.
@@ -191,6 +200,8 @@ pub(super) struct Held<'e, E: ?Sized> {
     pub(super) claimed: Instant,
     /// When the lease was last known to hold.
     kept: Mutex<Instant>,
+    /// The trigger as the claim found it, until it is used.
+    trigger: Option<Arc<Breadcrumb>>,
 }
 
 /// What went wrong with a run that is still held.
@@ -216,14 +227,16 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         executor: &'e E,
         ledger: Option<&'e dyn RunLedger>,
         claim: Claim,
+        since: Instant,
     ) -> Result<Self, Outcome> {
         match claim {
-            Claim::Granted {
+            Claim::Granted(Claimed {
                 lease,
                 attempt,
                 lineage,
                 state,
-            } => {
+                trigger,
+            }) => {
                 if let Some(offer) = ambient::offer() {
                     offer.holds(&lease, executor.profile().execution);
                 }
@@ -235,7 +248,8 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
                     lineage,
                     saved: state,
                     claimed: Instant::now(),
-                    kept: Mutex::new(Instant::now()),
+                    kept: Mutex::new(since),
+                    trigger,
                 })
             }
             Claim::Own => Err(Outcome::OwnBreadcrumb),
@@ -257,7 +271,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         }
     }
 
-    async fn give_up(self, event: &Event) -> Result<Outcome, ExecutorError> {
+    async fn give_up(mut self, event: &Event) -> Result<Outcome, ExecutorError> {
         let found = self.read_trigger(event).await?;
         let trigger = found.as_ref().map(|(_, trigger)| trigger);
         Box::pin(self.never_ended(trigger)).await
@@ -334,9 +348,13 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
     /// The breadcrumb the event announces, in that version or a later one, and what happened to it; none if it is
     /// gone.
     async fn read_trigger(
-        &self,
+        &mut self,
         event: &Event,
     ) -> Result<Option<(EventKind, Arc<Breadcrumb>)>, ExecutorError> {
+        let at_hand = self.trigger.take();
+        if let Some(found) = at_hand.filter(|found| found.version >= event.version) {
+            return Ok(Some((kind_of_living(event, &found), found)));
+        }
         let store = self.executor.store();
         // A store that may not see its own writes yet gets part of the lease to find what it announced.
         let patience = self.lease.run.lease / 2;
@@ -377,16 +395,11 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         let newer = RunRef::of(self.executor.id(), &Event::updated(trigger))
             .lasting(self.lease.run.lease)
             .ordered_by(key);
+        let since = Instant::now();
         let claim = match self.ledger {
             Some(ledger) => {
-                let claim = self
-                    .in_time(claim(
-                        self.executor,
-                        ledger,
-                        &newer,
-                        Some(self.lease.clone()),
-                    ))
-                    .await;
+                let older = Some(self.lease.clone());
+                let claim = self.in_time(ledger.claim(&newer, older)).await;
                 claim.map_err(store_error("claim the newer run"))?
             }
             None => unclaimed(newer),
@@ -394,7 +407,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         if let Claim::Done { .. } | Claim::Running { .. } | Claim::Suspended { .. } = claim {
             return Ok(Some(Outcome::Superseded));
         }
-        match Self::from_claim(self.executor, self.ledger, claim) {
+        match Self::from_claim(self.executor, self.ledger, claim, since) {
             Ok(held) => {
                 *self = held;
                 Ok(None)

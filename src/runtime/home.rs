@@ -4,9 +4,9 @@ use super::checkpoint::Checkpoint;
 use super::others::Others;
 use super::sweep::Pace;
 use super::wakes::Wakes;
-use crate::executor::{LentStore, Offer, SchemaHints, UniversalExecutor, Waits};
+use crate::executor::{LentStore, Offer, SchemaHints, UniversalExecutor, Untaken, Waits};
 use crate::model::Timestamp;
-use crate::store::{BreadcrumbStore, Lease, RunLedger, RunRef, StoreId};
+use crate::store::{BreadcrumbStore, RunLedger, RunRef, StoreId};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -128,17 +128,15 @@ impl Home {
     /// What a run is offered here.
     pub(super) fn offer(
         &self,
-        lease: Option<Lease>,
+        untaken: Option<Untaken>,
         places: Arc<Semaphore>,
         place: OwnedSemaphorePermit,
     ) -> Offer {
         let lent = LentStore {
             waits: Arc::clone(&self.waits),
             hints: Arc::clone(&self.hints),
-            anchor: Arc::clone(&self.anchor),
-            id: self.id.clone(),
         };
-        Offer::new(lent, lease, places, place)
+        Offer::new(lent, untaken, places, place)
     }
 
     /// Says that executors have runs to claim.

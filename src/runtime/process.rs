@@ -3,7 +3,7 @@
 use super::home::Home;
 use super::roster::Member;
 use super::shared::{Shared, in_time};
-use crate::error::Chain;
+use crate::error::{Chain, Retry};
 use crate::executor::{
     ExecutorError, NEVER_ENDED, Outcome, UniversalExecutor, give_up, leave_unmatched,
     log_dead_letter, never_ended,
@@ -203,23 +203,25 @@ async fn return_late(
     }
 }
 
-/// Releases the lease of a run that its executor did not end. Returns `true` if this worker no longer holds the lease.
-pub(super) async fn give_back(home: &Home, lease: Lease, because: Because) -> bool {
-    let run = lease.run.clone();
-    match release(home, lease, because).await {
-        Ok(()) => true,
-        Err(error) => {
-            tracing::warn!(%run, code = error.code(), error = %Chain(&error), "a run could not be given back");
-            false
-        }
+/// Releases the lease of a run that its executor did not end. Returns the lease if that failed and can be tried again.
+pub(super) async fn give_back(
+    home: &Home,
+    lease: Lease,
+    because: Because,
+) -> Option<(Lease, Because)> {
+    let error = release(home, lease.clone(), because).await.err()?;
+    tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "a run could not be given back");
+    match error.retry() {
+        Retry::After(_) => Some((lease, because)),
+        Retry::Never => None,
     }
 }
 
-/// Gives runs back, side by side, and reports whether the ledger has taken all of them.
-pub(super) async fn give_all_back(home: &Home, runs: &[(Lease, Because)]) -> bool {
+/// Gives runs back, side by side. Returns the leases for which that failed and can be tried again.
+pub(super) async fn give_all_back(home: &Home, runs: &[(Lease, Because)]) -> Vec<(Lease, Because)> {
     let back = |(lease, because): &(Lease, Because)| give_back(home, lease.clone(), *because);
     let given_back = join_all(runs.iter().map(back)).await;
-    given_back.into_iter().all(|back| back)
+    given_back.into_iter().flatten().collect()
 }
 
 /// Ends a run that `process_event` did not end.

@@ -2,10 +2,10 @@ use super::StoreError;
 use super::lineage::{Lineage, Saved};
 use super::run::{NewRun, Run, RunFilter, RunRef, RunState};
 use super::worker::{Worker, WorkerRecord};
-use crate::model::{BreadcrumbId, Json, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
 use async_trait::async_trait;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use uuid::Uuid;
 
 /// The rows that say which run of which executor is waiting, running or over: the reason why nothing is answered twice.
 ///
@@ -50,12 +50,12 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::LeaseLost`] if `instead_of` is not held any more.
     async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError>;
 
-    /// Claims up to `n` due runs for an owner and parks their leases in this handle: the first [`claim`](Self::claim)
-    /// of each run through this handle takes the lease; through any other handle the run is running.
-    /// [`RunFilter::parked_by`] lists the parked leases of the owner, including leases of a claim whose caller was dropped.
-    /// The owner extends them with [`heartbeat`](Self::heartbeat), and only the owner may release them.
+    /// Claims up to `n` due runs: takes turns between the executors, oldest first within one.
     ///
-    /// Takes turns between the executors, oldest first within one. Returns how many were claimed.
+    /// `id` names this claim, so that its leases are not lost with its answer: if the answer does not arrive, or the caller is
+    /// dropped, list them with [`RunFilter::of_claim`] and [release](Self::release) them.
+    ///
+    /// A run whose executor turns out to have written the trigger itself ends as skipped and is not returned.
     ///
     /// # Errors
     /// Only if the store is unavailable.
@@ -63,8 +63,19 @@ pub trait RunLedger: Send + Sync {
         &self,
         n: usize,
         of: &[ExecutorLimits],
-        owner: LeaseOwner,
-    ) -> Result<usize, StoreError>;
+        id: ClaimId,
+    ) -> Result<Vec<Claimed>, StoreError>;
+
+    /// Prepares a run that [`claim_next`](Self::claim_next) claimed, at the start of its attempt.
+    ///
+    /// The default is to grant it as it is. A ledger that saved the response of an earlier attempt writes it here and ends
+    /// the run.
+    ///
+    /// # Errors
+    /// The errors of [`claim`](Self::claim).
+    async fn begin(&self, claimed: Claimed) -> Result<Claim, StoreError> {
+        Ok(Claim::Granted(claimed))
+    }
 
     /// Extends leases by their length from now; returns those that are lost. Call it every third of a lease.
     ///
@@ -309,20 +320,48 @@ impl Lease {
     }
 }
 
+/// A run that a claim granted to its caller.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Claimed {
+    /// The right to end the run.
+    pub lease: Lease,
+    /// Number of this attempt, from 1.
+    pub attempt: u32,
+    /// Origin of the trigger.
+    pub lineage: Lineage,
+    /// The state that an earlier attempt saved, and the breadcrumb that resumed a suspended run.
+    pub state: Option<Saved>,
+    /// The current version of the trigger, if the store has it at hand.
+    pub trigger: Option<Arc<Breadcrumb>>,
+}
+
+impl Claimed {
+    /// An attempt of a run, with the origin of its trigger.
+    #[must_use]
+    pub fn new(lease: Lease, attempt: u32, lineage: Lineage) -> Self {
+        Self {
+            lease,
+            attempt,
+            lineage,
+            state: None,
+            trigger: None,
+        }
+    }
+
+    /// Sets the saved state.
+    #[must_use]
+    pub fn state(mut self, state: Option<Saved>) -> Self {
+        self.state = state;
+        self
+    }
+}
+
 /// What a claim found.
 #[derive(Clone, Debug)]
 pub enum Claim {
     /// The run is the caller's.
-    Granted {
-        /// The right to end it.
-        lease: Lease,
-        /// Which attempt this is, from 1.
-        attempt: u32,
-        /// Where the trigger came from.
-        lineage: Lineage,
-        /// What an earlier attempt saved, and what a suspended run was woken with.
-        state: Option<Saved>,
-    },
+    Granted(Claimed),
     /// The executor itself wrote this version of the trigger.
     Own,
     /// It is over.
@@ -368,20 +407,27 @@ impl ExecutorLimits {
     }
 }
 
-/// The claimer of parked leases within one process: leases belong to the part of the process that claimed them, even if
-/// other parts use the same store handle.
+/// Name of one call of [`claim_next`](RunLedger::claim_next).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct LeaseOwner(u64);
+pub struct ClaimId(Uuid);
 
-impl LeaseOwner {
-    /// The owner of leases in a handle with one claimer.
-    pub const SOLE: Self = Self(0);
-
-    /// Returns an owner that differs from every other owner in this process.
+impl ClaimId {
+    /// Returns an ID that no other claim has, in any process.
     #[must_use]
     pub fn unique() -> Self {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        Self(LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1))
+        Self(Uuid::new_v4())
+    }
+
+    /// The ID as a UUID, for a ledger that stores it.
+    #[must_use]
+    pub const fn as_uuid(self) -> Uuid {
+        self.0
+    }
+}
+
+impl From<Uuid> for ClaimId {
+    fn from(id: Uuid) -> Self {
+        Self(id)
     }
 }
 

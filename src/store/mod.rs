@@ -44,8 +44,6 @@ pub mod metrics;
 pub mod mock;
 mod observed;
 mod operation;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod parked;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod query;
@@ -58,8 +56,6 @@ pub(crate) mod schema_hints;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod tenants;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod unclaimed;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod wake;
 mod with_ledger;
@@ -74,7 +70,7 @@ pub use ext::BreadcrumbStoreExt;
 pub use faulty::{Fault, Faulty, Injected, Moment};
 pub use identity::StoreId;
 pub use ledger::{
-    Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost, RunLedger, SavedPosition,
+    Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lost, RunLedger, SavedPosition,
     WrittenBy,
 };
 pub use lineage::{Lineage, Saved, Wake};

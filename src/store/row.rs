@@ -1,8 +1,8 @@
 //! One row of the ledger: every transition of it, with time as an argument. When it is due is up to the ledger.
 
 use super::{
-    Claim, DeadLetter, KeyPosition, Lease, Lineage, Run, RunEnd, RunRef, RunState, Saved,
-    StoreError, Wake,
+    ClaimId, Claimed, DeadLetter, KeyPosition, Lease, Lineage, Run, RunEnd, RunFilter, RunRef,
+    RunState, Saved, StoreError, Wake,
 };
 use crate::bugs::planted;
 use crate::error::excerpt;
@@ -36,8 +36,8 @@ pub(in crate::store) struct Row {
     pub(in crate::store) attempts: u32,
     pub(in crate::store) abandoned: u32,
     pub(in crate::store) token: u64,
-    /// The handle in which the lease is parked, until it is taken.
-    pub(in crate::store) parked_in: Option<u64>,
+    /// The claim of the newest lease; none if a run was claimed by hand.
+    pub(in crate::store) claim: Option<ClaimId>,
     /// Start of the lease; [`NOT_CLAIMED`] before the first claim of an attempt.
     pub(in crate::store) granted_at: Timestamp,
     /// The time when the row was added or woken; from the first claim of an attempt on, the time of that claim.
@@ -142,7 +142,7 @@ impl Row {
             attempts: 0,
             abandoned: 0,
             token: 0,
-            parked_in: None,
+            claim: None,
             granted_at: NOT_CLAIMED,
             since: now,
             sequence,
@@ -185,7 +185,12 @@ impl Row {
     }
 
     /// Leases it for a length from now, whatever its state.
-    pub(in crate::store) fn grant(&mut self, length: Duration, now: Timestamp) {
+    pub(in crate::store) fn grant(
+        &mut self,
+        length: Duration,
+        claim: Option<ClaimId>,
+        now: Timestamp,
+    ) {
         if self.state == RunState::Running {
             self.abandoned = self.abandoned.saturating_add(1);
         }
@@ -205,6 +210,7 @@ impl Row {
         self.token += 1;
         self.run.lease = length;
         self.granted_at = now;
+        self.claim = claim;
     }
 
     /// Notes that the owner of a lost lease lives: only later leases can have been abandoned. Has no effect a second time.
@@ -355,13 +361,14 @@ impl Row {
         lease
     }
 
-    pub(in crate::store) fn granted(&self) -> Claim {
-        Claim::Granted {
-            lease: self.lease(),
-            attempt: self.attempts,
-            lineage: self.lineage(),
-            state: self.saved.clone(),
-        }
+    /// Returns the run as its claim grants it.
+    pub(in crate::store) fn claimed(&self) -> Claimed {
+        Claimed::new(self.lease(), self.attempts, self.lineage()).state(self.saved.clone())
+    }
+
+    /// Returns `true` if the newest lease comes from a claim and has not ended.
+    pub(in crate::store) fn is_of_claim(&self, id: ClaimId) -> bool {
+        self.state == RunState::Running && self.claim == Some(id)
     }
 
     pub(in crate::store) fn state_at(&self, now: Timestamp) -> RunState {
@@ -381,10 +388,12 @@ impl Row {
         }
     }
 
-    pub(in crate::store) fn view(&self, state: RunState, handle: u64) -> Run {
+    /// Returns the row as a list shows it, with its lease if the list is of one claim.
+    pub(in crate::store) fn view(&self, filter: &RunFilter, now: Timestamp) -> Run {
+        let state = self.state_at(now);
         let wait = self.wait.as_ref();
         Run {
-            lease: (self.parked_in == Some(handle)).then(|| self.lease()),
+            lease: filter.claim.map(|_| self.lease()),
             attempts: self.attempts,
             due: self.due,
             wake: wait.map(|wait| wait.wake.clone()),

@@ -1,4 +1,4 @@
-use super::ledger::{Lease, LeaseOwner};
+use super::ledger::{ClaimId, Lease};
 use super::lineage::Wake;
 use crate::hex::hex;
 use crate::model::{BreadcrumbId, Event, Timestamp};
@@ -212,10 +212,8 @@ pub struct RunFilter {
     pub trigger_id: Option<BreadcrumbId>,
     /// In one of these states; any if empty.
     pub states: Vec<RunState>,
-    /// If `true`, only runs whose leases are parked in this handle.
-    pub parked: bool,
-    /// Of the runs with parked leases, only those of one owner. Used only with `parked`.
-    pub owner: Option<LeaseOwner>,
+    /// Only runs whose newest lease comes from this claim and has not ended; such a lease may have expired.
+    pub claim: Option<ClaimId>,
     /// How many at the most; all if absent.
     pub limit: Option<usize>,
 }
@@ -227,21 +225,12 @@ impl RunFilter {
         Self::default()
     }
 
-    /// Those parked in this handle.
+    /// Runs whose newest lease comes from one [claim](super::RunLedger::claim_next), with their [leases](Run::lease).
     #[must_use]
-    pub fn parked() -> Self {
+    pub fn of_claim(id: ClaimId) -> Self {
         Self {
-            parked: true,
+            claim: Some(id),
             ..Self::default()
-        }
-    }
-
-    /// Runs whose leases are parked in this handle and belong to an owner.
-    #[must_use]
-    pub fn parked_by(owner: LeaseOwner) -> Self {
-        Self {
-            owner: Some(owner),
-            ..Self::parked()
         }
     }
 
@@ -307,7 +296,7 @@ pub struct Run {
     /// The version of its executor to which the run was [transferred](super::RunLedger::transfer), until a worker accepts it:
     /// one of that version or, once the time of a run that left its position has passed, one of any version.
     pub transferred_to: Option<String>,
-    /// Its lease, while that is parked in the handle that asks: what a heartbeat for it needs.
+    /// Its lease, if the filter asked for [one claim](RunFilter::of_claim).
     pub lease: Option<Lease>,
 }
 

@@ -83,7 +83,7 @@ macro_rules! wrap_runs {
             use std::sync::Arc;
             use $crate::model::{BreadcrumbId, Json, Timestamp};
             use $crate::store::{
-                BreadcrumbStore, Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost,
+                BreadcrumbStore, Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lost,
                 NewRun, Operation, Run, RunFilter, RunLedger, RunRef, StoreError, Worker,
                 WorkerRecord, WrittenBy,
             };
@@ -109,11 +109,15 @@ macro_rules! wrap_runs {
                     &self,
                     n: usize,
                     of: &[ExecutorLimits],
-                    owner: LeaseOwner,
-                ) -> Result<usize, StoreError> {
+                    id: ClaimId,
+                ) -> Result<Vec<Claimed>, StoreError> {
                     let inside = self.runs_inside()?;
-                    let claim = || inside.claim_next(n, of, owner);
+                    let claim = || inside.claim_next(n, of, id);
                     self.call(Operation::ClaimNext, claim).await
+                }
+
+                async fn begin(&self, claimed: Claimed) -> Result<Claim, StoreError> {
+                    self.runs_inside()?.begin(claimed).await
                 }
 
                 async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {

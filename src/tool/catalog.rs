@@ -1,6 +1,8 @@
 use super::ToolRegistry;
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Patch, Selector};
-use crate::store::{BreadcrumbStore, Claim, Commit, Query, RunEnd, RunRef, StoreError, Write};
+use crate::store::{
+    BreadcrumbStore, Claim, Claimed, Commit, Query, RunEnd, RunRef, StoreError, Write,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,7 +167,7 @@ impl Catalog {
             *version,
         );
         match ledger.claim(&run, None).await? {
-            Claim::Granted { lease, .. } => {
+            Claim::Granted(Claimed { lease, .. }) => {
                 let commit = Commit {
                     writes: vec![self.first()],
                     end: Some((lease.clone(), RunEnd::Done)),

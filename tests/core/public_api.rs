@@ -13,8 +13,8 @@ use universal_executor::executor::{
 use universal_executor::hints::Hints;
 use universal_executor::model::Timestamp;
 use universal_executor::store::{
-    Claim, Commit, ExecutorLimits, Faulty, Lease, LeaseOwner, Lost, NewRun, Observed, Query, Run,
-    RunEnd, RunFilter, RunRef, StoreError, VectorQuery, Write,
+    Claim, ClaimId, Claimed, Commit, ExecutorLimits, Faulty, Lease, Lost, NewRun, Observed, Query,
+    Run, RunEnd, RunFilter, RunRef, StoreError, VectorQuery, Write,
 };
 use universal_executor::tool::{
     Catalog, Permissions, ToolContext, ToolDispatcher, ToolExecutor, ToolRegistry, ToolSpec,
@@ -317,16 +317,19 @@ async fn the_ledger_and_a_commit_can_be_used_by_hand() {
         .await
         .unwrap();
     let claimed = ledger
-        .claim_next(1, &[ExecutorLimits::new("echo", 1)], LeaseOwner::SOLE)
+        .claim_next(1, &[ExecutorLimits::new("echo", 1)], ClaimId::unique())
         .await
-        .unwrap();
-    let claim = ledger.claim(&run, None).await.unwrap();
-    let Claim::Granted {
+        .unwrap()
+        .remove(0);
+    let trigger = claimed.trigger.clone();
+    let claim = ledger.begin(claimed).await.unwrap();
+    let Claim::Granted(Claimed {
         lease,
         attempt,
         lineage,
         state,
-    } = claim
+        ..
+    }) = claim
     else {
         panic!("{claim:?}")
     };
@@ -346,8 +349,8 @@ async fn the_ledger_and_a_commit_can_be_used_by_hand() {
     let committed = store.commit(commit).await.unwrap();
 
     assert_eq!(
-        (claimed, attempt, lineage.hops, state, lost),
-        (1, 1, 0, None, vec![])
+        (trigger, attempt, lineage.hops, state, lost),
+        (Some(message), 1, 0, None, vec![])
     );
     assert_eq!(
         ledger.runs(&RunFilter::all()).await.unwrap()[0].written,

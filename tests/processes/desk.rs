@@ -22,9 +22,9 @@ use std::time::Duration;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Capabilities, Claim, Commit, Committed, Durability, ExecutorLimits, KeyPosition, Lease,
-    LeaseOwner, Lost, NewRun, Query, Run, RunFilter, RunRef, RunState, Scored, StoreError, StoreId,
-    VectorQuery, Worker, WorkerRecord, WrittenBy,
+    Capabilities, Claim, ClaimId, Claimed, Commit, Committed, Durability, ExecutorLimits,
+    KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunRef, RunState, Scored, StoreError,
+    StoreId, VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, RunLedger, Runtime, Selector,
@@ -309,9 +309,9 @@ impl RunLedger for Doomed {
         &self,
         n: usize,
         of: &[ExecutorLimits],
-        owner: LeaseOwner,
-    ) -> Result<usize, StoreError> {
-        self.call(self.store.claim_next(n, of, owner)).await
+        id: ClaimId,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        self.call(self.store.claim_next(n, of, id)).await
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {

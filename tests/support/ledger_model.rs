@@ -7,13 +7,12 @@ use std::time::Duration;
 use universal_executor::model::Json;
 use universal_executor::store::conformance::Subject;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, KeyPosition, Lease, LeaseOwner,
+    Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass, KeyPosition, Lease,
     RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Wake, Write,
 };
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Selector};
 
 const RUNS: usize = 5;
-const OWNERS: usize = 2;
 /// The ordering keys of the runs.
 const KEYS: [Option<&str>; RUNS] = [None, Some("a"), Some("a"), Some("a"), Some("b")];
 const LEASE: u64 = 10;
@@ -22,8 +21,8 @@ const LEASE: u64 = 10;
 enum Step {
     Enqueue(usize),
     Claim(usize),
-    /// Claims up to so many for an owner.
-    ClaimNext(usize, usize),
+    /// Claims up to so many.
+    ClaimNext(usize),
     /// Time passes, in seconds.
     Pass(u64),
     Heartbeat(Index),
@@ -42,20 +41,24 @@ enum Step {
 /// What a step answers.
 #[derive(Debug, PartialEq)]
 enum Seen {
-    Granted {
-        attempt: u32,
-        abandoned: u32,
-        epoch: u32,
-        token: u64,
-        at: u64,
-        attempt_since: u64,
-    },
-    Claimed(usize),
+    Granted(Granted),
+    /// The runs and what is granted of each.
+    Claimed(Vec<(usize, Granted)>),
     Accepted(usize),
     Found(RunState),
     Done,
     Refused(&'static str),
     Nothing,
+}
+
+#[derive(Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Granted {
+    attempt: u32,
+    abandoned: u32,
+    epoch: u32,
+    token: u64,
+    at: u64,
+    attempt_since: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -71,8 +74,8 @@ struct Row {
     granted: u64,
     /// When the attempt was first claimed; `None` if the next claim begins one.
     attempt_since: Option<u64>,
-    /// The owner of its parked lease.
-    parked: Option<usize>,
+    /// The claim of its lease, if it was not claimed by hand.
+    claim: Option<usize>,
     /// `true` until a worker accepts or claims a run that was transferred.
     transferred: bool,
     /// `true` for a transferred run that left its position in the order of its key.
@@ -85,6 +88,7 @@ struct Row {
 struct Model {
     now: u64,
     places: usize,
+    claims: usize,
     rows: [Option<Row>; RUNS],
     /// How many answers are to be in the store.
     written: usize,
@@ -106,7 +110,7 @@ impl Model {
                 token: 0,
                 granted: 0,
                 attempt_since: None,
-                parked: None,
+                claim: None,
                 transferred: false,
                 aside: false,
                 unmatched: false,
@@ -124,7 +128,7 @@ impl Model {
         })
     }
 
-    fn lease(&mut self, run: usize, parked: Option<usize>) {
+    fn lease(&mut self, run: usize, claim: Option<usize>) -> Granted {
         let (now, row) = (self.now, self.rows[run].as_mut().unwrap());
         row.abandoned += u32::from(row.state == RunState::Running);
         if row.state == RunState::Suspended {
@@ -133,8 +137,16 @@ impl Model {
         row.attempt_since.get_or_insert(now);
         row.transferred = false;
         (row.attempts, row.token) = (row.attempts + 1, row.token + 1);
-        (row.state, row.parked, row.granted, row.due) =
-            (RunState::Running, parked, now, Some(now + LEASE));
+        (row.state, row.claim, row.granted, row.due) =
+            (RunState::Running, claim, now, Some(now + LEASE));
+        Granted {
+            attempt: row.attempts,
+            abandoned: row.abandoned,
+            epoch: row.epoch,
+            token: row.token,
+            at: row.granted,
+            attempt_since: row.attempt_since.unwrap(),
+        }
     }
 
     /// Of the leases of a run, only those after a lease whose owner lives count as abandoned.
@@ -165,38 +177,16 @@ impl Model {
             return Seen::Found(RunState::Running);
         }
         let state = self.state(run).unwrap();
-        let parked = self.rows[run]
-            .as_ref()
-            .is_some_and(|row| row.parked.is_some());
-        if state != RunState::Ready && !parked {
+        if state != RunState::Ready {
             return Seen::Found(state);
         }
-        if !parked {
-            self.lease(run, None);
-        }
-        let row = self.rows[run].as_mut().unwrap();
-        row.parked = None;
-        let Row {
-            attempts: attempt,
-            abandoned,
-            epoch,
-            token,
-            granted: at,
-            attempt_since,
-            ..
-        } = *row;
-        Seen::Granted {
-            attempt,
-            abandoned,
-            epoch,
-            token,
-            at,
-            attempt_since: attempt_since.unwrap(),
-        }
+        Seen::Granted(self.lease(run, None))
     }
 
-    fn claim_next(&mut self, n: usize, owner: usize) -> Seen {
-        for claimed in 0..n {
+    fn claim_next(&mut self, n: usize) -> Seen {
+        self.claims += 1;
+        let mut claimed = Vec::new();
+        while claimed.len() < n {
             let due = |row: &Row| {
                 row.due
                     .filter(|due| *due <= self.now)
@@ -209,11 +199,12 @@ impl Model {
                 .filter_map(|(run, row)| Some((due(row.as_ref()?)?, run)))
                 .min();
             let Some((_, run)) = first else {
-                return Seen::Claimed(claimed);
+                break;
             };
-            self.lease(run, Some(owner));
+            claimed.push((run, self.lease(run, Some(self.claims))));
         }
-        Seen::Claimed(n)
+        claimed.sort_unstable();
+        Seen::Claimed(claimed)
     }
 
     /// A lease may do something as long as it is the newest of a running row.
@@ -226,7 +217,6 @@ impl Model {
             return Seen::Refused("lease_lost");
         };
         change(row, now);
-        row.parked = row.parked.filter(|_| row.state == RunState::Running);
         Seen::Done
     }
 
@@ -300,7 +290,7 @@ struct Real<T: Subject> {
     runs: Vec<RunRef>,
     leases: Vec<(usize, Lease)>,
     began: universal_executor::model::Timestamp,
-    owners: [LeaseOwner; OWNERS],
+    claims: Vec<ClaimId>,
 }
 
 impl<T: Subject + Default> Real<T> {
@@ -323,7 +313,7 @@ impl<T: Subject + Default> Real<T> {
             runs,
             leases: Vec::new(),
             began: trigger.updated_at,
-            owners: [(); OWNERS].map(|()| LeaseOwner::unique()),
+            claims: Vec::new(),
         }
     }
 
@@ -347,9 +337,9 @@ impl<T: Subject + Default> Real<T> {
                 )
             }
             Step::Claim(run) => (self.claim(*run).await, model.claim(*run)),
-            Step::ClaimNext(n, owner) => {
-                let claimed = self.claim_next(*n, *owner).await;
-                (Seen::Claimed(claimed), model.claim_next(*n, *owner))
+            Step::ClaimNext(n) => {
+                let claimed = self.claim_next(*n).await;
+                (Seen::Claimed(claimed), model.claim_next(*n))
             }
             Step::Pass(seconds) => {
                 self.subject.pass(Duration::from_secs(*seconds)).await;
@@ -491,28 +481,39 @@ impl<T: Subject + Default> Real<T> {
         )
     }
 
-    async fn claim_next(&self, n: usize, owner: usize) -> usize {
+    async fn claim_next(&mut self, n: usize) -> Vec<(usize, Granted)> {
         let limits = [ExecutorLimits::new("agent", RUNS)];
-        let claimed = self.ledger().claim_next(n, &limits, self.owners[owner]);
-        claimed.await.unwrap()
+        let id = ClaimId::unique();
+        self.claims.push(id);
+        let claimed = self.ledger().claim_next(n, &limits, id).await.unwrap();
+        let granted = claimed.into_iter().map(|claimed| {
+            let is_it = |run: &RunRef| *run == claimed.lease.run;
+            let run = self.runs.iter().position(is_it).unwrap();
+            (run, self.granted(run, claimed))
+        });
+        let mut granted: Vec<_> = granted.collect();
+        granted.sort_unstable();
+        granted
+    }
+
+    /// Notes a lease, and says what was granted.
+    fn granted(&mut self, run: usize, claimed: Claimed) -> Granted {
+        let lease = claimed.lease;
+        let granted = Granted {
+            attempt: claimed.attempt,
+            abandoned: lease.abandoned,
+            epoch: lease.epoch,
+            token: lease.token,
+            at: lease.granted_at.since(self.began).as_secs(),
+            attempt_since: lease.attempt_since.since(self.began).as_secs(),
+        };
+        self.leases.push((run, lease));
+        granted
     }
 
     async fn claim(&mut self, run: usize) -> Seen {
         match self.ledger().claim(&self.runs[run], None).await.unwrap() {
-            Claim::Granted { lease, attempt, .. } => {
-                let at = lease.granted_at.since(self.began).as_secs();
-                let attempt_since = lease.attempt_since.since(self.began).as_secs();
-                let (abandoned, epoch, token) = (lease.abandoned, lease.epoch, lease.token);
-                self.leases.push((run, lease));
-                Seen::Granted {
-                    attempt,
-                    abandoned,
-                    epoch,
-                    token,
-                    at,
-                    attempt_since,
-                }
-            }
+            Claim::Granted(claimed) => Seen::Granted(self.granted(run, claimed)),
             Claim::Running { .. } => Seen::Found(RunState::Running),
             Claim::Suspended { .. } => Seen::Found(RunState::Suspended),
             Claim::Superseded => Seen::Found(RunState::Superseded),
@@ -527,18 +528,18 @@ impl<T: Subject + Default> Real<T> {
         self.runs.iter().map(state).collect()
     }
 
-    /// Returns the owner of each run's parked lease.
-    async fn parked(&self) -> Vec<Option<usize>> {
-        let mut parked = vec![None; RUNS];
-        for (number, owner) in self.owners.iter().enumerate() {
-            let rows = self.ledger().runs(&RunFilter::parked_by(*owner)).await;
+    /// Returns the number of the claim for which each run is listed.
+    async fn of_claims(&self) -> Vec<Option<usize>> {
+        let mut of_claims = vec![None; RUNS];
+        for (number, id) in (1..).zip(&self.claims) {
+            let rows = self.ledger().runs(&RunFilter::of_claim(*id)).await;
             for row in rows.unwrap() {
                 let run = self.runs.iter().position(|run| *run == row.run).unwrap();
-                let before = parked[run].replace(number);
-                assert_eq!(before, None, "a lease has one owner");
+                let before = of_claims[run].replace(number);
+                assert_eq!(before, None, "a lease has one claim");
             }
         }
-        parked
+        of_claims
     }
 }
 
@@ -571,7 +572,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         1 => (0..RUNS).prop_map(Step::Enqueue),
         4 => (0..RUNS).prop_map(Step::Claim),
-        2 => (0..=RUNS, 0..OWNERS).prop_map(|(n, owner)| Step::ClaimNext(n, owner)),
+        2 => (0..=RUNS).prop_map(Step::ClaimNext),
         3 => (0..15_u64).prop_map(Step::Pass),
         2 => any::<Index>().prop_map(Step::Heartbeat),
         2 => (any::<Index>(), prop::sample::select(ends.to_vec())).prop_map(|(which, end)| Step::Commit(which, end)),
@@ -596,9 +597,10 @@ pub(crate) fn the_ledger_does_what_the_model_does<T: Subject + Default>(cases: u
                 prop_assert_eq!(seen, wanted, "step {}: {:?}", index, step);
                 let wanted: Vec<_> = (0..RUNS).map(|run| model.state(run)).collect();
                 prop_assert_eq!(real.states().await, wanted, "the states after step {}: {:?}", index, step);
-                let row = |row: &Option<Row>| row.as_ref()?.parked;
-                let wanted: Vec<_> = model.rows.iter().map(row).collect();
-                prop_assert_eq!(real.parked().await, wanted, "the owners after step {}: {:?}", index, step);
+                let running = |row: &&Row| row.state == RunState::Running;
+                let claim = |row: &Option<Row>| row.as_ref().filter(running)?.claim;
+                let wanted: Vec<_> = model.rows.iter().map(claim).collect();
+                prop_assert_eq!(real.of_claims().await, wanted, "the claims after step {}: {:?}", index, step);
             }
             let answers = real.store.recent("answer.v1", 1_000).await.unwrap();
             prop_assert_eq!(answers.len(), model.written, "the number of answers");

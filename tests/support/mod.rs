@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use universal_executor::executor::ExecutorError;
 use universal_executor::store::{
-    Capabilities, Claim, Commit, Committed, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost,
-    NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker,
+    Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits, KeyPosition, Lease,
+    Lost, NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker,
     WorkerRecord, WrittenBy,
 };
 use universal_executor::{
@@ -360,10 +360,10 @@ impl RunLedger for Shim {
         &self,
         n: usize,
         of: &[ExecutorLimits],
-        owner: LeaseOwner,
-    ) -> Result<usize, StoreError> {
+        id: ClaimId,
+    ) -> Result<Vec<Claimed>, StoreError> {
         self.play(Call::Claim).await?;
-        self.inner.claim_next(n, of, owner).await
+        self.inner.claim_next(n, of, id).await
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {

@@ -13,8 +13,8 @@ use universal_executor::executor::OrderingKey;
 use universal_executor::source::StartAt;
 use universal_executor::store::conformance::Subject;
 use universal_executor::store::{
-    Claim, Fault, Faulty, KeyPosition, Moment, NewRun, Operation, Run, RunFilter, RunRef, RunState,
-    Worker, WorkerRecord,
+    Claim, Claimed, Fault, Faulty, KeyPosition, Moment, NewRun, Operation, Run, RunFilter, RunRef,
+    RunState, Worker, WorkerRecord,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, EventSource,
@@ -335,7 +335,8 @@ pub(crate) async fn all_runs_of_a_version_that_is_gone_are_accepted<S: Subject>(
     ledger.record_worker(&away).await.unwrap();
     enqueue(&store, NOTES).await;
     for run in runs(&store).await {
-        let Claim::Granted { lease, .. } = ledger.claim(&run.run, None).await.unwrap() else {
+        let Claim::Granted(Claimed { lease, .. }) = ledger.claim(&run.run, None).await.unwrap()
+        else {
             unreachable!("no other worker claims it");
         };
         let until = lease.granted_at + Worker::KEPT;

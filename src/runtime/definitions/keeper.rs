@@ -12,7 +12,7 @@ use crate::runtime::graph::Graph;
 use crate::runtime::roster::Roster;
 use crate::runtime::share::Share;
 use crate::runtime::shared::{PAUSE, Shared, in_time, in_time_of_pages};
-use crate::store::{Claim, Commit, Query, RunEnd, RunRef, StoreError, Write};
+use crate::store::{Claim, Claimed, Commit, Query, RunEnd, RunRef, StoreError, Write};
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -296,7 +296,7 @@ impl Keeper {
                 Some(ledger) => {
                     let run = RunRef::new(LEDGER_NAME, definition.id, definition.version);
                     match ledger.claim(&run, None).await? {
-                        Claim::Granted { lease, .. } => Some((lease, RunEnd::Done)),
+                        Claim::Granted(Claimed { lease, .. }) => Some((lease, RunEnd::Done)),
                         // Whoever has it may not come to say it.
                         Claim::Running { .. } => return Ok(false),
                         Claim::Own

@@ -8,7 +8,7 @@ use crate::runtime::desk::Free;
 use crate::runtime::home::{Home, Operation};
 use crate::runtime::process::Because;
 use crate::runtime::shared::{PAUSE, in_time};
-use crate::store::{ExecutorLimits, Lease, LeaseOwner, Run, RunFilter, RunLedger, StoreError};
+use crate::store::{ClaimId, Claimed, ExecutorLimits, Lease, RunFilter, StoreError};
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,14 +24,13 @@ const MOST_ASKED: usize = 256;
 impl Station {
     /// Claims due runs of the executors whose turn it is, as many as there are places at hand.
     pub(super) async fn claim(&mut self, place: OwnedSemaphorePermit) {
-        let had_silent = !self.silent.is_empty();
-        if had_silent && !Box::pin(self.release_silent()).await {
-            self.home.answered(Operation::Claim, false);
-            self.cool(later(Instant::now(), PAUSE));
-            return;
-        }
-        if had_silent {
-            self.home.answered(Operation::Claim, true);
+        if self.in_doubt.is_some() || !self.unreleased.is_empty() {
+            let settled = Box::pin(self.settle()).await;
+            self.home.answered(Operation::Claim, settled);
+            if !settled {
+                self.cool(later(Instant::now(), PAUSE));
+                return;
+            }
         }
         let asked = self.whose_turn();
         let wanted = asked
@@ -44,26 +43,23 @@ impl Station {
         places.push(place);
         let home = Arc::clone(&self.home);
         let asked: Arc<[ExecutorLimits]> = asked.into();
-        let list_anyway = std::mem::replace(&mut self.parked, true);
-        let claim = claim_due(
-            Arc::clone(&home),
-            self.owner,
-            places.len(),
-            Arc::clone(&asked),
-            list_anyway,
-        );
+        let (id, since) = (ClaimId::unique(), Instant::now());
+        self.in_doubt = Some(id);
+        let claim = claim_due(Arc::clone(&home), places.len(), Arc::clone(&asked), id);
         let claimed = self.claiming.insert(Box::pin(in_time(claim))).await;
         self.claiming = None;
         match claimed {
             Ok(claimed) => {
                 home.answered(Operation::Claim, true);
-                let new = self.not_running(claimed);
-                // Leases that were claimed while this station stops remain parked, and are released with the others.
-                if !self.shared.stop.is_cancelled() {
-                    let (new, others_released) = self.with_one_suspect(new).await;
-                    let rest_released = self.start_all(new, places, &asked).await;
-                    self.parked = false;
-                    self.unreleased |= !(others_released && rest_released);
+                self.end_older(&claimed);
+                if self.shared.stop.is_cancelled() {
+                    self.in_doubt = None;
+                    self.give_back(dropped(claimed)).await;
+                } else {
+                    let claimed = self.with_one_suspect(claimed).await;
+                    let unstarted = self.start_all(claimed, places, &asked, since);
+                    self.in_doubt = None;
+                    self.give_back(dropped(unstarted)).await;
                 }
             }
             Err(error) => {
@@ -113,79 +109,68 @@ impl Station {
         asked
     }
 
-    /// Without the leases that a task has which did not get round to taking them. A task that has an older lease of the
-    /// same run can write nothing more, so it ends.
-    fn not_running(&mut self, mut claimed: Vec<Claimed>) -> Vec<Claimed> {
-        claimed.retain(|(lease, _)| match self.runs.get(&lease.run) {
-            Some(running) if running.token == lease.token => false,
-            Some(running) => {
-                running.task.abort();
-                true
-            }
-            None => true,
-        });
-        claimed
+    /// Ends the tasks that have older leases of claimed runs: they can write nothing more.
+    fn end_older(&self, claimed: &[Claimed]) {
+        let running = claimed
+            .iter()
+            .filter_map(|run| self.runs.get(&run.lease.run));
+        running.for_each(|running| running.task.abort());
     }
 
     /// Returns to the ledger the claimed runs that two workers died holding, except one if none runs here.
     ///
-    /// Also reports whether all leases of the returned runs are released.
-    ///
     /// Runs that lose a worker together are claimed again together. The one that kills must not take the others with it
     /// for the third time, so they are given back before it starts.
-    async fn with_one_suspect(&mut self, mut claimed: Vec<Claimed>) -> (Vec<Claimed>, bool) {
-        let is_suspect = |(lease, _): &Claimed| is_last_chance(lease.abandoned);
+    async fn with_one_suspect(&mut self, mut claimed: Vec<Claimed>) -> Vec<Claimed> {
+        let is_suspect = |run: &Claimed| is_last_chance(run.lease.abandoned);
         let mut one_runs = self.runs.values().any(|running| running.suspect);
         let is_another =
             |run: &mut Claimed| is_suspect(run) && std::mem::replace(&mut one_runs, true);
-        let others = claimed.extract_if(.., is_another).collect();
-        let all_released = self.put_off(others).await;
-        if !all_released {
+        let others: Vec<Claimed> = claimed.extract_if(.., is_another).collect();
+        if !others.is_empty() && !self.put_off(others).await {
             let one = claimed.extract_if(.., |run| is_suspect(run)).collect();
             self.put_off(one).await;
         }
-        (claimed, all_released)
+        claimed
     }
 
     /// Gives claimed runs back for a while, and reports whether the ledger has taken all of them.
     async fn put_off(&mut self, runs: Vec<Claimed>) -> bool {
         let again = later(Instant::now(), PAUSE);
-        for (lease, _) in &runs {
-            self.heat_at(again, Arc::clone(&lease.run.executor));
+        for run in &runs {
+            self.heat_at(again, Arc::clone(&run.lease.run.executor));
         }
         let because = Because::NotNow { delay: PAUSE };
-        let leases = runs.into_iter().map(|(lease, _)| (lease, because));
+        let leases = runs.into_iter().map(|run| (run.lease, because));
         self.give_back(leases.collect()).await
     }
 
-    /// Starts claimed runs; an executor with more free places keeps its turn. Runs without a place, which can come from a claim
-    /// whose reply was lost, are released. Returns `true` if the ledger accepted all of these releases.
-    async fn start_all(
+    /// Starts claimed runs; an executor with more free places keeps its turn. Returns the runs that are not started: their
+    /// executor was removed, or they are more than were asked for.
+    fn start_all(
         &mut self,
-        new: Vec<Claimed>,
+        claimed: Vec<Claimed>,
         places: Vec<OwnedSemaphorePermit>,
         asked: &[ExecutorLimits],
-    ) -> bool {
-        let all_places_taken = new.len() >= places.len();
+        since: Instant,
+    ) -> Vec<Claimed> {
+        let all_places_taken = claimed.len() >= places.len();
         let mut places = places.into_iter();
         let mut started: HashMap<Arc<str>, usize> = HashMap::new();
-        let mut without_place = Vec::new();
-        let mut without_executor = Vec::new();
-        for claimed in new {
-            let executor = Arc::clone(&claimed.0.run.executor);
-            let free = asked.iter().find(|limits| limits.executor == executor);
-            let free = free.map_or(0, |limits| limits.free);
-            let got = started.entry(executor).or_default();
-            if *got < free
-                && let Some(place) = places.next()
-            {
-                *got += 1;
-                without_executor.extend(self.start(claimed, place));
-            } else {
-                without_place.push(claimed);
+        let mut unstarted = Vec::new();
+        for claimed in claimed {
+            let Some(place) = places.next() else {
+                let again = later(Instant::now(), PAUSE);
+                self.heat_at(again, Arc::clone(&claimed.lease.run.executor));
+                unstarted.push(claimed);
+                continue;
+            };
+            let executor = Arc::clone(&claimed.lease.run.executor);
+            match self.start(claimed, since, place) {
+                None => *started.entry(executor).or_default() += 1,
+                Some(claimed) => unstarted.push(claimed),
             }
         }
-        started.retain(|_, got| *got > 0);
         let got = |limits: &&ExecutorLimits| started.get(&limits.executor).copied();
         // Who got nothing comes before who got something.
         let (served, unserved): (Vec<_>, Vec<_>) =
@@ -200,50 +185,40 @@ impl Station {
                 self.heat(&limits.executor);
             }
         }
-        let again = later(Instant::now(), PAUSE);
-        for (lease, _) in &without_place {
-            self.heat_at(again, Arc::clone(&lease.run.executor));
-        }
-        without_place.append(&mut without_executor);
-        self.give_back(dropped(without_place)).await
+        unstarted
     }
 }
-
-/// A claimed run, with the number of its attempts.
-pub(super) type Claimed = (Lease, u32);
 
 /// A claim in flight.
 pub(super) type Claiming = Pin<Box<dyn Future<Output = Result<Vec<Claimed>, StoreError>> + Send>>;
 
 /// Returns the leases of claimed runs, to release them without an attempt.
-fn dropped(claimed: Vec<Claimed>) -> Vec<(Lease, Because)> {
-    let leases = claimed.into_iter().map(|(lease, _)| lease);
+pub(super) fn dropped(claimed: Vec<Claimed>) -> Vec<(Lease, Because)> {
+    let leases = claimed.into_iter().map(|run| run.lease);
     leases.map(|lease| (lease, Because::Dropped)).collect()
 }
 
-/// Claims up to `n` due runs for an owner, and lists the owner's parked leases with the attempts of their runs.
 async fn claim_due(
     home: Arc<Home>,
-    owner: LeaseOwner,
     n: usize,
     asked: Arc<[ExecutorLimits]>,
-    list_anyway: bool,
+    id: ClaimId,
 ) -> Result<Vec<Claimed>, StoreError> {
+    match home.ledger() {
+        Some(ledger) => ledger.claim_next(n, &asked, id).await,
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Lists the leases of a claim, to release them without an attempt.
+pub(super) async fn leases_of(
+    home: &Home,
+    id: ClaimId,
+) -> Result<Vec<(Lease, Because)>, StoreError> {
     let Some(ledger) = home.ledger() else {
         return Ok(Vec::new());
     };
-    if ledger.claim_next(n, &asked, owner).await? == 0 && !list_anyway {
-        return Ok(Vec::new());
-    }
-    parked(ledger, owner).await
-}
-
-/// Lists the parked leases of an owner with the attempts of their runs.
-pub(super) async fn parked(
-    ledger: &dyn RunLedger,
-    owner: LeaseOwner,
-) -> Result<Vec<Claimed>, StoreError> {
-    let parked = ledger.runs(&RunFilter::parked_by(owner)).await?;
-    let lease = |run: Run| Some((run.lease?, run.attempts));
-    Ok(parked.into_iter().filter_map(lease).collect())
+    let runs = in_time(ledger.runs(&RunFilter::of_claim(id))).await?;
+    let leases = runs.into_iter().filter_map(|run| run.lease);
+    Ok(leases.map(|lease| (lease, Because::Dropped)).collect())
 }

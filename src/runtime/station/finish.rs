@@ -1,7 +1,7 @@
 //! What is done when a run has come to its end, or its task has.
 
 use super::Station;
-use super::release::release_parked;
+use super::claim::leases_of;
 use super::start::{Started, Work};
 use crate::clock::later;
 use crate::error::{Chain, Retry};
@@ -29,8 +29,10 @@ impl Station {
     pub(super) async fn give_back(&mut self, leases: Vec<(Lease, Because)>) -> bool {
         // They stay here until the ledger has answered, so that a station that is dropped meanwhile still has them.
         self.returning.extend(leases);
-        let all = process::give_all_back(&self.home, &self.returning).await;
+        let unreleased = process::give_all_back(&self.home, &self.returning).await;
         self.returning.clear();
+        let all = unreleased.is_empty();
+        self.unreleased.extend(unreleased);
         all
     }
 
@@ -59,21 +61,21 @@ impl Station {
             self.shared.breakers.note(name, change, open, last_error);
         }
         match finished {
-            Ok((_, Work::Held { released })) => {
-                self.unreleased |= !released;
+            Ok((_, Work::Held { unreleased })) => {
+                self.unreleased.extend(unreleased);
                 Vec::new()
             }
             Ok((
                 _,
                 Work::Processed {
                     processed,
-                    released,
+                    unreleased,
                 },
             )) => {
-                self.unreleased |= !released;
+                self.unreleased.extend(unreleased);
                 self.count(&started, &processed, now);
                 if let Err(ExecutorError::LeaseLost { .. }) = processed {
-                    self.silent.extend(started.silent_leases());
+                    self.unreleased.extend(started.silent_leases());
                     self.desk(&started.executor).recover_one();
                     self.heat(&started.executor);
                 }
@@ -137,8 +139,6 @@ impl Station {
             (false, false) => report.errors += 1,
         });
         started.offer.leave();
-        // The lease that its task did not take is still parked.
-        self.parked |= !panicked && !started.offer.was_taken();
         let lease = started.offer.lease();
         if let (Some(lease), true) = (&lease, panicked) {
             self.heat_at(later(now, lease.run.lease), Arc::clone(&started.executor));
@@ -151,53 +151,55 @@ impl Station {
         leases.map(|lease| (lease, because)).collect()
     }
 
-    /// Releases the leases whose heartbeats the ledger did not answer in time. Returns `false` if the ledger still does not
-    /// answer.
-    pub(super) async fn release_silent(&mut self) -> bool {
+    /// Releases the leases that a claim without an answer or a failed release left behind. Returns `false` if the ledger does
+    /// not answer.
+    pub(super) async fn settle(&mut self) -> bool {
+        if let Some(id) = self.in_doubt {
+            match leases_of(&self.home, id).await {
+                Ok(leases) => {
+                    self.unreleased.extend(leases);
+                    self.in_doubt = None;
+                }
+                Err(error) => {
+                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the leases of a claim without an answer, will retry");
+                    return false;
+                }
+            }
+        }
         let home = &self.home;
-        let release = |silent: &(Lease, Because)| {
-            let (lease, because) = silent.clone();
+        let release = |unreleased: &(Lease, Because)| {
+            let (lease, because) = unreleased.clone();
             async move {
                 let released = process::release(home, lease.clone(), because).await;
                 released.err().map(|error| ((lease, because), error))
             }
         };
         // They stay in the list until the ledger has answered, because this future can be dropped at any await.
-        let failed = join_all(self.silent.iter().map(release)).await;
-        self.silent.clear();
+        let failed = join_all(self.unreleased.iter().map(release)).await;
+        self.unreleased.clear();
         for ((lease, because), error) in failed.into_iter().flatten() {
             match error.retry() {
-                Retry::After(_) => self.silent.push((lease, because)),
+                Retry::After(_) => self.unreleased.push((lease, because)),
                 Retry::Never => {
                     tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot release a run, its lease expires");
                 }
             }
         }
-        self.silent.is_empty()
+        self.unreleased.is_empty()
     }
 
     /// Lets running work finish and releases the leases of runs that were not started. After a stop, running work is
     /// dropped after the drain timeout, and all its leases are released at once.
     pub(super) async fn drain(mut self) {
         // Runs that were claimed and not started need not wait for those that finish.
-        let unused = (self.parked || self.unreleased).then(|| {
-            let in_tasks = self.runs.iter();
-            let in_tasks = in_tasks
-                .map(|(run, running)| (run.clone(), running.token))
-                .collect();
-            tokio::spawn(release_parked(Arc::clone(&self.home), self.owner, in_tasks))
-        });
+        let unstarted = self.release_unstarted();
         self.let_finish().await;
         self.running.abort_all();
         while let Some(finished) = self.running.join_next_with_id().await {
             let leases = self.note(finished);
             self.returning.extend(leases);
         }
-        if let Some(unused) = unused {
-            // The leases of a failed release are listed again below.
-            drop(unused.await);
-        }
-        if let Some(released) = self.release_all() {
+        for released in [unstarted, self.release_all()].into_iter().flatten() {
             // A panic of the release is reported by the panic hook. The leases end by themselves.
             drop(released.await);
         }

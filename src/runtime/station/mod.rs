@@ -10,7 +10,7 @@ use super::home::Home;
 use super::process::Because;
 use super::shared::Shared;
 use crate::clock::later;
-use crate::store::{Lease, LeaseOwner, RunRef};
+use crate::store::{ClaimId, Lease, RunRef};
 use claim::Claiming;
 use start::{Running, Started, Work};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -26,8 +26,6 @@ type Acquiring = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Sen
 pub(super) struct Station {
     shared: Arc<Shared>,
     home: Arc<Home>,
-    /// The owner of the leases that this station claims. Another runtime may use the same store handle.
-    owner: LeaseOwner,
     desks: HashMap<Arc<str>, Desk>,
     /// Executors that may have runs to claim, in the order in which their turn comes.
     hot: VecDeque<Arc<str>>,
@@ -36,19 +34,17 @@ pub(super) struct Station {
     sweep: Instant,
     /// The claim in flight. A dropped station completes it in the background before it releases its leases.
     claiming: Option<Claiming>,
-    /// Leases whose heartbeats the ledger did not answer in time. Nothing is claimed before they are released: otherwise
-    /// the claim would count them as abandoned. So their number is bounded by the number of runs in flight.
-    silent: Vec<(Lease, Because)>,
+    /// A claim whose answer did not arrive, or whose runs are not all started yet.
+    in_doubt: Option<ClaimId>,
+    /// Leases that are still to be released, because the ledger did not answer. Nothing is claimed before: otherwise the claim
+    /// would count them as abandoned. So their number is bounded by the number of runs in flight.
+    unreleased: Vec<(Lease, Because)>,
     /// Leases whose release is in flight.
     returning: Vec<(Lease, Because)>,
     running: JoinSet<Work>,
     started: HashMap<task::Id, Started>,
     /// The runs of what was started.
     runs: HashMap<RunRef, Running>,
-    /// If `true`, leases of this station may be parked that no task has.
-    parked: bool,
-    /// If `true`, a release failed, and its lease may still be parked. It is released at the end.
-    unreleased: bool,
     /// If `true`, all leases of this station are released, or about to be.
     released: bool,
 }
@@ -59,18 +55,16 @@ impl Station {
             sweep: later(Instant::now(), shared.settings.sweep),
             shared,
             home,
-            owner: LeaseOwner::unique(),
             desks: HashMap::new(),
             hot: VecDeque::new(),
             due: BTreeMap::new(),
             claiming: None,
-            silent: Vec::new(),
+            in_doubt: None,
+            unreleased: Vec::new(),
             returning: Vec::new(),
             running: JoinSet::new(),
             started: HashMap::new(),
             runs: HashMap::new(),
-            parked: false,
-            unreleased: false,
             released: false,
         }
     }

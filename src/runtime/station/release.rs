@@ -1,14 +1,13 @@
 //! Release of all leases of a station when it ends.
 
 use super::Station;
-use super::claim::{Claiming, parked};
+use super::claim::{Claiming, dropped, leases_of};
 use super::start::{Started, Work};
 use crate::bugs::planted;
 use crate::error::Chain;
 use crate::runtime::home::Home;
 use crate::runtime::process::{self, Because};
-use crate::runtime::shared::in_time;
-use crate::store::{Lease, LeaseOwner, RunRef};
+use crate::store::{ClaimId, Lease};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use std::collections::HashMap;
 use std::mem;
@@ -16,20 +15,15 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::{self, JoinError, JoinHandle, JoinSet};
 
-/// A lease, by its run and its token. A task and a newer lease of its run can exist at the same time.
-pub(super) type LeaseName = (RunRef, u64);
-
 /// The leases that a station leaves behind, and the tasks that may still use them.
 struct Left {
     home: Arc<Home>,
-    owner: LeaseOwner,
     running: JoinSet<Work>,
     started: HashMap<task::Id, Started>,
     returning: Vec<(Lease, Because)>,
     /// The claim in flight.
     claiming: Option<Claiming>,
-    /// If `true`, leases may be parked that no task has.
-    parked: bool,
+    in_doubt: Option<ClaimId>,
 }
 
 impl Station {
@@ -38,17 +32,32 @@ impl Station {
         if mem::replace(&mut self.released, true) || planted("drop-at-drain") {
             return None;
         }
-        let silent = mem::take(&mut self.silent).into_iter();
-        let mut returning = mem::take(&mut self.returning);
-        returning.extend(silent);
+        let (running, started) = (mem::take(&mut self.running), mem::take(&mut self.started));
+        self.leave(running, started)
+    }
+
+    /// Releases the leases that no task has in the background.
+    pub(super) fn release_unstarted(&mut self) -> Option<JoinHandle<()>> {
+        match planted("drop-at-drain") {
+            true => None,
+            false => self.leave(JoinSet::new(), HashMap::new()),
+        }
+    }
+
+    fn leave(
+        &mut self,
+        running: JoinSet<Work>,
+        started: HashMap<task::Id, Started>,
+    ) -> Option<JoinHandle<()>> {
+        let mut returning = mem::take(&mut self.unreleased);
+        returning.append(&mut self.returning);
         let left = Left {
             home: Arc::clone(&self.home),
-            owner: self.owner,
-            running: mem::take(&mut self.running),
-            started: mem::take(&mut self.started),
+            running,
+            started,
             returning,
             claiming: self.claiming.take(),
-            parked: self.parked || self.unreleased,
+            in_doubt: self.in_doubt.take(),
         };
         if left.is_empty() {
             return None;
@@ -67,39 +76,44 @@ impl Drop for Station {
 
 impl Left {
     fn is_empty(&self) -> bool {
-        !self.parked && self.started.is_empty() && self.returning.is_empty()
+        self.in_doubt.is_none() && self.started.is_empty() && self.returning.is_empty()
     }
 
     async fn release(self) {
-        let (home, owner) = (self.home, self.owner);
-        let in_tasks: Vec<_> = self.started.values().map(Started::lease_name).collect();
-        let parked = async {
-            if self.parked {
-                release_parked(Arc::clone(&home), owner, in_tasks.clone()).await;
-            }
-            // The claim in flight may hang, and its leases may have been parked before or after the list was read.
-            if let Some(claiming) = self.claiming {
-                drop(claiming.await);
-                release_parked(Arc::clone(&home), owner, in_tasks).await;
-            }
-        };
-        let returning = process::give_all_back(&home, &self.returning);
-        let tasks = release_of_tasks(&home, self.running, self.started);
-        let ((), _, all_taken) = tokio::join!(parked, returning, tasks);
-        if !all_taken {
-            // A task that ended before it took its lease left the lease parked.
-            release_parked(Arc::clone(&home), owner, Vec::new()).await;
-        }
+        let home = &*self.home;
+        let returning = process::give_all_back(home, &self.returning);
+        let of_claim = release_claim(home, self.claiming, self.in_doubt);
+        let tasks = release_of_tasks(home, self.running, self.started);
+        tokio::join!(returning, of_claim, tasks);
     }
 }
 
-/// Ends tasks and releases the lease of each when it has ended. Returns `true` if all tasks had taken their leases.
+/// Releases the leases of a claim without an answer. A claim in flight ends first.
+async fn release_claim(home: &Home, claiming: Option<Claiming>, in_doubt: Option<ClaimId>) {
+    let answer = match claiming {
+        Some(claiming) => claiming.await.ok().map(dropped),
+        None => None,
+    };
+    let leases = match (answer, in_doubt) {
+        (Some(leases), _) => leases,
+        (None, Some(id)) => match leases_of(home, id).await {
+            Ok(leases) => leases,
+            Err(error) => {
+                tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the leases of a stopping worker; unreleased leases expire");
+                return;
+            }
+        },
+        (None, None) => return,
+    };
+    process::give_all_back(home, &leases).await;
+}
+
+/// Ends tasks and releases the lease of each when it has ended.
 async fn release_of_tasks(
     home: &Home,
     mut running: JoinSet<Work>,
     mut started: HashMap<task::Id, Started>,
-) -> bool {
-    let mut all_taken = true;
+) {
     let mut releasing = FuturesUnordered::new();
     running.abort_all();
     loop {
@@ -107,52 +121,18 @@ async fn release_of_tasks(
             Some(finished) = running.join_next_with_id() => {
                 let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
                 if let Some(started) = started.remove(&id) {
-                    all_taken &= started.offer.was_taken();
                     started.offer.leave();
                     let leases = started.leases().into_iter();
                     releasing.extend(leases.map(|lease| process::give_back(home, lease, Because::Dropped)));
                 }
             }
             Some(_) = releasing.next() => {}
-            else => return all_taken,
-        }
-    }
-}
-
-/// Releases the parked leases of an owner, except leases that its tasks may still take. Returns `false` if the leases are unknown.
-pub(super) async fn release_parked(
-    home: Arc<Home>,
-    owner: LeaseOwner,
-    in_tasks: Vec<LeaseName>,
-) -> bool {
-    let Some(ledger) = home.ledger() else {
-        return true;
-    };
-    match in_time(parked(ledger, owner)).await {
-        Ok(parked) => {
-            let leases = parked.into_iter().map(|(lease, _)| lease);
-            let is_in_task = |lease: &Lease| {
-                let mut names = in_tasks.iter();
-                names.any(|(run, token)| *run == lease.run && *token == lease.token)
-            };
-            let unused = leases.filter(|lease| !is_in_task(lease));
-            let unused = unused.map(|lease| (lease, Because::Dropped));
-            let unused: Vec<_> = unused.collect();
-            process::give_all_back(&home, &unused).await;
-            true
-        }
-        Err(error) => {
-            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the leases of a stopping worker; unreleased leases expire");
-            false
+            else => return,
         }
     }
 }
 
 impl Started {
-    fn lease_name(&self) -> LeaseName {
-        (self.run.clone(), self.token)
-    }
-
     /// Returns the leases to release of a task that ended early: the leases of runs within its run, and its own. An at-most-once
     /// run keeps its lease once `execute` was called, because its outcome is unknown.
     pub(super) fn leases(&self) -> Vec<Lease> {

@@ -1,16 +1,15 @@
 //! Starting what was claimed.
 
 use super::Station;
-use super::claim::Claimed;
 use crate::error::Chain;
-use crate::executor::{Execution, Offer, OrderingKey, is_last_chance, under};
+use crate::executor::{Execution, Offer, OrderingKey, Untaken, is_last_chance, under};
 use crate::runtime::home::Home;
 use crate::runtime::limits::{Ticket, trigger_of};
 use crate::runtime::metrics;
 use crate::runtime::process::{self, Because, Processed};
 use crate::runtime::roster::Member;
 use crate::runtime::shared::{PAUSE, Shared};
-use crate::store::{Lease, RunRef};
+use crate::store::{Claimed, Lease, RunRef};
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
@@ -30,10 +29,9 @@ pub(super) struct Started {
     pub(super) at: Instant,
 }
 
-/// The task that has a run, and the token of the lease with which it began.
+/// The task that has a run.
 pub(super) struct Running {
     pub(super) task: AbortHandle,
-    pub(super) token: u64,
     /// Whether this may be what the workers before it died of.
     pub(super) suspect: bool,
 }
@@ -42,28 +40,30 @@ pub(super) struct Running {
 pub(super) enum Work {
     Processed {
         processed: Processed,
-        /// `false` if the lease may still be parked, because its release failed.
-        released: bool,
+        /// The lease, if its release failed.
+        unreleased: Option<(Lease, Because)>,
     },
     /// The run was put off.
     Held {
-        /// `false` if the lease may still be parked, because its release failed.
-        released: bool,
+        /// The lease, if its release failed.
+        unreleased: Option<(Lease, Because)>,
     },
 }
 
 impl Station {
-    /// Starts a claimed run. Returns the run if its executor was removed or moved since the claim; the next worker then finds
+    /// Starts a run that was claimed after a moment. Returns the run if its executor was removed or moved since the claim; the next worker then finds
     /// the run as it was.
     pub(super) fn start(
         &mut self,
-        (lease, attempts): Claimed,
+        claimed: Claimed,
+        since: Instant,
         place: OwnedSemaphorePermit,
     ) -> Option<Claimed> {
+        let (lease, attempts) = (claimed.lease.clone(), claimed.attempt);
         let id = Arc::clone(&lease.run.executor);
         let here = |member: &Member| member.home.number == self.home.number;
         let Some(member) = self.shared.roster.get(&id).filter(here) else {
-            return Some((lease, attempts));
+            return Some(claimed);
         };
         let now = Instant::now();
         let again = attempts > 1 && lease.abandoned == 0;
@@ -75,7 +75,8 @@ impl Station {
         self.home.wakes.remove(&lease.run);
         let profile = member.executor.profile();
         let places = Arc::clone(&self.shared.places);
-        let offer = self.home.offer(Some(lease.clone()), places, place);
+        let untaken = Some(Untaken { claimed, since });
+        let offer = self.home.offer(untaken, places, place);
         let offer = Arc::new(offer);
         let started = Started {
             executor: Arc::clone(&id),
@@ -92,7 +93,7 @@ impl Station {
             .granted_at
             .since(committed.unwrap_or(lease.granted_at));
         metrics::started(&id, lag);
-        let (token, home) = (lease.token, Arc::clone(&self.home));
+        let home = Arc::clone(&self.home);
         let task = match ticket {
             Ok(_) => {
                 let shared = Arc::clone(&self.shared);
@@ -102,14 +103,13 @@ impl Station {
             }
             Err(moment) => self.running.spawn(async move {
                 let delay = moment.saturating_duration_since(now);
-                let released = process::give_back(&home, lease, Because::NotNow { delay }).await;
+                let unreleased = process::give_back(&home, lease, Because::NotNow { delay }).await;
                 offer.leave();
-                Work::Held { released }
+                Work::Held { unreleased }
             }),
         };
         let running = Running {
             task: task.clone(),
-            token,
             suspect,
         };
         self.runs.insert(started.run.clone(), running);
@@ -129,17 +129,18 @@ async fn work_on(
 ) -> Work {
     let because = match process::whose(&shared, member, &lease).await {
         Ok(Some(member)) => {
+            offer.begins();
             let processed = process::process(&home, &*member.executor, &lease, attempts).await;
             offer.leave();
-            let mut released = true;
+            let mut unreleased = None;
             if processed.is_err() && !offer.was_taken() {
                 // It never began, so nobody else gives it back.
                 let because = Because::NotNow { delay: PAUSE };
-                released = process::give_back(&home, lease, because).await;
+                unreleased = process::give_back(&home, lease, because).await;
             }
             return Work::Processed {
                 processed,
-                released,
+                unreleased,
             };
         }
         Ok(None) => Because::Dropped,
@@ -148,7 +149,7 @@ async fn work_on(
             Because::NotNow { delay: PAUSE }
         }
     };
-    let released = process::give_back(&home, lease, because).await;
+    let unreleased = process::give_back(&home, lease, because).await;
     offer.leave();
-    Work::Held { released }
+    Work::Held { unreleased }
 }

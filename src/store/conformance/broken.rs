@@ -1,6 +1,6 @@
 use crate::model::Timestamp;
 use crate::source::conformance::Broken;
-use crate::store::{Claim, Lease, Lineage, Saved, StoreError};
+use crate::store::{Claim, Claimed, StoreError};
 use std::fmt::Debug;
 
 pub(super) use crate::source::conformance::{expect, same, some};
@@ -48,29 +48,11 @@ pub(super) fn wrong_state<T: Debug>(answer: Result<T, StoreError>) -> Result<(),
     })
 }
 
-/// What [`Claim::Granted`] holds.
-pub(super) struct Granted {
-    pub(super) lease: Lease,
-    pub(super) attempt: u32,
-    pub(super) lineage: Lineage,
-    pub(super) state: Option<Saved>,
-}
-
 /// Expects a claim to be granted.
 #[track_caller]
-pub(super) fn granted(claim: Result<Claim, StoreError>) -> Result<Granted, Broken> {
+pub(super) fn granted(claim: Result<Claim, StoreError>) -> Result<Claimed, Broken> {
     match claim? {
-        Claim::Granted {
-            lease,
-            attempt,
-            lineage,
-            state,
-        } => Ok(Granted {
-            lease,
-            attempt,
-            lineage,
-            state,
-        }),
+        Claim::Granted(claimed) => Ok(claimed),
         other => Err(Broken::new(&format!(
             "the claim is granted and not {other:?}"
         ))),

@@ -2,7 +2,7 @@ use super::Broken;
 use super::Subject;
 use super::broken::{expect, granted, same, some};
 use super::given::{
-    HOUR, OVER, SHORT, end, ledger_of, lineage_of, new_run, park, row, run_of, trigger,
+    HOUR, OVER, SHORT, due, end, ledger_of, lineage_of, new_run, row, run_of, trigger,
 };
 use crate::model::{Event, Patch};
 use crate::store::{
@@ -42,7 +42,7 @@ pub async fn one_run<S: Subject>(subject: &S) -> Result<(), Broken> {
         "the state",
     )?;
     same(
-        park(ledger, "agent", 5).await?,
+        due(ledger, "agent", 5).await?,
         0,
         "the number of runs to claim",
     )
@@ -138,7 +138,7 @@ pub async fn a_claim_by_hand_does_not_wait<S: Subject>(subject: &S) -> Result<()
     ledger.enqueue(vec![later]).await?;
 
     same(
-        park(ledger, "agent", 5).await?,
+        due(ledger, "agent", 5).await?,
         0,
         "the number of runs that are due",
     )?;
@@ -157,7 +157,7 @@ pub async fn a_run_is_due_at_its_time<S: Subject>(subject: &S) -> Result<(), Bro
     subject.pass(OVER).await;
 
     same(
-        park(ledger, "agent", 5).await?,
+        due(ledger, "agent", 5).await?,
         1,
         "the number of runs that are due",
     )
@@ -181,7 +181,7 @@ pub async fn of_many_claims_one_is_granted<S: Subject>(subject: &S) -> Result<()
         let mut leases = 0;
         for claim in claims.await {
             match claim? {
-                Claim::Granted { .. } => leases += 1,
+                Claim::Granted(_) => leases += 1,
                 Claim::Running { .. } => {}
                 other => return expect(false, &format!("others see it running and not {other:?}")),
             }

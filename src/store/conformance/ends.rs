@@ -2,7 +2,8 @@ use super::Broken;
 use super::Subject;
 use super::broken::{expect, granted, lease_lost, same, some, wrong_state};
 use super::given::{
-    OVER, SHORT, create, end, ids_of, ledger_of, new_run, park, recorded, row, run_of, trigger,
+    OVER, SHORT, create, due, end, ids_of, ledger_of, new_run, next_due, recorded, row, run_of,
+    trigger,
 };
 use crate::model::{Breadcrumb, BreadcrumbId, Patch};
 use crate::store::{
@@ -47,7 +48,7 @@ pub async fn a_run_that_is_done_answers_with_what_it_wrote<S: Subject>(
         (RunState::Done, written, None),
         "the row",
     )?;
-    same(park(ledger, "agent", 1).await?, 0, "the number of runs due")
+    same(due(ledger, "agent", 1).await?, 0, "the number of runs due")
 }
 
 /// A run that was skipped says so, and why.
@@ -269,8 +270,7 @@ pub async fn redo_begins_a_new_epoch<S: Subject>(subject: &S) -> Result<(), Brok
         (RunState::Ready, 0, None),
         "the row",
     )?;
-    same(park(ledger, "agent", 1).await?, 1, "the number of runs due")?;
-    let second = granted(ledger.claim(&run, None).await)?;
+    let second = next_due(ledger, &run).await?;
     same(
         (second.attempt, second.lease.epoch),
         (1, 1),

@@ -2,13 +2,14 @@
 
 use super::Broken;
 use super::Subject;
-use super::broken::{expect, some};
+use super::broken::{expect, same, some};
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector};
 use crate::store::{
-    BreadcrumbStore, BreadcrumbStoreExt, Commit, Committed, ExecutorLimits, Lease, LeaseOwner,
-    NewRun, Query, Run, RunEnd, RunFilter, RunLedger, RunRef, StoreError, Write,
+    BreadcrumbStore, BreadcrumbStoreExt, ClaimId, Claimed, Commit, Committed, ExecutorLimits,
+    Lease, NewRun, Query, Run, RunEnd, RunFilter, RunLedger, RunRef, StoreError, Write,
 };
 use serde_json::json;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -157,15 +158,38 @@ pub(super) async fn row(ledger: &dyn RunLedger, run: &RunRef) -> Result<Option<R
     Ok(rows.into_iter().find(|row| row.run == *run))
 }
 
-/// Parks up to `n` leases of one executor.
-pub(super) async fn park(
+/// Claims up to `n` due runs of one executor.
+pub(super) async fn claim_due(
+    ledger: &dyn RunLedger,
+    executor: &str,
+    n: usize,
+) -> Result<Vec<Claimed>, StoreError> {
+    let limits = [ExecutorLimits::new(executor, n)];
+    ledger.claim_next(n, &limits, ClaimId::unique()).await
+}
+
+/// Claims up to `n` due runs of one executor and returns their number.
+pub(super) async fn due(
     ledger: &dyn RunLedger,
     executor: &str,
     n: usize,
 ) -> Result<usize, StoreError> {
-    ledger
-        .claim_next(n, &[ExecutorLimits::new(executor, n)], LeaseOwner::SOLE)
-        .await
+    Ok(claim_due(ledger, executor, n).await?.len())
+}
+
+/// Claims all due runs of an executor, which must be this run alone.
+#[track_caller]
+pub(super) fn next_due<'r>(
+    ledger: &'r dyn RunLedger,
+    run: &'r RunRef,
+) -> impl Future<Output = Result<Claimed, Broken>> + 'r {
+    let caller = Location::caller();
+    async move {
+        let claimed = claim_due(ledger, &run.executor, 9).await?;
+        let runs: Vec<&RunRef> = claimed.iter().map(|claimed| &claimed.lease.run).collect();
+        same(runs, [run], &format!("the due runs at {caller}"))?;
+        some(claimed.into_iter().next(), "a claimed run")
+    }
 }
 
 /// The ids of up to a thousand breadcrumbs of a schema, newest first.

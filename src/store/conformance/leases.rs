@@ -1,7 +1,7 @@
 use super::Broken;
 use super::Subject;
 use super::broken::{expect, granted, lease_lost, running, same, some};
-use super::given::{HOUR, OVER, SHORT, create, end, ledger_of, new_run, park, row};
+use super::given::{HOUR, OVER, SHORT, create, due, end, ledger_of, new_run, next_due, row};
 use crate::model::Json;
 use crate::store::{RunEnd, RunState, Saved, Wake};
 use serde_json::json;
@@ -82,7 +82,7 @@ pub async fn a_retry_waits_for_its_time<S: Subject>(subject: &S) -> Result<(), B
         )?;
     }
     same(
-        park(ledger, "late", 1).await?,
+        due(ledger, "late", 1).await?,
         0,
         "the number of runs due at once",
     )?;
@@ -90,20 +90,11 @@ pub async fn a_retry_waits_for_its_time<S: Subject>(subject: &S) -> Result<(), B
     subject.pass(OVER).await;
 
     same(
-        park(ledger, "late", 1).await?,
+        due(ledger, "late", 1).await?,
         0,
         "the number of runs due in an hour",
     )?;
-    same(
-        park(ledger, "soon", 1).await?,
-        1,
-        "the number of runs due by now",
-    )?;
-    same(
-        granted(ledger.claim(&soon, None).await)?.attempt,
-        2,
-        "the attempt",
-    )
+    same(next_due(ledger, &soon).await?.attempt, 2, "the attempt")
 }
 
 /// A rate limit uses no attempt.
@@ -131,10 +122,11 @@ pub async fn an_attempt_begins_with_its_first_claim<S: Subject>(subject: &S) -> 
         let run = &run;
         async move {
             subject.pass(OVER).await;
-            if !by_hand {
-                park(ledger, "agent", 1).await?;
-            }
-            Ok::<_, Broken>(granted(ledger.claim(run, None).await)?.lease)
+            let claimed = match by_hand {
+                true => granted(ledger.claim(run, None).await)?,
+                false => next_due(ledger, run).await?,
+            };
+            Ok::<_, Broken>(claimed.lease)
         }
     };
 
@@ -181,8 +173,7 @@ pub async fn a_release_refunds_the_attempt<S: Subject>(subject: &S) -> Result<()
     lease_lost(end(&store, &first, RunEnd::Done, vec![create("a")]).await)?;
     let kept = some(row(ledger, &run).await?, "the row")?;
     same((kept.state, kept.attempts), (RunState::Ready, 0), "the row")?;
-    same(park(ledger, "agent", 1).await?, 1, "the number of runs due")?;
-    let again = granted(ledger.claim(&run, None).await)?;
+    let again = next_due(ledger, &run).await?;
     same(
         (again.attempt, again.lease.abandoned),
         (1, 0),

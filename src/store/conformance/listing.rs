@@ -1,8 +1,10 @@
 use super::Broken;
 use super::Subject;
 use super::broken::{granted, same};
-use super::given::{HOUR, end, enqueued, ledger_of, new_run, park};
-use crate::store::{NewRun, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError};
+use super::given::{HOUR, end, enqueued, ledger_of, new_run};
+use crate::store::{
+    ClaimId, ExecutorLimits, NewRun, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError,
+};
 
 /// Rows are listed by executor, trigger, state and handle, and no more than asked for.
 pub async fn runs_are_listed_by_what_they_are<S: Subject>(subject: &S) -> Result<(), Broken> {
@@ -13,7 +15,10 @@ pub async fn runs_are_listed_by_what_they_are<S: Subject>(subject: &S) -> Result
     granted(ledger.claim(&claimed, None).await)?;
     let lease = granted(ledger.claim(&done, None).await)?.lease;
     end(&store, &lease, RunEnd::Done, Vec::new()).await?;
-    park(ledger, "a", 1).await?;
+    let id = ClaimId::unique();
+    ledger
+        .claim_next(1, &[ExecutorLimits::new("a", 1)], id)
+        .await?;
 
     let count = async |filter: RunFilter| listed(ledger, &filter).await.map(|runs| runs.len());
     same(count(RunFilter::all()).await?, 4, "all")?;
@@ -47,7 +52,7 @@ pub async fn runs_are_listed_by_what_they_are<S: Subject>(subject: &S) -> Result
         0,
         "those of both",
     )?;
-    same(count(RunFilter::parked()).await?, 1, "those parked here")?;
+    same(count(RunFilter::of_claim(id)).await?, 1, "those of a claim")?;
     same(
         count(RunFilter::all().limit(3)).await?,
         3,

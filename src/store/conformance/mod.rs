@@ -47,6 +47,7 @@ mod announce;
 mod atomic;
 mod broken;
 mod canonical;
+mod claimed;
 mod claims;
 mod ends;
 mod fences;
@@ -57,7 +58,6 @@ mod listing;
 mod near;
 mod ordered;
 mod pages;
-mod parked;
 mod positions;
 mod queries;
 mod tenants;
@@ -72,6 +72,14 @@ pub use atomic::{a_failing_write_leaves_nothing, atomic, cancel_safe, commits_ar
 pub use canonical::{
     canonical_depth, canonical_nul, canonical_runs, canonical_schema_name, canonical_size,
     canonical_tags,
+};
+pub use claimed::{
+    a_claim_learns_who_wrote_the_trigger, a_claimed_lease_runs_out,
+    a_claimed_run_is_running_for_every_handle, a_due_run_is_claimed_with_its_history,
+    a_lease_that_ran_out_is_due, a_lease_that_ran_out_is_listed_until_its_next_claim,
+    a_run_that_ended_is_not_of_its_claim, claimed_leases_are_kept_alive_by_heartbeats,
+    executors_take_turns, leases_are_listed_by_their_claim, limits_hold_for_each_executor,
+    no_run_is_claimed_twice, the_oldest_run_is_claimed_first,
 };
 pub use claims::{
     a_claim_by_hand_adds_the_row, a_claim_by_hand_does_not_wait, a_run_is_due_at_its_time,
@@ -113,13 +121,6 @@ pub use ordered::{
 pub use pages::{
     exclude_comes_before_the_limit, newest_first, paging_sees_each_once,
     the_limit_keeps_the_newest, what_is_not_after_a_time_is_not_found,
-};
-pub use parked::{
-    a_lease_that_ran_out_is_due, a_parked_lease_belongs_to_its_owner,
-    a_parked_lease_is_taken_by_its_handle, a_parked_lease_runs_out_too,
-    a_parked_lease_that_ran_out_is_told_by_its_next_handle, a_run_that_ended_is_not_parked,
-    executors_take_turns, limits_hold_for_each_executor, no_run_is_claimed_twice,
-    parked_leases_are_kept_alive_by_heartbeats, the_oldest_run_is_claimed_first,
 };
 pub use positions::{
     a_position_is_read_back_as_it_was_saved, a_position_that_is_too_large_is_refused,
@@ -277,12 +278,13 @@ macro_rules! store_conformance {
             a_later_version_behind_the_older_is_granted
             a_row_keeps_its_ordering_key
             of_two_ordering_keys_the_first_counts
-            a_parked_lease_is_taken_by_its_handle
-            a_parked_lease_belongs_to_its_owner
-            parked_leases_are_kept_alive_by_heartbeats
-            a_parked_lease_runs_out_too
-            a_parked_lease_that_ran_out_is_told_by_its_next_handle
-            a_run_that_ended_is_not_parked
+            a_claimed_run_is_running_for_every_handle
+            a_due_run_is_claimed_with_its_history
+            leases_are_listed_by_their_claim
+            a_lease_that_ran_out_is_listed_until_its_next_claim
+            claimed_leases_are_kept_alive_by_heartbeats
+            a_claimed_lease_runs_out
+            a_run_that_ended_is_not_of_its_claim
             a_lease_that_ran_out_is_due
             limits_hold_for_each_executor
             executors_take_turns
@@ -312,6 +314,7 @@ macro_rules! store_conformance {
             a_wait_without_end_is_refused
             a_run_can_wait_again
             own_breadcrumbs_are_known
+            a_claim_learns_who_wrote_the_trigger
             own_is_a_version
             lineage_follows_the_ledger
             lineage_is_not_read_from_payloads

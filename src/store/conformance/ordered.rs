@@ -1,11 +1,11 @@
 use super::Broken;
 use super::Subject;
 use super::broken::{granted, running, same, some};
-use super::given::{HOUR, OVER, SHORT, end, ledger_of, line, new_run, park, row, trigger};
+use super::given::{HOUR, OVER, SHORT, due, end, ledger_of, line, new_run, next_due, row, trigger};
 use crate::model::{Json, Selector, Timestamp};
 use crate::store::{
-    DeadLetter, ExecutorLimits, FailureClass, Lease, LeaseOwner, NewRun, RunEnd, RunFilter,
-    RunLedger, RunRef, Wake,
+    ClaimId, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun, RunEnd, RunLedger, RunRef,
+    Wake,
 };
 
 /// **Ordered.** Runs of one executor with the same key run one at a time, in the order in which they were added.
@@ -16,15 +16,11 @@ pub async fn ordered<S: Subject>(subject: &S) -> Result<(), Broken> {
 
     for run in &runs {
         let lease = only_next(ledger, run).await?;
-        same(park(ledger, "agent", 9).await?, 0, "the number beside it")?;
+        same(due(ledger, "agent", 9).await?, 0, "the number beside it")?;
         end(&store, &lease, RunEnd::Done, Vec::new()).await?;
     }
 
-    same(
-        park(ledger, "agent", 9).await?,
-        0,
-        "the number that is left",
-    )
+    same(due(ledger, "agent", 9).await?, 0, "the number that is left")
 }
 
 /// A run that is not due yet keeps those added later waiting: it is their turn after it, not before.
@@ -38,7 +34,7 @@ pub async fn a_run_added_for_later_keeps_its_turn<S: Subject>(subject: &S) -> Re
     ledger.enqueue(vec![new]).await?;
     let runs = line(&store, ledger, "agent", "a", 1).await?;
 
-    same(park(ledger, "agent", 9).await?, 0, "the number of runs due")?;
+    same(due(ledger, "agent", 9).await?, 0, "the number of runs due")?;
 
     // By hand no time is waited for, but the order is kept.
     let until = behind(ledger, &only(&runs)?).await?;
@@ -62,7 +58,7 @@ pub async fn a_retry_keeps_its_line_waiting<S: Subject>(subject: &S) -> Result<(
     let at = lease.granted_at + SHORT;
 
     ledger.retry(lease, at, true, None).await?;
-    same(park(ledger, "agent", 9).await?, 0, "the number of runs due")?;
+    same(due(ledger, "agent", 9).await?, 0, "the number of runs due")?;
     subject.pass(OVER).await;
 
     let lease = only_next(ledger, &first).await?;
@@ -89,13 +85,13 @@ pub async fn a_suspended_run_keeps_its_line_waiting<S: Subject>(subject: &S) -> 
         Vec::new(),
     )
     .await?;
-    same(park(ledger, "agent", 9).await?, 0, "the number of runs due")?;
+    same(due(ledger, "agent", 9).await?, 0, "the number of runs due")?;
     behind(ledger, &second).await?;
     ledger.resume(&first, first.trigger_id).await?;
 
     let lease = only_next(ledger, &first).await?;
     end(&store, &lease, RunEnd::Continues, Vec::new()).await?;
-    same(park(ledger, "agent", 9).await?, 0, "the number beside it")?;
+    same(due(ledger, "agent", 9).await?, 0, "the number beside it")?;
     end(&store, &lease, RunEnd::Done, Vec::new()).await?;
     only_next(ledger, &second).await.map(drop)
 }
@@ -138,22 +134,20 @@ pub async fn other_lines_do_not_wait<S: Subject>(subject: &S) -> Result<(), Brok
         ExecutorLimits::new("agent", 99),
         ExecutorLimits::new("another", 99),
     ];
-    ledger.claim_next(99, &all, LeaseOwner::SOLE).await?;
+    let claimed = ledger.claim_next(99, &all, ClaimId::unique()).await?;
 
     for (executor, wanted) in [("agent", 4), ("another", 1)] {
-        let parked = RunFilter::parked().executor(executor);
-        same(ledger.runs(&parked).await?.len(), wanted, executor)?;
+        let of = claimed
+            .iter()
+            .filter(|run| &*run.lease.run.executor == executor);
+        same(of.count(), wanted, executor)?;
     }
     Ok(())
 }
 
 /// Claims whatever can be claimed of an executor, which is this run alone, and takes its lease.
 pub(super) async fn only_next(ledger: &dyn RunLedger, run: &RunRef) -> Result<Lease, Broken> {
-    park(ledger, &run.executor, 9).await?;
-    let parked = ledger.runs(&RunFilter::parked()).await?;
-    let parked: Vec<&RunRef> = parked.iter().map(|row| &row.run).collect();
-    same(parked, [run], "what can be claimed")?;
-    Ok(granted(ledger.claim(run, None).await)?.lease)
+    Ok(next_due(ledger, run).await?.lease)
 }
 
 /// Expects a run to be behind another; returns until when it is to wait.

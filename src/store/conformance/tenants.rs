@@ -1,9 +1,7 @@
 use super::Broken;
 use super::Subject;
 use super::broken::{granted, lease_lost, not_found, same};
-use super::given::{
-    create, end, enqueued, ids_of, ledger_of, note, other_name, other_tenant, park,
-};
+use super::given::{create, due, end, enqueued, ids_of, ledger_of, note, other_name, other_tenant};
 use crate::model::Patch;
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, RunEnd, RunFilter, StoreError, Write};
 
@@ -89,7 +87,7 @@ pub async fn runs_of_tenants_are_apart<S: Subject>(subject: &S) -> Result<(), Br
     let runs = enqueued(&ours, our_ledger, "agent", 1).await?;
 
     same(
-        park(their_ledger, "agent", 5).await?,
+        due(their_ledger, "agent", 5).await?,
         0,
         "the number of our runs they can claim",
     )?;

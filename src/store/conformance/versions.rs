@@ -4,7 +4,7 @@ use super::Broken;
 use super::Subject;
 use super::broken::{expect, fails, granted, lease_lost, same, some, wrong_state};
 use super::given::{
-    HOUR, OVER, SHORT, create, end, ledger_of, line, new_run, other_tenant, park, row,
+    HOUR, OVER, SHORT, create, due, end, ledger_of, line, new_run, next_due, other_tenant, row,
 };
 use super::ordered::{behind, only_next, two};
 use crate::model::{Subscription, Subscriptions, Timestamp};
@@ -46,7 +46,7 @@ pub async fn a_run_that_is_transferred_waits_for_its_version<S: Subject>(
         "the row",
     )?;
     same(kept.transferred_to.as_deref(), Some("new"), "its version")?;
-    same(park(ledger, "agent", 1).await?, 0, "the number of runs due")?;
+    same(due(ledger, "agent", 1).await?, 0, "the number of runs due")?;
     same(
         accept_transfers(ledger, "agent", "old").await?,
         0,
@@ -72,8 +72,7 @@ pub async fn a_run_that_is_transferred_waits_for_its_version<S: Subject>(
         0,
         "of it again",
     )?;
-    same(park(ledger, "agent", 1).await?, 1, "the number of runs due")?;
-    let claim = granted(ledger.claim(&run, None).await)?;
+    let claim = next_due(ledger, &run).await?;
     same(claim.attempt, 1, "the attempt")?;
     let kept = some(row(ledger, &run).await?, "the row")?;
     same(
@@ -98,8 +97,7 @@ pub async fn a_run_that_no_worker_accepts_is_due_at_its_time<S: Subject>(
 
     subject.pass(OVER).await;
 
-    same(park(ledger, "agent", 1).await?, 1, "the number of runs due")?;
-    granted(ledger.claim(&run, None).await)?;
+    next_due(ledger, &run).await?;
     same(
         accept_transfers(ledger, "agent", "new").await?,
         0,
@@ -121,14 +119,13 @@ pub async fn a_run_that_is_transferred_keeps_its_line_waiting<S: Subject>(
         .transfer(lease, "new", until, KeyPosition::Held)
         .await?;
 
-    same(park(ledger, "agent", 2).await?, 0, "the number of runs due")?;
+    same(due(ledger, "agent", 2).await?, 0, "the number of runs due")?;
     same(
         accept_transfers(ledger, "agent", "new").await?,
         1,
         "accepted",
     )?;
-    same(park(ledger, "agent", 2).await?, 1, "the number of runs due")?;
-    granted(ledger.claim(first, None).await).map(drop)
+    next_due(ledger, first).await.map(drop)
 }
 
 /// Claims the only run that can be claimed, which is this one, and transfers it out of its position until a time.
@@ -218,7 +215,7 @@ pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: Subject>(
     let lease = only_next(ledger, &second).await?;
     subject.pass(OVER).await;
 
-    same(park(ledger, "agent", 9).await?, 0, "the number of runs due")?;
+    same(due(ledger, "agent", 9).await?, 0, "the number of runs due")?;
     same(
         accept_transfers(ledger, "tool", "old").await?,
         0,
@@ -295,7 +292,7 @@ pub async fn a_run_that_is_transferred_can_be_skipped<S: Subject>(
             KeyPosition::Held,
         )
         .await?;
-    same(park(ledger, "agent", 9).await?, 0, "the number of runs due")?;
+    same(due(ledger, "agent", 9).await?, 0, "the number of runs due")?;
     ledger.skip(&second).await?;
     let lease = only_next(ledger, &third).await?;
     ledger.redo(&first).await?;
@@ -327,7 +324,7 @@ pub async fn a_lost_lease_transfers_nothing<S: Subject>(subject: &S) -> Result<(
             .await,
     )?;
 
-    same(park(ledger, "agent", 1).await?, 1, "the number of runs due")
+    same(due(ledger, "agent", 1).await?, 1, "the number of runs due")
 }
 
 /// A run that was skipped as unmatched can be redone, and no other skipped run can.

@@ -1,7 +1,9 @@
 use super::Broken;
 use super::Subject;
 use super::broken::{expect, fails, granted, lease_lost, same, some, wrong_state};
-use super::given::{HOUR, OVER, SHORT, create, end, ledger_of, new_run, note, park, recorded, row};
+use super::given::{
+    HOUR, OVER, SHORT, create, due, end, ledger_of, new_run, next_due, note, recorded, row,
+};
 use crate::model::{BreadcrumbId, Selector, Timestamp};
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, Claim, Lease, RunEnd, RunLedger, RunRef, RunState, Saved,
@@ -29,7 +31,7 @@ pub async fn a_suspended_run_waits<S: Subject>(subject: &S) -> Result<(), Broken
     .ids();
 
     lease_lost(end(&store, &lease, RunEnd::Done, vec![create("a")]).await)?;
-    same(park(ledger, "agent", 1).await?, 0, "the number of runs due")?;
+    same(due(ledger, "agent", 1).await?, 0, "the number of runs due")?;
     match ledger.claim(&run, None).await? {
         Claim::Suspended { until } => same(until, wake.until, "the end of the wait")?,
         other => return expect(false, &format!("the run is suspended and not {other:?}")),
@@ -66,8 +68,7 @@ pub async fn a_suspended_run_is_resumed_once<S: Subject>(subject: &S) -> Result<
     ledger.resume(&run, woken_by).await?;
 
     wrong_state(ledger.resume(&run, run.trigger_id).await)?;
-    same(park(ledger, "agent", 1).await?, 1, "the number of runs due")?;
-    let again = granted(ledger.claim(&run, None).await)?;
+    let again = next_due(ledger, &run).await?;
     same(
         (again.attempt, again.lease.epoch),
         (1, 0),
@@ -178,13 +179,9 @@ pub async fn a_wait_ends_at_its_time<S: Subject>(subject: &S) -> Result<(), Brok
         "the attempt, and the number of leases that ran out",
     )?;
     same(first.state, went_on_with(None), "what it goes on with")?;
-    same(park(ledger, "agent", 5).await?, 1, "the number of runs due")?;
+    let claimed = next_due(ledger, &due).await?;
     wrong_state(ledger.resume(&due, due.trigger_id).await)?;
-    same(
-        granted(ledger.claim(&due, None).await)?.state,
-        went_on_with(None),
-        "what it goes on with",
-    )
+    same(claimed.state, went_on_with(None), "what it goes on with")
 }
 
 /// A suspended run can suspend again, for something else.

@@ -1,12 +1,13 @@
-//! The ledger of one handle. What is parked in it is known to it alone.
+//! The ledger of one handle.
 
 use super::MemoryStore;
 use super::table::Writer;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin};
 use crate::store::{
-    Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost, NewRun, Run, RunFilter, RunLedger,
-    RunRef, RunState, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy, canonical,
+    Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Run, RunFilter,
+    RunLedger, RunRef, RunState, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
+    canonical,
 };
 use async_trait::async_trait;
 use std::collections::HashSet;
@@ -58,13 +59,13 @@ impl RunLedger for MemoryStore {
         }
         if own {
             if known {
-                state.runs.skip(run, "own", self.handle, now)?;
+                state.runs.skip(run, "own", now)?;
             }
             state.runs.forget(keep);
             return Ok(Claim::Own);
         }
         state.runs.add(run, None, origin.lineage(), now);
-        let claim = state.runs.claim(run, self.handle, now)?;
+        let claim = state.runs.claim(run, now)?;
         // Not before: what ended in this step must not cost the run that is asked for its place.
         state.runs.forget(keep);
         Ok(claim)
@@ -74,11 +75,36 @@ impl RunLedger for MemoryStore {
         &self,
         n: usize,
         of: &[ExecutorLimits],
-        owner: LeaseOwner,
-    ) -> Result<usize, StoreError> {
+        id: ClaimId,
+    ) -> Result<Vec<Claimed>, StoreError> {
         let now = self.now();
-        let parked_in = (self.handle, owner);
-        self.tenant.write().runs.claim_next(n, of, parked_in, now)
+        let mut guard = self.tenant.write();
+        let state = &mut *guard;
+        let mut claimed = Vec::new();
+        for mut run in state.runs.claim_next(n, of, id, now)? {
+            if !state.runs.knows_origin(&run.lease.run) {
+                match Self::origin(state, &run.lease.run) {
+                    Origin::Own => {
+                        let end = End::Over {
+                            state: RunState::Skipped,
+                            reason: Some("own".to_owned()),
+                            cause: None,
+                        };
+                        state.runs.end(&run.lease, end, Vec::new())?;
+                        continue;
+                    }
+                    Origin::Known(lineage) => {
+                        run.lineage = lineage.clone();
+                        state.runs.learn(&run.lease.run, Some(lineage));
+                    }
+                    Origin::Unknown => {}
+                }
+            }
+            run.trigger = state.table.get(run.lease.run.trigger_id, now).cloned();
+            claimed.push(run);
+        }
+        state.runs.forget(self.shared.limits.finished_runs);
+        Ok(claimed)
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
@@ -167,7 +193,7 @@ impl RunLedger for MemoryStore {
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
         let now = self.now();
-        Ok(self.tenant.read().runs.list(filter, self.handle, now))
+        Ok(self.tenant.read().runs.list(filter, now))
     }
 
     async fn written_by(

@@ -23,7 +23,6 @@ use log::{Log, MemoryEvents};
 use positions::Positions;
 use runs::Runs;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use table::Table;
 use tokio::sync::watch;
@@ -46,11 +45,11 @@ use workers::Workers;
 ///
 /// assert_eq!((store.tenant(), other.tenant()), ("default", "acme"));
 /// ```
+#[derive(Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
     tenant: Arc<Tenant>,
     keeper: Option<Arc<Keeper>>,
-    handle: u64,
     id: StoreId,
 }
 
@@ -91,7 +90,6 @@ struct Shared {
     keepers: Option<Keepers>,
     clock: Clock,
     tenants: Tenants<Tenant>,
-    handles: AtomicU64,
     /// Identity of the default tenant.
     id: StoreId,
 }
@@ -136,7 +134,6 @@ impl MemoryStore {
             keepers,
             clock: Clock::start(),
             tenants: Tenants::new(),
-            handles: AtomicU64::new(0),
             id: StoreId::unique("default"),
         });
         Self::handle(shared, "default")
@@ -185,7 +182,6 @@ impl MemoryStore {
         let tenant = shared
             .tenants
             .of(name, Tenant::is_unused, || Tenant::new(name, has_vectors));
-        let handle = shared.handles.fetch_add(1, Ordering::Relaxed);
         let keeper = shared.keepers.as_ref().map(|keepers| keepers.of(name));
         let id = shared.id.in_tenant(name);
         Self {
@@ -193,7 +189,6 @@ impl MemoryStore {
             shared,
             tenant,
             keeper,
-            handle,
         }
     }
 
@@ -282,19 +277,6 @@ impl Tenant {
 impl Default for MemoryStore {
     fn default() -> Self {
         Self::with_limits(MemoryLimits::default())
-    }
-}
-
-impl Clone for MemoryStore {
-    /// Another handle on the same data; leases parked in one handle are not seen by the other.
-    fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-            tenant: Arc::clone(&self.tenant),
-            keeper: self.keeper.clone(),
-            handle: self.shared.handles.fetch_add(1, Ordering::Relaxed),
-            id: self.id.clone(),
-        }
     }
 }
 

@@ -4,8 +4,8 @@ use super::queue::Queue;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{ASIDE, End, MOST_ACCEPTED, Row};
 use crate::store::{
-    Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lineage, Lost, Run, RunEnd, RunFilter,
-    RunRef, RunState, StoreError,
+    Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lineage, Lost, Run, RunEnd,
+    RunFilter, RunRef, RunState, StoreError,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,8 +16,6 @@ pub(super) struct Runs {
     queue: Queue,
     /// Rows that are suspended, by trigger.
     asleep: HashMap<BreadcrumbId, HashSet<RunRef>>,
-    /// The owners of parked leases, by handle and run.
-    parked: HashMap<u64, HashMap<RunRef, LeaseOwner>>,
     /// Rows that were transferred, by executor and version.
     transferred: HashMap<(Arc<str>, Arc<str>), BTreeMap<u64, RunRef>>,
     /// Rows that are over, oldest first.
@@ -69,36 +67,21 @@ impl Runs {
     }
 
     /// What a claim by hand finds; grants the lease where it can. The row exists.
-    pub(super) fn claim(
-        &mut self,
-        run: &RunRef,
-        handle: u64,
-        now: Timestamp,
-    ) -> Result<Claim, StoreError> {
+    pub(super) fn claim(&mut self, run: &RunRef, now: Timestamp) -> Result<Claim, StoreError> {
         if self.rows.get(run).is_some_and(Row::is_aside) {
             self.accept(run, now);
         }
         match self.until_ahead(run, now) {
             Some(until) => Ok(Claim::Running { until }),
-            None => self.claim_out_of_order(run, handle, now),
+            None => self.claim_out_of_order(run, now),
         }
     }
 
     /// What a claim finds, whatever stands before it in its line.
-    fn claim_out_of_order(
-        &mut self,
-        run: &RunRef,
-        handle: u64,
-        now: Timestamp,
-    ) -> Result<Claim, StoreError> {
+    fn claim_out_of_order(&mut self, run: &RunRef, now: Timestamp) -> Result<Claim, StoreError> {
         let row = self.row(run)?;
         let lease_over = row.due.is_none_or(|due| due <= now);
         match row.state {
-            RunState::Running if row.parked_in == Some(handle) => {
-                let granted = row.granted();
-                self.park(run, None);
-                Ok(granted)
-            }
             RunState::Running if !lease_over => Ok(Claim::Running {
                 until: row.due.unwrap_or(now),
             }),
@@ -106,8 +89,7 @@ impl Runs {
                 Ok(Claim::Suspended { until: row.due })
             }
             RunState::Ready | RunState::Running | RunState::Suspended => {
-                self.lease(run, run.lease, None, now)?;
-                Ok(self.row(run)?.granted())
+                Ok(Claim::Granted(self.lease(run, run.lease, None, now)?))
             }
             RunState::Superseded => Ok(Claim::Superseded),
             RunState::Done | RunState::Failed | RunState::Skipped => Ok(Claim::Done {
@@ -117,38 +99,48 @@ impl Runs {
         }
     }
 
-    /// Leases due runs and parks them, one of each executor in turn.
+    /// Leases due runs, one of each executor in turn.
     pub(super) fn claim_next(
         &mut self,
         n: usize,
         of: &[ExecutorLimits],
-        parked_in: (u64, LeaseOwner),
+        id: ClaimId,
         now: Timestamp,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<Vec<Claimed>, StoreError> {
         let mut free: Vec<(Arc<str>, usize)> = of
             .iter()
             .map(|limits| (Arc::clone(&limits.executor), limits.free))
             .collect();
-        let mut claimed = 0;
+        let mut claimed = Vec::new();
         loop {
-            let before = claimed;
+            let before = claimed.len();
             for (executor, free) in free.iter_mut().filter(|(_, free)| *free > 0) {
-                if claimed == n {
+                if claimed.len() == n {
                     return Ok(claimed);
                 }
                 let Some(run) = self.queue.first_due(executor, now) else {
                     *free = 0;
                     continue;
                 };
-                let length = run.lease;
-                self.lease(&run, length, Some(parked_in), now)?;
+                claimed.push(self.lease(&run, run.lease, Some(id), now)?);
                 *free -= 1;
-                claimed += 1;
             }
-            if claimed == before {
+            if claimed.len() == before {
                 return Ok(claimed);
             }
         }
+    }
+
+    /// Notes where the trigger of a run came from, if that is not known.
+    pub(super) fn learn(&mut self, run: &RunRef, lineage: Option<Lineage>) {
+        if let Some(row) = self.rows.get_mut(run) {
+            row.learn(lineage);
+        }
+    }
+
+    /// Reports whether the origin of a run's trigger is known.
+    pub(super) fn knows_origin(&self, run: &RunRef) -> bool {
+        self.rows.get(run).is_some_and(|row| row.lineage.is_some())
     }
 
     pub(super) fn heartbeat(&mut self, leases: &[Lease], now: Timestamp) -> Vec<Lost> {
@@ -175,14 +167,12 @@ impl Runs {
         cause: Option<&str>,
     ) -> Result<(), StoreError> {
         self.held(lease)?.retry(counts, cause);
-        self.park(&lease.run, None);
         self.set_due(&lease.run, Some(at));
         Ok(())
     }
 
     pub(super) fn release(&mut self, lease: &Lease, now: Timestamp) -> Result<(), StoreError> {
         self.held(lease)?.release();
-        self.park(&lease.run, None);
         self.set_due(&lease.run, Some(now));
         Ok(())
     }
@@ -207,7 +197,6 @@ impl Runs {
             .entry(version)
             .or_default()
             .insert(place, run);
-        self.park(&lease.run, None);
         self.set_due(&lease.run, Some(until));
         Ok(())
     }
@@ -324,7 +313,6 @@ impl Runs {
         written: Vec<BreadcrumbId>,
     ) -> Result<(), StoreError> {
         self.check(lease)?;
-        self.park(&lease.run, None);
         let row = self.held(lease)?;
         row.written.extend(written);
         match end {
@@ -384,12 +372,11 @@ impl Runs {
         &mut self,
         run: &RunRef,
         reason: &'static str,
-        handle: u64,
         now: Timestamp,
     ) -> Result<(), StoreError> {
         // It will not run, so it need not wait for those before it.
-        let claim = self.claim_out_of_order(run, handle, now)?;
-        if let Claim::Granted { lease, .. } = claim {
+        let claim = self.claim_out_of_order(run, now)?;
+        if let Claim::Granted(Claimed { lease, .. }) = claim {
             let end = End::Over {
                 state: RunState::Skipped,
                 reason: Some(reason.to_owned()),
@@ -400,18 +387,10 @@ impl Runs {
         Ok(())
     }
 
-    pub(super) fn list(&self, filter: &RunFilter, handle: u64, now: Timestamp) -> Vec<Run> {
+    pub(super) fn list(&self, filter: &RunFilter, now: Timestamp) -> Vec<Run> {
         let rows = |run| self.rows.get(run);
         let candidates: Box<dyn Iterator<Item = &Row>> = match (&*filter.states, filter.trigger_id)
         {
-            _ if filter.parked => Box::new(
-                self.parked
-                    .get(&handle)
-                    .into_iter()
-                    .flatten()
-                    .filter(|(_, owner)| filter.owner.is_none_or(|asked| asked == **owner))
-                    .filter_map(|(run, _)| rows(run)),
-            ),
             ([RunState::Suspended], Some(trigger)) => Box::new(
                 self.asleep
                     .get(&trigger)
@@ -432,13 +411,14 @@ impl Runs {
                     .as_ref()
                     .is_none_or(|id| **id == *row.run.executor)
                     && filter.trigger_id.is_none_or(|id| id == row.run.trigger_id)
+                    && filter.claim.is_none_or(|id| row.is_of_claim(id))
                     && (filter.states.is_empty() || filter.states.contains(state))
             })
             .collect();
         rows.sort_by_key(|(row, _)| (row.due.is_none(), row.due, row.sequence));
         rows.truncate(filter.limit.unwrap_or(usize::MAX));
         rows.into_iter()
-            .map(|(row, state)| row.view(state, handle))
+            .map(|(row, _)| row.view(filter, now))
             .collect()
     }
 
@@ -462,19 +442,18 @@ impl Runs {
         &mut self,
         run: &RunRef,
         length: std::time::Duration,
-        parked_in: Option<(u64, LeaseOwner)>,
+        claim: Option<ClaimId>,
         now: Timestamp,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Claimed, StoreError> {
         self.no_longer_transferred(run);
         let row = self.row(run)?;
         let was_suspended = row.state == RunState::Suspended;
-        row.grant(length, now);
+        row.grant(length, claim, now);
         if was_suspended {
             self.wakes(run);
         }
-        self.park(run, parked_in);
         self.set_due(run, Some(now + length));
-        Ok(())
+        Ok(self.row(run)?.claimed())
     }
 
     /// Notes that a row is suspended no more.
@@ -484,28 +463,6 @@ impl Runs {
             if asleep.is_empty() {
                 self.asleep.remove(&run.trigger_id);
             }
-        }
-    }
-
-    /// Parks the lease of a row in a handle for an owner, or removes it from the handle in which it is parked.
-    fn park(&mut self, run: &RunRef, parked_in: Option<(u64, LeaseOwner)>) {
-        let Some(row) = self.rows.get_mut(run) else {
-            return;
-        };
-        if let Some(before) = row.parked_in
-            && let Some(parked) = self.parked.get_mut(&before)
-        {
-            parked.remove(run);
-            if parked.is_empty() {
-                self.parked.remove(&before);
-            }
-        }
-        row.parked_in = parked_in.map(|(handle, _)| handle);
-        if let Some((handle, owner)) = parked_in {
-            self.parked
-                .entry(handle)
-                .or_default()
-                .insert(run.clone(), owner);
         }
     }
 

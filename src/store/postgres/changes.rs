@@ -1,7 +1,6 @@
 //! What jobs change, and the statement that writes all of it.
 
-use super::parked::Name;
-use super::row::Kept;
+use super::row::{Kept, Name};
 use super::statement::Statement;
 use super::tenant;
 use super::{log, queue, row, table, vectors};

@@ -10,35 +10,33 @@ use super::writer::{ATTEMPTS, is_worth_another};
 use crate::error::Chain;
 use crate::store::durable::tenant::Time;
 use crate::store::row::Row;
-use crate::store::{ExecutorLimits, StoreError};
+use crate::store::{ClaimId, ExecutorLimits, StoreError};
 use sqlx::PgConnection;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
-use uuid::Uuid;
 
 /// Leases due runs, one of each executor in turn.
-pub(super) struct ClaimNext<P> {
+pub(super) struct ClaimNext {
     tenant: Arc<Named>,
     asked: Asked,
-    /// When it was sent first: no lease of it began before.
-    sent: OnceLock<Instant>,
+    /// If `true`, it was sent at least once.
+    sent: AtomicBool,
     /// Over which it was asked last.
     session: Mutex<Option<Session>>,
-    /// What to do with the leases, and since when they are.
-    park: P,
 }
 
 /// Ends the session of a claim, which the server may still work on or has not even got, and looks for what it has leased.
-struct Look<'c, P> {
-    claim: &'c ClaimNext<P>,
+struct Look<'c> {
+    claim: &'c ClaimNext,
     /// How long to wait for its end.
     patience: Duration,
 }
 
-impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> ClaimNext<P> {
-    pub(super) fn new(tenant: Arc<Named>, n: usize, of: &[ExecutorLimits], park: P) -> Self {
+impl ClaimNext {
+    pub(super) fn new(tenant: Arc<Named>, n: usize, of: &[ExecutorLimits], id: ClaimId) -> Self {
         // An executor may be named more than once, and then has the places of all its names.
         let mut executors: Vec<(Arc<str>, usize)> = Vec::with_capacity(of.len());
         let mut places: HashMap<&str, usize> = HashMap::with_capacity(of.len());
@@ -52,19 +50,18 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> ClaimNext<P> {
         let asked = Asked {
             executors,
             most: n,
-            claim: Uuid::new_v4(),
+            claim: id.as_uuid(),
         };
         Self {
             tenant,
             asked,
-            sent: OnceLock::new(),
+            sent: AtomicBool::new(false),
             session: Mutex::default(),
-            park,
         }
     }
 
-    /// Claims, and goes on if nobody waits for it any more. Says how many were leased.
-    pub(super) async fn claim(self, database: &Arc<Database>) -> Result<usize, StoreError> {
+    /// Claims, also if nobody waits for it any more. Returns the leased rows.
+    pub(super) async fn claim(self, database: &Arc<Database>) -> Result<Vec<Row>, StoreError> {
         database.loss.check()?;
         let (waiting, working) = database.progress.begin(&self.tenant.name);
         let database = Arc::clone(database);
@@ -78,7 +75,7 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> ClaimNext<P> {
         claimed.map_err(|_| ended())?
     }
 
-    async fn until_known(&self, database: &Database) -> Result<usize, StoreError> {
+    async fn until_known(&self, database: &Database) -> Result<Vec<Row>, StoreError> {
         let mut attempt = 1;
         loop {
             let error = match database.attempt_read(self).await {
@@ -87,7 +84,7 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> ClaimNext<P> {
             };
             if self.is_in_doubt(&error) {
                 let found = self.look(database, &error).await?;
-                if found > 0 {
+                if !found.is_empty() {
                     return Ok(found);
                 }
             }
@@ -104,11 +101,11 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> ClaimNext<P> {
             Class::Collided | Class::Permanent | Class::ReadOnly | Class::Setup => true,
             Class::Lost | Class::Transient | Class::Login => false,
         };
-        self.sent.get().is_some() && !says_no
+        self.sent.load(Ordering::Relaxed) && !says_no
     }
 
-    /// How many were leased by a claim that is in doubt.
-    async fn look(&self, database: &Database, lost: &sqlx::Error) -> Result<usize, StoreError> {
+    /// Returns the rows that were leased by a claim that is in doubt.
+    async fn look(&self, database: &Database, lost: &sqlx::Error) -> Result<Vec<Row>, StoreError> {
         const PAUSE: Duration = Duration::from_millis(50);
         let patience = database.settings.patience;
         let look = Look {
@@ -135,16 +132,10 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> ClaimNext<P> {
     fn session(&self) -> MutexGuard<'_, Option<Session>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn parked(&self, leased: &[Row]) -> usize {
-        let since = self.sent.get_or_init(Instant::now);
-        (self.park)(leased, *since);
-        leased.len()
-    }
 }
 
-impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> Read for ClaimNext<P> {
-    type Answer = usize;
+impl Read for ClaimNext {
+    type Answer = Vec<Row>;
     const IS_PREPARED: bool = true;
 
     fn tenant(&self) -> Option<&str> {
@@ -155,20 +146,19 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> Read for ClaimNext<P> {
         *self.session() = Some(session);
     }
 
-    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<usize, Fault> {
+    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Vec<Row>, Fault> {
         let tenant = match self.tenant.id(connection).await? {
             Some(tenant) if self.asked.most > 0 && !self.asked.executors.is_empty() => tenant,
-            Some(_) | None => return Ok(0),
+            Some(_) | None => return Ok(Vec::new()),
         };
-        self.sent.get_or_init(Instant::now);
-        let leased = lease::due(connection, tenant, time, &self.asked).await?;
-        Ok(self.parked(&leased))
+        self.sent.store(true, Ordering::Relaxed);
+        Ok(lease::due(connection, tenant, time, &self.asked).await?)
     }
 }
 
-impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> Read for Look<'_, P> {
+impl Read for Look<'_> {
     /// None: the session goes on.
-    type Answer = Option<usize>;
+    type Answer = Option<Vec<Row>>;
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.claim.tenant.name)
@@ -178,7 +168,7 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> Read for Look<'_, P> {
         &self,
         connection: &mut PgConnection,
         time: &Time,
-    ) -> Result<Option<usize>, Fault> {
+    ) -> Result<Option<Vec<Row>>, Fault> {
         let session = *self.claim.session();
         if let Some(session) = session
             && !session.end(connection, self.patience).await?
@@ -186,9 +176,9 @@ impl<P: Fn(&[Row], Instant) + Send + Sync + 'static> Read for Look<'_, P> {
             return Ok(None);
         }
         let Some(tenant) = self.claim.tenant.id(connection).await? else {
-            return Ok(Some(0));
+            return Ok(Some(Vec::new()));
         };
         let leased = lease::again(connection, tenant, time, &self.claim.asked).await?;
-        Ok(Some(self.claim.parked(&leased)))
+        Ok(Some(leased))
     }
 }

@@ -12,7 +12,6 @@ use super::progress::Progress;
 use super::schema;
 use super::session::Session;
 use super::tenant::Named;
-use super::unclaimed::Unclaimed;
 use super::vectors;
 use super::writer::{self, ATTEMPTS, Waiting, is_worth_another};
 use super::writing::{Wanted, Writing};
@@ -80,7 +79,6 @@ pub(super) struct Database {
     pub(super) settings: Arc<Settings>,
     pub(super) time: Time,
     pub(super) acknowledged: Acknowledgements,
-    pub(super) unclaimed: Unclaimed,
     pub(super) connections: Connections,
     /// How to connect, for who hears of the events of other processes.
     pub(super) options: PgConnectOptions,
@@ -149,7 +147,6 @@ impl Database {
             settings: Arc::new(settings),
             time: Time::default(),
             acknowledged: Acknowledgements::default(),
-            unclaimed: Unclaimed::default(),
             connections,
             options,
             pgvector,

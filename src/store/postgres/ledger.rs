@@ -1,28 +1,23 @@
-//! The ledger of one handle. What is parked in it is known to it alone.
+//! The ledger of one handle.
 
 use super::PostgresStore;
 use super::claim::ClaimNext;
-use super::list::{self, List};
-use super::parked;
+use super::list::List;
 use super::positions::{Positions, SavePositions};
 use super::runs::{
-    ClaimOne, Enqueue, FindRunning, Heartbeat, Redo, Release, Resume, Retry, Save, Skip, Transfer,
+    ClaimOne, Enqueue, Heartbeat, LearnOrigins, Redo, Release, Resume, Retry, Save, Skip, Transfer,
 };
 use super::table::Writers;
 use super::workers::{AcceptTransfers, All, HasTransfers, Record};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::Row;
 use crate::store::{
-    Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost, NewRun, Run, RunFilter, RunLedger,
-    RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy, canonical,
+    Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Run, RunFilter,
+    RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy, canonical,
 };
 use async_trait::async_trait;
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
-
-/// The clock is the server's, which is not asked for whether a lease holds that was just granted: for that it is enough
-/// how much time passed here.
-const NOT_ASKED: Timestamp = Timestamp::UNIX_EPOCH;
+use std::sync::Arc;
 
 #[async_trait]
 impl RunLedger for PostgresStore {
@@ -31,60 +26,34 @@ impl RunLedger for PostgresStore {
     }
 
     async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
-        if instead_of.is_none()
-            && self.parked.contains(run)
-            && let Some(claim) = self.take_parked(run).await?
-        {
-            return Ok(claim);
-        }
-        if let Some(older) = &instead_of {
-            self.touch(older);
-        }
-        let claim = ClaimOne {
-            run: run.clone(),
-            instead_of: instead_of.clone(),
-            parked: self.parked.clone(),
-            taken: OnceLock::new(),
-        };
-        let claim = self.write(claim).await?;
-        if let Some(older) = &instead_of {
-            self.forget(older);
-        }
-        Ok(claim)
+        let run = run.clone();
+        self.write(ClaimOne { run, instead_of }).await
     }
 
     async fn claim_next(
         &self,
         n: usize,
         of: &[ExecutorLimits],
-        owner: LeaseOwner,
-    ) -> Result<usize, StoreError> {
-        let (parked, tenant) = (self.parked.clone(), Arc::clone(&self.tenant.name));
-        let database = Arc::clone(&self.database);
-        let park = move |leased: &[Row], since| {
-            database.unclaimed.add(&tenant, leased, NOT_ASKED, since);
-            parked.add(leased, owner);
-        };
-        let claim = ClaimNext::new(Arc::clone(&self.tenant), n, of, park);
-        claim.claim(&self.database).await
+        id: ClaimId,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let claim = ClaimNext::new(Arc::clone(&self.tenant), n, of, id);
+        let leased = claim.claim(&self.database).await?;
+        let (known, unknown): (Vec<Row>, Vec<Row>) =
+            leased.into_iter().partition(|row| row.lineage.is_some());
+        let mut claimed: Vec<Claimed> = known.iter().map(Row::claimed).collect();
+        if !unknown.is_empty() {
+            let leases = unknown.iter().map(Row::lease).collect();
+            claimed.append(&mut self.write(LearnOrigins(leases)).await?);
+        }
+        Ok(claimed)
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
-        leases.iter().for_each(|lease| self.touch(lease));
         let heartbeat = Heartbeat {
             tenant: Arc::clone(&self.tenant),
             leases: leases.to_vec(),
         };
-        let lost = self.database.repeat(heartbeat).await?;
-        for lease in leases {
-            if lost
-                .iter()
-                .any(|lost| lost.run == lease.run && lost.token == lease.token)
-            {
-                self.forget(lease);
-            }
-        }
-        Ok(lost)
+        self.database.repeat(heartbeat).await
     }
 
     async fn retry(
@@ -94,23 +63,17 @@ impl RunLedger for PostgresStore {
         counts: bool,
         cause: Option<&str>,
     ) -> Result<(), StoreError> {
-        self.touch(&lease);
         let retry = Retry {
-            lease: lease.clone(),
+            lease,
             at,
             counts,
             cause: cause.map(str::to_owned),
         };
-        self.write(retry).await?;
-        self.forget(&lease);
-        Ok(())
+        self.write(retry).await
     }
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
-        self.touch(&lease);
-        self.write(Release(lease.clone())).await?;
-        self.forget(&lease);
-        Ok(())
+        self.write(Release(lease)).await
     }
 
     async fn transfer(
@@ -120,16 +83,13 @@ impl RunLedger for PostgresStore {
         until: Timestamp,
         position: KeyPosition,
     ) -> Result<(), StoreError> {
-        self.touch(&lease);
         let transfer = Transfer {
-            lease: lease.clone(),
+            lease,
             version: version.to_owned(),
             until,
             position,
         };
-        self.write(transfer).await?;
-        self.forget(&lease);
-        Ok(())
+        self.write(transfer).await
     }
 
     async fn accept_transfers(
@@ -177,7 +137,6 @@ impl RunLedger for PostgresStore {
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
         let limit = self.database.settings.limits.breadcrumb_bytes;
-        self.touch(lease);
         let save = Save {
             tenant: Arc::clone(&self.tenant),
             lease: lease.clone(),
@@ -203,27 +162,15 @@ impl RunLedger for PostgresStore {
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
-        if filter.parked {
+        if filter.claim.is_some() {
+            // A claim whose caller went away goes on.
             self.database.settled(&self.tenant.name).await?;
-        }
-        let before = self.parked.of(filter.owner);
-        if filter.parked {
-            let unclaimed = &self.database.unclaimed;
-            if let Some(rows) = unclaimed.all(&self.tenant.name, &before, NOT_ASKED) {
-                return Ok(list::of_parked(rows, filter));
-            }
         }
         let list = List {
             tenant: &self.tenant,
             filter,
-            parked: &before,
         };
-        let rows = self.database.read(list).await?;
-        if list::is_of_all_parked(filter) {
-            let still = rows.iter().map(|row| parked::name(&row.run)).collect();
-            self.parked.keep(&before, &still);
-        }
-        Ok(rows)
+        self.database.read(list).await
     }
 
     async fn written_by(
@@ -235,37 +182,5 @@ impl RunLedger for PostgresStore {
             versions,
         };
         self.database.read(writers).await
-    }
-}
-
-impl PostgresStore {
-    /// The claim of a lease that is parked here: its row is leased already, so this at most reads. None if it is not
-    /// that simple: a row that was added before its trigger is to learn where that came from.
-    async fn take_parked(&self, run: &RunRef) -> Result<Option<Claim>, StoreError> {
-        self.database.settled(&self.tenant.name).await?;
-        if let Some(row) = self
-            .database
-            .unclaimed
-            .take(&self.tenant.name, run, NOT_ASKED)
-            && self.parked.take(run, row.token, row.epoch)
-        {
-            return Ok(Some(row.granted()));
-        }
-        let tenant = &self.tenant;
-        let row = self.database.read(FindRunning { tenant, run }).await?;
-        let taken = row.filter(|row| self.parked.take(run, row.token, row.epoch));
-        Ok(taken.map(|row| row.granted()))
-    }
-
-    /// A lease is about to be used: what a claim would have found is not so any more.
-    pub(super) fn touch(&self, lease: &Lease) {
-        self.database
-            .unclaimed
-            .forget(&self.tenant.name, &lease.run);
-    }
-
-    /// The lease of a run has ended, whether it was taken or still parked.
-    pub(super) fn forget(&self, lease: &Lease) {
-        self.parked.take(&lease.run, lease.token, lease.epoch);
     }
 }

@@ -44,7 +44,7 @@ pub use stats::PostgresStats;
 use super::meaning::{self, Keeper, Made, Page, Vectors};
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Query, RunLedger, Scored, StoreError,
-    StoreId, VectorQuery, canonical, parked, unclaimed, wake,
+    StoreId, VectorQuery, canonical, wake,
 };
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::source::EventSource;
@@ -53,7 +53,6 @@ use builder::Settings;
 use database::{Database, Job};
 use log::PostgresEvents;
 use near::Near;
-use parked::Parked;
 use pgvector::{Index, Pgvector};
 use search::Search;
 use stage::Stage;
@@ -119,7 +118,6 @@ pub struct PostgresStore {
     database: Arc<Database>,
     tenant: Arc<Named>,
     keeper: Option<Arc<Keeper>>,
-    parked: Parked,
     id: StoreId,
 }
 
@@ -231,7 +229,6 @@ impl PostgresStore {
     #[doc(hidden)]
     pub fn pass(&self, duration: std::time::Duration) {
         self.database.time.pass(duration);
-        self.database.unclaimed.clear();
     }
 
     /// Stops the clock of this store, so that only [`pass`](Self::pass) moves it.
@@ -255,7 +252,6 @@ impl PostgresStore {
             database,
             tenant,
             keeper,
-            parked: Parked::default(),
         }
     }
 
@@ -278,7 +274,6 @@ impl PostgresStore {
 }
 
 impl Clone for PostgresStore {
-    /// Another handle on the same data; leases parked in one handle are not seen by the other.
     fn clone(&self) -> Self {
         Self::handle(Arc::clone(&self.database), Arc::clone(&self.tenant))
     }
@@ -363,17 +358,10 @@ impl BreadcrumbStore for PostgresStore {
         let limit = self.database.settings.limits.breadcrumb_bytes;
         let writes = canonical::writes(commit.writes, limit)?;
         let end = canonical::end(commit.end, limit)?;
-        let lease = end.as_ref().map(|(lease, _)| lease.clone());
-        if let Some(lease) = &lease {
-            self.touch(lease);
-        }
         let keeping = self.keeper.as_ref();
         let keeping = keeping.map(|keeper| (keeper.begin(), meaning::deleted(&writes)));
         let stage = Stage { writes, end };
         let (committed, has_expired) = self.write(stage).await?;
-        if let Some(lease) = &lease {
-            self.forget(lease);
-        }
         if has_expired {
             sweep::sweep(&self.database, &self.tenant);
         }

@@ -2,8 +2,7 @@
 
 use super::changes::Line;
 use super::column::{self, Id};
-use super::parked::{self, Name};
-use super::row::{self, Kept};
+use super::row::{self, Kept, Name};
 use super::tenant::clock;
 use super::writing::Writing;
 use crate::model::Timestamp;
@@ -69,7 +68,7 @@ pub(super) async fn until_ahead(
 pub(super) type Held = (Name, u64, u32);
 
 pub(super) fn held(lease: &Lease) -> Held {
-    (parked::name(&lease.run), lease.token, lease.epoch)
+    (row::name(&lease.run), lease.token, lease.epoch)
 }
 
 /// Returns one column of leases.

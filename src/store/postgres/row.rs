@@ -3,7 +3,6 @@
 use super::column::{
     self, Id, count, id, json, lineage, name_of, number, some_time, time, unreadable,
 };
-use super::parked::{self, Name};
 use super::statement::{Statement, Value};
 use super::writing::Known;
 use super::{table, wake};
@@ -31,13 +30,13 @@ macro_rules! columns {
     () => {
         "r.serial, r.executor, r.trigger_id, r.trigger_version, r.state, r.epoch, r.attempts, r.abandoned, r.token,
          r.granted_at, r.enqueued_at, r.sequence, r.due, r.head, r.lease, r.line, r.event, r.correlation, r.hops, r.saved,
-         r.woken_by, r.wake, r.suspended_at, r.written, r.reason, r.over, r.cause"
+         r.woken_by, r.wake, r.suspended_at, r.written, r.reason, r.over, r.cause, r.claim"
     };
 }
 pub(super) use columns;
 
 /// Number of the columns of a row. Columns behind them start at this index.
-pub(super) const COLUMNS: usize = 27;
+pub(super) const COLUMNS: usize = 28;
 
 /// Rows with these columns.
 macro_rules! select {
@@ -89,50 +88,36 @@ macro_rules! select_known {
 
 pub(super) use select_known;
 
+/// Executor, trigger and version of a run.
+pub(super) type Name = (Arc<str>, BreadcrumbId, u64);
+
+/// Returns the name of a run.
+pub(super) fn name(run: &RunRef) -> Name {
+    (
+        Arc::clone(&run.executor),
+        run.trigger_id,
+        run.trigger_version,
+    )
+}
+
 /// A run and its ordering key. One transaction can name a run with several keys, and the key decides whether a new row is first
 /// in its line.
 pub(super) type Asked = (Name, Option<Arc<str>>);
 
 /// Returns the key of a run and its ordering key.
 pub(super) fn asked(run: &RunRef) -> Asked {
-    (parked::name(run), run.order.clone())
-}
-
-/// What is known of a run, to be read only.
-pub(super) async fn find(
-    connection: &mut PgConnection,
-    tenant: i64,
-    run: &RunRef,
-) -> sqlx::Result<Option<Known>> {
-    let runs = vec![run.clone()];
-    let found = find_with(select_known!(runs!(), ""), connection, tenant, runs).await?;
-    Ok(found.into_values().next())
+    (name(run), run.order.clone())
 }
 
 /// What is known of runs, whose rows nobody else changes until the transaction ends.
 pub(super) async fn lock(
     connection: &mut PgConnection,
     tenant: i64,
-    runs: Vec<RunRef>,
-) -> sqlx::Result<HashMap<Asked, Known>> {
-    find_with(
-        select_known!(runs!(), "FOR UPDATE"),
-        connection,
-        tenant,
-        runs,
-    )
-    .await
-}
-
-async fn find_with(
-    sql: &'static str,
-    connection: &mut PgConnection,
-    tenant: i64,
     mut runs: Vec<RunRef>,
 ) -> sqlx::Result<HashMap<Asked, Known>> {
     // All who lock more than one row do so in this order, so that none waits for another that waits for it.
-    runs.sort_by_cached_key(parked::name);
-    let all = sqlx::query(sql)
+    runs.sort_by_cached_key(name);
+    let all = sqlx::query(select_known!(runs!(), "FOR UPDATE"))
         .bind(tenant)
         .bind(of_all(&runs, |run| Id::from(run.trigger_id)))
         .bind(of_all(&runs, |run| run.trigger_version.cast_signed()))
@@ -173,7 +158,7 @@ pub(super) fn insert(statement: &mut Statement, tenant: i64, rows: &[&Kept]) {
     statement.push(
         ", added AS (INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, line, event, state, epoch,
              attempts, abandoned, token, granted_at, enqueued_at, sequence, due, head, lease, correlation, hops, saved,
-             woken_by, wake, suspended_at, written, reason, over, cause) SELECT ",
+             woken_by, wake, suspended_at, written, reason, over, cause, claim) SELECT ",
     );
     statement.push_bind(tenant);
     statement.push("::bigint, u.executor, u.trigger_id, u.trigger_version, u.line, u.event, ");
@@ -202,7 +187,7 @@ pub(super) fn update(statement: &mut Statement, rows: &[&Kept]) {
     if rows.is_empty() {
         return;
     }
-    statement.push(", changed AS (UPDATE ux_runs AS r SET claim = NULL, (");
+    statement.push(", changed AS (UPDATE ux_runs AS r SET (");
     statement
         .push(NAMES)
         .push(") = ROW(")
@@ -244,12 +229,12 @@ pub(super) async fn save(
 /// The columns that can change.
 const NAMES: &str =
     "state, epoch, attempts, abandoned, token, granted_at, enqueued_at, sequence, due, head, lease,
-    correlation, hops, saved, woken_by, wake, suspended_at, written, reason, over, cause";
+    correlation, hops, saved, woken_by, wake, suspended_at, written, reason, over, cause, claim";
 
 /// The same of a table `u`, as their types.
 const CHANGING: &str = "u.state, u.epoch, u.attempts, u.abandoned, u.token, u.granted_at, u.enqueued_at, u.sequence,
     u.due, u.head, u.lease, u.correlation, u.hops, u.saved, u.woken_by, u.wake, u.suspended_at, u.written::uuid[],
-    u.reason, u.over, u.cause";
+    u.reason, u.over, u.cause, u.claim";
 
 /// The values of these columns.
 fn changing(rows: &[&Kept]) -> Vec<Value> {
@@ -297,6 +282,7 @@ fn changing(rows: &[&Kept]) -> Vec<Value> {
         all(rows, |row| row.reason.as_deref().map(name_of)).into(),
         all(rows, |row| row.over.map(u64::cast_signed)).into(),
         all(rows, |row| row.cause.as_deref().map(name_of)).into(),
+        all(rows, |row| row.claim.map(|id| Id::from(id.as_uuid()))).into(),
     ]
 }
 
@@ -312,6 +298,7 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
     let reason: Option<String> = row.try_get(24)?;
     let over: Option<i64> = row.try_get(25)?;
     let cause: Option<String> = row.try_get(26)?;
+    let claim: Option<Id> = row.try_get(27)?;
     let kept = Row {
         run: run(row)?,
         state: state_of(row.try_get(4)?).ok_or_else(|| unreadable(4, "no state"))?,
@@ -319,7 +306,7 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
         attempts: count(row, 6)?,
         abandoned: count(row, 7)?,
         token: number(row, 8)?,
-        parked_in: None,
+        claim: claim.map(|id| id.uuid().into()),
         granted_at: time(row, 9)?,
         since: time(row, 10)?,
         sequence: number(row, 11)?,

@@ -2,7 +2,6 @@
 
 use super::database::{Job, Read};
 use super::error::Fault;
-use super::parked::Parked;
 use super::row::{self, Kept};
 use super::tenant::Named;
 use super::writing::{Known, Wanted, Writing};
@@ -11,9 +10,12 @@ use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::durable::tenant::Time;
 use crate::store::row::{End, Origin, Row};
-use crate::store::{Claim, KeyPosition, Lease, Lost, NewRun, RunEnd, RunRef, RunState, StoreError};
+use crate::store::{
+    Claim, Claimed, KeyPosition, Lease, Lost, NewRun, RunEnd, RunRef, RunState, StoreError,
+};
 use sqlx::PgConnection;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Adds rows; those that exist stay as they are.
 pub(super) struct Enqueue(pub(super) Vec<NewRun>);
@@ -43,9 +45,6 @@ impl Job for Enqueue {
 pub(super) struct ClaimOne {
     pub(super) run: RunRef,
     pub(super) instead_of: Option<Lease>,
-    pub(super) parked: Parked,
-    /// The parked lease that this took, to be found by the next attempt if one fails.
-    pub(super) taken: OnceLock<(u64, u32)>,
 }
 
 impl Job for ClaimOne {
@@ -76,7 +75,7 @@ impl Job for ClaimOne {
         }
         if own {
             if let Some(kept) = known.kept {
-                self.skip(writing, kept);
+                skip(writing, kept);
             }
             return Ok(Claim::Own);
         }
@@ -87,91 +86,91 @@ impl Job for ClaimOne {
         }
         Ok(match queue::until_ahead(writing, &kept).await? {
             Some(until) => Claim::Running { until },
-            None => self.claim_out_of_order(writing, kept).0,
+            None => claim_out_of_order(writing, kept, run.lease).0,
         })
     }
 }
 
-impl ClaimOne {
-    /// What a claim finds, whatever stands before it in its line, and the row as it is then.
-    fn claim_out_of_order(&self, writing: &mut Writing<'_>, mut kept: Kept) -> (Claim, Kept) {
-        let row = &kept.row;
-        let lease_over = row.due.is_none_or(|due| due <= writing.now);
-        let claim = match row.state {
-            RunState::Running if self.takes_parked(row) => row.granted(),
-            RunState::Running if !lease_over => Claim::Running {
-                until: row.due.unwrap_or(writing.now),
-            },
-            RunState::Suspended if !lease_over || row.due.is_none() => {
-                Claim::Suspended { until: row.due }
-            }
-            RunState::Ready | RunState::Running | RunState::Suspended => {
-                kept.row.grant(self.run.lease, writing.now);
-                kept.row.due = Some(writing.now + self.run.lease);
-                writing.put(kept.clone());
-                kept.row.granted()
-            }
-            RunState::Superseded => Claim::Superseded,
-            RunState::Done | RunState::Failed | RunState::Skipped => Claim::Done {
-                state: row.state,
-                written: row.written.clone(),
-            },
-        };
-        (claim, kept)
-    }
-
-    fn takes_parked(&self, row: &Row) -> bool {
-        let lease = (row.token, row.epoch);
-        let takes = self.parked.take(&self.run, row.token, row.epoch);
-        if takes {
-            self.taken.get_or_init(|| lease);
+/// What a claim finds, whatever stands before it in its line, and the row as it is then.
+fn claim_out_of_order(
+    writing: &mut Writing<'_>,
+    mut kept: Kept,
+    length: Duration,
+) -> (Claim, Kept) {
+    let row = &kept.row;
+    let lease_over = row.due.is_none_or(|due| due <= writing.now);
+    let claim = match row.state {
+        RunState::Running if !lease_over => Claim::Running {
+            until: row.due.unwrap_or(writing.now),
+        },
+        RunState::Suspended if !lease_over || row.due.is_none() => {
+            Claim::Suspended { until: row.due }
         }
-        takes || self.taken.get() == Some(&lease)
-    }
-
-    /// Ends a row that nobody has claimed, such as that of an executor's own breadcrumb.
-    fn skip(&self, writing: &mut Writing<'_>, kept: Kept) {
-        // It will not run, so it need not wait for those before it.
-        let (claim, kept) = self.claim_out_of_order(writing, kept);
-        match claim {
-            Claim::Granted { .. } => end(writing, kept, over(RunState::Skipped, Some("own")), &[]),
-            Claim::Own
-            | Claim::Done { .. }
-            | Claim::Running { .. }
-            | Claim::Suspended { .. }
-            | Claim::Superseded => {}
+        RunState::Ready | RunState::Running | RunState::Suspended => {
+            kept.row.grant(length, None, writing.now);
+            kept.row.due = Some(writing.now + length);
+            writing.put(kept.clone());
+            Claim::Granted(kept.row.claimed())
         }
+        RunState::Superseded => Claim::Superseded,
+        RunState::Done | RunState::Failed | RunState::Skipped => Claim::Done {
+            state: row.state,
+            written: row.written.clone(),
+        },
+    };
+    (claim, kept)
+}
+
+/// Ends a row that nobody has claimed, such as that of an executor's own breadcrumb.
+fn skip(writing: &mut Writing<'_>, kept: Kept) {
+    // It will not run, so it need not wait for those before it.
+    let length = kept.row.run.lease;
+    let (claim, kept) = claim_out_of_order(writing, kept, length);
+    match claim {
+        Claim::Granted(_) => end(writing, kept, over(RunState::Skipped, Some("own")), &[]),
+        Claim::Own
+        | Claim::Done { .. }
+        | Claim::Running { .. }
+        | Claim::Suspended { .. }
+        | Claim::Superseded => {}
     }
 }
 
-/// Reads the row of a run that is running, and says everything that a claim of it would. None if that would change it: a
-/// row that was added before its trigger is to learn where that came from.
-pub(super) struct FindRunning<'r> {
-    pub(super) tenant: &'r Named,
-    pub(super) run: &'r RunRef,
-}
+/// Completes the claim of rows that were added before their triggers existed: notes the origins of the triggers, and ends
+/// the rows whose executor wrote the trigger itself. Returns the other rows.
+pub(super) struct LearnOrigins(pub(super) Vec<Lease>);
 
-impl Read for FindRunning<'_> {
-    type Answer = Option<Row>;
+impl Job for LearnOrigins {
+    type Answer = Vec<Claimed>;
+    const LOCKS: bool = true;
 
-    fn tenant(&self) -> Option<&str> {
-        Some(&self.tenant.name)
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted
+            .runs
+            .extend(self.0.iter().map(|lease| lease.run.clone()));
     }
 
-    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Option<Row>, Fault> {
-        let Some(tenant) = self.tenant.id(connection).await? else {
-            return Ok(None);
-        };
-        let Some(known) = row::find(connection, tenant, self.run).await? else {
-            return Ok(None);
-        };
-        let is_own = matches!(known.origin, Origin::Own);
-        let lineage = known.origin.lineage();
-        let row = known.kept.map(|kept| kept.row).filter(|row| {
-            let knows_all = row.lineage.is_some() || lineage.is_none();
-            !is_own && knows_all && row.state == RunState::Running
-        });
-        Ok(row)
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<Vec<Claimed>, Fault> {
+        let mut claimed = Vec::new();
+        for lease in &self.0 {
+            let known = writing.known(&lease.run).await?;
+            let Some(mut kept) = known.kept.filter(|kept| kept.row.is_held(lease)) else {
+                continue;
+            };
+            match known.origin {
+                Origin::Own => {
+                    end(writing, kept, over(RunState::Skipped, Some("own")), &[]);
+                    continue;
+                }
+                Origin::Known(lineage) => {
+                    kept.row.lineage = Some(lineage);
+                    writing.put(kept.clone());
+                }
+                Origin::Unknown => {}
+            }
+            claimed.push(kept.row.claimed());
+        }
+        Ok(claimed)
     }
 }
 

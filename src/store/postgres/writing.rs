@@ -8,10 +8,9 @@ use super::begin;
 use super::builder::PostgresLimits;
 use super::changes::{Changes, Line, Written, line_of};
 use super::database::Database;
-use super::parked::{self, Name};
 use super::pgvector::Pgvector;
 use super::retention;
-use super::row::{self, Asked, Kept};
+use super::row::{self, Asked, Kept, Name};
 use super::statement::Statement;
 use super::table;
 use super::tenant::Named;
@@ -162,7 +161,7 @@ impl<'t> Writing<'t> {
 
     /// What is known of a run, as the jobs so far have left it.
     pub(super) async fn known(&mut self, run: &RunRef) -> sqlx::Result<Known> {
-        let name = parked::name(run);
+        let name = row::name(run);
         let mut known = self.look_up(&name, run).await?;
         let row = known.kept.as_ref().map(|kept| &kept.row.run);
         let line = line_of(row.unwrap_or(run));
@@ -244,7 +243,7 @@ impl<'t> Writing<'t> {
             };
             lines.insert(line);
         }
-        self.own.runs.insert(parked::name(&kept.row.run), kept);
+        self.own.runs.insert(row::name(&kept.row.run), kept);
     }
 
     /// A breadcrumb is new.

@@ -9,7 +9,6 @@ use super::progress::{Progress, Watcher};
 use super::readers::{self, Queue, Reader, Reads};
 use super::sweep::Sweep;
 use super::tenant::Writing;
-use super::unclaimed::Unclaimed;
 use super::writer::{Job, StoreAcknowledged, Task, Writer};
 use crate::store::durable::cursor::Acknowledged;
 use crate::store::durable::tenant::Time;
@@ -33,7 +32,6 @@ pub(super) struct Database {
     pub(super) settings: Arc<Settings>,
     pub(super) time: Arc<Time>,
     pub(super) acknowledged: Arc<Acknowledged>,
-    pub(super) unclaimed: Arc<Unclaimed>,
     /// None: nothing has a vector.
     pub(super) keepers: Option<Keepers>,
     pub(super) cache: Arc<Cache>,
@@ -91,7 +89,6 @@ impl Database {
             settings,
             time: Arc::default(),
             acknowledged,
-            unclaimed: Arc::default(),
             keepers,
             cache,
             guard,
@@ -109,17 +106,6 @@ impl Database {
         tenant: &Arc<str>,
         work: impl FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.write_then(tenant, work, |_| ()).await
-    }
-
-    /// Like [`write`](Self::write), and does something with what comes of it once that is committed, also if nobody
-    /// waits for the answer any more.
-    pub(super) async fn write_then<T: Send + 'static>(
-        &self,
-        tenant: &Arc<str>,
-        work: impl FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
-        then: impl FnOnce(&T) + Send + 'static,
-    ) -> Result<T, StoreError> {
         let (settings, time) = (Arc::clone(&self.settings), Arc::clone(&self.time));
         let tenant = Arc::clone(tenant);
         let work = move |connection: &Connection| {
@@ -129,7 +115,7 @@ impl Database {
                 Ok((done, writing.tenant.position != before))
             })
         };
-        let (task, answer, fate) = Task::new(work, then);
+        let (task, answer, fate) = Task::new(work, |_: &T| ());
         let place = self.writes.reserve().await.map_err(|_| ended())?;
         let mut waiting = Watcher::begin(fate, &self.progress);
         place.send(Box::new(task));

@@ -34,7 +34,7 @@ pub use stats::SqliteStats;
 use super::meaning::{self, Keeper, Made, Page, Vectors};
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Query, RunLedger, Scored, StoreError,
-    StoreId, VectorQuery, canonical, parked, unclaimed, wake,
+    StoreId, VectorQuery, canonical, wake,
 };
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::source::EventSource;
@@ -43,7 +43,6 @@ use builder::Settings;
 use database::Database;
 use error::Fault;
 use log::SqliteEvents;
-use parked::Parked;
 use rusqlite::Connection;
 use std::fmt;
 use std::path::PathBuf;
@@ -105,7 +104,6 @@ pub struct SqliteStore {
     /// The id of the tenant, once it was ever written to: it never changes.
     tenant_id: Arc<OnceLock<i64>>,
     keeper: Option<Arc<Keeper>>,
-    parked: Parked,
     id: StoreId,
 }
 
@@ -233,7 +231,6 @@ impl SqliteStore {
             tenant,
             tenant_id: Arc::default(),
             keeper,
-            parked: Parked::default(),
         }
     }
 
@@ -276,7 +273,6 @@ impl SqliteStore {
 }
 
 impl Clone for SqliteStore {
-    /// Another handle on the same data; leases parked in one handle are not seen by the other.
     fn clone(&self) -> Self {
         Self {
             tenant_id: Arc::clone(&self.tenant_id),
@@ -381,18 +377,11 @@ impl BreadcrumbStore for SqliteStore {
         let limit = self.database.settings.limits.breadcrumb_bytes;
         let writes = canonical::writes(commit.writes, limit)?;
         let end = canonical::end(commit.end, limit)?;
-        let lease = end.as_ref().map(|(lease, _)| lease.clone());
-        if let Some(lease) = &lease {
-            self.touch(lease);
-        }
         let keeping = self.keeper.as_ref();
         let keeping = keeping.map(|keeper| (keeper.begin(), meaning::deleted(&writes)));
         let (committed, has_expired) = self
             .write(move |writing| stage::commit(writing, writes, end))
             .await?;
-        if let Some(lease) = &lease {
-            self.forget(lease);
-        }
         if has_expired {
             self.database.sweep(&self.tenant);
         }

@@ -6,7 +6,7 @@ use super::tenant::Writing;
 use super::wake;
 use crate::model::{BreadcrumbId, Event, Json, Timestamp};
 use crate::store::row::{Row, Wait};
-use crate::store::{RunRef, RunState, Saved};
+use crate::store::{ClaimId, RunRef, RunState, Saved};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ macro_rules! select {
         concat!(
             "SELECT serial, executor, trigger_id, trigger_version, state, epoch, attempts, abandoned, token, granted_at,
                  enqueued_at, sequence, due, head, lease, line, event, correlation, hops, saved, woken_by, wake,
-                 suspended_at, written, reason, over, cause FROM ux_runs ",
+                 suspended_at, written, reason, over, cause, claim FROM ux_runs ",
             $rest
         )
     };
@@ -95,7 +95,7 @@ pub(super) fn update(writing: &Writing<'_>, kept: &Kept) -> rusqlite::Result<()>
         "UPDATE ux_runs SET state = ?2, epoch = ?3, attempts = ?4, abandoned = ?5, token = ?6, granted_at = ?7,
              enqueued_at = ?8, sequence = ?9, due = ?10, head = ?11, lease = ?12, correlation = ?13, hops = ?14,
              saved = ?15, woken_by = ?16, wake = ?17, suspended_at = ?18, written = ?19, reason = ?20, over = ?21,
-             cause = ?22
+             cause = ?22, claim = ?23
          WHERE serial = ?1",
     )?;
     update.execute(rusqlite::params![
@@ -121,6 +121,7 @@ pub(super) fn update(writing: &Writing<'_>, kept: &Kept) -> rusqlite::Result<()>
         row.reason,
         row.over.map(u64::cast_signed),
         row.cause,
+        row.claim.map(|id| id.as_uuid().into_bytes()),
     ])?;
     Ok(())
 }
@@ -134,7 +135,7 @@ pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Kept> {
         attempts: row.get(6)?,
         abandoned: row.get(7)?,
         token: number(row, 8)?,
-        parked_in: None,
+        claim: claim(row)?,
         granted_at: Timestamp::from_micros(row.get(9)?),
         since: Timestamp::from_micros(row.get(10)?),
         sequence: number(row, 11)?,
@@ -168,6 +169,11 @@ fn run(row: &rusqlite::Row<'_>) -> rusqlite::Result<RunRef> {
         event: event.map(Arc::new),
         order: row.get(15)?,
     })
+}
+
+fn claim(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<ClaimId>> {
+    let id: Option<[u8; 16]> = row.get(27)?;
+    Ok(id.map(|bytes| Uuid::from_bytes(bytes).into()))
 }
 
 fn saved(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Saved>> {

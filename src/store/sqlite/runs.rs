@@ -1,7 +1,6 @@
 //! The run ledger of one tenant: every transition, in the transaction of its job.
 
 use super::error::Fault;
-use super::parked::Parked;
 use super::row::{self, Kept};
 use super::tenant::Writing;
 use super::{NAME, column, queue, retention, table};
@@ -9,10 +8,11 @@ use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin, Row};
 use crate::store::{
-    Claim, ExecutorLimits, KeyPosition, Lease, Lineage, Lost, NewRun, RunEnd, RunRef, RunState,
-    StoreError,
+    Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lineage, Lost, NewRun, RunEnd,
+    RunRef, RunState, StoreError,
 };
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 /// Adds rows; those that exist stay as they are.
 pub(super) fn enqueue(writing: &mut Writing<'_>, runs: Vec<NewRun>) -> Result<(), Fault> {
@@ -35,7 +35,6 @@ pub(super) fn claim(
     writing: &mut Writing<'_>,
     run: &RunRef,
     instead_of: Option<&Lease>,
-    parked: &Parked,
 ) -> Result<Claim, Fault> {
     let older = instead_of.map(|older| held(writing, older)).transpose()?;
     let origin = table::origin(writing.connection, writing.tenant.id, run)?;
@@ -52,7 +51,7 @@ pub(super) fn claim(
     }
     if own {
         if let Some(kept) = known {
-            skip(writing, kept, run, parked)?;
+            skip(writing, kept, run)?;
         }
         retention::forget(writing)?;
         return Ok(Claim::Own);
@@ -63,7 +62,7 @@ pub(super) fn claim(
     }
     let claim = match queue::until_ahead(writing, &kept)? {
         Some(until) => Claim::Running { until },
-        None => claim_out_of_order(writing, kept, run, parked)?.0,
+        None => claim_out_of_order(writing, kept, run)?.0,
     };
     retention::forget(writing)?;
     Ok(claim)
@@ -74,7 +73,8 @@ pub(super) fn claim_next(
     writing: &mut Writing<'_>,
     n: usize,
     of: &[ExecutorLimits],
-) -> Result<Vec<Row>, Fault> {
+    id: ClaimId,
+) -> Result<Vec<Claimed>, Fault> {
     // An executor may be named more than once, and then has the places of all its names.
     let mut free: HashMap<&str, usize> = HashMap::with_capacity(of.len());
     for limits in of {
@@ -104,9 +104,20 @@ pub(super) fn claim_next(
                 continue;
             };
             let length = kept.row.run.lease;
-            grant(writing, &mut kept, length)?;
+            if kept.row.lineage.is_none() {
+                match table::origin(writing.connection, writing.tenant.id, &kept.row.run)? {
+                    Origin::Own => {
+                        let run = kept.row.run.clone();
+                        skip(writing, kept, &run)?;
+                        continue;
+                    }
+                    Origin::Known(lineage) => kept.row.lineage = Some(lineage),
+                    Origin::Unknown => {}
+                }
+            }
+            grant(writing, &mut kept, length, Some(id))?;
             *free -= 1;
-            leased.push(kept.row);
+            leased.push(kept.row.claimed());
         }
         if leased.len() == before {
             return Ok(leased);
@@ -286,12 +297,10 @@ fn claim_out_of_order(
     writing: &Writing<'_>,
     mut kept: Kept,
     run: &RunRef,
-    parked: &Parked,
 ) -> Result<(Claim, Kept), Fault> {
     let row = &kept.row;
     let lease_over = row.due.is_none_or(|due| due <= writing.now);
     let claim = match row.state {
-        RunState::Running if parked.take(run, row.token, row.epoch) => row.granted(),
         RunState::Running if !lease_over => Claim::Running {
             until: row.due.unwrap_or(writing.now),
         },
@@ -299,8 +308,8 @@ fn claim_out_of_order(
             Claim::Suspended { until: row.due }
         }
         RunState::Ready | RunState::Running | RunState::Suspended => {
-            grant(writing, &mut kept, run.lease)?;
-            kept.row.granted()
+            grant(writing, &mut kept, run.lease, None)?;
+            Claim::Granted(kept.row.claimed())
         }
         RunState::Superseded => Claim::Superseded,
         RunState::Done | RunState::Failed | RunState::Skipped => Claim::Done {
@@ -312,11 +321,11 @@ fn claim_out_of_order(
 }
 
 /// Ends a row that nobody has claimed, such as that of an executor's own breadcrumb.
-fn skip(writing: &mut Writing<'_>, kept: Kept, run: &RunRef, parked: &Parked) -> Result<(), Fault> {
+fn skip(writing: &mut Writing<'_>, kept: Kept, run: &RunRef) -> Result<(), Fault> {
     // It will not run, so it need not wait for those before it.
-    let (claim, kept) = claim_out_of_order(writing, kept, run, parked)?;
+    let (claim, kept) = claim_out_of_order(writing, kept, run)?;
     match claim {
-        Claim::Granted { .. } => end(writing, kept, over(RunState::Skipped, Some("own")), &[]),
+        Claim::Granted(_) => end(writing, kept, over(RunState::Skipped, Some("own")), &[]),
         Claim::Own
         | Claim::Done { .. }
         | Claim::Running { .. }
@@ -344,8 +353,13 @@ fn reopen(writing: &mut Writing<'_>, kept: &mut Kept) -> Result<(), Fault> {
     Ok(row::update(writing, kept)?)
 }
 
-fn grant(writing: &Writing<'_>, kept: &mut Kept, length: std::time::Duration) -> Result<(), Fault> {
-    kept.row.grant(length, writing.now);
+fn grant(
+    writing: &Writing<'_>,
+    kept: &mut Kept,
+    length: Duration,
+    claim: Option<ClaimId>,
+) -> Result<(), Fault> {
+    kept.row.grant(length, claim, writing.now);
     kept.row.due = Some(writing.now + length);
     Ok(row::update(writing, kept)?)
 }

@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use std::path::Path;
 
 /// What leads from each version to the next; the version of a file is how many of them it has seen.
-const MIGRATIONS: &[&str] = &[FIRST, VECTORS, WORKERS, CAUSES, POSITIONS];
+const MIGRATIONS: &[&str] = &[FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS];
 
 /// Every time is in microseconds since 1970, every id 16 bytes, every JSON text. All names begin with `ux_`, so that
 /// the file can be shared with tables of the service.
@@ -107,6 +107,11 @@ const POSITIONS: &str = "
         tenant INTEGER NOT NULL, executor TEXT NOT NULL, saved_at INTEGER NOT NULL, position BLOB NOT NULL,
         PRIMARY KEY (tenant, executor)
     ) STRICT, WITHOUT ROWID;
+";
+
+/// The claim of the newest lease of a run.
+const CLAIMS: &str = "
+    ALTER TABLE ux_runs ADD COLUMN claim BLOB;
 ";
 
 /// Fails for a file of a newer version. Reads only.

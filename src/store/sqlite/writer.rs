@@ -81,7 +81,6 @@ impl Writer {
         for job in done {
             has_events |= job.finish(undone.as_ref());
         }
-        // Not before: the leases of a claim whose caller went away are parked by now.
         self.progress.end();
         if has_events && undone.is_none() {
             self.progress.announce();

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// store holds beside its ledger is not looked at, and neither is a ledger of the first.
 ///
 /// ```
-/// use universal_executor::store::{Claim, Commit, RunEnd, RunRef, Write};
+/// use universal_executor::store::{Claim, Claimed, Commit, RunEnd, RunRef, Write};
 /// use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, WithLedger};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// let run = RunRef::new("answerer", question.id, question.version);
 ///
 /// let Some(ledger) = store.ledger() else { return Err("there is a ledger".into()) };
-/// if let Claim::Granted { lease, .. } = ledger.claim(&run, None).await? {
+/// if let Claim::Granted(Claimed { lease, .. }) = ledger.claim(&run, None).await? {
 ///     let answer = Write::Create(NewBreadcrumb::new("answer.v1"));
 ///     store.commit(Commit { writes: vec![answer], end: Some((lease, RunEnd::Done)) }).await?;
 /// }

@@ -5,8 +5,8 @@ use crate::error::Chain;
 use crate::error::Retry;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
-    BreadcrumbStore, Claim, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost, NewRun, Run,
-    RunEnd, RunFilter, RunLedger, RunRef, RunState, Saved, SavedResponse, StoreError, Worker,
+    BreadcrumbStore, Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lost, NewRun,
+    Run, RunEnd, RunFilter, RunLedger, RunRef, RunState, Saved, SavedResponse, StoreError, Worker,
     WorkerRecord, WrittenBy,
 };
 use async_trait::async_trait;
@@ -65,6 +65,29 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
         }
     }
 
+    /// Finishes a claimed run if an earlier attempt saved its response.
+    async fn finish_earlier(
+        &self,
+        runs: &dyn RunLedger,
+        mut claimed: Claimed,
+    ) -> Result<Claim, StoreError> {
+        // The breadcrumbs are not in the ledger.
+        claimed.trigger = None;
+        let Some(saved) = claimed.state.take_if(|saved| journal::is_one(&saved.state)) else {
+            return Ok(Claim::Granted(claimed));
+        };
+        if let Some(response) = journal::response(&claimed.lease, &saved.state)
+            && let Some(done) = self.finish(runs, &claimed.lease, response).await?
+        {
+            return Ok(done);
+        }
+        // The run was executed, so a run that may be executed at most once must not start again.
+        claimed.lease.abandoned = claimed.lease.abandoned.max(1);
+        let with = saved.with;
+        claimed.state = with.map(|with| Saved::new(Json::default(), Some(with)));
+        Ok(Claim::Granted(claimed))
+    }
+
     /// Releases the lease of a run whose response is saved, so that no holder of this lease can write anything else.
     /// `counts` is true after the attempt that executed the run. An error that a retry cannot fix is returned as it is,
     /// and the lease stays.
@@ -107,37 +130,13 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
 
     async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
         let runs = self.ledger_inside()?;
-        let claim = runs.claim(run, instead_of).await?;
-        match claim {
-            Claim::Granted {
-                mut lease,
-                attempt,
-                lineage,
-                state: Some(saved),
-            } if journal::is_one(&saved.state) => {
-                if let Some(response) = journal::response(&lease, &saved.state)
-                    && let Some(done) = self.finish(runs, &lease, response).await?
-                {
-                    return Ok(done);
-                }
-                // The run was executed, so a run that may be executed at most once must not start again.
-                lease.abandoned = lease.abandoned.max(1);
-                let with = saved
-                    .with
-                    .map(|with| Saved::new(Json::default(), Some(with)));
-                Ok(Claim::Granted {
-                    lease,
-                    attempt,
-                    lineage,
-                    state: with,
-                })
-            }
-            Claim::Granted { .. }
-            | Claim::Own
+        match runs.claim(run, instead_of).await? {
+            Claim::Granted(claimed) => self.finish_earlier(runs, claimed).await,
+            other @ (Claim::Own
             | Claim::Done { .. }
             | Claim::Running { .. }
             | Claim::Suspended { .. }
-            | Claim::Superseded => Ok(claim),
+            | Claim::Superseded) => Ok(other),
         }
     }
 
@@ -145,9 +144,13 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
         &self,
         n: usize,
         of: &[ExecutorLimits],
-        owner: LeaseOwner,
-    ) -> Result<usize, StoreError> {
-        self.ledger_inside()?.claim_next(n, of, owner).await
+        id: ClaimId,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        self.ledger_inside()?.claim_next(n, of, id).await
+    }
+
+    async fn begin(&self, claimed: Claimed) -> Result<Claim, StoreError> {
+        self.finish_earlier(self.ledger_inside()?, claimed).await
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {

@@ -309,8 +309,9 @@ async fn a_state_that_is_none_of_an_agents_is_refused_and_nothing_is_asked() {
     let worker = agent(&store, &model, &ToolRegistry::default(), &json!({})).unwrap();
     let question = put(&store, "question.v1", json!({})).await;
     let run = universal_executor::store::RunRef::of(worker.id(), &event_of(&question));
-    let universal_executor::store::Claim::Granted { lease, .. } =
-        store.claim(&run, None).await.unwrap()
+    let universal_executor::store::Claim::Granted(universal_executor::store::Claimed {
+        lease, ..
+    }) = store.claim(&run, None).await.unwrap()
     else {
         panic!("not granted")
     };

@@ -693,7 +693,10 @@ async fn a_tools_store_cannot_end_a_run() {
     let question = put(&store, "question.v1", json!({})).await;
     let other = RunRef::new("other", question.id, 1);
     let claim = store.claim(&other, None).await.unwrap();
-    let universal_executor::store::Claim::Granted { lease, .. } = claim else {
+    let universal_executor::store::Claim::Granted(universal_executor::store::Claimed {
+        lease, ..
+    }) = claim
+    else {
         panic!("{claim:?}")
     };
     let ends = tool(&store, move |_, context: ToolContext| {

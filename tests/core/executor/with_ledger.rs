@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use universal_executor::executor::ExecutorError;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, LeaseOwner, Query, RunEnd,
-    RunRef, RunState, StoreError, Write,
+    Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, Query,
+    RunEnd, RunRef, RunState, StoreError, Write,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbStore, Json, MemoryStore, NewBreadcrumb, Outcome, Patch, Response,
@@ -235,11 +235,12 @@ async fn nothing_is_written_under_a_lease_that_is_lost() {
     let question = joined.asked().await;
     let run = RunRef::new("prober", question.id, 1);
     let ledger = joined.store.ledger().unwrap();
-    let Claim::Granted { lease: stale, .. } = ledger.claim(&run, None).await.unwrap() else {
+    let Claim::Granted(Claimed { lease: stale, .. }) = ledger.claim(&run, None).await.unwrap()
+    else {
         panic!("the run is new")
     };
     tokio::time::advance(RunRef::DEFAULT_LEASE).await;
-    let Claim::Granted { lease, .. } = ledger.claim(&run, None).await.unwrap() else {
+    let Claim::Granted(Claimed { lease, .. }) = ledger.claim(&run, None).await.unwrap() else {
         panic!("the lease is over")
     };
 
@@ -425,7 +426,7 @@ async fn a_state_that_would_be_taken_for_a_response_is_refused() {
     let question = joined.asked().await;
     let run = RunRef::new("prober", question.id, 1);
     let ledger = joined.store.ledger().unwrap();
-    let Claim::Granted { lease, .. } = ledger.claim(&run, None).await.unwrap() else {
+    let Claim::Granted(Claimed { lease, .. }) = ledger.claim(&run, None).await.unwrap() else {
         panic!("the run is new")
     };
     let forged = || Json::from(json!({"ux:response": "{\"epoch\": 0, \"creates\": [{}]}"}));
@@ -538,7 +539,8 @@ async fn a_wait_without_end_is_refused_before_anything_is_written() {
     let joined = Joined::new();
     let question = joined.asked().await;
     let run = RunRef::new("prober", question.id, 1);
-    let Claim::Granted { lease, .. } = joined.ledger.claim(&run, None).await.unwrap() else {
+    let Claim::Granted(Claimed { lease, .. }) = joined.ledger.claim(&run, None).await.unwrap()
+    else {
         panic!("the run is new")
     };
     let (wake, state) = (Wake::default(), Json::default());
@@ -565,13 +567,8 @@ async fn runs_of_one_key_take_turns_as_in_the_ledger() {
 
     let limits = [ExecutorLimits::new("prober", 9)];
 
-    assert_eq!(
-        ledger
-            .claim_next(9, &limits, LeaseOwner::SOLE)
-            .await
-            .unwrap(),
-        1
-    );
+    let claimed = ledger.claim_next(9, &limits, ClaimId::unique()).await;
+    assert_eq!(claimed.unwrap().len(), 1);
 }
 
 #[tokio::test]

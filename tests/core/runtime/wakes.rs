@@ -616,7 +616,9 @@ async fn a_look_at_all_suspended_runs_forgets_none_that_is_suspended_meanwhile()
     let store = MemoryStore::default();
     let slow = Shim::new(&store, |call| match call {
         // The look at all, which begins before the question is asked.
-        Call::Runs(filter) if filter.executor.is_none() && !filter.parked => Do::Wait(3 * SECOND),
+        Call::Runs(filter) if filter.executor.is_none() && filter.claim.is_none() => {
+            Do::Wait(3 * SECOND)
+        }
         _ => Do::Pass,
     });
     let asks = asks_back("asks", &slow, |_| Wake::on(reply("to:me"))).shared();

@@ -13,8 +13,8 @@ use universal_executor::executor::Rate;
 use universal_executor::model::Timestamp;
 use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::{
-    Capabilities, Claim, Commit, Committed, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost,
-    NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker,
+    Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits, KeyPosition, Lease,
+    Lost, NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker,
     WorkerRecord, WrittenBy,
 };
 use universal_executor::{
@@ -370,9 +370,9 @@ impl RunLedger for LosesClaims {
         &self,
         n: usize,
         of: &[ExecutorLimits],
-        owner: LeaseOwner,
-    ) -> Result<usize, StoreError> {
-        let claimed = self.inner.claim_next(n, of, owner).await?;
+        id: ClaimId,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let claimed = self.inner.claim_next(n, of, id).await?;
         match self.claims.fetch_add(1, Ordering::SeqCst) % 2 {
             0 => Err(unavailable()),
             _ => Ok(claimed),

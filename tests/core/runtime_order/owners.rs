@@ -41,9 +41,9 @@ async fn two_runtimes_on_one_store_handle_execute_no_run_twice_and_release_no_le
         let store = MemoryStore::default();
         let releases = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&releases);
-        // A lease stays parked for a second, so that the other runtime claims meanwhile; a release comes after its run began.
+        // The answer of a claim takes a second, so that the other runtime claims meanwhile; a release comes after its run began.
         let slow = move |operation, moment| match (operation, moment) {
-            (Operation::Claim, Moment::Before) => Fault::Delay(SECOND),
+            (Operation::ClaimNext, Moment::After) => Fault::Delay(SECOND),
             (Operation::Release, Moment::Before) => {
                 counted.fetch_add(1, Ordering::SeqCst);
                 Fault::Delay(2 * SECOND)
@@ -118,10 +118,8 @@ async fn a_runtime_that_ends_releases_every_run_whose_execute_was_not_called() {
     for hangs in [
         // Claimed, and the answer is late.
         (Operation::ClaimNext, Moment::After),
-        // Started, and the lease is still parked.
-        (Operation::Claim, Moment::Before),
-        // The lease is taken, and the trigger is being read.
-        (Operation::Get, Moment::Before),
+        // The run begins, and what its subscriptions select is being read.
+        (Operation::Search, Moment::Before),
     ] {
         for end in [End::Drop, End::Stop] {
             let left = ended_while(hangs, end).await;

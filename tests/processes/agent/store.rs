@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::store::{
-    Capabilities, Claim, Commit, Committed, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost,
-    NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker,
+    Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits, KeyPosition, Lease,
+    Lost, NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker,
     WorkerRecord, Write, WrittenBy,
 };
 use universal_executor::{
@@ -129,9 +129,9 @@ impl RunLedger for Doomed {
         &self,
         n: usize,
         of: &[ExecutorLimits],
-        owner: LeaseOwner,
-    ) -> Result<usize, StoreError> {
-        self.call("claim_next", nothing(), self.store.claim_next(n, of, owner))
+        id: ClaimId,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        self.call("claim_next", nothing(), self.store.claim_next(n, of, id))
             .await
     }
 

@@ -5,8 +5,8 @@ use futures::FutureExt as _;
 use std::sync::Arc;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::store::{
-    Capabilities, Claim, Commit, Committed, ExecutorLimits, KeyPosition, Lease, LeaseOwner, Lost,
-    NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker,
+    Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits, KeyPosition, Lease,
+    Lost, NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker,
     WorkerRecord, WrittenBy,
 };
 use universal_executor::{
@@ -84,9 +84,9 @@ impl RunLedger for Doomed {
         &self,
         n: usize,
         of: &[ExecutorLimits],
-        owner: LeaseOwner,
-    ) -> Result<usize, StoreError> {
-        self.call(self.store.claim_next(n, of, owner)).await
+        id: ClaimId,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        self.call(self.store.claim_next(n, of, id)).await
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {

@@ -10,7 +10,7 @@ use universal_executor::error::Retry;
 use universal_executor::model::Timestamp;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Claim, Commit, ExecutorLimits, LeaseOwner, NewRun, RunEnd, RunFilter, RunLedger, RunRef,
+    Claim, ClaimId, Claimed, Commit, ExecutorLimits, NewRun, RunEnd, RunFilter, RunLedger, RunRef,
     RunState, StoreError, Write,
 };
 use universal_executor::{
@@ -36,7 +36,7 @@ async fn a_commit_is_done_once_whatever_becomes_of_the_connection_in_it() {
         let store = through(&proxy, &namespaces.one()).await;
         let trigger = store.create(note()).await.unwrap();
         let run = RunRef::new("agent", trigger.id, 1);
-        let Claim::Granted { lease, .. } = store.claim(&run, None).await.unwrap() else {
+        let Claim::Granted(Claimed { lease, .. }) = store.claim(&run, None).await.unwrap() else {
             panic!("granted")
         };
 
@@ -74,25 +74,19 @@ async fn runs_are_leased_once_whatever_becomes_of_the_connection_in_it() {
 
         proxy.harm_next(harm);
         let agent = [ExecutorLimits::new("agent", 2)];
-        let claimed = store.claim_next(2, &agent, LeaseOwner::SOLE).await.unwrap();
+        let id = ClaimId::unique();
+        let claimed = store.claim_next(2, &agent, id).await.unwrap();
 
         assert!(proxy.is_done());
-        assert_eq!(claimed, 2);
-        let parked = store.runs(&RunFilter::parked()).await.unwrap();
-        assert_eq!(parked.len(), 2);
+        assert_eq!(claimed.len(), 2);
+        let listed = store.runs(&RunFilter::of_claim(id)).await.unwrap();
+        assert_eq!(listed.len(), 2);
         let leased = store.runs(&RunFilter::all().state(RunState::Running)).await;
         let leased = leased.unwrap();
         assert_eq!(leased.len(), 2);
-        assert!(
-            leased
-                .iter()
-                .all(|run| run.attempts == 1 && run.lease.is_some())
-        );
-        assert_eq!(
-            store.claim_next(9, &agent, LeaseOwner::SOLE).await.unwrap(),
-            1,
-            "that is left"
-        );
+        assert!(leased.iter().all(|run| run.attempts == 1));
+        let rest = store.claim_next(9, &agent, ClaimId::unique()).await;
+        assert_eq!(rest.unwrap().len(), 1, "that is left");
     }
 }
 
@@ -115,10 +109,13 @@ async fn a_claim_that_has_not_got_to_the_server_yet_leases_nothing_when_it_does(
 
     proxy.harm_next(Harm::ComesLate);
     let agent = [ExecutorLimits::new("agent", 2)];
-    let claimed = store.claim_next(2, &agent, LeaseOwner::SOLE).await.unwrap();
+    let claimed = store
+        .claim_next(2, &agent, ClaimId::unique())
+        .await
+        .unwrap();
     proxy.let_through().await;
 
-    assert_eq!(claimed, 2);
+    assert_eq!(claimed.len(), 2);
     let leased = store.runs(&RunFilter::all().state(RunState::Running)).await;
     assert_eq!(leased.unwrap().len(), 2, "none for nobody");
 }
@@ -139,10 +136,13 @@ async fn a_claim_that_the_server_still_works_on_leases_for_who_asked_or_not_at_a
 
     proxy.harm_next(Harm::CutsAfter);
     let agent = [ExecutorLimits::new("agent", 2)];
-    let claimed = store.claim_next(2, &agent, LeaseOwner::SOLE).await.unwrap();
+    let claimed = store
+        .claim_next(2, &agent, ClaimId::unique())
+        .await
+        .unwrap();
 
     assert!(proxy.is_done());
-    assert_eq!(claimed, 2);
+    assert_eq!(claimed.len(), 2);
     let leased = store.runs(&RunFilter::all().state(RunState::Running)).await;
     assert_eq!(leased.unwrap().len(), 2, "none for nobody");
 }

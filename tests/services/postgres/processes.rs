@@ -9,8 +9,8 @@ use std::time::Duration;
 use universal_executor::model::Timestamp;
 use universal_executor::source::{SourceError, StartAt};
 use universal_executor::store::{
-    Claim, Commit, ExecutorLimits, LeaseOwner, PostgresError, PostgresLimits, RunEnd, RunFilter,
-    RunLedger, RunRef, RunState, Write,
+    Claim, ClaimId, Claimed, Commit, ExecutorLimits, PostgresError, PostgresLimits, RunEnd,
+    RunFilter, RunLedger, RunRef, RunState, Write,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, EventSource, NewBreadcrumb, PostgresStore,
@@ -64,25 +64,23 @@ async fn of_a_hundred_runs_each_is_claimed_by_one_of_two_processes() {
     )
     .await;
     let limits = [ExecutorLimits::new("agent", 100)];
-    let parked = join_all((0..20).map(|n| {
+    let claimed = join_all((0..20).map(|n| {
         let store = if n % 2 == 0 { &one } else { &other };
-        store.claim_next(5, &limits, LeaseOwner::SOLE)
+        store.claim_next(5, &limits, ClaimId::unique())
     }))
     .await;
 
     let granted = by_hand
         .iter()
-        .filter(|claim| matches!(claim, Ok(Claim::Granted { .. })));
+        .filter(|claim| matches!(claim, Ok(Claim::Granted(_))));
     assert_eq!(granted.count(), 50);
-    assert_eq!(parked.into_iter().map(Result::unwrap).sum::<usize>(), 50);
-    let here = one.runs(&RunFilter::parked()).await.unwrap();
-    let there = other.runs(&RunFilter::parked()).await.unwrap();
-    let seen: HashSet<BreadcrumbId> = here
+    let claimed: Vec<_> = claimed.into_iter().flat_map(Result::unwrap).collect();
+    assert_eq!(claimed.len(), 50);
+    let seen: HashSet<BreadcrumbId> = claimed
         .into_iter()
-        .chain(there)
-        .map(|row| row.run.trigger_id)
+        .map(|run| run.lease.run.trigger_id)
         .collect();
-    assert_eq!(seen.len(), 50, "each is parked in one");
+    assert_eq!(seen.len(), 50, "each is claimed once");
     for row in one.runs(&RunFilter::all()).await.unwrap() {
         assert_eq!(
             (row.state, row.attempts),
@@ -213,7 +211,7 @@ async fn what_is_committed_is_there_when_a_process_starts_again() {
         .await
         .unwrap();
     let run = RunRef::new("agent", trigger.id, 1).ordered_by(Some("line"));
-    let Claim::Granted { lease, .. } = store.claim(&run, None).await.unwrap() else {
+    let Claim::Granted(Claimed { lease, .. }) = store.claim(&run, None).await.unwrap() else {
         panic!("granted")
     };
     store.close().await;

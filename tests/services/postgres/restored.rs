@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use universal_executor::error::Retry;
 use universal_executor::source::{SourceError, StartAt};
-use universal_executor::store::{LeaseOwner, PostgresError, StoreError};
+use universal_executor::store::{ClaimId, PostgresError, StoreError};
 use universal_executor::{
     BreadcrumbStoreExt, EventSource as _, NewBreadcrumb, PostgresStore, RunLedger as _,
 };
@@ -87,7 +87,7 @@ async fn a_store_whose_commits_a_restore_removed_refuses_writes_until_it_is_open
         assert!(reason.contains(&namespace), "{reason}");
     }
     let claim = store
-        .claim_next(1, &[], LeaseOwner::SOLE)
+        .claim_next(1, &[], ClaimId::unique())
         .await
         .unwrap_err();
     assert!(is_lost(&claim), "{claim:?}");

@@ -3,7 +3,7 @@
 use crate::postgres::server::Namespaces;
 use serde_json::json;
 use universal_executor::source::StartAt;
-use universal_executor::store::{Claim, Query, RunFilter, RunLedger, RunRef};
+use universal_executor::store::{Claim, Claimed, Query, RunFilter, RunLedger, RunRef};
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, EventSource, NewBreadcrumb, Selector,
 };
@@ -28,7 +28,7 @@ async fn names_of_whatever_characters_are_kept_apart_and_read_back() {
         let run = RunRef::new(name, trigger.id, 1).ordered_by(Some(name));
         let claim = store.claim(&run, None).await.unwrap();
         assert!(
-            matches!(claim, Claim::Granted { attempt: 1, .. }),
+            matches!(claim, Claim::Granted(Claimed { attempt: 1, .. })),
             "{name:?}: {claim:?}"
         );
         let rows = store.runs(&RunFilter::all().executor(name)).await.unwrap();

@@ -2,8 +2,8 @@ use serde_json::json;
 use std::time::Duration;
 use universal_executor::error::Retry;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, LeaseOwner, MemoryLimits, NewRun,
-    Query, RunEnd, RunFilter, RunLedger, RunRef, StoreError, Write,
+    Claim, Claimed, Commit, DeadLetter, FailureClass, MemoryLimits, NewRun, Query, RunEnd,
+    RunFilter, RunLedger, RunRef, StoreError, Write,
 };
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch, Selector,
@@ -115,13 +115,13 @@ async fn one_open_run_too_many_is_full_and_none_of_the_batch_is_added() {
     let third = store.claim(&run("c"), None).await;
     assert!(matches!(third, Err(StoreError::Full { .. })), "{third:?}");
 
-    let Claim::Granted { lease, .. } = store.claim(&run("a"), None).await.unwrap() else {
+    let Claim::Granted(Claimed { lease, .. }) = store.claim(&run("a"), None).await.unwrap() else {
         panic!("granted")
     };
     let later = RunRef::new("a", trigger.id, 2);
     let claim = store.claim(&later, Some(lease)).await.unwrap();
     assert!(
-        matches!(claim, Claim::Granted { .. }),
+        matches!(claim, Claim::Granted(_)),
         "the superseded run makes room: {claim:?}"
     );
 }
@@ -132,7 +132,7 @@ async fn only_the_newest_finished_runs_are_kept() {
     for n in 0..10 {
         let trigger = store.create(note()).await.unwrap();
         let run = RunRef::new(format!("executor {n}"), trigger.id, 1);
-        let Claim::Granted { lease, .. } = store.claim(&run, None).await.unwrap() else {
+        let Claim::Granted(Claimed { lease, .. }) = store.claim(&run, None).await.unwrap() else {
             panic!("granted")
         };
         store
@@ -155,7 +155,7 @@ async fn a_run_that_was_redone_is_not_forgotten_for_its_first_end() {
     let store = store(|limits| limits.finished_runs = 1);
     let fail = || RunEnd::Failed(DeadLetter::new(FailureClass::Permanent, "error", 1));
     let first = RunRef::new("a", store.create(note()).await.unwrap().id, 1);
-    let Claim::Granted { lease, .. } = store.claim(&first, None).await.unwrap() else {
+    let Claim::Granted(Claimed { lease, .. }) = store.claim(&first, None).await.unwrap() else {
         panic!("granted")
     };
     store
@@ -168,7 +168,7 @@ async fn a_run_that_was_redone_is_not_forgotten_for_its_first_end() {
     store.redo(&first).await.unwrap();
 
     let second = RunRef::new("b", first.trigger_id, 1);
-    let Claim::Granted { lease, .. } = store.claim(&second, None).await.unwrap() else {
+    let Claim::Granted(Claimed { lease, .. }) = store.claim(&second, None).await.unwrap() else {
         panic!("granted")
     };
     store
@@ -181,7 +181,7 @@ async fn a_run_that_was_redone_is_not_forgotten_for_its_first_end() {
 
     let claim = store.claim(&first, None).await.unwrap();
     assert!(
-        matches!(&claim, Claim::Granted { lease, .. } if lease.epoch == 1),
+        matches!(&claim, Claim::Granted(Claimed { lease, .. }) if lease.epoch == 1),
         "{claim:?}"
     );
 }
@@ -260,7 +260,7 @@ async fn endless_updates_and_runs_keep_within_the_bounds() {
             .context(json!({"n": n}));
         last = store.update(last.id, last.version, patch).await.unwrap();
         let run = RunRef::new("agent", last.id, last.version);
-        let Claim::Granted { lease, .. } = store.claim(&run, None).await.unwrap() else {
+        let Claim::Granted(Claimed { lease, .. }) = store.claim(&run, None).await.unwrap() else {
             panic!("granted")
         };
         store
@@ -366,11 +366,7 @@ async fn a_dead_letter_names_the_run_and_nothing_else() {
         .enqueue(vec![NewRun::from(run.clone())])
         .await
         .unwrap();
-    store
-        .claim_next(1, &[ExecutorLimits::new("summary", 1)], LeaseOwner::SOLE)
-        .await
-        .unwrap();
-    let Claim::Granted { lease, .. } = store.claim(&run, None).await.unwrap() else {
+    let Claim::Granted(Claimed { lease, .. }) = store.claim(&run, None).await.unwrap() else {
         panic!("granted")
     };
     let mut letter = DeadLetter::new(FailureClass::AttemptsUsedUp, "error", 5);

@@ -6,7 +6,8 @@ use serde_json::json;
 use std::time::Duration;
 use universal_executor::model::Timestamp;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, FailureClass, Lease, Query, RunEnd, RunRef, StoreError, Write,
+    Claim, Claimed, Commit, DeadLetter, FailureClass, Lease, Query, RunEnd, RunRef, StoreError,
+    Write,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RcrtStore,
@@ -323,7 +324,8 @@ async fn a_run_that_fails_after_a_part_of_its_response_leaves_a_dead_letter() {
 async fn beside_a_ledger_too_a_run_that_fails_after_a_part_of_its_response_leaves_a_dead_letter() {
     let server = Server::start().await;
     let (store, runs) = (store(&server), MemoryStore::default());
-    let Claim::Granted { lease, .. } = runs.claim(&lease().run, None).await.unwrap() else {
+    let Claim::Granted(Claimed { lease, .. }) = runs.claim(&lease().run, None).await.unwrap()
+    else {
         panic!("the run is new")
     };
     let both = WithLedger::new(store.clone(), runs);

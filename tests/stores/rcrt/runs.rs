@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use universal_executor::model::Timestamp;
 use universal_executor::source::StartAt;
-use universal_executor::store::{Claim, Commit, Query, RunEnd, RunRef, Write};
+use universal_executor::store::{Claim, Claimed, Commit, Query, RunEnd, RunRef, Write};
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, EventSource as _,
     ExecutionContext, MemoryStore, NewBreadcrumb, Outcome, RcrtStore, Response, RunLedger, Runtime,
@@ -123,7 +123,7 @@ async fn a_worker_that_died_before_its_run_ended_has_answered_once() {
         .unwrap();
     let run = RunRef::new("echo", question.id, 1);
     let claim = runs.claim(&run, None).await.unwrap();
-    let Claim::Granted { lease, .. } = claim else {
+    let Claim::Granted(Claimed { lease, .. }) = claim else {
         panic!("{claim:?}")
     };
     let answer = Write::Create(NewBreadcrumb::new("answer.v1"));

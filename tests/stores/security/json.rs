@@ -8,8 +8,8 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 use std::fmt::Debug;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, FailureClass, Lease, RunEnd, RunLedger, RunRef, Saved, StoreError,
-    Wake,
+    Claim, Claimed, Commit, DeadLetter, FailureClass, Lease, RunEnd, RunLedger, RunRef, Saved,
+    StoreError, Wake,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, Json, MemoryStore, NewBreadcrumb,
@@ -124,7 +124,7 @@ fn state_of(state: Option<Saved>) -> String {
 
 async fn claimed(store: &impl RunLedger, run: &RunRef) -> (Lease, Option<Saved>) {
     match store.claim(run, None).await.unwrap() {
-        Claim::Granted { lease, state, .. } => (lease, state),
+        Claim::Granted(Claimed { lease, state, .. }) => (lease, state),
         other => panic!("granted and not {other:?}"),
     }
 }

@@ -3,8 +3,8 @@
 use crate::sqlite::{Folder, quick};
 use std::time::Duration;
 use universal_executor::store::{
-    Claim, Commit, RunEnd, RunFilter, RunLedger, RunRef, RunState, SqliteLimits, SqliteStore,
-    StoreError, Write,
+    Claim, Claimed, Commit, RunEnd, RunFilter, RunLedger, RunRef, RunState, SqliteLimits,
+    SqliteStore, StoreError, Write,
 };
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch};
 
@@ -159,7 +159,7 @@ async fn only_the_newest_runs_tombstones_and_events_are_kept() {
     for n in 0..10 {
         let trigger = store.create(note()).await.unwrap();
         let run = RunRef::new(format!("executor {n}"), trigger.id, 1);
-        let Claim::Granted { lease, .. } = store.claim(&run, None).await.unwrap() else {
+        let Claim::Granted(Claimed { lease, .. }) = store.claim(&run, None).await.unwrap() else {
             panic!("granted")
         };
         let writes = vec![Write::Delete {

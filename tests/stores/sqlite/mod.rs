@@ -1,12 +1,12 @@
 //! The store in a file: the promises of every store, and those of its own.
 mod alike;
+mod claims;
 #[cfg(unix)]
 mod damage;
 mod events;
 mod files;
 mod json;
 mod limits;
-mod parked;
 mod processes;
 mod read_only;
 mod reopen;

@@ -6,7 +6,7 @@ use serde_json::json;
 use std::time::Duration;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, LeaseOwner, NewRun, Run,
+    Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun, Run,
     RunEnd, RunFilter, RunLedger, RunRef, SqliteStore, Wake, Write,
 };
 use universal_executor::{
@@ -19,7 +19,7 @@ fn note() -> NewBreadcrumb {
 
 async fn claimed(store: &SqliteStore, run: &RunRef) -> Lease {
     match store.claim(run, None).await.unwrap() {
-        Claim::Granted { lease, .. } => lease,
+        Claim::Granted(Claimed { lease, .. }) => lease,
         other => panic!("granted and not {other:?}"),
     }
 }
@@ -81,7 +81,7 @@ async fn breadcrumbs_tombstones_and_lineage_are_there_again() {
         .await
         .unwrap();
     assert!(
-        matches!(&other, Claim::Granted { lineage, .. } if lineage.hops == 1),
+        matches!(&other, Claim::Granted(Claimed { lineage, .. }) if lineage.hops == 1),
         "{other:?}"
     );
 }
@@ -147,20 +147,21 @@ async fn runs_in_every_state_are_there_again() {
     store.redo(&run("failed")).await.unwrap();
     let claim = store.claim(&run("suspended"), None).await.unwrap();
     assert!(
-        matches!(&claim, Claim::Granted { state: Some(saved), .. } if saved.with == Some(trigger.id) && saved.state["step"] == 2),
+        matches!(&claim, Claim::Granted(Claimed { state: Some(saved), .. }) if saved.with == Some(trigger.id) && saved.state["step"] == 2),
         "{claim:?}"
     );
 }
 
 #[tokio::test]
-async fn a_lease_that_was_parked_runs_out_after_a_restart() {
+async fn a_lease_whose_worker_is_gone_runs_out_after_a_restart() {
     let folder = Folder::new();
     let store = quick(&folder.file()).open().await.unwrap();
     let trigger = store.create(note()).await.unwrap();
     let run = RunRef::new("agent", trigger.id, 1);
     store.enqueue(vec![run.clone().into()]).await.unwrap();
+    let id = ClaimId::unique();
     store
-        .claim_next(1, &[ExecutorLimits::new("agent", 1)], LeaseOwner::SOLE)
+        .claim_next(1, &[ExecutorLimits::new("agent", 1)], id)
         .await
         .unwrap();
     store.close().await;
@@ -168,12 +169,13 @@ async fn a_lease_that_was_parked_runs_out_after_a_restart() {
     let store = quick(&folder.file()).open().await.unwrap();
     let claim = store.claim(&run, None).await.unwrap();
     assert!(matches!(claim, Claim::Running { .. }), "{claim:?}");
-    assert_eq!(store.runs(&RunFilter::parked()).await.unwrap().len(), 0);
+    let listed = store.runs(&RunFilter::of_claim(id)).await.unwrap();
+    assert_eq!(listed.len(), 1);
     store.pass(RunRef::DEFAULT_LEASE);
 
     let claim = store.claim(&run, None).await.unwrap();
     assert!(
-        matches!(claim, Claim::Granted { attempt: 2, .. }),
+        matches!(claim, Claim::Granted(Claimed { attempt: 2, .. })),
         "{claim:?}"
     );
 }

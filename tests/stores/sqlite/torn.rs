@@ -6,7 +6,7 @@ use proptest::sample::Index;
 use std::cell::Cell;
 use std::fs;
 use universal_executor::store::{
-    Claim, Commit, RunEnd, RunFilter, RunLedger, RunRef, RunState, Write,
+    Claim, Claimed, Commit, RunEnd, RunFilter, RunLedger, RunRef, RunState, Write,
 };
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, SqliteStore};
 
@@ -17,7 +17,7 @@ async fn round(store: &SqliteStore, number: usize) {
         .create(NewBreadcrumb::new("question.v1").context(context))
         .await
         .unwrap();
-    let Claim::Granted { lease, .. } = store
+    let Claim::Granted(Claimed { lease, .. }) = store
         .claim(&RunRef::new("agent", trigger.id, 1), None)
         .await
         .unwrap()

@@ -3,7 +3,7 @@
 use crate::support::{Do, Shim, put};
 use serde_json::json;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, KeyPosition, Lease, LeaseOwner,
+    Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass, KeyPosition, Lease,
     NewRun, Operation, Query, RunEnd, RunFilter, RunRef, StoreError, VectorQuery, WorkerRecord,
 };
 use universal_executor::{
@@ -32,7 +32,7 @@ pub(crate) async fn leased(store: &MemoryStore) -> Lease {
     let trigger = put(store, "question.v1", json!({})).await;
     let run = RunRef::new("agent", trigger.id, trigger.version);
     match store.claim(&run, None).await.unwrap() {
-        Claim::Granted { lease, .. } => lease,
+        Claim::Granted(Claimed { lease, .. }) => lease,
         other => panic!("{other:?}"),
     }
 }
@@ -62,7 +62,7 @@ pub(crate) async fn call(
         Operation::ClaimNext => {
             let limits = [ExecutorLimits::new("agent", 1)];
             ledger
-                .claim_next(1, &limits, LeaseOwner::SOLE)
+                .claim_next(1, &limits, ClaimId::unique())
                 .await
                 .map(drop)
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::executor::ExecutorError;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, FailureClass, RunEnd, RunRef, RunState, StoreError,
+    Claim, Claimed, Commit, DeadLetter, FailureClass, RunEnd, RunRef, RunState, StoreError,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbStore, MemoryStore, Outcome, Profile, Runtime, WithLedger,
@@ -110,7 +110,7 @@ async fn the_lease_of_a_run_whose_response_is_saved_writes_nothing_else() {
     let question = joined.asked().await;
     let run = RunRef::new("prober", question.id, 1);
     let ledger = joined.store.ledger().unwrap();
-    let Claim::Granted { lease, .. } = ledger.claim(&run, None).await.unwrap() else {
+    let Claim::Granted(Claimed { lease, .. }) = ledger.claim(&run, None).await.unwrap() else {
         panic!("the run is new")
     };
     let commit = |end| Commit {

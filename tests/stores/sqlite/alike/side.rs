@@ -10,8 +10,8 @@ use std::time::Duration;
 use universal_executor::model::Timestamp;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Claim, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, LeaseOwner, NewRun, Query,
-    RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Wake, Write,
+    Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun,
+    Query, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Wake, Write,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event, EventSource, NewBreadcrumb, Patch,
@@ -23,6 +23,7 @@ pub(super) struct Side<S> {
     /// What was made, in order, each with its last version.
     made: Vec<(BreadcrumbId, u64)>,
     leases: Vec<Lease>,
+    claims: Vec<ClaimId>,
     origin: Timestamp,
 }
 
@@ -34,6 +35,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
             store,
             made: vec![(first.id, 1)],
             leases: Vec::new(),
+            claims: Vec::new(),
             origin: first.updated_at,
         }
     }
@@ -61,7 +63,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
             Step::Claim(named, older) => {
                 let older = older.and_then(|which| self.lease(which));
                 let claim = self.store.claim(&self.run(named).await, older).await;
-                if let Ok(Claim::Granted { lease, .. }) = &claim {
+                if let Ok(Claim::Granted(Claimed { lease, .. })) = &claim {
                     self.leases.push(lease.clone());
                 }
                 self.said(claim)
@@ -71,7 +73,15 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                     .iter()
                     .map(|(executor, free)| ExecutorLimits::new(*executor, *free))
                     .collect();
-                self.said(self.store.claim_next(*n, &of, LeaseOwner::SOLE).await)
+                let id = ClaimId::unique();
+                self.claims.push(id);
+                let mut claimed = self.store.claim_next(*n, &of, id).await;
+                for run in claimed.iter_mut().flatten() {
+                    self.leases.push(run.lease.clone());
+                    // Only the memory store has it at hand.
+                    run.trigger = None;
+                }
+                self.said(claimed)
             }
             Step::Resume(named, with) => {
                 let run = self.run(named).await;
@@ -82,7 +92,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                 self.said(self.store.redo(&run).await)
             }
             Step::Heartbeat(_)
-            | Step::HeartbeatParked
+            | Step::HeartbeatClaim(_)
             | Step::Retry(..)
             | Step::Release(_)
             | Step::Save(..) => self.with_lease(step).await,
@@ -96,9 +106,11 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                 let lost = self.store.heartbeat(&leases.collect::<Vec<_>>()).await;
                 return self.said(lost);
             }
-            Step::HeartbeatParked => {
-                let parked = self.store.runs(&RunFilter::parked()).await.unwrap();
-                let leases: Vec<Lease> = parked.into_iter().filter_map(|row| row.lease).collect();
+            Step::HeartbeatClaim(_) if self.claims.is_empty() => return String::new(),
+            Step::HeartbeatClaim(which) => {
+                let filter = RunFilter::of_claim(*which.get(&self.claims));
+                let rows = self.store.runs(&filter).await.unwrap();
+                let leases: Vec<Lease> = rows.into_iter().filter_map(|row| row.lease).collect();
                 let lost = self.store.heartbeat(&leases).await;
                 return self.plain(&format!("{leases:?}")) + &self.said(lost);
             }
@@ -140,9 +152,12 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
     pub(super) async fn look(&self) -> String {
         let all = Query::new(Selector::any()).limit(100);
         let found = self.store.search(&all).await;
-        let parked = self.rows(&RunFilter::parked()).await;
+        let mut claims = String::new();
+        for id in &self.claims {
+            claims.push_str(&self.rows(&RunFilter::of_claim(*id)).await);
+        }
         format!(
-            "{}\n{}\n{parked}",
+            "{}\n{}\n{claims}",
             self.said(found),
             self.rows(&RunFilter::all()).await
         )

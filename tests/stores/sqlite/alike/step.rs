@@ -22,7 +22,8 @@ pub(super) enum Step {
     Claim(Named, Option<Index>),
     ClaimNext(usize, Vec<(&'static str, usize)>),
     Heartbeat(Vec<Index>),
-    HeartbeatParked,
+    /// Of the leases that are listed for a claim.
+    HeartbeatClaim(Index),
     Retry(Index, u64, bool),
     Release(Index),
     Save(Index, Value),
@@ -218,13 +219,12 @@ fn filter() -> impl Strategy<Value = RunFilter> {
     let parts = (
         option::of(select(EXECUTORS.to_vec())),
         vec(select(states), 0..3),
-        any::<bool>(),
         option::of(0..4_usize),
     );
-    parts.prop_map(|(executor, states, parked, limit)| {
+    parts.prop_map(|(executor, states, limit)| {
         let mut filter = RunFilter::all();
         filter.executor = executor.map(str::to_owned);
-        (filter.states, filter.parked, filter.limit) = (states, parked, limit);
+        (filter.states, filter.limit) = (states, limit);
         filter
     })
 }
@@ -247,7 +247,7 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
         6 => (named(), option::weighted(0.2, lease())).prop_map(|(run, older)| Step::Claim(run, older)),
         3 => (0..4_usize, limits).prop_map(|(n, of)| Step::ClaimNext(n, of)),
         2 => vec(lease(), 0..3).prop_map(Step::Heartbeat),
-        1 => Just(Step::HeartbeatParked),
+        1 => lease().prop_map(Step::HeartbeatClaim),
         2 => (lease(), 0..30_u64, any::<bool>()).prop_map(|(lease, at, counts)| Step::Retry(lease, at, counts)),
         1 => lease().prop_map(Step::Release),
         2 => (lease(), context()).prop_map(|(lease, state)| Step::Save(lease, state)),

@@ -1,0 +1,341 @@
+use super::Broken;
+use super::Subject;
+use super::broken::{expect, granted, running, same, some};
+use super::given::{
+    HOUR, OVER, SHORT, claim_due, due, end, enqueued, ledger_of, lineage_of, new_run, next_due,
+    row, run_of, trigger,
+};
+use crate::model::{BreadcrumbId, Json, Patch};
+use crate::store::{
+    BreadcrumbStore, ClaimId, ExecutorLimits, Lineage, NewRun, RunEnd, RunFilter, RunLedger,
+    RunRef, RunState, StoreError, Wake, Write,
+};
+use futures::future::try_join_all;
+use serde_json::json;
+use std::collections::HashSet;
+
+/// A run that is claimed because it was due is running for every handle, also for the handle that claimed it.
+pub async fn a_claimed_run_is_running_for_every_handle<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let other = store.clone();
+    let (ledger, other_ledger) = (ledger_of(&store)?, ledger_of(&other)?);
+    let run = new_run(&store, "agent").await?;
+    ledger.enqueue(vec![run.clone().into()]).await?;
+
+    let claimed = next_due(ledger, &run).await?;
+
+    same(claimed.attempt, 1, "the attempt")?;
+    for ledger in [ledger, other_ledger] {
+        same(due(ledger, "agent", 5).await?, 0, "the number of runs left")?;
+        let until = running(ledger.claim(&run, None).await)?;
+        same(until, claimed.lease.until, "the end of the lease")?;
+    }
+    end(&store, &claimed.lease, RunEnd::Done, Vec::new()).await?;
+    let kept = some(row(other_ledger, &run).await?, "the row")?;
+    same(kept.state, RunState::Done, "the state")
+}
+
+/// A claim of due runs returns all that a claim by hand returns: attempt, epoch, saved state, and the trigger or nothing.
+pub async fn a_due_run_is_claimed_with_its_history<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let cause = trigger(&store).await?;
+    let run = run_of("agent", &cause);
+    let first = granted(ledger.claim(&run, None).await)?;
+    let state = Json::from(json!({"step": 2}));
+    ledger.save(&first.lease, state.clone()).await?;
+    let now = first.lease.granted_at;
+    ledger.retry(first.lease.clone(), now, true, None).await?;
+
+    let second = next_due(ledger, &run).await?;
+
+    same(
+        (second.attempt, second.lease.epoch),
+        (2, 0),
+        "attempt and epoch",
+    )?;
+    expect(second.lease.token > first.lease.token, "the token grows")?;
+    let saved = second.state.map(|saved| (saved.state, saved.with));
+    same(saved, Some((state, None)), "what the first attempt saved")?;
+    same(second.lineage, first.lineage, "the lineage")?;
+    if let Some(trigger) = second.trigger {
+        same(trigger, cause, "the trigger")?;
+    }
+    Ok(())
+}
+
+/// The leases of a claim are listed by its ID, so that a caller who missed the answer finds them.
+pub async fn leases_are_listed_by_their_claim<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let by_hand = new_run(&store, "agent").await?;
+    granted(ledger.claim(&by_hand, None).await)?;
+    let runs = enqueued(&store, ledger, "agent", 3).await?;
+    let (one, other) = (ClaimId::unique(), ClaimId::unique());
+    let limits = [ExecutorLimits::new("agent", 9)];
+
+    let claimed = ledger.claim_next(1, &limits, one).await?;
+    same(claimed.len(), 1, "the number of runs of one claim")?;
+    let claimed = ledger.claim_next(2, &limits, other).await?;
+    same(claimed.len(), 2, "the number of runs of the other claim")?;
+
+    let mut listed = of_claim(ledger, one).await?;
+    listed.extend(of_claim(ledger, other).await?);
+    let wanted: Vec<_> = runs.into_iter().map(|run| (run, 1)).collect();
+    same(listed, wanted, "the leases of both claims")?;
+    let none = of_claim(ledger, ClaimId::unique()).await?;
+    same(none.len(), 0, "the leases of a claim that was never made")
+}
+
+/// A lease that ran out is listed for its claim until another claim has the run.
+pub async fn a_lease_that_ran_out_is_listed_until_its_next_claim<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let run = new_run(&store, "agent").await?.lasting(SHORT);
+    ledger.enqueue(vec![run.clone().into()]).await?;
+    let (one, other) = (ClaimId::unique(), ClaimId::unique());
+    let limits = [ExecutorLimits::new("agent", 9)];
+    ledger.claim_next(1, &limits, one).await?;
+
+    subject.pass(OVER).await;
+    let wanted = vec![(run.clone(), 1)];
+    same(
+        of_claim(ledger, one).await?,
+        wanted,
+        "the lease that ran out",
+    )?;
+    ledger.claim_next(1, &limits, other).await?;
+
+    let first = of_claim(ledger, one).await?;
+    same(first.len(), 0, "the leases of the first claim")?;
+    same(
+        of_claim(ledger, other).await?,
+        vec![(run, 2)],
+        "the lease of the second claim",
+    )
+}
+
+/// The runs that are listed for a claim, with the tokens of their leases.
+async fn of_claim(ledger: &dyn RunLedger, id: ClaimId) -> Result<Vec<(RunRef, u64)>, StoreError> {
+    let rows = ledger.runs(&RunFilter::of_claim(id)).await?;
+    let leases = rows.into_iter().filter_map(|row| row.lease);
+    Ok(leases.map(|lease| (lease.run, lease.token)).collect())
+}
+
+/// A lease that ended is not listed for its claim.
+pub async fn a_run_that_ended_is_not_of_its_claim<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    enqueued(&store, ledger, "agent", 4).await?;
+    let id = ClaimId::unique();
+    let limits = [ExecutorLimits::new("agent", 9)];
+    let claimed = ledger.claim_next(9, &limits, id).await?;
+    same(claimed.len(), 4, "the number of runs due")?;
+
+    for (at, run) in claimed.into_iter().enumerate() {
+        let lease = run.lease;
+        let later = lease.granted_at + HOUR;
+        let (wake, state) = (Wake::at(later), Json::default());
+        match at {
+            0 => ledger.release(lease).await?,
+            1 => ledger.retry(lease, later, true, None).await?,
+            2 => drop(end(&store, &lease, RunEnd::Skipped("gone"), Vec::new()).await?),
+            _ => drop(
+                end(
+                    &store,
+                    &lease,
+                    RunEnd::Suspended { wake, state },
+                    Vec::new(),
+                )
+                .await?,
+            ),
+        }
+    }
+
+    let left = ledger.runs(&RunFilter::of_claim(id)).await?;
+    same(left.len(), 0, "the number of leases left")
+}
+
+/// A claimed lease is extended by heartbeats, from any handle.
+pub async fn claimed_leases_are_kept_alive_by_heartbeats<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let other = store.clone();
+    let (ledger, other_ledger) = (ledger_of(&store)?, ledger_of(&other)?);
+    let run = new_run(&store, "agent").await?.lasting(HOUR);
+    ledger.enqueue(vec![run.clone().into()]).await?;
+    let lease = next_due(ledger, &run).await?.lease;
+
+    let before = some(row(ledger, &run).await?, "the row")?.due;
+    subject.pass(OVER).await;
+    let lost = other_ledger.heartbeat(std::slice::from_ref(&lease)).await?;
+
+    same(lost.len(), 0, "the number of leases lost")?;
+    let after = some(row(ledger, &run).await?, "the row")?.due;
+    expect(after > before, "the lease lasts longer")?;
+    end(&store, &lease, RunEnd::Done, Vec::new())
+        .await
+        .map(drop)?;
+    Ok(())
+}
+
+/// A claimed lease that runs out is another worker's to claim.
+pub async fn a_claimed_lease_runs_out<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let other = store.clone();
+    let (ledger, other_ledger) = (ledger_of(&store)?, ledger_of(&other)?);
+    let run = new_run(&store, "agent").await?.lasting(SHORT);
+    ledger.enqueue(vec![run.clone().into()]).await?;
+    next_due(ledger, &run).await?;
+
+    subject.pass(OVER).await;
+    let claimed = next_due(other_ledger, &run).await?;
+
+    same(
+        (claimed.attempt, claimed.lease.abandoned),
+        (2, 1),
+        "the attempt, and the number of leases that ran out",
+    )
+}
+
+/// A run that was added before its trigger existed learns at its claim who wrote the trigger. Its executor does not run on a
+/// trigger that it wrote itself.
+pub async fn a_claim_learns_who_wrote_the_trigger<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = lineage_of(&store)?;
+    let (first, cause) = (trigger(&store).await?, trigger(&store).await?);
+    let early = |executor: &str| RunRef::new(executor, first.id, 2);
+    for executor in ["agent", "another"] {
+        ledger.enqueue(vec![early(executor).into()]).await?;
+    }
+    let lease = granted(ledger.claim(&run_of("agent", &cause), None).await)?.lease;
+    let update = Write::Update {
+        id: first.id,
+        version: 1,
+        patch: Patch::new().title("b"),
+    };
+    end(&store, &lease, RunEnd::Done, vec![update]).await?;
+
+    same(
+        due(ledger, "agent", 5).await?,
+        0,
+        "the number of runs due on its own trigger",
+    )?;
+    let claimed = next_due(ledger, &early("another")).await?;
+
+    let lineage = Lineage::new(cause.id.to_string(), 1);
+    same(claimed.lineage, lineage, "the lineage")?;
+    let kept = some(row(ledger, &early("agent")).await?, "the row")?;
+    same(
+        (kept.state, kept.reason.as_deref()),
+        (RunState::Skipped, Some("own")),
+        "the row on its own trigger",
+    )
+}
+
+/// A run whose lease ran out is due again.
+pub async fn a_lease_that_ran_out_is_due<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let run = new_run(&store, "agent").await?;
+    granted(ledger.claim(&run.clone().lasting(SHORT), None).await)?;
+
+    subject.pass(OVER).await;
+
+    same(next_due(ledger, &run).await?.attempt, 2, "the attempt")
+}
+
+/// No more is claimed than asked for, in all and of each executor, and of no other executor.
+pub async fn limits_hold_for_each_executor<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    for executor in ["a", "b", "c"] {
+        enqueued(&store, ledger, executor, 5).await?;
+    }
+    let limits = [
+        ExecutorLimits::new("a", 1),
+        ExecutorLimits::new("b", 9),
+        ExecutorLimits::new("nobody", 9),
+    ];
+    let next = |n: usize, limits: Vec<ExecutorLimits>| async move {
+        let claimed = ledger.claim_next(n, &limits, ClaimId::unique()).await?;
+        let executors = claimed.into_iter().map(|run| run.lease.run.executor);
+        Ok::<_, Broken>(executors.map(|id| id.to_string()).collect::<Vec<_>>())
+    };
+
+    same(
+        next(0, limits.to_vec()).await?.len(),
+        0,
+        "the number claimed of none",
+    )?;
+    let mut four = next(4, limits.to_vec()).await?;
+    four.sort();
+    same(four, ["a", "b", "b", "b"], "the executors of four")?;
+    let rest = next(9, vec![ExecutorLimits::new("b", 9)]).await?;
+    same(rest, ["b", "b"], "the executors of what is left")?;
+    let none = next(9, vec![ExecutorLimits::new("c", 0)]).await?;
+    same(none.len(), 0, "the number claimed where none is free")
+}
+
+/// An executor with much to do does not keep another waiting.
+pub async fn executors_take_turns<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    enqueued(&store, ledger, "busy", 10).await?;
+    enqueued(&store, ledger, "calm", 2).await?;
+
+    let limits = [
+        ExecutorLimits::new("busy", 9),
+        ExecutorLimits::new("calm", 9),
+    ];
+    let claimed = ledger.claim_next(4, &limits, ClaimId::unique()).await?;
+
+    for executor in ["busy", "calm"] {
+        let of = claimed
+            .iter()
+            .filter(|run| &*run.lease.run.executor == executor);
+        same(of.count(), 2, executor)?;
+    }
+    Ok(())
+}
+
+/// The oldest run of an executor comes first.
+pub async fn the_oldest_run_is_claimed_first<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let mut runs = Vec::new();
+    for _ in 0..4 {
+        runs.push(NewRun::from(new_run(&store, "agent").await?));
+    }
+    let oldest: Vec<BreadcrumbId> = runs.iter().map(|new| new.run.trigger_id).collect();
+    ledger.enqueue(runs).await?;
+
+    for id in oldest {
+        let claimed = claim_due(ledger, "agent", 1).await?;
+        let triggers: Vec<BreadcrumbId> =
+            claimed.iter().map(|run| run.lease.run.trigger_id).collect();
+        same(triggers, [id], "the oldest run")?;
+    }
+    Ok(())
+}
+
+/// Handles that claim at once share the runs, and get none twice.
+pub async fn no_run_is_claimed_twice<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    enqueued(&store, ledger, "agent", 20).await?;
+    let handles: Vec<S::Store> = (0..10).map(|_| store.clone()).collect();
+    let ledgers = || handles.iter().filter_map(|handle| handle.ledger());
+
+    let claimed = try_join_all(ledgers().map(|ledger| claim_due(ledger, "agent", 3))).await?;
+
+    let claimed: Vec<_> = claimed.into_iter().flatten().collect();
+    same(claimed.len(), 20, "the number of runs claimed")?;
+    let triggers: HashSet<_> = claimed.iter().map(|run| run.lease.run.trigger_id).collect();
+    same(triggers.len(), 20, "the number of different runs")
+}
