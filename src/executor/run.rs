@@ -200,6 +200,8 @@ pub(super) struct Held<'e, E: ?Sized> {
     pub(super) claimed: Instant,
     /// When the lease was last known to hold.
     kept: Mutex<Instant>,
+    /// If `true`, the executor itself wrote the trigger.
+    is_own: bool,
     /// The trigger as the claim found it, until it is used.
     trigger: Option<Arc<Breadcrumb>>,
 }
@@ -235,6 +237,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
                 attempt,
                 lineage,
                 state,
+                is_own,
                 trigger,
             }) => {
                 if let Some(offer) = ambient::offer() {
@@ -249,6 +252,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
                     saved: state,
                     claimed: Instant::now(),
                     kept: Mutex::new(since),
+                    is_own,
                     trigger,
                 })
             }
@@ -305,6 +309,9 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
 
     async fn run(&mut self, event: &Event) -> Result<Outcome, Broken> {
         let executor = self.executor;
+        if self.is_own {
+            return Ok(Box::pin(self.skip("own", Outcome::OwnBreadcrumb)).await?);
+        }
         let Some((kind, trigger)) = self.read_trigger(event).await? else {
             return Ok(Box::pin(self.skip("gone", Outcome::Gone)).await?);
         };

@@ -55,8 +55,6 @@ pub trait RunLedger: Send + Sync {
     /// `id` names this claim, so that its leases are not lost with its answer: if the answer does not arrive, or the caller is
     /// dropped, list them with [`RunFilter::of_claim`] and [release](Self::release) them.
     ///
-    /// A run whose executor turns out to have written the trigger itself ends as skipped and is not returned.
-    ///
     /// # Errors
     /// Only if the store is unavailable.
     async fn claim_next(
@@ -332,6 +330,8 @@ pub struct Claimed {
     pub lineage: Lineage,
     /// The state that an earlier attempt saved, and the breadcrumb that resumed a suspended run.
     pub state: Option<Saved>,
+    /// If `true`, the executor itself wrote this version of the trigger, and the run has to end as skipped.
+    pub is_own: bool,
     /// The current version of the trigger, if the store has it at hand.
     pub trigger: Option<Arc<Breadcrumb>>,
 }
@@ -345,6 +345,7 @@ impl Claimed {
             attempt,
             lineage,
             state: None,
+            is_own: false,
             trigger: None,
         }
     }

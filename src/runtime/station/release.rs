@@ -88,24 +88,30 @@ impl Left {
     }
 }
 
-/// Releases the leases of a claim without an answer. A claim in flight ends first.
+/// Releases the leases of a claim without an answer.
 async fn release_claim(home: &Home, claiming: Option<Claiming>, in_doubt: Option<ClaimId>) {
-    let answer = match claiming {
-        Some(claiming) => claiming.await.ok().map(dropped),
-        None => None,
+    let Some(id) = in_doubt else {
+        return;
     };
-    let leases = match (answer, in_doubt) {
-        (Some(leases), _) => leases,
-        (None, Some(id)) => match leases_of(home, id).await {
-            Ok(leases) => leases,
-            Err(error) => {
-                tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the leases of a stopping worker; unreleased leases expire");
-                return;
-            }
-        },
-        (None, None) => return,
+    release_listed(home, id).await;
+    // The claim in flight may hang, and may have leased runs before or after the list was read.
+    let Some(claiming) = claiming else {
+        return;
     };
-    process::give_all_back(home, &leases).await;
+    match claiming.await {
+        Ok(claimed) => drop(process::give_all_back(home, &dropped(claimed)).await),
+        Err(_) => release_listed(home, id).await,
+    }
+}
+
+/// Releases the leases that are listed for a claim.
+async fn release_listed(home: &Home, id: ClaimId) {
+    match leases_of(home, id).await {
+        Ok(leases) => drop(process::give_all_back(home, &leases).await),
+        Err(error) => {
+            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the leases of a stopping worker; unreleased leases expire");
+        }
+    }
 }
 
 /// Ends tasks and releases the lease of each when it has ended.

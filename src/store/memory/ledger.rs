@@ -80,19 +80,11 @@ impl RunLedger for MemoryStore {
         let now = self.now();
         let mut guard = self.tenant.write();
         let state = &mut *guard;
-        let mut claimed = Vec::new();
-        for mut run in state.runs.claim_next(n, of, id, now)? {
+        let mut claimed = state.runs.claim_next(n, of, id, now)?;
+        for run in &mut claimed {
             if !state.runs.knows_origin(&run.lease.run) {
                 match Self::origin(state, &run.lease.run) {
-                    Origin::Own => {
-                        let end = End::Over {
-                            state: RunState::Skipped,
-                            reason: Some("own".to_owned()),
-                            cause: None,
-                        };
-                        state.runs.end(&run.lease, end, Vec::new())?;
-                        continue;
-                    }
+                    Origin::Own => run.is_own = true,
                     Origin::Known(lineage) => {
                         run.lineage = lineage.clone();
                         state.runs.learn(&run.lease.run, Some(lineage));
@@ -101,9 +93,7 @@ impl RunLedger for MemoryStore {
                 }
             }
             run.trigger = state.table.get(run.lease.run.trigger_id, now).cloned();
-            claimed.push(run);
         }
-        state.runs.forget(self.shared.limits.finished_runs);
         Ok(claimed)
     }
 

@@ -136,13 +136,12 @@ fn skip(writing: &mut Writing<'_>, kept: Kept) {
     }
 }
 
-/// Completes the claim of rows that were added before their triggers existed: notes the origins of the triggers, and ends
-/// the rows whose executor wrote the trigger itself. Returns the other rows.
+/// Completes the claim of rows that were added before their triggers existed: notes the origins of the triggers.
 pub(super) struct LearnOrigins(pub(super) Vec<Lease>);
 
 impl Job for LearnOrigins {
     type Answer = Vec<Claimed>;
-    const LOCKS: bool = true;
+    const LOCKS: bool = false;
 
     fn wants(&self, wanted: &mut Wanted) {
         wanted
@@ -157,18 +156,15 @@ impl Job for LearnOrigins {
             let Some(mut kept) = known.kept.filter(|kept| kept.row.is_held(lease)) else {
                 continue;
             };
-            match known.origin {
-                Origin::Own => {
-                    end(writing, kept, over(RunState::Skipped, Some("own")), &[]);
-                    continue;
-                }
-                Origin::Known(lineage) => {
-                    kept.row.lineage = Some(lineage);
-                    writing.put(kept.clone());
-                }
-                Origin::Unknown => {}
+            let is_own = matches!(known.origin, Origin::Own);
+            if let Some(lineage) = known.origin.lineage() {
+                kept.row.lineage = Some(lineage);
+                writing.put(kept.clone());
             }
-            claimed.push(kept.row.claimed());
+            claimed.push(Claimed {
+                is_own,
+                ..kept.row.claimed()
+            });
         }
         Ok(claimed)
     }

@@ -104,20 +104,20 @@ pub(super) fn claim_next(
                 continue;
             };
             let length = kept.row.run.lease;
+            let mut is_own = false;
             if kept.row.lineage.is_none() {
                 match table::origin(writing.connection, writing.tenant.id, &kept.row.run)? {
-                    Origin::Own => {
-                        let run = kept.row.run.clone();
-                        skip(writing, kept, &run)?;
-                        continue;
-                    }
+                    Origin::Own => is_own = true,
                     Origin::Known(lineage) => kept.row.lineage = Some(lineage),
                     Origin::Unknown => {}
                 }
             }
             grant(writing, &mut kept, length, Some(id))?;
             *free -= 1;
-            leased.push(kept.row.claimed());
+            leased.push(Claimed {
+                is_own,
+                ..kept.row.claimed()
+            });
         }
         if leased.len() == before {
             return Ok(leased);

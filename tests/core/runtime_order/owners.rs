@@ -7,15 +7,24 @@ use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::time::{sleep, timeout};
-use universal_executor::store::{Fault, Faulty, Moment, Operation, RunState};
-use universal_executor::{MemoryStore, Profile, Runtime};
+use universal_executor::store::{Fault, Faulty, Moment, Operation, RunRef, RunState};
+use universal_executor::{MemoryStore, Profile, Runtime, Subscription};
 
-/// An executor that handles one run at a time, at most once, for ten seconds.
+/// An executor that handles one run at a time, at most once, for ten seconds. It reads notes first.
 fn at_most_once(id: &str, store: &Arc<Faulty<MemoryStore>>) -> Arc<Probe> {
-    let mut profile = Profile::default().at_most_once();
+    with_lease(id, store, RunRef::DEFAULT_LEASE)
+}
+
+fn with_lease(id: &str, store: &Arc<Faulty<MemoryStore>>, lease: Duration) -> Arc<Probe> {
+    let mut profile = Profile::default().at_most_once().lease(lease);
     profile.max_inflight = Some(1);
-    let probe = Probe::on("question.v1", id, store).profile(profile);
+    let subscriptions = [
+        Subscription::trigger("question.v1"),
+        Subscription::context("note.v1"),
+    ];
+    let probe = Probe::new(id, store, subscriptions).profile(profile);
     let probe = probe.executing(|_| async {
         sleep(10 * SECOND).await;
         Ok(json!({}))
@@ -132,14 +141,21 @@ async fn a_runtime_that_ends_releases_every_run_whose_execute_was_not_called() {
 async fn a_lease_whose_release_failed_is_released_when_the_runtime_ends() {
     for end in [End::Drop, End::Stop] {
         let store = MemoryStore::default();
-        // The run that was claimed cannot start, and its release fails too.
-        let plan = |operation, moment| match (operation, moment) {
-            (Operation::Claim | Operation::Retry, Moment::Before) => Fault::Fail,
+        // The answer of the claim is late, so that the run extends its lease before it starts. That fails, and so does the
+        // first release.
+        let releases = AtomicUsize::new(0);
+        let plan = move |operation, moment| match (operation, moment) {
+            (Operation::ClaimNext, Moment::After) => Fault::Delay(SECOND / 2),
+            (Operation::Heartbeat, Moment::Before) => Fault::Fail,
+            (Operation::Retry, Moment::Before) => match releases.fetch_add(1, Ordering::SeqCst) {
+                0 => Fault::Fail,
+                _ => Fault::None,
+            },
             (_, _) => Fault::None,
         };
         let handle = Arc::new(Faulty::new(store.clone(), plan));
         put(&store, "question.v1", json!({"n": 0})).await;
-        let probe = at_most_once("worker", &handle);
+        let probe = with_lease("worker", &handle, SECOND / 2);
 
         run_for_a_second(&runtime_of(&probe, &store), end).await;
 

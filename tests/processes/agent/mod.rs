@@ -39,18 +39,18 @@ const AT_ONCE: usize = 2;
 
 #[test]
 fn an_agent_that_is_killed_at_any_step_answers_once_and_repeats_nothing_that_was_kept() {
-    all_points(Way::InProcess, None, 40);
+    all_points(Way::InProcess, None, 37);
 }
 
 #[test]
 fn an_agent_that_was_killed_amid_its_tools_may_be_killed_again_at_any_step() {
     // One result is kept by now, and two tools are at work.
-    all_points(Way::InProcess, Some("save 2 after"), 12);
+    all_points(Way::InProcess, Some("save 2 after"), 10);
 }
 
 #[test]
 fn tools_that_are_called_by_breadcrumbs_survive_each_kill_as_those_in_process_do() {
-    all_points(Way::Breadcrumbs, None, 60);
+    all_points(Way::Breadcrumbs, None, 50);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn requests_that_were_written_when_the_agent_was_killed_survive_another_kill() {
 
 #[test]
 fn a_call_that_a_person_agreed_to_is_made_at_most_once_whenever_the_agent_is_killed() {
-    all_points(Way::Approval, None, 50);
+    all_points(Way::Approval, None, 45);
 }
 
 /// What [`live`] starts and kills; does nothing by itself.
