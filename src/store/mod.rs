@@ -51,6 +51,7 @@ mod query;
 mod rcrt;
 mod returned;
 mod row;
+mod rules;
 mod run;
 pub(crate) mod schema_hints;
 #[cfg(feature = "sqlite")]

@@ -1,4 +1,4 @@
-//! One row of the ledger: every transition of it, with time as an argument. When it is due is up to the ledger.
+//! One row of the ledger and each transition of its state, with time as an argument.
 
 use super::{
     ClaimId, Claimed, DeadLetter, KeyPosition, Lease, Lineage, Run, RunEnd, RunFilter, RunRef,
@@ -44,6 +44,8 @@ pub(in crate::store) struct Row {
     pub(in crate::store) since: Timestamp,
     /// Orders rows that are due at the same time.
     pub(in crate::store) sequence: u64,
+    /// If `true`, no other row stands before it in the order of its key.
+    pub(in crate::store) head: bool,
     /// When it can be claimed: its time, the end of its lease or of its wait.
     pub(in crate::store) due: Option<Timestamp>,
     /// Where the trigger came from, noted while its version was the current one.
@@ -126,12 +128,7 @@ impl Origin {
 
 impl Row {
     /// A row that is ready. It keeps the event without its context, which may be large.
-    pub(in crate::store) fn new(
-        mut run: RunRef,
-        sequence: u64,
-        lineage: Option<Lineage>,
-        now: Timestamp,
-    ) -> Self {
+    pub(in crate::store) fn new(mut run: RunRef, lineage: Option<Lineage>, now: Timestamp) -> Self {
         if let Some(event) = run.event.as_mut().filter(|event| event.context.is_some()) {
             *event = Arc::new(event.envelope());
         }
@@ -145,7 +142,8 @@ impl Row {
             claim: None,
             granted_at: NOT_CLAIMED,
             since: now,
-            sequence,
+            sequence: 0,
+            head: false,
             due: None,
             lineage,
             saved: None,
@@ -158,14 +156,14 @@ impl Row {
     }
 
     /// Makes a row that is over ready again, in a new epoch, as if it had been added now.
-    pub(in crate::store) fn reopen(&mut self, sequence: u64, now: Timestamp) {
+    pub(in crate::store) fn reopen(&mut self, now: Timestamp) {
         self.state = RunState::Ready;
         self.epoch = self.epoch.saturating_add(1);
         (self.attempts, self.abandoned) = (0, 0);
         (self.saved, self.wait, self.reason, self.over) = (None, None, None, None);
         self.cause = None;
         self.written.clear();
-        (self.sequence, self.since) = (sequence, now);
+        self.since = now;
         self.granted_at = NOT_CLAIMED;
     }
 
@@ -378,6 +376,15 @@ impl Row {
         } else {
             self.state
         }
+    }
+
+    /// Reports whether a list with a filter shows the row.
+    pub(in crate::store) fn is_in(&self, filter: &RunFilter, now: Timestamp) -> bool {
+        let executor = filter.executor.as_ref();
+        executor.is_none_or(|id| **id == *self.run.executor)
+            && filter.trigger_id.is_none_or(|id| id == self.run.trigger_id)
+            && filter.claim.is_none_or(|id| self.is_of_claim(id))
+            && (filter.states.is_empty() || filter.states.contains(&self.state_at(now)))
     }
 
     pub(in crate::store) fn wrong_state(&self, operation: &'static str) -> StoreError {

@@ -1,12 +1,13 @@
 //! The ledger of one handle.
 
-use super::MemoryStore;
 use super::table::Writer;
+use super::{MemoryStore, State};
 use crate::model::{BreadcrumbId, Json, Timestamp};
-use crate::store::row::{End, Origin};
+use crate::store::row::{End, Origin, Row};
+use crate::store::rules::{self, Change};
 use crate::store::{
-    Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Run, RunFilter,
-    RunLedger, RunRef, RunState, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
+    Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Run, RunEnd,
+    RunFilter, RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
     canonical,
 };
 use async_trait::async_trait;
@@ -18,56 +19,46 @@ impl RunLedger for MemoryStore {
     async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
         let now = self.now();
         let mut state = self.tenant.write();
-        let lineages: Vec<_> = runs
-            .iter()
-            .map(|new| Self::origin(&state, &new.run).lineage())
-            .collect();
-        let opened = runs.iter().zip(&lineages);
-        let opened = opened.filter(|(new, lineage)| state.runs.opens(&new.run, lineage.as_ref()));
+        let origins = runs.iter().map(|new| Self::origin(&state.table, &new.run));
+        let origins: Vec<Origin> = origins.collect();
+        let opened = runs.iter().zip(&origins);
+        let opened = opened.filter(|(new, origin)| state.runs.opens(&new.run, origin));
         let opened: HashSet<_> = opened
             .map(|(NewRun { run, .. }, _)| (&*run.executor, run.trigger_id, run.trigger_version))
             .collect();
         if !opened.is_empty() {
             self.check_room(&state.runs, opened.len())?;
         }
-        for (new, lineage) in runs.into_iter().zip(lineages) {
-            state.runs.add(&new.run, new.at, lineage, now);
+        for (new, origin) in runs.iter().zip(origins) {
+            let facts = state.runs.facts(&new.run, origin, now);
+            state.runs.apply(rules::enqueue(facts, new.at));
         }
         Ok(())
     }
 
     async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
         let now = self.now();
-        let keep = self.shared.limits.finished_runs;
         let mut guard = self.tenant.write();
         let state = &mut *guard;
-        if let Some(older) = &instead_of {
-            state.runs.check(older)?;
-        }
-        let (origin, known) = (Self::origin(state, run), state.runs.contains(run));
-        let own = matches!(origin, Origin::Own);
-        if !own && !known && instead_of.is_none() {
+        let older = instead_of
+            .map(|older| state.runs.held(&older))
+            .transpose()?;
+        let origin = Self::origin(&state.table, run);
+        let (is_own, is_new) = (matches!(origin, Origin::Own), state.runs.row(run).is_none());
+        if !is_own && is_new && older.is_none() {
             self.check_room(&state.runs, 1)?;
         }
-        if let Some(older) = &instead_of {
-            let end = End::Over {
-                state: RunState::Superseded,
-                reason: None,
-                cause: None,
-            };
-            state.runs.end(older, end, Vec::new())?;
+        if let Some(older) = older {
+            let end = End::of(RunEnd::Superseded, now);
+            let change = rules::end(older, end, &[], state.runs.next());
+            state.runs.apply(change);
         }
-        if own {
-            if known {
-                state.runs.skip(run, "own", now)?;
-            }
-            state.runs.forget(keep);
-            return Ok(Claim::Own);
+        let (claim, change) = rules::claim(state.runs.facts(run, origin, now));
+        if let Some(change) = change {
+            state.runs.apply(change);
         }
-        state.runs.add(run, None, origin.lineage(), now);
-        let claim = state.runs.claim(run, now)?;
         // Not before: what ended in this step must not cost the run that is asked for its place.
-        state.runs.forget(keep);
+        state.runs.forget(self.shared.limits.finished_runs);
         Ok(claim)
     }
 
@@ -79,20 +70,11 @@ impl RunLedger for MemoryStore {
     ) -> Result<Vec<Claimed>, StoreError> {
         let now = self.now();
         let mut guard = self.tenant.write();
-        let state = &mut *guard;
-        let mut claimed = state.runs.claim_next(n, of, id, now)?;
+        let State { runs, table, .. } = &mut *guard;
+        let origin = |run: &RunRef| Self::origin(table, run);
+        let mut claimed = runs.claim_next(n, of, id, origin, now);
         for run in &mut claimed {
-            if !state.runs.knows_origin(&run.lease.run) {
-                match Self::origin(state, &run.lease.run) {
-                    Origin::Own => run.is_own = true,
-                    Origin::Known(lineage) => {
-                        run.lineage = lineage.clone();
-                        state.runs.learn(&run.lease.run, Some(lineage));
-                    }
-                    Origin::Unknown => {}
-                }
-            }
-            run.trigger = state.table.get(run.lease.run.trigger_id, now).cloned();
+            run.trigger = table.get(run.lease.run.trigger_id, now).cloned();
         }
         Ok(claimed)
     }
@@ -109,12 +91,14 @@ impl RunLedger for MemoryStore {
         counts: bool,
         cause: Option<&str>,
     ) -> Result<(), StoreError> {
-        self.tenant.write().runs.retry(&lease, at, counts, cause)
+        self.change(&lease.run, |row| {
+            rules::retry(row, &lease, at, counts, cause)
+        })
     }
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
         let now = self.now();
-        self.tenant.write().runs.release(&lease, now)
+        self.change(&lease.run, |row| rules::release(row, &lease, now))
     }
 
     async fn transfer(
@@ -124,8 +108,9 @@ impl RunLedger for MemoryStore {
         until: Timestamp,
         position: KeyPosition,
     ) -> Result<(), StoreError> {
-        let mut state = self.tenant.write();
-        state.runs.transfer(&lease, version, until, position)
+        self.change(&lease.run, |row| {
+            rules::transfer(row, &lease, version, until, position)
+        })
     }
 
     async fn accept_transfers(
@@ -159,24 +144,27 @@ impl RunLedger for MemoryStore {
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
         let state = canonical::state(&state, self.shared.limits.breadcrumb_bytes)?;
-        self.tenant.write().runs.save(lease, state)
+        self.change(&lease.run, |row| rules::save(row, lease, state))
     }
 
     async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
         let now = self.now();
-        self.tenant.write().runs.resume(run, with, now)
+        self.change(run, |row| rules::resume(row, run, with, now))
     }
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         let now = self.now();
         let mut state = self.tenant.write();
         self.check_room(&state.runs, 1)?;
-        state.runs.redo(run, now)
+        let change = rules::redo(state.runs.facts(run, Origin::Unknown, now))?;
+        state.runs.apply(change);
+        Ok(())
     }
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
         let mut state = self.tenant.write();
-        state.runs.skip_transferred(run)?;
+        let change = rules::skip_transferred(state.runs.row(run), run, state.runs.next())?;
+        state.runs.apply(change);
         state.runs.forget(self.shared.limits.finished_runs);
         Ok(())
     }
@@ -200,5 +188,19 @@ impl RunLedger for MemoryStore {
             )
         };
         Ok(versions.iter().map(written_by).collect())
+    }
+}
+
+impl MemoryStore {
+    /// Changes the row of a run.
+    fn change(
+        &self,
+        run: &RunRef,
+        decide: impl FnOnce(Option<Row>) -> Result<Change, StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut state = self.tenant.write();
+        let change = decide(state.runs.row(run))?;
+        state.runs.apply(change);
+        Ok(())
     }
 }

@@ -1,7 +1,7 @@
+mod index;
 mod ledger;
 mod log;
 mod positions;
-mod queue;
 mod runs;
 mod stage;
 mod table;
@@ -9,7 +9,8 @@ mod vectors;
 mod workers;
 
 use super::meaning::{self, Keeper, Keepers, Made, Meaning, Nearest, Page, Vectors};
-use super::row::Origin;
+use super::row::{ASIDE, Origin};
+use super::rules;
 use super::tenants::Tenants;
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Lease, Lineage, Query, RunEnd, RunLedger,
@@ -197,8 +198,8 @@ impl MemoryStore {
     }
 
     /// Where the trigger of a run comes from, if the version is the current one.
-    fn origin(state: &State, run: &RunRef) -> Origin {
-        match state.table.writer(run.trigger_id, run.trigger_version) {
+    fn origin(table: &Table, run: &RunRef) -> Origin {
+        match table.writer(run.trigger_id, run.trigger_version) {
             None => Origin::Unknown,
             Some(None) => Origin::Known(Lineage::origin(run.trigger_id)),
             Some(Some(writer)) if writer.executor == run.executor => Origin::Own,
@@ -230,14 +231,7 @@ impl MemoryStore {
     /// Room for so many more rows.
     fn check_room(&self, runs: &Runs, more: usize) -> Result<(), StoreError> {
         let limit = self.shared.limits.open_runs;
-        if runs.open().saturating_add(more) > limit {
-            return Err(StoreError::Full {
-                store: NAME,
-                what: "open runs",
-                limit,
-            });
-        }
-        Ok(())
+        rules::check_room(NAME, runs.open(), more, limit)
     }
 }
 

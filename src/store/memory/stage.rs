@@ -4,6 +4,7 @@ use super::table::{Writer, lives};
 use super::{MemoryLimits, NAME, State};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, Patch, Timestamp};
 use crate::store::row::End;
+use crate::store::rules;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,9 +34,10 @@ pub(super) fn commit(
     /// What expired makes room for at least so much more.
     const EXPIRED_AT_ONCE: usize = 64;
     let most = EXPIRED_AT_ONCE.max(writes.len() + 1);
-    if let Some((lease, _)) = &end {
-        state.runs.check(lease)?;
-    }
+    let row = match &end {
+        Some((lease, _)) => Some(state.runs.held(lease)?),
+        None => None,
+    };
     let mut stage = Stage::new(state, now, limits.breadcrumb_bytes);
     for (index, write) in writes.into_iter().enumerate() {
         stage.write(index, write)?;
@@ -77,12 +79,10 @@ pub(super) fn commit(
             .map(|(_, breadcrumb)| breadcrumb)
             .collect(),
     );
-    if let Some((lease, end)) = end {
-        state.runs.end(
-            &lease,
-            End::of(end, Timestamp::from_micros(latest)),
-            committed.ids(),
-        )?;
+    if let (Some((_, end)), Some(row)) = (end, row) {
+        let end = End::of(end, Timestamp::from_micros(latest));
+        let change = rules::end(row, end, &committed.ids(), state.runs.next());
+        state.runs.apply(change);
         state.runs.forget(limits.finished_runs);
     }
     Ok(committed)

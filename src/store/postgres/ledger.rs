@@ -4,13 +4,12 @@ use super::PostgresStore;
 use super::claim::ClaimNext;
 use super::list::List;
 use super::positions::{Positions, SavePositions};
-use super::runs::{
-    ClaimOne, Enqueue, Heartbeat, LearnOrigins, Redo, Release, Resume, Retry, Save, Skip, Transfer,
-};
+use super::runs::{ChangeRow, ClaimOne, Enqueue, Heartbeat, LearnOrigins, Redo, Save};
 use super::table::Writers;
 use super::workers::{AcceptTransfers, All, HasTransfers, Record};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::Row;
+use crate::store::rules::{self, Change};
 use crate::store::{
     Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Run, RunFilter,
     RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy, canonical,
@@ -63,17 +62,18 @@ impl RunLedger for PostgresStore {
         counts: bool,
         cause: Option<&str>,
     ) -> Result<(), StoreError> {
-        let retry = Retry {
-            lease,
-            at,
-            counts,
-            cause: cause.map(str::to_owned),
-        };
-        self.write(retry).await
+        let cause = cause.map(str::to_owned);
+        self.change(lease.run.clone(), move |row, _, _| {
+            rules::retry(row, &lease, at, counts, cause.as_deref())
+        })
+        .await
     }
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
-        self.write(Release(lease)).await
+        self.change(lease.run.clone(), move |row, now, _| {
+            rules::release(row, &lease, now)
+        })
+        .await
     }
 
     async fn transfer(
@@ -83,11 +83,10 @@ impl RunLedger for PostgresStore {
         until: Timestamp,
         position: KeyPosition,
     ) -> Result<(), StoreError> {
-        let transfer = Transfer {
-            lease,
-            version: version.to_owned(),
-            until,
-            position,
+        let version = version.to_owned();
+        let transfer = ChangeRow::<true, _> {
+            run: lease.run.clone(),
+            decide: move |row, _, _| rules::transfer(row, &lease, &version, until, position),
         };
         self.write(transfer).await
     }
@@ -146,11 +145,11 @@ impl RunLedger for PostgresStore {
     }
 
     async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
-        let resume = Resume {
-            run: run.clone(),
-            with,
-        };
-        self.write(resume).await
+        let resumed = run.clone();
+        self.change(run.clone(), move |row, now, _| {
+            rules::resume(row, &resumed, with, now)
+        })
+        .await
     }
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
@@ -158,7 +157,12 @@ impl RunLedger for PostgresStore {
     }
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
-        self.write(Skip(run.clone())).await
+        let skipped = run.clone();
+        let skip = ChangeRow::<true, _> {
+            run: run.clone(),
+            decide: move |row, _, next| rules::skip_transferred(row, &skipped, next),
+        };
+        self.write(skip).await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
@@ -182,5 +186,19 @@ impl RunLedger for PostgresStore {
             versions,
         };
         self.database.read(writers).await
+    }
+}
+
+impl PostgresStore {
+    /// Changes the row of a run, and nothing else of its tenant.
+    async fn change(
+        &self,
+        run: RunRef,
+        decide: impl Fn(Option<Row>, Timestamp, u64) -> Result<Change, StoreError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<(), StoreError> {
+        self.write(ChangeRow::<false, _> { run, decide }).await
     }
 }

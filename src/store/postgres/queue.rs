@@ -2,16 +2,13 @@
 
 use super::changes::Line;
 use super::column::{self, Id};
-use super::row::{self, Kept, Name};
+use super::row::{self, Name};
 use super::tenant::clock;
-use super::writing::Writing;
-use crate::model::Timestamp;
 use crate::store::durable::tenant::Time;
 use crate::store::row::aside;
 use crate::store::{Lease, RunState};
 use sqlx::{PgConnection, Row as _};
 use std::collections::{BTreeMap, HashSet};
-use std::time::Duration;
 
 /// Makes the first run that is left in each of some lines its head.
 pub(super) async fn promote(
@@ -32,36 +29,6 @@ pub(super) async fn promote(
         .bind(column::names(lines.iter().map(|(executor, _)| &**executor)))
         .bind(column::names(lines.iter().map(|(_, line)| &**line)));
     promote.execute(connection).await.map(drop)
-}
-
-/// When to ask again for a run that is behind another; none if it is not, or is over.
-pub(super) async fn until_ahead(
-    writing: &mut Writing<'_>,
-    kept: &Kept,
-) -> sqlx::Result<Option<Timestamp>> {
-    let Some(line) = kept.row.run.order.as_deref() else {
-        return Ok(None);
-    };
-    if kept.head || kept.row.state.is_over() {
-        return Ok(None);
-    }
-    writing.flush().await?;
-    let first = sqlx::query(concat!(
-        "SELECT due, lease FROM ux_runs
-         WHERE tenant = $1 AND executor = $2 AND line = $3 AND line IS NOT NULL AND over IS NULL AND sequence < ",
-        aside!(),
-        " ORDER BY sequence LIMIT 1"
-    ));
-    let first = first
-        .bind(writing.tenant.id)
-        .bind(column::name(&kept.row.run.executor))
-        .bind(column::name(line));
-    let Some(first) = first.fetch_optional(&mut *writing.connection).await? else {
-        return Ok(None);
-    };
-    let due = column::some_time(&first, 0)?.filter(|due| *due > writing.now);
-    let lease = Duration::from_micros(column::number(&first, 1)?);
-    Ok(Some(due.unwrap_or(writing.now + lease)))
 }
 
 /// A lease by its run, token and epoch.

@@ -8,6 +8,7 @@ use super::writing::Known;
 use super::{table, wake};
 use crate::model::{BreadcrumbId, Event, Json, Timestamp};
 use crate::store::row::{Row, Wait};
+use crate::store::rules::First;
 use crate::store::{Lease, Lineage, RunRef, RunState, Saved};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
@@ -20,8 +21,6 @@ use std::time::Duration;
 pub(super) struct Kept {
     /// None if it is not in the table yet.
     pub(super) serial: Option<i64>,
-    /// Whether no other run stands before it in its line.
-    pub(super) head: bool,
     pub(super) row: Row,
 }
 
@@ -64,11 +63,7 @@ macro_rules! select_known {
     ($runs:expr, $lock:literal) => {
         concat!(
             "SELECT r.*, u.place, b.id IS NOT NULL, b.writer, b.correlation, b.hops,
-                 l.line IS NULL OR (SELECT o.serial FROM ux_runs AS o
-                     WHERE o.tenant = $1 AND o.executor = u.executor AND o.line = l.line
-                         AND o.line IS NOT NULL AND o.over IS NULL AND o.sequence < ",
-            $crate::store::row::aside!(),
-            " LIMIT 1) IS NULL
+                 o.sequence, o.due, o.lease
              FROM ",
             $runs,
             " AS u (trigger_id, trigger_version, executor, line, place)
@@ -81,7 +76,12 @@ macro_rules! select_known {
             ") AS r ON TRUE
              CROSS JOIN LATERAL (SELECT CASE WHEN r.serial IS NULL THEN u.line ELSE r.line END AS line) AS l
              LEFT JOIN LATERAL (SELECT b.id, b.writer, b.correlation, b.hops FROM ux_breadcrumbs AS b
-                 WHERE b.tenant = $1 AND b.id = u.trigger_id AND b.version = u.trigger_version LIMIT 1) AS b ON TRUE"
+                 WHERE b.tenant = $1 AND b.id = u.trigger_id AND b.version = u.trigger_version LIMIT 1) AS b ON TRUE
+             LEFT JOIN LATERAL (SELECT o.sequence, o.due, o.lease FROM ux_runs AS o
+                 WHERE o.tenant = $1 AND o.executor = u.executor AND o.line = l.line AND o.line IS NOT NULL
+                     AND o.over IS NULL AND o.serial IS DISTINCT FROM r.serial AND o.sequence < ",
+            $crate::store::row::aside!(),
+            " ORDER BY o.sequence LIMIT 1) AS o ON TRUE"
         )
     };
 }
@@ -134,7 +134,7 @@ pub(super) fn known(found: &PgRow, runs: &[RunRef]) -> Option<sqlx::Result<(Aske
         let known = Known {
             kept: is_there.then(|| read(found)).transpose()?,
             origin: table::origin(found, COLUMNS + 1, run)?,
-            is_alone: found.try_get(COLUMNS + 5)?,
+            first: first(found, COLUMNS + 5)?,
         };
         Ok((asked(run), known))
     };
@@ -144,6 +144,18 @@ pub(super) fn known(found: &PgRow, runs: &[RunRef]) -> Option<sqlx::Result<(Aske
         Ok(place) => runs.get(place).map(read),
         Err(error) => Some(Err(error)),
     }
+}
+
+/// Reads the first other row with an ordering key, if there is one.
+fn first(found: &PgRow, column: usize) -> sqlx::Result<Option<First>> {
+    let Some(sequence) = found.try_get::<Option<i64>, _>(column)? else {
+        return Ok(None);
+    };
+    Ok(Some(First {
+        sequence: sequence.cast_unsigned(),
+        due: some_time(found, column + 1)?,
+        lease: Duration::from_micros(number(found, column + 2)?),
+    }))
 }
 
 fn of_all<R, T>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
@@ -254,7 +266,7 @@ fn changing(rows: &[&Kept]) -> Vec<Value> {
         all(rows, |row| row.since.as_micros()).into(),
         all(rows, |row| row.sequence.cast_signed()).into(),
         all(rows, |row| row.due.map(Timestamp::as_micros)).into(),
-        of_all(rows, |kept| kept.head).into(),
+        all(rows, |row| row.head).into(),
         all(rows, |row| micros(row.run.lease)).into(),
         all(rows, |row| {
             lineage(row).map(|of| name_of(&of.correlation_id))
@@ -310,6 +322,7 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
         granted_at: time(row, 9)?,
         since: time(row, 10)?,
         sequence: number(row, 11)?,
+        head: row.try_get(13)?,
         due,
         lineage: lineage(row, 17)?,
         saved: saved(row)?,
@@ -321,7 +334,6 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
     };
     Ok(Kept {
         serial: row.try_get(0)?,
-        head: row.try_get(13)?,
         row: kept,
     })
 }

@@ -4,12 +4,13 @@ use super::changes::line_of;
 use super::column::{self, time, unreadable};
 use super::database::{Job, Read};
 use super::error::Fault;
+use super::row;
 use super::tenant::{Named, clock};
 use super::writing::Writing;
-use super::{row, runs};
 use crate::model::parse_as;
 use crate::store::durable::tenant::Time;
 use crate::store::row::{MOST_ACCEPTED, aside};
+use crate::store::rules;
 use crate::store::{Worker, WorkerRecord};
 use sqlx::{PgConnection, Row as _};
 use std::collections::HashSet;
@@ -105,7 +106,8 @@ impl Job for AcceptTransfers {
         for found in &accepted {
             let kept = row::read(found)?;
             let is_alone = found.try_get(row::COLUMNS)? && joined.insert(line_of(&kept.row.run));
-            runs::accept(writing, kept, is_alone);
+            let change = rules::accept(kept.row, is_alone, writing.next(), writing.now);
+            writing.apply(kept.serial, change);
         }
         Ok(accepted.len())
     }

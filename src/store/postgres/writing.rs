@@ -19,7 +19,8 @@ use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
 use crate::store::RunRef;
 use crate::store::durable::found::{Found, Writer};
 use crate::store::durable::tenant::Tenant;
-use crate::store::row::Origin;
+use crate::store::row::{Origin, Row};
+use crate::store::rules::{Change, Facts, First};
 use sqlx::PgConnection;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,8 +40,8 @@ pub(super) struct Known {
     pub(super) kept: Option<Kept>,
     /// Where its trigger comes from.
     pub(super) origin: Origin,
-    /// Whether no other run is in its line.
-    pub(super) is_alone: bool,
+    /// The first other row with its ordering key.
+    pub(super) first: Option<First>,
 }
 
 /// What a server knows a transaction by. After a crash it gives a number again that it had not written down.
@@ -172,10 +173,81 @@ impl<'t> Writing<'t> {
             self.flush().await?;
             known = self.look_up(&name, run).await?;
         }
-        let joined =
-            |line: &Line| self.own.joined.contains(line) || self.earlier.joined.contains(line);
-        known.is_alone &= !line.as_ref().is_some_and(joined);
+        if let Some(line) = &line {
+            known.first = self.first(line, &name, known.first);
+        }
         Ok(known)
+    }
+
+    /// The first other row in a line, as the jobs so far have left it. `first` is the first one in the table.
+    fn first(&self, line: &Line, name: &Name, first: Option<First>) -> Option<First> {
+        let has_joined = |changes: &Changes| changes.joined.contains(line);
+        if !has_joined(&self.own) && !has_joined(&self.earlier) {
+            return first;
+        }
+        let changed = self.own.runs.iter().chain(&self.earlier.runs);
+        let rows = changed
+            .filter(|(other, _)| *other != name)
+            .map(|(_, kept)| &kept.row);
+        let stands = |row: &&Row| !row.state.is_over() && !row.is_aside();
+        let rows = rows.filter(|row| line_of(&row.run).as_ref() == Some(line));
+        let rows = rows.filter(stands).map(|row| First {
+            sequence: row.sequence,
+            due: row.due,
+            lease: row.run.lease,
+        });
+        // What a job has changed comes before what is in the table.
+        let earliest = rows.min_by_key(|row| row.sequence);
+        let of_table = first
+            .filter(|first| earliest.is_none_or(|earliest| first.sequence < earliest.sequence));
+        of_table.or(earliest)
+    }
+
+    /// All that the rules ask for of a run, and where its row is.
+    pub(super) async fn facts<'r>(
+        &mut self,
+        run: &'r RunRef,
+    ) -> sqlx::Result<(Option<i64>, Facts<'r>)> {
+        let known = self.known(run).await?;
+        let (serial, row) = match known.kept {
+            Some(kept) => (kept.serial, Some(kept.row)),
+            None => (None, None),
+        };
+        let facts = Facts {
+            run,
+            row,
+            origin: known.origin,
+            first: known.first,
+            now: self.now,
+            next: self.next(),
+        };
+        Ok((serial, facts))
+    }
+
+    /// Applies what the rules change.
+    pub(super) fn apply(&mut self, serial: Option<i64>, change: Change) {
+        if !change.is_changed {
+            return;
+        }
+        self.tenant.sequence += change.sequences.cast_signed();
+        self.tenant.open_runs += i64::from(change.opened);
+        self.tenant.finished_runs += i64::from(change.finished);
+        if let Some(line) = line_of(&change.row.run) {
+            let lines = match change.leaves {
+                true => &mut self.own.left,
+                false => &mut self.own.joined,
+            };
+            lines.insert(line);
+        }
+        let row = change.row;
+        self.own
+            .runs
+            .insert(row::name(&row.run), Kept { serial, row });
+    }
+
+    /// The next sequence number.
+    pub(super) fn next(&self) -> u64 {
+        self.tenant.sequence.cast_unsigned() + 1
     }
 
     async fn look_up(&mut self, name: &Name, run: &RunRef) -> sqlx::Result<Known> {
@@ -203,11 +275,6 @@ impl<'t> Writing<'t> {
         Ok(known)
     }
 
-    /// The row of a run, as the jobs so far have left it.
-    pub(super) async fn run(&mut self, run: &RunRef) -> sqlx::Result<Option<Kept>> {
-        Ok(self.known(run).await?.kept)
-    }
-
     /// A breadcrumb or its tombstone, as the jobs so far have left it.
     pub(super) async fn breadcrumb(&mut self, id: BreadcrumbId) -> sqlx::Result<Option<Found>> {
         let changed = self
@@ -230,20 +297,6 @@ impl<'t> Writing<'t> {
             self.read(wanted).await?;
         }
         Ok(self.breadcrumbs.get(&id).cloned().flatten())
-    }
-
-    /// The row of a run is to be as this is.
-    pub(super) fn put(&mut self, kept: Kept) {
-        if let Some(line) = line_of(&kept.row.run) {
-            let is_gone = kept.row.state.is_over() || kept.row.is_aside();
-            let lines = if is_gone {
-                &mut self.own.left
-            } else {
-                &mut self.own.joined
-            };
-            lines.insert(line);
-        }
-        self.own.runs.insert(row::name(&kept.row.run), kept);
     }
 
     /// A breadcrumb is new.
@@ -360,11 +413,6 @@ impl<'t> Writing<'t> {
     pub(super) fn next_time(&mut self) -> Timestamp {
         self.tenant.latest = self.now.as_micros().max(self.tenant.latest + 1);
         Timestamp::from_micros(self.tenant.latest)
-    }
-
-    pub(super) fn next_sequence(&mut self) -> i64 {
-        self.tenant.sequence += 1;
-        self.tenant.sequence
     }
 }
 

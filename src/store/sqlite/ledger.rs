@@ -3,6 +3,8 @@
 use super::SqliteStore;
 use super::{canonical, list, positions, queue, runs, table, workers};
 use crate::model::{BreadcrumbId, Json, Timestamp};
+use crate::store::row::Row;
+use crate::store::rules::{self, Change};
 use crate::store::{
     Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Run, RunFilter,
     RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
@@ -14,7 +16,7 @@ use std::sync::Arc;
 #[async_trait]
 impl RunLedger for SqliteStore {
     async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
-        self.write(move |writing| runs::enqueue(writing, runs))
+        self.write(move |writing| runs::enqueue(writing, &runs))
             .await
     }
 
@@ -49,13 +51,17 @@ impl RunLedger for SqliteStore {
         cause: Option<&str>,
     ) -> Result<(), StoreError> {
         let cause = cause.map(str::to_owned);
-        self.write(move |writing| runs::retry(writing, &lease, at, counts, cause.as_deref()))
-            .await
+        self.change(lease.run.clone(), move |row, _, _| {
+            rules::retry(row, &lease, at, counts, cause.as_deref())
+        })
+        .await
     }
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
-        self.write(move |writing| runs::release(writing, &lease))
-            .await
+        self.change(lease.run.clone(), move |row, now, _| {
+            rules::release(row, &lease, now)
+        })
+        .await
     }
 
     async fn transfer(
@@ -66,8 +72,10 @@ impl RunLedger for SqliteStore {
         position: KeyPosition,
     ) -> Result<(), StoreError> {
         let version = version.to_owned();
-        self.write(move |writing| runs::transfer(writing, &lease, &version, until, position))
-            .await
+        self.change(lease.run.clone(), move |row, _, _| {
+            rules::transfer(row, &lease, &version, until, position)
+        })
+        .await
     }
 
     async fn accept_transfers(
@@ -75,7 +83,7 @@ impl RunLedger for SqliteStore {
         versions: &[(Arc<str>, Arc<str>)],
     ) -> Result<usize, StoreError> {
         let versions = versions.to_vec();
-        self.write(move |writing| Ok(queue::accept_transfers(writing, &versions)?))
+        self.write(move |writing| queue::accept_transfers(writing, &versions))
             .await
     }
 
@@ -111,14 +119,18 @@ impl RunLedger for SqliteStore {
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
         let limit = self.database.settings.limits.breadcrumb_bytes;
         let (lease, state) = (lease.clone(), canonical::state(&state, limit)?);
-        self.write(move |writing| runs::save(writing, &lease, state))
-            .await
+        self.change(lease.run.clone(), move |row, _, _| {
+            rules::save(row, &lease, state)
+        })
+        .await
     }
 
     async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {
-        let run = run.clone();
-        self.write(move |writing| runs::resume(writing, &run, with))
-            .await
+        let resumed = run.clone();
+        self.change(run.clone(), move |row, now, _| {
+            rules::resume(row, &resumed, with, now)
+        })
+        .await
     }
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
@@ -127,9 +139,11 @@ impl RunLedger for SqliteStore {
     }
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
-        let run = run.clone();
-        self.write(move |writing| runs::skip_transferred(writing, &run))
-            .await
+        let skipped = run.clone();
+        self.change(run.clone(), move |row, _, next| {
+            rules::skip_transferred(row, &skipped, next)
+        })
+        .await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
@@ -158,5 +172,17 @@ impl RunLedger for SqliteStore {
         // Of a tenant that was never written to nothing is read.
         found.resize(versions.len(), WrittenBy::Unknown);
         Ok(found)
+    }
+}
+
+impl SqliteStore {
+    /// Changes the row of a run: `decide` gets the row, the time and the next sequence number.
+    async fn change(
+        &self,
+        run: RunRef,
+        decide: impl FnOnce(Option<Row>, Timestamp, u64) -> Result<Change, StoreError> + Send + 'static,
+    ) -> Result<(), StoreError> {
+        self.write(move |writing| runs::change(writing, &run, decide))
+            .await
     }
 }

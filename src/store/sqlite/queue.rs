@@ -1,29 +1,16 @@
 //! Which rows can be claimed next: those with a time, as far as no other of their ordering key is before them.
 
-use super::row::{self, Kept};
+use super::column::{number, time};
+use super::error::Fault;
 use super::tenant::Writing;
-use crate::bugs::planted;
-use crate::model::Timestamp;
+use super::{row, runs};
 use crate::store::RunRef;
 use crate::store::row::{MOST_ACCEPTED, aside};
+use crate::store::rules::First;
 use rusqlite::OptionalExtension;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Whether a run that joins the end of its line is the only one there.
-pub(super) fn is_head(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<bool> {
-    let Some(line) = run.order.as_deref().filter(|_| !planted("no-lines")) else {
-        return Ok(true);
-    };
-    let mut others = writing.sql(concat!(
-        "SELECT 1 FROM ux_runs WHERE tenant = ?1 AND executor = ?2 AND line = ?3 AND line IS NOT NULL AND over IS NULL
-             AND sequence < ",
-        aside!(),
-        " LIMIT 1"
-    ))?;
-    Ok(!others.exists((writing.tenant.id, &*run.executor, line))?)
-}
 
 /// Makes the first run that is left in a line its head.
 pub(super) fn promote(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<()> {
@@ -41,35 +28,33 @@ pub(super) fn promote(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<(
     Ok(())
 }
 
-/// The first row of a line.
+/// The first row with an ordering key, without one row.
 pub(super) const FIRST: &str = concat!(
-    "SELECT due, lease FROM ux_runs
+    "SELECT sequence, due, lease FROM ux_runs
      WHERE tenant = ?1 AND executor = ?2 AND line = ?3 AND line IS NOT NULL AND over IS NULL AND sequence < ",
     aside!(),
-    " ORDER BY sequence LIMIT 1"
+    " AND serial <> ?4 ORDER BY sequence LIMIT 1"
 );
 
-/// When to ask again for a run that is behind another; none if it is not, or is over.
-pub(super) fn until_ahead(
+/// The first other row with the ordering key of a run, whose row is at `serial`.
+pub(super) fn first(
     writing: &Writing<'_>,
-    kept: &Kept,
-) -> rusqlite::Result<Option<Timestamp>> {
-    let Some(line) = kept.row.run.order.as_deref() else {
+    run: &RunRef,
+    serial: Option<i64>,
+) -> rusqlite::Result<Option<First>> {
+    let Some(line) = run.order.as_deref() else {
         return Ok(None);
     };
-    if kept.head || kept.row.state.is_over() {
-        return Ok(None);
-    }
     let mut first = writing.sql(FIRST)?;
-    let first = first.query_row((writing.tenant.id, &*kept.row.run.executor, line), |row| {
-        let due = super::column::time(row, 0)?;
-        Ok((due, Duration::from_micros(super::column::number(row, 1)?)))
+    let values = (writing.tenant.id, &*run.executor, line, serial.unwrap_or(0));
+    let first = first.query_row(values, |row| {
+        Ok(First {
+            sequence: number(row, 0)?,
+            due: time(row, 1)?,
+            lease: Duration::from_micros(number(row, 2)?),
+        })
     });
-    let until = first.optional()?.map(|(due, lease)| {
-        let until = due.filter(|due| *due > writing.now);
-        until.unwrap_or(writing.now + lease)
-    });
-    Ok(until)
+    first.optional()
 }
 
 /// The rows of an executor that are due, those first that have been so for the longest time.
@@ -98,14 +83,14 @@ pub(super) const PASSED: &str = concat!(
 pub(super) fn accept_transfers(
     writing: &mut Writing<'_>,
     versions: &[(Arc<str>, Arc<str>)],
-) -> rusqlite::Result<usize> {
+) -> Result<usize, Fault> {
     let mut accepted: BTreeSet<(i64, i64)> = BTreeSet::new();
     for (executor, version) in versions {
         accepted.extend(transferred(writing, executor, version)?);
     }
     for (_, serial) in &accepted {
-        if let Some(mut kept) = row::at(writing.connection, *serial)? {
-            accept(writing, &mut kept)?;
+        if let Some(kept) = row::at(writing.connection, *serial)? {
+            runs::accept(writing, kept)?;
         }
     }
     Ok(accepted.len())
@@ -129,16 +114,6 @@ fn transferred(
         rows.push(row?);
     }
     Ok(rows)
-}
-
-/// Makes a transferred row due. A row that left its line joins the line at the end.
-pub(super) fn accept(writing: &mut Writing<'_>, kept: &mut Kept) -> rusqlite::Result<()> {
-    (kept.row.due, kept.row.reason) = (Some(writing.now), None);
-    if kept.row.is_aside() {
-        kept.head = is_head(writing, &kept.row.run)?;
-        kept.row.sequence = writing.next_sequence().cast_unsigned();
-    }
-    row::update(writing, kept)
 }
 
 /// The rows of an executor that have been due for the longest time.

@@ -16,8 +16,6 @@ use uuid::Uuid;
 /// A row of the ledger, and where it is.
 pub(super) struct Kept {
     pub(super) serial: i64,
-    /// Whether no other run stands before it in its line.
-    pub(super) head: bool,
     pub(super) row: Row,
 }
 
@@ -58,48 +56,21 @@ pub(super) fn at(connection: &Connection, serial: i64) -> rusqlite::Result<Optio
     found.query_row([serial], read).optional()
 }
 
-/// Adds a row, and says where it is.
-pub(super) fn insert(writing: &Writing<'_>, row: &Row, head: bool) -> rusqlite::Result<i64> {
+/// Adds a row.
+pub(super) fn insert(writing: &Writing<'_>, row: &Row) -> rusqlite::Result<()> {
     let event = row.run.event.as_deref();
     let mut insert = writing.sql(
-        "INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, state, epoch, attempts, abandoned, token,
-             granted_at, enqueued_at, sequence, due, head, lease, line, event, correlation, hops, written)
-         VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, 0, 0, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, x'')",
+        "INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, line, event, state, epoch, attempts, abandoned,
+             token, granted_at, enqueued_at, sequence, due, head, lease, correlation, hops, written)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, x'')",
     )?;
-    insert.insert(rusqlite::params![
+    insert.execute(rusqlite::params![
         writing.tenant.id,
         &*row.run.executor,
         blob(row.run.trigger_id),
         row.run.trigger_version.cast_signed(),
-        number_of(row.state),
-        row.granted_at.as_micros(),
-        row.since.as_micros(),
-        row.sequence.cast_signed(),
-        row.due.map(Timestamp::as_micros),
-        head,
-        micros(row.run.lease),
         row.run.order.as_deref(),
         event.and_then(|event| serde_json::to_string(event).ok()),
-        row.lineage.as_ref().map(|lineage| &*lineage.correlation_id),
-        row.lineage.as_ref().map(|lineage| lineage.hops),
-    ])
-}
-
-/// Writes back what can change of a row.
-pub(super) fn update(writing: &Writing<'_>, kept: &Kept) -> rusqlite::Result<()> {
-    let row = &kept.row;
-    let saved = row.saved.as_ref();
-    let wait = row.wait.as_ref();
-    let written: Vec<u8> = row.written.iter().flat_map(|id| blob(*id)).collect();
-    let mut update = writing.sql(
-        "UPDATE ux_runs SET state = ?2, epoch = ?3, attempts = ?4, abandoned = ?5, token = ?6, granted_at = ?7,
-             enqueued_at = ?8, sequence = ?9, due = ?10, head = ?11, lease = ?12, correlation = ?13, hops = ?14,
-             saved = ?15, woken_by = ?16, wake = ?17, suspended_at = ?18, written = ?19, reason = ?20, over = ?21,
-             cause = ?22, claim = ?23
-         WHERE serial = ?1",
-    )?;
-    update.execute(rusqlite::params![
-        kept.serial,
         number_of(row.state),
         row.epoch,
         row.attempts,
@@ -109,7 +80,37 @@ pub(super) fn update(writing: &Writing<'_>, kept: &Kept) -> rusqlite::Result<()>
         row.since.as_micros(),
         row.sequence.cast_signed(),
         row.due.map(Timestamp::as_micros),
-        kept.head,
+        row.head,
+        micros(row.run.lease),
+        row.lineage.as_ref().map(|lineage| &*lineage.correlation_id),
+        row.lineage.as_ref().map(|lineage| lineage.hops),
+    ])?;
+    Ok(())
+}
+
+/// Writes a row that is there, but for what never changes.
+pub(super) fn update(writing: &Writing<'_>, serial: i64, row: &Row) -> rusqlite::Result<()> {
+    let (saved, wait) = (row.saved.as_ref(), row.wait.as_ref());
+    let written: Vec<u8> = row.written.iter().flat_map(|id| blob(*id)).collect();
+    let mut update = writing.sql(
+        "UPDATE ux_runs SET state = ?2, epoch = ?3, attempts = ?4, abandoned = ?5, token = ?6, granted_at = ?7,
+             enqueued_at = ?8, sequence = ?9, due = ?10, head = ?11, lease = ?12, correlation = ?13, hops = ?14,
+             saved = ?15, woken_by = ?16, wake = ?17, suspended_at = ?18, written = ?19, reason = ?20, over = ?21,
+             cause = ?22, claim = ?23
+         WHERE serial = ?1",
+    )?;
+    update.execute(rusqlite::params![
+        serial,
+        number_of(row.state),
+        row.epoch,
+        row.attempts,
+        row.abandoned,
+        row.token.cast_signed(),
+        row.granted_at.as_micros(),
+        row.since.as_micros(),
+        row.sequence.cast_signed(),
+        row.due.map(Timestamp::as_micros),
+        row.head,
         micros(row.run.lease),
         row.lineage.as_ref().map(|lineage| &*lineage.correlation_id),
         row.lineage.as_ref().map(|lineage| lineage.hops),
@@ -139,6 +140,7 @@ pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Kept> {
         granted_at: Timestamp::from_micros(row.get(9)?),
         since: Timestamp::from_micros(row.get(10)?),
         sequence: number(row, 11)?,
+        head: row.get(13)?,
         due,
         lineage: lineage(row, 17)?,
         saved: saved(row)?,
@@ -150,7 +152,6 @@ pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Kept> {
     };
     Ok(Kept {
         serial: row.get(0)?,
-        head: row.get(13)?,
         row: kept,
     })
 }

@@ -4,9 +4,8 @@ use super::error::Fault;
 use super::table::{self, Found};
 use super::tenant::Writing;
 use super::{NAME, log, retention, runs};
-use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, Patch, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, Patch};
 use crate::store::durable::found::Writer;
-use crate::store::row::End;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -54,7 +53,6 @@ pub(super) fn commit(
             // What is committed from now on is later than this, also if nothing was written.
             writing.next_time();
         }
-        let end = End::of(end, Timestamp::from_micros(writing.tenant.latest));
         runs::end(writing, row, end, &committed.ids())?;
     }
     retention::forget(writing)?;

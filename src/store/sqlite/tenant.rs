@@ -81,9 +81,4 @@ impl<'t> Writing<'t> {
         self.tenant.latest = self.now.as_micros().max(self.tenant.latest + 1);
         Timestamp::from_micros(self.tenant.latest)
     }
-
-    pub(super) fn next_sequence(&mut self) -> i64 {
-        self.tenant.sequence += 1;
-        self.tenant.sequence
-    }
 }

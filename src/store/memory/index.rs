@@ -1,0 +1,180 @@
+//! The rows of the ledger by all that they are looked up by.
+
+use crate::model::{BreadcrumbId, Timestamp};
+use crate::store::row::Row;
+use crate::store::{RunRef, RunState};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// Rows that can be claimed at a time, by executor.
+    due: HashMap<Arc<str>, BTreeMap<(Timestamp, u64), RunRef>>,
+    /// Rows with an ordering key that are in their position and not over, in the order of the key.
+    keys: BTreeMap<Position, RunRef>,
+    /// Suspended rows by trigger.
+    suspended: HashMap<BreadcrumbId, HashSet<RunRef>>,
+    /// Transferred rows by executor and version.
+    transferred: HashMap<(Arc<str>, Arc<str>), BTreeMap<u64, RunRef>>,
+    /// Rows that are over, oldest first.
+    over: BTreeMap<u64, RunRef>,
+}
+
+/// Executor, ordering key and sequence.
+type Position = (Arc<str>, Arc<str>, u64);
+
+impl Index {
+    /// Replaces a row by what it is from now on.
+    pub(super) fn replace(&mut self, before: Option<&Row>, after: Option<&Row>) {
+        let of = after.or(before);
+        let Some(run) = of.map(|row| &row.run) else {
+            return;
+        };
+        let (old, new) = (before.and_then(due), after.and_then(due));
+        if old != new {
+            self.set_due(run, old, new);
+        }
+        let (old, new) = (before.and_then(position), after.and_then(position));
+        if old != new {
+            old.map(|old| self.keys.remove(&old));
+            new.map(|new| self.keys.insert(new, run.clone()));
+        }
+        let (old, new) = (before.is_some_and(waits), after.is_some_and(waits));
+        if old != new {
+            self.set_suspended(run, new);
+        }
+        let (old, new) = (before.and_then(transfer), after.and_then(transfer));
+        if old != new {
+            self.set_transferred(run, old, new);
+        }
+        let over = |row: &Row| row.over;
+        let (old, new) = (before.and_then(over), after.and_then(over));
+        if old != new {
+            old.map(|old| self.over.remove(&old));
+            new.map(|new| self.over.insert(new, run.clone()));
+        }
+    }
+
+    fn set_due(
+        &mut self,
+        run: &RunRef,
+        old: Option<(Timestamp, u64)>,
+        new: Option<(Timestamp, u64)>,
+    ) {
+        let by_time = match self.due.get_mut(&run.executor) {
+            Some(by_time) => by_time,
+            None => self.due.entry(Arc::clone(&run.executor)).or_default(),
+        };
+        old.map(|old| by_time.remove(&old));
+        new.map(|new| by_time.insert(new, run.clone()));
+        if by_time.is_empty() {
+            self.due.remove(&run.executor);
+        }
+    }
+
+    fn set_suspended(&mut self, run: &RunRef, is_suspended: bool) {
+        let of_trigger = self.suspended.entry(run.trigger_id).or_default();
+        match is_suspended {
+            true => of_trigger.insert(run.clone()),
+            false => of_trigger.remove(run),
+        };
+        if of_trigger.is_empty() {
+            self.suspended.remove(&run.trigger_id);
+        }
+    }
+
+    fn set_transferred(
+        &mut self,
+        run: &RunRef,
+        old: Option<(Arc<str>, u64)>,
+        new: Option<(Arc<str>, u64)>,
+    ) {
+        let name = |version| (Arc::clone(&run.executor), version);
+        if let Some((version, sequence)) = old {
+            let name = name(version);
+            if let Some(waiting) = self.transferred.get_mut(&name) {
+                waiting.remove(&sequence);
+                if waiting.is_empty() {
+                    self.transferred.remove(&name);
+                }
+            }
+        }
+        if let Some((version, sequence)) = new {
+            let waiting = self.transferred.entry(name(version)).or_default();
+            waiting.insert(sequence, run.clone());
+        }
+    }
+
+    /// The row of an executor that has been due for the longest time.
+    pub(super) fn first_due(&self, executor: &str, now: Timestamp) -> Option<&RunRef> {
+        let (&(due, _), run) = self.due.get(executor)?.first_key_value()?;
+        (due <= now).then_some(run)
+    }
+
+    /// The first rows with the ordering key of a run, with their sequences.
+    pub(super) fn of_key(&self, run: &RunRef) -> impl Iterator<Item = (u64, &RunRef)> {
+        let key = run.order.as_ref();
+        let range = key.map(|key| {
+            let position = |sequence| (Arc::clone(&run.executor), Arc::clone(key), sequence);
+            self.keys.range(position(0)..=position(u64::MAX))
+        });
+        let rows = range.into_iter().flatten();
+        rows.map(|((.., sequence), run)| (*sequence, run))
+    }
+
+    /// Suspended rows: on one trigger, or all.
+    pub(super) fn suspended(
+        &self,
+        on: Option<BreadcrumbId>,
+    ) -> Box<dyn Iterator<Item = &RunRef> + '_> {
+        match on {
+            Some(trigger) => Box::new(self.suspended.get(&trigger).into_iter().flatten()),
+            None => Box::new(self.suspended.values().flatten()),
+        }
+    }
+
+    /// Rows that were transferred to a version of an executor, and rows that were transferred to another version and left their
+    /// position, each in the order of their sequences.
+    pub(super) fn transferred<'i>(
+        &'i self,
+        version: &'i (Arc<str>, Arc<str>),
+    ) -> (
+        impl Iterator<Item = (u64, &'i RunRef)>,
+        impl Iterator<Item = (u64, &'i RunRef)>,
+    ) {
+        let own = self.transferred.get(version).into_iter().flatten();
+        let others = self.transferred.iter();
+        let others = others.filter(|(other, _)| other.0 == version.0 && other.1 != version.1);
+        let others = others.flat_map(|(_, waiting)| waiting.range(super::ASIDE..));
+        (
+            own.map(|(sequence, run)| (*sequence, run)),
+            others.map(|(sequence, run)| (*sequence, run)),
+        )
+    }
+
+    /// The row that has been over for the longest time, if more are over than are to be kept.
+    pub(super) fn oldest_over(&self, keep: usize) -> Option<&RunRef> {
+        let oldest = self.over.first_key_value().map(|(_, run)| run);
+        oldest.filter(|_| self.over.len() > keep)
+    }
+}
+
+fn due(row: &Row) -> Option<(Timestamp, u64)> {
+    let due = row.due.filter(|_| row.head)?;
+    Some((due, row.sequence))
+}
+
+fn position(row: &Row) -> Option<Position> {
+    let key = row.run.order.as_ref()?;
+    let stands = !row.state.is_over() && !row.is_aside();
+    stands.then(|| (Arc::clone(&row.run.executor), Arc::clone(key), row.sequence))
+}
+
+fn waits(row: &Row) -> bool {
+    row.state == RunState::Suspended
+}
+
+fn transfer(row: &Row) -> Option<(Arc<str>, u64)> {
+    let version = row.transferred_to()?;
+    Some((version.into(), row.sequence))
+}

@@ -1,0 +1,174 @@
+//! What a lease allows: to extend it, to give the run back, to save its progress, and to end it.
+
+use super::Change;
+use crate::bugs::planted;
+use crate::model::{BreadcrumbId, Json, Timestamp};
+use crate::store::row::{End, Origin, Row};
+use crate::store::{ClaimId, Claimed, KeyPosition, Lease, RunEnd, RunRef, RunState, StoreError};
+
+/// The row of a lease that is still the newest.
+pub(in crate::store) fn held(row: Option<Row>, lease: &Lease) -> Result<Row, StoreError> {
+    let held = row.filter(|row| row.is_held(lease));
+    held.ok_or_else(|| StoreError::LeaseLost {
+        run: lease.run.clone(),
+    })
+}
+
+/// Grants a due row to a claim. `origin` is where its trigger comes from, if the row does not say it.
+pub(in crate::store) fn grant(
+    mut row: Row,
+    id: ClaimId,
+    origin: Option<Origin>,
+    now: Timestamp,
+) -> (Claimed, Change) {
+    let is_own = matches!(origin, Some(Origin::Own));
+    if row.lineage.is_none() {
+        row.lineage = origin.and_then(Origin::lineage);
+    }
+    let length = row.run.lease;
+    row.grant(length, Some(id), now);
+    row.due = Some(now + length);
+    let claimed = Claimed {
+        is_own,
+        ..row.claimed()
+    };
+    (claimed, Change::of(row))
+}
+
+/// Completes the grant of a row that did not say where its trigger comes from.
+#[cfg(feature = "postgres")]
+pub(in crate::store) fn learn(mut row: Row, origin: Origin) -> (Claimed, Change) {
+    let is_own = matches!(origin, Origin::Own);
+    let lineage = origin.lineage();
+    let is_changed = lineage.is_some();
+    row.lineage = row.lineage.or(lineage);
+    let claimed = Claimed {
+        is_own,
+        ..row.claimed()
+    };
+    let change = Change {
+        is_changed,
+        ..Change::of(row)
+    };
+    (claimed, change)
+}
+
+/// Extends a lease by its length. `false` if the lease is lost: then it counts that its owner lives.
+pub(in crate::store) fn heartbeat(
+    row: Option<Row>,
+    lease: &Lease,
+    now: Timestamp,
+) -> (bool, Option<Change>) {
+    let Some(mut row) = row else {
+        return (false, None);
+    };
+    if row.is_held(lease) {
+        row.due = Some(now + lease.run.lease);
+        return (true, Some(Change::of(row)));
+    }
+    let before = row.abandoned;
+    row.owner_lives(lease);
+    let is_changed = row.abandoned != before;
+    (false, is_changed.then(|| Change::of(row)))
+}
+
+/// Gives a run back after a failed attempt.
+pub(in crate::store) fn retry(
+    row: Option<Row>,
+    lease: &Lease,
+    at: Timestamp,
+    counts: bool,
+    cause: Option<&str>,
+) -> Result<Change, StoreError> {
+    let mut row = held(row, lease)?;
+    row.retry(counts, cause);
+    row.due = Some(at);
+    Ok(Change::of(row))
+}
+
+/// Gives a run back as if it had not been claimed.
+pub(in crate::store) fn release(
+    row: Option<Row>,
+    lease: &Lease,
+    now: Timestamp,
+) -> Result<Change, StoreError> {
+    let mut row = held(row, lease)?;
+    row.release();
+    row.due = Some(now);
+    Ok(Change::of(row))
+}
+
+/// Gives a run back for another version of its executor.
+pub(in crate::store) fn transfer(
+    row: Option<Row>,
+    lease: &Lease,
+    version: &str,
+    until: Timestamp,
+    position: KeyPosition,
+) -> Result<Change, StoreError> {
+    let mut row = held(row, lease)?;
+    row.transfer(version, position);
+    row.due = Some(until);
+    row.head &= !row.is_aside();
+    let leaves = row.is_aside();
+    Ok(Change {
+        leaves,
+        ..Change::of(row)
+    })
+}
+
+/// Makes a transferred row due. A row that left its position comes behind all others of its key, where it may be alone.
+pub(in crate::store) fn accept(row: Row, is_alone: bool, next: u64, now: Timestamp) -> Change {
+    let mut change = Change::of(row);
+    (change.row.due, change.row.reason) = (Some(now), None);
+    if change.row.is_aside() {
+        change.join_last(is_alone || planted("no-lines"), now, next);
+    }
+    change
+}
+
+/// Saves the progress of a run.
+pub(in crate::store) fn save(
+    row: Option<Row>,
+    lease: &Lease,
+    state: Json,
+) -> Result<Change, StoreError> {
+    let mut row = held(row, lease)?;
+    row.save(state);
+    Ok(Change::of(row))
+}
+
+/// Ends the lease of a row that is [held](held). `written` is what was committed with it.
+pub(in crate::store) fn end(mut row: Row, end: End, written: &[BreadcrumbId], next: u64) -> Change {
+    row.written.extend(written);
+    match end {
+        End::Continues => Change::of(row),
+        End::Suspended { wake, state, at } => {
+            row.due = row.suspend(wake, state, at);
+            Change::of(row)
+        }
+        End::Over {
+            state,
+            reason,
+            cause,
+        } => {
+            let mut change = Change::of(row);
+            change.finish(state, (reason, cause), next);
+            change
+        }
+    }
+}
+
+/// Ends a row that waits for another version of its executor.
+pub(in crate::store) fn skip_transferred(
+    row: Option<Row>,
+    run: &RunRef,
+    next: u64,
+) -> Result<Change, StoreError> {
+    let row = super::existing(row, run)?;
+    row.check_skip()?;
+    let mut change = Change::of(row);
+    let reason = Some(RunEnd::UNMATCHED.to_owned());
+    change.finish(RunState::Skipped, (reason, None), next);
+    Ok(change)
+}

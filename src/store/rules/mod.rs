@@ -1,0 +1,255 @@
+//! The rules of the ledger, as pure functions: from what a store knows of a run to what it answers and changes.
+//!
+//! A store reads the row of a run, calls the function of an operation, and applies the [`Change`] in the same step. Times,
+//! sequence numbers and IDs are arguments. The stores have no rules of their own about leases, attempts, order and origins.
+//! PostgreSQL grants due runs and extends leases with one statement each, which repeats [`grant`] and [`heartbeat`] in SQL.
+
+mod leases;
+mod turns;
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(feature = "postgres")]
+pub(in crate::store) use leases::learn;
+pub(in crate::store) use leases::{
+    accept, end, grant, heartbeat, held, release, retry, save, skip_transferred, transfer,
+};
+pub(in crate::store) use turns::take_turns;
+
+use super::row::{Origin, Row};
+use super::{Claim, RunRef, RunState, StoreError};
+use crate::bugs::planted;
+use crate::model::{BreadcrumbId, Timestamp};
+use std::time::Duration;
+
+/// What a store knows of a run that may be added.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct Facts<'r> {
+    /// The run that is asked for.
+    pub(in crate::store) run: &'r RunRef,
+    /// Its row, if it was added before.
+    pub(in crate::store) row: Option<Row>,
+    /// Where its trigger comes from.
+    pub(in crate::store) origin: Origin,
+    /// The first other row with its ordering key.
+    pub(in crate::store) first: Option<First>,
+    pub(in crate::store) now: Timestamp,
+    /// The next sequence number.
+    pub(in crate::store) next: u64,
+}
+
+/// The first row with an ordering key, of the rows that are in their position and not over.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::store) struct First {
+    pub(in crate::store) sequence: u64,
+    pub(in crate::store) due: Option<Timestamp>,
+    /// Length of its leases.
+    pub(in crate::store) lease: Duration,
+}
+
+/// The change of one row, and what follows from it for the tenant.
+#[derive(Debug)]
+pub(in crate::store) struct Change {
+    /// The row from now on.
+    pub(in crate::store) row: Row,
+    /// If `false`, the row is as it was, and nothing is to be done.
+    pub(in crate::store) is_changed: bool,
+    /// How many more rows there are that are not over.
+    pub(in crate::store) opened: i8,
+    /// How many more rows there are that are over.
+    pub(in crate::store) finished: i8,
+    /// How many sequence numbers were taken.
+    pub(in crate::store) sequences: u64,
+    /// If `true`, the row left its position in the order of its key: the row behind it may be the first now.
+    pub(in crate::store) leaves: bool,
+}
+
+impl Change {
+    /// No change of a row.
+    fn none(row: Row) -> Self {
+        Self {
+            row,
+            is_changed: false,
+            opened: 0,
+            finished: 0,
+            sequences: 0,
+            leaves: false,
+        }
+    }
+
+    /// A change of a row that stays in its position.
+    fn of(row: Row) -> Self {
+        Self {
+            is_changed: true,
+            ..Self::none(row)
+        }
+    }
+
+    /// Ends the row, which takes a sequence number.
+    fn finish(
+        &mut self,
+        state: RunState,
+        (reason, cause): (Option<String>, Option<String>),
+        next: u64,
+    ) {
+        self.row
+            .finish(state, (reason, cause), next + self.sequences);
+        (self.row.due, self.row.head) = (None, false);
+        self.is_changed = true;
+        self.opened -= 1;
+        self.finished += 1;
+        self.sequences += 1;
+        self.leaves = true;
+    }
+
+    /// Puts the row behind all others of its key, which takes a sequence number. It is due now.
+    fn join_last(&mut self, is_alone: bool, now: Timestamp, next: u64) {
+        self.row.sequence = next + self.sequences;
+        self.row.head = is_alone;
+        self.row.due = Some(now);
+        self.is_changed = true;
+        self.sequences += 1;
+    }
+
+    /// Makes a row that is over ready again, in a new epoch, behind all others.
+    fn reopen(&mut self, is_alone: bool, now: Timestamp, next: u64) {
+        self.row.reopen(now);
+        self.join_last(is_alone, now, next);
+        self.opened += 1;
+        self.finished -= 1;
+    }
+}
+
+/// Fails if there is no room for more rows that are not over.
+pub(in crate::store) fn check_room(
+    store: &'static str,
+    open: usize,
+    more: usize,
+    limit: usize,
+) -> Result<(), StoreError> {
+    if open.saturating_add(more) > limit {
+        return Err(StoreError::Full {
+            store,
+            what: "open runs",
+            limit,
+        });
+    }
+    Ok(())
+}
+
+/// Reports whether [`enqueue`] makes one more row that is not over.
+pub(in crate::store) fn opens(row: Option<&Row>, origin: &Origin) -> bool {
+    let is_known = matches!(origin, Origin::Known(_));
+    row.is_none_or(|row| row.would_reopen(is_known))
+}
+
+/// Adds a run. A row that exists stays as it is, except that it learns where its trigger comes from. If it ended for want of the
+/// version that is known by now, it is made ready again.
+pub(in crate::store) fn enqueue(facts: Facts<'_>, at: Option<Timestamp>) -> Change {
+    let Facts { now, next, .. } = facts;
+    let is_alone = facts.first.is_none() || planted("no-lines");
+    let lineage = facts.origin.lineage();
+    let Some(row) = facts.row else {
+        let mut change = Change::of(Row::new(facts.run.clone(), lineage, now));
+        change.join_last(is_alone, now, next);
+        change.row.due = Some(at.unwrap_or(now).max(now));
+        change.opened = 1;
+        return change;
+    };
+    let learns = row.lineage.is_none() && lineage.is_some();
+    let again = planted("no-key") && row.state == RunState::Done;
+    let mut change = Change::none(row);
+    change.is_changed = learns;
+    if change.row.learn(lineage) || again {
+        change.reopen(is_alone, now, next);
+    }
+    change
+}
+
+/// Claims a run by hand, and adds it if it is not there. `None` if there is no row, and none is added.
+pub(in crate::store) fn claim(facts: Facts<'_>) -> (Claim, Option<Change>) {
+    let Facts {
+        now, next, first, ..
+    } = facts;
+    let length = facts.run.lease;
+    if matches!(facts.origin, Origin::Own) {
+        let skipped = facts.row.map(|row| skip_own(Change::none(row), now, next));
+        return (Claim::Own, skipped);
+    }
+    let mut change = enqueue(facts, None);
+    if change.row.is_aside() {
+        change.row.reason = None;
+        change.join_last(first.is_none(), now, next);
+    }
+    let ahead = first.filter(|first| first.sequence < change.row.sequence);
+    let claim = match ahead.filter(|_| !change.row.head && !change.row.state.is_over()) {
+        Some(ahead) => {
+            let until = ahead.due.filter(|due| *due > now);
+            let until = until.unwrap_or(now + ahead.lease);
+            Claim::Running { until }
+        }
+        None => claim_out_of_order(&mut change, length, now),
+    };
+    (claim, Some(change))
+}
+
+/// Claims a row, whatever is before it with its ordering key.
+fn claim_out_of_order(change: &mut Change, length: Duration, now: Timestamp) -> Claim {
+    let row = &mut change.row;
+    let is_due = row.due.is_none_or(|due| due <= now);
+    match row.state {
+        RunState::Running if !is_due => Claim::Running {
+            until: row.due.unwrap_or(now),
+        },
+        RunState::Suspended if !is_due || row.due.is_none() => Claim::Suspended { until: row.due },
+        RunState::Ready | RunState::Running | RunState::Suspended => {
+            row.grant(length, None, now);
+            row.due = Some(now + length);
+            change.is_changed = true;
+            Claim::Granted(row.claimed())
+        }
+        RunState::Superseded => Claim::Superseded,
+        RunState::Done | RunState::Failed | RunState::Skipped => Claim::Done {
+            state: row.state,
+            written: row.written.clone(),
+        },
+    }
+}
+
+/// Ends a row that nobody has claimed, because its executor wrote the trigger. It does not wait for the rows before it.
+fn skip_own(mut change: Change, now: Timestamp, next: u64) -> Change {
+    let length = change.row.run.lease;
+    if let Claim::Granted(_) = claim_out_of_order(&mut change, length, now) {
+        change.finish(RunState::Skipped, (Some("own".to_owned()), None), next);
+    }
+    change
+}
+
+/// Wakes a suspended run with the breadcrumb it waited for.
+pub(in crate::store) fn resume(
+    row: Option<Row>,
+    run: &RunRef,
+    with: BreadcrumbId,
+    now: Timestamp,
+) -> Result<Change, StoreError> {
+    let mut row = existing(row, run)?;
+    row.resume(with, now)?;
+    row.due = Some(now);
+    Ok(Change::of(row))
+}
+
+/// Repeats a run that failed or that its executor did not match.
+pub(in crate::store) fn redo(facts: Facts<'_>) -> Result<Change, StoreError> {
+    let is_alone = facts.first.is_none() || planted("no-lines");
+    let row = existing(facts.row, facts.run)?;
+    row.check_redo()?;
+    let mut change = Change::none(row);
+    change.reopen(is_alone, facts.now, facts.next);
+    Ok(change)
+}
+
+/// The row of a run that has to exist.
+fn existing(row: Option<Row>, run: &RunRef) -> Result<Row, StoreError> {
+    row.ok_or_else(|| StoreError::UnknownRun { run: run.clone() })
+}

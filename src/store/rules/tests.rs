@@ -1,0 +1,395 @@
+//! Random histories: what holds after each operation, whatever came before.
+
+use super::*;
+use crate::model::{Json, Selector};
+use crate::store::row::End;
+use crate::store::{
+    ClaimId, DeadLetter, ExecutorLimits, FailureClass, KeyPosition, Lease, Lineage, RunEnd, Wake,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+const RUNS: usize = 5;
+const KEYS: [Option<&str>; RUNS] = [None, Some("a"), Some("a"), Some("a"), Some("b")];
+const LEASE: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Debug)]
+enum Step {
+    Enqueue(usize, Known, u64),
+    Claim(usize, Known),
+    ClaimNext(usize, Known),
+    Pass(u64),
+    Lease(usize, Use),
+    Resume(usize),
+    Redo(usize),
+    Skip(usize),
+    Accept,
+}
+
+/// What is done with a lease.
+#[derive(Clone, Copy, Debug)]
+enum Use {
+    Heartbeat,
+    Retry(u64, bool),
+    Release,
+    Transfer(u64, KeyPosition),
+    Save,
+    End(RunState),
+}
+
+/// What the store knows of the trigger.
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    Own,
+    Hops(u32),
+    Nothing,
+}
+
+impl Known {
+    fn origin(self) -> Origin {
+        match self {
+            Self::Own => Origin::Own,
+            Self::Hops(hops) => Origin::Known(Lineage::new("chain".to_owned(), hops)),
+            Self::Nothing => Origin::Unknown,
+        }
+    }
+}
+
+/// The rows of a ledger and its counters, as the simplest store would keep them.
+struct Book {
+    rows: Vec<Row>,
+    sequence: u64,
+    open: i64,
+    finished: i64,
+    now: Timestamp,
+    leases: Vec<Lease>,
+}
+
+impl Book {
+    fn new() -> Self {
+        Self {
+            rows: Vec::new(),
+            sequence: 0,
+            open: 0,
+            finished: 0,
+            now: Timestamp::UNIX_EPOCH + Duration::from_secs(1_000),
+            leases: Vec::new(),
+        }
+    }
+
+    fn run(number: usize) -> RunRef {
+        RunRef::new("agent", BreadcrumbId::NIL, number as u64)
+            .lasting(LEASE)
+            .ordered_by(KEYS[number])
+    }
+
+    fn row(&self, run: &RunRef) -> Option<Row> {
+        self.rows.iter().find(|row| row.run == *run).cloned()
+    }
+
+    /// Rows with an ordering key, in their order.
+    fn of_key(&self, run: &RunRef) -> Vec<&Row> {
+        let is_there = |row: &&Row| {
+            let is_of_key = row.run.order.is_some() && row.run.order == run.order;
+            is_of_key && !row.state.is_over() && !row.is_aside()
+        };
+        let mut rows: Vec<&Row> = self.rows.iter().filter(is_there).collect();
+        rows.sort_by_key(|row| row.sequence);
+        rows
+    }
+
+    fn first(&self, run: &RunRef) -> Option<First> {
+        let rows = self.of_key(run);
+        let first = rows.into_iter().find(|row| row.run != *run)?;
+        Some(First {
+            sequence: first.sequence,
+            due: first.due,
+            lease: first.run.lease,
+        })
+    }
+
+    fn facts<'r>(&self, run: &'r RunRef, known: Known) -> Facts<'r> {
+        Facts {
+            run,
+            row: self.row(run),
+            origin: known.origin(),
+            first: self.first(run),
+            now: self.now,
+            next: self.sequence + 1,
+        }
+    }
+
+    fn apply(&mut self, change: Change) {
+        if !change.is_changed {
+            assert_eq!(
+                (change.opened, change.finished, change.sequences),
+                (0, 0, 0)
+            );
+            return;
+        }
+        self.sequence += change.sequences;
+        self.open += i64::from(change.opened);
+        self.finished += i64::from(change.finished);
+        let run = change.row.run.clone();
+        self.rows.retain(|row| row.run != run);
+        self.rows.push(change.row);
+        if change.leaves {
+            let first = self.of_key(&run).first().map(|row| row.run.clone());
+            let mut rows = self.rows.iter_mut();
+            if let Some(row) = rows.find(|row| Some(&row.run) == first.as_ref()) {
+                row.head = true;
+            }
+        }
+    }
+
+    fn claim_next(&mut self, n: usize, known: Known) {
+        let now = self.now;
+        let limits = [ExecutorLimits::new("agent", n)];
+        let claimed = take_turns(n, &limits, |_| {
+            let mut due: Vec<&Row> = self.rows.iter().filter(|row| row.head).collect();
+            due.retain(|row| row.due.is_some_and(|due| due <= now));
+            due.sort_by_key(|row| (row.due, row.sequence));
+            let Some(row) = due.first().map(|row| Row::clone(row)) else {
+                return Ok::<_, ()>(None);
+            };
+            let origin = row.lineage.is_none().then(|| known.origin());
+            let (claimed, change) = grant(row, ClaimId::unique(), origin, now);
+            self.apply(change);
+            Ok(Some(claimed))
+        });
+        let claimed = claimed.unwrap();
+        self.leases.extend(claimed.into_iter().map(|run| run.lease));
+    }
+
+    /// Uses a lease. Without being the newest one it changes nothing, but for what is known of dead workers.
+    fn using(&mut self, which: usize, how: Use) {
+        if self.leases.is_empty() {
+            return;
+        }
+        let lease = self.leases[which % self.leases.len()].clone();
+        let row = self.row(&lease.run);
+        let before = row.clone().unwrap();
+        let is_newest = before.token == lease.token && before.epoch == lease.epoch;
+        let holds = before.state == RunState::Running && is_newest;
+        let later = |seconds| self.now + Duration::from_secs(seconds);
+        let change = match how {
+            Use::Heartbeat => {
+                let (is_held, change) = heartbeat(row, &lease, self.now);
+                assert_eq!(is_held, holds);
+                if let Some(change) = &change {
+                    assert!(change.row.abandoned <= before.abandoned);
+                }
+                change
+            }
+            Use::Retry(after, counts) => {
+                let cause = Some("it failed");
+                decided(holds, retry(row, &lease, later(after), counts, cause))
+            }
+            Use::Release => decided(holds, release(row, &lease, self.now)),
+            Use::Transfer(after, position) => {
+                let change = transfer(row, &lease, "new", later(after), position);
+                decided(holds, change)
+            }
+            Use::Save => decided(holds, save(row, &lease, Json::default())),
+            Use::End(state) => {
+                let next = self.sequence + 1;
+                let at = self.now;
+                let change = held(row, &lease).map(|row| end(row, end_of(state, at), &[], next));
+                decided(holds, change)
+            }
+        };
+        if let Some(change) = change {
+            self.apply(change);
+        }
+    }
+
+    fn take(&mut self, step: &Step) {
+        match *step {
+            Step::Enqueue(number, known, after) => {
+                let at = self.now + Duration::from_secs(after);
+                let run = Self::run(number);
+                self.apply(enqueue(self.facts(&run, known), Some(at)));
+            }
+            Step::Claim(number, known) => {
+                let run = Self::run(number);
+                let (claim, change) = claim(self.facts(&run, known));
+                if let Some(change) = change {
+                    self.apply(change);
+                }
+                if let Claim::Granted(claimed) = claim {
+                    self.leases.push(claimed.lease);
+                }
+            }
+            Step::ClaimNext(n, known) => self.claim_next(n, known),
+            Step::Pass(seconds) => self.now = self.now + Duration::from_secs(seconds),
+            Step::Lease(which, how) => self.using(which, how),
+            Step::Resume(number) => {
+                let run = Self::run(number);
+                let change = resume(self.row(&run), &run, BreadcrumbId::NIL, self.now);
+                change.into_iter().for_each(|change| self.apply(change));
+            }
+            Step::Redo(number) => {
+                let run = Self::run(number);
+                let change = redo(self.facts(&run, Known::Nothing));
+                change.into_iter().for_each(|change| self.apply(change));
+            }
+            Step::Skip(number) => {
+                let run = Self::run(number);
+                let change = skip_transferred(self.row(&run), &run, self.sequence + 1);
+                change.into_iter().for_each(|change| self.apply(change));
+            }
+            Step::Accept => {
+                let waiting = self.rows.iter().find(|row| row.transferred_to().is_some());
+                if let Some(row) = waiting.cloned() {
+                    let is_alone = self.first(&row.run).is_none();
+                    self.apply(accept(row, is_alone, self.sequence + 1, self.now));
+                }
+            }
+        }
+    }
+
+    /// Checks what holds after each step.
+    fn check(&self, before: &[Row]) -> Result<(), TestCaseError> {
+        let over = self.rows.iter().filter(|row| row.state.is_over()).count();
+        let open = self.rows.len() - over;
+        prop_assert_eq!((self.open, self.finished), (open as i64, over as i64));
+        let sequences: BTreeSet<u64> = self.rows.iter().map(|row| row.sequence).collect();
+        prop_assert_eq!(
+            sequences.len(),
+            self.rows.len(),
+            "each sequence is taken once"
+        );
+        for row in &self.rows {
+            let first = self.of_key(&row.run).first().map(|row| row.run.clone());
+            let is_first = match row.run.order {
+                Some(_) => first.as_ref() == Some(&row.run),
+                None => !row.state.is_over(),
+            };
+            prop_assert_eq!(
+                row.head,
+                is_first,
+                "the first of each key can be claimed: {:?}",
+                row
+            );
+            prop_assert_eq!(row.over.is_some(), row.state.is_over());
+            prop_assert_eq!(row.wait.is_some(), row.state == RunState::Suspended);
+            prop_assert!(row.state != RunState::Running || row.due.is_some());
+            prop_assert!(!row.state.is_over() || row.due.is_none());
+            let Some(old) = before.iter().find(|old| old.run == row.run) else {
+                continue;
+            };
+            prop_assert!(row.token >= old.token && row.epoch >= old.epoch);
+            prop_assert!(row.lineage == old.lineage || old.lineage.is_none());
+            let starts = row.token > old.token && row.state == RunState::Running;
+            if starts && self.of_key(&row.run).len() > 1 {
+                prop_assert!(row.head, "no run overtakes another one of its key");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A lease may do something exactly as long as it is the newest of a running row.
+fn decided(holds: bool, change: Result<Change, StoreError>) -> Option<Change> {
+    match change {
+        Ok(change) => {
+            assert!(holds, "a lost lease changed {:?}", change.row);
+            Some(change)
+        }
+        Err(error) => {
+            assert!(!holds && error.code() == "lease_lost", "{error:?}");
+            None
+        }
+    }
+}
+
+fn end_of(state: RunState, at: Timestamp) -> End {
+    let end = match state {
+        RunState::Done => RunEnd::Done,
+        RunState::Failed => RunEnd::Failed(DeadLetter::new(FailureClass::Permanent, "error", 1)),
+        RunState::Skipped => RunEnd::Skipped(RunEnd::UNMATCHED),
+        RunState::Superseded => RunEnd::Superseded,
+        RunState::Suspended => RunEnd::Suspended {
+            wake: Wake::on(Selector::any()),
+            state: Json::default(),
+        },
+        RunState::Ready | RunState::Running => RunEnd::Continues,
+    };
+    End::of(end, at)
+}
+
+fn known() -> impl Strategy<Value = Known> {
+    prop_oneof![
+        1 => Just(Known::Own),
+        3 => (0..3_u32).prop_map(Known::Hops),
+        2 => Just(Known::Nothing),
+    ]
+}
+
+fn how() -> impl Strategy<Value = Use> {
+    let position = prop_oneof![Just(KeyPosition::Held), Just(KeyPosition::Left)];
+    let states = vec![
+        RunState::Done,
+        RunState::Failed,
+        RunState::Skipped,
+        RunState::Superseded,
+        RunState::Suspended,
+        RunState::Running,
+    ];
+    prop_oneof![
+        2 => Just(Use::Heartbeat),
+        2 => (0..15_u64, any::<bool>()).prop_map(|(after, counts)| Use::Retry(after, counts)),
+        1 => Just(Use::Release),
+        2 => (0..15_u64, position).prop_map(|(after, position)| Use::Transfer(after, position)),
+        1 => Just(Use::Save),
+        3 => prop::sample::select(states).prop_map(Use::End),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let run = 0..RUNS;
+    prop_oneof![
+        2 => (run.clone(), known(), 0..5_u64).prop_map(|(run, known, after)| Step::Enqueue(run, known, after)),
+        3 => (run.clone(), known()).prop_map(|(run, known)| Step::Claim(run, known)),
+        3 => (0..=RUNS, known()).prop_map(|(n, known)| Step::ClaimNext(n, known)),
+        2 => (0..15_u64).prop_map(Step::Pass),
+        6 => (any::<usize>(), how()).prop_map(|(which, how)| Step::Lease(which, how)),
+        1 => run.clone().prop_map(Step::Resume),
+        1 => run.clone().prop_map(Step::Redo),
+        1 => run.prop_map(Step::Skip),
+        1 => Just(Step::Accept),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn order_leases_and_counters_hold_after_every_operation(steps in vec(step(), 1..60)) {
+        let mut book = Book::new();
+        for step in &steps {
+            let before = book.rows.clone();
+            book.take(step);
+            book.check(&before)?;
+        }
+    }
+}
+
+#[test]
+fn turns_go_round_the_executors_until_all_places_are_taken() {
+    let limits = [("a", 1), ("b", 9), ("a", 1)].map(|(id, free)| ExecutorLimits::new(id, free));
+    let mut left = [("a", 5), ("b", 2)].map(|(id, n)| (id, n));
+    let next = |executor: &std::sync::Arc<str>| {
+        let left = left.iter_mut().find(|(id, _)| *id == &**executor);
+        let left = left.filter(|(_, n)| *n > 0);
+        Ok::<_, ()>(left.map(|(id, n)| {
+            *n -= 1;
+            *id
+        }))
+    };
+
+    let taken = take_turns(9, &limits, next).unwrap();
+
+    assert_eq!(taken, ["a", "b", "a", "b"]);
+}

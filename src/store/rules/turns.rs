@@ -1,0 +1,36 @@
+//! Whose runs are claimed next.
+
+use crate::store::ExecutorLimits;
+use std::sync::Arc;
+
+/// Takes up to `n` items in turns: one of each executor with a free place, then one of each again. `next` returns the next item of an
+/// executor. An executor that is named twice has the places of both names.
+pub(in crate::store) fn take_turns<T, E>(
+    n: usize,
+    of: &[ExecutorLimits],
+    mut next: impl FnMut(&Arc<str>) -> Result<Option<T>, E>,
+) -> Result<Vec<T>, E> {
+    let mut free: Vec<(&Arc<str>, usize)> = of
+        .iter()
+        .map(|limits| (&limits.executor, limits.free))
+        .collect();
+    let mut taken = Vec::new();
+    loop {
+        let before = taken.len();
+        for (executor, free) in free.iter_mut().filter(|(_, free)| *free > 0) {
+            if taken.len() == n {
+                return Ok(taken);
+            }
+            match next(executor)? {
+                Some(item) => {
+                    taken.push(item);
+                    *free -= 1;
+                }
+                None => *free = 0,
+            }
+        }
+        if taken.len() == before {
+            return Ok(taken);
+        }
+    }
+}
