@@ -3,7 +3,7 @@
 use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::row::Row;
 use crate::store::{RunRef, RunState};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 #[derive(Debug, Default)]
@@ -13,7 +13,7 @@ pub(super) struct Index {
     /// Rows with an ordering key that are in their position and not over, in the order of the key.
     keys: BTreeMap<Position, RunRef>,
     /// Suspended rows by trigger.
-    suspended: HashMap<BreadcrumbId, HashSet<RunRef>>,
+    suspended: HashMap<BreadcrumbId, BTreeMap<u64, RunRef>>,
     /// Transferred rows by executor and version.
     transferred: HashMap<(Arc<str>, Arc<str>), BTreeMap<u64, RunRef>>,
     /// Rows that are over, oldest first.
@@ -39,9 +39,9 @@ impl Index {
             old.map(|old| self.keys.remove(&old));
             new.map(|new| self.keys.insert(new, run.clone()));
         }
-        let (old, new) = (before.is_some_and(waits), after.is_some_and(waits));
+        let (old, new) = (before.and_then(wait), after.and_then(wait));
         if old != new {
-            self.set_suspended(run, new);
+            self.set_suspended(run, old, new);
         }
         let (old, new) = (before.and_then(transfer), after.and_then(transfer));
         if old != new {
@@ -72,12 +72,10 @@ impl Index {
         }
     }
 
-    fn set_suspended(&mut self, run: &RunRef, is_suspended: bool) {
+    fn set_suspended(&mut self, run: &RunRef, old: Option<u64>, new: Option<u64>) {
         let of_trigger = self.suspended.entry(run.trigger_id).or_default();
-        match is_suspended {
-            true => of_trigger.insert(run.clone()),
-            false => of_trigger.remove(run),
-        };
+        old.map(|old| of_trigger.remove(&old));
+        new.map(|new| of_trigger.insert(new, run.clone()));
         if of_trigger.is_empty() {
             self.suspended.remove(&run.trigger_id);
         }
@@ -128,8 +126,13 @@ impl Index {
         on: Option<BreadcrumbId>,
     ) -> Box<dyn Iterator<Item = &RunRef> + '_> {
         match on {
-            Some(trigger) => Box::new(self.suspended.get(&trigger).into_iter().flatten()),
-            None => Box::new(self.suspended.values().flatten()),
+            Some(trigger) => Box::new(
+                self.suspended
+                    .get(&trigger)
+                    .into_iter()
+                    .flat_map(BTreeMap::values),
+            ),
+            None => Box::new(self.suspended.values().flat_map(BTreeMap::values)),
         }
     }
 
@@ -170,8 +173,8 @@ fn position(row: &Row) -> Option<Position> {
     stands.then(|| (Arc::clone(&row.run.executor), Arc::clone(key), row.sequence))
 }
 
-fn waits(row: &Row) -> bool {
-    row.state == RunState::Suspended
+fn wait(row: &Row) -> Option<u64> {
+    (row.state == RunState::Suspended).then_some(row.sequence)
 }
 
 fn transfer(row: &Row) -> Option<(Arc<str>, u64)> {

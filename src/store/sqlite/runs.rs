@@ -17,7 +17,7 @@ pub(super) fn enqueue(writing: &mut Writing<'_>, runs: &[NewRun]) -> Result<(), 
     let before = writing.tenant.open_runs;
     for new in runs {
         let (serial, facts) = facts(writing, &new.run)?;
-        apply(writing, serial, rules::enqueue(facts, new.at))?;
+        apply(writing, serial, &rules::enqueue(facts, new.at))?;
     }
     match writing.tenant.open_runs > before {
         true => check_room(writing, 0),
@@ -41,7 +41,7 @@ pub(super) fn claim(
         check_room(writing, 1)?;
     }
     let (claim, change) = rules::claim(facts);
-    if let Some(change) = change {
+    if let Some(change) = &change {
         apply(writing, serial, change)?;
     }
     retention::forget(writing)?;
@@ -85,7 +85,7 @@ fn grant(writing: &mut Writing<'_>, kept: Kept, id: ClaimId) -> Result<Claimed, 
         )?),
     };
     let (claimed, change) = rules::grant(row, id, origin, writing.now);
-    apply(writing, Some(serial), change)?;
+    apply(writing, Some(serial), &change)?;
     Ok(claimed)
 }
 
@@ -98,7 +98,7 @@ pub(super) fn heartbeat(writing: &mut Writing<'_>, leases: &[Lease]) -> Result<V
         if !is_held {
             lost.push(Lost::new(lease));
         }
-        if let Some(change) = change {
+        if let Some(change) = &change {
             apply(writing, serial, change)?;
         }
     }
@@ -113,7 +113,7 @@ pub(super) fn change(
 ) -> Result<(), Fault> {
     let (serial, row) = find(writing, run)?;
     let change = decide(row, writing.now, next(writing))?;
-    apply(writing, serial, change)?;
+    apply(writing, serial, &change)?;
     retention::forget(writing)
 }
 
@@ -122,7 +122,7 @@ pub(super) fn redo(writing: &mut Writing<'_>, run: &RunRef) -> Result<(), Fault>
     check_room(writing, 1)?;
     let (serial, facts) = facts(writing, run)?;
     let change = rules::redo(facts)?;
-    apply(writing, serial, change)
+    apply(writing, serial, &change)
 }
 
 /// The row of a lease that is still the newest.
@@ -143,7 +143,7 @@ pub(super) fn end(
 ) -> Result<(), Fault> {
     let end = End::of(end, Timestamp::from_micros(writing.tenant.latest));
     let change = rules::end(kept.row, end, written, next(writing));
-    apply(writing, Some(kept.serial), change)
+    apply(writing, Some(kept.serial), &change)
 }
 
 /// Makes a transferred row due.
@@ -151,7 +151,7 @@ pub(super) fn accept(writing: &mut Writing<'_>, kept: Kept) -> Result<(), Fault>
     let Kept { serial, row } = kept;
     let is_alone = queue::first(writing, &row.run, Some(serial))?.is_none();
     let change = rules::accept(row, is_alone, next(writing), writing.now);
-    apply(writing, Some(serial), change)
+    apply(writing, Some(serial), &change)
 }
 
 fn facts<'r>(writing: &Writing<'_>, run: &'r RunRef) -> Result<(Option<i64>, Facts<'r>), Fault> {
@@ -174,7 +174,7 @@ fn find(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<(Option<i64>, O
     Ok(kept.map(|kept| (kept.serial, kept.row)).unzip())
 }
 
-fn apply(writing: &mut Writing<'_>, serial: Option<i64>, change: Change) -> Result<(), Fault> {
+fn apply(writing: &mut Writing<'_>, serial: Option<i64>, change: &Change) -> Result<(), Fault> {
     if !change.is_changed {
         return Ok(());
     }
