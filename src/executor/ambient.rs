@@ -29,7 +29,7 @@ pub(crate) struct LentStore {
 #[derive(Debug)]
 pub(crate) struct Untaken {
     pub(crate) claimed: Claimed,
-    /// When the claim was sent, by the clock of this process. The lease did not begin before.
+    /// Time at which the claim was sent, by the clock of this process. The lease began at this time or later.
     pub(crate) since: Instant,
 }
 

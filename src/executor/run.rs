@@ -75,7 +75,7 @@ pub(crate) async fn give_up<E: UniversalExecutor + ?Sized>(
     }
 }
 
-/// Takes the run that a runtime claimed for an event, else claims it; returns the outcome if there is nothing to do.
+/// Takes the run that a runtime claimed for an event, else claims it. Returns the outcome if the run needs no work.
 async fn claimed<'e, E: UniversalExecutor + ?Sized>(
     executor: &'e E,
     event: &Event,

@@ -203,21 +203,21 @@ async fn return_late(
     }
 }
 
-/// Releases the lease of a run that its executor did not end. Returns the lease if that failed and can be tried again.
+/// Releases the lease of a run that its executor did not end. Returns the lease if a retry can succeed.
 pub(super) async fn give_back(
     home: &Home,
     lease: Lease,
     because: Because,
 ) -> Option<(Lease, Because)> {
     let error = release(home, lease.clone(), because).await.err()?;
-    tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "a run could not be given back");
+    tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot release the lease of a run");
     match error.retry() {
         Retry::After(_) => Some((lease, because)),
         Retry::Never => None,
     }
 }
 
-/// Gives runs back, side by side. Returns the leases for which that failed and can be tried again.
+/// Releases leases concurrently. Returns the leases that a retry can release.
 pub(super) async fn give_all_back(home: &Home, runs: &[(Lease, Because)]) -> Vec<(Lease, Because)> {
     let back = |(lease, because): &(Lease, Because)| give_back(home, lease.clone(), *because);
     let given_back = join_all(runs.iter().map(back)).await;

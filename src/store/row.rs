@@ -36,7 +36,7 @@ pub(in crate::store) struct Row {
     pub(in crate::store) attempts: u32,
     pub(in crate::store) abandoned: u32,
     pub(in crate::store) token: u64,
-    /// The claim of the newest lease; none if a run was claimed by hand.
+    /// The claim of due runs from which the newest lease comes; `None` after a claim of this run alone.
     pub(in crate::store) claim: Option<ClaimId>,
     /// Start of the lease; [`NOT_CLAIMED`] before the first claim of an attempt.
     pub(in crate::store) granted_at: Timestamp,

@@ -146,7 +146,7 @@ impl Station {
     }
 
     /// Starts claimed runs; an executor with more free places keeps its turn. Returns the runs that are not started: their
-    /// executor was removed, or they are more than were asked for.
+    /// executor was removed, or there is no place for them.
     fn start_all(
         &mut self,
         claimed: Vec<Claimed>,

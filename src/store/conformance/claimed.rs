@@ -37,7 +37,7 @@ pub async fn a_claimed_run_is_running_for_every_handle<S: Subject>(
     same(kept.state, RunState::Done, "the state")
 }
 
-/// A claim of due runs returns all that a claim by hand returns: attempt, epoch, saved state, and the trigger or nothing.
+/// A claim of due runs returns attempt, epoch and saved state like a claim of one run, and the trigger or `None`.
 pub async fn a_due_run_is_claimed_with_its_history<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -66,7 +66,7 @@ pub async fn a_due_run_is_claimed_with_its_history<S: Subject>(subject: &S) -> R
     Ok(())
 }
 
-/// The leases of a claim are listed by its ID, so that a caller who missed the answer finds them.
+/// The leases of a claim are listed by its ID, so that a caller without an answer finds them.
 pub async fn leases_are_listed_by_their_claim<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

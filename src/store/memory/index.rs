@@ -24,7 +24,7 @@ pub(super) struct Index {
 type Position = (Arc<str>, Arc<str>, u64);
 
 impl Index {
-    /// Replaces a row by what it is from now on.
+    /// Replaces a row; `None` stands for a row that is not in the ledger.
     pub(super) fn replace(&mut self, before: Option<&Row>, after: Option<&Row>) {
         let of = after.or(before);
         let Some(run) = of.map(|row| &row.run) else {
@@ -155,7 +155,7 @@ impl Index {
         )
     }
 
-    /// The row that has been over for the longest time, if more are over than are to be kept.
+    /// The row that has been over for the longest time, if more than `keep` rows are over.
     pub(super) fn oldest_over(&self, keep: usize) -> Option<&RunRef> {
         let oldest = self.over.first_key_value().map(|(_, run)| run);
         oldest.filter(|_| self.over.len() > keep)

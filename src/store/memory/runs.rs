@@ -1,4 +1,4 @@
-//! The rows of the ledger of one tenant: what the rules read and change.
+//! The rows of the ledger of one tenant, which the rules read and change.
 
 use super::index::Index;
 use crate::model::Timestamp;
@@ -102,7 +102,7 @@ impl Runs {
         }
     }
 
-    /// Leases due runs, one of each executor in turn. `origin` says where a trigger comes from.
+    /// Leases due runs, one of each executor in turn. `origin` returns the origin of a trigger.
     pub(super) fn claim_next(
         &mut self,
         n: usize,

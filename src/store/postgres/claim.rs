@@ -60,7 +60,7 @@ impl ClaimNext {
         }
     }
 
-    /// Claims, also if nobody waits for it any more. Returns the leased rows.
+    /// Claims, also if the caller is dropped meanwhile. Returns the leased rows.
     pub(super) async fn claim(self, database: &Arc<Database>) -> Result<Vec<Row>, StoreError> {
         database.loss.check()?;
         let (waiting, working) = database.progress.begin(&self.tenant.name);

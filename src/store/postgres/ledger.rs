@@ -167,7 +167,7 @@ impl RunLedger for PostgresStore {
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
         if filter.claim.is_some() {
-            // A claim whose caller went away goes on.
+            // A claim continues after its caller was dropped.
             self.database.settled(&self.tenant.name).await?;
         }
         let list = List {

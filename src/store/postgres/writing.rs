@@ -196,14 +196,14 @@ impl<'t> Writing<'t> {
             due: row.due,
             lease: row.run.lease,
         });
-        // What a job has changed comes before what is in the table.
+        // A row that a job has changed replaces the one in the table.
         let earliest = rows.min_by_key(|row| row.sequence);
         let of_table = first
             .filter(|first| earliest.is_none_or(|earliest| first.sequence < earliest.sequence));
         of_table.or(earliest)
     }
 
-    /// All that the rules ask for of a run, and where its row is.
+    /// The facts of a run for the rules, and the serial of its row.
     pub(super) async fn facts<'r>(
         &mut self,
         run: &'r RunRef,
@@ -224,7 +224,7 @@ impl<'t> Writing<'t> {
         Ok((serial, facts))
     }
 
-    /// Applies what the rules change.
+    /// Applies a change that the rules decided.
     pub(super) fn apply(&mut self, serial: Option<i64>, change: Change) {
         if !change.is_changed {
             return;

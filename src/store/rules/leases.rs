@@ -1,4 +1,4 @@
-//! What a lease allows: to extend it, to give the run back, to save its progress, and to end it.
+//! Operations under a lease: heartbeat, retry, release, transfer, save, end.
 
 use super::Change;
 use crate::bugs::planted;
@@ -14,7 +14,7 @@ pub(in crate::store) fn held(row: Option<Row>, lease: &Lease) -> Result<Row, Sto
     })
 }
 
-/// Grants a due row to a claim. `origin` is where its trigger comes from, if the row does not say it.
+/// Grants a due row to a claim. `origin` is the origin of its trigger, for a row without one.
 pub(in crate::store) fn grant(
     mut row: Row,
     id: ClaimId,
@@ -35,7 +35,7 @@ pub(in crate::store) fn grant(
     (claimed, Change::of(row))
 }
 
-/// Completes the grant of a row that did not say where its trigger comes from.
+/// Completes the grant of a row without the origin of its trigger.
 #[cfg(feature = "postgres")]
 pub(in crate::store) fn learn(mut row: Row, origin: Origin) -> (Claimed, Change) {
     let is_own = matches!(origin, Origin::Own);
@@ -72,7 +72,7 @@ pub(in crate::store) fn heartbeat(
     (false, is_changed.then(|| Change::of(row)))
 }
 
-/// Gives a run back after a failed attempt.
+/// Releases a run after a failed attempt.
 pub(in crate::store) fn retry(
     row: Option<Row>,
     lease: &Lease,
@@ -86,7 +86,7 @@ pub(in crate::store) fn retry(
     Ok(Change::of(row))
 }
 
-/// Gives a run back as if it had not been claimed.
+/// Releases a run as if it had not been claimed.
 pub(in crate::store) fn release(
     row: Option<Row>,
     lease: &Lease,
@@ -98,7 +98,7 @@ pub(in crate::store) fn release(
     Ok(Change::of(row))
 }
 
-/// Gives a run back for another version of its executor.
+/// Releases a run for another version of its executor.
 pub(in crate::store) fn transfer(
     row: Option<Row>,
     lease: &Lease,
@@ -138,7 +138,7 @@ pub(in crate::store) fn save(
     Ok(Change::of(row))
 }
 
-/// Ends the lease of a row that is [held](held). `written` is what was committed with it.
+/// Ends the lease of a row that is [held](held). `written` are the breadcrumbs of the same commit.
 pub(in crate::store) fn end(mut row: Row, end: End, written: &[BreadcrumbId], next: u64) -> Change {
     row.written.extend(written);
     match end {

@@ -1,8 +1,9 @@
-//! The rules of the ledger, as pure functions: from what a store knows of a run to what it answers and changes.
+//! The rules of the ledger, as pure functions: from the facts of a run to the answer and the change of its row.
 //!
 //! A store reads the row of a run, calls the function of an operation, and applies the [`Change`] in the same step. Times,
-//! sequence numbers and IDs are arguments. The stores have no rules of their own about leases, attempts, order and origins.
-//! PostgreSQL grants due runs and extends leases with one statement each, which repeats [`grant`] and [`heartbeat`] in SQL.
+//! sequence numbers and IDs are arguments. Rules about leases, attempts, order and origins are only here, with one exception:
+//! PostgreSQL grants due runs, extends leases and saves states with one statement each, which repeats [`grant`], [`heartbeat`]
+//! and [`save`] in SQL.
 
 mod leases;
 mod turns;
@@ -23,14 +24,14 @@ use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Timestamp};
 use std::time::Duration;
 
-/// What a store knows of a run that may be added.
+/// Facts of a run that an operation may add.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Facts<'r> {
-    /// The run that is asked for.
+    /// The run that the caller named.
     pub(in crate::store) run: &'r RunRef,
     /// Its row, if it was added before.
     pub(in crate::store) row: Option<Row>,
-    /// Where its trigger comes from.
+    /// Origin of its trigger.
     pub(in crate::store) origin: Origin,
     /// The first other row with its ordering key.
     pub(in crate::store) first: Option<First>,
@@ -48,18 +49,18 @@ pub(in crate::store) struct First {
     pub(in crate::store) lease: Duration,
 }
 
-/// The change of one row, and what follows from it for the tenant.
+/// The change of one row, and of the counters of its tenant.
 #[derive(Debug)]
 pub(in crate::store) struct Change {
     /// The row from now on.
     pub(in crate::store) row: Row,
     /// If `false`, the row is as it was, and nothing is to be done.
     pub(in crate::store) is_changed: bool,
-    /// How many more rows there are that are not over.
+    /// Change of the number of rows that are not over.
     pub(in crate::store) opened: i8,
-    /// How many more rows there are that are over.
+    /// Change of the number of rows that are over.
     pub(in crate::store) finished: i8,
-    /// How many sequence numbers were taken.
+    /// Number of sequence numbers that the change uses.
     pub(in crate::store) sequences: u64,
     /// If `true`, the row left its position in the order of its key: the row behind it may be the first now.
     pub(in crate::store) leaves: bool,
@@ -167,7 +168,7 @@ pub(in crate::store) fn enqueue(facts: Facts<'_>, at: Option<Timestamp>) -> Chan
     change
 }
 
-/// Claims a run by hand, and adds it if it is not there. `None` if there is no row, and none is added.
+/// Claims one run, whether it is due or not, and adds a missing row. The change is `None` if there is no row and none is added.
 pub(in crate::store) fn claim(facts: Facts<'_>) -> (Claim, Option<Change>) {
     let Facts {
         now, next, first, ..
@@ -194,7 +195,7 @@ pub(in crate::store) fn claim(facts: Facts<'_>) -> (Claim, Option<Change>) {
     (claim, Some(change))
 }
 
-/// Claims a row, whatever is before it with its ordering key.
+/// Claims a row without regard to the rows before it with its ordering key.
 fn claim_out_of_order(change: &mut Change, length: Duration, now: Timestamp) -> Claim {
     let row = &mut change.row;
     let is_due = row.due.is_none_or(|due| due <= now);
@@ -217,7 +218,7 @@ fn claim_out_of_order(change: &mut Change, length: Duration, now: Timestamp) -> 
     }
 }
 
-/// Ends a row that nobody has claimed, because its executor wrote the trigger. It does not wait for the rows before it.
+/// Ends an unclaimed row because its executor wrote the trigger. It does not wait for the rows before it.
 fn skip_own(mut change: Change, now: Timestamp, next: u64) -> Change {
     let length = change.row.run.lease;
     if let Claim::Granted(_) = claim_out_of_order(&mut change, length, now) {

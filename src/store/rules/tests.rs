@@ -1,4 +1,4 @@
-//! Random histories: what holds after each operation, whatever came before.
+//! Properties that hold after each operation of a random history.
 
 use super::*;
 use crate::model::{Json, Selector};
@@ -27,7 +27,7 @@ enum Step {
     Accept,
 }
 
-/// What is done with a lease.
+/// An operation under a lease.
 #[derive(Clone, Copy, Debug)]
 enum Use {
     Heartbeat,
@@ -38,7 +38,7 @@ enum Use {
     End(RunState),
 }
 
-/// What the store knows of the trigger.
+/// Knowledge of the store about the origin of a trigger.
 #[derive(Clone, Copy, Debug)]
 enum Known {
     Own,
@@ -162,7 +162,7 @@ impl Book {
         self.leases.extend(claimed.into_iter().map(|run| run.lease));
     }
 
-    /// Uses a lease. Without being the newest one it changes nothing, but for what is known of dead workers.
+    /// Uses a lease. A lease that is not the newest one changes nothing but the number of abandoned leases.
     fn using(&mut self, which: usize, how: Use) {
         if self.leases.is_empty() {
             return;
@@ -249,7 +249,7 @@ impl Book {
         }
     }
 
-    /// Checks what holds after each step.
+    /// Checks the properties after a step.
     fn check(&self, before: &[Row]) -> Result<(), TestCaseError> {
         let over = self.rows.iter().filter(|row| row.state.is_over()).count();
         let open = self.rows.len() - over;

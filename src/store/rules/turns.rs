@@ -1,4 +1,4 @@
-//! Whose runs are claimed next.
+//! Turns between executors in a claim of due runs.
 
 use crate::store::ExecutorLimits;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The rows of the ledger of one tenant, in the transaction of a job: what the rules read and change.
+//! The rows of the ledger of one tenant, which the rules read and change in the transaction of a job.
 
 use super::error::Fault;
 use super::row::{self, Kept};
@@ -25,7 +25,7 @@ pub(super) fn enqueue(writing: &mut Writing<'_>, runs: &[NewRun]) -> Result<(), 
     }
 }
 
-/// Claims one run by hand.
+/// Claims one run.
 pub(super) fn claim(
     writing: &mut Writing<'_>,
     run: &RunRef,
