@@ -50,7 +50,7 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::LeaseLost`] if `instead_of` is not held any more.
     async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError>;
 
-    /// Claims up to `n` due runs: takes turns between the executors, oldest first within one.
+    /// Claims up to `n` due runs: takes turns between the executors, oldest first within one. Returns them in this order.
     ///
     /// `id` names this claim, so that its leases are not lost with its answer: if the answer does not arrive, or the caller is
     /// dropped, list them with [`RunFilter::of_claim`] and [release](Self::release) them.

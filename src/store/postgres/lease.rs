@@ -12,7 +12,7 @@ use crate::store::RunState;
 use crate::store::durable::tenant::Time;
 use crate::store::row::Row;
 use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -44,7 +44,7 @@ pub(super) fn statement() -> String {
     format!(
         "PREPARE ux_lease (bigint, bigint, bigint, text[], bigint[], bigint, bigint, uuid) AS
          WITH clock AS MATERIALIZED (SELECT {clock} AS now),
-         taken AS MATERIALIZED (SELECT free.serial FROM unnest($4, $5) WITH ORDINALITY AS asked (executor, most, place)
+         taken AS MATERIALIZED (SELECT free.serial, free.turn, asked.place FROM unnest($4, $5) WITH ORDINALITY AS asked (executor, most, place)
              CROSS JOIN LATERAL (SELECT due.serial, row_number() OVER () AS turn FROM (SELECT r.serial FROM ux_runs AS r
                  WHERE r.tenant = $1 AND r.executor = asked.executor AND r.due <= (SELECT now FROM clock) AND r.head
                      AND r.due IS NOT NULL
@@ -55,11 +55,11 @@ pub(super) fn statement() -> String {
              granted_at = clock.now, due = clock.now + r.lease,
              enqueued_at = CASE WHEN r.state = {suspended} OR r.granted_at = 0 THEN clock.now ELSE r.enqueued_at END,
              wake = NULL, suspended_at = NULL, reason = NULL, claim = $8
-         FROM taken CROSS JOIN clock WHERE r.serial = taken.serial RETURNING {columns}"
+         FROM taken CROSS JOIN clock WHERE r.serial = taken.serial RETURNING {columns}, taken.turn, taken.place"
     )
 }
 
-/// Leases rows that are due, one of each executor in turn. Returns them as they are from then on.
+/// Leases rows that are due, one of each executor in turn. Returns them in this order, as they are from then on.
 pub(super) async fn due(
     connection: &mut PgConnection,
     tenant: i64,
@@ -78,7 +78,13 @@ pub(super) async fn due(
     );
     let leased = sqlx::raw_sql(AssertSqlSafe(message));
     let leased = leased.fetch_all(connection).await?;
-    Ok(readable(&leased))
+    let mut turns = Vec::with_capacity(leased.len());
+    for row in leased {
+        let turn: (i64, i64) = (row.try_get(row::COLUMNS)?, row.try_get(row::COLUMNS + 1)?);
+        turns.push((turn, row));
+    }
+    turns.sort_by_key(|(turn, _)| *turn);
+    Ok(readable(turns.iter().map(|(_, row)| row)))
 }
 
 /// What was leased by a claim whose answer was lost, as far as that is not over.
@@ -103,13 +109,13 @@ pub(super) async fn again(
         .bind(row::number_of(RunState::Running))
         .bind(Id::from(asked.claim));
     let leased = leased.fetch_all(connection).await?;
-    Ok(readable(&leased))
+    Ok(readable(leased.iter()))
 }
 
 /// The rows that can be read. They are leased, so one that cannot keeps no other from being worked on: its lease runs out,
 /// until it has done so too often.
-fn readable(rows: &[PgRow]) -> Vec<Row> {
-    let read = rows.iter().map(row::read);
+fn readable<'r>(rows: impl Iterator<Item = &'r PgRow>) -> Vec<Row> {
+    let read = rows.map(row::read);
     let readable = read.filter_map(|kept| match kept {
         Ok(kept) => Some(kept.row),
         Err(error) => {

@@ -1,7 +1,7 @@
 //! Leases belong to the runtime that claimed them, until it releases them or ends.
 
 use crate::runtime_order::stage::{SECOND, beginning, until_over};
-use crate::support::{Probe, put, runs};
+use crate::support::{Call, Do, Probe, Shim, put, runs};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -10,21 +10,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use universal_executor::store::{Fault, Faulty, Moment, Operation, RunRef, RunState};
-use universal_executor::{MemoryStore, Profile, Runtime, Subscription};
+use universal_executor::{BreadcrumbStore, MemoryStore, Profile, Runtime};
 
-/// An executor that handles one run at a time, at most once, for ten seconds. It reads notes first.
-fn at_most_once(id: &str, store: &Arc<Faulty<MemoryStore>>) -> Arc<Probe> {
+/// An executor that handles one run at a time, at most once, for ten seconds.
+fn at_most_once(id: &str, store: &(impl BreadcrumbStore + Clone)) -> Arc<Probe> {
     with_lease(id, store, RunRef::DEFAULT_LEASE)
 }
 
-fn with_lease(id: &str, store: &Arc<Faulty<MemoryStore>>, lease: Duration) -> Arc<Probe> {
+fn with_lease(id: &str, store: &(impl BreadcrumbStore + Clone), lease: Duration) -> Arc<Probe> {
     let mut profile = Profile::default().at_most_once().lease(lease);
     profile.max_inflight = Some(1);
-    let subscriptions = [
-        Subscription::trigger("question.v1"),
-        Subscription::context("note.v1"),
-    ];
-    let probe = Probe::new(id, store, subscriptions).profile(profile);
+    let probe = Probe::on("question.v1", id, store).profile(profile);
     let probe = probe.executing(|_| async {
         sleep(10 * SECOND).await;
         Ok(json!({}))
@@ -104,15 +100,10 @@ async fn run_for_a_second(runtime: &Runtime, end: End) {
 }
 
 /// Ends a runtime with one at-most-once run while an operation of the store hangs; returns state and attempts of the run.
-async fn ended_while(hangs: (Operation, Moment), end: End) -> (RunState, u32) {
+async fn ended_while(hanging: impl Fn(&MemoryStore) -> Arc<Probe>, end: End) -> (RunState, u32) {
     let store = MemoryStore::default();
-    let plan = move |operation, moment| match (operation, moment) == hangs {
-        true => Fault::Hang,
-        false => Fault::None,
-    };
-    let handle = Arc::new(Faulty::new(store.clone(), plan));
     put(&store, "question.v1", json!({"n": 0})).await;
-    let probe = at_most_once("worker", &handle);
+    let probe = hanging(&store);
     let runtime = runtime_of(&probe, &store);
 
     run_for_a_second(&runtime, end).await;
@@ -124,16 +115,29 @@ async fn ended_while(hangs: (Operation, Moment), end: End) -> (RunState, u32) {
 
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_ends_releases_every_run_whose_execute_was_not_called() {
-    for hangs in [
-        // Claimed, and the answer is late.
-        (Operation::ClaimNext, Moment::After),
-        // The run begins, and what its subscriptions select is being read.
-        (Operation::Search, Moment::Before),
-    ] {
-        for end in [End::Drop, End::Stop] {
-            let left = ended_while(hangs, end).await;
-            assert_eq!(left, (RunState::Ready, 0), "{hangs:?} {end:?}");
-        }
+    let claim_hangs = |store: &MemoryStore| {
+        let plan = |operation, moment| match (operation, moment) {
+            (Operation::ClaimNext, Moment::After) => Fault::Hang,
+            (_, _) => Fault::None,
+        };
+        at_most_once("worker", &Arc::new(Faulty::new(store.clone(), plan)))
+    };
+    let reading_hangs = |store: &MemoryStore| {
+        let hangs = Shim::new(store, |call| match call {
+            Call::Get(_) => Do::Hang,
+            _ => Do::Pass,
+        });
+        at_most_once("worker", &hangs)
+    };
+    for end in [End::Drop, End::Stop] {
+        let left = ended_while(claim_hangs, end).await;
+        assert_eq!(left, (RunState::Ready, 0), "the claim hangs, {end:?}");
+        let left = ended_while(reading_hangs, end).await;
+        assert_eq!(
+            left,
+            (RunState::Ready, 0),
+            "reading the trigger hangs, {end:?}"
+        );
     }
 }
 
