@@ -17,7 +17,7 @@ use futures::{FutureExt as _, StreamExt as _, stream};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 /// How many deliveries are put into the ledger in one step.
@@ -32,6 +32,12 @@ pub(super) struct Arrival {
     pub(super) executors: Vec<Candidate>,
 }
 
+/// Runs of some deliveries, to be enqueued.
+pub(super) struct Prepared {
+    pub(super) runs: Vec<NewRun>,
+    pub(super) reply: oneshot::Sender<Result<(), StoreError>>,
+}
+
 /// An executor that a delivery sets off.
 pub(super) struct Candidate {
     pub(super) id: Arc<str>,
@@ -43,6 +49,8 @@ pub(super) struct Enlist {
     shared: Arc<Shared>,
     home: Arc<Home>,
     inbox: mpsc::Receiver<Arrival>,
+    /// The station of the store, which enqueues runs and claims in one step.
+    station: mpsc::Sender<Prepared>,
     /// Deliveries whose runs are not in the ledger yet, and when to try again.
     owed: Vec<Arrival>,
     again: Instant,
@@ -53,11 +61,13 @@ impl Enlist {
         shared: Arc<Shared>,
         home: Arc<Home>,
         inbox: mpsc::Receiver<Arrival>,
+        station: mpsc::Sender<Prepared>,
     ) -> Self {
         Self {
             shared,
             home,
             inbox,
+            station,
             owed: Vec::new(),
             again: Instant::now(),
         }
@@ -94,10 +104,9 @@ impl Enlist {
         while !self.owed.is_empty() {
             let n = at_once.min(self.owed.len());
             let some = self.owed.get(..n).unwrap_or_default();
-            match enlist(&self.home, &self.shared.roster, some).await {
-                Ok(executors) => {
+            match self.enlist(some).await {
+                Ok(()) => {
                     self.home.answered(Operation::Enqueue, true);
-                    self.home.nudge(executors);
                     for arrival in self.owed.drain(..n) {
                         settle(&self.home, &self.shared.roster, arrival);
                     }
@@ -129,6 +138,25 @@ impl Enlist {
         let waiting = self.owed.len() + self.inbox.len();
         metrics::level(metrics::QUEUE, self.home.number, waiting);
     }
+
+    /// Adds a run to the ledger for every executor that a delivery triggers.
+    async fn enlist(&self, arrivals: &[Arrival]) -> Result<(), StoreError> {
+        let runs = runs_of(&self.home, &self.shared.roster, arrivals).await?;
+        let (reply, answer) = oneshot::channel();
+        let prepared = Prepared { runs, reply };
+        let runs = match self.station.send(prepared).await {
+            Ok(()) => match answer.await {
+                Ok(enqueued) => return enqueued,
+                // The station ended before it took them.
+                Err(_) => runs_of(&self.home, &self.shared.roster, arrivals).await?,
+            },
+            Err(returned) => returned.0.runs,
+        };
+        let Some(ledger) = self.home.ledger() else {
+            return Ok(());
+        };
+        in_time(ledger.enqueue(runs)).await
+    }
 }
 
 /// Gives up the share of a delivery whose runs are kept. An executor that moved to another store since is set off there,
@@ -158,16 +186,12 @@ fn is_of_the_store(error: &StoreError) -> bool {
     matches!(error, StoreError::Refused { .. }) || error.retry() != Retry::Never
 }
 
-/// Puts a run into the ledger for every executor that a delivery sets off; says which these are.
-async fn enlist(
+/// The runs of every executor that deliveries trigger.
+async fn runs_of(
     home: &Home,
     roster: &Roster,
     arrivals: &[Arrival],
-) -> Result<BTreeSet<Arc<str>>, StoreError> {
-    let mut executors = BTreeSet::new();
-    let Some(ledger) = home.ledger() else {
-        return Ok(executors);
-    };
+) -> Result<Vec<NewRun>, StoreError> {
     let mut runs = Vec::with_capacity(arrivals.len());
     // A slow server answers several reads at a time.
     let mut deciding: Vec<BoxFuture<'_, Vec<Arc<str>>>> = Vec::with_capacity(arrivals.len());
@@ -192,11 +216,9 @@ async fn enlist(
                 .ordered_by(key);
             run.event = Some(Arc::clone(&envelope));
             runs.push(NewRun::from(run));
-            executors.insert(id);
         }
     }
-    in_time(ledger.enqueue(runs)).await?;
-    Ok(executors)
+    Ok(runs)
 }
 
 /// The executors that a delivery sets off. Where several cannot be told without the context, which the event does not

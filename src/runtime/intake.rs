@@ -452,8 +452,9 @@ impl<'r> Intake<'r> {
         self.tasks.spawn(lookout.run());
         let arrivals = home.ledger().is_some().then(|| {
             let (sender, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
-            let enlist = Enlist::new(Arc::clone(&shared), Arc::clone(home), inbox);
-            let station = Station::new(shared, Arc::clone(home));
+            let (prepared, to_enqueue) = mpsc::channel(1);
+            let enlist = Enlist::new(Arc::clone(&shared), Arc::clone(home), inbox, prepared);
+            let station = Station::new(shared, Arc::clone(home), to_enqueue);
             // The two end together, however one of them ends.
             self.tasks.spawn(async move {
                 futures::join!(enlist.run(), station.run());

@@ -64,6 +64,28 @@ pub trait RunLedger: Send + Sync {
         id: ClaimId,
     ) -> Result<Vec<Claimed>, StoreError>;
 
+    /// Adds rows like [`enqueue`](Self::enqueue), then claims like [`claim_next`](Self::claim_next).
+    ///
+    /// The default calls both. A store that does both in one step saves a round trip for each batch of events: it is the path of
+    /// a run that starts when its trigger arrives.
+    ///
+    /// # Errors
+    /// The errors of [`enqueue`](Self::enqueue). A failed claim of rows that were added is an error in [`Enqueued::claimed`].
+    async fn enqueue_and_claim(
+        &self,
+        runs: Vec<NewRun>,
+        n: usize,
+        of: &[ExecutorLimits],
+        id: ClaimId,
+    ) -> Result<Enqueued, StoreError> {
+        self.enqueue(runs).await?;
+        let claimed = match n {
+            0 => Ok(Vec::new()),
+            n => self.claim_next(n, of, id).await,
+        };
+        Ok(Enqueued { claimed })
+    }
+
     /// Prepares a run that [`claim_next`](Self::claim_next) claimed, at the start of its attempt.
     ///
     /// The default is to grant it as it is. A ledger that saved the response of an earlier attempt writes it here and ends
@@ -356,6 +378,13 @@ impl Claimed {
         self.state = state;
         self
     }
+}
+
+/// Answer of [`enqueue_and_claim`](RunLedger::enqueue_and_claim): the rows are in the ledger.
+#[derive(Debug)]
+pub struct Enqueued {
+    /// The runs that were claimed after that, or the error of the claim.
+    pub claimed: Result<Vec<Claimed>, StoreError>,
 }
 
 /// What a claim found.

@@ -71,8 +71,8 @@ pub use ext::BreadcrumbStoreExt;
 pub use faulty::{Fault, Faulty, Injected, Moment};
 pub use identity::StoreId;
 pub use ledger::{
-    Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lost, RunLedger, SavedPosition,
-    WrittenBy,
+    Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, RunLedger,
+    SavedPosition, WrittenBy,
 };
 pub use lineage::{Lineage, Saved, Wake};
 pub use memory::{MemoryLimits, MemoryStore};

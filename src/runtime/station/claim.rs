@@ -5,10 +5,13 @@ use crate::clock::later;
 use crate::error::Chain;
 use crate::executor::is_last_chance;
 use crate::runtime::desk::Free;
+use crate::runtime::enlist::Prepared;
 use crate::runtime::home::{Home, Operation};
 use crate::runtime::process::Because;
 use crate::runtime::shared::{PAUSE, in_time};
-use crate::store::{ClaimId, Claimed, ExecutorLimits, Lease, RunFilter, StoreError};
+use crate::store::{
+    ClaimId, Claimed, Enqueued, ExecutorLimits, Lease, NewRun, RunFilter, StoreError,
+};
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,54 +25,133 @@ const BATCH: usize = 64;
 const MOST_ASKED: usize = 256;
 
 impl Station {
-    /// Claims due runs of the executors whose turn it is, as many as there are places at hand.
-    pub(super) async fn claim(&mut self, place: OwnedSemaphorePermit) {
-        if self.in_doubt.is_some() || !self.unreleased.is_empty() {
-            let settled = Box::pin(self.settle()).await;
-            self.home.answered(Operation::Claim, settled);
-            if !settled {
-                self.cool(later(Instant::now(), PAUSE));
-                return;
-            }
-        }
-        let asked = self.whose_turn();
-        let wanted = asked
-            .iter()
-            .fold(0_usize, |wanted, limits| wanted.saturating_add(limits.free));
-        if wanted == 0 {
+    /// Enqueues runs, and claims due runs of the executors whose turn it is, as many as there are places at hand.
+    pub(super) async fn claim(
+        &mut self,
+        place: Option<OwnedSemaphorePermit>,
+        prepared: Option<Prepared>,
+    ) {
+        let (runs, reply) = prepared
+            .map(|prepared| (prepared.runs, prepared.reply))
+            .unzip();
+        let asked = match self.is_settled().await {
+            true => self.whose_turn(runs.iter().flatten()),
+            false => Vec::new(),
+        };
+        let places = self.places_for(&asked, place);
+        if runs.is_none() && places.is_empty() {
+            self.heat_again(&asked);
             return;
         }
-        let mut places = self.shared.more_places(wanted.min(BATCH) - 1);
-        places.push(place);
-        let home = Arc::clone(&self.home);
         let asked: Arc<[ExecutorLimits]> = asked.into();
         let (id, since) = (ClaimId::unique(), Instant::now());
-        self.in_doubt = Some(id);
-        let claim = claim_due(Arc::clone(&home), places.len(), Arc::clone(&asked), id);
+        let claims = !places.is_empty();
+        if claims {
+            self.in_doubt = Some(id);
+        }
+        let home = Arc::clone(&self.home);
+        let claim = claim_due(
+            Arc::clone(&home),
+            runs,
+            places.len(),
+            Arc::clone(&asked),
+            id,
+        );
         let claimed = self.claiming.insert(Box::pin(in_time(claim))).await;
         self.claiming = None;
-        match claimed {
-            Ok(claimed) => {
-                home.answered(Operation::Claim, true);
-                self.end_older(&claimed);
-                if self.shared.stop.is_cancelled() {
-                    self.in_doubt = None;
-                    self.give_back(dropped(claimed)).await;
-                } else {
-                    let claimed = self.with_one_suspect(claimed).await;
-                    let unstarted = self.start_all(claimed, places, &asked, since);
-                    self.in_doubt = None;
-                    self.give_back(dropped(unstarted)).await;
-                }
+        let claimed = match (claimed, reply) {
+            (Ok(enqueued), reply) => {
+                // A task that has ended enqueues its runs again.
+                drop(reply.map(|reply| reply.send(Ok(()))));
+                enqueued.claimed
             }
+            (Err(error), Some(reply)) => {
+                if !matches!(error, StoreError::Unavailable { .. }) {
+                    // It refuses the new runs.
+                    self.in_doubt = None;
+                }
+                drop(reply.send(Err(error)));
+                self.heat_again(&asked);
+                return;
+            }
+            (Err(error), None) => Err(error),
+        };
+        if !claims {
+            self.heat_again(&asked);
+            return;
+        }
+        home.answered(Operation::Claim, claimed.is_ok());
+        match claimed {
+            Ok(claimed) => self.take(claimed, places, &asked, since).await,
             Err(error) => {
-                home.answered(Operation::Claim, false);
                 tracing::warn!(code = error.code(), error = %Chain(&error), "cannot claim runs, will retry");
                 let again = later(Instant::now(), PAUSE);
                 for limits in asked.iter() {
                     self.heat_at(again, Arc::clone(&limits.executor));
                 }
             }
+        }
+    }
+
+    /// As many places as are at hand and as executors may start runs.
+    fn places_for(
+        &self,
+        asked: &[ExecutorLimits],
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Vec<OwnedSemaphorePermit> {
+        let wanted = asked
+            .iter()
+            .fold(0_usize, |wanted, limits| wanted.saturating_add(limits.free))
+            .min(BATCH);
+        let mut places: Vec<_> = place.into_iter().take(wanted).collect();
+        places.extend(self.shared.more_places(wanted - places.len()));
+        places
+    }
+
+    /// Releases the leases that were left behind, if there are any. Returns `false` if the ledger does not answer.
+    async fn is_settled(&mut self) -> bool {
+        if self.in_doubt.is_none() && self.unreleased.is_empty() {
+            return true;
+        }
+        let is_too_early = Instant::now() < self.settle_again;
+        let settled = !is_too_early && Box::pin(self.settle()).await;
+        if !is_too_early {
+            self.home.answered(Operation::Claim, settled);
+            if !settled {
+                self.settle_again = later(Instant::now(), PAUSE);
+            }
+        }
+        if !settled {
+            self.cool(self.settle_again);
+        }
+        settled
+    }
+
+    /// Starts claimed runs, or releases them after a stop.
+    async fn take(
+        &mut self,
+        claimed: Vec<Claimed>,
+        places: Vec<OwnedSemaphorePermit>,
+        asked: &[ExecutorLimits],
+        since: Instant,
+    ) {
+        self.end_older(&claimed);
+        let unstarted = match self.shared.stop.is_cancelled() {
+            true => claimed,
+            false => {
+                let claimed = self.with_one_suspect(claimed).await;
+                self.start_all(claimed, places, asked, since)
+            }
+        };
+        self.in_doubt = None;
+        if !unstarted.is_empty() {
+            self.give_back(dropped(unstarted)).await;
+        }
+    }
+
+    fn heat_again(&mut self, asked: &[ExecutorLimits]) {
+        for limits in asked {
+            self.heat(&limits.executor);
         }
     }
 
@@ -81,8 +163,11 @@ impl Station {
         }
     }
 
-    /// The executors whose turn it is and how much each may start; they are hot no more.
-    fn whose_turn(&mut self) -> Vec<ExecutorLimits> {
+    /// The executors whose turn it is, with those of new runs, and how much each may start; they are hot no more.
+    fn whose_turn<'n>(&mut self, new: impl Iterator<Item = &'n NewRun>) -> Vec<ExecutorLimits> {
+        for new in new {
+            self.heat(&new.run.executor);
+        }
         let now = Instant::now();
         let mut asked = Vec::new();
         while asked.len() < MOST_ASKED {
@@ -190,7 +275,7 @@ impl Station {
 }
 
 /// A claim in flight.
-pub(super) type Claiming = Pin<Box<dyn Future<Output = Result<Vec<Claimed>, StoreError>> + Send>>;
+pub(super) type Claiming = Pin<Box<dyn Future<Output = Result<Enqueued, StoreError>> + Send>>;
 
 /// Returns the leases of claimed runs, to release them without an attempt.
 pub(super) fn dropped(claimed: Vec<Claimed>) -> Vec<(Lease, Because)> {
@@ -200,13 +285,19 @@ pub(super) fn dropped(claimed: Vec<Claimed>) -> Vec<(Lease, Because)> {
 
 async fn claim_due(
     home: Arc<Home>,
+    runs: Option<Vec<NewRun>>,
     n: usize,
     asked: Arc<[ExecutorLimits]>,
     id: ClaimId,
-) -> Result<Vec<Claimed>, StoreError> {
-    match home.ledger() {
-        Some(ledger) => ledger.claim_next(n, &asked, id).await,
-        None => Ok(Vec::new()),
+) -> Result<Enqueued, StoreError> {
+    match (home.ledger(), runs) {
+        (Some(ledger), Some(runs)) => ledger.enqueue_and_claim(runs, n, &asked, id).await,
+        (Some(ledger), None) => Ok(Enqueued {
+            claimed: ledger.claim_next(n, &asked, id).await,
+        }),
+        (None, _) => Ok(Enqueued {
+            claimed: Ok(Vec::new()),
+        }),
     }
 }
 

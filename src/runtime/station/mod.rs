@@ -6,6 +6,7 @@ mod release;
 mod start;
 
 use super::desk::Desk;
+use super::enlist::Prepared;
 use super::home::Home;
 use super::process::Because;
 use super::shared::Shared;
@@ -16,7 +17,7 @@ use start::{Running, Started, Work};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
@@ -26,6 +27,8 @@ type Acquiring = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Sen
 pub(super) struct Station {
     shared: Arc<Shared>,
     home: Arc<Home>,
+    /// Runs to be enqueued.
+    prepared: mpsc::Receiver<Prepared>,
     desks: HashMap<Arc<str>, Desk>,
     /// Executors that may have runs to claim, in the order in which their turn comes.
     hot: VecDeque<Arc<str>>,
@@ -39,6 +42,8 @@ pub(super) struct Station {
     /// Leases that are still to be released, because the ledger did not answer. Nothing is claimed before: otherwise the claim
     /// would count them as abandoned. So their number is bounded by the number of runs in flight.
     unreleased: Vec<(Lease, Because)>,
+    /// When to try again to release them.
+    settle_again: Instant,
     /// Leases whose release is in flight.
     returning: Vec<(Lease, Because)>,
     running: JoinSet<Work>,
@@ -50,17 +55,23 @@ pub(super) struct Station {
 }
 
 impl Station {
-    pub(super) fn new(shared: Arc<Shared>, home: Arc<Home>) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        home: Arc<Home>,
+        prepared: mpsc::Receiver<Prepared>,
+    ) -> Self {
         Self {
             sweep: later(Instant::now(), shared.settings.sweep),
             shared,
             home,
+            prepared,
             desks: HashMap::new(),
             hot: VecDeque::new(),
             due: BTreeMap::new(),
             claiming: None,
             in_doubt: None,
             unreleased: Vec::new(),
+            settle_again: Instant::now(),
             returning: Vec::new(),
             running: JoinSet::new(),
             started: HashMap::new(),
@@ -91,9 +102,11 @@ impl Station {
                 place = acquired(&mut acquiring), if acquiring.is_some() => {
                     acquiring = None;
                     if let Some(place) = place {
-                        self.claim(place).await;
+                        let prepared = self.prepared.try_recv().ok();
+                        self.claim(Some(place), prepared).await;
                     }
                 }
+                Some(prepared) = self.prepared.recv() => self.claim(None, Some(prepared)).await,
                 () = home.nudged.notified() => {
                     for executor in home.nudges() {
                         self.heat(&executor);
@@ -104,6 +117,9 @@ impl Station {
             }
         }
         drop(acquiring);
+        self.prepared.close();
+        // Without an answer they are enqueued elsewhere.
+        while self.prepared.try_recv().is_ok() {}
         self.drain().await;
     }
 

@@ -7,7 +7,7 @@ use crate::bugs::planted;
 use crate::error::Chain;
 use crate::runtime::home::Home;
 use crate::runtime::process::{self, Because};
-use crate::store::{ClaimId, Lease};
+use crate::store::{ClaimId, Enqueued, Lease};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use std::collections::HashMap;
 use std::mem;
@@ -99,8 +99,10 @@ async fn release_claim(home: &Home, claiming: Option<Claiming>, in_doubt: Option
         return;
     };
     match claiming.await {
-        Ok(claimed) => drop(process::give_all_back(home, &dropped(claimed)).await),
-        Err(_) => release_listed(home, id).await,
+        Ok(Enqueued {
+            claimed: Ok(claimed),
+        }) => drop(process::give_all_back(home, &dropped(claimed)).await),
+        Ok(Enqueued { claimed: Err(_) }) | Err(_) => release_listed(home, id).await,
     }
 }
 

@@ -66,6 +66,41 @@ pub async fn a_due_run_is_claimed_with_its_history<S: Subject>(subject: &S) -> R
     Ok(())
 }
 
+/// Runs can be added and claimed in one step; with no free place they are added only.
+pub async fn new_runs_are_claimed_in_the_same_step<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let mut new: Vec<NewRun> = Vec::new();
+    for _ in 0..3 {
+        new.push(new_run(&store, "agent").await?.into());
+    }
+    let runs: Vec<RunRef> = new.iter().map(|new| new.run.clone()).collect();
+    let limits = [ExecutorLimits::new("agent", 9)];
+    let step = async |new: Vec<NewRun>, n: usize| {
+        let id = ClaimId::unique();
+        let enqueued = ledger.enqueue_and_claim(new, n, &limits, id).await?;
+        let claimed = enqueued.claimed?;
+        let runs = claimed.into_iter().map(|run| run.lease.run);
+        Ok::<_, Broken>(runs.collect::<Vec<_>>())
+    };
+
+    same(
+        step(new.clone(), 0).await?,
+        Vec::new(),
+        "the runs claimed without a place",
+    )?;
+    let rows = ledger.runs(&RunFilter::all()).await?;
+    same(rows.len(), 3, "the number of rows")?;
+    let first: Vec<RunRef> = runs.iter().take(2).cloned().collect();
+    same(
+        step(new.clone(), 2).await?,
+        first,
+        "the runs claimed with two places",
+    )?;
+    let rest: Vec<RunRef> = runs.iter().skip(2).cloned().collect();
+    same(step(new, 9).await?, rest, "the runs that are left")
+}
+
 /// The leases of a claim are listed by its ID, so that a caller without an answer finds them.
 pub async fn leases_are_listed_by_their_claim<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;

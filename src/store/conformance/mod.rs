@@ -79,7 +79,8 @@ pub use claimed::{
     a_lease_that_ran_out_is_due, a_lease_that_ran_out_is_listed_until_its_next_claim,
     a_run_that_ended_is_not_of_its_claim, claimed_leases_are_kept_alive_by_heartbeats,
     executors_take_turns, leases_are_listed_by_their_claim, limits_hold_for_each_executor,
-    no_run_is_claimed_twice, the_oldest_run_is_claimed_first,
+    new_runs_are_claimed_in_the_same_step, no_run_is_claimed_twice,
+    the_oldest_run_is_claimed_first,
 };
 pub use claims::{
     a_claim_by_hand_adds_the_row, a_claim_by_hand_does_not_wait, a_run_is_due_at_its_time,
@@ -280,6 +281,7 @@ macro_rules! store_conformance {
             of_two_ordering_keys_the_first_counts
             a_claimed_run_is_running_for_every_handle
             a_due_run_is_claimed_with_its_history
+            new_runs_are_claimed_in_the_same_step
             leases_are_listed_by_their_claim
             a_lease_that_ran_out_is_listed_until_its_next_claim
             claimed_leases_are_kept_alive_by_heartbeats

@@ -232,6 +232,7 @@ const NEEDS: &[Needs] = &[
             "of_two_ordering_keys_the_first_counts",
             "a_claimed_run_is_running_for_every_handle",
             "a_due_run_is_claimed_with_its_history",
+            "new_runs_are_claimed_in_the_same_step",
             "leases_are_listed_by_their_claim",
             "a_lease_that_ran_out_is_listed_until_its_next_claim",
             "claimed_leases_are_kept_alive_by_heartbeats",

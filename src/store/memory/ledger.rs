@@ -6,9 +6,9 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin, Row};
 use crate::store::rules::{self, Change};
 use crate::store::{
-    Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Run, RunEnd,
-    RunFilter, RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
-    canonical,
+    Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Run,
+    RunEnd, RunFilter, RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord,
+    WrittenBy, canonical,
 };
 use async_trait::async_trait;
 use std::collections::HashSet;
@@ -17,23 +17,21 @@ use std::sync::Arc;
 #[async_trait]
 impl RunLedger for MemoryStore {
     async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
+        self.enqueue_in(&mut self.tenant.write(), &runs, self.now())
+    }
+
+    async fn enqueue_and_claim(
+        &self,
+        runs: Vec<NewRun>,
+        n: usize,
+        of: &[ExecutorLimits],
+        id: ClaimId,
+    ) -> Result<Enqueued, StoreError> {
         let now = self.now();
         let mut state = self.tenant.write();
-        let origins = runs.iter().map(|new| Self::origin(&state.table, &new.run));
-        let origins: Vec<Origin> = origins.collect();
-        let opened = runs.iter().zip(&origins);
-        let opened = opened.filter(|(new, origin)| state.runs.opens(&new.run, origin));
-        let opened: HashSet<_> = opened
-            .map(|(NewRun { run, .. }, _)| (&*run.executor, run.trigger_id, run.trigger_version))
-            .collect();
-        if !opened.is_empty() {
-            self.check_room(&state.runs, opened.len())?;
-        }
-        for (new, origin) in runs.iter().zip(origins) {
-            let facts = state.runs.facts(&new.run, origin, now);
-            state.runs.apply(rules::enqueue(facts, new.at));
-        }
-        Ok(())
+        self.enqueue_in(&mut state, &runs, now)?;
+        let claimed = Ok(Self::claim_in(&mut state, n, of, id, now));
+        Ok(Enqueued { claimed })
     }
 
     async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
@@ -69,14 +67,7 @@ impl RunLedger for MemoryStore {
         id: ClaimId,
     ) -> Result<Vec<Claimed>, StoreError> {
         let now = self.now();
-        let mut guard = self.tenant.write();
-        let State { runs, table, .. } = &mut *guard;
-        let origin = |run: &RunRef| Self::origin(table, run);
-        let mut claimed = runs.claim_next(n, of, id, origin, now);
-        for run in &mut claimed {
-            run.trigger = table.get(run.lease.run.trigger_id, now).cloned();
-        }
-        Ok(claimed)
+        Ok(Self::claim_in(&mut self.tenant.write(), n, of, id, now))
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
@@ -192,6 +183,45 @@ impl RunLedger for MemoryStore {
 }
 
 impl MemoryStore {
+    fn enqueue_in(
+        &self,
+        state: &mut State,
+        runs: &[NewRun],
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let origins = runs.iter().map(|new| Self::origin(&state.table, &new.run));
+        let origins: Vec<Origin> = origins.collect();
+        let opened = runs.iter().zip(&origins);
+        let opened = opened.filter(|(new, origin)| state.runs.opens(&new.run, origin));
+        let opened: HashSet<_> = opened
+            .map(|(NewRun { run, .. }, _)| (&*run.executor, run.trigger_id, run.trigger_version))
+            .collect();
+        if !opened.is_empty() {
+            self.check_room(&state.runs, opened.len())?;
+        }
+        for (new, origin) in runs.iter().zip(origins) {
+            let facts = state.runs.facts(&new.run, origin, now);
+            state.runs.apply(rules::enqueue(facts, new.at));
+        }
+        Ok(())
+    }
+
+    fn claim_in(
+        state: &mut State,
+        n: usize,
+        of: &[ExecutorLimits],
+        id: ClaimId,
+        now: Timestamp,
+    ) -> Vec<Claimed> {
+        let State { runs, table, .. } = state;
+        let origin = |run: &RunRef| Self::origin(table, run);
+        let mut claimed = runs.claim_next(n, of, id, origin, now);
+        for run in &mut claimed {
+            run.trigger = table.get(run.lease.run.trigger_id, now).cloned();
+        }
+        claimed
+    }
+
     /// Changes the row of a run.
     fn change(
         &self,

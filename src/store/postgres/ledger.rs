@@ -37,14 +37,20 @@ impl RunLedger for PostgresStore {
     ) -> Result<Vec<Claimed>, StoreError> {
         let claim = ClaimNext::new(Arc::clone(&self.tenant), n, of, id);
         let leased = claim.claim(&self.database).await?;
-        let (known, unknown): (Vec<Row>, Vec<Row>) =
-            leased.into_iter().partition(|row| row.lineage.is_some());
-        let mut claimed: Vec<Claimed> = known.iter().map(Row::claimed).collect();
-        if !unknown.is_empty() {
-            let leases = unknown.iter().map(Row::lease).collect();
-            claimed.append(&mut self.write(LearnOrigins(leases)).await?);
-        }
-        Ok(claimed)
+        let unknown = leased.iter().filter(|row| row.lineage.is_none());
+        let unknown: Vec<Lease> = unknown.map(Row::lease).collect();
+        let mut learned = match unknown.is_empty() {
+            true => Vec::new(),
+            false => self.write(LearnOrigins(unknown)).await?,
+        };
+        let claimed = leased.iter().filter_map(|row| match row.lineage {
+            Some(_) => Some(row.claimed()),
+            None => {
+                let place = learned.iter().position(|run| run.lease.run == row.run)?;
+                Some(learned.swap_remove(place))
+            }
+        });
+        Ok(claimed.collect())
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {

@@ -1,13 +1,14 @@
 //! The ledger of one handle.
 
 use super::SqliteStore;
+use super::tenant::Writing;
 use super::{canonical, list, positions, queue, runs, table, workers};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::Row;
 use crate::store::rules::{self, Change};
 use crate::store::{
-    Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Run, RunFilter,
-    RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
+    Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Run,
+    RunFilter, RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
 };
 use async_trait::async_trait;
 use rusqlite::Connection;
@@ -35,6 +36,22 @@ impl RunLedger for SqliteStore {
         let of = of.to_vec();
         self.write(move |writing| runs::claim_next(writing, n, &of, id))
             .await
+    }
+
+    async fn enqueue_and_claim(
+        &self,
+        runs: Vec<NewRun>,
+        n: usize,
+        of: &[ExecutorLimits],
+        id: ClaimId,
+    ) -> Result<Enqueued, StoreError> {
+        let of = of.to_vec();
+        let both = move |writing: &mut Writing<'_>| {
+            runs::enqueue(writing, &runs)?;
+            runs::claim_next(writing, n, &of, id)
+        };
+        let claimed = Ok(self.write(both).await?);
+        Ok(Enqueued { claimed })
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {

@@ -11,6 +11,7 @@ use crate::store::{
     Claim, ClaimId, Claimed, ExecutorLimits, Lease, Lost, NewRun, RunEnd, RunRef, StoreError,
 };
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 /// Adds rows; those that exist stay as they are.
 pub(super) fn enqueue(writing: &mut Writing<'_>, runs: &[NewRun]) -> Result<(), Fault> {
@@ -84,8 +85,16 @@ fn grant(writing: &mut Writing<'_>, kept: Kept, id: ClaimId) -> Result<Claimed, 
             &row.run,
         )?),
     };
-    let (claimed, change) = rules::grant(row, id, origin, writing.now);
+    let (mut claimed, change) = rules::grant(row, id, origin, writing.now);
     apply(writing, Some(serial), &change)?;
+    // The run needs its trigger next. Reading it here saves a call of a reader thread.
+    let trigger = table::find(
+        writing.connection,
+        writing.tenant.id,
+        change.row.run.trigger_id,
+    )?;
+    let trigger = trigger.filter(|found| found.lives(writing.now));
+    claimed.trigger = trigger.map(|found| Arc::new(found.breadcrumb));
     Ok(claimed)
 }
 

@@ -5,9 +5,9 @@ use crate::error::Chain;
 use crate::error::Retry;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
-    BreadcrumbStore, Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lost, NewRun,
-    Run, RunEnd, RunFilter, RunLedger, RunRef, RunState, Saved, SavedResponse, StoreError, Worker,
-    WorkerRecord, WrittenBy,
+    BreadcrumbStore, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost,
+    NewRun, Run, RunEnd, RunFilter, RunLedger, RunRef, RunState, Saved, SavedResponse, StoreError,
+    Worker, WorkerRecord, WrittenBy,
 };
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -147,6 +147,17 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
         id: ClaimId,
     ) -> Result<Vec<Claimed>, StoreError> {
         self.ledger_inside()?.claim_next(n, of, id).await
+    }
+
+    async fn enqueue_and_claim(
+        &self,
+        runs: Vec<NewRun>,
+        n: usize,
+        of: &[ExecutorLimits],
+        id: ClaimId,
+    ) -> Result<Enqueued, StoreError> {
+        let ledger = self.ledger_inside()?;
+        ledger.enqueue_and_claim(runs, n, of, id).await
     }
 
     async fn begin(&self, claimed: Claimed) -> Result<Claim, StoreError> {

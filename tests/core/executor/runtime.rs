@@ -567,10 +567,10 @@ async fn an_event_is_acknowledged_once_its_runs_are_kept_or_processed() {
     let early = source.clone();
     let kept = Probe::on("question.v1", "kept", &store)
         .executing(move |_| {
-            let told = early.told();
+            let early = early.clone();
             async move {
                 sleep(SECOND).await;
-                Ok(json!({"acked": told.contains(&("ack", 1))}))
+                Ok(json!({"acked": early.told().contains(&("ack", 1))}))
             }
         })
         .shared();

@@ -78,7 +78,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                 let mut claimed = self.store.claim_next(*n, &of, id).await;
                 for run in claimed.iter_mut().flatten() {
                     self.leases.push(run.lease.clone());
-                    // Only the memory store has it at hand.
+                    // Not every store has it at hand.
                     run.trigger = None;
                 }
                 self.said(claimed)
