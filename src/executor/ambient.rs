@@ -4,7 +4,7 @@
 use super::profile::Execution;
 use super::waits::Waits;
 use crate::store::schema_hints::SchemaHints;
-use crate::store::{Claimed, Lease, RunRef};
+use crate::store::{BreadcrumbStore, Claimed, Lease, RunRef, StoreId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,6 +23,7 @@ tokio::task_local! {
 pub(crate) struct LentStore {
     pub(crate) waits: Arc<Waits>,
     pub(crate) hints: Arc<SchemaHints>,
+    pub(crate) id: StoreId,
 }
 
 /// A claimed run that no call has taken yet.
@@ -96,9 +97,11 @@ impl Offer {
         self
     }
 
-    /// Takes the claimed run, if it is this run and was not taken before.
-    pub(super) fn take(&self, run: &RunRef) -> Option<Untaken> {
-        lock(&self.untaken).take_if(|untaken| untaken.claimed.lease.run == *run)
+    /// Takes the claimed run, if it is this run on this store and was not taken before.
+    pub(super) fn take(&self, run: &RunRef, store: &dyn BreadcrumbStore) -> Option<Untaken> {
+        lock(&self.untaken).take_if(|untaken| {
+            untaken.claimed.lease.run == *run && self.store.id == store.identity()
+        })
     }
 
     /// Notes that `process_event` is about to be called.

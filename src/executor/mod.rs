@@ -187,7 +187,7 @@ pub trait UniversalExecutor: Send + Sync {
     ///
     /// Needs a tokio runtime with time enabled. In a [`Runtime`](crate::Runtime) the run is claimed before this is called. An
     /// executor that overrides this method passes the event to `process_event` of an executor with the same ID and store,
-    /// which takes the claimed run; another claim finds it [running](crate::store::Claim::Running).
+    /// which takes the claimed run, in the same task; another claim finds it [running](crate::store::Claim::Running).
     ///
     /// # Errors
     /// Only for what may be tried again. Nothing was written then: the commit at the end is atomic and fenced by the

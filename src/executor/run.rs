@@ -14,8 +14,8 @@ use crate::bugs::planted;
 use crate::clock::within;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Route, Selector, Timestamp};
 use crate::store::{
-    Claim, Claimed, Commit, DeadLetter, Lease, Lineage, Query, RunEnd, RunLedger, RunRef, Saved,
-    StoreError, Write, answered, run_tag,
+    BreadcrumbStore, Claim, Claimed, Commit, DeadLetter, Lease, Lineage, Query, RunEnd, RunLedger,
+    RunRef, Saved, StoreError, Write, answered, run_tag,
 };
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,7 +83,7 @@ async fn claimed<'e, E: UniversalExecutor + ?Sized>(
     let run = RunRef::of(executor.id(), event).lasting(executor.profile().lease);
     let ledger = executor.store().ledger();
     let (claim, since) = match ledger {
-        Some(ledger) => match ambient::offer().and_then(|offer| offer.take(&run)) {
+        Some(ledger) => match taken(&run, executor.store()) {
             Some(untaken) => begin(ledger, untaken).await?,
             None => {
                 let run = in_order(executor, event, run).await?;
@@ -98,6 +98,11 @@ async fn claimed<'e, E: UniversalExecutor + ?Sized>(
         }
     };
     Ok(Held::from_claim(executor, ledger, claim, since))
+}
+
+/// Takes the run that a runtime claimed, if this is the run.
+fn taken(run: &RunRef, store: &dyn BreadcrumbStore) -> Option<Untaken> {
+    ambient::offer()?.take(run, store)
 }
 
 /// Begins the attempt of a claimed run. Returns the time since which its lease is known to hold.

@@ -135,6 +135,7 @@ impl Home {
         let lent = LentStore {
             waits: Arc::clone(&self.waits),
             hints: Arc::clone(&self.hints),
+            id: self.id.clone(),
         };
         Offer::new(lent, untaken, places, place)
     }

@@ -354,7 +354,8 @@ pub struct Claimed {
     pub state: Option<Saved>,
     /// If `true`, the executor itself wrote this version of the trigger, and the run has to end as skipped.
     pub is_own: bool,
-    /// The current version of the trigger, if the store has it at hand.
+    /// The current version of the trigger, if the store has it at hand. A run uses it in the place of a read, so a wrapper that
+    /// changes what `get` returns must clear it or change it too.
     pub trigger: Option<Arc<Breadcrumb>>,
 }
 

@@ -34,10 +34,7 @@ impl Station {
         let (runs, reply) = prepared
             .map(|prepared| (prepared.runs, prepared.reply))
             .unzip();
-        let asked = match self.is_settled().await {
-            true => self.whose_turn(runs.iter().flatten()),
-            false => Vec::new(),
-        };
+        let asked = self.whose_turn_after(runs.as_deref()).await;
         let places = self.places_for(&asked, place);
         if runs.is_none() && places.is_empty() {
             self.heat_again(&asked);
@@ -66,7 +63,7 @@ impl Station {
                 enqueued.claimed
             }
             (Err(error), Some(reply)) => {
-                if !matches!(error, StoreError::Unavailable { .. }) {
+                if claims && !matches!(error, StoreError::Unavailable { .. }) {
                     // It refuses the new runs.
                     self.in_doubt = None;
                 }
@@ -85,11 +82,15 @@ impl Station {
             Ok(claimed) => self.take(claimed, places, &asked, since).await,
             Err(error) => {
                 tracing::warn!(code = error.code(), error = %Chain(&error), "cannot claim runs, will retry");
-                let again = later(Instant::now(), PAUSE);
-                for limits in asked.iter() {
-                    self.heat_at(again, Arc::clone(&limits.executor));
-                }
+                self.heat_later(&asked);
             }
+        }
+    }
+
+    fn heat_later(&mut self, asked: &[ExecutorLimits]) {
+        let again = later(Instant::now(), PAUSE);
+        for limits in asked {
+            self.heat_at(again, Arc::clone(&limits.executor));
         }
     }
 
@@ -108,19 +109,33 @@ impl Station {
         places
     }
 
+    /// The executors whose turn it is, with those of new runs. New runs do not wait until the ledger answers a release: then no
+    /// run is claimed with them.
+    async fn whose_turn_after(&mut self, new: Option<&[NewRun]>) -> Vec<ExecutorLimits> {
+        for new in new.into_iter().flatten() {
+            self.heat(&new.run.executor);
+        }
+        let enqueues_only = new.is_some() && self.is_unsettled();
+        match !enqueues_only && self.is_settled().await {
+            true => self.whose_turn(),
+            false => Vec::new(),
+        }
+    }
+
     /// Releases the leases that were left behind, if there are any. Returns `false` if the ledger does not answer.
     async fn is_settled(&mut self) -> bool {
         if self.in_doubt.is_none() && self.unreleased.is_empty() {
             return true;
         }
         let is_too_early = Instant::now() < self.settle_again;
-        let settled = !is_too_early && Box::pin(self.settle()).await;
         if !is_too_early {
-            self.home.answered(Operation::Claim, settled);
-            if !settled {
+            let released_all = Box::pin(self.settle()).await;
+            if !released_all {
                 self.settle_again = later(Instant::now(), PAUSE);
             }
+            self.home.answered(Operation::Claim, !self.is_unsettled());
         }
+        let settled = !self.is_unsettled();
         if !settled {
             self.cool(self.settle_again);
         }
@@ -163,11 +178,8 @@ impl Station {
         }
     }
 
-    /// The executors whose turn it is, with those of new runs, and how much each may start; they are hot no more.
-    fn whose_turn<'n>(&mut self, new: impl Iterator<Item = &'n NewRun>) -> Vec<ExecutorLimits> {
-        for new in new {
-            self.heat(&new.run.executor);
-        }
+    /// The executors whose turn it is and how much each may start; they are hot no more.
+    fn whose_turn(&mut self) -> Vec<ExecutorLimits> {
         let now = Instant::now();
         let mut asked = Vec::new();
         while asked.len() < MOST_ASKED {

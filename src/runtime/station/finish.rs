@@ -1,8 +1,8 @@
 //! What is done when a run has come to its end, or its task has.
 
-use super::Station;
 use super::claim::leases_of;
 use super::start::{Started, Work};
+use super::{Station, Unreleased};
 use crate::clock::later;
 use crate::error::{Chain, Retry};
 use crate::executor::{ExecutorError, Outcome};
@@ -32,7 +32,7 @@ impl Station {
         let unreleased = process::give_all_back(&self.home, &self.returning).await;
         self.returning.clear();
         let all = unreleased.is_empty();
-        self.unreleased.extend(unreleased);
+        self.keep(unreleased);
         all
     }
 
@@ -62,7 +62,7 @@ impl Station {
         }
         match finished {
             Ok((_, Work::Held { unreleased })) => {
-                self.unreleased.extend(unreleased);
+                self.keep(unreleased);
                 Vec::new()
             }
             Ok((
@@ -72,10 +72,10 @@ impl Station {
                     unreleased,
                 },
             )) => {
-                self.unreleased.extend(unreleased);
+                self.keep(unreleased);
                 self.count(&started, &processed, now);
                 if let Err(ExecutorError::LeaseLost { .. }) = processed {
-                    self.unreleased.extend(started.silent_leases());
+                    self.keep(started.silent_leases());
                     self.desk(&started.executor).recover_one();
                     self.heat(&started.executor);
                 }
@@ -157,7 +157,7 @@ impl Station {
         if let Some(id) = self.in_doubt {
             match leases_of(&self.home, id).await {
                 Ok(leases) => {
-                    self.unreleased.extend(leases);
+                    self.keep(leases);
                     self.in_doubt = None;
                 }
                 Err(error) => {
@@ -167,25 +167,33 @@ impl Station {
             }
         }
         let home = &self.home;
-        let release = |unreleased: &(Lease, Because)| {
-            let (lease, because) = unreleased.clone();
-            async move {
-                let released = process::release(home, lease.clone(), because).await;
-                released.err().map(|error| ((lease, because), error))
-            }
+        let release = |unreleased: &Unreleased| {
+            let (lease, because) = (unreleased.lease.clone(), unreleased.because);
+            process::release(home, lease, because)
         };
         // They stay in the list until the ledger has answered, because this future can be dropped at any await.
-        let failed = join_all(self.unreleased.iter().map(release)).await;
-        self.unreleased.clear();
-        for ((lease, because), error) in failed.into_iter().flatten() {
-            match error.retry() {
-                Retry::After(_) => self.unreleased.push((lease, because)),
-                Retry::Never => {
+        let released = join_all(self.unreleased.iter().map(release)).await;
+        let now = Instant::now();
+        let all = mem::take(&mut self.unreleased).into_iter().zip(released);
+        for (unreleased, released) in all {
+            match released.map_err(|error| (error.retry(), error)) {
+                Ok(()) => {}
+                Err((Retry::After(_), _)) if unreleased.is_silent() || now < unreleased.until => {
+                    self.unreleased.push(unreleased);
+                }
+                Err((Retry::After(_) | Retry::Never, error)) => {
+                    let lease = unreleased.lease;
                     tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot release a run, its lease expires");
                 }
             }
         }
         self.unreleased.is_empty()
+    }
+
+    /// Keeps leases to be released later.
+    fn keep(&mut self, leases: impl IntoIterator<Item = (Lease, Because)>) {
+        self.unreleased
+            .extend(leases.into_iter().map(Unreleased::new));
     }
 
     /// Lets running work finish and releases the leases of runs that were not started. After a stop, running work is
@@ -199,8 +207,14 @@ impl Station {
             let leases = self.note(finished);
             self.returning.extend(leases);
         }
-        for released in [unstarted, self.release_all()].into_iter().flatten() {
-            // A panic of the release is reported by the panic hook. The leases end by themselves.
+        // A panic of a release is reported by the panic hook. The leases end by themselves.
+        if let Some(unstarted) = unstarted
+            && let Ok(left) = unstarted.await
+        {
+            self.keep(left.unreleased);
+            self.in_doubt = left.in_doubt;
+        }
+        if let Some(released) = self.release_all() {
             drop(released.await);
         }
     }

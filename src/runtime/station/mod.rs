@@ -24,6 +24,30 @@ use tokio::time::{Instant, sleep_until};
 /// A place that is waited for. It is kept from turn to turn, so that this station keeps its place in the queue.
 type Acquiring = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>;
 
+/// A lease whose release failed.
+struct Unreleased {
+    lease: Lease,
+    because: Because,
+    /// The lease has expired then.
+    until: Instant,
+}
+
+impl Unreleased {
+    fn new((lease, because): (Lease, Because)) -> Self {
+        let until = later(Instant::now(), lease.run.lease);
+        Self {
+            lease,
+            because,
+            until,
+        }
+    }
+
+    /// Returns `true` if the ledger did not answer the heartbeats of the lease.
+    fn is_silent(&self) -> bool {
+        matches!(self.because, Because::Silence { .. })
+    }
+}
+
 pub(super) struct Station {
     shared: Arc<Shared>,
     home: Arc<Home>,
@@ -39,10 +63,11 @@ pub(super) struct Station {
     claiming: Option<Claiming>,
     /// A claim whose answer did not arrive, or whose runs are not all started yet.
     in_doubt: Option<ClaimId>,
-    /// Leases that are still to be released, because the ledger did not answer. Nothing is claimed before: otherwise the claim
-    /// would count them as abandoned. So their number is bounded by the number of runs in flight.
-    unreleased: Vec<(Lease, Because)>,
-    /// When to try again to release them.
+    /// Leases whose release failed. Nothing is claimed before the leases are released whose heartbeats the ledger did not
+    /// answer: otherwise the claim would count them as abandoned. Others are retried until they expire. So their number is
+    /// bounded by the number of runs in flight.
+    unreleased: Vec<Unreleased>,
+    /// Time of the next attempt to release them.
     settle_again: Instant,
     /// Leases whose release is in flight.
     returning: Vec<(Lease, Because)>,
@@ -102,7 +127,10 @@ impl Station {
                 place = acquired(&mut acquiring), if acquiring.is_some() => {
                     acquiring = None;
                     if let Some(place) = place {
-                        let prepared = self.prepared.try_recv().ok();
+                        let prepared = match self.is_unsettled() {
+                            true => None,
+                            false => self.prepared.try_recv().ok(),
+                        };
                         self.claim(Some(place), prepared).await;
                     }
                 }
@@ -121,6 +149,11 @@ impl Station {
         // Without an answer they are enqueued elsewhere.
         while self.prepared.try_recv().is_ok() {}
         self.drain().await;
+    }
+
+    /// Returns `true` if nothing may be claimed before leases are released.
+    fn is_unsettled(&self) -> bool {
+        self.in_doubt.is_some() || self.unreleased.iter().any(Unreleased::is_silent)
     }
 
     fn next_due(&self) -> Instant {

@@ -26,9 +26,15 @@ struct Left {
     in_doubt: Option<ClaimId>,
 }
 
+/// What a release in the background could not release.
+pub(super) struct Rest {
+    pub(super) unreleased: Vec<(Lease, Because)>,
+    pub(super) in_doubt: Option<ClaimId>,
+}
+
 impl Station {
     /// Releases all leases of this station in the background. Returns `None` without leases, or outside of a tokio runtime.
-    pub(super) fn release_all(&mut self) -> Option<JoinHandle<()>> {
+    pub(super) fn release_all(&mut self) -> Option<JoinHandle<Rest>> {
         if mem::replace(&mut self.released, true) || planted("drop-at-drain") {
             return None;
         }
@@ -37,7 +43,7 @@ impl Station {
     }
 
     /// Releases the leases that no task has in the background.
-    pub(super) fn release_unstarted(&mut self) -> Option<JoinHandle<()>> {
+    pub(super) fn release_unstarted(&mut self) -> Option<JoinHandle<Rest>> {
         match planted("drop-at-drain") {
             true => None,
             false => self.leave(JoinSet::new(), HashMap::new()),
@@ -48,9 +54,10 @@ impl Station {
         &mut self,
         running: JoinSet<Work>,
         started: HashMap<task::Id, Started>,
-    ) -> Option<JoinHandle<()>> {
-        let mut returning = mem::take(&mut self.unreleased);
-        returning.append(&mut self.returning);
+    ) -> Option<JoinHandle<Rest>> {
+        let mut returning = mem::take(&mut self.returning);
+        let unreleased = mem::take(&mut self.unreleased).into_iter();
+        returning.extend(unreleased.map(|one| (one.lease, one.because)));
         let left = Left {
             home: Arc::clone(&self.home),
             running,
@@ -79,39 +86,49 @@ impl Left {
         self.in_doubt.is_none() && self.started.is_empty() && self.returning.is_empty()
     }
 
-    async fn release(self) {
+    async fn release(self) -> Rest {
         let home = &*self.home;
         let returning = process::give_all_back(home, &self.returning);
         let of_claim = release_claim(home, self.claiming, self.in_doubt);
         let tasks = release_of_tasks(home, self.running, self.started);
-        tokio::join!(returning, of_claim, tasks);
+        let (mut unreleased, (of_claim, in_doubt), ()) = tokio::join!(returning, of_claim, tasks);
+        unreleased.extend(of_claim);
+        Rest {
+            unreleased,
+            in_doubt,
+        }
     }
 }
 
-/// Releases the leases of a claim without an answer.
-async fn release_claim(home: &Home, claiming: Option<Claiming>, in_doubt: Option<ClaimId>) {
+/// Releases the leases of a claim without an answer. Returns the leases that are not released, and the claim if they are unknown.
+async fn release_claim(
+    home: &Home,
+    claiming: Option<Claiming>,
+    in_doubt: Option<ClaimId>,
+) -> (Vec<(Lease, Because)>, Option<ClaimId>) {
     let Some(id) = in_doubt else {
-        return;
+        return (Vec::new(), None);
     };
-    release_listed(home, id).await;
+    let listed = release_listed(home, id).await;
     // The claim in flight may hang, and may have leased runs before or after the list was read.
     let Some(claiming) = claiming else {
-        return;
+        return listed;
     };
     match claiming.await {
         Ok(Enqueued {
             claimed: Ok(claimed),
-        }) => drop(process::give_all_back(home, &dropped(claimed)).await),
+        }) => (process::give_all_back(home, &dropped(claimed)).await, None),
         Ok(Enqueued { claimed: Err(_) }) | Err(_) => release_listed(home, id).await,
     }
 }
 
 /// Releases the leases that are listed for a claim.
-async fn release_listed(home: &Home, id: ClaimId) {
+async fn release_listed(home: &Home, id: ClaimId) -> (Vec<(Lease, Because)>, Option<ClaimId>) {
     match leases_of(home, id).await {
-        Ok(leases) => drop(process::give_all_back(home, &leases).await),
+        Ok(leases) => (process::give_all_back(home, &leases).await, None),
         Err(error) => {
             tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the leases of a stopping worker; unreleased leases expire");
+            (Vec::new(), Some(id))
         }
     }
 }

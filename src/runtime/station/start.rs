@@ -2,7 +2,7 @@
 
 use super::Station;
 use crate::error::Chain;
-use crate::executor::{Execution, Offer, OrderingKey, Untaken, is_last_chance, under};
+use crate::executor::{Execution, Offer, OrderingKey, Outcome, Untaken, is_last_chance, under};
 use crate::runtime::home::Home;
 use crate::runtime::limits::{Ticket, trigger_of};
 use crate::runtime::metrics;
@@ -133,8 +133,9 @@ async fn work_on(
             let processed = process::process(&home, &*member.executor, &lease, attempts).await;
             offer.leave();
             let mut unreleased = None;
-            if processed.is_err() && !offer.was_taken() {
-                // It never began, so nobody else gives it back.
+            let never_began = matches!(processed, Err(_) | Ok(Outcome::InProgress { .. }));
+            if never_began && !offer.was_taken() {
+                // Nothing else releases the lease.
                 let because = Because::NotNow { delay: PAUSE };
                 unreleased = process::give_back(&home, lease, because).await;
             }

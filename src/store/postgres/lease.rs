@@ -4,14 +4,13 @@
 
 use super::column::{self, Id};
 use super::prepared::{self, PLANNED_ONCE};
-use super::row::{self, columns, select};
+use super::row::{self, Kept, columns, select};
 use super::tenant::clock;
 use crate::bugs::planted;
 use crate::error::Chain;
 use crate::store::RunState;
 use crate::store::durable::tenant::Time;
 use crate::store::row::Row;
-use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -84,7 +83,8 @@ pub(super) async fn due(
         turns.push((turn, row));
     }
     turns.sort_by_key(|(turn, _)| *turn);
-    Ok(readable(turns.iter().map(|(_, row)| row)))
+    let rows = turns.iter().map(|(_, row)| row::read(row));
+    Ok(rows.filter_map(readable).map(|kept| kept.row).collect())
 }
 
 /// What was leased by a claim whose answer was lost, as far as that is not over.
@@ -109,19 +109,14 @@ pub(super) async fn again(
         .bind(row::number_of(RunState::Running))
         .bind(Id::from(asked.claim));
     let leased = leased.fetch_all(connection).await?;
-    Ok(readable(leased.iter()))
+    let rows = leased.iter().map(row::read);
+    Ok(rows.filter_map(readable).map(|kept| kept.row).collect())
 }
 
-/// The rows that can be read. They are leased, so one that cannot keeps no other from being worked on: its lease runs out,
-/// until it has done so too often.
-fn readable<'r>(rows: impl Iterator<Item = &'r PgRow>) -> Vec<Row> {
-    let read = rows.map(row::read);
-    let readable = read.filter_map(|kept| match kept {
-        Ok(kept) => Some(kept.row),
-        Err(error) => {
-            tracing::error!(error = %Chain(&error), "a row of the ledger cannot be read");
-            None
-        }
-    });
-    readable.collect()
+/// A row that can be read. One that cannot be read keeps no other from its work: its lease expires, until it has no attempts left.
+pub(super) fn readable(kept: sqlx::Result<Kept>) -> Option<Kept> {
+    kept.inspect_err(
+        |error| tracing::error!(error = %Chain(error), "a row of the ledger cannot be read"),
+    )
+    .ok()
 }

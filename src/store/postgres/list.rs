@@ -3,6 +3,7 @@
 use super::column::{self, Id};
 use super::database::Read;
 use super::error::Fault;
+use super::lease;
 use super::row::{self, Kept, number_of, select};
 use super::tenant::{Named, clock};
 use crate::model::Timestamp;
@@ -84,7 +85,12 @@ async fn those_selected(
         rows = rows.bind(Id::from(id.as_uuid()));
     }
     let rows = rows.fetch_all(connection).await?;
-    Ok(rows.iter().map(row::read).collect::<sqlx::Result<_>>()?)
+    let rows = rows.iter().map(row::read);
+    match filter.claim {
+        // A row that cannot be read does not hide the other leases of a claim.
+        Some(_) => Ok(rows.filter_map(lease::readable).collect()),
+        None => Ok(rows.collect::<sqlx::Result<_>>()?),
+    }
 }
 
 /// Whether a row has a state now, in SQL: one whose time is up is ready.

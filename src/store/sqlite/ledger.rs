@@ -1,7 +1,6 @@
 //! The ledger of one handle.
 
 use super::SqliteStore;
-use super::tenant::Writing;
 use super::{canonical, list, positions, queue, runs, table, workers};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::Row;
@@ -46,12 +45,8 @@ impl RunLedger for SqliteStore {
         id: ClaimId,
     ) -> Result<Enqueued, StoreError> {
         let of = of.to_vec();
-        let both = move |writing: &mut Writing<'_>| {
-            runs::enqueue(writing, &runs)?;
-            runs::claim_next(writing, n, &of, id)
-        };
-        let claimed = Ok(self.write(both).await?);
-        Ok(Enqueued { claimed })
+        self.write(move |writing| runs::enqueue_and_claim(writing, &runs, n, &of, id))
+            .await
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {

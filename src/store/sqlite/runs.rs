@@ -1,6 +1,7 @@
 //! The rows of the ledger of one tenant, which the rules read and change in the transaction of a job.
 
-use super::error::Fault;
+use super::error::{Fault, unavailable};
+use super::guard::is_corruption;
 use super::row::{self, Kept};
 use super::tenant::Writing;
 use super::{NAME, queue, retention, table};
@@ -8,7 +9,8 @@ use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::row::{End, Origin, Row};
 use crate::store::rules::{self, Change, Facts};
 use crate::store::{
-    Claim, ClaimId, Claimed, ExecutorLimits, Lease, Lost, NewRun, RunEnd, RunRef, StoreError,
+    Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, Lease, Lost, NewRun, RunEnd, RunRef,
+    StoreError,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -24,6 +26,38 @@ pub(super) fn enqueue(writing: &mut Writing<'_>, runs: &[NewRun]) -> Result<(), 
         true => check_room(writing, 0),
         false => Ok(()),
     }
+}
+
+/// Adds rows, then leases due runs. A claim that fails is undone and takes no added row with it.
+pub(super) fn enqueue_and_claim(
+    writing: &mut Writing<'_>,
+    runs: &[NewRun],
+    n: usize,
+    of: &[ExecutorLimits],
+    id: ClaimId,
+) -> Result<Enqueued, Fault> {
+    enqueue(writing, runs)?;
+    let before = writing.tenant.clone();
+    writing.sql("SAVEPOINT claim")?.execute(())?;
+    let claimed = match claim_next(writing, n, of, id) {
+        Ok(claimed) => Ok(claimed),
+        // These end the whole transaction.
+        Err(Fault::Driver(error))
+            if writing.connection.is_autocommit() || is_corruption(&error) =>
+        {
+            return Err(Fault::Driver(error));
+        }
+        Err(fault) => {
+            writing.sql("ROLLBACK TO claim")?.execute(())?;
+            writing.tenant = before;
+            Err(match fault {
+                Fault::Refused(error) => error,
+                Fault::Driver(error) => unavailable(&Arc::new(error)),
+            })
+        }
+    };
+    writing.sql("RELEASE claim")?.execute(())?;
+    Ok(Enqueued { claimed })
 }
 
 /// Claims one run.
@@ -88,11 +122,12 @@ fn grant(writing: &mut Writing<'_>, kept: Kept, id: ClaimId) -> Result<Claimed, 
     let (mut claimed, change) = rules::grant(row, id, origin, writing.now);
     apply(writing, Some(serial), &change)?;
     // The run needs its trigger next. Reading it here saves a call of a reader thread.
-    let trigger = table::find(
-        writing.connection,
-        writing.tenant.id,
-        change.row.run.trigger_id,
-    )?;
+    let run = &change.row.run;
+    let trigger = match table::find(writing.connection, writing.tenant.id, run.trigger_id) {
+        // The run reads it and fails with the reason; the other runs of the claim do not.
+        Err(rusqlite::Error::FromSqlConversionFailure(..)) => None,
+        trigger => trigger?,
+    };
     let trigger = trigger.filter(|found| found.lives(writing.now));
     claimed.trigger = trigger.map(|found| Arc::new(found.breadcrumb));
     Ok(claimed)

@@ -1,14 +1,14 @@
 //! Leases belong to the runtime that claimed them, until it releases them or ends.
 
 use crate::runtime_order::stage::{SECOND, beginning, until_over};
-use crate::support::{Call, Do, Probe, Shim, put, runs};
+use crate::support::{Call, Do, Probe, Shim, eventually, put, runs};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use universal_executor::store::{Fault, Faulty, Moment, Operation, RunRef, RunState};
 use universal_executor::{BreadcrumbStore, MemoryStore, Profile, Runtime};
 
@@ -167,4 +167,41 @@ async fn a_lease_whose_release_failed_is_released_when_the_runtime_ends() {
         let run = runs(&store).await.remove(0);
         assert_eq!((run.state, run.attempts), (RunState::Ready, 0), "{end:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn releases_that_fail_delay_other_executors_only_until_the_leases_expire() {
+    let store = MemoryStore::default();
+    let claims = AtomicUsize::new(0);
+    // The first claimed run extends its lease before it starts, which fails, and no release succeeds.
+    let plan = move |operation, moment| match (operation, moment) {
+        (Operation::ClaimNext, Moment::After) => match claims.fetch_add(1, Ordering::SeqCst) {
+            0 => Fault::Delay(SECOND / 2),
+            _ => Fault::None,
+        },
+        (Operation::Heartbeat | Operation::Retry | Operation::Release, Moment::Before) => {
+            Fault::Fail
+        }
+        (_, _) => Fault::None,
+    };
+    let handle = Arc::new(Faulty::new(store.clone(), plan));
+    let short = Profile::default().lease(SECOND / 2);
+    let first = Probe::on("question.v1", "first", &handle).profile(short);
+    let other = Probe::on("other.v1", "other", &handle).shared();
+    let runtime = beginning(&store)
+        .executor(first.shared())
+        .executor(Arc::clone(&other))
+        .build()
+        .unwrap();
+    put(&store, "question.v1", json!({"n": 0})).await;
+    let began = Instant::now();
+    let scenario = async {
+        sleep(SECOND).await;
+        put(&store, "other.v1", json!({"n": 1})).await;
+        eventually(async || other.executed() == 1).await;
+    };
+
+    runtime.run_until(scenario).await.unwrap();
+
+    assert!(began.elapsed() < 4 * SECOND, "{:?}", began.elapsed());
 }
