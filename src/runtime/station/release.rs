@@ -26,7 +26,7 @@ struct Left {
     in_doubt: Option<ClaimId>,
 }
 
-/// What a release in the background could not release.
+/// Leases that a release in the background left, and the claim whose leases it could not list.
 pub(super) struct Rest {
     pub(super) unreleased: Vec<(Lease, Because)>,
     pub(super) in_doubt: Option<ClaimId>,

@@ -24,7 +24,7 @@ pub(super) struct Index {
 type Position = (Arc<str>, Arc<str>, u64);
 
 impl Index {
-    /// Replaces a row; `None` stands for a row that is not in the ledger.
+    /// Replaces a row in the index. `before` is `None` for a new row, `after` for a removed row.
     pub(super) fn replace(&mut self, before: Option<&Row>, after: Option<&Row>) {
         let of = after.or(before);
         let Some(run) = of.map(|row| &row.run) else {
