@@ -1,82 +1,96 @@
-//! How a transaction begins: by one message.
+//! The first message of a transaction: locks, the tenant's row, the clock, and the facts of a single run.
 
+use super::changes::Line;
 use super::column;
 use super::prepared::{self, PLANNED_ONCE};
 use super::row::{self, Asked, select, select_known};
 use super::tenant::{self, clock};
-use super::writing::Known;
+use super::writing::{Known, Wanted};
 use crate::model::Timestamp;
 use crate::store::RunRef;
 use crate::store::durable::tenant::{Tenant, Time};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-/// What is known at the beginning.
+/// Facts at the beginning of a transaction.
 pub(super) struct Begun {
+    /// The tenant's row, which other transactions may change until it is [taken](take).
     pub(super) tenant: Tenant,
-    /// What the clock shows.
+    /// The time of the store's clock.
     pub(super) now: Timestamp,
-    /// The number of the transaction.
+    /// The transaction ID.
     pub(super) number: String,
-    /// Whether the time of a breadcrumb is over.
+    /// If `true`, the time to live of a breadcrumb is over.
     pub(super) has_expired: bool,
-    /// Since when the server knows its transactions by their numbers; none if it has crashed, or never knew.
+    /// The start of the period in which the server knows its transactions by ID. `None` after a crash, or before the first commit.
     pub(super) since: Option<String>,
     pub(super) runs: HashMap<Asked, Known>,
 }
 
-/// Prepares what [`begin`] asks for.
+/// Statements that each connection prepares for [`begin`], [`take`] and [`lock_lines`].
 pub(super) fn statements() -> String {
-    let tenant = |name: &str, lock: &str, has_expired: &str| {
-        format!(
-            "PREPARE {name} (bigint, bigint, bigint) AS
-             SELECT t.*, {}, pg_current_xact_id()::text, {has_expired}, (SELECT since FROM ux_alive)
-             FROM (SELECT id, latest, sequence, position, first_event, breadcrumbs, tombstones, open_runs, finished_runs
-                 FROM ux_tenants WHERE id = $1 {lock}) AS t",
-            clock!()
-        )
-    };
+    let columns = tenant::COLUMNS;
     // The first that ends: an index is not asked with a clock, which changes from row to row.
-    let has_expired = concat!(
-        "coalesce((SELECT b.ttl FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND b.ttl IS NOT NULL
-             AND NOT b.deleted ORDER BY b.ttl LIMIT 1) <= ",
-        clock!(),
-        ", FALSE)"
+    let begin = format!(
+        "PREPARE ux_begin (bigint, bigint, bigint) AS
+         SELECT {columns}, {clock}, pg_current_xact_id()::text, coalesce((SELECT b.ttl FROM ux_breadcrumbs AS b
+             WHERE b.tenant = $1 AND b.ttl IS NOT NULL AND NOT b.deleted ORDER BY b.ttl LIMIT 1) <= {clock}, FALSE),
+             (SELECT since FROM ux_alive)
+         FROM ux_tenants AS n WHERE n.id = $1",
+        clock = clock!()
+    );
+    // A division by zero ends the transaction if a limit would be exceeded.
+    let take = format!(
+        "PREPARE ux_take (bigint, bigint, bigint, bigint, bigint) AS
+         SELECT {columns}, 1 / CASE WHEN ($2 <= 0 OR n.breadcrumbs + $2 <= $3)
+             AND ($4 <= 0 OR n.open_runs + $4 <= $5) THEN 1 ELSE 0 END
+         FROM ux_tenants AS n WHERE n.id = $1 FOR UPDATE"
     );
     let known = concat!(
         "PREPARE ux_known (bigint, uuid, bigint, text, text) AS ",
         select_known!("(VALUES ($2, $3, $4, $5, 1::bigint))", "FOR UPDATE")
     );
-    let locks = tenant("ux_lock", "FOR UPDATE", has_expired);
-    let looks = tenant("ux_look", "", "FALSE");
-    format!("{locks}; {looks}; {known}")
+    let seen = concat!(
+        "PREPARE ux_seen (bigint, uuid, bigint, text, text) AS ",
+        select_known!("(VALUES ($2, $3, $4, $5, 1::bigint))", "")
+    );
+    // A lock that is not in the list of columns returns no row.
+    let lines = "PREPARE ux_lines (bigint, text[]) AS
+         SELECT FROM unnest($2) AS line (name) WHERE pg_advisory_xact_lock(hashtextextended(line.name, $1)) IS NULL";
+    format!("{begin}; {take}; {known}; {seen}; {lines}")
 }
 
-/// Begins a transaction, and asks for the row of the tenant, the clock and the like, and for what is known of a run if
-/// there is one only, which is taken out of those that are wanted then. What follows finds rows by their keys, whatever the
-/// parameters are: a plan for each time would cost more than doing it.
+/// Begins a transaction: locks the ordering keys, reads the tenant's row and the clock, and reads the facts of the run if
+/// `wanted` has only one, which is removed from it. The plans are generic: planning anew for each set of parameters would cost
+/// more than the execution.
 pub(super) async fn begin(
     connection: &mut PgConnection,
     tenant: i64,
     time: &Time,
-    locks: bool,
-    runs: &mut Vec<RunRef>,
+    (schema, wanted): (&str, &mut Wanted),
 ) -> sqlx::Result<Begun> {
-    let statement = if locks { "ux_lock" } else { "ux_look" };
-    let mut message = format!(
-        "BEGIN; {PLANNED_ONCE}; EXECUTE {statement} ({tenant}, {})",
-        prepared::time(time)
-    );
+    let mut message = format!("BEGIN; {PLANNED_ONCE}; ");
+    if !wanted.lines.is_empty() {
+        message.push_str(&lock_lines(tenant, schema, &wanted.lines));
+        message.push_str("; ");
+    }
+    let clock = prepared::time(time);
+    message.push_str(&format!("EXECUTE ux_begin ({tenant}, {clock})"));
     let mut asked = Vec::new();
-    if let [run] = &runs[..] {
-        message.push_str(&known(tenant, run));
-        asked.append(runs);
+    let is_locked = !wanted.runs.is_empty();
+    if let ([run], []) | ([], [run]) = (&wanted.runs[..], &wanted.seen[..]) {
+        let statement = if is_locked { "ux_known" } else { "ux_seen" };
+        message.push_str(&known(statement, tenant, run));
+        asked.append(&mut wanted.runs);
+        asked.append(&mut wanted.seen);
     }
     let rows = sqlx::raw_sql(AssertSqlSafe(message))
         .fetch_all(connection)
         .await?;
     let (row, found) = rows.split_first().ok_or(sqlx::Error::RowNotFound)?;
-    let known = found.iter().filter_map(|found| row::known(found, &asked));
+    let known = found
+        .iter()
+        .filter_map(|found| row::known(found, &asked, is_locked));
     Ok(Begun {
         tenant: tenant::read(row)?,
         now: column::time(row, 9)?,
@@ -87,10 +101,10 @@ pub(super) async fn begin(
     })
 }
 
-/// Asks for what is known of a run.
-fn known(tenant: i64, run: &RunRef) -> String {
+/// Executes the statement that reads the facts of a run.
+fn known(statement: &str, tenant: i64, run: &RunRef) -> String {
     format!(
-        "; EXECUTE ux_known ({tenant}, {}, {}, {}, {})",
+        "; EXECUTE {statement} ({tenant}, {}, {}, {}, {})",
         prepared::id(run.trigger_id.as_uuid()),
         run.trigger_version.cast_signed(),
         prepared::name(&run.executor),
@@ -98,4 +112,30 @@ fn known(tenant: i64, run: &RunRef) -> String {
             .as_deref()
             .map_or("NULL".to_owned(), prepared::name)
     )
+}
+
+/// Locks ordering keys until the transaction ends, in their order, so that no transaction waits for another that waits for it.
+pub(super) fn lock_lines(tenant: i64, schema: &str, lines: &BTreeSet<Line>) -> String {
+    let name = |(executor, line): &Line| format!("{schema}/{}:{executor}{line}", executor.len());
+    let names: Vec<String> = lines.iter().map(name).collect();
+    let names = prepared::names(names.iter().map(String::as_str));
+    format!("EXECUTE ux_lines ({tenant}, {names})")
+}
+
+/// Room that a transaction needs below the limits of a store.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Room {
+    /// Number of new breadcrumbs, and the limit.
+    pub(super) breadcrumbs: (i64, i64),
+    /// Number of new runs that are not over, and the limit.
+    pub(super) runs: (i64, i64),
+}
+
+/// Locks the tenant's row until the transaction commits, and ends the transaction if there is not enough room.
+pub(super) fn take(tenant: i64, room: Room) -> String {
+    let Room {
+        breadcrumbs: (breadcrumbs, most_breadcrumbs),
+        runs: (runs, most_runs),
+    } = room;
+    format!("EXECUTE ux_take ({tenant}, {breadcrumbs}, {most_breadcrumbs}, {runs}, {most_runs})")
 }

@@ -1,15 +1,12 @@
-//! What jobs change, and the statement that writes all of it.
+//! Changes that jobs make, and the parts of the statement that writes them.
 
 use super::row::{Kept, Name};
 use super::statement::Statement;
-use super::tenant;
-use super::{log, queue, row, table, vectors};
+use super::{log, row, table, vectors};
 use crate::model::{Breadcrumb, BreadcrumbId, Event};
-use crate::store::RunRef;
 use crate::store::durable::found::Writer;
-use crate::store::durable::tenant::Tenant;
-use sqlx::PgConnection;
-use std::collections::{HashMap, HashSet};
+use crate::store::{RunRef, RunState};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// An executor, and an ordering key of its runs.
@@ -38,10 +35,10 @@ pub(super) struct Changes {
     /// For the positions up to that of the tenant.
     pub(super) events: Vec<Event>,
     pub(super) runs: HashMap<Name, Kept>,
-    /// Lines with a run that was added or changed.
-    pub(super) joined: HashSet<Line>,
-    /// Lines that a run left or in which it came to its end, and maybe without a first one.
-    pub(super) left: HashSet<Line>,
+    /// Ordering keys with a run that was added or changed.
+    pub(super) joined: BTreeSet<Line>,
+    /// Ordering keys whose first run may have ended or left.
+    pub(super) left: BTreeSet<Line>,
 }
 
 impl Changes {
@@ -62,47 +59,24 @@ impl Changes {
         self.left.extend(later.left);
     }
 
-    /// Whether nothing is left to be found out when it is written.
-    pub(super) fn is_all(&self) -> bool {
-        self.left.is_empty()
-    }
-
-    /// One statement that writes it, whose parts change different rows. `position` is that of the last event.
-    pub(super) fn statement(
-        &self,
-        tenant: i64,
-        position: i64,
-        changed: Option<&Tenant>,
-        has_vectors: bool,
-    ) -> Statement {
-        let mut statement = Statement::new("WITH nothing AS (SELECT)");
-        table::insert(&mut statement, tenant, &self.created);
+    /// Adds to a statement with a table [`t`](super::tenant::place) all changes, in parts that change different rows. Returns the
+    /// number of new runs that may have been added by another transaction.
+    pub(super) fn write(&self, statement: &mut Statement, tenant: i64, has_vectors: bool) -> usize {
+        table::insert(statement, tenant, &self.created);
         let replaced: Vec<&Written> = self.replaced.values().collect();
-        table::replace(&mut statement, tenant, &replaced);
+        table::replace(statement, tenant, &replaced);
         if has_vectors {
-            vectors::forget(&mut statement, tenant, self.replaced.keys().copied());
+            vectors::forget(statement, tenant, self.replaced.keys().copied());
         }
-        log::push(&mut statement, tenant, position, &self.events);
+        log::push(statement, &self.events);
         let (known, new): (Vec<&Kept>, Vec<&Kept>) =
             self.runs.values().partition(|kept| kept.serial.is_some());
-        row::insert(&mut statement, tenant, &new);
-        row::update(&mut statement, &known);
-        match changed {
-            Some(tenant) => tenant::update(&mut statement, tenant),
-            None => drop(statement.push(" SELECT")),
-        }
-        statement
-    }
-
-    /// Finds out who stands first in the lines that somebody left, once it is written.
-    pub(super) async fn promote(
-        &self,
-        connection: &mut PgConnection,
-        tenant: i64,
-    ) -> sqlx::Result<()> {
-        if self.left.is_empty() {
-            return Ok(());
-        }
-        queue::promote(connection, tenant, &self.left).await
+        let (ready, claimed): (Vec<&Kept>, Vec<&Kept>) = new
+            .into_iter()
+            .partition(|kept| kept.row.state == RunState::Ready);
+        row::insert(statement, &ready, true);
+        row::insert(statement, &claimed, false);
+        row::update(statement, &known);
+        ready.len()
     }
 }

@@ -132,12 +132,16 @@ pub(super) fn set_up(settings: &Settings) -> String {
     set.join("; ")
 }
 
-/// Warns if the server may lose commits or accepts no writes, and fails if its version is too old.
-pub(super) async fn check(connection: &mut PgConnection) -> Result<(), PostgresError> {
+/// Warns if the server may lose commits or accepts no writes, and fails if its version is too old. Returns `true` if the user may
+/// execute the function that makes all commits before durable.
+pub(super) async fn check(connection: &mut PgConnection) -> Result<bool, PostgresError> {
     const OLDEST: i32 = 14;
     let row = sqlx::query(
         "SELECT current_setting('server_version_num')::int / 10000, current_setting('fsync') = 'on',
-             current_setting('synchronous_commit') <> 'off', current_setting('transaction_read_only') = 'on'",
+             current_setting('synchronous_commit') <> 'off', current_setting('transaction_read_only') = 'on',
+             coalesce(has_function_privilege(to_regprocedure('pg_logical_emit_message(boolean,text,text)'), 'EXECUTE'),
+                 has_function_privilege(to_regprocedure('pg_logical_emit_message(boolean,text,text,boolean)'), 'EXECUTE'),
+                 FALSE)",
     );
     let row = row.fetch_one(connection).await?;
     let found: i32 = row.try_get(0)?;
@@ -160,8 +164,13 @@ pub(super) async fn check(connection: &mut PgConnection) -> Result<(), PostgresE
              default_transaction_read_only is off"
         );
     }
-    Ok(())
+    Ok(row.try_get(4)?)
 }
+
+/// Makes all commits before durable. The function writes a small record to the log of the server, so that the statement's own
+/// commit waits until the log is on disk, and on the synchronous standbys.
+pub(super) const FLUSH: &str =
+    "SELECT pg_logical_emit_message(TRUE, 'universal-executor', '')";
 
 #[cfg(test)]
 mod tests {

@@ -194,9 +194,9 @@ impl Connection<'_> {
         });
     }
 
-    /// A message that executes a statement, which is planned once. None if that cannot be, and it is to be executed with
-    /// its values beside it. Who sends it does not give the connection back if it fails.
-    pub(super) fn message(&mut self, statement: &Statement) -> Option<String> {
+    /// Returns the parts of a message that execute a statement, which is planned once. `None` if it has to be executed with its
+    /// values beside it. A connection on which the message fails must not be given back.
+    pub(super) fn message(&mut self, statement: &Statement) -> Option<Vec<String>> {
         /// More than there are parts of a commit that can be without each other.
         const MOST: usize = 128;
         let all = &mut self.live.written;
@@ -204,13 +204,13 @@ impl Connection<'_> {
         let name = format!("ux_write_{}", known.unwrap_or(all.len()));
         let execute = statement.execute_as(&name)?;
         if known.is_some() {
-            return Some(execute);
+            return Some(vec![execute]);
         }
         if all.len() >= MOST {
             return None;
         }
         all.push(statement.sql().into());
-        Some(format!("{}; {execute}", statement.prepare(&name)))
+        Some(vec![statement.prepare(&name), execute])
     }
 
     /// Has the server prepare statements, if they are not yet: always the same. Says what the connection is to the server.

@@ -119,7 +119,6 @@ struct Resume {
 
 impl Job for Resume {
     type Answer = u64;
-    const LOCKS: bool = false;
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<u64, Fault> {
         let position = sqlx::query_scalar::<_, i64>(

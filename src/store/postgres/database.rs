@@ -14,7 +14,7 @@ use super::session::Session;
 use super::tenant::Named;
 use super::vectors;
 use super::writer::{self, ATTEMPTS, Waiting, is_worth_another};
-use super::writing::{Wanted, Writing};
+use super::writing::{Place, Wanted, Writing};
 use crate::store::StoreError;
 use crate::store::durable::tenant::Time;
 use crate::store::meaning::Keepers;
@@ -30,10 +30,6 @@ pub(super) trait Job: Send + Sync + 'static {
     /// What comes of it.
     type Answer: Send + 'static;
 
-    /// Whether it works with the row of the tenant, which no other such job does until it is committed. What it
-    /// changes of that row is lost otherwise.
-    const LOCKS: bool;
-
     /// Adds what it is going to look at.
     fn wants(&self, _wanted: &mut Wanted) {}
 
@@ -42,6 +38,9 @@ pub(super) trait Job: Send + Sync + 'static {
         &self,
         writing: &mut Writing<'_>,
     ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
+
+    /// Replaces the open times in an answer, once the place of the changes is known.
+    fn settle(_answer: &mut Self::Answer, _place: &Place) {}
 
     /// What to do once it is committed, also if nobody waits for the answer any more.
     fn committed(&self, _answer: &Self::Answer) {}
@@ -98,6 +97,8 @@ pub(super) struct Database {
     pub(super) announced: watch::Sender<u64>,
     pub(super) progress: Progress,
     pub(super) loss: Loss,
+    /// If `true`, a commit releases the tenant's row before it is durable, and waits for that afterwards.
+    pub(super) can_flush: bool,
     /// Jobs that wait for the row of their tenant.
     pub(super) waiting: Waiting,
     /// Its other side is told when this goes.
@@ -113,7 +114,7 @@ impl Database {
         let options = connection::options(url, &settings)?;
         let connections = Connections::new(options.clone(), &settings);
         let mut first = connections.one().await?;
-        connections.in_time(connection::check(&mut first)).await??;
+        let can_flush = connections.in_time(connection::check(&mut first)).await??;
         // Bringing much of it to another version takes long.
         if !connections
             .in_time(schema::is_current(&mut first, &settings.schema))
@@ -158,6 +159,7 @@ impl Database {
             announced: watch::Sender::new(0),
             progress: Progress::default(),
             loss: Loss::default(),
+            can_flush,
             waiting: Waiting::default(),
             _open: alive,
             open,

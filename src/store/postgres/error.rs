@@ -210,7 +210,8 @@ impl Class {
     /// The meaning of an SQLSTATE.
     fn of_code(code: &str) -> Self {
         match code {
-            "40001" | "40P01" => Self::Collided,
+            // Another transaction added the same row: a unique violation.
+            "40001" | "40P01" | "23505" => Self::Collided,
             // A server that stops, or a session that idled in a transaction for too long.
             "57P01" | "57P02" | "57P05" | "25P03" => Self::Lost,
             "3D000" => Self::Login,
@@ -352,7 +353,7 @@ mod tests {
             ("57P03", Class::Transient),
             ("08006", Class::Lost),
             ("22021", Class::Permanent),
-            ("23505", Class::Permanent),
+            ("23505", Class::Collided),
             ("25006", Class::ReadOnly),
             ("42601", Class::Permanent),
             ("42501", Class::Setup),

@@ -90,7 +90,7 @@ impl RunLedger for PostgresStore {
         position: KeyPosition,
     ) -> Result<(), StoreError> {
         let version = version.to_owned();
-        let transfer = ChangeRow::<true, _> {
+        let transfer = ChangeRow {
             run: lease.run.clone(),
             decide: move |row, _, _| rules::transfer(row, &lease, &version, until, position),
         };
@@ -164,7 +164,7 @@ impl RunLedger for PostgresStore {
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
         let skipped = run.clone();
-        let skip = ChangeRow::<true, _> {
+        let skip = ChangeRow {
             run: run.clone(),
             decide: move |row, _, next| rules::skip_transferred(row, &skipped, next),
         };
@@ -205,6 +205,6 @@ impl PostgresStore {
         + Sync
         + 'static,
     ) -> Result<(), StoreError> {
-        self.write(ChangeRow::<false, _> { run, decide }).await
+        self.write(ChangeRow { run, decide }).await
     }
 }

@@ -2,13 +2,14 @@
 
 use super::NAME;
 use super::column::{self, Id, id, number, time, unreadable};
+use super::connection::FLUSH;
 use super::cursor;
 use super::database::{Database, Read};
 use super::error::{Fault, standby_is_behind};
 use super::history::{Mark, Now, Seen, refused};
 use super::listen::listen;
 use super::statement::Statement;
-use super::tenant::Named;
+use super::tenant::{Named, open_time};
 use crate::model::{Event, Json, Timestamp};
 use crate::source::{Deliveries, EventSource, SourceError, StartAt};
 use crate::store::StoreError;
@@ -24,8 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Adds to a statement that events are noted at the positions up to the last.
-pub(super) fn push(statement: &mut Statement, tenant: i64, last: i64, events: &[Event]) {
+/// Adds to a statement that events are noted at the next positions.
+pub(super) fn push(statement: &mut Statement, events: &[Event]) {
     if events.is_empty() {
         return;
     }
@@ -34,17 +35,13 @@ pub(super) fn push(statement: &mut Statement, tenant: i64, last: i64, events: &[
     }
     statement.push(
         ", noted AS (INSERT INTO ux_events (breadcrumb_id, version, updated_at, kind, schema_name, tags, position,
-             tenant) SELECT u.id, u.version, u.updated_at, u.kind, u.schema_name, u.tags, u.place + ",
+             tenant) SELECT u.id, u.version, t.base + u.updated_at, u.kind, u.schema_name, u.tags, t.position + u.place,
+             t.id FROM t CROSS JOIN ",
     );
-    statement
-        .push_bind(last - events.len().cast_signed() as i64)
-        .push("::bigint, ")
-        .push_bind(tenant)
-        .push("::bigint FROM ");
     let columns = vec![
         all(events, |event| Id::from(event.breadcrumb_id)).into(),
         all(events, |event| event.version.cast_signed()).into(),
-        all(events, |event| event.updated_at.as_micros()).into(),
+        all(events, |event| open_time(event.updated_at)).into(),
         all(events, |event| kind(event.kind)).into(),
         all(events, |event| event.schema_name.clone()).into(),
         all(events, tags).into(),
@@ -58,11 +55,12 @@ fn tags(event: &Event) -> String {
     serde_json::Value::from(event.tags.to_vec()).to_string()
 }
 
-/// The first and the last position there is, and the events from a position on: all of one snapshot, so that none can be
-/// forgotten in between. A position is taken by who has the tenant locked until the commit, so what is not there yet
-/// comes after all that is.
+/// Returns the first and the last position, and the events from a position on. One snapshot has all of it, so that no event is
+/// removed in between. A transaction has the tenant's row locked from taking a position to its commit, so an event that is not
+/// visible yet has a higher position than all visible ones. The last column says if all visible commits are durable.
 const NEXT: &str = "
-    SELECT t.first_event, t.position, e.*, s.breadcrumb_id AS seen_id, s.version AS seen_version
+    SELECT t.first_event, t.position, e.*, s.breadcrumb_id AS seen_id, s.version AS seen_version,
+        CASE WHEN pg_is_in_recovery() THEN TRUE ELSE pg_current_wal_insert_lsn() <= pg_current_wal_flush_lsn() END AS is_durable
     FROM ux_tenants AS t LEFT JOIN LATERAL (
         SELECT e.position AS place, e.kind, e.breadcrumb_id, e.version, e.updated_at, e.schema_name, e.tags, b.context
         FROM ux_events AS e LEFT JOIN LATERAL (SELECT b.context FROM ux_breadcrumbs AS b WHERE b.tenant = e.tenant
@@ -80,7 +78,8 @@ struct From<'p> {
 }
 
 impl Read for From<'_> {
-    type Answer = (Page, Now);
+    /// If `false`, the page may have commits that are not durable.
+    type Answer = (Page, Now, bool);
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.tenant.name)
@@ -88,7 +87,7 @@ impl Read for From<'_> {
 
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Self::Answer, Fault> {
         let mut page = Page::empty();
-        let mut at_mark = None;
+        let (mut at_mark, mut is_durable) = (None, true);
         let seen = self.mark.event.map_or(0, |event| event.position);
         let largest = i64::try_from(Event::MAX_CONTEXT_BYTES).unwrap_or(i64::MAX);
         let rows = sqlx::query(NEXT)
@@ -102,6 +101,7 @@ impl Read for From<'_> {
             if row.try_get::<Option<i64>, _>(11)?.is_some() {
                 at_mark = Some((id(&row, 10)?, number(&row, 11)?));
             }
+            is_durable = row.try_get("is_durable")?;
             if row.try_get::<Option<i64>, _>(2)?.is_some() && self.position >= page.first {
                 page.events.push_back(event(&row)?);
             }
@@ -111,7 +111,23 @@ impl Read for From<'_> {
             last: page.last,
             at_mark,
         };
-        Ok((page, now))
+        Ok((page, now, is_durable))
+    }
+}
+
+/// Makes all commits durable that a read has seen.
+struct Flush;
+
+impl Read for Flush {
+    type Answer = ();
+
+    fn tenant(&self) -> Option<&str> {
+        None
+    }
+
+    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
+        sqlx::raw_sql(FLUSH).execute(connection).await?;
+        Ok(())
     }
 }
 
@@ -269,7 +285,11 @@ impl Log for PostgresEvents {
             mark,
             position: from,
         };
-        let (page, now) = self.database.read(from).await?;
+        let (page, now, is_durable) = self.database.read(from).await?;
+        if !is_durable && self.database.can_flush {
+            // A subscriber must never be further than the server is after a crash.
+            self.database.read(Flush).await?;
+        }
         if mark.is_in(&now) {
             self.tenant.saw(newest(&page));
             return Ok(page);

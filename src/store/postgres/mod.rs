@@ -7,6 +7,7 @@ mod connection;
 mod connections;
 mod cursor;
 mod database;
+mod end;
 mod error;
 mod history;
 mod lease;

@@ -5,13 +5,14 @@
 //! one statement in it, which is one round trip, but no parameters: so they are written into it here.
 
 use super::column::{self, literal};
-use super::{begin, lease};
+use super::{begin, lease, queue};
 use crate::store::durable::tenant::Time;
 use uuid::Uuid;
 
 /// What each connection is told before it executes one of them: there have to be tables.
 pub(super) fn statements() -> String {
-    format!("{}; {}", begin::statements(), lease::statement())
+    let (begin, lease) = (begin::statements(), lease::statement());
+    format!("{begin}; {lease}; {}", queue::statement())
 }
 
 /// Begins a message: what follows in its transaction is planned once.

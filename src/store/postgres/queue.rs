@@ -2,33 +2,32 @@
 
 use super::changes::Line;
 use super::column::{self, Id};
+use super::prepared;
 use super::row::{self, Name};
 use super::tenant::clock;
 use crate::store::durable::tenant::Time;
 use crate::store::row::aside;
 use crate::store::{Lease, RunState};
 use sqlx::{PgConnection, Row as _};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// Makes the first run that is left in each of some lines its head.
-pub(super) async fn promote(
-    connection: &mut PgConnection,
-    tenant: i64,
-    lines: &HashSet<Line>,
-) -> sqlx::Result<()> {
-    let promote = sqlx::query(concat!(
-        "UPDATE ux_runs SET head = TRUE WHERE serial IN (SELECT (SELECT r.serial FROM ux_runs AS r
+/// The statement that each connection prepares for [`promote`].
+pub(super) fn statement() -> &'static str {
+    concat!(
+        "PREPARE ux_promote (bigint, text[], text[]) AS
+         UPDATE ux_runs SET head = TRUE WHERE NOT head AND serial IN (SELECT (SELECT r.serial FROM ux_runs AS r
              WHERE r.tenant = $1 AND r.executor = u.executor AND r.line = u.line AND r.line IS NOT NULL
                  AND r.over IS NULL AND r.sequence < ",
         aside!(),
-        " ORDER BY r.sequence LIMIT 1)
-             FROM unnest($2::text[], $3::text[]) AS u (executor, line))"
-    ));
-    let promote = promote
-        .bind(tenant)
-        .bind(column::names(lines.iter().map(|(executor, _)| &**executor)))
-        .bind(column::names(lines.iter().map(|(_, line)| &**line)));
-    promote.execute(connection).await.map(drop)
+        " ORDER BY r.sequence LIMIT 1) FROM unnest($2, $3) AS u (executor, line))"
+    )
+}
+
+/// Makes the first run of each of some ordering keys its head.
+pub(super) fn promote(tenant: i64, lines: &BTreeSet<Line>) -> String {
+    let executors = prepared::names(lines.iter().map(|(executor, _)| &**executor));
+    let names = prepared::names(lines.iter().map(|(_, line)| &**line));
+    format!("EXECUTE ux_promote ({tenant}, {executors}, {names})")
 }
 
 /// A lease by its run, token and epoch.

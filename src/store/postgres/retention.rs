@@ -1,6 +1,11 @@
-//! What is over its limit is forgotten, oldest first and in batches, by the commits that come after.
+//! Retention: the oldest events, tombstones and ended runs beyond the limits are removed in batches, after the commit that exceeds
+//! a limit.
 
+use super::builder::PostgresLimits;
+use super::database::Job;
+use super::error::Fault;
 use super::writing::Writing;
+use crate::store::durable::tenant::Tenant;
 
 /// A search that meets more breadcrumbs whose time is over has them removed, for the next one.
 pub(super) const MANY_EXPIRED: usize = 64;
@@ -15,38 +20,43 @@ const EVENTS: &str = "
 
 const TOMBSTONES: &str = "
     DELETE FROM ux_breadcrumbs WHERE serial IN (SELECT serial FROM ux_breadcrumbs
-        WHERE tenant = $1 AND deleted ORDER BY updated_at LIMIT $2)";
+        WHERE tenant = $1 AND deleted ORDER BY updated_at LIMIT $2 FOR UPDATE SKIP LOCKED)";
 
 const RUNS: &str = "
     DELETE FROM ux_runs WHERE serial IN (SELECT serial FROM ux_runs
-        WHERE tenant = $1 AND over IS NOT NULL ORDER BY over LIMIT $2)";
+        WHERE tenant = $1 AND over IS NOT NULL ORDER BY over LIMIT $2 FOR UPDATE SKIP LOCKED)";
 
-/// Whether there are clearly more events, tombstones or runs that are over than the limits say.
-pub(super) fn has_excess(writing: &Writing<'_>) -> bool {
-    let (limits, tenant) = (writing.limits, &writing.tenant);
+/// Reports whether a tenant has clearly more events, tombstones or ended runs than the limits allow.
+pub(super) fn has_excess(tenant: &Tenant, limits: &PostgresLimits) -> bool {
     excess(tenant.events(), limits.events) > 0
         || excess(tenant.tombstones, limits.tombstones) > 0
         || excess(tenant.finished_runs, limits.finished_runs) > 0
 }
 
-/// Forgets those.
-pub(super) async fn forget(writing: &mut Writing<'_>) -> sqlx::Result<()> {
-    let limits = writing.limits;
-    let events = excess(writing.tenant.events(), limits.events);
-    if events > 0 {
-        let first = writing.tenant.first_event + events;
-        remove(writing, EVENTS, first).await?;
-        writing.tenant.first_event = first;
+/// Removes the oldest of them.
+pub(super) struct Forget;
+
+impl Job for Forget {
+    type Answer = ();
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
+        let limits = writing.limits;
+        let events = excess(writing.tenant.events(), limits.events);
+        if events > 0 {
+            let first = writing.tenant.first_event + events;
+            remove(writing, EVENTS, first).await?;
+            writing.tenant.first_event = first;
+        }
+        let tombstones = excess(writing.tenant.tombstones, limits.tombstones);
+        if tombstones > 0 {
+            writing.tenant.tombstones -= remove(writing, TOMBSTONES, tombstones).await?;
+        }
+        let runs = excess(writing.tenant.finished_runs, limits.finished_runs);
+        if runs > 0 {
+            writing.tenant.finished_runs -= remove(writing, RUNS, runs).await?;
+        }
+        Ok(())
     }
-    let tombstones = excess(writing.tenant.tombstones, limits.tombstones);
-    if tombstones > 0 {
-        writing.tenant.tombstones -= remove(writing, TOMBSTONES, tombstones).await?;
-    }
-    let runs = excess(writing.tenant.finished_runs, limits.finished_runs);
-    if runs > 0 {
-        writing.tenant.finished_runs -= remove(writing, RUNS, runs).await?;
-    }
-    Ok(())
 }
 
 async fn remove(writing: &mut Writing<'_>, sql: &'static str, bound: i64) -> sqlx::Result<i64> {

@@ -109,32 +109,42 @@ pub(super) fn asked(run: &RunRef) -> Asked {
     (name(run), run.order.clone())
 }
 
-/// What is known of runs, whose rows nobody else changes until the transaction ends.
-pub(super) async fn lock(
+/// Reads the facts of runs. If `locks`, their rows are locked until the transaction ends.
+pub(super) async fn facts(
     connection: &mut PgConnection,
     tenant: i64,
     mut runs: Vec<RunRef>,
+    locks: bool,
 ) -> sqlx::Result<HashMap<Asked, Known>> {
-    // All who lock more than one row do so in this order, so that none waits for another that waits for it.
+    // All transactions lock rows in this order, so that none waits for another that waits for it.
     runs.sort_by_cached_key(name);
-    let all = sqlx::query(select_known!(runs!(), "FOR UPDATE"))
+    let all = sqlx::query(match locks {
+        true => select_known!(runs!(), "FOR UPDATE"),
+        false => select_known!(runs!(), ""),
+    })
         .bind(tenant)
         .bind(of_all(&runs, |run| Id::from(run.trigger_id)))
         .bind(of_all(&runs, |run| run.trigger_version.cast_signed()))
         .bind(of_all(&runs, |run| name_of(&run.executor)))
         .bind(of_all(&runs, |run| run.order.as_deref().map(name_of)));
     let all = all.fetch_all(connection).await?;
-    all.iter().filter_map(|found| known(found, &runs)).collect()
+    let known = all.iter().filter_map(|found| known(found, &runs, locks));
+    known.collect()
 }
 
-/// What is known of one of these runs, in a row of the answer.
-pub(super) fn known(found: &PgRow, runs: &[RunRef]) -> Option<sqlx::Result<(Asked, Known)>> {
+/// Reads the facts of one of these runs from a row of the answer.
+pub(super) fn known(
+    found: &PgRow,
+    runs: &[RunRef],
+    is_locked: bool,
+) -> Option<sqlx::Result<(Asked, Known)>> {
     let read = |run: &RunRef| {
         let is_there = found.try_get::<Option<i64>, _>(0)?.is_some();
         let known = Known {
             kept: is_there.then(|| read(found)).transpose()?,
             origin: table::origin(found, COLUMNS + 1, run)?,
             first: first(found, COLUMNS + 5)?,
+            is_locked,
         };
         Ok((asked(run), known))
     };
@@ -162,20 +172,22 @@ fn of_all<R, T>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
     rows.iter().map(of).collect()
 }
 
-/// Adds to a statement that rows are new.
-pub(super) fn insert(statement: &mut Statement, tenant: i64, rows: &[&Kept]) {
+/// Adds new rows to a statement. Rows that another transaction added first stay as they are if `skips_known`, and end the
+/// transaction otherwise.
+pub(super) fn insert(statement: &mut Statement, rows: &[&Kept], skips_known: bool) {
     if rows.is_empty() {
         return;
     }
-    statement.push(
-        ", added AS (INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, line, event, state, epoch,
+    statement
+        .push(if skips_known { ", added" } else { ", granted" })
+        .push(
+            " AS (INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, line, event, state, epoch,
              attempts, abandoned, token, granted_at, enqueued_at, sequence, due, head, lease, correlation, hops, saved,
-             woken_by, wake, suspended_at, written, reason, over, cause, claim) SELECT ",
-    );
-    statement.push_bind(tenant);
-    statement.push("::bigint, u.executor, u.trigger_id, u.trigger_version, u.line, u.event, ");
-    statement.push(CHANGING);
-    statement.push(" FROM ");
+             woken_by, wake, suspended_at, written, reason, over, cause, claim) SELECT t.id, u.executor, u.trigger_id,
+             u.trigger_version, u.line, u.event, ",
+        )
+        .push(CHANGING)
+        .push(" FROM t CROSS JOIN ");
     let run = |of: &dyn Fn(&RunRef) -> String| of_all(rows, |kept| of(&kept.row.run));
     let mut columns: Vec<Value> = vec![
         run(&|run| name_of(&run.executor)).into(),
@@ -190,11 +202,17 @@ pub(super) fn insert(statement: &mut Statement, tenant: i64, rows: &[&Kept]) {
     ];
     columns.extend(changing(rows));
     statement.push_rows(rows.len(), columns, false);
-    statement.push(" AS u (executor, trigger_id, trigger_version, line, event, ");
-    statement.push(NAMES).push("))");
+    statement
+        .push(" AS u (executor, trigger_id, trigger_version, line, event, ")
+        .push(NAMES)
+        .push(")");
+    if skips_known {
+        statement.push(" ON CONFLICT DO NOTHING RETURNING 1");
+    }
+    statement.push(")");
 }
 
-/// Adds to a statement what can change of rows that are there.
+/// Adds changed rows to a statement.
 pub(super) fn update(statement: &mut Statement, rows: &[&Kept]) {
     if rows.is_empty() {
         return;
@@ -204,7 +222,7 @@ pub(super) fn update(statement: &mut Statement, rows: &[&Kept]) {
         .push(NAMES)
         .push(") = ROW(")
         .push(CHANGING)
-        .push(") FROM ");
+        .push(") FROM t CROSS JOIN ");
     let mut columns: Vec<Value> = vec![of_all(rows, |kept| kept.serial).into()];
     columns.extend(changing(rows));
     statement.push_rows(rows.len(), columns, false);
@@ -243,10 +261,15 @@ const NAMES: &str =
     "state, epoch, attempts, abandoned, token, granted_at, enqueued_at, sequence, due, head, lease,
     correlation, hops, saved, woken_by, wake, suspended_at, written, reason, over, cause, claim";
 
-/// The same of a table `u`, as their types.
-const CHANGING: &str = "u.state, u.epoch, u.attempts, u.abandoned, u.token, u.granted_at, u.enqueued_at, u.sequence,
-    u.due, u.head, u.lease, u.correlation, u.hops, u.saved, u.woken_by, u.wake, u.suspended_at, u.written::uuid[],
-    u.reason, u.over, u.cause, u.claim";
+/// The columns of a table `u` with these names, with their types. Times and sequence numbers that are
+/// [open](super::tenant::open) are added to those of the table `t`.
+const CHANGING: &str = "u.state, u.epoch, u.attempts, u.abandoned, u.token, u.granted_at, u.enqueued_at,
+    u.sequence + CASE WHEN u.sequence & (1::bigint << 61) <> 0 THEN t.sequence - (1::bigint << 61) ELSE 0 END,
+    u.due, u.head, u.lease, u.correlation, u.hops, u.saved, u.woken_by, u.wake,
+    u.suspended_at + CASE WHEN u.suspended_at & (1::bigint << 60) <> 0 THEN t.base - (1::bigint << 60) ELSE 0 END,
+    u.written::uuid[], u.reason,
+    u.over + CASE WHEN u.over & (1::bigint << 61) <> 0 THEN t.sequence - (1::bigint << 61) ELSE 0 END,
+    u.cause, u.claim";
 
 /// The values of these columns.
 fn changing(rows: &[&Kept]) -> Vec<Value> {

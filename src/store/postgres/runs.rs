@@ -19,17 +19,22 @@ pub(super) struct Enqueue(pub(super) Vec<NewRun>);
 
 impl Job for Enqueue {
     type Answer = ();
-    const LOCKS: bool = true;
 
     fn wants(&self, wanted: &mut Wanted) {
-        wanted.runs.extend(self.0.iter().map(|new| new.run.clone()));
+        self.0.iter().for_each(|new| wanted.seen(&new.run));
     }
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
         let before = writing.tenant.open_runs;
         for new in &self.0 {
-            let (serial, facts) = writing.facts(&new.run).await?;
-            writing.apply(serial, rules::enqueue(facts, new.at));
+            // Every worker enqueues every run, so most rows exist and do not change: they are not locked.
+            let (serial, facts) = writing.seen(&new.run).await?;
+            let mut change = (serial, rules::enqueue(facts, new.at));
+            if change.0.is_some() && change.1.is_changed {
+                let (serial, facts) = writing.facts(&new.run).await?;
+                change = (serial, rules::enqueue(facts, new.at));
+            }
+            writing.apply(change.0, change.1);
         }
         if writing.tenant.open_runs > before {
             check_room(writing, 0)?;
@@ -46,12 +51,12 @@ pub(super) struct ClaimOne {
 
 impl Job for ClaimOne {
     type Answer = Claim;
-    const LOCKS: bool = true;
 
     fn wants(&self, wanted: &mut Wanted) {
-        wanted.runs.push(self.run.clone());
-        let older = self.instead_of.as_ref().map(|older| older.run.clone());
-        wanted.runs.extend(older);
+        wanted.run(&self.run);
+        if let Some(older) = &self.instead_of {
+            wanted.run(&older.run);
+        }
     }
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<Claim, Fault> {
@@ -82,12 +87,9 @@ pub(super) struct LearnOrigins(pub(super) Vec<Lease>);
 
 impl Job for LearnOrigins {
     type Answer = Vec<Claimed>;
-    const LOCKS: bool = false;
 
     fn wants(&self, wanted: &mut Wanted) {
-        wanted
-            .runs
-            .extend(self.0.iter().map(|lease| lease.run.clone()));
+        self.0.iter().for_each(|lease| wanted.run(&lease.run));
     }
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<Vec<Claimed>, Fault> {
@@ -131,20 +133,19 @@ impl Read for Heartbeat {
 }
 
 /// Changes the row of a run. `D` decides from the row, the time and the next sequence number.
-pub(super) struct ChangeRow<const LOCKS: bool, D> {
+pub(super) struct ChangeRow<D> {
     pub(super) run: RunRef,
     pub(super) decide: D,
 }
 
-impl<const LOCKS: bool, D> Job for ChangeRow<LOCKS, D>
+impl<D> Job for ChangeRow<D>
 where
     D: Fn(Option<Row>, Timestamp, u64) -> Result<Change, StoreError> + Send + Sync + 'static,
 {
     type Answer = ();
-    const LOCKS: bool = LOCKS;
 
     fn wants(&self, wanted: &mut Wanted) {
-        wanted.runs.push(self.run.clone());
+        wanted.run(&self.run);
     }
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
@@ -187,10 +188,9 @@ pub(super) struct Redo(pub(super) RunRef);
 
 impl Job for Redo {
     type Answer = ();
-    const LOCKS: bool = true;
 
     fn wants(&self, wanted: &mut Wanted) {
-        wanted.runs.push(self.0.clone());
+        wanted.run(&self.0);
     }
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
@@ -208,18 +208,14 @@ pub(super) async fn held(writing: &mut Writing<'_>, lease: &Lease) -> Result<Kep
     Ok(Kept { serial, row })
 }
 
-/// Ends the lease of a row, in a job that has the tenant locked.
+/// Ends the lease of a row.
 pub(super) fn end(writing: &mut Writing<'_>, kept: Kept, end: End, written: &[BreadcrumbId]) {
     let change = rules::end(kept.row, end, written, writing.next());
     writing.apply(kept.serial, change);
 }
 
-fn check_room(writing: &Writing<'_>, more: usize) -> Result<(), Fault> {
+fn check_room(writing: &mut Writing<'_>, more: usize) -> Result<(), Fault> {
     let open = usize::try_from(writing.tenant.open_runs).unwrap_or_default();
-    Ok(rules::check_room(
-        NAME,
-        open,
-        more,
-        writing.limits.open_runs,
-    )?)
+    let room = rules::check_room(NAME, open, more, writing.limits.open_runs);
+    Ok(room.map_err(|error| writing.full(error))?)
 }

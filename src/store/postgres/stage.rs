@@ -3,7 +3,7 @@
 use super::database::Job;
 use super::error::Fault;
 use super::table;
-use super::writing::{Wanted, Writing};
+use super::writing::{Place, Wanted, Writing};
 use super::{NAME, runs};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, Patch, Timestamp};
 use crate::store::durable::found::{Found, Writer};
@@ -21,11 +21,11 @@ pub(super) struct Stage {
 impl Job for Stage {
     /// What was written, and whether more breadcrumbs than were removed may be over.
     type Answer = (Committed, bool);
-    const LOCKS: bool = true;
 
     fn wants(&self, wanted: &mut Wanted) {
-        let run = self.end.as_ref().map(|(lease, _)| lease.run.clone());
-        wanted.runs.extend(run);
+        if let Some((lease, _)) = &self.end {
+            wanted.run(&lease.run);
+        }
         let changed = self.writes.iter().filter_map(|write| match write {
             Write::Create(_) => None,
             Write::Update { id, .. } | Write::Delete { id, .. } => Some(*id),
@@ -67,6 +67,10 @@ impl Job for Stage {
         }
         Ok((committed, has_expired))
     }
+
+    fn settle((committed, _): &mut Self::Answer, place: &Place) {
+        committed.written.iter_mut().for_each(|written| place.settle(written));
+    }
 }
 
 struct Staged<'w, 't> {
@@ -74,7 +78,7 @@ struct Staged<'w, 't> {
     writer: Option<Writer>,
     has_created: bool,
     written: Vec<Arc<Breadcrumb>>,
-    /// The time of the commit before.
+    /// The newest open time before this commit.
     begun: i64,
 }
 
@@ -133,11 +137,11 @@ impl<'w, 't> Staged<'w, 't> {
         let limit = writing.limits.breadcrumbs;
         let kept = usize::try_from(writing.tenant.breadcrumbs).unwrap_or_default();
         if self.has_created && kept > limit {
-            return Err(StoreError::Full {
+            return Err(writing.full(StoreError::Full {
                 store: NAME,
                 what: "breadcrumbs",
                 limit,
-            });
+            }));
         }
         Ok((writing, Committed::new(self.written)))
     }

@@ -1,7 +1,7 @@
 //! A statement in the making: it is sent with its values beside it, or in a message with the end of its transaction.
 
 use super::column::{Id, literal};
-use sqlx::postgres::PgArguments;
+use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres};
 
@@ -31,6 +31,12 @@ macro_rules! values {
 }
 values!(i64 => Numbers, Option<i64> => Numbers, i16 => Smalls, bool => Flags, Id => Ids, Option<Id> => Ids,
     String => Texts, Option<String> => Texts);
+
+impl From<Option<i64>> for Value {
+    fn from(number: Option<i64>) -> Self {
+        Self::Number(number)
+    }
+}
 
 impl From<i64> for Value {
     fn from(number: i64) -> Self {
@@ -202,15 +208,6 @@ impl Statement {
         });
     }
 
-    /// What is pushed to it is parted by a text.
-    pub(super) fn separated(&mut self, by: &'static str) -> Separated<'_> {
-        Separated {
-            statement: self,
-            by,
-            is_first: true,
-        }
-    }
-
     /// The text, with places for the values: the same for all that do the same.
     pub(super) fn sql(&self) -> &str {
         &self.sql
@@ -240,39 +237,17 @@ impl Statement {
         Some(message)
     }
 
-    pub(super) async fn execute(self, connection: &mut PgConnection) -> sqlx::Result<()> {
+    /// Executes the statement with its values beside it. Returns its row, if it returns one.
+    pub(super) async fn execute(
+        self,
+        connection: &mut PgConnection,
+    ) -> sqlx::Result<Option<PgRow>> {
         let query = sqlx::query(AssertSqlSafe(self.sql));
         let query = self
             .values
             .into_iter()
             .fold(query, |query, value| value.bind(query));
-        query.execute(connection).await.map(drop)
-    }
-}
-
-/// Pushes to a statement what is parted by a text.
-pub(super) struct Separated<'s> {
-    statement: &'s mut Statement,
-    by: &'static str,
-    is_first: bool,
-}
-
-impl Separated<'_> {
-    pub(super) fn push(&mut self, sql: &str) -> &mut Self {
-        self.part().push(sql);
-        self
-    }
-
-    pub(super) fn push_bind_unseparated(&mut self, value: impl Into<Value>) -> &mut Self {
-        self.statement.push_bind(value);
-        self
-    }
-
-    fn part(&mut self) -> &mut Statement {
-        if !std::mem::replace(&mut self.is_first, false) {
-            self.statement.push(self.by);
-        }
-        self.statement
+        query.fetch_optional(connection).await
     }
 }
 

@@ -17,7 +17,6 @@ struct Expire;
 
 impl Job for Expire {
     type Answer = bool;
-    const LOCKS: bool = true;
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<bool, Fault> {
         Ok(table::expire(writing, AT_ONCE).await?)

@@ -5,7 +5,7 @@ use super::column::{self, Id, id, json, lineage, name_of, number, some_time, tim
 use super::database::Read;
 use super::error::Fault;
 use super::statement::Statement;
-use super::tenant::{Named, clock};
+use super::tenant::{Named, clock, open_time};
 use super::writing::Writing;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Sensitivity, Timestamp, Visibility};
 use crate::store::durable::found::{Found, Writer};
@@ -26,7 +26,7 @@ macro_rules! columns {
 }
 pub(super) use columns;
 
-/// Those of some breadcrumbs that are there, or their tombstones, for jobs that may change them.
+/// Reads breadcrumbs or their tombstones, and locks them until the transaction ends.
 pub(super) async fn find(
     connection: &mut PgConnection,
     tenant: i64,
@@ -35,7 +35,7 @@ pub(super) async fn find(
     let found = sqlx::query(concat!(
         "SELECT ",
         columns!(),
-        "FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND b.id = ANY($2)"
+        "FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND b.id = ANY($2) ORDER BY b.id FOR UPDATE"
     ));
     let ids: Vec<Id> = ids.iter().copied().map(Id::from).collect();
     let rows = found.bind(tenant).bind(ids).fetch_all(connection);
@@ -190,14 +190,14 @@ fn push_columns(statement: &mut Statement, rows: &[&Written]) {
             .collect()
     }
     let tombstones: Vec<bool> = rows.iter().map(|row| row.is_tombstone).collect();
-    statement.push("(SELECT u.id, u.version, u.updated_at, u.created_at, u.ttl, u.deleted, u.visibility, u.sensitivity,
+    statement.push("(SELECT u.id, u.version, t.base + u.updated_at AS updated_at, t.base + u.created_at AS created_at, u.ttl, u.deleted, u.visibility, u.sensitivity,
              u.schema_name, u.writer, u.correlation, u.hops, u.created_by, u.updated_by, u.title, u.description,
-             u.semantic_version, u.tags::text[] AS tags, u.llm_hints, u.context FROM ");
+             u.semantic_version, u.tags::text[] AS tags, u.llm_hints, u.context FROM t CROSS JOIN ");
     let columns = vec![
         all(rows, |row| Id::from(row.id)).into(),
         all(rows, |row| row.version.cast_signed()).into(),
-        all(rows, |row| row.updated_at.as_micros()).into(),
-        all(rows, |row| row.created_at.as_micros()).into(),
+        all(rows, |row| open_time(row.updated_at)).into(),
+        all(rows, |row| open_time(row.created_at)).into(),
         all(rows, |row| row.ttl.map(Timestamp::as_micros)).into(),
         tombstones.into(),
         all(rows, |row| visibility(row.visibility)).into(),
@@ -231,7 +231,8 @@ pub(super) async fn expire(writing: &mut Writing<'_>, most: usize) -> sqlx::Resu
     let limit = i64::try_from(most).unwrap_or(i64::MAX);
     let delete = sqlx::query(
         "DELETE FROM ux_breadcrumbs WHERE serial IN (SELECT serial FROM ux_breadcrumbs
-             WHERE tenant = $1 AND ttl <= $2 AND ttl IS NOT NULL AND NOT deleted ORDER BY ttl LIMIT $3)",
+             WHERE tenant = $1 AND ttl <= $2 AND ttl IS NOT NULL AND NOT deleted ORDER BY ttl LIMIT $3
+             FOR UPDATE SKIP LOCKED)",
     );
     let delete = delete
         .bind(writing.tenant.id)

@@ -3,7 +3,8 @@
 use super::column;
 use super::history::Mark;
 use super::statement::Statement;
-use crate::store::durable::tenant::Tenant;
+use crate::model::Timestamp;
+use crate::store::durable::tenant::{Tenant, Time};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -84,18 +85,82 @@ impl Named {
     }
 }
 
-/// The row of a tenant.
+/// The columns of a tenant's row `n`, in the order in which [`read`] wants them.
+pub(super) const COLUMNS: &str = "n.id, n.latest, n.sequence, n.position, n.first_event, n.breadcrumbs, n.tombstones, n.open_runs,
+    n.finished_runs";
+
+/// Reads the row of a tenant.
 pub(super) fn read(row: &PgRow) -> sqlx::Result<Tenant> {
     Tenant::read(|column| row.try_get(column))
 }
 
-/// Adds to a statement that the row of a tenant is to be as this is.
-pub(super) fn update(statement: &mut Statement, tenant: &Tenant) {
-    statement.push(" UPDATE ux_tenants SET ");
-    let mut set = statement.separated(", ");
-    for (column, value) in tenant.columns() {
-        set.push(&format!("{column} = "))
-            .push_bind_unseparated(value);
+/// Time of a version until its transaction has its place behind all others: this bit, and the number of the version in the
+/// transaction. No real time has the bit.
+pub(super) const OPEN_TIME: i64 = 1 << 60;
+
+/// Number of a version in its transaction, from its open time. It is added to the `base` of the transaction.
+pub(super) fn open_time(time: Timestamp) -> i64 {
+    time.as_micros() & !OPEN_TIME
+}
+
+/// Sequence number of a run until its transaction has its place behind all others: this bit, and a number. No real sequence
+/// number has the bit.
+pub(super) const OPEN_SEQUENCE: i64 = 1 << 61;
+
+/// The row as a transaction begins with it: times and sequence numbers are open until the row is locked.
+pub(super) fn open(mut tenant: Tenant) -> Tenant {
+    (tenant.latest, tenant.sequence) = (OPEN_TIME, OPEN_SEQUENCE);
+    tenant
+}
+
+/// Begins a statement with a table `t`: the sequence number and the position that the numbers of the transaction are added to, and
+/// `base` for its times. `position` replaces the tenant's position.
+pub(super) fn place(tenant: i64, time: &Time, position: Option<i64>) -> Statement {
+    let mut statement =
+        Statement::new("WITH t AS MATERIALIZED (SELECT n.id, n.sequence, coalesce(");
+    statement
+        .push_bind(position)
+        .push("::bigint, n.position) AS position, greatest(coalesce(")
+        .push_bind(time.held())
+        .push("::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + ")
+        .push_bind(time.shift())
+        .push("::bigint, n.latest + 1) - 1 AS base FROM ux_tenants AS n WHERE n.id = ")
+        .push_bind(tenant)
+        .push(")");
+    statement
+}
+
+/// Adds the change of the tenant's row from `before` to `after`, and returns the row and `base`. `has_new` says that the
+/// statement adds runs: those that exist by now do not count.
+pub(super) fn update(statement: &mut Statement, before: &Tenant, after: &Tenant, new: i64) {
+    let times = after.latest - before.latest;
+    statement
+        .push(" UPDATE ux_tenants AS n SET latest = CASE WHEN ")
+        .push_bind(times)
+        .push(" > 0 THEN t.base + ")
+        .push_bind(times)
+        .push(" ELSE n.latest END, sequence = n.sequence + ")
+        .push_bind(after.sequence - before.sequence)
+        .push(", position = t.position + ")
+        .push_bind(after.position - before.position)
+        .push(", first_event = greatest(n.first_event, ")
+        .push_bind(after.first_event)
+        .push("), breadcrumbs = n.breadcrumbs + ")
+        .push_bind(after.breadcrumbs - before.breadcrumbs)
+        .push(", tombstones = n.tombstones + ")
+        .push_bind(after.tombstones - before.tombstones)
+        .push(", open_runs = n.open_runs + ")
+        .push_bind(after.open_runs - before.open_runs);
+    if new > 0 {
+        statement
+            .push(" - ")
+            .push_bind(new)
+            .push(" + (SELECT count(*) FROM added)");
     }
-    statement.push(" WHERE id = ").push_bind(tenant.id);
+    statement
+        .push(", finished_runs = n.finished_runs + ")
+        .push_bind(after.finished_runs - before.finished_runs)
+        .push(" FROM t WHERE n.id = t.id RETURNING ")
+        .push(COLUMNS)
+        .push(", t.base AS ux_base");
 }

@@ -1,6 +1,6 @@
 //! Records of the workers that share the tables, and the runs that they transfer to one another.
 
-use super::changes::line_of;
+use super::changes::{Line, line_of};
 use super::column::{self, time, unreadable};
 use super::database::{Job, Read};
 use super::error::Fault;
@@ -12,8 +12,9 @@ use crate::store::durable::tenant::Time;
 use crate::store::row::{MOST_ACCEPTED, aside};
 use crate::store::rules;
 use crate::store::{Worker, WorkerRecord};
+use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// Selects the serials of the rows that versions of executors accept: transferred to one of these versions, or
@@ -81,10 +82,11 @@ pub(super) struct AcceptTransfers(pub(super) Vec<(Arc<str>, Arc<str>)>);
 
 impl Job for AcceptTransfers {
     type Answer = usize;
-    const LOCKS: bool = true;
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<usize, Fault> {
         writing.flush().await?;
+        let lines = lines(writing, &self.0).await?;
+        writing.lock(lines).await?;
         let accepted = concat!(
             "SELECT ",
             row::columns!(),
@@ -102,15 +104,41 @@ impl Job for AcceptTransfers {
             .bind(0_i64);
         let accepted = bind(accepted, &self.0, MOST_ACCEPTED);
         let accepted = accepted.fetch_all(&mut *writing.connection).await?;
-        let mut joined = HashSet::new();
+        let (mut joined, mut count) = (HashSet::new(), 0);
         for found in &accepted {
             let kept = row::read(found)?;
+            if !writing.has_locked(&kept.row.run) {
+                // It was transferred just now: the next call accepts it.
+                continue;
+            }
             let is_alone = found.try_get(row::COLUMNS)? && joined.insert(line_of(&kept.row.run));
             let change = rules::accept(kept.row, is_alone, writing.next(), writing.now);
             writing.apply(kept.serial, change);
+            count += 1;
         }
-        Ok(accepted.len())
+        Ok(count)
     }
+}
+
+/// Reads the ordering keys of the runs that versions of executors accept.
+async fn lines(
+    writing: &mut Writing<'_>,
+    versions: &[(Arc<str>, Arc<str>)],
+) -> sqlx::Result<BTreeSet<Line>> {
+    let lines = concat!(
+        "SELECT DISTINCT r.executor, r.line FROM ",
+        transferred!(),
+        " CROSS JOIN LATERAL (SELECT r.executor, r.line FROM ux_runs AS r WHERE r.serial = t.serial LIMIT 1) AS r
+         WHERE r.line IS NOT NULL"
+    );
+    let lines = sqlx::query(lines)
+        .bind(writing.tenant.id)
+        .bind(writing.now.as_micros())
+        .bind(0_i64);
+    let lines = bind(lines, versions, MOST_ACCEPTED);
+    let lines = lines.fetch_all(&mut *writing.connection).await?;
+    let line = |row: &PgRow| Ok((column::of_name(row.try_get(0)?).into(), column::of_name(row.try_get(1)?).into()));
+    lines.iter().map(line).collect()
 }
 
 /// Stores the record of a worker, and deletes old records.

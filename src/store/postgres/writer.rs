@@ -1,19 +1,23 @@
-//! Transactions. What waits for the row of one tenant is committed together, since it is the commit that costs. A job
-//! that is refused takes no other with it. Answers go out after the commit.
+//! Transactions: the jobs of one tenant that wait at the same time are committed together. A job that is refused does not affect the
+//! others. Answers are sent after the commit is durable.
 
+use super::column::Id;
+use super::connection::FLUSH;
 use super::connections::Connection;
 use super::database::{Database, Job};
+use super::end;
 use super::error::{Class, Fault, PostgresError, ended, of_driver, unknown_outcome};
 use super::history::{self, Mark};
 use super::listen;
 use super::prepared;
 use super::progress::Working;
 use super::tenant::Named;
-use super::writing::{Ended, Transaction, Wanted, Writing};
+use super::retention::{Forget, has_excess};
+use super::writing::{Ended, Place, Transaction, Wanted, Witness, Writing};
 use crate::error::Chain;
 use crate::store::StoreError;
 use futures::future::BoxFuture;
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::PgConnection;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,20 +33,20 @@ pub(super) const ATTEMPTS: u32 = 20;
 
 /// A job with an answer.
 trait Task: Send {
-    /// Whether anybody still wants it.
+    /// Returns `true` if the caller still waits for the answer.
     fn is_wanted(&self) -> bool;
 
-    /// Adds what it is going to look at.
+    /// Adds the facts that the job needs.
     fn wants(&self, wanted: &mut Wanted);
 
-    /// Does it, and keeps what comes of it.
+    /// Does the job, and stores the answer.
     fn run<'r>(&'r mut self, writing: &'r mut Writing<'_>) -> BoxFuture<'r, Result<(), Fault>>;
 
-    /// What comes of it is that it is refused.
-    fn refuse(&mut self, error: StoreError);
+    /// Stores the reason for which the job is refused.
+    fn refuse(&mut self, error: StoreError, writing: &Writing<'_>);
 
-    /// Answers, with why nothing was committed if that is so.
-    fn finish(self: Box<Self>, failed: Option<&Failed>);
+    /// Sends the answer. `outcome` has the places of all changes, or the reason for which nothing was committed.
+    fn finish(self: Box<Self>, outcome: Result<&[Place], &Failed>);
 }
 
 type Tasks = Vec<Box<dyn Task>>;
@@ -51,8 +55,26 @@ type ByTenant = HashMap<Arc<str>, VecDeque<Box<dyn Task>>>;
 struct Asked<J: Job> {
     job: J,
     done: Option<Result<J::Answer, StoreError>>,
+    /// The index of the place of the job's changes.
+    place: usize,
     reply: oneshot::Sender<Result<J::Answer, StoreError>>,
-    working: Working,
+    working: Option<Working>,
+}
+
+impl<J: Job> Asked<J> {
+    fn new(
+        job: J,
+        reply: oneshot::Sender<Result<J::Answer, StoreError>>,
+        working: Option<Working>,
+    ) -> Self {
+        Self {
+            job,
+            done: None,
+            place: 0,
+            reply,
+            working,
+        }
+    }
 }
 
 impl<J: Job> Task for Asked<J> {
@@ -67,25 +89,37 @@ impl<J: Job> Task for Asked<J> {
     fn run<'r>(&'r mut self, writing: &'r mut Writing<'_>) -> BoxFuture<'r, Result<(), Fault>> {
         Box::pin(async move {
             self.done = Some(Ok(self.job.run(writing).await?));
+            self.place = writing.written_times();
             Ok(())
         })
     }
 
-    fn refuse(&mut self, error: StoreError) {
+    fn refuse(&mut self, error: StoreError, writing: &Writing<'_>) {
         self.done = Some(Err(error));
+        self.place = writing.written_times();
     }
 
-    fn finish(self: Box<Self>, failed: Option<&Failed>) {
-        let done = match failed {
-            // A refusal too may be due to what was not committed.
-            Some(failed) => Err(failed.told()),
-            None => self.done.unwrap_or_else(|| Err(ended())),
+    fn finish(self: Box<Self>, outcome: Result<&[Place], &Failed>) {
+        let mut done = match outcome {
+            // The cause of a refusal may not have been committed either.
+            Err(failed) => Err(failed.told()),
+            Ok(_) => self.done.unwrap_or_else(|| Err(ended())),
         };
+        if let Some(place) = outcome.ok().and_then(|places| places.get(self.place)) {
+            match &mut done {
+                Ok(answer) => J::settle(answer, place),
+                Err(StoreError::NotFound {
+                    tombstone: Some(tombstone),
+                    ..
+                }) => place.settle(tombstone),
+                Err(_) => {}
+            }
+        }
         if let Ok(answer) = &done {
             self.job.committed(answer);
         }
         drop(self.working);
-        // Who asked may be gone.
+        // The caller may be gone.
         drop(self.reply.send(done));
     }
 }
@@ -97,6 +131,8 @@ enum Failed {
     /// One of several jobs is refused and cannot be undone alone: each has to be done by itself.
     Together,
     Unknown,
+    /// A limit may be reached, which is exact only with the tenant's row locked.
+    Crowded,
     /// The database lost commits.
     Lost(Arc<PostgresError>),
 }
@@ -104,7 +140,9 @@ enum Failed {
 impl Failed {
     /// Why jobs were not done. Of which of them the server does not take something it does not say.
     fn of(error: sqlx::Error, is_alone: bool) -> Self {
-        if !is_alone && Class::of(&error) == Class::Permanent {
+        if is_crowded(&error) {
+            Self::Crowded
+        } else if !is_alone && Class::of(&error) == Class::Permanent {
             Self::Together
         } else {
             error.into()
@@ -114,7 +152,7 @@ impl Failed {
     fn told(&self) -> StoreError {
         match self {
             Self::Driver(error) => of_driver(Arc::clone(error)),
-            Self::Together => ended(),
+            Self::Together | Self::Crowded => ended(),
             Self::Unknown => unknown_outcome(),
             Self::Lost(error) => history::refused(error),
         }
@@ -171,18 +209,8 @@ pub(super) async fn write<J: Job>(
     database.loss.check()?;
     let (waiting, working) = database.progress.begin(&tenant.name);
     let (reply, answer) = oneshot::channel();
-    let task = Box::new(Asked {
-        job,
-        done: None,
-        reply,
-        working,
-    });
-    if !J::LOCKS {
-        let (database, tenant) = (Arc::clone(database), Arc::clone(tenant));
-        drop(tokio::spawn(async move {
-            transact(&database, &tenant, vec![task], false).await;
-        }));
-    } else if database.waiting.push(&tenant.name, task) {
+    let task = Box::new(Asked::new(job, reply, Some(working)));
+    if database.waiting.push(&tenant.name, task) {
         let turn = Turn {
             database: Arc::clone(database),
             tenant: Arc::clone(tenant),
@@ -206,7 +234,7 @@ struct Turn {
 impl Turn {
     async fn work(mut self) {
         while let Some(jobs) = self.database.waiting.take(&self.tenant.name) {
-            transact(&self.database, &self.tenant, jobs, true).await;
+            transact(&self.database, &self.tenant, jobs).await;
         }
         self.is_over = true;
     }
@@ -222,44 +250,48 @@ impl Drop for Turn {
     }
 }
 
-/// Does jobs until they are committed, or it is hopeless, and answers them.
-async fn transact(database: &Arc<Database>, tenant: &Named, mut jobs: Tasks, locks: bool) {
-    let failed = attempt(database, tenant, &mut jobs, locks).await.err();
-    if let Some(Failed::Together) = failed {
+/// Does jobs until they are committed, or until a retry is hopeless, and answers them.
+async fn transact(database: &Arc<Database>, tenant: &Named, mut jobs: Tasks) {
+    let outcome = attempt(database, tenant, &mut jobs).await;
+    if let Err(Failed::Together) = outcome {
         for job in jobs {
             let mut alone = vec![job];
-            let failed = attempt(database, tenant, &mut alone, locks).await.err();
-            answer(alone, failed.as_ref());
+            let outcome = attempt(database, tenant, &mut alone).await;
+            answer(alone, &outcome);
         }
     } else {
-        answer(jobs, failed.as_ref());
+        answer(jobs, &outcome);
     }
 }
 
-fn answer(jobs: Tasks, failed: Option<&Failed>) {
+fn answer(jobs: Tasks, outcome: &Result<Vec<Place>, Failed>) {
     for job in jobs {
-        job.finish(failed);
+        job.finish(outcome.as_deref());
     }
 }
 
-/// Does jobs until they are committed, or it is hopeless.
+/// Does jobs until they are committed, or until a retry is hopeless. Returns the places of the changes.
 async fn attempt(
     database: &Arc<Database>,
     tenant: &Named,
     jobs: &mut Tasks,
-    locks: bool,
-) -> Result<(), Failed> {
-    let mut attempt = 1;
+) -> Result<Vec<Place>, Failed> {
+    let (mut attempt, mut locks) = (1, false);
     loop {
         match commit(database, tenant, jobs, locks).await {
-            Ok(has_events) => {
-                if has_events {
+            Ok(done) => {
+                if done.has_events {
                     listen::announce(database);
                 }
-                return Ok(());
+                let newest = done.places.last();
+                if newest.is_some_and(|place| has_excess(&place.tenant, &database.settings.limits)) {
+                    forget(database, tenant).await;
+                }
+                return Ok(done.places);
             }
+            Err(Failed::Crowded) if !locks => locks = true,
             Err(Failed::Driver(error)) if attempt < ATTEMPTS && is_worth_another(&error) => {
-                tracing::debug!(error = %Chain(&error), attempt, "a transaction of the store is done again");
+                tracing::debug!(error = %Chain(&error), attempt, "a transaction failed, will retry");
                 attempt += 1;
             }
             Err(failed) => return Err(failed),
@@ -267,65 +299,88 @@ async fn attempt(
     }
 }
 
-/// One transaction. Says whether there are new events.
+/// Removes the rows of a tenant that are beyond its limits.
+async fn forget(database: &Database, tenant: &Named) {
+    let (reply, _answer) = oneshot::channel();
+    let mut forget: Tasks = vec![Box::new(Asked::new(Forget, reply, None))];
+    if let Err(failed) = commit(database, tenant, &mut forget, false).await {
+        let error = failed.told();
+        tracing::debug!(error = %Chain(&error), "retention failed, will retry after a later commit");
+    }
+}
+
+/// A transaction that is committed and durable.
+struct Done {
+    places: Vec<Place>,
+    has_events: bool,
+}
+
+/// Does jobs in one transaction.
 async fn commit(
     database: &Database,
     tenant: &Named,
     jobs: &mut Tasks,
     locks: bool,
-) -> Result<bool, Failed> {
+) -> Result<Done, Failed> {
     let connections = &database.connections;
     let mut connection = connections.one().await?;
-    // What is prepared half way is not given back.
+    // A connection on which this fails is closed.
     let prepared = connection.prepare(prepared::statements);
     connections.in_time(prepared).await??;
+    let mark = tenant.mark();
     let work = work(database, tenant, jobs, locks, &mut connection);
     let worked = match connections.in_time(work).await {
         Ok(worked) => worked,
-        // Nothing was committed, and with the connection goes what was begun.
+        // Nothing was committed, and the transaction ends with the connection.
         Err(silent) => return Err(silent.into()),
     };
     let Ok(Some(ended)) = worked else {
-        if end(database, connection, "ROLLBACK").await.is_err() {
-            tracing::debug!("a transaction that failed ends with its connection");
+        if roll_back(database, connection).await.is_err() {
+            tracing::debug!("a failed transaction ends with its connection");
         }
         if let Err(Failed::Driver(error)) = &worked {
             connections.note(error);
         }
-        return worked.map(|_| false);
+        return worked.map(|_| Done {
+            places: Vec::new(),
+            has_events: false,
+        });
     };
-    let is_alone = jobs.len() == 1;
-    let message = ended.last.as_ref().map(|last| connection.message(last));
-    let sql = match (message, ended.last) {
-        (None, _) | (_, None) => "COMMIT".to_owned(),
-        (Some(Some(message)), _) => format!("{message}; COMMIT"),
-        (Some(None), Some(last)) => {
-            let written = connections.in_time(last.execute(&mut connection)).await;
-            let written = written.and_then(|written| written);
-            written.map_err(|error| Failed::of(error, is_alone))?;
-            "COMMIT".to_owned()
+    let Ended {
+        transaction,
+        mut places,
+        has_events,
+        last,
+    } = ended;
+    let takes = last.as_ref().is_some_and(|last| last.take.is_some());
+    let witness = last.as_ref().and_then(|last| last.witness);
+    let place = match end::end(database, connection, last).await {
+        Ok(place) => place,
+        Err(broken) if broken.is_in_doubt() => {
+            let resolved = resolve(database, tenant, (&transaction, witness), broken.error);
+            resolved.await?
         }
+        Err(broken) => return Err(Failed::of(broken.error, jobs.len() == 1)),
     };
-    if let Err(error) = end(database, connection, &sql).await {
-        match Class::of(&error) {
-            // The server says what is wrong, so nothing is kept.
-            Class::Collided | Class::Permanent | Class::ReadOnly | Class::Setup => {
-                return Err(Failed::of(error, is_alone));
-            }
-            Class::Lost | Class::Transient | Class::Login => {
-                resolve(database, &ended.transaction, error).await?;
-            }
+    match place {
+        Some(place) => places.push(place),
+        // The row of a tenant is never removed.
+        None if takes && witness.is_some() => {
+            return Err(Failed::Lost(database.lost(tenant, mark, 0)));
         }
+        None => {}
     }
-    tenant.saw(Mark {
-        head: ended.head,
-        event: None,
-    });
-    Ok(ended.has_events)
+    if let Some(place) = places.last() {
+        tenant.saw(Mark {
+            head: place.tenant.position.cast_unsigned(),
+            event: None,
+        });
+    }
+    Ok(Done { places, has_events })
 }
 
-async fn end(database: &Database, mut connection: Connection<'_>, sql: &str) -> sqlx::Result<()> {
-    let told = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *connection);
+async fn roll_back(database: &Database, mut connection: Connection<'_>) -> sqlx::Result<()> {
+    let told = sqlx::raw_sql("ROLLBACK").execute(&mut *connection);
     database.connections.in_time(told).await??;
     connection.give_back();
     Ok(())
@@ -358,7 +413,10 @@ async fn work(
             Ok(()) => writing.keep(),
             Err(Fault::Driver(error)) => return Err(Failed::of(error, is_alone)),
             Err(Fault::Refused(error)) => {
-                job.refuse(error);
+                if writing.is_full {
+                    return Err(Failed::Crowded);
+                }
+                job.refuse(error, &writing);
                 refused += 1;
                 if !writing.forget() && !is_alone {
                     return Err(Failed::Together);
@@ -369,23 +427,29 @@ async fn work(
     if refused == jobs.len() {
         return Ok(None);
     }
-    let ended = writing.end().await;
-    ended.map(Some).map_err(|error| Failed::of(error, is_alone))
+    Ok(Some(writing.end()))
 }
 
-/// What became of a transaction whose commit was not answered: the server knows, unless it has crashed since. Then another
-/// transaction may have got the number, and what is said of that is no answer; but one that is not there is undone.
+/// Finds out the outcome of a transaction whose commit was not answered: the server knows it, unless it has crashed since. After a
+/// crash another transaction may have the same ID, so only "unknown" and "aborted" are certain. Returns the place of the changes
+/// if an event of them is there.
 async fn resolve(
     database: &Database,
-    transaction: &Transaction,
+    tenant: &Named,
+    (transaction, witness): (&Transaction, Option<Witness>),
     lost: sqlx::Error,
-) -> Result<(), Failed> {
+) -> Result<Option<Place>, Failed> {
     const PAUSE: Duration = Duration::from_millis(50);
     let give_up = Instant::now() + database.settings.patience;
     loop {
         match status(database, transaction).await {
             Ok((status, is_the_same)) => match status.as_deref() {
-                Some("committed") if is_the_same => return Ok(()),
+                Some("committed") if is_the_same => match find(database, tenant, witness).await {
+                    Ok(place) => return Ok(place),
+                    Err(error) => {
+                        tracing::debug!(error = %Chain(&error), "the place of a commit is not known yet, will retry");
+                    }
+                },
                 Some("committed") => {
                     tracing::warn!(error = %Chain(&lost), "the server crashed in a commit, and what became of it is not known");
                     return Err(Failed::Unknown);
@@ -422,11 +486,51 @@ async fn status(
     Ok(status)
 }
 
+/// Makes a commit durable whose answer was lost, and finds its place by one of its events.
+async fn find(
+    database: &Database,
+    tenant: &Named,
+    witness: Option<Witness>,
+) -> sqlx::Result<Option<Place>> {
+    let mut connection = database.connections.one().await?;
+    let found = async {
+        if database.can_flush {
+            sqlx::raw_sql(FLUSH).execute(&mut *connection).await?;
+        }
+        let (Some(witness), Some(id)) = (witness, tenant.id(&mut connection).await?) else {
+            return Ok(None);
+        };
+        let sql = concat!(
+            "SELECT n.id, n.latest, n.sequence, e.position, n.first_event, n.breadcrumbs, n.tombstones, n.open_runs,
+                 n.finished_runs, e.updated_at - $4 AS ux_base
+             FROM ux_tenants AS n JOIN ux_events AS e ON e.tenant = n.id
+             WHERE n.id = $1 AND e.breadcrumb_id = $2 AND e.version = $3 ORDER BY e.position DESC LIMIT 1"
+        );
+        let place = sqlx::query(sql)
+            .bind(id)
+            .bind(Id::from(witness.breadcrumb))
+            .bind(witness.version.cast_signed())
+            .bind(witness.time);
+        let place = place.fetch_one(&mut *connection).await?;
+        Place::read(&place).map(Some)
+    };
+    let found = database.connections.in_time(found).await??;
+    connection.give_back();
+    Ok(found)
+}
+
 /// Whether the server says that it has not come to the number of a transaction yet: it crashed and forgot it.
 fn is_unheard_of(error: &sqlx::Error) -> bool {
     const INVALID_PARAMETER: &str = "22023";
     let code = error.as_database_error().and_then(|said| said.code());
     code.is_some_and(|code| code == INVALID_PARAMETER)
+}
+
+/// Returns `true` if a transaction ended because it would have exceeded a limit.
+fn is_crowded(error: &sqlx::Error) -> bool {
+    const DIVISION_BY_ZERO: &str = "22012";
+    let code = error.as_database_error().and_then(|said| said.code());
+    code.is_some_and(|code| code == DIVISION_BY_ZERO)
 }
 
 /// Whether the same again may succeed at once.

@@ -1,101 +1,204 @@
-//! What a job works with: the transaction, the tenant it is about, what was read of it and what is to be changed.
+//! The state of a transaction while its jobs run: facts that were read, and changes that are not written yet.
 //!
-//! What jobs change is kept here and written in one statement at the end, so that a commit costs as few round trips as
-//! one by hand, and many that are committed together no more than one. What they look at is read at the beginning in one
-//! statement for all of them. A job that is refused has changed nothing then, and takes no other with it.
+//! Jobs change this state in memory, and one statement at the end writes all changes. So a commit takes as few round trips as a
+//! hand-written one, and a batch of jobs takes no more. The facts of all jobs are read at the beginning. A job that is refused
+//! has written nothing, so the other jobs of its batch are not affected.
+//!
+//! The tenant's row is locked only by the last message, which writes and commits: the lock never spans a round trip. Until
+//! then the transaction does not know its place in the order of commits, so times and sequence numbers are
+//! [open](tenant::open), and counters change by differences.
 
-use super::begin;
+use super::begin::{self, Room, lock_lines, take};
 use super::builder::PostgresLimits;
 use super::changes::{Changes, Line, Written, line_of};
 use super::database::Database;
 use super::pgvector::Pgvector;
-use super::retention;
+use super::queue;
 use super::row::{self, Asked, Kept, Name};
 use super::statement::Statement;
 use super::table;
-use super::tenant::Named;
+use super::tenant::{self, Named};
 use crate::bugs::planted;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
-use crate::store::RunRef;
 use crate::store::durable::found::{Found, Writer};
-use crate::store::durable::tenant::Tenant;
+use crate::store::durable::tenant::{Tenant, Time};
 use crate::store::row::{Origin, Row};
 use crate::store::rules::{Change, Facts, First};
-use sqlx::PgConnection;
-use std::collections::HashMap;
+use crate::store::{RunRef, StoreError};
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// What a job is going to look at, which is read for all jobs of a transaction at once. What is left out is read when it
-/// is asked for.
+/// Facts that jobs need, which are read for all jobs of a transaction at once. Others are read when a job asks for them.
 #[derive(Default)]
 pub(super) struct Wanted {
+    /// Runs whose rows are locked.
     pub(super) runs: Vec<RunRef>,
+    /// Runs whose rows are not locked.
+    pub(super) seen: Vec<RunRef>,
+    /// Ordering keys that are locked.
+    pub(super) lines: BTreeSet<Line>,
     pub(super) breadcrumbs: Vec<BreadcrumbId>,
 }
 
-/// What is known of a run.
+impl Wanted {
+    /// Adds a run whose row is locked, with its ordering key.
+    pub(super) fn run(&mut self, run: &RunRef) {
+        self.lines.extend(line_of(run));
+        self.runs.push(run.clone());
+    }
+
+    /// Adds a run whose row is not locked, with its ordering key.
+    pub(super) fn seen(&mut self, run: &RunRef) {
+        self.lines.extend(line_of(run));
+        self.seen.push(run.clone());
+    }
+
+    /// Removes runs that are locked from the others.
+    fn dedup(&mut self) {
+        if !self.runs.is_empty() && !self.seen.is_empty() {
+            let locked: BTreeSet<Asked> = self.runs.iter().map(row::asked).collect();
+            self.seen.retain(|run| !locked.contains(&row::asked(run)));
+        }
+    }
+}
+
+/// Facts of a run.
 #[derive(Clone)]
 pub(super) struct Known {
-    /// Its row, which nobody else changes until the transaction ends.
+    /// Its row, if there is one.
     pub(super) kept: Option<Kept>,
-    /// Where its trigger comes from.
+    /// Origin of its trigger.
     pub(super) origin: Origin,
     /// The first other row with its ordering key.
     pub(super) first: Option<First>,
+    /// If `true`, no other transaction changes the row until this one ends.
+    pub(super) is_locked: bool,
 }
 
-/// What a server knows a transaction by. After a crash it gives a number again that it had not written down.
+/// Identity of a transaction. After a crash the server uses an ID again that it had not written down.
 #[derive(Clone, Debug)]
 pub(super) struct Transaction {
     pub(super) number: String,
-    /// Is another after a crash.
+    /// Changes with each crash.
     pub(super) since: String,
 }
 
-/// How a transaction ends.
-pub(super) struct Ended {
-    /// Which it is.
-    pub(super) transaction: Transaction,
-    /// Whether there are new events.
-    pub(super) has_events: bool,
-    /// The position of the last event.
-    pub(super) head: u64,
-    /// What is still to be written in it.
-    pub(super) last: Option<Statement>,
+/// The place of written changes in the order of a tenant's commits.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// The tenant's row with the changes.
+    pub(super) tenant: Tenant,
+    /// The time that the open times of the changes are added to.
+    pub(super) base: i64,
 }
 
-/// What a job works with.
+impl Place {
+    /// Reads the row that a statement of [`tenant::update`] returns.
+    pub(super) fn read(row: &PgRow) -> sqlx::Result<Self> {
+        Ok(Self {
+            base: row.try_get("ux_base")?,
+            tenant: tenant::read(row)?,
+        })
+    }
+
+    /// The time of a version, from its open time.
+    fn time(&self, time: Timestamp) -> Timestamp {
+        match time.as_micros() >= tenant::OPEN_TIME {
+            true => Timestamp::from_micros(self.base + tenant::open_time(time)),
+            false => time,
+        }
+    }
+
+    /// Replaces the open times of a version.
+    pub(super) fn settle(&self, version: &mut Arc<Breadcrumb>) {
+        let (created_at, updated_at) = (
+            self.time(version.created_at),
+            self.time(version.updated_at),
+        );
+        if updated_at != version.updated_at {
+            // Nobody else has a version that was written just now, so this clones nothing.
+            let version = Arc::make_mut(version);
+            (version.created_at, version.updated_at) = (created_at, updated_at);
+        }
+    }
+}
+
+/// The last message of a transaction, in parts.
+pub(super) struct Last {
+    /// Locks the tenant's row. `None` if nothing changes it.
+    pub(super) take: Option<String>,
+    pub(super) write: Statement,
+    /// Makes the first runs of ordering keys their heads.
+    pub(super) promote: Option<String>,
+    /// One of the events.
+    pub(super) witness: Option<Witness>,
+}
+
+/// A new version, by which the place of a commit is found if its answer is lost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Witness {
+    pub(super) breadcrumb: BreadcrumbId,
+    pub(super) version: u64,
+    /// Number of its time in the transaction.
+    pub(super) time: i64,
+}
+
+/// The end of a transaction.
+pub(super) struct Ended {
+    pub(super) transaction: Transaction,
+    /// The places of changes that are written already, in the order in which they were written.
+    pub(super) places: Vec<Place>,
+    /// If `true`, there are new events.
+    pub(super) has_events: bool,
+    /// Changes that are not written yet.
+    pub(super) last: Option<Last>,
+}
+
+/// A transaction that jobs work with.
 pub(super) struct Writing<'t> {
     pub(super) connection: &'t mut PgConnection,
     pub(super) limits: &'t PostgresLimits,
-    /// None: there are no vectors to be forgotten.
+    /// `None` if there are no vectors.
     pgvector: Option<&'t Pgvector>,
-    /// The name of the tenant.
+    /// Name of the tenant.
     pub(super) name: &'t str,
-    /// Its row, which may be changed if it is locked.
+    /// Name of the schema.
+    schema: &'t str,
+    clock: &'t Time,
+    /// The tenant's row with all changes so far. The counters are exact if `is_locked`.
     pub(super) tenant: Tenant,
     pub(super) now: Timestamp,
-    /// Whether the time of a breadcrumb is over.
+    /// If `true`, the time to live of a breadcrumb is over.
     pub(super) has_expired: bool,
     transaction: Transaction,
+    /// If `true`, the transaction has locked the tenant's row.
     is_locked: bool,
-    /// The row of the tenant as it was first, as it is in its table, and as it was before the job at hand.
-    first: Tenant,
+    /// If `true`, a job found a limit reached. That is exact only if the tenant's row is locked.
+    pub(super) is_full: bool,
+    has_events: bool,
+    /// The position before the first event, if a planted bug took it before the lock.
+    early: Option<i64>,
+    /// The tenant's row as it is written, and as it was before the current job.
     written: Tenant,
     before: Tenant,
+    /// Ordering keys that are locked.
+    lines: BTreeSet<Line>,
     runs: HashMap<Asked, Known>,
     breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
-    /// What the jobs before have changed.
+    /// Changes of the jobs before.
     earlier: Changes,
-    /// What the job at hand has changed.
+    /// Changes of the current job.
     own: Changes,
-    /// Whether the job at hand has changed anything in the tables themselves.
+    /// If `true`, the current job has written to the tables.
     is_told: bool,
+    places: Vec<Place>,
 }
 
 impl<'t> Writing<'t> {
-    /// Begins a transaction for a tenant, which no other job works with until it ends if it is locked, and reads what is
-    /// wanted. What fails leaves the transaction open.
+    /// Begins a transaction, and reads facts. With `locks`, it locks the tenant's row as well. An error leaves the
+    /// transaction open.
     pub(super) async fn begin(
         connection: &'t mut PgConnection,
         database: &'t Database,
@@ -104,23 +207,25 @@ impl<'t> Writing<'t> {
         mut wanted: Wanted,
     ) -> sqlx::Result<Self> {
         let id = named.id_or_new(connection).await?;
-        let early = match locks && planted("late-committer") {
+        let early = match planted("late-committer") {
             true => Some(position_before_the_lock(connection).await?),
             false => None,
         };
-        let begun = begin::begin(connection, id, &database.time, locks, &mut wanted.runs).await?;
+        wanted.dedup();
+        let schema = database.settings.schema.as_str();
+        let begun = begin::begin(connection, id, &database.time, (schema, &mut wanted)).await?;
         let since = match begun.since {
             Some(since) => since,
             None => first_since_a_crash(connection).await?,
         };
-        let mut tenant = begun.tenant;
-        tenant.position = early.unwrap_or(tenant.position);
+        let tenant = tenant::open(begun.tenant);
         let mut writing = Self {
             connection,
             limits: &database.settings.limits,
             pgvector: database.pgvector.as_ref(),
             name: &named.name,
-            first: tenant.clone(),
+            schema,
+            clock: &database.time,
             written: tenant.clone(),
             before: tenant.clone(),
             tenant,
@@ -130,22 +235,44 @@ impl<'t> Writing<'t> {
                 since,
             },
             has_expired: begun.has_expired,
-            is_locked: locks,
+            is_locked: false,
+            is_full: false,
+            has_events: false,
+            early,
+            lines: std::mem::take(&mut wanted.lines),
             runs: begun.runs,
             breadcrumbs: HashMap::new(),
             earlier: Changes::default(),
             own: Changes::default(),
             is_told: false,
+            places: Vec::new(),
         };
         writing.read(wanted).await?;
+        if locks {
+            writing.lock_tenant().await?;
+        }
         Ok(writing)
     }
 
-    /// Reads what is wanted.
+    /// Locks the tenant's row, so that its counters are exact.
+    async fn lock_tenant(&mut self) -> sqlx::Result<()> {
+        let take = take(self.tenant.id, Room::default());
+        let row = sqlx::raw_sql(AssertSqlSafe(take));
+        let row = row.fetch_one(&mut *self.connection).await?;
+        let tenant = tenant::open(tenant::read(&row)?);
+        (self.written, self.before) = (tenant.clone(), tenant.clone());
+        self.tenant = tenant;
+        self.is_locked = true;
+        Ok(())
+    }
+
+    /// Reads facts.
     async fn read(&mut self, wanted: Wanted) -> sqlx::Result<()> {
-        if !wanted.runs.is_empty() {
-            let known = row::lock(self.connection, self.tenant.id, wanted.runs).await?;
-            self.runs.extend(known);
+        for (runs, locks) in [(wanted.runs, true), (wanted.seen, false)] {
+            if !runs.is_empty() {
+                let known = row::facts(self.connection, self.tenant.id, runs, locks).await?;
+                self.runs.extend(known);
+            }
         }
         if !wanted.breadcrumbs.is_empty() {
             let ids = wanted.breadcrumbs;
@@ -160,20 +287,41 @@ impl<'t> Writing<'t> {
         Ok(())
     }
 
-    /// What is known of a run, as the jobs so far have left it.
-    pub(super) async fn known(&mut self, run: &RunRef) -> sqlx::Result<Known> {
+    /// Locks ordering keys that are not locked yet. Their facts have to be read afterwards.
+    pub(super) async fn lock(&mut self, mut lines: BTreeSet<Line>) -> sqlx::Result<()> {
+        lines.retain(|line| !self.lines.contains(line));
+        if !lines.is_empty() {
+            let lock = lock_lines(self.tenant.id, self.schema, &lines);
+            let lock = sqlx::raw_sql(AssertSqlSafe(lock));
+            lock.execute(&mut *self.connection).await?;
+            self.lines.extend(lines);
+            self.runs.clear();
+        }
+        Ok(())
+    }
+
+    /// Reports whether the ordering key of a run is locked.
+    pub(super) fn has_locked(&self, run: &RunRef) -> bool {
+        line_of(run).is_none_or(|line| self.lines.contains(&line))
+    }
+
+    /// Returns the facts of a run, with the changes of the jobs so far.
+    async fn known(&mut self, run: &RunRef, locks: bool) -> sqlx::Result<Known> {
         let name = row::name(run);
-        let mut known = self.look_up(&name, run).await?;
+        let mut known = self.look_up(&name, run, locks).await?;
         let row = known.kept.as_ref().map(|kept| &kept.row.run);
         let line = line_of(row.unwrap_or(run));
-        if let Some(line) = &line
-            && (self.own.left.contains(line) || self.earlier.left.contains(line))
-        {
-            // Who stands first in the line is found out when what ended in it is in its table.
-            self.flush().await?;
-            known = self.look_up(&name, run).await?;
-        }
         if let Some(line) = &line {
+            // The row can have another ordering key than the caller named.
+            if !self.lines.contains(line) {
+                self.lock(BTreeSet::from([line.clone()])).await?;
+                known = self.look_up(&name, run, locks).await?;
+            }
+            if self.own.left.contains(line) || self.earlier.left.contains(line) {
+                // The first run of the ordering key is known once the changes are written.
+                self.flush().await?;
+                known = self.look_up(&name, run, locks).await?;
+            }
             known.first = self.first(line, &name, known.first);
         }
         Ok(known)
@@ -203,12 +351,25 @@ impl<'t> Writing<'t> {
         of_table.or(earliest)
     }
 
-    /// The facts of a run for the rules, and the serial of its row.
+    /// Returns the facts of a run for the rules, and the serial of its row, which is locked.
     pub(super) async fn facts<'r>(
         &mut self,
         run: &'r RunRef,
     ) -> sqlx::Result<(Option<i64>, Facts<'r>)> {
-        let known = self.known(run).await?;
+        let known = self.known(run, true).await?;
+        Ok(self.facts_of(run, known))
+    }
+
+    /// Returns the facts of a run for a decision that may change nothing. Its row is not locked.
+    pub(super) async fn seen<'r>(
+        &mut self,
+        run: &'r RunRef,
+    ) -> sqlx::Result<(Option<i64>, Facts<'r>)> {
+        let known = self.known(run, false).await?;
+        Ok(self.facts_of(run, known))
+    }
+
+    fn facts_of<'r>(&self, run: &'r RunRef, known: Known) -> (Option<i64>, Facts<'r>) {
         let (serial, row) = match known.kept {
             Some(kept) => (kept.serial, Some(kept.row)),
             None => (None, None),
@@ -221,7 +382,7 @@ impl<'t> Writing<'t> {
             now: self.now,
             next: self.next(),
         };
-        Ok((serial, facts))
+        (serial, facts)
     }
 
     /// Applies a change that the rules decided.
@@ -250,26 +411,21 @@ impl<'t> Writing<'t> {
         self.tenant.sequence.cast_unsigned() + 1
     }
 
-    async fn look_up(&mut self, name: &Name, run: &RunRef) -> sqlx::Result<Known> {
+    async fn look_up(&mut self, name: &Name, run: &RunRef, locks: bool) -> sqlx::Result<Known> {
         let asked = row::asked(run);
-        if !self.runs.contains_key(&asked) {
-            let wanted = Wanted {
-                runs: vec![run.clone()],
-                ..Wanted::default()
-            };
+        let is_read = |known: &Known| known.is_locked || !locks;
+        if !self.runs.get(&asked).is_some_and(is_read) {
+            let mut wanted = Wanted::default();
+            match locks {
+                true => wanted.runs.push(run.clone()),
+                false => wanted.seen.push(run.clone()),
+            }
             self.read(wanted).await?;
         }
-        let mut known = self
-            .runs
-            .get(&asked)
-            .cloned()
-            .ok_or(sqlx::Error::RowNotFound)?;
-        let changed = self
-            .own
-            .runs
-            .get(name)
-            .or_else(|| self.earlier.runs.get(name));
-        if let Some(kept) = changed {
+        let known = self.runs.get(&asked);
+        let mut known = known.cloned().ok_or(sqlx::Error::RowNotFound)?;
+        let own = self.own.runs.get(name);
+        if let Some(kept) = own.or_else(|| self.earlier.runs.get(name)) {
             known.kept = Some(kept.clone());
         }
         Ok(known)
@@ -334,30 +490,73 @@ impl<'t> Writing<'t> {
         self.tenant.position += 1;
     }
 
-    /// Writes what was changed so far, for what is not looked up but asked of the tables.
+    /// Writes all changes so far, for jobs that query the tables.
     pub(super) async fn flush(&mut self) -> sqlx::Result<()> {
-        if let Some((changes, statement)) = self.unwritten() {
-            statement.execute(self.connection).await?;
-            changes.promote(self.connection, self.tenant.id).await?;
+        let Some(last) = self.unwritten() else {
+            return Ok(());
+        };
+        if let Some(take) = last.take {
+            let take = sqlx::raw_sql(AssertSqlSafe(take));
+            take.execute(&mut *self.connection).await?;
+            self.is_locked = true;
+        }
+        if let Some(row) = last.write.execute(self.connection).await? {
+            let place = Place::read(&row)?;
+            self.tenant = tenant::open(place.tenant.clone());
+            (self.written, self.before) = (self.tenant.clone(), self.tenant.clone());
+            self.places.push(place);
+        }
+        if let Some(promote) = last.promote {
+            let promote = sqlx::raw_sql(AssertSqlSafe(promote));
+            promote.execute(&mut *self.connection).await?;
         }
         Ok(())
     }
 
-    /// What was changed and is not in the tables, which it counts as from now on, with the statement that writes it.
-    fn unwritten(&mut self) -> Option<(Changes, Statement)> {
+    /// Returns the changes that are not written yet, which count as written from now on. `None` if there are none.
+    fn unwritten(&mut self) -> Option<Last> {
         self.is_told |= !self.own.is_empty();
         let mut changes = std::mem::take(&mut self.earlier);
         changes.append(std::mem::take(&mut self.own));
-        let tenant = (self.tenant != self.written).then_some(&self.tenant);
-        if changes.is_empty() && tenant.is_none() {
+        let (before, after) = (&self.written, &self.tenant);
+        let changes_tenant = before != after;
+        if changes.is_empty() && !changes_tenant {
             return None;
         }
-        let (id, position) = (self.tenant.id, self.tenant.position);
-        let statement = changes.statement(id, position, tenant, self.pgvector.is_some());
+        self.has_events |= !changes.events.is_empty();
+        let id = after.id;
+        let mut statement = tenant::place(id, self.clock, self.early.take());
+        let new = changes.write(&mut statement, id, self.pgvector.is_some());
+        match changes_tenant {
+            true => tenant::update(&mut statement, before, after, new.cast_signed() as i64),
+            false => drop(statement.push(" SELECT FROM t WHERE FALSE")),
+        }
+        let limit = |limit: usize| i64::try_from(limit).unwrap_or(i64::MAX);
+        let room = Room {
+            breadcrumbs: (
+                after.breadcrumbs - before.breadcrumbs,
+                limit(self.limits.breadcrumbs),
+            ),
+            runs: (
+                after.open_runs - before.open_runs,
+                limit(self.limits.open_runs),
+            ),
+        };
+        let lines: BTreeSet<Line> = changes.left.union(&changes.joined).cloned().collect();
+        let last = Last {
+            take: changes_tenant.then(|| take(id, room)),
+            write: statement,
+            promote: (!lines.is_empty()).then(|| queue::promote(id, &lines)),
+            witness: changes.events.last().map(|event| Witness {
+                breadcrumb: event.breadcrumb_id,
+                version: event.version,
+                time: tenant::open_time(event.updated_at),
+            }),
+        };
         self.written = self.tenant.clone();
         self.runs.clear();
         self.breadcrumbs.clear();
-        Some((changes, statement))
+        Some(last)
     }
 
     /// The job at hand changes something in the tables itself.
@@ -381,38 +580,37 @@ impl<'t> Writing<'t> {
         !self.is_told
     }
 
-    /// Writes what is left to be written, but for one last statement that may be sent with the end of the transaction.
-    pub(super) async fn end(mut self) -> sqlx::Result<Ended> {
-        if self.is_locked && retention::has_excess(&self) {
-            self.flush().await?;
-            retention::forget(&mut self).await?;
-        }
-        let mut last = None;
-        if let Some((changes, statement)) = self.unwritten() {
-            if changes.is_all() {
-                last = Some(statement);
-            } else {
-                statement.execute(self.connection).await?;
-                changes.promote(self.connection, self.tenant.id).await?;
-            }
-        }
-        Ok(Ended {
-            has_events: self.tenant.position != self.first.position,
-            head: self.head(),
+    /// Ends the transaction. Its last message is sent by the caller.
+    pub(super) fn end(mut self) -> Ended {
+        let last = self.unwritten();
+        Ended {
+            has_events: self.has_events,
             transaction: self.transaction,
+            places: self.places,
             last,
-        })
+        }
     }
 
-    /// Returns the position of the last event.
+    /// Number of times that the transaction has written changes so far, which is the index of the [`Place`] of later changes.
+    pub(super) fn written_times(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Position of the last event at the beginning.
     pub(super) fn head(&self) -> u64 {
         self.tenant.position.cast_unsigned()
     }
 
-    /// Later than every commit before, so that update order is commit order.
+    /// Returns an open time: later than all commits before, so that the order of times is the order of commits.
     pub(super) fn next_time(&mut self) -> Timestamp {
-        self.tenant.latest = self.now.as_micros().max(self.tenant.latest + 1);
+        self.tenant.latest += 1;
         Timestamp::from_micros(self.tenant.latest)
+    }
+
+    /// Returns the reason for which a job is refused, and notes that a limit is reached.
+    pub(super) fn full(&mut self, error: StoreError) -> StoreError {
+        self.is_full = !self.is_locked;
+        error
     }
 }
 
