@@ -2,10 +2,10 @@
 
 use super::changes::Line;
 use super::column;
+use super::facts::{Known, Wanted};
 use super::prepared::{self, PLANNED_ONCE};
 use super::row::{self, Asked, select, select_known};
 use super::tenant::{self, clock};
-use super::writing::{Known, Wanted};
 use crate::model::Timestamp;
 use crate::store::RunRef;
 use crate::store::durable::tenant::{Tenant, Time};

@@ -3,16 +3,14 @@
 
 use super::database::{Database, Read};
 use super::error::{Class, Fault, ended, of_driver};
-use super::lease::{self, Asked};
+use super::lease::{self, Asked, Leased};
 use super::session::Session;
 use super::tenant::Named;
 use super::writer::{ATTEMPTS, is_worth_another};
 use crate::error::Chain;
+use crate::store::StoreError;
 use crate::store::durable::tenant::Time;
-use crate::store::row::Row;
-use crate::store::{ClaimId, ExecutorLimits, StoreError};
 use sqlx::PgConnection;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,22 +34,7 @@ struct Look<'c> {
 }
 
 impl ClaimNext {
-    pub(super) fn new(tenant: Arc<Named>, n: usize, of: &[ExecutorLimits], id: ClaimId) -> Self {
-        // An executor may be named more than once, and then has the places of all its names.
-        let mut executors: Vec<(Arc<str>, usize)> = Vec::with_capacity(of.len());
-        let mut places: HashMap<&str, usize> = HashMap::with_capacity(of.len());
-        for limits in of.iter().filter(|limits| limits.free > 0) {
-            let place = *places.entry(&limits.executor).or_insert(executors.len());
-            match executors.get_mut(place) {
-                Some((_, free)) => *free = free.saturating_add(limits.free).min(n),
-                None => executors.push((Arc::clone(&limits.executor), limits.free.min(n))),
-            }
-        }
-        let asked = Asked {
-            executors,
-            most: n,
-            claim: id.as_uuid(),
-        };
+    pub(super) fn new(tenant: Arc<Named>, asked: Asked) -> Self {
         Self {
             tenant,
             asked,
@@ -61,7 +44,7 @@ impl ClaimNext {
     }
 
     /// Claims, also if the caller is dropped meanwhile. Returns the leased rows.
-    pub(super) async fn claim(self, database: &Arc<Database>) -> Result<Vec<Row>, StoreError> {
+    pub(super) async fn claim(self, database: &Arc<Database>) -> Result<Vec<Leased>, StoreError> {
         database.loss.check()?;
         let (waiting, working) = database.progress.begin(&self.tenant.name);
         let database = Arc::clone(database);
@@ -75,7 +58,7 @@ impl ClaimNext {
         claimed.map_err(|_| ended())?
     }
 
-    async fn until_known(&self, database: &Database) -> Result<Vec<Row>, StoreError> {
+    async fn until_known(&self, database: &Database) -> Result<Vec<Leased>, StoreError> {
         let mut attempt = 1;
         loop {
             let error = match database.attempt_read(self).await {
@@ -105,7 +88,11 @@ impl ClaimNext {
     }
 
     /// Returns the rows that were leased by a claim that is in doubt.
-    async fn look(&self, database: &Database, lost: &sqlx::Error) -> Result<Vec<Row>, StoreError> {
+    async fn look(
+        &self,
+        database: &Database,
+        lost: &sqlx::Error,
+    ) -> Result<Vec<Leased>, StoreError> {
         const PAUSE: Duration = Duration::from_millis(50);
         let patience = database.settings.patience;
         let look = Look {
@@ -135,7 +122,7 @@ impl ClaimNext {
 }
 
 impl Read for ClaimNext {
-    type Answer = Vec<Row>;
+    type Answer = Vec<Leased>;
     const IS_PREPARED: bool = true;
 
     fn tenant(&self) -> Option<&str> {
@@ -146,9 +133,9 @@ impl Read for ClaimNext {
         *self.session() = Some(session);
     }
 
-    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Vec<Row>, Fault> {
+    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Vec<Leased>, Fault> {
         let tenant = match self.tenant.id(connection).await? {
-            Some(tenant) if self.asked.most > 0 && !self.asked.executors.is_empty() => tenant,
+            Some(tenant) if !self.asked.is_empty() => tenant,
             Some(_) | None => return Ok(Vec::new()),
         };
         self.sent.store(true, Ordering::Relaxed);
@@ -158,7 +145,7 @@ impl Read for ClaimNext {
 
 impl Read for Look<'_> {
     /// None: the session goes on.
-    type Answer = Option<Vec<Row>>;
+    type Answer = Option<Vec<Leased>>;
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.claim.tenant.name)
@@ -168,7 +155,7 @@ impl Read for Look<'_> {
         &self,
         connection: &mut PgConnection,
         time: &Time,
-    ) -> Result<Option<Vec<Row>>, Fault> {
+    ) -> Result<Option<Vec<Leased>>, Fault> {
         let session = *self.claim.session();
         if let Some(session) = session
             && !session.end(connection, self.patience).await?

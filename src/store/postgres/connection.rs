@@ -169,8 +169,7 @@ pub(super) async fn check(connection: &mut PgConnection) -> Result<bool, Postgre
 
 /// Makes all commits before durable. The function writes a small record to the log of the server, so that the statement's own
 /// commit waits until the log is on disk, and on the synchronous standbys.
-pub(super) const FLUSH: &str =
-    "SELECT pg_logical_emit_message(TRUE, 'universal-executor', '')";
+pub(super) const FLUSH: &str = "SELECT pg_logical_emit_message(TRUE, 'universal-executor', '')";
 
 #[cfg(test)]
 mod tests {

@@ -5,16 +5,21 @@ use super::connection;
 use super::connections::Connections;
 use super::cursor::Acknowledgements;
 use super::error::{Fault, PostgresError, ended, of_driver};
+use super::facts::Wanted;
 use super::history::{Loss, Mark};
+use super::lease::{Asked, Leased};
+use super::listen::Notifying;
 use super::pgvector::{self, Pgvector};
+use super::place::Place;
 use super::prepared;
 use super::progress::Progress;
 use super::schema;
 use super::session::Session;
+use super::task::Waiting;
 use super::tenant::Named;
 use super::vectors;
-use super::writer::{self, ATTEMPTS, Waiting, is_worth_another};
-use super::writing::{Place, Wanted, Writing};
+use super::writer::{self, ATTEMPTS, is_worth_another};
+use super::writing::Writing;
 use crate::store::StoreError;
 use crate::store::durable::tenant::Time;
 use crate::store::meaning::Keepers;
@@ -38,6 +43,14 @@ pub(super) trait Job: Send + Sync + 'static {
         &self,
         writing: &mut Writing<'_>,
     ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
+
+    /// The due runs that the transaction claims after its commit, if the job claims any.
+    fn claims(&self) -> Option<&Asked> {
+        None
+    }
+
+    /// Adds the leased runs to an answer.
+    fn leased(_answer: &mut Self::Answer, _leased: Result<Vec<Leased>, StoreError>) {}
 
     /// Replaces the open times in an answer, once the place of the changes is known.
     fn settle(_answer: &mut Self::Answer, _place: &Place) {}
@@ -89,8 +102,7 @@ pub(super) struct Database {
     pub(super) is_indexed: AtomicBool,
     /// Whether a sweep is going on.
     pub(super) sweeping: AtomicBool,
-    /// Whether somebody is about to tell other processes of events.
-    pub(super) telling: AtomicBool,
+    pub(super) notifying: Notifying,
     /// Whether the events of other processes are listened to.
     pub(super) listening: AtomicBool,
     /// Changes when there may be new events.
@@ -154,7 +166,7 @@ impl Database {
             keepers,
             is_indexed: AtomicBool::new(is_indexed),
             sweeping: AtomicBool::default(),
-            telling: AtomicBool::default(),
+            notifying: Notifying::default(),
             listening: AtomicBool::default(),
             announced: watch::Sender::new(0),
             progress: Progress::default(),

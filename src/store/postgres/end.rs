@@ -9,9 +9,12 @@ use super::connection::FLUSH;
 use super::connections::Connection;
 use super::database::Database;
 use super::error::Class;
-use super::writing::{Last, Place};
+use super::lease::Leased;
+use super::place::{Last, Place};
+use super::prepared::PLANNED_ONCE;
+use super::statement::Statement;
 use futures::TryStreamExt as _;
-use sqlx::{AssertSqlSafe, Either};
+use sqlx::{AssertSqlSafe, Either, PgConnection};
 
 /// A last message that failed.
 pub(super) struct Broken {
@@ -38,13 +41,23 @@ impl Broken {
     }
 }
 
-/// Sends the last message. Returns the place of the changes if they have one.
+/// The results of a last message.
+#[derive(Default)]
+pub(super) struct Sent {
+    /// The place of the changes, if they have one.
+    pub(super) place: Option<Place>,
+    /// Runs that were claimed.
+    pub(super) leased: Vec<Leased>,
+}
+
+/// Sends the last message. `claims` are statements that claim due runs after the commit, in a transaction of their own.
 pub(super) async fn end(
     database: &Database,
     mut connection: Connection<'_>,
     last: Option<Last>,
-) -> Result<Option<Place>, Broken> {
-    let (mut parts, mut place) = (Vec::new(), None);
+    claims: Vec<String>,
+) -> Result<Sent, Broken> {
+    let (mut parts, mut sent) = (Vec::new(), Sent::default());
     let flushes = database.can_flush && last.as_ref().is_some_and(|last| last.take.is_some());
     if let Some(last) = last {
         if flushes {
@@ -54,18 +67,11 @@ pub(super) async fn end(
         match connection.message(&last.write) {
             Some(write) => parts.extend(write),
             None => {
-                let write = async {
-                    let before = std::mem::take(&mut parts).join("; ");
-                    if !before.is_empty() {
-                        let before = sqlx::raw_sql(AssertSqlSafe(before));
-                        before.execute(&mut *connection).await?;
-                    }
-                    let row = last.write.execute(&mut connection).await?;
-                    row.as_ref().map(Place::read).transpose()
-                };
+                let before = std::mem::take(&mut parts);
+                let write = write_beside(&mut connection, before, last.write);
                 let written = database.connections.in_time(write).await;
                 let written = written.and_then(|written| written);
-                place = written.map_err(Broken::before_commit)?;
+                sent.place = written.map_err(Broken::before_commit)?;
             }
         }
         parts.extend(last.promote);
@@ -75,6 +81,10 @@ pub(super) async fn end(
     if flushes {
         parts.push(FLUSH.to_owned());
     }
+    if !claims.is_empty() {
+        parts.push(PLANNED_ONCE.to_owned());
+        parts.extend(claims);
+    }
     let mut answered = 0;
     let send = async {
         let message = sqlx::raw_sql(AssertSqlSafe(parts.join("; ")));
@@ -82,20 +92,35 @@ pub(super) async fn end(
         while let Some(answer) = answers.try_next().await? {
             match answer {
                 Either::Left(_) => answered += 1,
-                Either::Right(row) => place = Place::read(&row).ok().or(place.take()),
+                Either::Right(row) if Leased::is_in(&row) => sent.leased.extend(Leased::read(&row)),
+                Either::Right(row) => sent.place = Place::read(&row).ok().or(sent.place.take()),
             }
         }
         Ok(())
     };
-    let sent = database.connections.in_time(send).await;
-    match sent.and_then(|sent| sent) {
+    let message = database.connections.in_time(send).await;
+    match message.and_then(|message| message) {
         Ok(()) => {
             connection.give_back();
-            Ok(place)
+            Ok(sent)
         }
         Err(error) => Err(Broken {
             error,
             is_committed: answered >= commit,
         }),
     }
+}
+
+/// Executes a statement whose values do not fit into a message.
+async fn write_beside(
+    connection: &mut PgConnection,
+    before: Vec<String>,
+    write: Statement,
+) -> sqlx::Result<Option<Place>> {
+    if !before.is_empty() {
+        let before = sqlx::raw_sql(AssertSqlSafe(before.join("; ")));
+        before.execute(&mut *connection).await?;
+    }
+    let row = write.execute(connection).await?;
+    row.as_ref().map(Place::read).transpose()
 }

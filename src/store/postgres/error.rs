@@ -331,6 +331,12 @@ pub(super) fn unknown_outcome() -> StoreError {
     unavailable(PAUSE, reason.into())
 }
 
+/// The connection was lost in a claim. The claim is in doubt until its leases are listed.
+pub(super) fn claim_in_doubt() -> StoreError {
+    let reason = "the connection was lost while the server claimed runs; list the leases of the claim, and release them";
+    unavailable(PAUSE, reason.into())
+}
+
 /// The task of a job has ended without an answer.
 pub(super) fn ended() -> StoreError {
     unavailable(PAUSE, "the task of the store has ended".into())

@@ -1,41 +1,84 @@
-//! How due runs are leased: by one statement that commits by itself, since this is done for every run.
+//! Leases of due runs: one statement that commits by itself, because each run needs it.
 //!
-//! So what [`Row::grant`](crate::store::row::Row::grant) does to a row is said here once more, in SQL.
+//! So this statement repeats [`grant`](crate::store::rules::grant) in SQL.
 
 use super::column::{self, Id};
-use super::prepared::{self, PLANNED_ONCE};
+use super::prepared;
 use super::row::{self, Kept, columns, select};
+use super::table;
 use super::tenant::clock;
 use crate::bugs::planted;
 use crate::error::Chain;
-use crate::store::RunState;
+use crate::model::Breadcrumb;
 use crate::store::durable::tenant::Time;
 use crate::store::row::Row;
+use crate::store::{ClaimId, Claimed, ExecutorLimits, RunState};
+use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use std::collections::HashMap;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// What is asked for.
+/// The runs that a claim asks for.
+#[derive(Clone, Debug)]
 pub(super) struct Asked {
-    /// Executors and how many runs of each, in the order in which they take turns.
-    pub(super) executors: Vec<(Arc<str>, usize)>,
-    /// Of all of them together.
-    pub(super) most: usize,
-    /// Marks what is leased, so that it is found again if the answer is lost.
+    /// Executors and the maximum number of runs of each, in the order in which they take turns.
+    executors: Vec<(Arc<str>, usize)>,
+    /// Maximum number of runs of all executors.
+    most: usize,
+    /// Marks the leases, so that they are found again if the answer is lost.
     pub(super) claim: Uuid,
 }
 
 impl Asked {
+    pub(super) fn new(n: usize, of: &[ExecutorLimits], id: ClaimId) -> Self {
+        // An executor that is named more than once has the places of all its names.
+        let mut executors: Vec<(Arc<str>, usize)> = Vec::with_capacity(of.len());
+        let mut places: HashMap<&str, usize> = HashMap::with_capacity(of.len());
+        for limits in of.iter().filter(|limits| limits.free > 0) {
+            let place = *places.entry(&limits.executor).or_insert(executors.len());
+            match executors.get_mut(place) {
+                Some((_, free)) => *free = free.saturating_add(limits.free).min(n),
+                None => executors.push((Arc::clone(&limits.executor), limits.free.min(n))),
+            }
+        }
+        Self {
+            executors,
+            most: n,
+            claim: id.as_uuid(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.most == 0 || self.executors.is_empty()
+    }
+
     fn names(&self) -> impl Iterator<Item = &str> {
         self.executors.iter().map(|(executor, _)| &**executor)
     }
+
+    /// Executes the statement. A message with it begins with [`PLANNED_ONCE`](prepared::PLANNED_ONCE).
+    pub(super) fn message(&self, tenant: i64, time: &Time) -> String {
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let counts = i64::from(!planted("late-count"));
+        format!(
+            "EXECUTE ux_lease ({tenant}, {}, {}, {}, {}, {counts}, {})",
+            prepared::time(time),
+            prepared::names(self.names()),
+            prepared::numbers(self.executors.iter().map(|(_, free)| count(*free))),
+            count(self.most),
+            prepared::id(self.claim)
+        )
+    }
 }
 
-/// Prepares what [`due`] asks for: who has been due for the longest time first, and nobody whom another transaction is about
-/// to change. The clock is asked once, since an index is not asked with what changes from row to row.
+/// The statement that each connection prepares: the runs that have been due for the longest time first, without those that another
+/// transaction is about to change. The clock is read once, because an index is not searched with a value that changes from row to
+/// row. A trigger is returned with its run, unless it is large.
 pub(super) fn statement() -> String {
     let clock = clock!();
     let columns = columns!();
+    let trigger = table::columns!();
     let (running, suspended) = (
         row::number_of(RunState::Running),
         row::number_of(RunState::Suspended),
@@ -43,57 +86,100 @@ pub(super) fn statement() -> String {
     format!(
         "PREPARE ux_lease (bigint, bigint, bigint, text[], bigint[], bigint, bigint, uuid) AS
          WITH clock AS MATERIALIZED (SELECT {clock} AS now),
-         taken AS MATERIALIZED (SELECT free.serial, free.turn, asked.place FROM unnest($4, $5) WITH ORDINALITY AS asked (executor, most, place)
-             CROSS JOIN LATERAL (SELECT due.serial, row_number() OVER () AS turn FROM (SELECT r.serial FROM ux_runs AS r
-                 WHERE r.tenant = $1 AND r.executor = asked.executor AND r.due <= (SELECT now FROM clock) AND r.head
-                     AND r.due IS NOT NULL
-                 ORDER BY r.due, r.sequence LIMIT asked.most FOR UPDATE SKIP LOCKED) AS due) AS free
-             ORDER BY free.turn, asked.place LIMIT $6)
+         taken AS MATERIALIZED (SELECT free.serial, free.trigger_id, free.turn, asked.place
+             FROM unnest($4, $5) WITH ORDINALITY AS asked (executor, most, place)
+             CROSS JOIN LATERAL (SELECT due.serial, due.trigger_id, row_number() OVER () AS turn
+                 FROM (SELECT r.serial, r.trigger_id FROM ux_runs AS r
+                     WHERE r.tenant = $1 AND r.executor = asked.executor AND r.due <= (SELECT now FROM clock) AND r.head
+                         AND r.due IS NOT NULL
+                     ORDER BY r.due, r.sequence LIMIT asked.most FOR UPDATE SKIP LOCKED) AS due) AS free
+             ORDER BY free.turn, asked.place LIMIT $6),
+         found AS MATERIALIZED (SELECT taken.serial, taken.turn, taken.place, clock.now, b.*
+             FROM taken CROSS JOIN clock LEFT JOIN LATERAL (SELECT {trigger} FROM ux_breadcrumbs AS b
+                 WHERE b.tenant = $1 AND b.id = taken.trigger_id AND NOT b.deleted AND (b.ttl IS NULL OR b.ttl > clock.now)
+                     AND octet_length(b.context) <= {MOST_AT_HAND} LIMIT 1) AS b ON TRUE)
          UPDATE ux_runs AS r SET state = {running}, attempts = r.attempts + $7,
              abandoned = (r.abandoned + CASE WHEN r.state = {running} THEN 1 ELSE 0 END) * $7, token = r.token + 1,
-             granted_at = clock.now, due = clock.now + r.lease,
-             enqueued_at = CASE WHEN r.state = {suspended} OR r.granted_at = 0 THEN clock.now ELSE r.enqueued_at END,
+             granted_at = b.now, due = b.now + r.lease,
+             enqueued_at = CASE WHEN r.state = {suspended} OR r.granted_at = 0 THEN b.now ELSE r.enqueued_at END,
              wake = NULL, suspended_at = NULL, reason = NULL, claim = $8
-         FROM taken CROSS JOIN clock WHERE r.serial = taken.serial RETURNING {columns}, taken.turn, taken.place"
+         FROM found AS b WHERE r.serial = b.serial RETURNING {columns}, b.turn AS ux_turn, b.place, b.id IS NOT NULL, {trigger}"
     )
 }
 
-/// Leases rows that are due, one of each executor in turn. Returns them in this order, as they are from then on.
+/// Maximum size of the context of a trigger that is returned with its run, in bytes. A claim has up to 64 triggers.
+const MOST_AT_HAND: usize = 64 << 10;
+
+/// A run that a claim leased.
+#[derive(Clone, Debug)]
+pub(super) struct Leased {
+    /// Its place among the runs of the claim.
+    turn: (i64, i64),
+    pub(super) row: Row,
+    trigger: Option<Arc<Breadcrumb>>,
+}
+
+impl Leased {
+    /// Reads a row of the statement. `None` if the row cannot be read.
+    pub(super) fn read(found: &PgRow) -> Option<Self> {
+        let row = readable(row::read(found))?.row;
+        let turn = (found.try_get(row::COLUMNS), found.try_get(row::COLUMNS + 1));
+        let has_trigger = found.try_get(row::COLUMNS + 2).unwrap_or(false);
+        // A run whose trigger cannot be read here reads it again, and fails with a clear error.
+        let trigger = has_trigger.then(|| table::read(found, row::COLUMNS + 3));
+        Some(Self {
+            turn: (turn.0.ok()?, turn.1.ok()?),
+            row,
+            trigger: trigger
+                .and_then(Result::ok)
+                .map(|found| Arc::new(found.breadcrumb)),
+        })
+    }
+
+    /// Reports whether a row is one of the statement.
+    pub(super) fn is_in(found: &PgRow) -> bool {
+        found.try_get::<i64, _>("ux_turn").is_ok()
+    }
+
+    pub(super) fn claimed(&self) -> Claimed {
+        Claimed {
+            trigger: self.trigger.clone(),
+            ..self.row.claimed()
+        }
+    }
+
+    /// Sorts the runs of a claim by their places.
+    pub(super) fn sort(leased: &mut [Self]) {
+        leased.sort_by_key(|leased| leased.turn);
+    }
+}
+
+/// Leases due runs, one of each executor in turn. Returns them in this order.
 pub(super) async fn due(
     connection: &mut PgConnection,
     tenant: i64,
     time: &Time,
     asked: &Asked,
-) -> sqlx::Result<Vec<Row>> {
-    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-    let counts = i64::from(!planted("late-count"));
+) -> sqlx::Result<Vec<Leased>> {
     let message = format!(
-        "{PLANNED_ONCE}; EXECUTE ux_lease ({tenant}, {}, {}, {}, {}, {counts}, {})",
-        prepared::time(time),
-        prepared::names(asked.names()),
-        prepared::numbers(asked.executors.iter().map(|(_, free)| count(*free))),
-        count(asked.most),
-        prepared::id(asked.claim)
+        "{}; {}",
+        prepared::PLANNED_ONCE,
+        asked.message(tenant, time)
     );
     let leased = sqlx::raw_sql(AssertSqlSafe(message));
     let leased = leased.fetch_all(connection).await?;
-    let mut turns = Vec::with_capacity(leased.len());
-    for row in leased {
-        let turn: (i64, i64) = (row.try_get(row::COLUMNS)?, row.try_get(row::COLUMNS + 1)?);
-        turns.push((turn, row));
-    }
-    turns.sort_by_key(|(turn, _)| *turn);
-    let rows = turns.iter().map(|(_, row)| row::read(row));
-    Ok(rows.filter_map(readable).map(|kept| kept.row).collect())
+    let mut leased: Vec<Leased> = leased.iter().filter_map(Leased::read).collect();
+    Leased::sort(&mut leased);
+    Ok(leased)
 }
 
-/// What was leased by a claim whose answer was lost, as far as that is not over.
+/// Returns the runs that a claim leased whose answer was lost, without those whose leases expired.
 pub(super) async fn again(
     connection: &mut PgConnection,
     tenant: i64,
     time: &Time,
     asked: &Asked,
-) -> sqlx::Result<Vec<Row>> {
+) -> sqlx::Result<Vec<Leased>> {
     let leased = sqlx::query(concat!(
         select!(
             "FROM ux_runs AS r WHERE r.tenant = $1 AND r.executor = ANY($4) AND r.head AND r.due IS NOT NULL
@@ -109,8 +195,13 @@ pub(super) async fn again(
         .bind(row::number_of(RunState::Running))
         .bind(Id::from(asked.claim));
     let leased = leased.fetch_all(connection).await?;
-    let rows = leased.iter().map(row::read);
-    Ok(rows.filter_map(readable).map(|kept| kept.row).collect())
+    let rows = leased.iter().map(row::read).filter_map(readable);
+    let leased = rows.zip(0..).map(|(kept, place)| Leased {
+        turn: (place, 0),
+        row: kept.row,
+        trigger: None,
+    });
+    Ok(leased.collect())
 }
 
 /// A row that can be read. One that cannot be read keeps no other from its work: its lease expires, until it has no attempts left.

@@ -2,17 +2,21 @@
 
 use super::PostgresStore;
 use super::claim::ClaimNext;
+use super::lease::{Asked, Leased};
 use super::list::List;
 use super::positions::{Positions, SavePositions};
-use super::runs::{ChangeRow, ClaimOne, Enqueue, Heartbeat, LearnOrigins, Redo, Save};
+use super::runs::{
+    ChangeRow, ClaimOne, Enqueue, EnqueueAndClaim, Heartbeat, LearnOrigins, Redo, Save,
+};
 use super::table::Writers;
 use super::workers::{AcceptTransfers, All, HasTransfers, Record};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::Row;
 use crate::store::rules::{self, Change};
 use crate::store::{
-    Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Run, RunFilter,
-    RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy, canonical,
+    Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Run,
+    RunFilter, RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
+    canonical,
 };
 use async_trait::async_trait;
 use std::collections::BTreeMap;
@@ -35,22 +39,27 @@ impl RunLedger for PostgresStore {
         of: &[ExecutorLimits],
         id: ClaimId,
     ) -> Result<Vec<Claimed>, StoreError> {
-        let claim = ClaimNext::new(Arc::clone(&self.tenant), n, of, id);
+        let claim = ClaimNext::new(Arc::clone(&self.tenant), Asked::new(n, of, id));
         let leased = claim.claim(&self.database).await?;
-        let unknown = leased.iter().filter(|row| row.lineage.is_none());
-        let unknown: Vec<Lease> = unknown.map(Row::lease).collect();
-        let mut learned = match unknown.is_empty() {
-            true => Vec::new(),
-            false => self.write(LearnOrigins(unknown)).await?,
+        self.claimed(leased).await
+    }
+
+    async fn enqueue_and_claim(
+        &self,
+        runs: Vec<NewRun>,
+        n: usize,
+        of: &[ExecutorLimits],
+        id: ClaimId,
+    ) -> Result<Enqueued, StoreError> {
+        let enqueue = EnqueueAndClaim {
+            runs: Enqueue(runs),
+            asked: Asked::new(n, of, id),
         };
-        let claimed = leased.iter().filter_map(|row| match row.lineage {
-            Some(_) => Some(row.claimed()),
-            None => {
-                let place = learned.iter().position(|run| run.lease.run == row.run)?;
-                Some(learned.swap_remove(place))
-            }
-        });
-        Ok(claimed.collect())
+        let claimed = match self.write(enqueue).await? {
+            Ok(leased) => self.claimed(leased).await,
+            Err(error) => Err(error),
+        };
+        Ok(Enqueued { claimed })
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
@@ -196,6 +205,25 @@ impl RunLedger for PostgresStore {
 }
 
 impl PostgresStore {
+    /// Completes the claims of leased runs, in their order.
+    async fn claimed(&self, leased: Vec<Leased>) -> Result<Vec<Claimed>, StoreError> {
+        let unknown = leased.iter().filter(|run| run.row.lineage.is_none());
+        let unknown: Vec<Lease> = unknown.map(|run| run.row.lease()).collect();
+        let mut learned = match unknown.is_empty() {
+            true => Vec::new(),
+            false => self.write(LearnOrigins(unknown)).await?,
+        };
+        let claimed = leased.iter().filter_map(|run| match run.row.lineage {
+            Some(_) => Some(run.claimed()),
+            None => {
+                let is_it = |learned: &Claimed| learned.lease.run == run.row.run;
+                let place = learned.iter().position(is_it)?;
+                Some(learned.swap_remove(place))
+            }
+        });
+        Ok(claimed.collect())
+    }
+
     /// Changes the row of a run, and nothing else of its tenant.
     async fn change(
         &self,

@@ -6,7 +6,7 @@ use crate::error::Chain;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use sqlx::{AssertSqlSafe, PgPool};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -14,26 +14,59 @@ use tokio::time::{sleep, timeout};
 /// One channel for all stores of a database; what is told is the schema.
 const CHANNEL: &str = "ux_events";
 
-/// What is committed within this time is told as one.
-const TOGETHER: Duration = Duration::from_millis(5);
-
-/// Tells of new events: this process at once, and the others by a transaction of its own. The server makes all
-/// transactions that tell something wait for each other, which those with the events shall not have to.
+/// Announces new events: to this process at once, and to other processes in a transaction of its own. The server makes all
+/// transactions that notify wait for each other, which commits must not. Events that are committed while a notification is on
+/// its way are announced by the next one.
 pub(super) fn announce(database: &Arc<Database>) {
     database.announced.send_modify(|times| *times += 1);
-    if database.telling.swap(true, Ordering::SeqCst) {
+    if !database.notifying.begin() {
         return;
     }
     let database = Arc::clone(database);
     // Nobody waits for it.
     drop(tokio::spawn(async move {
-        // All that is committed soon after is told with it; what is committed from then on is for the next to tell.
-        sleep(TOGETHER).await;
-        database.telling.store(false, Ordering::SeqCst);
-        if let Err(error) = tell(&database).await {
-            tracing::debug!(error = %Chain(&error), "other processes are not told of events, and will look by themselves");
+        loop {
+            if let Err(error) = tell(&database).await {
+                tracing::debug!(error = %Chain(&error), "cannot notify other processes of events, which find them by polling");
+            }
+            if !database.notifying.again() {
+                return;
+            }
         }
     }));
+}
+
+/// The state of the notifications to other processes.
+#[derive(Debug, Default)]
+pub(super) struct Notifying(AtomicU8);
+
+impl Notifying {
+    const IDLE: u8 = 0;
+    const SENDING: u8 = 1;
+    /// Events were committed while a notification was sent.
+    const BEHIND: u8 = 2;
+
+    /// Notes new events. Returns `true` if the caller has to send a notification.
+    fn begin(&self) -> bool {
+        let next = |state| match state {
+            Self::IDLE => Self::SENDING,
+            _ => Self::BEHIND,
+        };
+        let order = Ordering::SeqCst;
+        let before = self.0.fetch_update(order, order, |state| Some(next(state)));
+        before == Ok(Self::IDLE)
+    }
+
+    /// Ends a notification. Returns `true` if there are events that it did not announce.
+    fn again(&self) -> bool {
+        let next = |state| match state {
+            Self::BEHIND => Self::SENDING,
+            _ => Self::IDLE,
+        };
+        let order = Ordering::SeqCst;
+        let before = self.0.fetch_update(order, order, |state| Some(next(state)));
+        before == Ok(Self::BEHIND)
+    }
 }
 
 async fn tell(database: &Database) -> sqlx::Result<()> {
@@ -111,5 +144,23 @@ impl Hearing {
             tracing::debug!(error = %Chain(&error), "nothing is heard of other processes for now");
             sleep(Duration::from_secs(1)).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_that_are_committed_during_a_notification_are_announced_by_one_more() {
+        let notifying = Notifying::default();
+        assert!(notifying.begin());
+
+        let during = [notifying.begin(), notifying.begin()];
+
+        assert_eq!(during, [false, false]);
+        assert!(notifying.again());
+        assert!(!notifying.again());
+        assert!(notifying.begin(), "the next event is announced at once");
     }
 }

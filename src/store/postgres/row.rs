@@ -3,8 +3,8 @@
 use super::column::{
     self, Id, count, id, json, lineage, name_of, number, some_time, time, unreadable,
 };
+use super::facts::Known;
 use super::statement::{Statement, Value};
-use super::writing::Known;
 use super::{table, wake};
 use crate::model::{BreadcrumbId, Event, Json, Timestamp};
 use crate::store::row::{Row, Wait};
@@ -122,11 +122,11 @@ pub(super) async fn facts(
         true => select_known!(runs!(), "FOR UPDATE"),
         false => select_known!(runs!(), ""),
     })
-        .bind(tenant)
-        .bind(of_all(&runs, |run| Id::from(run.trigger_id)))
-        .bind(of_all(&runs, |run| run.trigger_version.cast_signed()))
-        .bind(of_all(&runs, |run| name_of(&run.executor)))
-        .bind(of_all(&runs, |run| run.order.as_deref().map(name_of)));
+    .bind(tenant)
+    .bind(of_all(&runs, |run| Id::from(run.trigger_id)))
+    .bind(of_all(&runs, |run| run.trigger_version.cast_signed()))
+    .bind(of_all(&runs, |run| name_of(&run.executor)))
+    .bind(of_all(&runs, |run| run.order.as_deref().map(name_of)));
     let all = all.fetch_all(connection).await?;
     let known = all.iter().filter_map(|found| known(found, &runs, locks));
     known.collect()

@@ -2,9 +2,11 @@
 
 use super::database::{Job, Read};
 use super::error::Fault;
+use super::facts::Wanted;
+use super::lease::{Asked, Leased};
 use super::row::{self, Kept};
 use super::tenant::Named;
-use super::writing::{Wanted, Writing};
+use super::writing::Writing;
 use super::{NAME, queue};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::durable::tenant::Time;
@@ -40,6 +42,34 @@ impl Job for Enqueue {
             check_room(writing, 0)?;
         }
         Ok(())
+    }
+}
+
+/// Adds rows, and claims due runs in the last message of the transaction.
+pub(super) struct EnqueueAndClaim {
+    pub(super) runs: Enqueue,
+    pub(super) asked: Asked,
+}
+
+impl Job for EnqueueAndClaim {
+    /// The leased runs, or the reason for which none could be claimed.
+    type Answer = Result<Vec<Leased>, StoreError>;
+
+    fn wants(&self, wanted: &mut Wanted) {
+        self.runs.wants(wanted);
+    }
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<Self::Answer, Fault> {
+        self.runs.run(writing).await?;
+        Ok(Ok(Vec::new()))
+    }
+
+    fn claims(&self) -> Option<&Asked> {
+        (!self.asked.is_empty()).then_some(&self.asked)
+    }
+
+    fn leased(answer: &mut Self::Answer, leased: Result<Vec<Leased>, StoreError>) {
+        *answer = leased;
     }
 }
 

@@ -2,8 +2,10 @@
 
 use super::database::Job;
 use super::error::Fault;
+use super::facts::Wanted;
+use super::place::Place;
 use super::table;
-use super::writing::{Place, Wanted, Writing};
+use super::writing::Writing;
 use super::{NAME, runs};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, Patch, Timestamp};
 use crate::store::durable::found::{Found, Writer};
@@ -69,7 +71,10 @@ impl Job for Stage {
     }
 
     fn settle((committed, _): &mut Self::Answer, place: &Place) {
-        committed.written.iter_mut().for_each(|written| place.settle(written));
+        committed
+            .written
+            .iter_mut()
+            .for_each(|written| place.settle(written));
     }
 }
 

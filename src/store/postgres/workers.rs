@@ -137,7 +137,12 @@ async fn lines(
         .bind(0_i64);
     let lines = bind(lines, versions, MOST_ACCEPTED);
     let lines = lines.fetch_all(&mut *writing.connection).await?;
-    let line = |row: &PgRow| Ok((column::of_name(row.try_get(0)?).into(), column::of_name(row.try_get(1)?).into()));
+    let line = |row: &PgRow| {
+        Ok((
+            column::of_name(row.try_get(0)?).into(),
+            column::of_name(row.try_get(1)?).into(),
+        ))
+    };
     lines.iter().map(line).collect()
 }
 

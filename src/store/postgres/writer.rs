@@ -1,132 +1,38 @@
 //! Transactions: the jobs of one tenant that wait at the same time are committed together. A job that is refused does not affect the
 //! others. Answers are sent after the commit is durable.
 
-use super::column::Id;
-use super::connection::FLUSH;
 use super::connections::Connection;
 use super::database::{Database, Job};
 use super::end;
-use super::error::{Class, Fault, PostgresError, ended, of_driver, unknown_outcome};
+use super::error::{
+    Class, Fault, PostgresError, claim_in_doubt, ended, of_driver, unknown_outcome,
+};
+use super::facts::Wanted;
 use super::history::{self, Mark};
+use super::lease::Leased;
 use super::listen;
+use super::place::{Ended, Place};
 use super::prepared;
-use super::progress::Working;
-use super::tenant::Named;
+use super::resolve::{Lost, resolve};
 use super::retention::{Forget, has_excess};
-use super::writing::{Ended, Place, Transaction, Wanted, Witness, Writing};
+use super::session::Session;
+use super::task::{Asked, Tasks};
+use super::tenant::Named;
+use super::writing::{Counters, Writing};
 use crate::error::Chain;
 use crate::store::StoreError;
-use futures::future::BoxFuture;
 use sqlx::PgConnection;
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
-
-/// The most jobs of one transaction.
-const MOST: usize = 64;
+use uuid::Uuid;
 
 /// How often the same is tried at once, where nothing was done and another transaction or a stale connection was the
 /// reason.
 pub(super) const ATTEMPTS: u32 = 20;
 
-/// A job with an answer.
-trait Task: Send {
-    /// Returns `true` if the caller still waits for the answer.
-    fn is_wanted(&self) -> bool;
-
-    /// Adds the facts that the job needs.
-    fn wants(&self, wanted: &mut Wanted);
-
-    /// Does the job, and stores the answer.
-    fn run<'r>(&'r mut self, writing: &'r mut Writing<'_>) -> BoxFuture<'r, Result<(), Fault>>;
-
-    /// Stores the reason for which the job is refused.
-    fn refuse(&mut self, error: StoreError, writing: &Writing<'_>);
-
-    /// Sends the answer. `outcome` has the places of all changes, or the reason for which nothing was committed.
-    fn finish(self: Box<Self>, outcome: Result<&[Place], &Failed>);
-}
-
-type Tasks = Vec<Box<dyn Task>>;
-type ByTenant = HashMap<Arc<str>, VecDeque<Box<dyn Task>>>;
-
-struct Asked<J: Job> {
-    job: J,
-    done: Option<Result<J::Answer, StoreError>>,
-    /// The index of the place of the job's changes.
-    place: usize,
-    reply: oneshot::Sender<Result<J::Answer, StoreError>>,
-    working: Option<Working>,
-}
-
-impl<J: Job> Asked<J> {
-    fn new(
-        job: J,
-        reply: oneshot::Sender<Result<J::Answer, StoreError>>,
-        working: Option<Working>,
-    ) -> Self {
-        Self {
-            job,
-            done: None,
-            place: 0,
-            reply,
-            working,
-        }
-    }
-}
-
-impl<J: Job> Task for Asked<J> {
-    fn is_wanted(&self) -> bool {
-        !self.reply.is_closed()
-    }
-
-    fn wants(&self, wanted: &mut Wanted) {
-        self.job.wants(wanted);
-    }
-
-    fn run<'r>(&'r mut self, writing: &'r mut Writing<'_>) -> BoxFuture<'r, Result<(), Fault>> {
-        Box::pin(async move {
-            self.done = Some(Ok(self.job.run(writing).await?));
-            self.place = writing.written_times();
-            Ok(())
-        })
-    }
-
-    fn refuse(&mut self, error: StoreError, writing: &Writing<'_>) {
-        self.done = Some(Err(error));
-        self.place = writing.written_times();
-    }
-
-    fn finish(self: Box<Self>, outcome: Result<&[Place], &Failed>) {
-        let mut done = match outcome {
-            // The cause of a refusal may not have been committed either.
-            Err(failed) => Err(failed.told()),
-            Ok(_) => self.done.unwrap_or_else(|| Err(ended())),
-        };
-        if let Some(place) = outcome.ok().and_then(|places| places.get(self.place)) {
-            match &mut done {
-                Ok(answer) => J::settle(answer, place),
-                Err(StoreError::NotFound {
-                    tombstone: Some(tombstone),
-                    ..
-                }) => place.settle(tombstone),
-                Err(_) => {}
-            }
-        }
-        if let Ok(answer) = &done {
-            self.job.committed(answer);
-        }
-        drop(self.working);
-        // The caller may be gone.
-        drop(self.reply.send(done));
-    }
-}
-
 /// Why a transaction was not committed, or may not have been.
 #[derive(Debug)]
-enum Failed {
+pub(super) enum Failed {
     Driver(Arc<sqlx::Error>),
     /// One of several jobs is refused and cannot be undone alone: each has to be done by itself.
     Together,
@@ -149,7 +55,7 @@ impl Failed {
         }
     }
 
-    fn told(&self) -> StoreError {
+    pub(super) fn told(&self) -> StoreError {
         match self {
             Self::Driver(error) => of_driver(Arc::clone(error)),
             Self::Together | Self::Crowded => ended(),
@@ -162,40 +68,6 @@ impl Failed {
 impl From<sqlx::Error> for Failed {
     fn from(error: sqlx::Error) -> Self {
         Self::Driver(Arc::new(error))
-    }
-}
-
-/// Jobs that wait for the row of a tenant, by tenant. One that is in here has a task that does its jobs.
-#[derive(Default)]
-pub(super) struct Waiting(Mutex<ByTenant>);
-
-impl Waiting {
-    /// Adds a job, and says whether there has to be a task for the tenant.
-    fn push(&self, tenant: &Arc<str>, job: Box<dyn Task>) -> bool {
-        let mut waiting = self.lock();
-        let is_first = !waiting.contains_key(tenant);
-        waiting
-            .entry(Arc::clone(tenant))
-            .or_default()
-            .push_back(job);
-        is_first
-    }
-
-    /// The next jobs of a tenant that somebody wants; none if there are none, and then its task ends.
-    fn take(&self, tenant: &str) -> Option<Tasks> {
-        let mut waiting = self.lock();
-        let jobs = waiting.get_mut(tenant)?;
-        jobs.retain(|job| job.is_wanted());
-        if jobs.is_empty() {
-            waiting.remove(tenant);
-            return None;
-        }
-        let most = jobs.len().min(MOST);
-        Some(jobs.drain(..most).collect())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ByTenant> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -257,25 +129,25 @@ async fn transact(database: &Arc<Database>, tenant: &Named, mut jobs: Tasks) {
         for job in jobs {
             let mut alone = vec![job];
             let outcome = attempt(database, tenant, &mut alone).await;
-            answer(alone, &outcome);
+            answer(alone, outcome);
         }
     } else {
-        answer(jobs, &outcome);
+        answer(jobs, outcome);
     }
 }
 
-fn answer(jobs: Tasks, outcome: &Result<Vec<Place>, Failed>) {
+fn answer(jobs: Tasks, mut outcome: Result<Done, Failed>) {
     for job in jobs {
-        job.finish(outcome.as_deref());
+        job.finish(outcome.as_mut().map_err(|failed| &*failed));
     }
 }
 
-/// Does jobs until they are committed, or until a retry is hopeless. Returns the places of the changes.
+/// Does jobs until they are committed, or until a retry is hopeless.
 async fn attempt(
     database: &Arc<Database>,
     tenant: &Named,
     jobs: &mut Tasks,
-) -> Result<Vec<Place>, Failed> {
+) -> Result<Done, Failed> {
     let (mut attempt, mut locks) = (1, false);
     loop {
         match commit(database, tenant, jobs, locks).await {
@@ -284,10 +156,11 @@ async fn attempt(
                     listen::announce(database);
                 }
                 let newest = done.places.last();
-                if newest.is_some_and(|place| has_excess(&place.tenant, &database.settings.limits)) {
+                if newest.is_some_and(|place| has_excess(&place.tenant, &database.settings.limits))
+                {
                     forget(database, tenant).await;
                 }
-                return Ok(done.places);
+                return Ok(done);
             }
             Err(Failed::Crowded) if !locks => locks = true,
             Err(Failed::Driver(error)) if attempt < ATTEMPTS && is_worth_another(&error) => {
@@ -310,9 +183,24 @@ async fn forget(database: &Database, tenant: &Named) {
 }
 
 /// A transaction that is committed and durable.
-struct Done {
-    places: Vec<Place>,
+#[derive(Default)]
+pub(super) struct Done {
+    /// The places of the changes, in the order in which they were written.
+    pub(super) places: Vec<Place>,
     has_events: bool,
+    /// Runs that were claimed after the commit. `None` if the answer was lost.
+    leased: Option<Vec<Leased>>,
+}
+
+impl Done {
+    /// Takes the runs that one claim leased, in their order.
+    pub(super) fn leased(&mut self, claim: Uuid) -> Result<Vec<Leased>, StoreError> {
+        let all = self.leased.as_mut().ok_or_else(claim_in_doubt)?;
+        let is_its = |leased: &mut Leased| leased.row.claim.is_some_and(|id| id.as_uuid() == claim);
+        let mut leased: Vec<Leased> = all.extract_if(.., is_its).collect();
+        Leased::sort(&mut leased);
+        Ok(leased)
+    }
 }
 
 /// Does jobs in one transaction.
@@ -326,7 +214,7 @@ async fn commit(
     let mut connection = connections.one().await?;
     // A connection on which this fails is closed.
     let prepared = connection.prepare(prepared::statements);
-    connections.in_time(prepared).await??;
+    let session = connections.in_time(prepared).await??;
     let mark = tenant.mark();
     let work = work(database, tenant, jobs, locks, &mut connection);
     let worked = match connections.in_time(work).await {
@@ -341,42 +229,79 @@ async fn commit(
         if let Err(Failed::Driver(error)) = &worked {
             connections.note(error);
         }
-        return worked.map(|_| Done {
-            places: Vec::new(),
-            has_events: false,
-        });
+        return worked.map(|_| Done::default());
     };
-    let Ended {
-        transaction,
-        mut places,
-        has_events,
-        last,
-    } = ended;
-    let takes = last.as_ref().is_some_and(|last| last.take.is_some());
-    let witness = last.as_ref().and_then(|last| last.witness);
-    let place = match end::end(database, connection, last).await {
-        Ok(place) => place,
-        Err(broken) if broken.is_in_doubt() => {
-            let resolved = resolve(database, tenant, (&transaction, witness), broken.error);
-            resolved.await?
-        }
-        Err(broken) => return Err(Failed::of(broken.error, jobs.len() == 1)),
+    let ending = Ending {
+        database,
+        tenant,
+        mark,
+        session,
+        is_alone: jobs.len() == 1,
     };
-    match place {
-        Some(place) => places.push(place),
-        // The row of a tenant is never removed.
-        None if takes && witness.is_some() => {
-            return Err(Failed::Lost(database.lost(tenant, mark, 0)));
+    let claims = jobs.iter().filter_map(|job| job.claims());
+    let claims = claims.map(|claims| claims.message(ended.tenant, &database.time));
+    let claims = claims.collect();
+    ending.end(connection, ended, claims).await
+}
+
+/// The end of a transaction.
+struct Ending<'e> {
+    database: &'e Database,
+    tenant: &'e Named,
+    /// The newest events that were seen before it.
+    mark: Mark,
+    session: Session,
+    /// If `true`, the transaction has one job.
+    is_alone: bool,
+}
+
+impl Ending<'_> {
+    async fn end(
+        self,
+        connection: Connection<'_>,
+        ended: Ended,
+        claims: Vec<String>,
+    ) -> Result<Done, Failed> {
+        let mut done = Done {
+            places: ended.places,
+            has_events: ended.has_events,
+            leased: Some(Vec::new()),
+        };
+        let witness = ended.last.as_ref().and_then(|last| last.witness);
+        let claims_any = !claims.is_empty();
+        let place = match end::end(self.database, connection, ended.last, claims).await {
+            Ok(sent) => {
+                done.leased = Some(sent.leased);
+                sent.place
+            }
+            Err(broken) if broken.is_in_doubt() => {
+                if claims_any {
+                    done.leased = None;
+                }
+                let lost = Lost {
+                    // The server may claim runs until the session ends.
+                    session: claims_any.then_some(self.session),
+                    transaction: ended.transaction,
+                    witness,
+                };
+                resolve(self.database, self.tenant, lost, broken.error).await?
+            }
+            Err(broken) => return Err(Failed::of(broken.error, self.is_alone)),
+        };
+        if place.is_none() && witness.is_some() {
+            // The row of a tenant is never removed.
+            let lost = self.database.lost(self.tenant, self.mark, 0);
+            return Err(Failed::Lost(lost));
         }
-        None => {}
+        done.places.extend(place);
+        if let Some(place) = done.places.last() {
+            self.tenant.saw(Mark {
+                head: place.tenant.position.cast_unsigned(),
+                event: None,
+            });
+        }
+        Ok(done)
     }
-    if let Some(place) = places.last() {
-        tenant.saw(Mark {
-            head: place.tenant.position.cast_unsigned(),
-            event: None,
-        });
-    }
-    Ok(Done { places, has_events })
 }
 
 async fn roll_back(database: &Database, mut connection: Connection<'_>) -> sqlx::Result<()> {
@@ -413,7 +338,7 @@ async fn work(
             Ok(()) => writing.keep(),
             Err(Fault::Driver(error)) => return Err(Failed::of(error, is_alone)),
             Err(Fault::Refused(error)) => {
-                if writing.is_full {
+                if writing.counters == Counters::Exceeded {
                     return Err(Failed::Crowded);
                 }
                 job.refuse(error, &writing);
@@ -428,102 +353,6 @@ async fn work(
         return Ok(None);
     }
     Ok(Some(writing.end()))
-}
-
-/// Finds out the outcome of a transaction whose commit was not answered: the server knows it, unless it has crashed since. After a
-/// crash another transaction may have the same ID, so only "unknown" and "aborted" are certain. Returns the place of the changes
-/// if an event of them is there.
-async fn resolve(
-    database: &Database,
-    tenant: &Named,
-    (transaction, witness): (&Transaction, Option<Witness>),
-    lost: sqlx::Error,
-) -> Result<Option<Place>, Failed> {
-    const PAUSE: Duration = Duration::from_millis(50);
-    let give_up = Instant::now() + database.settings.patience;
-    loop {
-        match status(database, transaction).await {
-            Ok((status, is_the_same)) => match status.as_deref() {
-                Some("committed") if is_the_same => match find(database, tenant, witness).await {
-                    Ok(place) => return Ok(place),
-                    Err(error) => {
-                        tracing::debug!(error = %Chain(&error), "the place of a commit is not known yet, will retry");
-                    }
-                },
-                Some("committed") => {
-                    tracing::warn!(error = %Chain(&lost), "the server crashed in a commit, and what became of it is not known");
-                    return Err(Failed::Unknown);
-                }
-                Some("aborted") => return Err(lost.into()),
-                Some(_) | None => {}
-            },
-            Err(error) if is_unheard_of(&error) => return Err(lost.into()),
-            Err(error) => {
-                tracing::debug!(error = %Chain(&error), "nobody says yet what became of a transaction")
-            }
-        }
-        if Instant::now() > give_up {
-            tracing::warn!(error = %Chain(&lost), "the connection was lost in a commit, and what became of it is not known");
-            return Err(Failed::Unknown);
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
-async fn status(
-    database: &Database,
-    transaction: &Transaction,
-) -> sqlx::Result<(Option<String>, bool)> {
-    let mut connection = database.connections.one().await?;
-    let sql =
-        "SELECT pg_xact_status($1::text::xid8), EXISTS (SELECT 1 FROM ux_alive WHERE since = $2)";
-    let status = sqlx::query_as(sql)
-        .bind(&transaction.number)
-        .bind(&transaction.since);
-    let status = status.fetch_one(&mut *connection);
-    let status = database.connections.in_time(status).await??;
-    connection.give_back();
-    Ok(status)
-}
-
-/// Makes a commit durable whose answer was lost, and finds its place by one of its events.
-async fn find(
-    database: &Database,
-    tenant: &Named,
-    witness: Option<Witness>,
-) -> sqlx::Result<Option<Place>> {
-    let mut connection = database.connections.one().await?;
-    let found = async {
-        if database.can_flush {
-            sqlx::raw_sql(FLUSH).execute(&mut *connection).await?;
-        }
-        let (Some(witness), Some(id)) = (witness, tenant.id(&mut connection).await?) else {
-            return Ok(None);
-        };
-        let sql = concat!(
-            "SELECT n.id, n.latest, n.sequence, e.position, n.first_event, n.breadcrumbs, n.tombstones, n.open_runs,
-                 n.finished_runs, e.updated_at - $4 AS ux_base
-             FROM ux_tenants AS n JOIN ux_events AS e ON e.tenant = n.id
-             WHERE n.id = $1 AND e.breadcrumb_id = $2 AND e.version = $3 ORDER BY e.position DESC LIMIT 1"
-        );
-        let place = sqlx::query(sql)
-            .bind(id)
-            .bind(Id::from(witness.breadcrumb))
-            .bind(witness.version.cast_signed())
-            .bind(witness.time);
-        let place = place.fetch_one(&mut *connection).await?;
-        Place::read(&place).map(Some)
-    };
-    let found = database.connections.in_time(found).await??;
-    connection.give_back();
-    Ok(found)
-}
-
-/// Whether the server says that it has not come to the number of a transaction yet: it crashed and forgot it.
-fn is_unheard_of(error: &sqlx::Error) -> bool {
-    const INVALID_PARAMETER: &str = "22023";
-    let code = error.as_database_error().and_then(|said| said.code());
-    code.is_some_and(|code| code == INVALID_PARAMETER)
 }
 
 /// Returns `true` if a transaction ended because it would have exceeded a limit.

@@ -8,152 +8,35 @@
 //! then the transaction does not know its place in the order of commits, so times and sequence numbers are
 //! [open](tenant::open), and counters change by differences.
 
-use super::begin::{self, Room, lock_lines, take};
+use super::begin::{self, Room, take};
 use super::builder::PostgresLimits;
 use super::changes::{Changes, Line, Written, line_of};
 use super::database::Database;
+use super::facts::{Known, Wanted};
 use super::pgvector::Pgvector;
+use super::place::{Ended, Last, Place, Transaction, Witness};
 use super::queue;
-use super::row::{self, Asked, Kept, Name};
-use super::statement::Statement;
-use super::table;
+use super::row::{self, Asked, Kept};
 use super::tenant::{self, Named};
 use crate::bugs::planted;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
+use crate::store::StoreError;
 use crate::store::durable::found::{Found, Writer};
 use crate::store::durable::tenant::{Tenant, Time};
-use crate::store::row::{Origin, Row};
-use crate::store::rules::{Change, Facts, First};
-use crate::store::{RunRef, StoreError};
-use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use crate::store::rules::Change;
+use sqlx::{AssertSqlSafe, PgConnection};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Facts that jobs need, which are read for all jobs of a transaction at once. Others are read when a job asks for them.
-#[derive(Default)]
-pub(super) struct Wanted {
-    /// Runs whose rows are locked.
-    pub(super) runs: Vec<RunRef>,
-    /// Runs whose rows are not locked.
-    pub(super) seen: Vec<RunRef>,
-    /// Ordering keys that are locked.
-    pub(super) lines: BTreeSet<Line>,
-    pub(super) breadcrumbs: Vec<BreadcrumbId>,
-}
-
-impl Wanted {
-    /// Adds a run whose row is locked, with its ordering key.
-    pub(super) fn run(&mut self, run: &RunRef) {
-        self.lines.extend(line_of(run));
-        self.runs.push(run.clone());
-    }
-
-    /// Adds a run whose row is not locked, with its ordering key.
-    pub(super) fn seen(&mut self, run: &RunRef) {
-        self.lines.extend(line_of(run));
-        self.seen.push(run.clone());
-    }
-
-    /// Removes runs that are locked from the others.
-    fn dedup(&mut self) {
-        if !self.runs.is_empty() && !self.seen.is_empty() {
-            let locked: BTreeSet<Asked> = self.runs.iter().map(row::asked).collect();
-            self.seen.retain(|run| !locked.contains(&row::asked(run)));
-        }
-    }
-}
-
-/// Facts of a run.
-#[derive(Clone)]
-pub(super) struct Known {
-    /// Its row, if there is one.
-    pub(super) kept: Option<Kept>,
-    /// Origin of its trigger.
-    pub(super) origin: Origin,
-    /// The first other row with its ordering key.
-    pub(super) first: Option<First>,
-    /// If `true`, no other transaction changes the row until this one ends.
-    pub(super) is_locked: bool,
-}
-
-/// Identity of a transaction. After a crash the server uses an ID again that it had not written down.
-#[derive(Clone, Debug)]
-pub(super) struct Transaction {
-    pub(super) number: String,
-    /// Changes with each crash.
-    pub(super) since: String,
-}
-
-/// The place of written changes in the order of a tenant's commits.
-#[derive(Clone, Debug)]
-pub(super) struct Place {
-    /// The tenant's row with the changes.
-    pub(super) tenant: Tenant,
-    /// The time that the open times of the changes are added to.
-    pub(super) base: i64,
-}
-
-impl Place {
-    /// Reads the row that a statement of [`tenant::update`] returns.
-    pub(super) fn read(row: &PgRow) -> sqlx::Result<Self> {
-        Ok(Self {
-            base: row.try_get("ux_base")?,
-            tenant: tenant::read(row)?,
-        })
-    }
-
-    /// The time of a version, from its open time.
-    fn time(&self, time: Timestamp) -> Timestamp {
-        match time.as_micros() >= tenant::OPEN_TIME {
-            true => Timestamp::from_micros(self.base + tenant::open_time(time)),
-            false => time,
-        }
-    }
-
-    /// Replaces the open times of a version.
-    pub(super) fn settle(&self, version: &mut Arc<Breadcrumb>) {
-        let (created_at, updated_at) = (
-            self.time(version.created_at),
-            self.time(version.updated_at),
-        );
-        if updated_at != version.updated_at {
-            // Nobody else has a version that was written just now, so this clones nothing.
-            let version = Arc::make_mut(version);
-            (version.created_at, version.updated_at) = (created_at, updated_at);
-        }
-    }
-}
-
-/// The last message of a transaction, in parts.
-pub(super) struct Last {
-    /// Locks the tenant's row. `None` if nothing changes it.
-    pub(super) take: Option<String>,
-    pub(super) write: Statement,
-    /// Makes the first runs of ordering keys their heads.
-    pub(super) promote: Option<String>,
-    /// One of the events.
-    pub(super) witness: Option<Witness>,
-}
-
-/// A new version, by which the place of a commit is found if its answer is lost.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Witness {
-    pub(super) breadcrumb: BreadcrumbId,
-    pub(super) version: u64,
-    /// Number of its time in the transaction.
-    pub(super) time: i64,
-}
-
-/// The end of a transaction.
-pub(super) struct Ended {
-    pub(super) transaction: Transaction,
-    /// The places of changes that are written already, in the order in which they were written.
-    pub(super) places: Vec<Place>,
-    /// If `true`, there are new events.
-    pub(super) has_events: bool,
-    /// Changes that are not written yet.
-    pub(super) last: Option<Last>,
+/// The counters of the tenant that a transaction works with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Counters {
+    /// They were read without a lock.
+    Read,
+    /// The same, and a job found a limit reached: the transaction has to be repeated with the tenant's row locked.
+    Exceeded,
+    /// The tenant's row is locked.
+    Exact,
 }
 
 /// A transaction that jobs work with.
@@ -165,32 +48,30 @@ pub(super) struct Writing<'t> {
     /// Name of the tenant.
     pub(super) name: &'t str,
     /// Name of the schema.
-    schema: &'t str,
+    pub(super) schema: &'t str,
     clock: &'t Time,
-    /// The tenant's row with all changes so far. The counters are exact if `is_locked`.
+    /// The tenant's row with all changes so far.
     pub(super) tenant: Tenant,
     pub(super) now: Timestamp,
     /// If `true`, the time to live of a breadcrumb is over.
     pub(super) has_expired: bool,
     transaction: Transaction,
-    /// If `true`, the transaction has locked the tenant's row.
-    is_locked: bool,
-    /// If `true`, a job found a limit reached. That is exact only if the tenant's row is locked.
-    pub(super) is_full: bool,
-    has_events: bool,
+    pub(super) counters: Counters,
+    /// Number of new events.
+    events: usize,
     /// The position before the first event, if a planted bug took it before the lock.
     early: Option<i64>,
     /// The tenant's row as it is written, and as it was before the current job.
     written: Tenant,
     before: Tenant,
     /// Ordering keys that are locked.
-    lines: BTreeSet<Line>,
-    runs: HashMap<Asked, Known>,
-    breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
+    pub(super) lines: BTreeSet<Line>,
+    pub(super) runs: HashMap<Asked, Known>,
+    pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
     /// Changes of the jobs before.
-    earlier: Changes,
+    pub(super) earlier: Changes,
     /// Changes of the current job.
-    own: Changes,
+    pub(super) own: Changes,
     /// If `true`, the current job has written to the tables.
     is_told: bool,
     places: Vec<Place>,
@@ -235,9 +116,8 @@ impl<'t> Writing<'t> {
                 since,
             },
             has_expired: begun.has_expired,
-            is_locked: false,
-            is_full: false,
-            has_events: false,
+            counters: Counters::Read,
+            events: 0,
             early,
             lines: std::mem::take(&mut wanted.lines),
             runs: begun.runs,
@@ -262,127 +142,8 @@ impl<'t> Writing<'t> {
         let tenant = tenant::open(tenant::read(&row)?);
         (self.written, self.before) = (tenant.clone(), tenant.clone());
         self.tenant = tenant;
-        self.is_locked = true;
+        self.counters = Counters::Exact;
         Ok(())
-    }
-
-    /// Reads facts.
-    async fn read(&mut self, wanted: Wanted) -> sqlx::Result<()> {
-        for (runs, locks) in [(wanted.runs, true), (wanted.seen, false)] {
-            if !runs.is_empty() {
-                let known = row::facts(self.connection, self.tenant.id, runs, locks).await?;
-                self.runs.extend(known);
-            }
-        }
-        if !wanted.breadcrumbs.is_empty() {
-            let ids = wanted.breadcrumbs;
-            let found = table::find(self.connection, self.tenant.id, &ids).await?;
-            self.breadcrumbs
-                .extend(ids.into_iter().map(|id| (id, None)));
-            let found = found
-                .into_iter()
-                .map(|found| (found.breadcrumb.id, Some(found)));
-            self.breadcrumbs.extend(found);
-        }
-        Ok(())
-    }
-
-    /// Locks ordering keys that are not locked yet. Their facts have to be read afterwards.
-    pub(super) async fn lock(&mut self, mut lines: BTreeSet<Line>) -> sqlx::Result<()> {
-        lines.retain(|line| !self.lines.contains(line));
-        if !lines.is_empty() {
-            let lock = lock_lines(self.tenant.id, self.schema, &lines);
-            let lock = sqlx::raw_sql(AssertSqlSafe(lock));
-            lock.execute(&mut *self.connection).await?;
-            self.lines.extend(lines);
-            self.runs.clear();
-        }
-        Ok(())
-    }
-
-    /// Reports whether the ordering key of a run is locked.
-    pub(super) fn has_locked(&self, run: &RunRef) -> bool {
-        line_of(run).is_none_or(|line| self.lines.contains(&line))
-    }
-
-    /// Returns the facts of a run, with the changes of the jobs so far.
-    async fn known(&mut self, run: &RunRef, locks: bool) -> sqlx::Result<Known> {
-        let name = row::name(run);
-        let mut known = self.look_up(&name, run, locks).await?;
-        let row = known.kept.as_ref().map(|kept| &kept.row.run);
-        let line = line_of(row.unwrap_or(run));
-        if let Some(line) = &line {
-            // The row can have another ordering key than the caller named.
-            if !self.lines.contains(line) {
-                self.lock(BTreeSet::from([line.clone()])).await?;
-                known = self.look_up(&name, run, locks).await?;
-            }
-            if self.own.left.contains(line) || self.earlier.left.contains(line) {
-                // The first run of the ordering key is known once the changes are written.
-                self.flush().await?;
-                known = self.look_up(&name, run, locks).await?;
-            }
-            known.first = self.first(line, &name, known.first);
-        }
-        Ok(known)
-    }
-
-    /// The first other row in a line, as the jobs so far have left it. `first` is the first one in the table.
-    fn first(&self, line: &Line, name: &Name, first: Option<First>) -> Option<First> {
-        let has_joined = |changes: &Changes| changes.joined.contains(line);
-        if !has_joined(&self.own) && !has_joined(&self.earlier) {
-            return first;
-        }
-        let changed = self.own.runs.iter().chain(&self.earlier.runs);
-        let rows = changed
-            .filter(|(other, _)| *other != name)
-            .map(|(_, kept)| &kept.row);
-        let stands = |row: &&Row| !row.state.is_over() && !row.is_aside();
-        let rows = rows.filter(|row| line_of(&row.run).as_ref() == Some(line));
-        let rows = rows.filter(stands).map(|row| First {
-            sequence: row.sequence,
-            due: row.due,
-            lease: row.run.lease,
-        });
-        // A row that a job has changed replaces the one in the table.
-        let earliest = rows.min_by_key(|row| row.sequence);
-        let of_table = first
-            .filter(|first| earliest.is_none_or(|earliest| first.sequence < earliest.sequence));
-        of_table.or(earliest)
-    }
-
-    /// Returns the facts of a run for the rules, and the serial of its row, which is locked.
-    pub(super) async fn facts<'r>(
-        &mut self,
-        run: &'r RunRef,
-    ) -> sqlx::Result<(Option<i64>, Facts<'r>)> {
-        let known = self.known(run, true).await?;
-        Ok(self.facts_of(run, known))
-    }
-
-    /// Returns the facts of a run for a decision that may change nothing. Its row is not locked.
-    pub(super) async fn seen<'r>(
-        &mut self,
-        run: &'r RunRef,
-    ) -> sqlx::Result<(Option<i64>, Facts<'r>)> {
-        let known = self.known(run, false).await?;
-        Ok(self.facts_of(run, known))
-    }
-
-    fn facts_of<'r>(&self, run: &'r RunRef, known: Known) -> (Option<i64>, Facts<'r>) {
-        let (serial, row) = match known.kept {
-            Some(kept) => (kept.serial, Some(kept.row)),
-            None => (None, None),
-        };
-        let facts = Facts {
-            run,
-            row,
-            origin: known.origin,
-            first: known.first,
-            now: self.now,
-            next: self.next(),
-        };
-        (serial, facts)
     }
 
     /// Applies a change that the rules decided.
@@ -409,50 +170,6 @@ impl<'t> Writing<'t> {
     /// The next sequence number.
     pub(super) fn next(&self) -> u64 {
         self.tenant.sequence.cast_unsigned() + 1
-    }
-
-    async fn look_up(&mut self, name: &Name, run: &RunRef, locks: bool) -> sqlx::Result<Known> {
-        let asked = row::asked(run);
-        let is_read = |known: &Known| known.is_locked || !locks;
-        if !self.runs.get(&asked).is_some_and(is_read) {
-            let mut wanted = Wanted::default();
-            match locks {
-                true => wanted.runs.push(run.clone()),
-                false => wanted.seen.push(run.clone()),
-            }
-            self.read(wanted).await?;
-        }
-        let known = self.runs.get(&asked);
-        let mut known = known.cloned().ok_or(sqlx::Error::RowNotFound)?;
-        let own = self.own.runs.get(name);
-        if let Some(kept) = own.or_else(|| self.earlier.runs.get(name)) {
-            known.kept = Some(kept.clone());
-        }
-        Ok(known)
-    }
-
-    /// A breadcrumb or its tombstone, as the jobs so far have left it.
-    pub(super) async fn breadcrumb(&mut self, id: BreadcrumbId) -> sqlx::Result<Option<Found>> {
-        let changed = self
-            .own
-            .replaced
-            .get(&id)
-            .or_else(|| self.earlier.replaced.get(&id));
-        if let Some(written) = changed {
-            return Ok(Some(Found {
-                row: (),
-                breadcrumb: Breadcrumb::clone(&written.breadcrumb),
-                deleted: written.is_tombstone,
-            }));
-        }
-        if !self.breadcrumbs.contains_key(&id) {
-            let wanted = Wanted {
-                breadcrumbs: vec![id],
-                ..Wanted::default()
-            };
-            self.read(wanted).await?;
-        }
-        Ok(self.breadcrumbs.get(&id).cloned().flatten())
     }
 
     /// A breadcrumb is new.
@@ -498,7 +215,7 @@ impl<'t> Writing<'t> {
         if let Some(take) = last.take {
             let take = sqlx::raw_sql(AssertSqlSafe(take));
             take.execute(&mut *self.connection).await?;
-            self.is_locked = true;
+            self.counters = Counters::Exact;
         }
         if let Some(row) = last.write.execute(self.connection).await? {
             let place = Place::read(&row)?;
@@ -523,7 +240,7 @@ impl<'t> Writing<'t> {
         if changes.is_empty() && !changes_tenant {
             return None;
         }
-        self.has_events |= !changes.events.is_empty();
+        self.events += changes.events.len();
         let id = after.id;
         let mut statement = tenant::place(id, self.clock, self.early.take());
         let new = changes.write(&mut statement, id, self.pgvector.is_some());
@@ -584,7 +301,8 @@ impl<'t> Writing<'t> {
     pub(super) fn end(mut self) -> Ended {
         let last = self.unwritten();
         Ended {
-            has_events: self.has_events,
+            tenant: self.tenant.id,
+            has_events: self.events > 0,
             transaction: self.transaction,
             places: self.places,
             last,
@@ -609,7 +327,9 @@ impl<'t> Writing<'t> {
 
     /// Returns the reason for which a job is refused, and notes that a limit is reached.
     pub(super) fn full(&mut self, error: StoreError) -> StoreError {
-        self.is_full = !self.is_locked;
+        if self.counters == Counters::Read {
+            self.counters = Counters::Exceeded;
+        }
         error
     }
 }

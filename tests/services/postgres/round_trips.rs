@@ -192,8 +192,31 @@ async fn what_waits_together_costs_as_much_as_one() {
     }
     let counts = least(rounds);
 
-    // One of those that are committed together finds out who is next in its line.
-    assert_eq!(counts, [("enqueue 40", 3), ("commit 41", 4)]);
+    // The first is alone in its transaction.
+    assert_eq!(counts, [("enqueue 40", 3), ("commit 41", 2)]);
+}
+
+#[tokio::test]
+async fn a_new_run_is_enqueued_and_claimed_with_its_trigger_in_two_round_trips() {
+    let namespaces = Namespaces::default();
+    let (counter, store) = counted(&namespaces).await;
+    let limits = [ExecutorLimits::new("agent", 1)];
+    let mut counts = Vec::new();
+    for _ in 0..ROUNDS {
+        let trigger = notes(&store, 1).await.remove(0);
+        let run = RunRef::new("agent", trigger, 1);
+        counter.take();
+
+        let enqueued = store
+            .enqueue_and_claim(vec![run.into()], 1, &limits, ClaimId::unique())
+            .await;
+
+        counts.push(counter.take());
+        let claimed = enqueued.unwrap().claimed.unwrap().remove(0);
+        assert_eq!(claimed.trigger.map(|found| found.id), Some(trigger));
+        respond(&store, claimed.lease).await;
+    }
+    assert_eq!(counts.iter().min(), Some(&2), "{counts:?}");
 }
 
 async fn many_together(counter: &Counter, store: &PostgresStore) -> Vec<(&'static str, usize)> {

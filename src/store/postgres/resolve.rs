@@ -1,0 +1,146 @@
+//! The outcome of a commit whose answer was lost.
+
+use super::column::Id;
+use super::connection::FLUSH;
+use super::database::Database;
+use super::place::{Place, Transaction, Witness};
+use super::session::Session;
+use super::tenant::Named;
+use super::writer::Failed;
+use crate::error::Chain;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A transaction whose commit was not answered.
+pub(super) struct Lost {
+    /// A session that has to end before the outcome is known.
+    pub(super) session: Option<Session>,
+    pub(super) transaction: Transaction,
+    pub(super) witness: Option<Witness>,
+}
+
+/// Ends the session of a lost connection. Returns `false` if it is not over yet.
+async fn end_session(database: &Database, session: Session) -> sqlx::Result<bool> {
+    let mut connection = database.connections.one().await?;
+    let ended = session.end(&mut connection, database.settings.patience);
+    let is_over = database.connections.in_time(ended).await??;
+    connection.give_back();
+    Ok(is_over)
+}
+
+/// Finds out the outcome of a transaction whose commit was not answered: the server knows it, unless it has crashed since. After a
+/// crash another transaction may have the same ID, so only "unknown" and "aborted" are certain. Returns the place of the changes
+/// if an event of them is there.
+pub(super) async fn resolve(
+    database: &Database,
+    tenant: &Named,
+    mut lost: Lost,
+    error: sqlx::Error,
+) -> Result<Option<Place>, Failed> {
+    const PAUSE: Duration = Duration::from_millis(50);
+    let give_up = Instant::now() + database.settings.patience;
+    loop {
+        match status(database, tenant, &mut lost).await {
+            Ok(Status::Committed(place)) => return Ok(place),
+            Ok(Status::NotCommitted) => return Err(error.into()),
+            Ok(Status::Unknown) => {
+                tracing::warn!(error = %Chain(&error), "the server crashed during a commit, and its outcome is unknown");
+                return Err(Failed::Unknown);
+            }
+            Ok(Status::Running) => {}
+            Err(error) => {
+                tracing::debug!(error = %Chain(&error), "cannot read the outcome of a commit, will retry");
+            }
+        }
+        if Instant::now() > give_up {
+            tracing::warn!(error = %Chain(&error), "the connection was lost during a commit, and its outcome is unknown");
+            return Err(Failed::Unknown);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The outcome of a transaction.
+enum Status {
+    Committed(Option<Place>),
+    NotCommitted,
+    /// The server has not ended it yet.
+    Running,
+    Unknown,
+}
+
+async fn status(database: &Database, tenant: &Named, lost: &mut Lost) -> sqlx::Result<Status> {
+    if let Some(session) = lost.session {
+        if !end_session(database, session).await? {
+            return Ok(Status::Running);
+        }
+        lost.session = None;
+    }
+    let (status, is_the_same) = match said(database, &lost.transaction).await {
+        Err(error) if is_unheard_of(&error) => return Ok(Status::NotCommitted),
+        said => said?,
+    };
+    Ok(match status.as_deref() {
+        Some("committed") if is_the_same => {
+            Status::Committed(find(database, tenant, lost.witness).await?)
+        }
+        Some("committed") => Status::Unknown,
+        Some("aborted") => Status::NotCommitted,
+        Some(_) | None => Status::Running,
+    })
+}
+
+/// Reads the status of a transaction, and whether the server has not crashed since.
+async fn said(
+    database: &Database,
+    transaction: &Transaction,
+) -> sqlx::Result<(Option<String>, bool)> {
+    let mut connection = database.connections.one().await?;
+    let sql =
+        "SELECT pg_xact_status($1::text::xid8), EXISTS (SELECT 1 FROM ux_alive WHERE since = $2)";
+    let status = sqlx::query_as(sql)
+        .bind(&transaction.number)
+        .bind(&transaction.since);
+    let status = status.fetch_one(&mut *connection);
+    let status = database.connections.in_time(status).await??;
+    connection.give_back();
+    Ok(status)
+}
+
+/// Makes a commit durable whose answer was lost, and finds its place by one of its events.
+async fn find(
+    database: &Database,
+    tenant: &Named,
+    witness: Option<Witness>,
+) -> sqlx::Result<Option<Place>> {
+    let mut connection = database.connections.one().await?;
+    let found = async {
+        if database.can_flush {
+            sqlx::raw_sql(FLUSH).execute(&mut *connection).await?;
+        }
+        let (Some(witness), Some(id)) = (witness, tenant.id(&mut connection).await?) else {
+            return Ok(None);
+        };
+        let sql = "SELECT n.id, n.latest, n.sequence, e.position, n.first_event, n.breadcrumbs, n.tombstones, n.open_runs,
+                 n.finished_runs, e.updated_at - $4 AS ux_base
+             FROM ux_tenants AS n JOIN ux_events AS e ON e.tenant = n.id
+             WHERE n.id = $1 AND e.breadcrumb_id = $2 AND e.version = $3 ORDER BY e.position DESC LIMIT 1";
+        let place = sqlx::query(sql)
+            .bind(id)
+            .bind(Id::from(witness.breadcrumb))
+            .bind(witness.version.cast_signed())
+            .bind(witness.time);
+        let place = place.fetch_one(&mut *connection).await?;
+        Place::read(&place).map(Some)
+    };
+    let found = database.connections.in_time(found).await??;
+    connection.give_back();
+    Ok(found)
+}
+
+/// Whether the server says that it has not come to the number of a transaction yet: it crashed and forgot it.
+fn is_unheard_of(error: &sqlx::Error) -> bool {
+    const INVALID_PARAMETER: &str = "22023";
+    let code = error.as_database_error().and_then(|said| said.code());
+    code.is_some_and(|code| code == INVALID_PARAMETER)
+}

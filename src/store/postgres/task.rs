@@ -1,0 +1,162 @@
+//! Jobs that wait for their transaction, with the callers that wait for their answers.
+
+use super::database::Job;
+use super::error::{Fault, ended};
+use super::facts::Wanted;
+use super::lease;
+use super::progress::Working;
+use super::writer::{Done, Failed};
+use super::writing::Writing;
+use crate::store::StoreError;
+use futures::future::BoxFuture;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+
+/// Maximum number of jobs in one transaction.
+const MOST: usize = 64;
+
+/// A job with an answer.
+pub(super) trait Task: Send {
+    /// Returns `true` if the caller still waits for the answer.
+    fn is_wanted(&self) -> bool;
+
+    /// Adds the facts that the job needs.
+    fn wants(&self, wanted: &mut Wanted);
+
+    /// Does the job, and stores the answer.
+    fn run<'r>(&'r mut self, writing: &'r mut Writing<'_>) -> BoxFuture<'r, Result<(), Fault>>;
+
+    /// Stores the reason for which the job is refused.
+    fn refuse(&mut self, error: StoreError, writing: &Writing<'_>);
+
+    /// The due runs that are claimed after the commit. `None` if the job is refused or claims none.
+    fn claims(&self) -> Option<&lease::Asked>;
+
+    /// Sends the answer. `outcome` is the reason for which nothing was committed, or the results of the commit.
+    fn finish(self: Box<Self>, outcome: Result<&mut Done, &Failed>);
+}
+
+pub(super) type Tasks = Vec<Box<dyn Task>>;
+type ByTenant = HashMap<Arc<str>, VecDeque<Box<dyn Task>>>;
+
+pub(super) struct Asked<J: Job> {
+    job: J,
+    done: Option<Result<J::Answer, StoreError>>,
+    /// The index of the place of the job's changes.
+    place: usize,
+    reply: oneshot::Sender<Result<J::Answer, StoreError>>,
+    working: Option<Working>,
+}
+
+impl<J: Job> Asked<J> {
+    pub(super) fn new(
+        job: J,
+        reply: oneshot::Sender<Result<J::Answer, StoreError>>,
+        working: Option<Working>,
+    ) -> Self {
+        Self {
+            job,
+            done: None,
+            place: 0,
+            reply,
+            working,
+        }
+    }
+}
+
+impl<J: Job> Task for Asked<J> {
+    fn is_wanted(&self) -> bool {
+        !self.reply.is_closed()
+    }
+
+    fn wants(&self, wanted: &mut Wanted) {
+        self.job.wants(wanted);
+    }
+
+    fn run<'r>(&'r mut self, writing: &'r mut Writing<'_>) -> BoxFuture<'r, Result<(), Fault>> {
+        Box::pin(async move {
+            self.done = Some(Ok(self.job.run(writing).await?));
+            self.place = writing.written_times();
+            Ok(())
+        })
+    }
+
+    fn refuse(&mut self, error: StoreError, writing: &Writing<'_>) {
+        self.done = Some(Err(error));
+        self.place = writing.written_times();
+    }
+
+    fn claims(&self) -> Option<&lease::Asked> {
+        match self.done {
+            Some(Ok(_)) => self.job.claims(),
+            Some(Err(_)) | None => None,
+        }
+    }
+
+    fn finish(self: Box<Self>, outcome: Result<&mut Done, &Failed>) {
+        let claims = self.claims().map(|claims| claims.claim);
+        let done = match outcome {
+            // The cause of a refusal may not have been committed either.
+            Err(failed) => Err(failed.told()),
+            Ok(commit) => {
+                let mut done = self.done.unwrap_or_else(|| Err(ended()));
+                if let (Ok(answer), Some(claim)) = (&mut done, claims) {
+                    J::leased(answer, commit.leased(claim));
+                }
+                match (&mut done, commit.places.get(self.place)) {
+                    (Ok(answer), Some(place)) => J::settle(answer, place),
+                    (
+                        Err(StoreError::NotFound {
+                            tombstone: Some(tombstone),
+                            ..
+                        }),
+                        Some(place),
+                    ) => place.settle(tombstone),
+                    (Ok(_) | Err(_), _) => {}
+                }
+                done
+            }
+        };
+        if let Ok(answer) = &done {
+            self.job.committed(answer);
+        }
+        drop(self.working);
+        // The caller may be gone.
+        drop(self.reply.send(done));
+    }
+}
+
+/// Jobs that wait for the row of a tenant, by tenant. One that is in here has a task that does its jobs.
+#[derive(Default)]
+pub(super) struct Waiting(Mutex<ByTenant>);
+
+impl Waiting {
+    /// Adds a job, and says whether there has to be a task for the tenant.
+    pub(super) fn push(&self, tenant: &Arc<str>, job: Box<dyn Task>) -> bool {
+        let mut waiting = self.lock();
+        let is_first = !waiting.contains_key(tenant);
+        waiting
+            .entry(Arc::clone(tenant))
+            .or_default()
+            .push_back(job);
+        is_first
+    }
+
+    /// The next jobs of a tenant that somebody wants; none if there are none, and then its task ends.
+    pub(super) fn take(&self, tenant: &str) -> Option<Tasks> {
+        let mut waiting = self.lock();
+        let jobs = waiting.get_mut(tenant)?;
+        jobs.retain(|job| job.is_wanted());
+        if jobs.is_empty() {
+            waiting.remove(tenant);
+            return None;
+        }
+        let most = jobs.len().min(MOST);
+        Some(jobs.drain(..most).collect())
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, ByTenant> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
