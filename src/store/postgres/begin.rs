@@ -61,7 +61,7 @@ pub(super) fn statements() -> String {
 }
 
 /// Begins a transaction: locks the ordering keys, reads the tenant's row and the clock, and reads the facts of the run if
-/// `wanted` has only one, which is removed from it. The plans are generic: planning anew for each set of parameters would cost
+/// `wanted` has only one, which is removed from it. The plans are generic: planning for each set of parameters would cost
 /// more than the execution.
 pub(super) async fn begin(
     connection: &mut PgConnection,

@@ -194,8 +194,8 @@ impl Connection<'_> {
         });
     }
 
-    /// Returns the parts of a message that execute a statement, which is planned once. `None` if it has to be executed with its
-    /// values beside it. A connection on which the message fails must not be given back.
+    /// Returns the parts of a message that execute a statement, which is planned once. `None` if its values do not fit into a
+    /// message. After a failed message the caller must close the connection.
     pub(super) fn message(&mut self, statement: &Statement) -> Option<Vec<String>> {
         /// More than there are parts of a commit that can be without each other.
         const MOST: usize = 128;

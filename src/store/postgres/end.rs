@@ -50,7 +50,7 @@ pub(super) struct Sent {
     pub(super) leased: Vec<Leased>,
 }
 
-/// Sends the last message. `claims` are statements that claim due runs after the commit, in a transaction of their own.
+/// Sends the last message. `claims` are statements that claim due runs after the commit, in a separate transaction.
 pub(super) async fn end(
     database: &Database,
     mut connection: Connection<'_>,

@@ -13,7 +13,7 @@ use crate::store::rules::{Facts, First};
 use sqlx::AssertSqlSafe;
 use std::collections::BTreeSet;
 
-/// Facts that jobs need, which are read for all jobs of a transaction at once. Others are read when a job asks for them.
+/// Facts that jobs need, which are read for all jobs of a transaction at once. Others are read when a job needs them.
 #[derive(Default)]
 pub(super) struct Wanted {
     /// Runs whose rows are locked.

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// The runs that a claim asks for.
+/// The runs that a claim requests.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     /// Executors and the maximum number of runs of each, in the order in which they take turns.
@@ -57,7 +57,7 @@ impl Asked {
         self.executors.iter().map(|(executor, _)| &**executor)
     }
 
-    /// Executes the statement. A message with it begins with [`PLANNED_ONCE`](prepared::PLANNED_ONCE).
+    /// Executes the statement. A message with it starts with [`PLANNED_ONCE`](prepared::PLANNED_ONCE).
     pub(super) fn message(&self, tenant: i64, time: &Time) -> String {
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let counts = i64::from(!planted("late-count"));

@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 /// One channel for all stores of a database; what is told is the schema.
 const CHANNEL: &str = "ux_events";
 
-/// Announces new events: to this process at once, and to other processes in a transaction of its own. The server makes all
+/// Announces new events: to this process at once, and to other processes in a separate transaction. The server makes all
 /// transactions that notify wait for each other, which commits must not. Events that are committed while a notification is on
 /// its way are announced by the next one.
 pub(super) fn announce(database: &Arc<Database>) {

@@ -89,14 +89,16 @@ const NAME: &str = "PostgresStore";
 ///
 /// # What it survives
 /// The end of a process at any moment, and of the server: a commit is there in full or not at all, and one that was
-/// answered is there, if the server has `fsync` and `synchronous_commit` on. Where the connection is lost in a commit the
+/// answered is there, if the server has `fsync` and `synchronous_commit` on. A read can return a commit a few milliseconds before
+/// it is answered, and a crash of the server within that time undoes it. Where the connection is lost in a commit the
 /// server is asked what became of it; if it does not say, or may mean another since it crashed, the answer is [`StoreError::Unavailable`], and only the lease
 /// of a run tells whether what was written for it was kept.
 ///
-/// # What limits it
-/// The commits of one tenant, the adding of runs and claims by hand follow one another, each as long as three or four round
-/// trips to the server; what waits in one process is committed together, in as many. What leases, keeps alive and gives back runs does not wait for them, nor do reads. Tenants have
-/// nothing to do with each other.
+/// # Throughput
+/// A commit takes two round trips to the server. Commits, new runs and claims of single runs that wait in one process are
+/// committed together. Between processes, the commits of one tenant follow one another only while the server executes their last
+/// statement, not for a round trip or a disk write. Claims of due runs, heartbeats and reads do not wait for commits. Tenants
+/// share no lock.
 ///
 /// # Limits
 /// See [`PostgresLimits`]. Old versions are not kept; an event that comes again after its run was forgotten runs again.

@@ -47,7 +47,7 @@ impl Place {
         let (created_at, updated_at) =
             (self.time(version.created_at), self.time(version.updated_at));
         if updated_at != version.updated_at {
-            // Nobody else has a version that was written just now, so this clones nothing.
+            // No one else has a version that was written just now, so this clones nothing.
             let version = Arc::make_mut(version);
             (version.created_at, version.updated_at) = (created_at, updated_at);
         }

@@ -19,7 +19,7 @@ pub(super) struct Lost {
     pub(super) witness: Option<Witness>,
 }
 
-/// Ends the session of a lost connection. Returns `false` if it is not over yet.
+/// Ends the session of a lost connection. Returns `false` if it has not ended yet.
 async fn end_session(database: &Database, session: Session) -> sqlx::Result<bool> {
     let mut connection = database.connections.one().await?;
     let ended = session.end(&mut connection, database.settings.patience);
@@ -138,7 +138,7 @@ async fn find(
     Ok(found)
 }
 
-/// Whether the server says that it has not come to the number of a transaction yet: it crashed and forgot it.
+/// Returns `true` if the server has not assigned a transaction ID yet: it crashed and forgot the transaction.
 fn is_unheard_of(error: &sqlx::Error) -> bool {
     const INVALID_PARAMETER: &str = "22023";
     let code = error.as_database_error().and_then(|said| said.code());

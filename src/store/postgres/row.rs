@@ -262,7 +262,7 @@ const NAMES: &str =
     correlation, hops, saved, woken_by, wake, suspended_at, written, reason, over, cause, claim";
 
 /// The columns of a table `u` with these names, with their types. Times and sequence numbers that are
-/// [open](super::tenant::open) are added to those of the table `t`.
+/// [open](super::tenant::open) are added to the values of the table `t`.
 const CHANGING: &str = "u.state, u.epoch, u.attempts, u.abandoned, u.token, u.granted_at, u.enqueued_at,
     u.sequence + CASE WHEN u.sequence & (1::bigint << 61) <> 0 THEN t.sequence - (1::bigint << 61) ELSE 0 END,
     u.due, u.head, u.lease, u.correlation, u.hops, u.saved, u.woken_by, u.wake,

@@ -237,7 +237,7 @@ impl Statement {
         Some(message)
     }
 
-    /// Executes the statement with its values beside it. Returns its row, if it returns one.
+    /// Executes the statement with its values as parameters. Returns its row, if it returns one.
     pub(super) async fn execute(
         self,
         connection: &mut PgConnection,

@@ -143,7 +143,7 @@ impl Waiting {
         is_first
     }
 
-    /// The next jobs of a tenant that somebody wants; none if there are none, and then its task ends.
+    /// Returns the next jobs of a tenant whose callers still wait. After `None` the task of the tenant ends.
     pub(super) fn take(&self, tenant: &str) -> Option<Tasks> {
         let mut waiting = self.lock();
         let jobs = waiting.get_mut(tenant)?;

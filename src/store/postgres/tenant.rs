@@ -107,7 +107,7 @@ pub(super) fn open_time(time: Timestamp) -> i64 {
 /// number has the bit.
 pub(super) const OPEN_SEQUENCE: i64 = 1 << 61;
 
-/// The row as a transaction begins with it: times and sequence numbers are open until the row is locked.
+/// The row at the start of a transaction: times and sequence numbers are open until the row is locked.
 pub(super) fn open(mut tenant: Tenant) -> Tenant {
     (tenant.latest, tenant.sequence) = (OPEN_TIME, OPEN_SEQUENCE);
     tenant
@@ -130,8 +130,8 @@ pub(super) fn place(tenant: i64, time: &Time, position: Option<i64>) -> Statemen
     statement
 }
 
-/// Adds the change of the tenant's row from `before` to `after`, and returns the row and `base`. `has_new` says that the
-/// statement adds runs: those that exist by now do not count.
+/// Adds the change of the tenant's row from `before` to `after`, and returns the row and `base`. `new` is the number of
+/// runs that the statement adds: runs that exist by now do not count.
 pub(super) fn update(statement: &mut Statement, before: &Tenant, after: &Tenant, new: i64) {
     let times = after.latest - before.latest;
     statement

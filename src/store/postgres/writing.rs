@@ -230,7 +230,7 @@ impl<'t> Writing<'t> {
         Ok(())
     }
 
-    /// Returns the changes that are not written yet, which count as written from now on. `None` if there are none.
+    /// Returns the changes that are not written yet, which count as written from now on. `None` without changes.
     fn unwritten(&mut self) -> Option<Last> {
         self.is_told |= !self.own.is_empty();
         let mut changes = std::mem::take(&mut self.earlier);

@@ -5,6 +5,7 @@ mod broken;
 mod counter;
 mod far;
 mod incomplete;
+mod order;
 mod processes;
 mod proxy;
 mod read_only;

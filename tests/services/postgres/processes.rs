@@ -157,51 +157,6 @@ async fn without_notifications_events_come_when_a_subscriber_looks() {
 }
 
 #[tokio::test]
-async fn whoever_commits_when_a_reader_misses_no_event_and_gets_them_in_order() {
-    let namespaces = Namespaces::default();
-    let name = namespaces.one();
-    let stores = join_all((0..4).map(|_| store_in(&name).connect())).await;
-    let stores: Vec<PostgresStore> = stores.into_iter().map(Result::unwrap).collect();
-    let reader = store_in(&name)
-        .poll_every(Duration::from_millis(1))
-        .connect()
-        .await
-        .unwrap();
-    let mut events = reader.events().subscribe(StartAt::Now).await.unwrap();
-
-    let commits = stores.iter().map(|store| async move {
-        for size in 0..25 {
-            store
-                .commit(vec![Write::Create(note()); 1 + size % 3].into())
-                .await
-                .unwrap();
-        }
-    });
-    let read = async {
-        let mut read = Vec::new();
-        while read.len() < 4 * 49 {
-            read.push(events.next().await.unwrap().unwrap());
-        }
-        read
-    };
-    let (_, read) = futures::future::join(join_all(commits), read).await;
-
-    let positions: Vec<u64> = read
-        .iter()
-        .filter_map(|delivery| delivery.position)
-        .collect();
-    assert_eq!(positions, (1..=4 * 49).collect::<Vec<u64>>());
-    let times: Vec<_> = read
-        .iter()
-        .map(|delivery| delivery.event.updated_at)
-        .collect();
-    assert!(
-        times.is_sorted(),
-        "the order of events is that of the commits"
-    );
-}
-
-#[tokio::test]
 async fn what_is_committed_is_there_when_a_process_starts_again() {
     let namespaces = Namespaces::default();
     let name = namespaces.one();
