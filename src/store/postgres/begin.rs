@@ -56,8 +56,10 @@ pub(super) fn statements() -> String {
     );
     // A lock that is not in the list of columns returns no row.
     let lines = "PREPARE ux_lines (bigint, text[]) AS
-         SELECT FROM unnest($2) AS line (name) WHERE pg_advisory_xact_lock(hashtextextended(line.name, $1)) IS NULL";
-    format!("{begin}; {take}; {known}; {seen}; {lines}")
+         SELECT FROM unnest($2) AS line (name) WHERE pg_advisory_xact_lock_shared($1) IS NULL
+             OR pg_advisory_xact_lock(hashtextextended(line.name, $1)) IS NULL";
+    let all = "PREPARE ux_all_lines (bigint) AS SELECT WHERE pg_advisory_xact_lock($1) IS NULL";
+    format!("{begin}; {take}; {known}; {seen}; {lines}; {all}")
 }
 
 /// Begins a transaction: locks the ordering keys, reads the tenant's row and the clock, and reads the facts of the run if
@@ -67,11 +69,11 @@ pub(super) async fn begin(
     connection: &mut PgConnection,
     tenant: i64,
     time: &Time,
-    (schema, wanted): (&str, &mut Wanted),
+    wanted: &mut Wanted,
 ) -> sqlx::Result<Begun> {
     let mut message = format!("BEGIN; {PLANNED_ONCE}; ");
     if !wanted.lines.is_empty() {
-        message.push_str(&lock_lines(tenant, schema, &wanted.lines));
+        message.push_str(&lock_lines(tenant, &wanted.lines));
         message.push_str("; ");
     }
     let clock = prepared::time(time);
@@ -114,9 +116,15 @@ fn known(statement: &str, tenant: i64, run: &RunRef) -> String {
     )
 }
 
-/// Locks ordering keys until the transaction ends, in their order, so that no transaction waits for another that waits for it.
-pub(super) fn lock_lines(tenant: i64, schema: &str, lines: &BTreeSet<Line>) -> String {
-    let name = |(executor, line): &Line| format!("{schema}/{}:{executor}{line}", executor.len());
+/// Locks ordering keys until the transaction ends, in their order, so that no transaction waits for another that waits for it. The
+/// server has room for a limited number of locks, so many keys are locked by one lock on all keys of the tenant.
+pub(super) fn lock_lines(tenant: i64, lines: &BTreeSet<Line>) -> String {
+    /// Maximum number of keys that are locked one by one.
+    const MOST: usize = 256;
+    if lines.len() > MOST {
+        return format!("EXECUTE ux_all_lines ({tenant})");
+    }
+    let name = |(executor, line): &Line| format!("{}:{executor}{line}", executor.len());
     let names: Vec<String> = lines.iter().map(name).collect();
     let names = prepared::names(names.iter().map(String::as_str));
     format!("EXECUTE ux_lines ({tenant}, {names})")

@@ -171,6 +171,11 @@ pub(super) async fn check(connection: &mut PgConnection) -> Result<bool, Postgre
 /// commit waits until the log is on disk, and on the synchronous standbys.
 pub(super) const FLUSH: &str = "SELECT pg_logical_emit_message(TRUE, 'universal-executor', '')";
 
+/// The same, for a transaction that changed nothing. Its answer can depend on a commit that is not durable yet.
+pub(super) const FLUSH_IF_BEHIND: &str = "
+    SELECT pg_logical_emit_message(TRUE, 'universal-executor', '')
+    WHERE current_setting('synchronous_standby_names') <> '' OR pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()";
+
 #[cfg(test)]
 mod tests {
     use super::{PostgresError, refuse_unsupported};

@@ -5,7 +5,7 @@
 //! commit is answered, and its events are delivered, when it is durable. A later commit is never durable without the earlier
 //! ones, because the server has one log.
 
-use super::connection::FLUSH;
+use super::connection::{FLUSH, FLUSH_IF_BEHIND};
 use super::connections::Connection;
 use super::database::Database;
 use super::error::Class;
@@ -80,6 +80,8 @@ pub(super) async fn end(
     let commit = parts.len();
     if flushes {
         parts.push(FLUSH.to_owned());
+    } else if database.can_flush {
+        parts.push(FLUSH_IF_BEHIND.to_owned());
     }
     if !claims.is_empty() {
         parts.push(PLANNED_ONCE.to_owned());

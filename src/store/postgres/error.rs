@@ -337,6 +337,12 @@ pub(super) fn claim_in_doubt() -> StoreError {
     unavailable(PAUSE, reason.into())
 }
 
+/// A limit of the tenant was reached while a commit was on its way.
+pub(super) fn crowded() -> StoreError {
+    let reason = "the tenant reached its limit of breadcrumbs or open runs during the commit; nothing was committed";
+    unavailable(PAUSE, reason.into())
+}
+
 /// The task of a job has ended without an answer.
 pub(super) fn ended() -> StoreError {
     unavailable(PAUSE, "the task of the store has ended".into())

@@ -71,7 +71,7 @@ impl Writing<'_> {
         }
         if !wanted.breadcrumbs.is_empty() {
             let ids = wanted.breadcrumbs;
-            let found = table::find(self.connection, self.tenant.id, &ids).await?;
+            let found = table::find(self.connection, self.tenant.id, &ids, true).await?;
             self.breadcrumbs
                 .extend(ids.into_iter().map(|id| (id, None)));
             let found = found
@@ -86,7 +86,7 @@ impl Writing<'_> {
     pub(super) async fn lock(&mut self, mut lines: BTreeSet<Line>) -> sqlx::Result<()> {
         lines.retain(|line| !self.lines.contains(line));
         if !lines.is_empty() {
-            let lock = lock_lines(self.tenant.id, self.schema, &lines);
+            let lock = lock_lines(self.tenant.id, &lines);
             let lock = sqlx::raw_sql(AssertSqlSafe(lock));
             lock.execute(&mut *self.connection).await?;
             self.lines.extend(lines);

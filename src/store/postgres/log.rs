@@ -57,10 +57,12 @@ fn tags(event: &Event) -> String {
 
 /// Returns the first and the last position, and the events from a position on. One snapshot has all of it, so that no event is
 /// removed in between. A transaction has the tenant's row locked from taking a position to its commit, so an event that is not
-/// visible yet has a higher position than all visible ones. The last column says if all visible commits are durable.
+/// visible yet has a higher position than all visible ones. The last column is true if all visible commits are durable for sure: a
+/// standby has only durable commits, and a server with synchronous standbys does not say which commits they have.
 const NEXT: &str = "
     SELECT t.first_event, t.position, e.*, s.breadcrumb_id AS seen_id, s.version AS seen_version,
-        CASE WHEN pg_is_in_recovery() THEN TRUE ELSE pg_current_wal_insert_lsn() <= pg_current_wal_flush_lsn() END AS is_durable
+        CASE WHEN pg_is_in_recovery() THEN TRUE ELSE current_setting('synchronous_standby_names') = ''
+            AND pg_current_wal_insert_lsn() <= pg_current_wal_flush_lsn() END AS is_durable
     FROM ux_tenants AS t LEFT JOIN LATERAL (
         SELECT e.position AS place, e.kind, e.breadcrumb_id, e.version, e.updated_at, e.schema_name, e.tags, b.context
         FROM ux_events AS e LEFT JOIN LATERAL (SELECT b.context FROM ux_breadcrumbs AS b WHERE b.tenant = e.tenant
@@ -75,11 +77,12 @@ struct From<'p> {
     /// The newest events that were seen before the page is read.
     mark: Mark,
     position: u64,
+    /// If `true`, the commits of the page are made durable.
+    flushes: bool,
 }
 
 impl Read for From<'_> {
-    /// If `false`, the page may have commits that are not durable.
-    type Answer = (Page, Now, bool);
+    type Answer = (Page, Now);
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.tenant.name)
@@ -96,7 +99,7 @@ impl Read for From<'_> {
             .bind(PAGE)
             .bind(largest)
             .bind(seen.cast_signed());
-        for row in rows.fetch_all(connection).await? {
+        for row in rows.fetch_all(&mut *connection).await? {
             (page.first, page.last) = (number(&row, 0)?, number(&row, 1)?);
             if row.try_get::<Option<i64>, _>(11)?.is_some() {
                 at_mark = Some((id(&row, 10)?, number(&row, 11)?));
@@ -111,23 +114,12 @@ impl Read for From<'_> {
             last: page.last,
             at_mark,
         };
-        Ok((page, now, is_durable))
-    }
-}
-
-/// Makes all commits durable that a read has seen.
-struct Flush;
-
-impl Read for Flush {
-    type Answer = ();
-
-    fn tenant(&self) -> Option<&str> {
-        None
-    }
-
-    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
-        sqlx::raw_sql(FLUSH).execute(connection).await?;
-        Ok(())
+        if !is_durable && self.flushes && page.last > self.mark.head {
+            // A subscriber must never be further than the server is after a crash. The same session flushes, because another one
+            // can be connected to the server after the crash.
+            sqlx::raw_sql(FLUSH).execute(connection).await?;
+        }
+        Ok((page, now))
     }
 }
 
@@ -284,12 +276,9 @@ impl Log for PostgresEvents {
             tenant: &self.tenant,
             mark,
             position: from,
+            flushes: self.database.can_flush,
         };
-        let (page, now, is_durable) = self.database.read(from).await?;
-        if !is_durable && self.database.can_flush {
-            // A subscriber must never be further than the server is after a crash.
-            self.database.read(Flush).await?;
-        }
+        let (page, now) = self.database.read(from).await?;
         if mark.is_in(&now) {
             self.tenant.saw(newest(&page));
             return Ok(page);

@@ -89,8 +89,8 @@ const NAME: &str = "PostgresStore";
 ///
 /// # What it survives
 /// The end of a process at any moment, and of the server: a commit is there in full or not at all, and one that was
-/// answered is there, if the server has `fsync` and `synchronous_commit` on. A read can return a commit a few milliseconds before
-/// it is answered, and a crash of the server within that time undoes it. Where the connection is lost in a commit the
+/// answered is there, if the server has `fsync` and `synchronous_commit` on. A read can return a commit before it is answered, and
+/// a crash of the server within that time, usually milliseconds, undoes it. Where the connection is lost in a commit the
 /// server is asked what became of it; if it does not say, or may mean another since it crashed, the answer is [`StoreError::Unavailable`], and only the lease
 /// of a run tells whether what was written for it was kept.
 ///

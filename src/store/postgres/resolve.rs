@@ -81,9 +81,7 @@ async fn status(database: &Database, tenant: &Named, lost: &mut Lost) -> sqlx::R
         said => said?,
     };
     Ok(match status.as_deref() {
-        Some("committed") if is_the_same => {
-            Status::Committed(find(database, tenant, lost.witness).await?)
-        }
+        Some("committed") if is_the_same => find(database, tenant, lost).await?,
         Some("committed") => Status::Unknown,
         Some("aborted") => Status::NotCommitted,
         Some(_) | None => Status::Running,
@@ -108,18 +106,20 @@ async fn said(
 }
 
 /// Makes a commit durable whose answer was lost, and finds its place by one of its events.
-async fn find(
-    database: &Database,
-    tenant: &Named,
-    witness: Option<Witness>,
-) -> sqlx::Result<Option<Place>> {
+async fn find(database: &Database, tenant: &Named, lost: &Lost) -> sqlx::Result<Status> {
     let mut connection = database.connections.one().await?;
     let found = async {
         if database.can_flush {
             sqlx::raw_sql(FLUSH).execute(&mut *connection).await?;
         }
-        let (Some(witness), Some(id)) = (witness, tenant.id(&mut connection).await?) else {
-            return Ok(None);
+        // The server may have crashed since it answered over another session.
+        let alive = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM ux_alive WHERE since = $1)");
+        let alive = alive.bind(&lost.transaction.since);
+        if !alive.fetch_one(&mut *connection).await? {
+            return Ok(Status::Unknown);
+        }
+        let (Some(witness), Some(id)) = (lost.witness, tenant.id(&mut connection).await?) else {
+            return Ok(Status::Committed(None));
         };
         let sql = "SELECT n.id, n.latest, n.sequence, e.position, n.first_event, n.breadcrumbs, n.tombstones, n.open_runs,
                  n.finished_runs, e.updated_at - $4 AS ux_base
@@ -131,7 +131,7 @@ async fn find(
             .bind(witness.version.cast_signed())
             .bind(witness.time);
         let place = place.fetch_one(&mut *connection).await?;
-        Place::read(&place).map(Some)
+        Ok::<_, sqlx::Error>(Status::Committed(Some(Place::read(&place)?)))
     };
     let found = database.connections.in_time(found).await??;
     connection.give_back();

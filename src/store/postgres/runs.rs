@@ -100,8 +100,9 @@ impl Job for ClaimOne {
             );
         }
         let (serial, facts) = writing.facts(&self.run).await?;
-        let adds = facts.row.is_none() && !matches!(facts.origin, Origin::Own);
-        if adds && self.instead_of.is_none() {
+        let is_own = matches!(facts.origin, Origin::Own);
+        let opens = !is_own && rules::opens(facts.row.as_ref(), &facts.origin);
+        if opens && self.instead_of.is_none() {
             check_room(writing, 1)?;
         }
         let (claim, change) = rules::claim(facts);

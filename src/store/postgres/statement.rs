@@ -165,7 +165,7 @@ pub(super) struct Statement {
 
 impl Statement {
     /// What is larger is sent with its values beside it, which need not be read as SQL.
-    const MOST: usize = 16 << 10;
+    const MOST: usize = 256 << 10;
 
     pub(super) fn new(sql: &str) -> Self {
         Self {

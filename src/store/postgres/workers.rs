@@ -84,9 +84,9 @@ impl Job for AcceptTransfers {
     type Answer = usize;
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<usize, Fault> {
-        writing.flush().await?;
         let lines = lines(writing, &self.0).await?;
         writing.lock(lines).await?;
+        writing.flush().await?;
         let accepted = concat!(
             "SELECT ",
             row::columns!(),

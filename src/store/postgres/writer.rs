@@ -5,7 +5,7 @@ use super::connections::Connection;
 use super::database::{Database, Job};
 use super::end;
 use super::error::{
-    Class, Fault, PostgresError, claim_in_doubt, ended, of_driver, unknown_outcome,
+    Class, Fault, PostgresError, claim_in_doubt, crowded, ended, of_driver, unknown_outcome,
 };
 use super::facts::Wanted;
 use super::history::{self, Mark};
@@ -58,7 +58,8 @@ impl Failed {
     pub(super) fn told(&self) -> StoreError {
         match self {
             Self::Driver(error) => of_driver(Arc::clone(error)),
-            Self::Together | Self::Crowded => ended(),
+            Self::Together => ended(),
+            Self::Crowded => crowded(),
             Self::Unknown => unknown_outcome(),
             Self::Lost(error) => history::refused(error),
         }
@@ -163,6 +164,7 @@ async fn attempt(
                 return Ok(done);
             }
             Err(Failed::Crowded) if !locks => locks = true,
+            Err(Failed::Crowded) if jobs.len() > 1 => return Err(Failed::Together),
             Err(Failed::Driver(error)) if attempt < ATTEMPTS && is_worth_another(&error) => {
                 tracing::debug!(error = %Chain(&error), attempt, "a transaction failed, will retry");
                 attempt += 1;
@@ -176,7 +178,7 @@ async fn attempt(
 async fn forget(database: &Database, tenant: &Named) {
     let (reply, _answer) = oneshot::channel();
     let mut forget: Tasks = vec![Box::new(Asked::new(Forget, reply, None))];
-    if let Err(failed) = commit(database, tenant, &mut forget, false).await {
+    if let Err(failed) = commit(database, tenant, &mut forget, true).await {
         let error = failed.told();
         tracing::debug!(error = %Chain(&error), "retention failed, will retry after a later commit");
     }

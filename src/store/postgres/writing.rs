@@ -4,8 +4,8 @@
 //! hand-written one, and a batch of jobs takes no more. The facts of all jobs are read at the beginning. A job that is refused
 //! has written nothing, so the other jobs of its batch are not affected.
 //!
-//! The tenant's row is locked only by the last message, which writes and commits: the lock never spans a round trip. Until
-//! then the transaction does not know its place in the order of commits, so times and sequence numbers are
+//! The tenant's row is locked only by the last message, which writes and commits. It is locked for longer if a limit is near, if
+//! the changes do not fit into a message, or if a job queries the tables after the changes of another. Until then the transaction does not know its place in the order of commits, so times and sequence numbers are
 //! [open](tenant::open), and counters change by differences.
 
 use super::begin::{self, Room, take};
@@ -47,8 +47,6 @@ pub(super) struct Writing<'t> {
     pgvector: Option<&'t Pgvector>,
     /// Name of the tenant.
     pub(super) name: &'t str,
-    /// Name of the schema.
-    pub(super) schema: &'t str,
     clock: &'t Time,
     /// The tenant's row with all changes so far.
     pub(super) tenant: Tenant,
@@ -93,8 +91,8 @@ impl<'t> Writing<'t> {
             false => None,
         };
         wanted.dedup();
-        let schema = database.settings.schema.as_str();
-        let begun = begin::begin(connection, id, &database.time, (schema, &mut wanted)).await?;
+        let seen = wanted.seen.clone();
+        let begun = begin::begin(connection, id, &database.time, &mut wanted).await?;
         let since = match begun.since {
             Some(since) => since,
             None => first_since_a_crash(connection).await?,
@@ -105,7 +103,6 @@ impl<'t> Writing<'t> {
             limits: &database.settings.limits,
             pgvector: database.pgvector.as_ref(),
             name: &named.name,
-            schema,
             clock: &database.time,
             written: tenant.clone(),
             before: tenant.clone(),
@@ -130,6 +127,13 @@ impl<'t> Writing<'t> {
         writing.read(wanted).await?;
         if locks {
             writing.lock_tenant().await?;
+            // Another transaction may have added a run before the lock.
+            writing.runs.retain(|_, known| known.is_locked);
+            let seen = Wanted {
+                seen,
+                ..Wanted::default()
+            };
+            writing.read(seen).await?;
         }
         Ok(writing)
     }
