@@ -7,7 +7,6 @@ use crate::store::schema_hints::SchemaHints;
 use crate::store::{BreadcrumbStore, Claimed, Lease, RunRef, StoreId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -39,7 +38,7 @@ pub(crate) struct Untaken {
 pub(crate) struct Offer {
     pub(super) store: LentStore,
     /// The lease that is held now: a run may move on to a newer version of its trigger.
-    lease: Mutex<Option<Lease>>,
+    lease: Mutex<Lease>,
     /// Those of runs within the run that may be tried again, the newest.
     within: Mutex<Vec<Lease>>,
     untaken: Mutex<Option<Untaken>>,
@@ -49,9 +48,6 @@ pub(crate) struct Offer {
     taken: AtomicBool,
     /// If `true`, `execute` was called.
     executed: AtomicBool,
-    /// Without a ledger: which attempt this is, and when the first was.
-    pub(super) attempt: u32,
-    first: Instant,
     places: Arc<Semaphore>,
     place: Mutex<Place>,
 }
@@ -71,30 +67,21 @@ impl Offer {
     /// An offer to a run that was claimed before, with its place.
     pub(crate) fn new(
         store: LentStore,
-        untaken: Option<Untaken>,
+        untaken: Untaken,
         places: Arc<Semaphore>,
         place: OwnedSemaphorePermit,
     ) -> Self {
-        let lease = untaken.as_ref().map(|run| run.claimed.lease.clone());
         Self {
             store,
-            lease: Mutex::new(lease),
+            lease: Mutex::new(untaken.claimed.lease.clone()),
             within: Mutex::default(),
-            untaken: Mutex::new(untaken),
+            untaken: Mutex::new(Some(untaken)),
             begun: AtomicBool::new(false),
             taken: AtomicBool::new(false),
             executed: AtomicBool::new(false),
-            attempt: 1,
-            first: Instant::now(),
             places,
             place: Mutex::new(Place::Taken(Some(place))),
         }
-    }
-
-    /// Sets which attempt this is, and when the first was, where no ledger knows.
-    pub(crate) fn attempt(mut self, attempt: u32, first: Instant) -> Self {
-        (self.attempt, self.first) = (attempt, first);
-        self
     }
 
     /// Takes the claimed run, if it is this run on this store and was not taken before.
@@ -110,7 +97,7 @@ impl Offer {
     }
 
     /// The lease that is held now.
-    pub(crate) fn lease(&self) -> Option<Lease> {
+    pub(crate) fn lease(&self) -> Lease {
         lock(&self.lease).clone()
     }
 
@@ -144,9 +131,7 @@ impl Offer {
     /// Whether it is an offer to this run, or to another version of its trigger, and not to one around it.
     pub(super) fn is_to(&self, run: &RunRef) -> bool {
         let held = lock(&self.lease);
-        held.as_ref().is_none_or(|held| {
-            (&held.run.executor, held.run.trigger_id) == (&run.executor, run.trigger_id)
-        })
+        (&held.run.executor, held.run.trigger_id) == (&run.executor, run.trigger_id)
     }
 
     /// Notes the lease that is held from now on, or that of a run within the run, unless that may run only once: then nobody
@@ -159,7 +144,7 @@ impl Offer {
             return;
         }
         self.taken.store(true, Ordering::Relaxed);
-        *lock(&self.lease) = Some(lease.clone());
+        *lock(&self.lease) = lease.clone();
     }
 
     fn holds_within(&self, lease: &Lease) {
@@ -169,11 +154,6 @@ impl Offer {
             within.remove(0);
         }
         within.push(lease.clone());
-    }
-
-    /// How long ago the first attempt was.
-    pub(super) fn age(&self) -> Duration {
-        self.first.elapsed()
     }
 
     /// Lends the place of the run to others for as long as it waits.

@@ -61,7 +61,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         let guarded = AssertUnwindSafe(work).catch_unwind();
         let holder = Holder {
             store: self.executor.store(),
-            ledger: self.ledger,
+            ledger: self.store.durable_ledger(),
             lease: &self.lease,
             hints: asking.offer.as_ref().map(|offer| &*offer.store.hints),
             patience: self.executor.profile().source_timeout,
@@ -85,7 +85,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             stamp: Arc::clone(stamp),
             responds_with: profile.responds_with.clone(),
             lease: self.lease.clone(),
-            in_ledger: self.ledger.is_some(),
+            in_ledger: self.store.is_durable(),
         };
         let resumed = match &self.saved {
             Some(saved) => Some(Box::pin(self.resumed(saved)).await?),

@@ -47,6 +47,7 @@ enum Ask {
 /// Who holds the lease, and where it reads and writes.
 pub(super) struct Holder<'h> {
     pub(super) store: &'h dyn BreadcrumbStore,
+    /// The ledger, if it outlives the process.
     pub(super) ledger: Option<&'h dyn RunLedger>,
     pub(super) lease: &'h Lease,
     /// Of the runtime that processes the run, if one does.

@@ -20,7 +20,7 @@ pub(super) struct Terms {
     pub(super) stamp: Arc<Stamp>,
     pub(super) responds_with: Option<Vec<String>>,
     pub(super) lease: Lease,
-    /// Whether the lease is one of a ledger, and so fences what is written.
+    /// If `true`, the store has the ledger of the lease, which fences the writes.
     pub(super) in_ledger: bool,
 }
 

@@ -13,9 +13,7 @@ use crate::error::BoxError;
 use crate::error::Chain;
 use crate::hex::hex;
 use crate::model::{Breadcrumb, BreadcrumbId, EventKind, Timestamp};
-use crate::store::{
-    Commit, DeadLetter, FailureClass, RunEnd, RunLedger, RunRef, StoreError, Write,
-};
+use crate::store::{Commit, DeadLetter, FailureClass, RunEnd, RunRef, StoreError, Write};
 use futures::FutureExt as _;
 use sha2::{Digest, Sha256};
 use std::future::pending;
@@ -34,15 +32,12 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         reason: &'static str,
         outcome: Outcome,
     ) -> Result<Outcome, ExecutorError> {
-        if self.ledger.is_some() {
-            let end = Some((self.lease.clone(), RunEnd::Skipped(reason)));
-            let commit = Commit {
-                writes: Vec::new(),
-                end,
-            };
-            let ended = self.in_time(self.executor.store().commit(commit)).await;
-            ended.map_err(store_error("end the run"))?;
-        }
+        let commit = Commit {
+            writes: Vec::new(),
+            end: Some((self.lease.clone(), RunEnd::Skipped(reason))),
+        };
+        let ended = self.in_time(self.store.commit(commit)).await;
+        ended.map_err(store_error("end the run"))?;
         Ok(outcome)
     }
 
@@ -52,17 +47,10 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         kind: EventKind,
         trigger: &Breadcrumb,
     ) -> Result<Outcome, ExecutorError> {
-        if let Some(ledger) = self.ledger {
-            let trigger = Some((kind, trigger));
-            let left = leave_unmatched(
-                self.executor,
-                (self.executor.store(), ledger),
-                &self.lease,
-                trigger,
-            );
-            let left = self.in_time(left).await;
-            left.map_err(store_error("transfer the run to another version"))?;
-        }
+        let trigger = Some((kind, trigger));
+        let left = leave_unmatched(self.executor, self.store, &self.lease, trigger);
+        let left = self.in_time(left).await;
+        left.map_err(store_error("transfer the run to another version"))?;
         Ok(Outcome::Unmatched)
     }
 
@@ -86,25 +74,20 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         };
         let next = decide::after_error(&error, self.executor.profile(), attempt);
         self.log_failed_attempt(&error, next);
-        match (next, self.ledger) {
-            (Next::Fail(class), ledger) => {
-                let failed = self.fail(class, Some(error), trigger.as_ref()).await;
-                match (failed, ledger) {
-                    // A run that has used its attempts up uses no more of them: it would end without the answer.
-                    (Err(error), Some(ledger)) => {
-                        let policy = self.executor.profile().retry;
-                        let counts = self.attempt < policy.attempts;
-                        Err(self
-                            .give_back(ledger, error, now, policy.base, (counts, started))
-                            .await)
-                    }
-                    (failed, _) => failed,
+        match next {
+            Next::Fail(class) => match self.fail(class, Some(error), trigger.as_ref()).await {
+                Ok(outcome) => Ok(outcome),
+                // A run that has used its attempts up uses no more of them: it would end without the answer.
+                Err(error) => {
+                    let policy = self.executor.profile().retry;
+                    let counts = self.attempt < policy.attempts;
+                    let delay = policy.base;
+                    Err(self.give_back(error, now, delay, (counts, started)).await)
                 }
+            },
+            Next::Retry { delay, counts } => {
+                Err(self.give_back(error, now, delay, (counts, started)).await)
             }
-            (Next::Retry { .. }, None) => Err(error),
-            (Next::Retry { delay, counts }, Some(ledger)) => Err(self
-                .give_back(ledger, error, now, delay, (counts, started))
-                .await),
         }
     }
 
@@ -131,7 +114,6 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     /// left to its lease: then its outcome is unknown.
     async fn give_back(
         &self,
-        ledger: &dyn RunLedger,
         error: ExecutorError,
         now: Timestamp,
         delay: Duration,
@@ -146,7 +128,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         }
         let (run, at) = (self.lease.run.clone(), now + delay);
         let cause = self.cause(&error);
-        let retry = ledger.retry(self.lease.clone(), at, counts, Some(&cause));
+        let lease = self.lease.clone();
+        let retry = self.store.ledger().retry(lease, at, counts, Some(&cause));
         match retry.await {
             Ok(()) => ExecutorError::Postponed {
                 run,
@@ -279,28 +262,19 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         writes: Vec<Write>,
         letter: DeadLetter,
     ) -> Result<Vec<BreadcrumbId>, ExecutorError> {
-        let store = self.executor.store();
-        let tells_of_run = self.tells_of_run();
-        let commit = |mut writes: Vec<Write>, letter: DeadLetter| match tells_of_run {
-            true => Commit {
-                writes,
-                end: Some((self.lease.clone(), RunEnd::Failed(letter))),
-            },
-            false => {
-                writes.push(Write::Create(
-                    letter.breadcrumb(&self.lease, store.tenant()),
-                ));
-                Commit { writes, end: None }
-            }
+        let commit = |writes: Vec<Write>, letter: DeadLetter| Commit {
+            writes,
+            end: Some((self.lease.clone(), RunEnd::Failed(letter))),
         };
         let alone = writes.is_empty();
         let together = commit(writes, letter.clone());
-        let committed = match self.in_time(store.commit(together)).await {
+        let committed = match self.in_time(self.store.commit(together)).await {
             // A response that cannot be written must not keep the run from ending. A store that is down is waited for,
             // so that whoever asked gets the answer as well.
             Err(error) if !alone && !is_passing(&error) => {
                 tracing::warn!(run = %self.lease.run, code = error.code(), error = %Chain(&error), "the dead letter is committed alone");
-                self.in_time(store.commit(commit(Vec::new(), letter))).await
+                let alone = self.store.commit(commit(Vec::new(), letter));
+                self.in_time(alone).await
             }
             committed => committed,
         };

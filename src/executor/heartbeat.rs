@@ -13,14 +13,14 @@ pub(super) struct Lost;
 
 /// A lease, and when this process last knew that it holds, by its own monotonic clock.
 pub(super) struct Kept<'l> {
-    ledger: Option<&'l dyn RunLedger>,
+    ledger: &'l dyn RunLedger,
     lease: &'l Lease,
     since: &'l Mutex<Instant>,
 }
 
 impl<'l> Kept<'l> {
     pub(super) fn new(
-        ledger: Option<&'l dyn RunLedger>,
+        ledger: &'l dyn RunLedger,
         lease: &'l Lease,
         since: &'l Mutex<Instant>,
     ) -> Self {
@@ -40,21 +40,15 @@ impl<'l> Kept<'l> {
         serve: impl Future<Output = ()>,
         work: impl Future<Output = T>,
     ) -> Result<T, Lost> {
-        let beat = async {
-            match self.ledger {
-                Some(ledger) => self.beat(ledger).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             biased;
             done = work => Ok(done),
-            lost = beat => Err(lost),
+            lost = self.beat() => Err(lost),
             () = serve => Err(Lost),
         }
     }
 
-    async fn beat(&self, ledger: &dyn RunLedger) -> Lost {
+    async fn beat(&self) -> Lost {
         let length = self.lease.run.lease.max(Duration::from_millis(6));
         loop {
             let given_up = later(self.since(), length / 6 * 5);
@@ -63,7 +57,8 @@ impl<'l> Kept<'l> {
             if asked >= given_up {
                 return Lost;
             }
-            match timeout_at(given_up, ledger.heartbeat(std::slice::from_ref(self.lease))).await {
+            let beat = self.ledger.heartbeat(std::slice::from_ref(self.lease));
+            match timeout_at(given_up, beat).await {
                 Ok(Ok(lost)) if lost.is_empty() => self.keep_since(asked),
                 Ok(Ok(_)) | Err(_) => return Lost,
                 Ok(Err(error)) => {

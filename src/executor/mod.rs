@@ -55,6 +55,7 @@ mod check;
 mod context;
 mod context_error;
 mod decide;
+mod earlier;
 mod ending;
 mod error;
 mod for_model;
@@ -132,8 +133,8 @@ use std::sync::Arc;
 /// [`execute`](Self::execute), or write it in [`respond_failure`](Self::respond_failure). Everything else is said through
 /// `tracing`: spans `event`, `fetch`, `execute` and `commit`, a warning for each run that fails.
 ///
-/// On a store without a ledger nothing remembers what was done: a redelivered event is answered again, and errors are
-/// returned instead of being retried.
+/// On a store without a ledger the crate adds one in memory, see [`BreadcrumbStore::ledger`]: the promises hold while the
+/// process lives. After a restart a trigger may be executed again.
 #[async_trait]
 pub trait UniversalExecutor: Send + Sync {
     /// The executor ID, unique among the executors on one store: 1 to 256 bytes without control characters.

@@ -5,6 +5,7 @@ use super::ambient::{self, Untaken};
 use super::answer::Answer;
 use super::bound::{Allowed, admit};
 use super::decide::{self, Refusal, Start};
+use super::earlier::unless_answered;
 use super::error::ExecutorError;
 use super::heartbeat::Kept;
 use super::ordering::{OrderingKey, ordering_key};
@@ -12,10 +13,10 @@ use super::outcome::{Outcome, Suspension};
 use super::provenance::{Stamp, claimed_lineage, claims_to_be_from};
 use crate::bugs::planted;
 use crate::clock::within;
-use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Route, Selector, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Route};
 use crate::store::{
-    BreadcrumbStore, Claim, Claimed, Commit, DeadLetter, Lease, Lineage, Query, RunEnd, RunLedger,
-    RunRef, Saved, StoreError, Write, answered, run_tag,
+    AddedLedger, BreadcrumbStore, Claim, Claimed, Commit, DeadLetter, Lease, Lineage, RunEnd,
+    RunRef, RunStore, Saved, StoreError, Write,
 };
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,7 +59,8 @@ async fn claim_and_run<E: UniversalExecutor + ?Sized>(
     executor: &E,
     event: &Event,
 ) -> Result<Outcome, ExecutorError> {
-    match claimed(executor, event).await? {
+    let added = AddedLedger::default();
+    match claimed(executor, added.with(executor.store()), event).await? {
         Ok(held) => held.process(event).await,
         Err(outcome) => Ok(outcome),
     }
@@ -69,7 +71,8 @@ pub(crate) async fn give_up<E: UniversalExecutor + ?Sized>(
     executor: &E,
     event: &Event,
 ) -> Result<Outcome, ExecutorError> {
-    match claimed(executor, event).await? {
+    let added = AddedLedger::default();
+    match claimed(executor, added.with(executor.store()), event).await? {
         Ok(held) => held.give_up(event).await,
         Err(outcome) => Ok(outcome),
     }
@@ -78,26 +81,25 @@ pub(crate) async fn give_up<E: UniversalExecutor + ?Sized>(
 /// Takes the run that a runtime claimed for an event, else claims it. Returns the outcome if the run needs no work.
 async fn claimed<'e, E: UniversalExecutor + ?Sized>(
     executor: &'e E,
+    store: RunStore<'e>,
     event: &Event,
 ) -> Result<Result<Held<'e, E>, Outcome>, ExecutorError> {
     let run = RunRef::of(executor.id(), event).lasting(executor.profile().lease);
-    let ledger = executor.store().ledger();
-    let (claim, since) = match ledger {
-        Some(ledger) => match taken(&run, executor.store()) {
-            Some(untaken) => begin(ledger, untaken).await?,
-            None => {
-                let run = in_order(executor, event, run).await?;
-                let since = Instant::now();
-                let claim = in_time(run.lease, ledger.claim(&run, None)).await;
-                (claim.map_err(store_error("claim the run"))?, since)
-            }
-        },
+    let (mut claim, since) = match taken(&run, executor.store()) {
+        Some(untaken) => begin(store, untaken).await?,
         None => {
-            let answered = answered_before(executor, event, &run).await?;
-            (answered.unwrap_or_else(|| unclaimed(run)), Instant::now())
+            let ordered = in_order(executor, event, run.clone()).await?;
+            let since = Instant::now();
+            let claim = in_time(run.lease, store.claim(&ordered, None)).await;
+            (claim.map_err(store_error("claim the run"))?, since)
         }
     };
-    Ok(Held::from_claim(executor, ledger, claim, since))
+    if !store.is_durable() {
+        // What is rare is boxed, so that it takes no room in the future of what is common.
+        let stores = (executor.store(), store);
+        claim = Box::pin(unless_answered(stores, event, &run, claim)).await?;
+    }
+    Ok(Held::from_claim(executor, store, claim, since))
 }
 
 /// Takes the run that a runtime claimed, if this is the run.
@@ -107,13 +109,14 @@ fn taken(run: &RunRef, store: &dyn BreadcrumbStore) -> Option<Untaken> {
 
 /// Begins the attempt of a claimed run. Returns the time since which its lease is known to hold.
 async fn begin(
-    ledger: &dyn RunLedger,
+    store: RunStore<'_>,
     Untaken { claimed, mut since }: Untaken,
 ) -> Result<(Claim, Instant), ExecutorError> {
     let length = claimed.lease.run.lease;
     if since.elapsed() > length / 2 {
         let extended = Instant::now();
-        let lost = in_time(length, ledger.heartbeat(slice::from_ref(&claimed.lease))).await;
+        let leases = slice::from_ref(&claimed.lease);
+        let lost = in_time(length, store.ledger().heartbeat(leases)).await;
         if !lost.map_err(store_error("extend the lease"))?.is_empty() {
             let run = claimed.lease.run;
             return Err(store_error("extend the lease")(StoreError::LeaseLost {
@@ -122,7 +125,7 @@ async fn begin(
         }
         since = extended;
     }
-    let claim = in_time(length, ledger.begin(claimed)).await;
+    let claim = in_time(length, store.begin(claimed)).await;
     Ok((claim.map_err(store_error("begin the run"))?, since))
 }
 
@@ -140,43 +143,8 @@ async fn in_order<E: UniversalExecutor + ?Sized>(
     Ok(run.ordered_by(key.map_err(store_error("read the trigger"))?))
 }
 
-/// What a store without a ledger knows of an earlier attempt. It is only asked where there may have been one, as that
-/// costs a search.
-async fn answered_before<E: UniversalExecutor + ?Sized>(
-    executor: &E,
-    event: &Event,
-    run: &RunRef,
-) -> Result<Option<Claim>, ExecutorError> {
-    /// More than these in one response are not looked at.
-    const MOST: usize = 100;
-    let store = executor.store();
-    let attempt = ambient::offer().map_or(1, |offer| offer.attempt);
-    let age = Timestamp::from_micros(crate::clock::wall_micros()).since(event.updated_at);
-    if (attempt == 1 && age <= run.lease) || !store.capabilities().run_keys {
-        return Ok(None);
-    }
-    let tag = run_tag(&run.key(store.tenant(), 0));
-    let query = Query::new(Selector::any().all_tags([tag])).limit(MOST);
-    let found = in_time(run.lease, store.search(&query)).await;
-    let found = found.map_err(store_error("look for an earlier response"))?;
-    Ok(answered(&found))
-}
-
-/// What stands in for a claim where there is no ledger.
-fn unclaimed(run: RunRef) -> Claim {
-    let origin = Lineage::origin(run.trigger_id);
-    let now = Timestamp::from_micros(crate::clock::wall_micros());
-    let offer = ambient::offer();
-    let age = offer.as_ref().map_or(Duration::ZERO, |offer| offer.age());
-    let age = i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
-    let first = Timestamp::from_micros(now.as_micros().saturating_sub(age));
-    let lease = Lease::new(run, 0, now).history(0, 0, first);
-    let attempt = offer.map_or(1, |offer| offer.attempt);
-    Claim::Granted(Claimed::new(lease, attempt, origin))
-}
-
 /// A store's answer, or that it takes too long: one that hangs must not keep a run from ever ending.
-async fn in_time<T>(
+pub(super) async fn in_time<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
@@ -197,7 +165,7 @@ pub(super) fn store_error(operation: &'static str) -> impl FnOnce(StoreError) ->
 /// A run that this call may end.
 pub(super) struct Held<'e, E: ?Sized> {
     pub(super) executor: &'e E,
-    pub(super) ledger: Option<&'e dyn RunLedger>,
+    pub(super) store: RunStore<'e>,
     pub(super) lease: Lease,
     pub(super) attempt: u32,
     pub(super) lineage: Lineage,
@@ -232,7 +200,7 @@ impl From<ExecutorError> for Broken {
 impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
     fn from_claim(
         executor: &'e E,
-        ledger: Option<&'e dyn RunLedger>,
+        store: RunStore<'e>,
         claim: Claim,
         since: Instant,
     ) -> Result<Self, Outcome> {
@@ -250,7 +218,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
                 }
                 Ok(Self {
                     executor,
-                    ledger,
+                    store,
                     lease,
                     attempt,
                     lineage,
@@ -294,22 +262,16 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
     ) -> Result<T, StoreError> {
         let since = *self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let holds = (self.lease.run.lease / 6 * 5).saturating_sub(since.elapsed());
-        match (within(holds, answer).await, self.ledger) {
-            (Some(answer), _) => answer,
-            (None, Some(_)) => Err(StoreError::LeaseLost {
+        within(holds, answer).await.unwrap_or_else(|| {
+            Err(StoreError::LeaseLost {
                 run: self.lease.run.clone(),
-            }),
-            (None, None) => Err(StoreError::Unavailable {
-                store: "the store",
-                retry_after: Duration::ZERO,
-                source: format!("no answer within {holds:?}").into(),
-            }),
-        }
+            })
+        })
     }
 
     /// The lease, to be kept while something is done.
     pub(super) fn kept(&self) -> Kept<'_> {
-        Kept::new(self.ledger, &self.lease, &self.kept)
+        Kept::new(self.store.ledger(), &self.lease, &self.kept)
     }
 
     async fn run(&mut self, event: &Event) -> Result<Outcome, Broken> {
@@ -329,10 +291,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         {
             return Ok(outcome);
         }
-        if self.ledger.is_none()
-            || !executor.store().capabilities().lineage
-            || planted("payload-hops")
-        {
+        if !self.store.records_writers() || planted("payload-hops") {
             if claims_to_be_from(&trigger, executor.id()) {
                 return Ok(Box::pin(self.skip("own", Outcome::OwnBreadcrumb)).await?);
             }
@@ -408,18 +367,13 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
             .lasting(self.lease.run.lease)
             .ordered_by(key);
         let since = Instant::now();
-        let claim = match self.ledger {
-            Some(ledger) => {
-                let older = Some(self.lease.clone());
-                let claim = self.in_time(ledger.claim(&newer, older)).await;
-                claim.map_err(store_error("claim the newer run"))?
-            }
-            None => unclaimed(newer),
-        };
+        let older = Some(self.lease.clone());
+        let claim = self.in_time(self.store.claim(&newer, older)).await;
+        let claim = claim.map_err(store_error("claim the newer run"))?;
         if let Claim::Done { .. } | Claim::Running { .. } | Claim::Suspended { .. } = claim {
             return Ok(Some(Outcome::Superseded));
         }
-        match Self::from_claim(self.executor, self.ledger, claim, since) {
+        match Self::from_claim(self.executor, self.store, claim, since) {
             Ok(held) => {
                 *self = held;
                 Ok(None)
@@ -469,9 +423,9 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
                 Ok(Outcome::Responded { written })
             }
             Answer::Suspension(suspension) => {
-                if self.ledger.is_none() {
-                    let reason =
-                        "a run can be suspended only on a store with a run ledger".to_owned();
+                if !self.store.is_durable() {
+                    let reason = "a run can be suspended only on a store with a run ledger; add one with WithLedger"
+                        .to_owned();
                     return Err(ExecutorError::BadResponse { reason });
                 }
                 let Suspension {
@@ -487,11 +441,6 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         }
     }
 
-    /// Whether the store is told which run a commit is of: it has a ledger, or knows what an earlier attempt wrote.
-    pub(super) fn tells_of_run(&self) -> bool {
-        self.ledger.is_some() || self.executor.store().capabilities().run_keys
-    }
-
     async fn commit(
         &self,
         writes: Vec<Write>,
@@ -504,9 +453,9 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
             .map_err(store_error("read what the response changes"))?
             .map_err(|reason| ExecutorError::BadResponse { reason })?;
         let span = tracing::debug_span!("commit", executor = self.executor.id(), trigger = %self.lease.run.trigger_id);
-        let end = self.tells_of_run().then(|| (self.lease.clone(), end));
+        let end = Some((self.lease.clone(), end));
         let again = planted("blind-retry").then(|| writes.clone());
-        let commit = store.commit(Commit { writes, end }).instrument(span);
+        let commit = self.store.commit(Commit { writes, end }).instrument(span);
         let mut committed = self.in_time(commit).await;
         if let (Some(writes), Err(StoreError::Unavailable { .. })) = (again, &committed) {
             committed = store.commit(Commit { writes, end: None }).await;

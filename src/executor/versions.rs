@@ -4,8 +4,7 @@ use super::UniversalExecutor;
 use crate::bugs::planted;
 use crate::model::{Breadcrumb, EventKind, Route, Subscriptions};
 use crate::store::{
-    BreadcrumbStore, Commit, ExecutorVersion, KeyPosition, Lease, RunEnd, RunLedger, StoreError,
-    Worker,
+    Commit, ExecutorVersion, KeyPosition, Lease, RunEnd, RunStore, StoreError, Worker,
 };
 
 /// Decision about a run whose trigger this version of its executor does not match.
@@ -51,17 +50,17 @@ fn decide<'w>(
 
 /// Transfers a run to a version of its executor that matches the trigger, else ends it as skipped.
 ///
-/// `store` and `ledger` are of the handle that holds the lease. `trigger` is the current version of the trigger with its kind of
+/// `store` is that of the handle that holds the lease. `trigger` is the current version of the trigger with its kind of
 /// event; `None` if it no longer exists.
 pub(crate) async fn leave_unmatched<E: UniversalExecutor + ?Sized>(
     executor: &E,
-    (store, ledger): (&dyn BreadcrumbStore, &dyn RunLedger),
+    store: RunStore<'_>,
     lease: &Lease,
     trigger: Option<(EventKind, &Breadcrumb)>,
 ) -> Result<(), StoreError> {
     let own_version = executor.subscriptions().hash();
     let workers = match trigger {
-        Some(_) => ledger.workers().await?,
+        Some(_) => store.ledger().workers().await?,
         None => Vec::new(),
     };
     let matches = |subscriptions: &Subscriptions| {
@@ -74,7 +73,8 @@ pub(crate) async fn leave_unmatched<E: UniversalExecutor + ?Sized>(
                 true => KeyPosition::Held,
                 false => KeyPosition::Left,
             };
-            ledger
+            store
+                .ledger()
                 .transfer(lease.clone(), &version.version, to.kept_until(), position)
                 .await?;
             log_transfer(lease, to, &version.version, &own_version);

@@ -15,7 +15,7 @@ pub struct Backlog {
     /// Events that the source keeps for these workers and that are in no ledger yet, if it knows:
     /// [`EventSource::behind`](crate::EventSource::behind).
     pub behind: Option<u64>,
-    /// What waits in the ledgers, by executor; those without a ledger are left out.
+    /// Runs that wait in the ledgers, by executor. For an executor on a store without a ledger, those of this process.
     pub executors: Vec<Due>,
 }
 
@@ -44,10 +44,8 @@ pub(super) async fn of(source: &dyn EventSource, roster: &Roster) -> Result<Back
         executors: Vec::new(),
     };
     for member in roster.all() {
-        if let Some(ledger) = member.home.ledger() {
-            let due = due(ledger, member.executor.id().into()).await?;
-            backlog.executors.push(due);
-        }
+        let due = due(member.home.ledger(), member.executor.id().into()).await?;
+        backlog.executors.push(due);
     }
     Ok(backlog)
 }

@@ -125,9 +125,9 @@ impl RuntimeBuilder {
     /// lose events without reporting it and the runtime does not [start](Self::start_at) with now. Defaults to one hour; the minimum
     /// is one minute. An `INFO` line reports the time before which breadcrumbs are skipped.
     ///
-    /// Without a ledger there is no saved position, so this limit applies to each start, and nothing else finds the runs that were in
-    /// flight when a process died. Each trigger that is found costs a search for its response in a store that knows what runs wrote;
-    /// in any other store it is executed again.
+    /// Without a ledger the position ends with the process, so this limit applies to the first start of each process, and nothing
+    /// else finds the runs that were in flight when a process died. Each trigger that is found costs a search for its response in a
+    /// store that knows what runs wrote; in any other store it is executed again.
     #[must_use]
     pub fn look_back(mut self, time: Duration) -> Self {
         self.settings.look_back = time;

@@ -185,10 +185,7 @@ impl Checkpoint {
 /// The ledger's errors, and the store's if an executor has no position.
 pub(super) async fn load(shared: &Shared, home: &Home, since: Instant) -> Result<(), StoreError> {
     let executors = shared.roster.at_home(home);
-    let saved = match home.ledger() {
-        Some(ledger) => in_time(ledger.positions(&executors)).await?,
-        None => vec![None; executors.len()],
-    };
+    let saved = in_time(home.ledger().positions(&executors)).await?;
     let (newest, delivered_after) = {
         let state = home.checkpoint.state();
         (state.newest, state.delivered_after)
@@ -225,7 +222,7 @@ pub(super) async fn load(shared: &Shared, home: &Home, since: Instant) -> Result
         state.is_wanted = true;
     }
     if let Some(&(after, _)) = unread.first() {
-        announced_anew(shared, home);
+        announced_anew(shared);
         tracing::info!(
             store = home.number,
             since_ms = after.as_micros() / 1_000,
@@ -266,10 +263,7 @@ pub(super) async fn adopt(shared: &Shared, home: &Home) -> Result<(), StoreError
     if added.is_empty() {
         return Ok(());
     }
-    let saved = match home.ledger() {
-        Some(ledger) => in_time(ledger.positions(&added)).await?,
-        None => vec![None; added.len()],
-    };
+    let saved = in_time(home.ledger().positions(&added)).await?;
     let first = First {
         settings: &shared.settings,
         is_complete: shared.source_is_complete,
@@ -286,15 +280,13 @@ pub(super) async fn adopt(shared: &Shared, home: &Home) -> Result<(), StoreError
         state.sweep_to = None;
         state.generation += 1;
     }
-    announced_anew(shared, home);
+    announced_anew(shared);
     Ok(())
 }
 
 /// Lets a sweep find breadcrumbs again that were announced before executors were added. The ledger knows the runs of the others.
-fn announced_anew(shared: &Shared, home: &Home) {
-    if home.ledger().is_some() {
-        shared.progress.seen().clear();
-    }
+fn announced_anew(shared: &Shared) {
+    shared.progress.seen().clear();
 }
 
 /// The position of an executor when the runtime starts.
@@ -356,9 +348,7 @@ impl First<'_> {
 /// # Errors
 /// The ledger's errors.
 pub(super) async fn save(shared: &Shared, home: &Home) -> Result<(), StoreError> {
-    let Some(ledger) = home.ledger() else {
-        return Ok(());
-    };
+    let ledger = home.ledger();
     let executors = shared.roster.at_home(home);
     let open = shared.progress.open();
     let (executors, own, missed_after) = {

@@ -5,6 +5,7 @@ use super::metrics;
 use super::roster::Roster;
 use super::share::Share;
 use super::shared::{PAUSE, Shared, in_time};
+use super::unended::Unended;
 use crate::bugs::planted;
 use crate::clock::later;
 use crate::error::Chain;
@@ -48,6 +49,8 @@ pub(super) struct Candidate {
 pub(super) struct Enlist {
     shared: Arc<Shared>,
     home: Arc<Home>,
+    /// Takes over deliveries whose runs are in the ledger.
+    unended: Arc<Unended>,
     inbox: mpsc::Receiver<Arrival>,
     /// The station of the store, which enqueues runs and claims in one step.
     station: mpsc::Sender<Prepared>,
@@ -59,13 +62,14 @@ pub(super) struct Enlist {
 impl Enlist {
     pub(super) fn new(
         shared: Arc<Shared>,
-        home: Arc<Home>,
+        unended: Arc<Unended>,
         inbox: mpsc::Receiver<Arrival>,
         station: mpsc::Sender<Prepared>,
     ) -> Self {
         Self {
             shared,
-            home,
+            home: Arc::clone(unended.home()),
+            unended,
             inbox,
             station,
             owed: Vec::new(),
@@ -108,7 +112,7 @@ impl Enlist {
                 Ok(()) => {
                     self.home.answered(Operation::Enqueue, true);
                     for arrival in self.owed.drain(..n) {
-                        settle(&self.home, &self.shared.roster, arrival);
+                        settle(&self.unended, &self.shared.roster, arrival);
                     }
                 }
                 Err(error) if at_once > 1 && is_about_one(&error) => at_once = 1,
@@ -152,24 +156,21 @@ impl Enlist {
             },
             Err(returned) => returned.0.runs,
         };
-        let Some(ledger) = self.home.ledger() else {
-            return Ok(());
-        };
-        in_time(ledger.enqueue(runs)).await
+        in_time(self.home.ledger().enqueue(runs)).await
     }
 }
 
-/// Gives up the share of a delivery whose runs are kept. An executor that moved to another store since is set off there,
-/// when the delivery comes again.
-fn settle(home: &Home, roster: &Roster, arrival: Arrival) {
+/// Gives up the share of a delivery whose runs are in the ledger. An executor that moved to another store since is set off
+/// there, when the delivery comes again.
+fn settle(unended: &Unended, roster: &Roster, arrival: Arrival) {
     let moved = |candidate: &Candidate| {
         let member = roster.get(&candidate.id);
-        member.is_some_and(|member| member.home.number != home.number)
+        member.is_some_and(|member| member.home.number != unended.home().number)
     };
     if arrival.executors.iter().any(moved) {
         arrival.share.again(PAUSE);
     } else {
-        arrival.share.settle();
+        unended.hold(arrival);
     }
 }
 

@@ -6,7 +6,7 @@ use super::sweep::Pace;
 use super::wakes::Wakes;
 use crate::executor::{LentStore, Offer, SchemaHints, UniversalExecutor, Untaken, Waits};
 use crate::model::Timestamp;
-use crate::store::{BreadcrumbStore, RunLedger, RunRef, StoreId};
+use crate::store::{AddedLedger, BreadcrumbStore, RunLedger, RunRef, RunStore, StoreId};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -24,6 +24,8 @@ pub(super) struct Home {
     /// The executor whose store handle is used, until the last executor leaves.
     anchor: Arc<dyn UniversalExecutor>,
     id: StoreId,
+    /// The ledger, if the store has none.
+    added: AddedLedger,
     pub(super) waits: Arc<Waits>,
     pub(super) wakes: Wakes,
     /// What definitions say of how breadcrumbs are shown to models.
@@ -83,6 +85,7 @@ impl Home {
         let id = anchor.store().identity();
         Arc::new(Self {
             id,
+            added: AddedLedger::default(),
             number,
             anchor,
             waits: Arc::new(Waits::new(MOST_WAITS)),
@@ -105,14 +108,19 @@ impl Home {
         self.anchor.store()
     }
 
-    pub(super) fn ledger(&self) -> Option<&dyn RunLedger> {
-        self.store().ledger()
+    /// The store with its ledger, or with the ledger of this process.
+    pub(super) fn runs(&self) -> RunStore<'_> {
+        self.added.with(self.store())
+    }
+
+    pub(super) fn ledger(&self) -> &dyn RunLedger {
+        self.runs().ledger()
     }
 
     /// Returns `true` if the store of an executor is this one.
     pub(super) fn is_of(&self, executor: &dyn UniversalExecutor) -> bool {
         let store = executor.store();
-        self.ledger().is_some() == store.ledger().is_some() && self.id == store.identity()
+        self.runs().is_durable() == store.ledger().is_some() && self.id == store.identity()
     }
 
     /// Returns the other versions of the executors here.
@@ -128,7 +136,7 @@ impl Home {
     /// What a run is offered here.
     pub(super) fn offer(
         &self,
-        untaken: Option<Untaken>,
+        untaken: Untaken,
         places: Arc<Semaphore>,
         place: OwnedSemaphorePermit,
     ) -> Offer {
@@ -184,10 +192,9 @@ impl Home {
     }
 
     /// Returns `true` if a sweep must not hand a breadcrumb of this time to an executor: it was committed before the executor starts,
-    /// or the ledger knows a position of the executor that is not loaded yet.
+    /// or the position of the executor is not loaded yet.
     pub(super) fn is_before(&self, executor: &str, time: Timestamp) -> bool {
-        let is_before = self.checkpoint.is_before(executor, time);
-        is_before.unwrap_or_else(|| self.ledger().is_some())
+        self.checkpoint.is_before(executor, time).unwrap_or(true)
     }
 
     /// Says that a run was suspended, so that what it waits for is looked out for.

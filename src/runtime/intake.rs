@@ -5,7 +5,6 @@ mod input;
 use self::input::{Next, next, subscribe};
 use super::checkpoint;
 use super::definitions::{Announced, Keeper};
-use super::direct::Direct;
 use super::enlist::{Arrival, Candidate, Enlist};
 use super::home::Home;
 use super::lookout::{self, Look, Lookout, until};
@@ -13,6 +12,7 @@ use super::share::{Back, Origin, Place, Share, Shares, shares};
 use super::shared::{PAUSE, Shared};
 use super::station::Station;
 use super::sweep::{self, Found};
+use super::unended::Unended;
 use super::{Runtime, metrics};
 use crate::bugs::planted;
 use crate::clock::later;
@@ -46,8 +46,6 @@ pub(super) struct Intake<'r> {
     stores: HashMap<u64, StoreTasks>,
     /// Where announced definitions wait.
     definitions: Option<(Arc<Keeper>, mpsc::Sender<Announced>)>,
-    /// Where deliveries wait for executors on stores without a ledger.
-    direct: HashMap<Arc<str>, mpsc::Sender<Share>>,
     shares: Shares,
     /// What a sweep found.
     found: (mpsc::Sender<Found>, mpsc::Receiver<Found>),
@@ -67,8 +65,7 @@ pub(super) struct Intake<'r> {
 
 /// Where what concerns a store is sent.
 struct StoreTasks {
-    /// None without a ledger.
-    arrivals: Option<mpsc::Sender<Arrival>>,
+    arrivals: mpsc::Sender<Arrival>,
     looks: mpsc::Sender<Look>,
 }
 
@@ -86,7 +83,6 @@ impl<'r> Intake<'r> {
             shared,
             tasks,
             stores: HashMap::new(),
-            direct: HashMap::new(),
             definitions: None,
             shares,
             found: mpsc::channel(64),
@@ -341,10 +337,6 @@ impl<'r> Intake<'r> {
                 // It moved in a moment ago.
                 self.open_places();
             }
-            if let Some(inbox) = self.direct.get(&id) {
-                hand_over(inbox, share.another(), |share| share).await;
-                continue;
-            }
             let candidate = Candidate {
                 id,
                 surely: triggered.surely,
@@ -356,11 +348,10 @@ impl<'r> Intake<'r> {
             }
         }
         for (number, executors) in by_store {
-            let tasks = self.stores.get(&number);
-            match tasks.and_then(|tasks| tasks.arrivals.as_ref()) {
-                Some(inbox) => {
+            match self.stores.get(&number) {
+                Some(tasks) => {
                     let arrival = |share| Arrival { share, executors };
-                    hand_over(inbox, share.another(), arrival).await;
+                    hand_over(&tasks.arrivals, share.another(), arrival).await;
                 }
                 // It moved out a moment ago.
                 None => share.another().again(PAUSE),
@@ -422,25 +413,14 @@ impl<'r> Intake<'r> {
 
     /// Opens the places of executors that came or whose tasks ended, and closes those of executors that went.
     fn open_places(&mut self) {
-        self.direct.retain(|_, inbox| !inbox.is_closed());
         self.stores
-            .retain(|_, tasks| !tasks.looks.is_closed() && !tasks.is_closed());
-        let members = self.shared.roster.all();
-        for member in &members {
-            if !self.stores.contains_key(&member.home.number) {
-                self.open_store(&member.home);
-            }
-            let id: Arc<str> = member.executor.id().into();
-            if member.home.ledger().is_none() && !self.direct.contains_key(&id) {
-                let (sender, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
-                let direct = Direct::new(Arc::clone(&self.shared), Arc::clone(&id), inbox);
-                self.tasks.spawn(direct.run());
-                self.direct.insert(id, sender);
+            .retain(|_, tasks| !tasks.looks.is_closed() && !tasks.arrivals.is_closed());
+        let homes = self.shared.roster.homes();
+        for home in &homes {
+            if !self.stores.contains_key(&home.number) {
+                self.open_store(home);
             }
         }
-        let roster = &self.shared.roster;
-        self.direct.retain(|id, _| roster.get(id).is_some());
-        let homes = roster.homes();
         self.stores
             .retain(|number, _| homes.iter().any(|home| home.number == *number));
     }
@@ -450,25 +430,18 @@ impl<'r> Intake<'r> {
         let (shared, found) = (Arc::clone(&self.shared), self.found.0.clone());
         let lookout = Lookout::new(Arc::clone(&shared), Arc::clone(home), inbox, found);
         self.tasks.spawn(lookout.run());
-        let arrivals = home.ledger().is_some().then(|| {
-            let (sender, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
-            let (prepared, to_enqueue) = mpsc::channel(1);
-            let enlist = Enlist::new(Arc::clone(&shared), Arc::clone(home), inbox, prepared);
-            let station = Station::new(shared, Arc::clone(home), to_enqueue);
-            // The two end together, however one of them ends.
-            self.tasks.spawn(async move {
-                futures::join!(enlist.run(), station.run());
-            });
-            sender
+        let (arrivals, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
+        let (prepared, to_enqueue) = mpsc::channel(1);
+        let unended = Arc::new(Unended::new(Arc::clone(home)));
+        let held = Arc::clone(&unended);
+        let enlist = Enlist::new(Arc::clone(&shared), held, inbox, prepared);
+        let station = Station::new(shared, unended, to_enqueue);
+        // The two end together, however one of them ends.
+        self.tasks.spawn(async move {
+            futures::join!(enlist.run(), station.run());
         });
         let tasks = StoreTasks { arrivals, looks };
         self.stores.insert(home.number, tasks);
-    }
-}
-
-impl StoreTasks {
-    fn is_closed(&self) -> bool {
-        self.arrivals.as_ref().is_some_and(mpsc::Sender::is_closed)
     }
 }
 

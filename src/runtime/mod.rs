@@ -41,7 +41,6 @@ mod builder;
 mod checkpoint;
 pub mod definitions;
 mod desk;
-mod direct;
 mod enlist;
 mod error;
 pub mod graph;
@@ -64,6 +63,7 @@ mod shared;
 mod station;
 mod suspended;
 mod sweep;
+mod unended;
 mod wakes;
 mod watchdog;
 mod workers;
@@ -120,10 +120,13 @@ use workers::Registry;
 ///   [`drain_timeout`](RuntimeBuilder::drain_timeout). [`run_until`](Self::run_until) polls its future only after the start,
 ///   which takes up to a minute with a store that hangs; [`run_until_signals`](Self::run_until_signals) ends then, too.
 ///
-/// An executor on a store without a ledger is promised less: it is handed the event itself, which is acknowledged when
-/// it is processed, and given back to the source after an error that may pass. Its events are processed at least once
-/// while the process lives, in no order, and a redelivered one is answered again. [`RunReport::without_ledger`] names
-/// such executors.
+/// # Stores without a ledger
+/// The runtime adds a ledger in memory for the life of the process, see
+/// [`BreadcrumbStore::ledger`](crate::BreadcrumbStore::ledger). All of the above holds while the process lives, except
+/// *Durable* and *Woken once*: an event is acknowledged when its runs have ended, and released to its source while a failed run
+/// waits for its retry, so that the source delivers the event again after a crash. A restarted process may execute a trigger
+/// again. Such an executor cannot suspend or [redo](Self::redo) runs. [`RunReport::without_ledger`] names such executors.
+/// [`WithLedger`](crate::WithLedger) adds a durable ledger.
 pub struct Runtime {
     source: Box<dyn EventSource>,
     roster: Arc<Roster>,
@@ -316,7 +319,7 @@ impl Runtime {
     /// or did not fail.
     pub async fn redo(&self, run: &RunRef) -> Result<(), RuntimeError> {
         let home = self.home_of(run)?;
-        let redone: Result<(), StoreError> = match home.ledger() {
+        let redone: Result<(), StoreError> = match home.runs().durable_ledger() {
             Some(ledger) => ledger.redo(run).await,
             None => return Err(no_ledger(run)),
         };
@@ -335,7 +338,7 @@ impl Runtime {
     /// [`Run::transferred_to`]: crate::store::Run::transferred_to
     pub async fn skip(&self, run: &RunRef) -> Result<(), RuntimeError> {
         let home = self.home_of(run)?;
-        let skipped = match home.ledger() {
+        let skipped = match home.runs().durable_ledger() {
             Some(ledger) => ledger.skip(run).await,
             None => return Err(no_ledger(run)),
         };

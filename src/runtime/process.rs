@@ -109,9 +109,6 @@ async fn leave(
     executor: &dyn UniversalExecutor,
     lease: &Lease,
 ) -> Result<(), StoreError> {
-    let Some(ledger) = home.ledger() else {
-        return Ok(());
-    };
     let trigger = match executor.store().get(lease.run.trigger_id).await {
         Ok(trigger) => Some(trigger),
         Err(StoreError::NotFound { tombstone, .. }) => tombstone,
@@ -119,7 +116,7 @@ async fn leave(
     };
     let trigger = trigger.as_deref();
     let trigger = trigger.map(|trigger| (kind_of(lease, trigger.version), trigger));
-    leave_unmatched(executor, (home.store(), ledger), lease, trigger).await
+    leave_unmatched(executor, home.runs(), lease, trigger).await
 }
 
 /// Returns the kind of event that enqueued a run.
@@ -162,9 +159,7 @@ pub(super) enum Because {
 /// Releases the lease of a run that its executor did not end. Succeeds if the lease is lost: the run ended before its task,
 /// or another worker has it.
 pub(super) async fn release(home: &Home, lease: Lease, because: Because) -> Result<(), StoreError> {
-    let Some(ledger) = home.ledger() else {
-        return Ok(());
-    };
+    let ledger = home.ledger();
     let (over, granted) = (lease.until, lease.granted_at);
     let released = match because {
         Because::Dropped => in_time(ledger.release(lease)).await,
@@ -230,7 +225,7 @@ async fn end(home: &Home, lease: &Lease, end: RunEnd) -> Result<Vec<BreadcrumbId
         writes: Vec::new(),
         end: Some((lease.clone(), end)),
     };
-    let committed = home.store().commit(commit).await;
+    let committed = home.runs().commit(commit).await;
     committed
         .map(|committed| committed.ids())
         .map_err(|error| ExecutorError::of_store("end the run", error))

@@ -26,8 +26,8 @@ pub struct RunReport {
     pub panics: u64,
     /// Runs that were dropped at the end of the drain.
     pub dropped: u64,
-    /// Executors on a store without a run ledger, which are promised less: their events are processed at least once
-    /// while the process lives, and one that is delivered again is answered again.
+    /// Executors on a store without a run ledger, whose runs are recorded only in this process: after a restart a trigger may be
+    /// executed again.
     pub without_ledger: Vec<String>,
 }
 

@@ -153,7 +153,7 @@ impl Shared {
 
     pub(super) fn report(&self) -> RunReport {
         let members = self.roster.all().into_iter();
-        let without_ledger = members.filter(|member| member.home.ledger().is_none());
+        let without_ledger = members.filter(|member| !member.home.runs().is_durable());
         let ids = without_ledger.map(|member| member.executor.id().to_owned());
         let report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
         RunReport {

@@ -27,7 +27,7 @@ async fn still_sleeps(ledger: &dyn RunLedger, sleeper: &Sleeper) -> Result<bool,
 
 /// Registers a run that was just suspended, and wakes it if its answer is already in the store.
 pub(super) async fn look_after(home: &Home, run: &RunRef) {
-    let Some(ledger) = home.ledger() else { return };
+    let ledger = home.ledger();
     match suspended(ledger, run).await {
         Ok(suspended) => {
             for sleeper in suspended.into_iter().filter_map(Sleeper::of) {
@@ -43,9 +43,7 @@ pub(super) async fn look_after(home: &Home, run: &RunRef) {
 /// Checks all suspended runs of the executors that live here for breadcrumbs that woke them without an event. Returns `false` if
 /// the ledger did not list them.
 pub(super) async fn reconcile(shared: &Shared, home: &Home) -> bool {
-    let Some(ledger) = home.ledger() else {
-        return true;
-    };
+    let ledger = home.ledger();
     let filter = RunFilter::all()
         .state(RunState::Suspended)
         .limit(Wakes::MOST);
@@ -106,7 +104,7 @@ async fn keep(home: &Home, sleeper: Arc<Sleeper>) {
 
 /// Wakes a run, unless another worker has done so. A run that was suspended again in the meantime can wait for something else.
 pub(super) async fn wake(home: &Home, sleeper: &Sleeper, with: BreadcrumbId) {
-    let Some(ledger) = home.ledger() else { return };
+    let ledger = home.ledger();
     let resumed = match still_sleeps(ledger, sleeper).await {
         Ok(true) => in_time(ledger.resume(&sleeper.run, with)).await,
         Ok(false) => {

@@ -71,10 +71,7 @@ impl Registry {
     /// Reports whether all live workers with other versions of the executors know the versions here.
     async fn is_known(&self) -> bool {
         for home in self.shared.roster.homes() {
-            let Some(ledger) = home.ledger() else {
-                continue;
-            };
-            let Ok(workers) = in_time(ledger.workers()).await else {
+            let Ok(workers) = in_time(home.ledger().workers()).await else {
                 return false;
             };
             let own = self.versions(&home);
@@ -142,12 +139,11 @@ impl Registry {
         let this = &*self;
         let homes = self.shared.roster.homes();
         let record = homes.iter().map(|home| async move {
-            let Some(ledger) = home.ledger() else { return };
             let id = format!("{}-{}", this.id, home.number);
             let mut record = WorkerRecord::new(id, &*this.name);
             record.executors = this.executors(home);
             (record.known_versions, record.stopped) = (home.others().known(), stopped);
-            if let Err(error) = in_time(ledger.record_worker(&record)).await {
+            if let Err(error) = in_time(home.ledger().record_worker(&record)).await {
                 tracing::warn!(worker = &*this.name, code = error.code(), error = %Chain(&error), "cannot store the record of this worker, will retry");
             }
         });
@@ -159,10 +155,7 @@ impl Registry {
     async fn look_at_others(&mut self) -> bool {
         let (mut others_run, mut changed) = (false, false);
         for home in self.shared.roster.homes() {
-            let Some(ledger) = home.ledger() else {
-                continue;
-            };
-            let workers = match in_time(ledger.workers()).await {
+            let workers = match in_time(home.ledger().workers()).await {
                 Ok(workers) => workers,
                 Err(error) => {
                     tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the workers, will retry");
@@ -215,15 +208,15 @@ fn version_of(executor: &dyn UniversalExecutor) -> ExecutorVersion {
 async fn accept_transfers(home: &Home, versions: &[Version]) -> bool {
     /// The maximum number of calls in a row. The worker stores its record between two rounds of calls.
     const MOST_CALLS: usize = 16;
-    let Some(ledger) = home.ledger().filter(|_| !versions.is_empty()) else {
+    if versions.is_empty() {
         return true;
-    };
+    }
     let names: Vec<(Arc<str>, Arc<str>)> = versions
         .iter()
         .map(|version| (Arc::clone(&version.executor), Arc::clone(&version.hash)))
         .collect();
     for _ in 0..MOST_CALLS {
-        match in_time(ledger.accept_transfers(&names)).await {
+        match in_time(home.ledger().accept_transfers(&names)).await {
             Ok(accepted) => {
                 if accepted > 0 {
                     home.nudge(versions.iter().map(|version| Arc::clone(&version.executor)));
@@ -246,10 +239,7 @@ async fn accept_transfers(home: &Home, versions: &[Version]) -> bool {
 pub(super) async fn all(homes: &[Arc<Home>]) -> Result<Vec<Worker>, StoreError> {
     let mut all: Vec<Worker> = Vec::new();
     for home in homes {
-        let Some(ledger) = home.ledger() else {
-            continue;
-        };
-        for worker in ledger.workers().await? {
+        for worker in home.ledger().workers().await? {
             // Several handles may be of one store.
             if all.iter().all(|known| known.record.id != worker.record.id) {
                 all.push(worker);

@@ -1,8 +1,9 @@
 //! A store that a test scripts.
 //!
 //! [`store_with`] answers reads and commits like a store that holds some breadcrumbs; a bare [`MockBreadcrumbStore`]
-//! answers what the test says, and nothing else: for `process_event` it needs `expect_tenant`, `expect_ledger` and
-//! `expect_capabilities` in addition to the reads and writes, and in a runtime `expect_identity` too.
+//! answers what the test says, and nothing else: for `process_event` it needs `expect_tenant`, `expect_identity`,
+//! `expect_ledger` and `expect_capabilities` in addition to the reads and writes. Give each mock a
+//! [`StoreId::unique`], because the crate adds a [ledger](BreadcrumbStore::ledger) for each identity.
 //!
 //! ```
 //! use serde_json::json;

@@ -3,7 +3,8 @@
 //! [`BreadcrumbStore`] is the only thing an executor reads from and writes to; [`RunLedger`] is what makes a
 //! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both, as have `SqliteStore` (feature
 //! `sqlite`) in a file and `PostgresStore` (feature `postgres`); all search by [`meaning`] if they are given an embedder. `RcrtStore` (feature `rcrt`) is on a server
-//! without a ledger; [`WithLedger`] joins the breadcrumbs of one store to the ledger of another. [`Observed`] tells how
+//! without a ledger; [`WithLedger`] joins the breadcrumbs of one store to the ledger of another. To a store without a ledger the crate adds one
+//! that ends with the process, see [`BreadcrumbStore::ledger`]. [`Observed`] tells how
 //! long each call of any of them takes and how it ends, and `Faulty` (feature `conformance`) lets calls fail on purpose.
 //!
 //! ```
@@ -46,6 +47,7 @@ mod observed;
 mod operation;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod process_ledger;
 mod query;
 #[cfg(feature = "rcrt")]
 mod rcrt;
@@ -80,6 +82,7 @@ pub use observed::Observed;
 pub use operation::Operation;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresBuilder, PostgresError, PostgresLimits, PostgresStats, PostgresStore};
+pub(crate) use process_ledger::{AddedLedger, RunStore, Standing};
 pub use query::{Query, Scored, VectorQuery};
 #[cfg(feature = "rcrt")]
 pub use rcrt::{RcrtBuilder, RcrtError, RcrtStore, SplitCharacter};
@@ -163,7 +166,16 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// for ever. Nothing is written then.
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError>;
 
-    /// The run ledger; without one a redelivered event may be answered twice.
+    /// The run ledger of this store, if it has one.
+    ///
+    /// For a store without a ledger, the crate adds one in memory for the life of the process. All handles with the same
+    /// [`identity`](Self::identity) share it, in every [`Runtime`](crate::Runtime) and in every call of
+    /// [`process_event`](crate::UniversalExecutor::process_event). Each trigger is then answered exactly once while the process
+    /// lives, and at least once across restarts: a restarted process recognises an earlier response only if the store has
+    /// [`Capabilities::run_keys`]. Pass the [idempotency key](crate::ExecutionContext::idempotency_key) on to other services.
+    ///
+    /// A ledger in memory cannot suspend runs, save their state or run them at most once. The process retains the ledgers of the 64
+    /// stores that it used last, and those of running runtimes. [`WithLedger`] adds a durable ledger instead.
     // The lifetime is spelled out for mockall, which cannot elide it.
     #[expect(
         clippy::needless_lifetimes,

@@ -251,10 +251,13 @@ impl Shim {
 
     /// The same data without the run ledger.
     pub(crate) fn without_ledger(inner: &MemoryStore) -> Self {
-        Self {
-            ledger: false,
-            ..Self::new(inner, |_| Do::Pass)
-        }
+        Self::new(inner, |_| Do::Pass).ledgerless()
+    }
+
+    /// The same without the run ledger.
+    pub(crate) fn ledgerless(mut self) -> Self {
+        self.ledger = false;
+        self
     }
 
     /// Its ledger is that of the store inside, so it knows as much of what runs wrote.

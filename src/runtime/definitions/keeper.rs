@@ -12,7 +12,7 @@ use crate::runtime::graph::Graph;
 use crate::runtime::roster::Roster;
 use crate::runtime::share::Share;
 use crate::runtime::shared::{PAUSE, Shared, in_time, in_time_of_pages};
-use crate::store::{Claim, Claimed, Commit, Query, RunEnd, RunRef, StoreError, Write};
+use crate::store::{AddedLedger, Claim, Claimed, Commit, Query, RunEnd, RunRef, StoreError, Write};
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -288,22 +288,17 @@ impl Keeper {
                 "schema_name": definition.schema_name,
                 "reason": reason,
             }));
-        let store = &self.definitions.store;
+        let added = AddedLedger::default();
+        let store = added.with(&*self.definitions.store);
         let writes = vec![Write::Create(rejection)];
         let written = async {
-            let end = match store.ledger() {
-                None => None,
-                Some(ledger) => {
-                    let run = RunRef::new(LEDGER_NAME, definition.id, definition.version);
-                    match ledger.claim(&run, None).await? {
-                        Claim::Granted(Claimed { lease, .. }) => Some((lease, RunEnd::Done)),
-                        // Whoever has it may not come to say it.
-                        Claim::Running { .. } => return Ok(false),
-                        Claim::Own
-                        | Claim::Done { .. }
-                        | Claim::Suspended { .. }
-                        | Claim::Superseded => return Ok(true),
-                    }
+            let run = RunRef::new(LEDGER_NAME, definition.id, definition.version);
+            let end = match store.claim(&run, None).await? {
+                Claim::Granted(Claimed { lease, .. }) => Some((lease, RunEnd::Done)),
+                // Whoever has it may not come to say it.
+                Claim::Running { .. } => return Ok(false),
+                Claim::Own | Claim::Done { .. } | Claim::Suspended { .. } | Claim::Superseded => {
+                    return Ok(true);
                 }
             };
             store.commit(Commit { writes, end }).await.map(|_| true)

@@ -302,13 +302,10 @@ async fn claim_due(
     asked: Arc<[ExecutorLimits]>,
     id: ClaimId,
 ) -> Result<Enqueued, StoreError> {
-    match (home.ledger(), runs) {
-        (Some(ledger), Some(runs)) => ledger.enqueue_and_claim(runs, n, &asked, id).await,
-        (Some(ledger), None) => Ok(Enqueued {
-            claimed: ledger.claim_next(n, &asked, id).await,
-        }),
-        (None, _) => Ok(Enqueued {
-            claimed: Ok(Vec::new()),
+    match runs {
+        Some(runs) => home.ledger().enqueue_and_claim(runs, n, &asked, id).await,
+        None => Ok(Enqueued {
+            claimed: home.ledger().claim_next(n, &asked, id).await,
         }),
     }
 }
@@ -318,10 +315,7 @@ pub(super) async fn leases_of(
     home: &Home,
     id: ClaimId,
 ) -> Result<Vec<(Lease, Because)>, StoreError> {
-    let Some(ledger) = home.ledger() else {
-        return Ok(Vec::new());
-    };
-    let runs = in_time(ledger.runs(&RunFilter::of_claim(id))).await?;
+    let runs = in_time(home.ledger().runs(&RunFilter::of_claim(id))).await?;
     let leases = runs.into_iter().filter_map(|run| run.lease);
     Ok(leases.map(|lease| (lease, Because::Dropped)).collect())
 }

@@ -21,8 +21,15 @@ type Finished = Result<(task::Id, Work), JoinError>;
 
 impl Station {
     pub(super) async fn finish(&mut self, finished: Finished) {
+        let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+        let started = self.started.get(&id);
+        // It may have moved on to the run of a newer version.
+        let runs = started.map(|started| [started.run.clone(), started.offer.lease().run]);
         let leases = self.note(finished);
         self.give_back(leases).await;
+        for run in runs.iter().flatten() {
+            self.unended.attempted(run);
+        }
     }
 
     /// Gives leases back, side by side, and reports whether the ledger has taken all of them.
@@ -91,15 +98,14 @@ impl Station {
         match processed {
             Ok(Outcome::Suspended { until, .. }) => {
                 let lease = started.offer.lease();
-                if let (Some(until), Some(lease)) = (until, &lease) {
+                if let Some(until) = until {
                     let due = later(started.at, until.since(lease.granted_at));
                     // What is due later is found by the sweep.
                     if due < self.sweep {
                         self.heat_at(due, Arc::clone(&started.executor));
                     }
                 }
-                self.home
-                    .suspended(lease.map_or_else(|| started.run.clone(), |lease| lease.run));
+                self.home.suspended(lease.run);
             }
             Ok(_) => {}
             Err(ExecutorError::Postponed { delay, .. }) => {
@@ -139,9 +145,9 @@ impl Station {
             (false, false) => report.errors += 1,
         });
         started.offer.leave();
-        let lease = started.offer.lease();
-        if let (Some(lease), true) = (&lease, panicked) {
-            self.heat_at(later(now, lease.run.lease), Arc::clone(&started.executor));
+        if panicked {
+            let length = started.offer.lease().run.lease;
+            self.heat_at(later(now, length), Arc::clone(&started.executor));
         }
         let because = match panicked {
             true => Because::Panicked,

@@ -10,6 +10,7 @@ use super::enlist::Prepared;
 use super::home::Home;
 use super::process::Because;
 use super::shared::Shared;
+use super::unended::Unended;
 use crate::clock::later;
 use crate::store::{ClaimId, Lease, RunRef};
 use claim::Claiming;
@@ -51,6 +52,8 @@ impl Unreleased {
 pub(super) struct Station {
     shared: Arc<Shared>,
     home: Arc<Home>,
+    /// Deliveries that wait for the end of their runs.
+    unended: Arc<Unended>,
     /// Runs to be enqueued.
     prepared: mpsc::Receiver<Prepared>,
     desks: HashMap<Arc<str>, Desk>,
@@ -82,13 +85,14 @@ pub(super) struct Station {
 impl Station {
     pub(super) fn new(
         shared: Arc<Shared>,
-        home: Arc<Home>,
+        unended: Arc<Unended>,
         prepared: mpsc::Receiver<Prepared>,
     ) -> Self {
         Self {
             sweep: later(Instant::now(), shared.settings.sweep),
             shared,
-            home,
+            home: Arc::clone(unended.home()),
+            unended,
             prepared,
             desks: HashMap::new(),
             hot: VecDeque::new(),
@@ -148,7 +152,9 @@ impl Station {
         self.prepared.close();
         // Without an answer they are enqueued elsewhere.
         while self.prepared.try_recv().is_ok() {}
+        let (unended, shared) = (Arc::clone(&self.unended), Arc::clone(&self.shared));
         self.drain().await;
+        unended.review(&shared.roster);
     }
 
     /// Returns `true` if nothing may be claimed before leases are released.
@@ -175,6 +181,7 @@ impl Station {
         for executor in &living {
             self.heat(executor);
         }
+        self.unended.review(&self.shared.roster);
     }
 
     /// Those whose time has come may have runs to claim.

@@ -161,8 +161,8 @@ impl Started {
     /// Returns the leases to release of a task that ended early: the leases of runs within its run, and its own. An at-most-once
     /// run keeps its lease once `execute` was called, because its outcome is unknown.
     pub(super) fn leases(&self) -> Vec<Lease> {
-        let own = self.offer.lease();
-        let own = own.filter(|_| !self.at_most_once || self.offer.is_unused());
+        let is_free = !self.at_most_once || self.offer.is_unused();
+        let own = is_free.then(|| self.offer.lease());
         self.offer.leases_within().into_iter().chain(own).collect()
     }
 

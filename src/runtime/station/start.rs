@@ -75,7 +75,7 @@ impl Station {
         self.home.wakes.remove(&lease.run);
         let profile = member.executor.profile();
         let places = Arc::clone(&self.shared.places);
-        let untaken = Some(Untaken { claimed, since });
+        let untaken = Untaken { claimed, since };
         let offer = self.home.offer(untaken, places, place);
         let offer = Arc::new(offer);
         let started = Started {

@@ -257,10 +257,7 @@ pub(super) fn needs_newest(shared: &Shared, saved: &[Option<Vec<u8>>]) -> bool {
 /// Returns `true` if an executor of a store starts without a saved position, or the ledger does not answer.
 pub(super) async fn starts_at_newest(shared: &Shared, home: &Home) -> bool {
     let executors = shared.roster.at_home(home);
-    let Some(ledger) = home.ledger() else {
-        return true;
-    };
-    match in_time(ledger.positions(&executors)).await {
+    match in_time(home.ledger().positions(&executors)).await {
         Ok(saved) => needs_newest(shared, &saved),
         Err(_) => true,
     }

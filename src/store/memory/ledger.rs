@@ -7,12 +7,13 @@ use crate::store::row::{End, Origin, Row};
 use crate::store::rules::{self, Change};
 use crate::store::{
     Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Run,
-    RunEnd, RunFilter, RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord,
-    WrittenBy, canonical,
+    RunEnd, RunFilter, RunLedger, RunRef, RunState, SavedPosition, StoreError, Worker,
+    WorkerRecord, WrittenBy, canonical,
 };
 use async_trait::async_trait;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[async_trait]
 impl RunLedger for MemoryStore {
@@ -183,6 +184,14 @@ impl RunLedger for MemoryStore {
 }
 
 impl MemoryStore {
+    /// Returns the state of a run, and the time until it is due; `None` for an unknown run.
+    pub(in crate::store) fn state_of(&self, run: &RunRef) -> Option<(RunState, Duration)> {
+        let now = self.now();
+        let row = self.tenant.read().runs.row(run)?;
+        let wait = row.due.map_or(Duration::ZERO, |due| due.since(now));
+        Some((row.state, wait))
+    }
+
     fn enqueue_in(
         &self,
         state: &mut State,

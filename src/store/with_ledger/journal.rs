@@ -1,13 +1,13 @@
 //! The response or failure of a run, saved in its row until the store has it. Pure.
 
 use crate::model::{Json, NewBreadcrumb, parse_as};
-use crate::store::{DeadLetter, Lease, RunEnd, Write, canonical};
+use crate::store::{DeadLetter, Lease, RunEnd, StoreError, Write, canonical};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::borrow::Cow;
 
 /// The field that tells it from what an executor saves, which may have no such field.
-pub(super) const FIELD: &str = "ux:response";
+const FIELD: &str = "ux:response";
 
 /// A response, as text: so it may nest as deep as a breadcrumb may.
 #[derive(Deserialize, Serialize)]
@@ -80,6 +80,19 @@ pub(super) fn response(lease: &Lease, state: &Json) -> Option<Response> {
         writes: creates.map(Write::Create).collect(),
         letter: kept.letter.map(Cow::into_owned),
     })
+}
+
+/// Refuses a state that would be taken for a response: what is written from there is not checked again.
+pub(super) fn check(state: &Json) -> Result<(), StoreError> {
+    match is_one(state) {
+        true => Err(StoreError::Forbidden {
+            reason: format!(
+                "a run may not save a state with the field {:?}; put the state into another field",
+                FIELD
+            ),
+        }),
+        false => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
+mod joined;
 mod journal;
 mod runs;
 
+pub(super) use joined::Joined;
+
 use super::{
-    BreadcrumbStore, Capabilities, Commit, Committed, Lease, Query, RunEnd, RunLedger, RunRef,
-    Scored, StoreError, StoreId, VectorQuery, Wake, Write,
+    BreadcrumbStore, Capabilities, Commit, Committed, Query, RunLedger, Scored, StoreError,
+    StoreId, VectorQuery,
 };
-use crate::error::Chain;
-use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId};
 use async_trait::async_trait;
 use std::sync::Arc;
 
@@ -114,102 +116,15 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
         }
     }
 
-    /// Saves a response or a failure until it is written. Returns `false` if it cannot be saved, for example because it is
-    /// too large; it is then written unsaved.
-    async fn keep(
-        &self,
-        ledger: &dyn RunLedger,
-        lease: &Lease,
-        writes: &[Write],
-        end: &RunEnd,
-    ) -> Result<bool, StoreError> {
-        let Some(response) = journal::of(lease, writes, end) else {
-            return Ok(false);
-        };
-        match ledger.save(lease, response).await {
-            Ok(()) => Ok(true),
-            Err(StoreError::Rejected { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Writes if the lease is held. A store with [`Capabilities::run_keys`] receives the run and its end.
-    async fn write(
-        &self,
-        ledger: &dyn RunLedger,
-        lease: &Lease,
-        writes: Vec<Write>,
-        end: &RunEnd,
-    ) -> Result<Committed, StoreError> {
-        let run_keys = self.store.capabilities().run_keys;
-        let end = run_keys.then(|| (lease.clone(), seen_by_store(end)));
-        match ledger.heartbeat(std::slice::from_ref(lease)).await?.pop() {
-            Some(lost) => Err(StoreError::LeaseLost { run: lost.run }),
-            None => self.store.commit(Commit { writes, end }).await,
-        }
-    }
-
-    /// Writes, then ends the run.
-    async fn write_and_end(
-        &self,
-        ledger: &dyn RunLedger,
-        lease: &Lease,
-        writes: Vec<Write>,
-        mut end: RunEnd,
-    ) -> Result<Committed, StoreError> {
-        // A store that receives the failure writes the dead letter itself.
-        let has_letter = matches!(end, RunEnd::Failed(_)) && self.store.capabilities().run_keys;
-        let committed = if writes.is_empty() && !has_letter {
-            // The end is the only step, and the ledger checks the lease itself.
-            Committed::default()
-        } else {
-            self.write(ledger, lease, writes, &end).await?
-        };
-        let mut asked = None;
-        if let RunEnd::Suspended { wake, .. } = &mut end
-            && let Some(at) = committed.written.iter().map(|one| one.updated_at).max()
-        {
-            // An answer may be older than the suspension. The row has that time, because the search below may fail.
-            wake.since = Some(wake.since.map_or(at, |since| since.min(at)));
-            asked = Some((wake.clone(), at));
-        }
-        self.end(lease.clone(), end).await?;
-        if let Some((wake, at)) = asked
-            && let Err(error) = self.catch_up(ledger, &lease.run, &wake, at).await
-        {
-            tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot search for an early answer; the runtime will retry");
-        }
-        Ok(committed)
-    }
-
-    async fn end(&self, lease: Lease, end: RunEnd) -> Result<(), StoreError> {
-        let commit = Commit {
-            writes: Vec::new(),
-            end: Some((lease, end)),
-        };
-        self.ledger_store.commit(commit).await.map(drop)
-    }
-
-    /// Wakes a run with what was committed between its own writes and its suspension.
-    async fn catch_up(
-        &self,
-        ledger: &dyn RunLedger,
-        run: &RunRef,
-        wake: &Wake,
-        written_at: Timestamp,
-    ) -> Result<(), StoreError> {
-        for selector in &wake.selectors {
-            let newest = Query::new(selector.clone()).limit(1);
-            let found = self.store.search(&newest).await?.pop();
-            if let Some(answer) = found.filter(|found| found.updated_at > written_at) {
-                return match ledger.resume(run, answer.id).await {
-                    // Somebody else was faster.
-                    Ok(()) | Err(StoreError::WrongState { .. }) => Ok(()),
-                    Err(error) => Err(error),
-                };
-            }
-        }
-        Ok(())
+    /// The two stores for one call; `None` if the second has no ledger.
+    fn joined(&self) -> Option<Joined<'_>> {
+        let ledger = self.ledger_store.ledger()?;
+        Some(Joined {
+            store: &self.store,
+            ledger_store: &self.ledger_store,
+            ledger,
+            deletes_letters: false,
+        })
     }
 }
 
@@ -242,50 +157,19 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
-        let Commit { mut writes, end } = commit;
-        let Some((lease, end)) = end else {
-            return self.store.commit(writes.into()).await;
-        };
-        let Some(ledger) = self.ledger_store.ledger() else {
-            if self.store.capabilities().run_keys {
-                let end = Some((lease, end));
-                return self.store.commit(Commit { writes, end }).await;
+        match self.joined() {
+            Some(joined) => joined.commit(commit).await,
+            None if commit.end.is_none() || self.store.capabilities().run_keys => {
+                self.store.commit(commit).await
             }
-            return Err(StoreError::Unsupported {
+            None => Err(StoreError::Unsupported {
                 store: NAME,
                 operation: "runs without a ledger",
-            });
-        };
-        if let RunEnd::Suspended { wake, state } = &end {
-            wake.check()?;
-            runs::check(state)?;
-        }
-        if let RunEnd::Continues = end {
-            return self.write(ledger, &lease, writes, &end).await;
-        }
-        if let RunEnd::Failed(letter) = &end
-            && !self.store.capabilities().run_keys
-        {
-            writes.push(Write::Create(letter.breadcrumb(&lease, self.tenant())));
-        }
-        let kept = self.keep(ledger, &lease, &writes, &end).await?;
-        match self.write_and_end(ledger, &lease, writes, end).await {
-            // The attempt that executed the run counts; later attempts only write.
-            Err(error) if kept => Err(Box::pin(self.defer(ledger, &lease, error, true)).await),
-            committed => committed,
+            }),
         }
     }
 
     fn ledger(&self) -> Option<&dyn RunLedger> {
         self.ledger_store.ledger().map(|_| self as &dyn RunLedger)
-    }
-}
-
-/// Returns the end of a run as the store of the breadcrumbs sees it. A suspended run may ask the same again.
-fn seen_by_store(end: &RunEnd) -> RunEnd {
-    match end {
-        RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,
-        RunEnd::Failed(letter) => RunEnd::Failed(letter.clone()),
-        RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Superseded => RunEnd::Done,
     }
 }

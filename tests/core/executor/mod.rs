@@ -4,6 +4,7 @@ mod agents;
 mod context;
 mod endings;
 mod for_model;
+mod process_ledger;
 mod runs;
 mod runtime;
 mod tools_and_agents;

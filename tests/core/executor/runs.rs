@@ -2182,9 +2182,13 @@ async fn a_store_that_cannot_be_asked_is_an_error_and_nothing_runs() {
 }
 
 #[tokio::test]
-async fn a_store_without_a_ledger_answers_and_leaves_retries_to_the_caller() {
+async fn a_store_without_a_ledger_answers_once_and_leaves_retries_to_the_caller() {
     let store = MemoryStore::default();
-    let question = asked(&store).await;
+    let questions = [
+        asked(&store).await,
+        asked(&store).await,
+        asked(&store).await,
+    ];
     let plain = Shim::without_ledger(&store);
     let answers = prober(&plain);
     let fails = prober(&plain).failing(|| "reset".into());
@@ -2192,21 +2196,25 @@ async fn a_store_without_a_ledger_answers_and_leaves_retries_to_the_caller() {
         .failing(|| permanent("no"))
         .answering_failures(|_, _| Ok(Response::create(NewBreadcrumb::new("apology.v1"))));
 
-    let first = answers.sees(&question).await.unwrap();
-    let second = answers.sees(&question).await.unwrap();
+    let first = answers.sees(&questions[0]).await.unwrap();
+    let second = answers.sees(&questions[0]).await.unwrap();
     let errors = [
-        fails.sees(&question).await.unwrap_err(),
-        fails.sees(&question).await.unwrap_err(),
+        fails.sees(&questions[1]).await.unwrap_err(),
+        fails.sees(&questions[1]).await.unwrap_err(),
     ];
-    let failed = gives_up.sees(&question).await.unwrap();
+    let failed = gives_up.sees(&questions[2]).await.unwrap();
 
-    assert!(is_responded(&first) && is_responded(&second));
+    assert!(is_responded(&first), "{first:?}");
+    assert!(matches!(second, Outcome::AlreadyDone { .. }), "{second:?}");
     let answer = store.get(written(&first)[0]).await.unwrap();
     assert_eq!(answer.context["creator"]["hops"], 1);
     for error in errors {
-        assert!(matches!(error, ExecutorError::Execute(_)), "{error:?}");
-        assert_eq!(error.retry(), Retry::After(Duration::ZERO));
+        let ExecutorError::Postponed { source, .. } = error else {
+            panic!("{error:?}")
+        };
+        assert!(matches!(*source, ExecutorError::Execute(_)), "{source:?}");
     }
+    assert_eq!((answers.executed(), fails.executed()), (1, 2));
     assert_failed(&store, &failed, FailureClass::Permanent).await;
     assert_eq!(written(&failed).len(), 2);
     assert!(runs(&store).await.is_empty());

@@ -644,7 +644,7 @@ async fn an_event_that_failed_without_a_ledger_is_asked_for_again() {
         .await
         .unwrap();
 
-    assert_eq!((report.errors, report.responded), (1, 1));
+    assert_eq!((report.postponed, report.responded), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,104 @@
+//! Deliveries whose runs are in a ledger that ends with the process: the source is told when the runs have ended.
+//!
+//! A crash loses such a ledger, so the source has to deliver the event again. With a ledger that outlives the process, a
+//! delivery is settled as soon as its runs are in the ledger.
+
+use super::enlist::Arrival;
+use super::home::Home;
+use super::roster::Roster;
+use super::share::Share;
+use super::shared::PAUSE;
+use crate::store::{RunRef, Standing};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Shares of deliveries by the run that they wait for. Their number is bounded by the places for deliveries.
+pub(super) struct Unended {
+    home: Arc<Home>,
+    shares: Mutex<HashMap<RunRef, Vec<Share>>>,
+}
+
+#[expect(
+    clippy::mutable_key_type,
+    reason = "the hash of a run is that of its name"
+)]
+impl Unended {
+    pub(super) fn new(home: Arc<Home>) -> Self {
+        let shares = Mutex::default();
+        Self { home, shares }
+    }
+
+    pub(super) fn home(&self) -> &Arc<Home> {
+        &self.home
+    }
+
+    /// Takes over a delivery whose runs are in the ledger.
+    pub(super) fn hold(&self, arrival: Arrival) {
+        let Arrival { share, executors } = arrival;
+        if !self.home.runs().is_durable() {
+            let event = share.event();
+            for candidate in executors {
+                let run = RunRef::new(candidate.id, event.breadcrumb_id, event.version);
+                let mut shares = self.shares();
+                shares.entry(run.clone()).or_default().push(share.another());
+                drop(shares);
+                // It may have ended before.
+                if self.is_over(&run) {
+                    self.settle(&run);
+                }
+            }
+        }
+        share.settle();
+    }
+
+    /// Notes that an attempt of a run has ended. Settles the deliveries of a run that is over. Those of a run that waits for a
+    /// retry are wanted again when it is due: a source may limit the time for an acknowledgement.
+    pub(super) fn attempted(&self, run: &RunRef) {
+        if !self.shares().contains_key(run) {
+            return;
+        }
+        match self.home.runs().standing(run) {
+            Standing::Over => self.settle(run),
+            Standing::Later(delay) => {
+                for share in self.take(run) {
+                    share.again(delay.max(PAUSE));
+                }
+            }
+            Standing::Open => {}
+        }
+    }
+
+    /// Settles the deliveries of all runs that have ended, whichever worker or call ended them, and those of executors that were
+    /// removed.
+    pub(super) fn review(&self, roster: &Roster) {
+        let living = roster.at_home(&self.home);
+        let mut shares = self.shares();
+        let held: Vec<RunRef> = shares.keys().cloned().collect();
+        let is_settled =
+            |run: &RunRef| living.binary_search(&run.executor).is_err() || self.is_over(run);
+        let settled: Vec<Share> = held
+            .iter()
+            .filter(|run| is_settled(run))
+            .filter_map(|run| shares.remove(run))
+            .flatten()
+            .collect();
+        drop(shares);
+        settled.into_iter().for_each(Share::settle);
+    }
+
+    fn is_over(&self, run: &RunRef) -> bool {
+        self.home.runs().standing(run) == Standing::Over
+    }
+
+    fn settle(&self, run: &RunRef) {
+        self.take(run).into_iter().for_each(Share::settle);
+    }
+
+    fn take(&self, run: &RunRef) -> Vec<Share> {
+        self.shares().remove(run).unwrap_or_default()
+    }
+
+    fn shares(&self) -> MutexGuard<'_, HashMap<RunRef, Vec<Share>>> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

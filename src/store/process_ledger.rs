@@ -1,0 +1,258 @@
+//! A ledger in memory for each store without one, retained for the life of the process.
+//!
+//! [`WithLedger`](super::WithLedger) pairs a store with a durable ledger. This module makes the same pair with a ledger that ends
+//! with the process, so that every other part of the crate finds a ledger.
+
+use super::with_ledger::Joined;
+use super::{
+    BreadcrumbStore, Claim, Claimed, Commit, Committed, Lease, MemoryLimits, MemoryStore,
+    RunLedger, RunRef, RunState, StoreError, StoreId,
+};
+use crate::clock::wall_micros;
+use crate::model::Timestamp;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+/// Number of ledgers that the process retains while nothing uses them.
+const MAX_RETAINED: usize = 64;
+
+static LEDGERS: LazyLock<Ledgers> = LazyLock::new(Ledgers::default);
+
+/// The ledger of one store, for all of its handles in this process.
+#[derive(Debug)]
+struct ProcessLedger {
+    runs: MemoryStore,
+    /// Time of its creation by the clock of this machine. An earlier process may have answered an older event.
+    created_at: Timestamp,
+}
+
+impl ProcessLedger {
+    fn new() -> Self {
+        // It holds no breadcrumbs but the dead letters that are deleted at once.
+        let limits = MemoryLimits {
+            breadcrumbs: 1_000,
+            events: 1,
+            tombstones: 0,
+            ..MemoryLimits::default()
+        };
+        Self {
+            runs: MemoryStore::with_limits(limits),
+            created_at: Timestamp::from_micros(wall_micros()),
+        }
+    }
+}
+
+/// The ledgers of this process, by the identity of their store. Retains the most recently used [`MAX_RETAINED`], and all that
+/// are in use.
+#[derive(Debug, Default)]
+struct Ledgers(Mutex<Vec<Entry>>);
+
+#[derive(Debug)]
+struct Entry {
+    store: StoreId,
+    ledger: Weak<ProcessLedger>,
+    retained: Option<Arc<ProcessLedger>>,
+}
+
+impl Ledgers {
+    /// Returns the ledger of a store, and makes it the most recently used.
+    fn of(&self, store: &StoreId) -> Arc<ProcessLedger> {
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = entries.iter().position(|entry| entry.store == *store);
+        let known = known.map(|index| entries.remove(index));
+        let ledger = known.and_then(|entry| entry.ledger.upgrade());
+        let ledger = ledger.unwrap_or_else(|| Arc::new(ProcessLedger::new()));
+        let entry = Entry {
+            store: store.clone(),
+            ledger: Arc::downgrade(&ledger),
+            retained: Some(Arc::clone(&ledger)),
+        };
+        entries.insert(0, entry);
+        let older = entries.iter_mut().skip(MAX_RETAINED);
+        let released: Vec<_> = older.filter_map(|entry| entry.retained.take()).collect();
+        drop(released);
+        entries.retain(|entry| entry.ledger.strong_count() > 0);
+        ledger
+    }
+}
+
+/// The ledger that the crate adds to a store without one; looked up at the first use.
+#[derive(Debug, Default)]
+pub(crate) struct AddedLedger(OnceLock<Arc<ProcessLedger>>);
+
+impl AddedLedger {
+    /// Returns a store with its own ledger, else with the ledger of this process.
+    pub(crate) fn with<'s>(&'s self, store: &'s dyn BreadcrumbStore) -> RunStore<'s> {
+        if let Some(ledger) = store.ledger() {
+            let added = None;
+            return RunStore {
+                store,
+                ledger,
+                added,
+            };
+        }
+        let added = self.0.get_or_init(|| LEDGERS.of(&store.identity()));
+        RunStore {
+            store,
+            ledger: &added.runs,
+            added: Some(added),
+        }
+    }
+}
+
+/// State of a run in the ledger of the process, as a delivery that waits for its end sees it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Standing {
+    /// The run ended, or the ledger does not know it any more.
+    Over,
+    /// The run is due after this time.
+    Later(Duration),
+    /// The run is due or running.
+    Open,
+}
+
+/// A store with a ledger: its own, or one in memory that ends with the process.
+#[derive(Clone, Copy)]
+pub(crate) struct RunStore<'s> {
+    store: &'s dyn BreadcrumbStore,
+    ledger: &'s dyn RunLedger,
+    added: Option<&'s ProcessLedger>,
+}
+
+impl<'s> RunStore<'s> {
+    /// The ledger, for all calls but [`claim`](Self::claim) and [`begin`](Self::begin).
+    pub(crate) fn ledger(self) -> &'s dyn RunLedger {
+        self.ledger
+    }
+
+    /// The ledger, if it outlives the process.
+    pub(crate) fn durable_ledger(self) -> Option<&'s dyn RunLedger> {
+        self.is_durable().then_some(self.ledger)
+    }
+
+    /// Returns `true` if the ledger outlives the process.
+    pub(crate) fn is_durable(self) -> bool {
+        self.added.is_none()
+    }
+
+    /// Returns `true` if the ledger records which run wrote each version of a breadcrumb.
+    pub(crate) fn records_writers(self) -> bool {
+        self.is_durable() && self.store.capabilities().lineage
+    }
+
+    /// Returns `true` if an earlier process may have answered an event of this time without a record in this ledger.
+    pub(crate) fn may_predate_ledger(self, time: Timestamp) -> bool {
+        self.added.is_some_and(|added| time <= added.created_at)
+    }
+
+    /// Returns the state of a run for a delivery that waits for its end. With a ledger that outlives the process, a delivery
+    /// need not wait.
+    pub(crate) fn standing(self, run: &RunRef) -> Standing {
+        match self.added.and_then(|added| added.runs.state_of(run)) {
+            Some((RunState::Ready, wait)) if wait > Duration::ZERO => Standing::Later(wait),
+            Some((RunState::Ready | RunState::Running | RunState::Suspended, _)) => Standing::Open,
+            Some((
+                RunState::Done | RunState::Failed | RunState::Skipped | RunState::Superseded,
+                _,
+            ))
+            | None => Standing::Over,
+        }
+    }
+
+    /// Claims a run as [`RunLedger::claim`] does.
+    ///
+    /// # Errors
+    /// The errors of [`RunLedger::claim`].
+    pub(crate) async fn claim(
+        self,
+        run: &RunRef,
+        instead_of: Option<Lease>,
+    ) -> Result<Claim, StoreError> {
+        match self.joined() {
+            Some(joined) => Box::pin(joined.claim(run, instead_of)).await,
+            None => self.ledger.claim(run, instead_of).await,
+        }
+    }
+
+    /// Begins the attempt of a claimed run as [`RunLedger::begin`] does.
+    ///
+    /// # Errors
+    /// The errors of [`RunLedger::begin`].
+    pub(crate) async fn begin(self, claimed: Claimed) -> Result<Claim, StoreError> {
+        match self.joined() {
+            Some(joined) => Box::pin(joined.finish_earlier(claimed)).await,
+            None => self.ledger.begin(claimed).await,
+        }
+    }
+
+    /// Commits as [`BreadcrumbStore::commit`] does, and ends the run in the ledger.
+    ///
+    /// # Errors
+    /// The errors of [`BreadcrumbStore::commit`].
+    pub(crate) async fn commit(self, commit: Commit) -> Result<Committed, StoreError> {
+        match self.joined() {
+            Some(joined) => Box::pin(joined.commit(commit)).await,
+            None => self.store.commit(commit).await,
+        }
+    }
+
+    fn joined(self) -> Option<Joined<'s>> {
+        let added = self.added?;
+        Some(Joined {
+            store: self.store,
+            ledger_store: &added.runs,
+            ledger: &added.runs,
+            deletes_letters: true,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_keeps_its_ledger_although_nothing_uses_it() {
+        let ledgers = Ledgers::default();
+        let store = StoreId::unique("default");
+
+        let first = Arc::downgrade(&ledgers.of(&store));
+        for _ in 1..MAX_RETAINED {
+            drop(ledgers.of(&StoreId::unique("default")));
+        }
+
+        assert!(Weak::ptr_eq(&first, &Arc::downgrade(&ledgers.of(&store))));
+    }
+
+    #[test]
+    fn handles_in_different_tenants_have_different_ledgers() {
+        let ledgers = Ledgers::default();
+        let store = StoreId::unique("one");
+
+        let (one, other) = (ledgers.of(&store), ledgers.of(&store.in_tenant("other")));
+
+        assert!(!Arc::ptr_eq(&one, &other));
+    }
+
+    #[test]
+    fn ledgers_of_stores_that_come_and_go_do_not_pile_up() {
+        let ledgers = Ledgers::default();
+        let used = StoreId::unique("default");
+        let in_use = ledgers.of(&used);
+        let first = Arc::downgrade(&ledgers.of(&StoreId::unique("default")));
+
+        for _ in 0..1_000 {
+            drop(ledgers.of(&StoreId::unique("default")));
+        }
+
+        let len = || ledgers.0.lock().unwrap().len();
+        assert_eq!(len(), MAX_RETAINED + 1);
+        assert!(first.upgrade().is_none());
+        assert!(Arc::ptr_eq(&in_use, &ledgers.of(&used)));
+        drop(in_use);
+        for _ in 0..MAX_RETAINED {
+            drop(ledgers.of(&StoreId::unique("default")));
+        }
+        assert_eq!(len(), MAX_RETAINED);
+    }
+}

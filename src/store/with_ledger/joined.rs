@@ -1,0 +1,277 @@
+//! The write path over a store and the ledger of another: a response is saved, written, and then its run is ended.
+
+use super::journal;
+use crate::error::{Chain, Retry};
+use crate::model::{Json, Timestamp};
+use crate::store::{
+    BreadcrumbStore, Claim, Claimed, Commit, Committed, Lease, Query, RunEnd, RunLedger, RunRef,
+    RunState, Saved, SavedResponse, StoreError, Wake, Write,
+};
+use std::time::Duration;
+
+/// The maximum time that an attempt waits for an unavailable store, from its first claim.
+const MAX_AGE: Duration = Duration::from_secs(3 * 24 * 60 * 60);
+
+/// The longest pause of such a run, whatever the store asks for.
+const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
+
+/// A store and the ledger of another store, for one call.
+#[derive(Clone, Copy)]
+pub(in crate::store) struct Joined<'s> {
+    pub(in crate::store) store: &'s dyn BreadcrumbStore,
+    /// Ends the runs of `ledger`.
+    pub(in crate::store) ledger_store: &'s dyn BreadcrumbStore,
+    pub(in crate::store) ledger: &'s dyn RunLedger,
+    /// If `true`, the dead letters that `ledger_store` writes for itself are deleted, because nobody reads them.
+    pub(in crate::store) deletes_letters: bool,
+}
+
+impl Joined<'_> {
+    /// Commits as [`WithLedger`](super::WithLedger) does.
+    ///
+    /// # Errors
+    /// The errors of both stores. [`StoreError::ResponseSaved`] if the ledger has the response and the store does not.
+    pub(in crate::store) async fn commit(self, commit: Commit) -> Result<Committed, StoreError> {
+        let Commit { mut writes, end } = commit;
+        let Some((lease, end)) = end else {
+            return self.store.commit(writes.into()).await;
+        };
+        if let RunEnd::Suspended { wake, state } = &end {
+            wake.check()?;
+            journal::check(state)?;
+        }
+        if let RunEnd::Continues = end {
+            return self.write(&lease, writes, &end).await;
+        }
+        if let RunEnd::Failed(letter) = &end
+            && !self.store.capabilities().run_keys
+        {
+            let letter = letter.breadcrumb(&lease, self.store.tenant());
+            writes.push(Write::Create(letter));
+        }
+        let kept = self.keep(&lease, &writes, &end).await?;
+        match self.write_and_end(&lease, writes, end).await {
+            // The attempt that executed the run counts; later attempts only write.
+            Err(error) if kept => Err(Box::pin(self.defer(&lease, error, true)).await),
+            committed => committed,
+        }
+    }
+
+    /// Claims a run, and finishes it if an earlier attempt saved its response.
+    ///
+    /// # Errors
+    /// The errors of [`RunLedger::claim`] and of a commit.
+    pub(in crate::store) async fn claim(
+        self,
+        run: &RunRef,
+        instead_of: Option<Lease>,
+    ) -> Result<Claim, StoreError> {
+        match self.ledger.claim(run, instead_of).await? {
+            Claim::Granted(claimed) => self.finish_earlier(claimed).await,
+            other @ (Claim::Own
+            | Claim::Done { .. }
+            | Claim::Running { .. }
+            | Claim::Suspended { .. }
+            | Claim::Superseded) => Ok(other),
+        }
+    }
+
+    /// Saves a response or a failure until it is written. Returns `false` if it cannot be saved, for example because it is
+    /// too large; it is then written unsaved.
+    async fn keep(self, lease: &Lease, writes: &[Write], end: &RunEnd) -> Result<bool, StoreError> {
+        let Some(response) = journal::of(lease, writes, end) else {
+            return Ok(false);
+        };
+        match self.ledger.save(lease, response).await {
+            Ok(()) => Ok(true),
+            Err(StoreError::Rejected { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes if the lease is held. A store with [`Capabilities::run_keys`] receives the run and its end.
+    async fn write(
+        self,
+        lease: &Lease,
+        writes: Vec<Write>,
+        end: &RunEnd,
+    ) -> Result<Committed, StoreError> {
+        let run_keys = self.store.capabilities().run_keys;
+        let end = run_keys.then(|| (lease.clone(), seen_by_store(end)));
+        match self
+            .ledger
+            .heartbeat(std::slice::from_ref(lease))
+            .await?
+            .pop()
+        {
+            Some(lost) => Err(StoreError::LeaseLost { run: lost.run }),
+            None => self.store.commit(Commit { writes, end }).await,
+        }
+    }
+
+    /// Writes, then ends the run.
+    async fn write_and_end(
+        self,
+        lease: &Lease,
+        writes: Vec<Write>,
+        mut end: RunEnd,
+    ) -> Result<Committed, StoreError> {
+        // A store that receives the failure writes the dead letter itself.
+        let has_letter = matches!(end, RunEnd::Failed(_)) && self.store.capabilities().run_keys;
+        let committed = if writes.is_empty() && !has_letter {
+            // The end is the only step, and the ledger checks the lease itself.
+            Committed::default()
+        } else {
+            self.write(lease, writes, &end).await?
+        };
+        let mut asked = None;
+        if let RunEnd::Suspended { wake, .. } = &mut end
+            && let Some(at) = committed.written.iter().map(|one| one.updated_at).max()
+        {
+            // An answer may be older than the suspension. The row has that time, because the search below may fail.
+            wake.since = Some(wake.since.map_or(at, |since| since.min(at)));
+            asked = Some((wake.clone(), at));
+        }
+        self.end(lease.clone(), end).await?;
+        if let Some((wake, at)) = asked
+            && let Err(error) = self.catch_up(&lease.run, &wake, at).await
+        {
+            tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot search for an early answer; the runtime will retry");
+        }
+        Ok(committed)
+    }
+
+    async fn end(self, lease: Lease, end: RunEnd) -> Result<(), StoreError> {
+        let commit = Commit {
+            writes: Vec::new(),
+            end: Some((lease, end)),
+        };
+        let letters = self.ledger_store.commit(commit).await?.ids();
+        if self.deletes_letters && !letters.is_empty() {
+            let delete = |id| Write::Delete { id, by: None };
+            let writes: Vec<Write> = letters.into_iter().map(delete).collect();
+            self.ledger_store.commit(writes.into()).await?;
+        }
+        Ok(())
+    }
+
+    /// Wakes a run with what was committed between its own writes and its suspension.
+    async fn catch_up(
+        self,
+        run: &RunRef,
+        wake: &Wake,
+        written_at: Timestamp,
+    ) -> Result<(), StoreError> {
+        for selector in &wake.selectors {
+            let newest = Query::new(selector.clone()).limit(1);
+            let found = self.store.search(&newest).await?.pop();
+            if let Some(answer) = found.filter(|found| found.updated_at > written_at) {
+                return match self.ledger.resume(run, answer.id).await {
+                    // Somebody else was faster.
+                    Ok(()) | Err(StoreError::WrongState { .. }) => Ok(()),
+                    Err(error) => Err(error),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the response that an earlier attempt saved, and ends its run. Returns `None` if the run has to be executed
+    /// again: the store refuses the response for good, or the run is too old to wait for the store.
+    async fn finish(
+        self,
+        lease: &Lease,
+        response: journal::Response,
+    ) -> Result<Option<Claim>, StoreError> {
+        let end = response.end();
+        let state = match &end {
+            RunEnd::Failed(_) => RunState::Failed,
+            RunEnd::Done
+            | RunEnd::Suspended { .. }
+            | RunEnd::Skipped(_)
+            | RunEnd::Superseded
+            | RunEnd::Continues => RunState::Done,
+        };
+        let written = self.write_and_end(lease, response.writes, end).await;
+        let error = match written {
+            Ok(committed) => {
+                return Ok(Some(Claim::Done {
+                    state,
+                    written: committed.ids(),
+                }));
+            }
+            Err(error @ StoreError::LeaseLost { .. }) => return Err(error),
+            Err(error) => error,
+        };
+        let age = lease.granted_at.since(lease.attempt_since);
+        match error.retry() {
+            Retry::After(_) if age < MAX_AGE => Err(self.defer(lease, error, false).await),
+            Retry::After(_) | Retry::Never => {
+                tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "a response that was kept is not written");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Finishes a claimed run if an earlier attempt saved its response.
+    ///
+    /// # Errors
+    /// The errors of a commit.
+    pub(in crate::store) async fn finish_earlier(
+        self,
+        mut claimed: Claimed,
+    ) -> Result<Claim, StoreError> {
+        // The breadcrumbs are not in the ledger.
+        claimed.trigger = None;
+        let Some(saved) = claimed.state.take_if(|saved| journal::is_one(&saved.state)) else {
+            return Ok(Claim::Granted(claimed));
+        };
+        if let Some(response) = journal::response(&claimed.lease, &saved.state)
+            && let Some(done) = self.finish(&claimed.lease, response).await?
+        {
+            return Ok(done);
+        }
+        // The run was executed, so a run that may be executed at most once must not start again.
+        claimed.lease.abandoned = claimed.lease.abandoned.max(1);
+        let with = saved.with;
+        claimed.state = with.map(|with| Saved::new(Json::default(), Some(with)));
+        Ok(Claim::Granted(claimed))
+    }
+
+    /// Releases the lease of a run whose response is saved, so that no holder of this lease can write anything else.
+    /// `counts` is true after the attempt that executed the run. An error that a retry cannot fix is returned as it is,
+    /// and the lease stays.
+    async fn defer(self, lease: &Lease, error: StoreError, counts: bool) -> StoreError {
+        let Retry::After(pause) = error.retry() else {
+            return error;
+        };
+        let age = lease.granted_at.since(lease.attempt_since);
+        let delay = pause.max(age / 16).min(MAX_PAUSE);
+        let (run, at) = (lease.run.clone(), lease.granted_at + delay);
+        let cause = Chain(&error).to_string();
+        let deferred = self.ledger.retry(lease.clone(), at, counts, Some(&cause));
+        match deferred.await {
+            Ok(()) => {}
+            Err(lost @ StoreError::LeaseLost { .. }) => return lost,
+            Err(failed) => {
+                tracing::warn!(%run, code = failed.code(), error = %Chain(&failed), "cannot release the lease of a run with a saved response, will retry when the lease expires");
+            }
+        }
+        tracing::warn!(%run, ?delay, code = error.code(), error = %Chain(&error), "the response is saved but not written, will retry");
+        StoreError::ResponseSaved(Box::new(SavedResponse {
+            run,
+            at,
+            delay,
+            source: error,
+        }))
+    }
+}
+
+/// Returns the end of a run as the store of the breadcrumbs sees it. A suspended run may ask the same again.
+fn seen_by_store(end: &RunEnd) -> RunEnd {
+    match end {
+        RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,
+        RunEnd::Failed(letter) => RunEnd::Failed(letter.clone()),
+        RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Superseded => RunEnd::Done,
+    }
+}
