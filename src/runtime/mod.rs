@@ -80,7 +80,7 @@ use crate::bugs::planted;
 use crate::clock::later;
 use crate::model::{Breadcrumb, Selector};
 use crate::source::EventSource;
-use crate::store::{RunRef, StoreError, Worker};
+use crate::store::{RunLedger, RunRef, StoreError, Worker};
 use builder::Settings;
 use definitions::Keeper;
 use futures::stream::{self, Stream};
@@ -319,10 +319,7 @@ impl Runtime {
     /// or did not fail.
     pub async fn redo(&self, run: &RunRef) -> Result<(), RuntimeError> {
         let home = self.home_of(run)?;
-        let redone: Result<(), StoreError> = match home.runs().durable_ledger() {
-            Some(ledger) => ledger.redo(run).await,
-            None => return Err(no_ledger(run)),
-        };
+        let redone = durable_ledger(&home, run)?.redo(run).await;
         redone.map_err(|source| RuntimeError::Redo { source })?;
         home.nudge([Arc::clone(&run.executor)]);
         Ok(())
@@ -338,10 +335,7 @@ impl Runtime {
     /// [`Run::transferred_to`]: crate::store::Run::transferred_to
     pub async fn skip(&self, run: &RunRef) -> Result<(), RuntimeError> {
         let home = self.home_of(run)?;
-        let skipped = match home.runs().durable_ledger() {
-            Some(ledger) => ledger.skip(run).await,
-            None => return Err(no_ledger(run)),
-        };
+        let skipped = durable_ledger(&home, run)?.skip(run).await;
         skipped.map_err(|source| RuntimeError::Skip { source })?;
         home.nudge([Arc::clone(&run.executor)]);
         Ok(())
@@ -407,8 +401,9 @@ impl fmt::Debug for Runtime {
     }
 }
 
-fn no_ledger(run: &RunRef) -> RuntimeError {
-    RuntimeError::NoLedger {
+fn durable_ledger<'h>(home: &'h Home, run: &RunRef) -> Result<&'h dyn RunLedger, RuntimeError> {
+    let ledger = home.runs().durable_ledger();
+    ledger.ok_or_else(|| RuntimeError::NoLedger {
         id: run.executor.to_string(),
-    }
+    })
 }

@@ -43,7 +43,7 @@ impl Unended {
                 shares.entry(run.clone()).or_default().push(share.another());
                 drop(shares);
                 // It may have ended before.
-                if self.is_over(&run) {
+                if self.home.runs().standing(&run) == Standing::Over {
                     self.settle(&run);
                 }
             }
@@ -64,18 +64,22 @@ impl Unended {
                     share.again(delay.max(PAUSE));
                 }
             }
-            Standing::Open => {}
+            Standing::Due | Standing::Running => {}
         }
     }
 
-    /// Settles the deliveries of all runs that have ended, whichever worker or call ended them, and those of executors that were
-    /// removed.
+    /// Settles the deliveries of all runs that have ended, whichever worker or call ended them, and of runs that will not start
+    /// because their executor was removed.
     pub(super) fn review(&self, roster: &Roster) {
         let living = roster.at_home(&self.home);
+        let is_removed = |run: &RunRef| living.binary_search(&run.executor).is_err();
         let mut shares = self.shares();
         let held: Vec<RunRef> = shares.keys().cloned().collect();
-        let is_settled =
-            |run: &RunRef| living.binary_search(&run.executor).is_err() || self.is_over(run);
+        let is_settled = |run: &RunRef| match self.home.runs().standing(run) {
+            Standing::Over => true,
+            Standing::Later(_) | Standing::Due => is_removed(run),
+            Standing::Running => false,
+        };
         let settled: Vec<Share> = held
             .iter()
             .filter(|run| is_settled(run))
@@ -84,10 +88,6 @@ impl Unended {
             .collect();
         drop(shares);
         settled.into_iter().for_each(Share::settle);
-    }
-
-    fn is_over(&self, run: &RunRef) -> bool {
-        self.home.runs().standing(run) == Standing::Over
     }
 
     fn settle(&self, run: &RunRef) {

@@ -174,8 +174,9 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// lives, and at least once across restarts: a restarted process recognises an earlier response only if the store has
     /// [`Capabilities::run_keys`]. Pass the [idempotency key](crate::ExecutionContext::idempotency_key) on to other services.
     ///
-    /// A ledger in memory cannot suspend runs, save their state or run them at most once. The process retains the ledgers of the 64
-    /// stores that it used last, and those of running runtimes. [`WithLedger`] adds a durable ledger instead.
+    /// A ledger in memory cannot suspend runs, save their state or run them at most once. It retains the 100,000 runs that ended
+    /// last. The process retains the ledgers of the 64 stores that it used last, and those in use by a runtime. [`WithLedger`] adds
+    /// a durable ledger instead.
     // The lifetime is spelled out for mockall, which cannot elide it.
     #[expect(
         clippy::needless_lifetimes,

@@ -107,8 +107,10 @@ pub(crate) enum Standing {
     Over,
     /// The run is due after this time.
     Later(Duration),
-    /// The run is due or running.
-    Open,
+    /// The run is due, or will be resumed.
+    Due,
+    /// A worker has the run.
+    Running,
 }
 
 /// A store with a ledger: its own, or one in memory that ends with the process.
@@ -150,7 +152,8 @@ impl<'s> RunStore<'s> {
     pub(crate) fn standing(self, run: &RunRef) -> Standing {
         match self.added.and_then(|added| added.runs.state_of(run)) {
             Some((RunState::Ready, wait)) if wait > Duration::ZERO => Standing::Later(wait),
-            Some((RunState::Ready | RunState::Running | RunState::Suspended, _)) => Standing::Open,
+            Some((RunState::Ready | RunState::Suspended, _)) => Standing::Due,
+            Some((RunState::Running, _)) => Standing::Running,
             Some((
                 RunState::Done | RunState::Failed | RunState::Skipped | RunState::Superseded,
                 _,
@@ -210,6 +213,11 @@ impl<'s> RunStore<'s> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "mock")]
+    use crate::{
+        model::{Breadcrumb, BreadcrumbId, Selector},
+        store::{DeadLetter, FailureClass, Query, RunEnd},
+    };
 
     #[test]
     fn a_store_keeps_its_ledger_although_nothing_uses_it() {
@@ -254,5 +262,31 @@ mod tests {
             drop(ledgers.of(&StoreId::unique("default")));
         }
         assert_eq!(len(), MAX_RETAINED);
+    }
+
+    #[cfg(feature = "mock")]
+    #[tokio::test]
+    async fn dead_letters_are_in_the_store_and_do_not_pile_up_in_the_ledger() {
+        let store = crate::store::mock::store_with(Vec::<Breadcrumb>::new());
+        let added = AddedLedger::default();
+        let runs = added.with(&store);
+        let letters = Query::new(Selector::schema(DeadLetter::SCHEMA));
+
+        for version in 1..=3 {
+            let run = RunRef::new("fails", BreadcrumbId::NIL, version);
+            let Claim::Granted(Claimed { lease, .. }) = runs.claim(&run, None).await.unwrap()
+            else {
+                panic!("{run} is claimed")
+            };
+            let letter = DeadLetter::new(FailureClass::Permanent, "no", 1);
+            let end = Some((lease, RunEnd::Failed(letter)));
+            let writes = Vec::new();
+            runs.commit(Commit { writes, end }).await.unwrap();
+            assert_eq!(runs.standing(&run), Standing::Over);
+        }
+
+        let ledger = added.0.get().unwrap();
+        assert_eq!(store.search(&letters).await.unwrap().len(), 3);
+        assert!(ledger.runs.search(&letters).await.unwrap().is_empty());
     }
 }

@@ -392,7 +392,7 @@ impl<'r> Run<'r> {
         }
         let state = self.progress.without_requests(Progress::to_json);
         match self.context.save(state?).await {
-            // Without a ledger nothing is remembered, and nothing is tried again either.
+            // On a store without a ledger nothing is saved, and a retry starts from the beginning.
             Ok(()) | Err(ContextError::Unsupported { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -43,7 +43,7 @@ impl Drive<'_> {
                 self.leaving.is_durable = true;
                 self.assembly.keep_definition().await;
             }
-            // Without a ledger nothing is remembered, and nothing is tried again either.
+            // On a store without a ledger nothing is saved, and a retry starts from the beginning.
             Err(ContextError::Unsupported { .. }) => {}
             Err(error) => return Err(error.into()),
         }

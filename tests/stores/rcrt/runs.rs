@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use universal_executor::model::Timestamp;
 use universal_executor::source::StartAt;
-use universal_executor::store::{Claim, Claimed, Commit, Query, RunEnd, RunRef, Write};
+use universal_executor::store::{
+    Claim, Claimed, Commit, Fault as Injected, Faulty, Query, RunEnd, RunRef, Write,
+};
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, EventSource as _,
     ExecutionContext, MemoryStore, NewBreadcrumb, Outcome, RcrtStore, Response, RunLedger, Runtime,
@@ -73,14 +75,45 @@ async fn a_redelivered_event_is_answered_once_although_nobody_keeps_a_ledger() {
         .unwrap();
     server.fail(Match("POST", "/breadcrumbs"), Fault::DoAndClose);
 
-    for _ in 0..3 {
-        let outcome = echo
-            .process_event(&Event::created(&question))
-            .await
-            .unwrap();
-        assert!(matches!(outcome, Outcome::Responded { .. }), "{outcome:?}");
-    }
+    let event = Event::created(&question);
+    let first = echo.process_event(&event).await.unwrap();
 
+    assert!(matches!(first, Outcome::Responded { .. }), "{first:?}");
+    for _ in 0..2 {
+        let again = echo.process_event(&event).await.unwrap();
+        assert!(matches!(again, Outcome::AlreadyDone { .. }), "{again:?}");
+    }
+    assert_eq!(answers(&store).await, 1);
+}
+
+#[tokio::test]
+async fn an_answer_of_an_earlier_process_is_not_written_again() {
+    let server = Server::start().await;
+    let store = store(&server);
+    let question = store
+        .create(NewBreadcrumb::new("question.v1"))
+        .await
+        .unwrap();
+    let event = Event::created(&question);
+    let first = Echo::on(store.clone()).process_event(&event).await.unwrap();
+
+    // A store of another identity has another ledger in memory, as in a new process.
+    let restarted = Faulty::new(store.clone(), |_, _| Injected::None);
+    let echo = Echo::on(restarted);
+    let outcomes = [
+        echo.process_event(&event).await.unwrap(),
+        echo.process_event(&event).await.unwrap(),
+    ];
+
+    let Outcome::Responded { written: expected } = first else {
+        panic!("{first:?}")
+    };
+    for outcome in outcomes {
+        let Outcome::AlreadyDone { written, .. } = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert_eq!(written, expected);
+    }
     assert_eq!(answers(&store).await, 1);
 }
 
