@@ -89,9 +89,9 @@
 //! After each answer of the model and each result of a tool the run saves where it is. One that is tried again makes no
 //! finished call again and asks for no answer twice; of a call that was under way it makes only one of an
 //! [idempotent](crate::tool::RetrySafety::Idempotent) tool again, with the same
-//! [key](crate::tool::ToolContext::idempotency_key), and tells the model of any other that its outcome is unknown. The
-//! context is assembled and shown anew by each attempt. On a store without a ledger nothing is saved, so a retry starts from
-//! the beginning, and nothing can be waited for. What was said in a run may take 1 MiB; more ends it as an error.
+//! [key](crate::tool::ToolContext::idempotency_key), and tells the model of any other that its outcome is unknown. Each
+//! attempt assembles the context again. On a store without a ledger nothing is saved, so a retry starts from the beginning, and
+//! nothing can be waited for. The conversation of a run may take 1 MiB; a longer one ends the run as an error.
 //!
 //! # Answers
 //! An answer is text. With `output_schema`, a JSON Schema, it has to be JSON: all of the text, one fenced block, or one

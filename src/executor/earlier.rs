@@ -8,11 +8,11 @@ use crate::store::{
     BreadcrumbStore, Claim, Claimed, Commit, Query, RunEnd, RunRef, RunStore, answered, run_tag,
 };
 
-/// Ends a claimed run whose response is in the store already, and returns what the response says of the run. Returns any other
-/// claim as it is.
+/// Ends a claimed run whose response is in the store already, and returns [`Claim::Done`] with that response. Returns any
+/// other claim unchanged.
 ///
-/// Only a store with [`run_keys`](crate::store::Capabilities::run_keys) recognises a response of the run. It is searched only
-/// if there may be one, because the search is a request.
+/// Only a store with [`run_keys`](crate::store::Capabilities::run_keys) recognises the response of a run. The search is a request,
+/// so it is omitted if an earlier response is impossible.
 pub(super) async fn unless_answered(
     (store, runs): (&dyn BreadcrumbStore, RunStore<'_>),
     event: &Event,
@@ -21,19 +21,19 @@ pub(super) async fn unless_answered(
 ) -> Result<Claim, ExecutorError> {
     let is_wanted = match &claim {
         Claim::Granted(claimed) => may_be_answered(runs, event, claimed),
-        // The ledger does not record what the run wrote.
+        // The ledger does not record the breadcrumbs that the run wrote.
         Claim::Done { written, .. } => written.is_empty(),
         Claim::Own | Claim::Running { .. } | Claim::Suspended { .. } | Claim::Superseded => false,
     };
     if !is_wanted || !store.capabilities().run_keys {
         return Ok(claim);
     }
-    /// More than these in one response are not looked at.
+    /// Maximum number of breadcrumbs of a response that are read.
     const MOST: usize = 100;
     let tag = run_tag(&run.key(store.tenant(), 0));
     let query = Query::new(Selector::any().all_tags([tag])).limit(MOST);
     let found = in_time(run.lease, store.search(&query)).await;
-    let found = found.map_err(store_error("look for an earlier response"))?;
+    let found = found.map_err(store_error("search for an earlier response"))?;
     let Some(answered) = answered(&found) else {
         return Ok(claim);
     };

@@ -95,7 +95,7 @@ async fn claimed<'e, E: UniversalExecutor + ?Sized>(
         }
     };
     if !store.is_durable() {
-        // What is rare is boxed, so that it takes no room in the future of what is common.
+        // Boxed, because the search is rare and would enlarge the future of each run.
         let stores = (executor.store(), store);
         claim = Box::pin(unless_answered(stores, event, &run, claim)).await?;
     }

@@ -15,7 +15,7 @@ pub struct Backlog {
     /// Events that the source keeps for these workers and that are in no ledger yet, if it knows:
     /// [`EventSource::behind`](crate::EventSource::behind).
     pub behind: Option<u64>,
-    /// Runs that wait in the ledgers, by executor. For an executor on a store without a ledger, those of this process.
+    /// Runs that wait in the ledgers, by executor. For an executor on a store without a ledger, only the runs of this process.
     pub executors: Vec<Due>,
 }
 

@@ -127,7 +127,7 @@ impl RuntimeBuilder {
     ///
     /// Without a ledger the position ends with the process, so this limit applies to the first start of each process, and nothing
     /// else finds the runs that were in flight when a process died. Each trigger that is found costs a search for its response in a
-    /// store that knows what runs wrote; in any other store it is executed again.
+    /// store with [`run_keys`](crate::store::Capabilities::run_keys); in any other store it is executed again.
     #[must_use]
     pub fn look_back(mut self, time: Duration) -> Self {
         self.settings.look_back = time;

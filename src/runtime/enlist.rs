@@ -160,8 +160,8 @@ impl Enlist {
     }
 }
 
-/// Gives up the share of a delivery whose runs are in the ledger. An executor that moved to another store since is set off
-/// there, when the delivery comes again.
+/// Gives up the share of a delivery whose runs are in the ledger. If an executor moved to another store in the meantime, the
+/// delivery is requested again and triggers the executor there.
 fn settle(unended: &Unended, roster: &Roster, arrival: Arrival) {
     let moved = |candidate: &Candidate| {
         let member = roster.get(&candidate.id);

@@ -20,7 +20,7 @@ pub struct RunReport {
     pub skipped: u64,
     /// Attempts after which a run is tried again.
     pub postponed: u64,
-    /// Errors of the source, and of runs that are left to the end of their lease or to a redelivery.
+    /// Errors of the source, and of runs that are left to the end of their lease.
     pub errors: u64,
     /// Panics that escaped an executor.
     pub panics: u64,

@@ -1,4 +1,4 @@
-//! Deliveries whose runs are in a ledger that ends with the process: the source is told when the runs have ended.
+//! Deliveries whose runs are in a ledger that ends with the process, acknowledged when the runs have ended.
 //!
 //! A crash loses such a ledger, so the source has to deliver the event again. With a ledger that outlives the process, a
 //! delivery is settled as soon as its runs are in the ledger.
@@ -18,10 +18,6 @@ pub(super) struct Unended {
     shares: Mutex<HashMap<RunRef, Vec<Share>>>,
 }
 
-#[expect(
-    clippy::mutable_key_type,
-    reason = "the hash of a run is that of its name"
-)]
 impl Unended {
     pub(super) fn new(home: Arc<Home>) -> Self {
         let shares = Mutex::default();
@@ -51,8 +47,8 @@ impl Unended {
         share.settle();
     }
 
-    /// Notes that an attempt of a run has ended. Settles the deliveries of a run that is over. Those of a run that waits for a
-    /// retry are wanted again when it is due: a source may limit the time for an acknowledgement.
+    /// Notes that an attempt of a run has ended. Settles the deliveries of an ended run. If the run waits for a retry, its
+    /// deliveries are requested again when the run is due, because a source may limit the time for an acknowledgement.
     pub(super) fn attempted(&self, run: &RunRef) {
         if !self.shares().contains_key(run) {
             return;

@@ -1,7 +1,7 @@
 //! A store that a test scripts.
 //!
-//! [`store_with`] answers reads and commits like a store that holds some breadcrumbs; a bare [`MockBreadcrumbStore`]
-//! answers what the test says, and nothing else: for `process_event` it needs `expect_tenant`, `expect_identity`,
+//! [`store_with`] answers reads and commits like a store that holds some breadcrumbs. A bare [`MockBreadcrumbStore`]
+//! answers only with the expectations of the test: for `process_event` it needs `expect_tenant`, `expect_identity`,
 //! `expect_ledger` and `expect_capabilities` in addition to the reads and writes. Give each mock a
 //! [`StoreId::unique`], because the crate adds a [ledger](BreadcrumbStore::ledger) for each identity.
 //!

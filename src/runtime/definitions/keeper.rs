@@ -295,7 +295,7 @@ impl Keeper {
             let run = RunRef::new(LEDGER_NAME, definition.id, definition.version);
             let end = match store.claim(&run, None).await? {
                 Claim::Granted(Claimed { lease, .. }) => Some((lease, RunEnd::Done)),
-                // Whoever has it may not come to say it.
+                // The worker that holds the run may fail to write the rejection.
                 Claim::Running { .. } => return Ok(false),
                 Claim::Own | Claim::Done { .. } | Claim::Suspended { .. } | Claim::Superseded => {
                     return Ok(true);

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The maximum time that an attempt waits for an unavailable store, from its first claim.
 const MAX_AGE: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
-/// The longest pause of such a run, whatever the store asks for.
+/// Maximum pause of such a run, also if the store requests a longer one.
 const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
 
 /// A store and the ledger of another store, for one call.
@@ -22,7 +22,7 @@ pub(in crate::store) struct Joined<'s> {
     /// Ends the runs of `ledger`.
     pub(in crate::store) ledger_store: &'s dyn BreadcrumbStore,
     pub(in crate::store) ledger: &'s dyn RunLedger,
-    /// If `true`, the dead letters that `ledger_store` writes for itself are deleted, because nobody reads them.
+    /// If `true`, the dead letters that `ledger_store` writes for itself are deleted, because they are in `store` already.
     pub(in crate::store) deletes_letters: bool,
 }
 
@@ -155,7 +155,7 @@ impl Joined<'_> {
         Ok(())
     }
 
-    /// Wakes a run with what was committed between its own writes and its suspension.
+    /// Wakes a run with an answer that was committed between its own writes and its suspension.
     async fn catch_up(
         self,
         run: &RunRef,
@@ -167,7 +167,7 @@ impl Joined<'_> {
             let found = self.store.search(&newest).await?.pop();
             if let Some(answer) = found.filter(|found| found.updated_at > written_at) {
                 return match self.ledger.resume(run, answer.id).await {
-                    // Somebody else was faster.
+                    // Another worker woke the run first.
                     Ok(()) | Err(StoreError::WrongState { .. }) => Ok(()),
                     Err(error) => Err(error),
                 };
@@ -207,7 +207,7 @@ impl Joined<'_> {
         match error.retry() {
             Retry::After(_) if age < MAX_AGE => Err(self.defer(lease, error, false).await),
             Retry::After(_) | Retry::Never => {
-                tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "a response that was kept is not written");
+                tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot write a saved response, will execute the run again");
                 Ok(None)
             }
         }

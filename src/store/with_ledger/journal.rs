@@ -82,13 +82,12 @@ pub(super) fn response(lease: &Lease, state: &Json) -> Option<Response> {
     })
 }
 
-/// Refuses a state that would be taken for a response: what is written from there is not checked again.
+/// Refuses a state that looks like a saved response, because a saved response is written without further checks.
 pub(super) fn check(state: &Json) -> Result<(), StoreError> {
     match is_one(state) {
         true => Err(StoreError::Forbidden {
             reason: format!(
-                "a run may not save a state with the field {:?}; put the state into another field",
-                FIELD
+                "a run may not save a state with the field {FIELD:?}; put the state into another field"
             ),
         }),
         false => Ok(()),
