@@ -7,7 +7,7 @@
 
 use serde_json::{Value, json};
 use universal_executor::store::mock::{MockBreadcrumbStore, store_with};
-use universal_executor::store::{StoreError, StoreId};
+use universal_executor::store::{Capabilities, StoreError, StoreId};
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, ExecutionContext,
     NewBreadcrumb, Outcome, Response, Subscription, Subscriptions, UniversalExecutor, async_trait,
@@ -75,6 +75,8 @@ async fn main() -> Result<(), BoxError> {
     down.expect_tenant().return_const("default".to_owned());
     down.expect_identity()
         .return_const(StoreId::unique("default"));
+    down.expect_capabilities()
+        .return_const(Capabilities::default());
     down.expect_ledger().returning(|| None);
     down.expect_get().times(1).returning(|_| {
         let source = "connection refused".into();

@@ -70,7 +70,7 @@ use std::sync::Arc;
 ///
 /// # Suspended runs
 /// The writes precede the suspension, so that no run waits for an answer to a question that was never asked. An answer can
-/// arrive between the two. It wakes the run, because [`Wake::since`] becomes the time of the last write by the store's
+/// arrive between the two. It wakes the run, because [`Wake::since`](super::Wake::since) becomes the time of the last write by the store's
 /// clock. [`Run::suspended_at`](super::Run::suspended_at) is by the ledger's clock. A suspension without writes compares
 /// the two clocks: if the store's clock is behind by more than an answer takes, the answer seems to be older and wakes
 /// nothing. Keep the two clocks together, and set a time limit for such a wait.
