@@ -165,7 +165,7 @@ pub enum StartAt {
     After(u64),
 }
 
-/// One event as delivered, to be acknowledged once its runs are in the ledger.
+/// One delivered event. The runtime acknowledges it once its runs are in a ledger that outlives the process, or have ended.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Delivery {
@@ -231,7 +231,7 @@ impl Delivery {
         (self.event, self.position, self.receipt)
     }
 
-    /// Says that the event is taken care of: its runs are in the ledger.
+    /// Acknowledges the event: its runs are in a ledger that outlives the process, or have ended.
     ///
     /// # Errors
     /// Fails if the source cannot be told; it will deliver again, which is harmless.

@@ -153,6 +153,31 @@ async fn an_event_that_a_runtime_answered_is_not_answered_again_by_hand() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn two_runtimes_on_one_store_answer_an_event_once_and_both_acknowledge_it() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({})).await;
+    let plain = Shim::without_ledger(&store);
+    let slow = || {
+        let probe = prober(&plain).executing(|_| async {
+            sleep(SECOND).await;
+            Ok(json!({}))
+        });
+        probe.shared()
+    };
+    let (one, other) = (Queue::of(&[&question]), Queue::of(&[&question]));
+
+    let (first, second) = (slow(), slow());
+    tokio::join!(
+        run_until_acknowledged(&one, &first),
+        run_until_acknowledged(&other, &second),
+    );
+
+    assert_eq!((one.told(), other.told()), (vec!["ack"], vec!["ack"]));
+    assert_eq!(first.executed() + second.executed(), 1);
+    assert_eq!(answers(&store).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_that_ends_by_hand_while_its_delivery_waits_is_acknowledged() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({})).await;
