@@ -6,8 +6,8 @@
 #![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
 
 use serde_json::{Value, json};
+use universal_executor::store::StoreError;
 use universal_executor::store::mock::{MockBreadcrumbStore, store_with};
-use universal_executor::store::{Capabilities, StoreError, StoreId};
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, ExecutionContext,
     NewBreadcrumb, Outcome, Response, Subscription, Subscriptions, UniversalExecutor, async_trait,
@@ -73,10 +73,6 @@ async fn main() -> Result<(), BoxError> {
 
     let mut down = MockBreadcrumbStore::new();
     down.expect_tenant().return_const("default".to_owned());
-    down.expect_identity()
-        .return_const(StoreId::unique("default"));
-    down.expect_capabilities()
-        .return_const(Capabilities::default());
     down.expect_ledger().returning(|| None);
     down.expect_get().times(1).returning(|_| {
         let source = "connection refused".into();

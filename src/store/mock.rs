@@ -1,9 +1,9 @@
 //! A store that a test scripts.
 //!
 //! [`store_with`] answers reads and commits like a store that holds some breadcrumbs. A bare [`MockBreadcrumbStore`]
-//! answers only with the expectations of the test: for `process_event` it needs `expect_tenant`, `expect_identity`,
-//! `expect_ledger` and `expect_capabilities` in addition to the reads and writes. Give each mock a
-//! [`StoreId::unique`], because the crate adds a [ledger](BreadcrumbStore::ledger) for each identity.
+//! answers only with the expectations of the test: for `process_event` it needs `expect_tenant` and `expect_ledger` in addition to
+//! the reads and writes. The crate adds a [ledger](BreadcrumbStore::ledger) for each identity, so mocks with the same expected
+//! identity share one.
 //!
 //! ```
 //! use serde_json::json;
@@ -36,14 +36,15 @@ use crate::model::{Breadcrumb, BreadcrumbId};
 use async_trait::async_trait;
 use futures::FutureExt;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 mockall::mock! {
-    /// A [`BreadcrumbStore`] whose answers are expectations: `store.expect_get().returning(|id| ..)`.
-    pub BreadcrumbStore {}
+    /// The expectations of a [`MockBreadcrumbStore`], which dereferences to them.
+    pub Expectations {}
 
     #[async_trait]
-    impl BreadcrumbStore for BreadcrumbStore {
+    impl BreadcrumbStore for Expectations {
         fn tenant(&self) -> &str;
         fn identity(&self) -> StoreId;
         fn capabilities(&self) -> Capabilities;
@@ -55,9 +56,109 @@ mockall::mock! {
     }
 }
 
+use __mock_MockExpectations_BreadcrumbStore::{__capabilities, __identity};
+
+/// A [`BreadcrumbStore`] whose answers are expectations: `store.expect_get().returning(|id| ..)`.
+///
+/// Without an expectation, its identity is unique and its capabilities are the default ones.
+pub struct MockBreadcrumbStore {
+    expectations: MockExpectations,
+    identity: Option<StoreId>,
+    has_capabilities: bool,
+}
+
+impl MockBreadcrumbStore {
+    /// A mock without expectations.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            expectations: MockExpectations::new(),
+            identity: Some(StoreId::unique("default")),
+            has_capabilities: false,
+        }
+    }
+
+    /// Adds an expectation for [`identity`](BreadcrumbStore::identity).
+    pub fn expect_identity(&mut self) -> &mut __identity::Expectation {
+        self.identity = None;
+        self.expectations.expect_identity()
+    }
+
+    /// Adds an expectation for [`capabilities`](BreadcrumbStore::capabilities).
+    pub fn expect_capabilities(&mut self) -> &mut __capabilities::Expectation {
+        self.has_capabilities = true;
+        self.expectations.expect_capabilities()
+    }
+}
+
+impl Default for MockBreadcrumbStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MockExpectations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MockExpectations")
+    }
+}
+
 impl fmt::Debug for MockBreadcrumbStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("MockBreadcrumbStore")
+    }
+}
+
+impl Deref for MockBreadcrumbStore {
+    type Target = MockExpectations;
+
+    fn deref(&self) -> &MockExpectations {
+        &self.expectations
+    }
+}
+
+impl DerefMut for MockBreadcrumbStore {
+    fn deref_mut(&mut self) -> &mut MockExpectations {
+        &mut self.expectations
+    }
+}
+
+#[async_trait]
+impl BreadcrumbStore for MockBreadcrumbStore {
+    fn tenant(&self) -> &str {
+        self.expectations.tenant()
+    }
+
+    fn identity(&self) -> StoreId {
+        let expected = || self.expectations.identity();
+        self.identity.clone().unwrap_or_else(expected)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        match self.has_capabilities {
+            true => self.expectations.capabilities(),
+            false => Capabilities::default(),
+        }
+    }
+
+    async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+        self.expectations.get(id).await
+    }
+
+    async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+        self.expectations.search(query).await
+    }
+
+    async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        self.expectations.vector_search(query).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        self.expectations.commit(commit).await
+    }
+
+    fn ledger(&self) -> Option<&dyn RunLedger> {
+        self.expectations.ledger()
     }
 }
 
