@@ -25,9 +25,10 @@ pub enum Outcome {
         /// What it wrote then.
         written: Vec<BreadcrumbId>,
     },
-    /// Another worker has the run.
+    /// Another worker has the run, the run waits for its next attempt, or an earlier run with its ordering key is not over. Do not
+    /// acknowledge the event for good: process it again later.
     InProgress {
-        /// Until then, unless that worker says more.
+        /// The end of the lease or of the wait, unless another worker extends it.
         until: Timestamp,
     },
     /// The run waits for a breadcrumb or a time.

@@ -5,7 +5,7 @@ use super::ambient::{self, Untaken};
 use super::answer::Answer;
 use super::bound::{Allowed, admit};
 use super::decide::{self, Refusal, Start};
-use super::earlier::unless_answered;
+use super::earlier::with_written;
 use super::error::ExecutorError;
 use super::heartbeat::Kept;
 use super::ordering::{OrderingKey, ordering_key};
@@ -96,8 +96,7 @@ async fn claimed<'e, E: UniversalExecutor + ?Sized>(
     };
     if !store.is_durable() {
         // Boxed, because the search is rare and would enlarge the future of each run.
-        let stores = (executor.store(), store);
-        claim = Box::pin(unless_answered(stores, event, &run, claim)).await?;
+        claim = Box::pin(with_written(executor.store(), &run, claim)).await;
     }
     Ok(Held::from_claim(executor, store, claim, since))
 }
@@ -278,6 +277,11 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         let executor = self.executor;
         if self.is_own {
             return Ok(Box::pin(self.skip("own", Outcome::OwnBreadcrumb)).await?);
+        }
+        if !self.store.is_durable()
+            && let Some(outcome) = Box::pin(self.answered_before(event)).await?
+        {
+            return Ok(outcome);
         }
         let Some((kind, trigger)) = self.read_trigger(event).await? else {
             return Ok(Box::pin(self.skip("gone", Outcome::Gone)).await?);

@@ -65,25 +65,25 @@ impl Unended {
     }
 
     /// Settles the deliveries of all runs that have ended, whichever worker or call ended them, and of runs that will not start
-    /// because their executor was removed.
+    /// because their executor was removed. If the executor moved to another store, the delivery is requested again.
     pub(super) fn review(&self, roster: &Roster) {
-        let living = roster.at_home(&self.home);
-        let is_removed = |run: &RunRef| living.binary_search(&run.executor).is_err();
-        let mut shares = self.shares();
-        let held: Vec<RunRef> = shares.keys().cloned().collect();
-        let is_settled = |run: &RunRef| match self.home.runs().standing(run) {
-            Standing::Over => true,
-            Standing::Later(_) | Standing::Due => is_removed(run),
-            Standing::Running => false,
-        };
-        let settled: Vec<Share> = held
-            .iter()
-            .filter(|run| is_settled(run))
-            .filter_map(|run| shares.remove(run))
-            .flatten()
-            .collect();
-        drop(shares);
-        settled.into_iter().for_each(Share::settle);
+        let held: Vec<RunRef> = self.shares().keys().cloned().collect();
+        for run in held {
+            let member = roster.get(&run.executor);
+            let is_here = member.map(|member| member.home.number == self.home.number);
+            match (self.home.runs().standing(&run), is_here) {
+                (Standing::Over, _) | (Standing::Later(_) | Standing::Due, None) => {
+                    self.settle(&run);
+                }
+                // The executor moved to another store, whose ledger does not have the run.
+                (Standing::Later(_) | Standing::Due, Some(false)) => {
+                    for share in self.take(&run) {
+                        share.again(PAUSE);
+                    }
+                }
+                (Standing::Later(_) | Standing::Due, Some(true)) | (Standing::Running, _) => {}
+            }
+        }
     }
 
     fn settle(&self, run: &RunRef) {

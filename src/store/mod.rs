@@ -129,7 +129,8 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     fn tenant(&self) -> &str;
 
     /// The identity of the data behind this handle. Clones of a handle have the same identity, handles of different tenants
-    /// different ones.
+    /// different ones. A store in memory returns clones of one [`StoreId::unique`]: two stores with one identity share the runs of a
+    /// [ledger](Self::ledger) that the crate adds.
     fn identity(&self) -> StoreId;
 
     /// What this store can do.
@@ -175,7 +176,8 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// [`Capabilities::run_keys`]. Pass the [idempotency key](crate::ExecutionContext::idempotency_key) on to other services.
     ///
     /// A ledger in memory cannot suspend runs, save their state or run them at most once. It retains the 100,000 runs that ended
-    /// last. The process retains the ledgers of the 64 stores that it used last, and those in use by a runtime. [`WithLedger`] adds
+    /// last, and up to 1,000,000 runs that have not ended: without a runtime, process a failed event again until its outcome is
+    /// final, because its run also holds back later runs with its ordering key. The process retains the ledgers of the 64 stores that it used last, and those in use by a runtime. [`WithLedger`] adds
     /// a durable ledger instead.
     // The lifetime is spelled out for mockall, which cannot elide it.
     #[expect(

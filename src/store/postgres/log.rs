@@ -58,7 +58,7 @@ fn tags(event: &Event) -> String {
 /// Returns the first and the last position, and the events from a position on. One snapshot has all of it, so that no event is
 /// removed in between. A transaction has the tenant's row locked from taking a position to its commit, so an event that is not
 /// visible yet has a higher position than all visible ones. The last column is true if all visible commits are durable for sure: a
-/// standby has only durable commits, and a server with synchronous standbys does not say which commits they have.
+/// standby has only durable commits, and a server with synchronous standbys does not report the commits that they have.
 const NEXT: &str = "
     SELECT t.first_event, t.position, e.*, s.breadcrumb_id AS seen_id, s.version AS seen_version,
         CASE WHEN pg_is_in_recovery() THEN TRUE ELSE current_setting('synchronous_standby_names') = ''

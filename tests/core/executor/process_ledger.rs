@@ -12,10 +12,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 use universal_executor::executor::{ExecutorError, OrderingKey};
+use universal_executor::model::Timestamp;
 use universal_executor::source::{Deliveries, Receipt, SourceError, StartAt};
 use universal_executor::store::{FailureClass, RunState};
 use universal_executor::{
-    Breadcrumb, Delivery, Event, EventSource, MemoryStore, Outcome, Profile, Runtime, async_trait,
+    Breadcrumb, BreadcrumbStore as _, Delivery, Event, EventSource, MemoryStore, Outcome, Profile,
+    Runtime, UniversalExecutor as _, async_trait,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -453,4 +455,29 @@ async fn an_error_says_when_the_run_is_due_again() {
     };
     assert_eq!((&*run.executor, run.trigger_id), ("prober", question.id));
     assert!(matches!(*source, ExecutorError::Execute(_)), "{source:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_search_for_an_earlier_answer_failed_is_executed_when_its_event_comes_again() {
+    let store = MemoryStore::default();
+    let question = put(&store, "question.v1", json!({})).await;
+    let searches = AtomicUsize::new(0);
+    let down = Shim::new(&store, move |call| match call {
+        Call::Search(_) if searches.fetch_add(1, Ordering::SeqCst) == 0 => Do::Fail(unavailable()),
+        _ => Do::Pass,
+    });
+    let able = store.capabilities().run_keys(true);
+    let probe = prober(&down.able_to(able).ledgerless());
+
+    // An earlier process may have answered it.
+    let mut event = event_of(&question);
+    event.updated_at = Timestamp::UNIX_EPOCH;
+
+    let first = probe.process_event(&event).await;
+    // The store has a ledger that does not know the run, so it refuses the response.
+    drop(probe.process_event(&event).await);
+
+    let is_postponed = matches!(first, Err(ExecutorError::Postponed { .. }));
+    assert!(is_postponed, "{first:?}");
+    assert_eq!(probe.executed(), 1);
 }
