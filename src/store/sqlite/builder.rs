@@ -20,7 +20,7 @@ pub enum Durability {
 /// How much a [`SqliteStore`] holds, per tenant. What is over a limit is forgotten oldest first, in batches: a little
 /// more than a limit may be there for a while.
 ///
-/// Every process that opens a file applies its own limits.
+/// Each opened handle applies its own limits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct SqliteLimits {
@@ -62,15 +62,23 @@ pub struct SqliteBuilder {
 
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
-    pub(super) durability: Durability,
     pub(super) limits: SqliteLimits,
+    pub(super) meaning: Option<Meaning>,
+    pub(super) forgets_vectors: bool,
+    pub(super) database: DatabaseSettings,
+}
+
+/// Settings of the connections and threads. Handles share a database only if these are equal.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct DatabaseSettings {
+    pub(super) durability: Durability,
     pub(super) busy_timeout: Duration,
     pub(super) poll: Duration,
     pub(super) readers: usize,
-    pub(super) meaning: Option<Meaning>,
-    pub(super) forgets_vectors: bool,
     pub(super) vector_cache: usize,
     pub(super) is_read_only: bool,
+    /// If `false`, the handle has a database of its own. For tests.
+    pub(super) is_shared: bool,
 }
 
 impl SqliteBuilder {
@@ -78,15 +86,18 @@ impl SqliteBuilder {
         Self {
             path,
             settings: Settings {
-                durability: Durability::default(),
                 limits: SqliteLimits::default(),
-                busy_timeout: Duration::from_secs(5),
-                poll: Duration::from_millis(200),
-                readers: 4,
                 meaning: None,
                 forgets_vectors: false,
-                vector_cache: 256 << 20,
-                is_read_only: false,
+                database: DatabaseSettings {
+                    durability: Durability::default(),
+                    busy_timeout: Duration::from_secs(5),
+                    poll: Duration::from_millis(200),
+                    readers: 4,
+                    vector_cache: 256 << 20,
+                    is_read_only: false,
+                    is_shared: true,
+                },
             },
         }
     }
@@ -94,7 +105,7 @@ impl SqliteBuilder {
     /// Sets what a commit has survived when it is answered; [`Durability::Full`] by default.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
-        self.settings.durability = durability;
+        self.settings.database.durability = durability;
         self
     }
 
@@ -109,7 +120,7 @@ impl SqliteBuilder {
     /// [`StoreError::Unavailable`](crate::store::StoreError::Unavailable); 5 s by default.
     #[must_use]
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.busy_timeout = timeout;
+        self.settings.database.busy_timeout = timeout;
         self
     }
 
@@ -117,14 +128,14 @@ impl SqliteBuilder {
     /// delivered at once.
     #[must_use]
     pub fn poll_every(mut self, interval: Duration) -> Self {
-        self.settings.poll = interval;
+        self.settings.database.poll = interval;
         self
     }
 
     /// Sets how many threads read, each with a connection of its own: 4 by default, at least 1 and at most 64.
     #[must_use]
     pub fn readers(mut self, readers: usize) -> Self {
-        self.settings.readers = readers.clamp(1, 64);
+        self.settings.database.readers = readers.clamp(1, 64);
         self
     }
 
@@ -140,7 +151,7 @@ impl SqliteBuilder {
     /// 256 MiB by default, which is enough for 170,000 of 384 dimensions.
     #[must_use]
     pub fn vector_cache(mut self, bytes: usize) -> Self {
-        self.settings.vector_cache = bytes;
+        self.settings.database.vector_cache = bytes;
         self
     }
 
@@ -157,17 +168,33 @@ impl SqliteBuilder {
     /// and `-shm` in its folder, which must be writable unless another process has the file open.
     #[must_use]
     pub fn read_only(mut self) -> Self {
-        self.settings.is_read_only = true;
+        self.settings.database.is_read_only = true;
         self
     }
 
-    /// Opens the file, or makes it. A file of an older version of this crate is brought to this one's.
+    /// Gives the handle connections and threads of its own, as a handle of another process has them.
+    #[cfg(feature = "conformance")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn unshared(mut self) -> Self {
+        self.settings.database.is_shared = false;
+        self
+    }
+
+    /// Opens the file, and creates it if it is missing. Migrates a file that an older version of this crate wrote.
+    ///
+    /// If this process has the file open with the same settings of [`durability`](Self::durability),
+    /// [`busy_timeout`](Self::busy_timeout), [`poll_every`](Self::poll_every), [`readers`](Self::readers),
+    /// [`vector_cache`](Self::vector_cache) and [`read_only`](Self::read_only), the new handle shares its connections, threads
+    /// and cache. Otherwise the handle gets its own, like a handle of another process. [`limits`](Self::limits) and
+    /// [`meaning`](Self::meaning) always apply to this handle and its clones only.
     ///
     /// # Errors
     /// See [`SqliteError`].
     pub async fn open(mut self) -> Result<SqliteStore, SqliteError> {
-        if self.settings.is_read_only {
+        if self.settings.database.is_read_only {
             self.settings.meaning = None;
+            self.settings.forgets_vectors = false;
         }
         SqliteStore::start(self.path, self.settings).await
     }

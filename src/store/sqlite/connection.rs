@@ -1,8 +1,8 @@
 //! Connections to the file, set up alike.
 
-use super::builder::{Durability, Settings};
+use super::builder::{DatabaseSettings, Durability};
 use super::error::SqliteError;
-use super::{schema, vectors};
+use super::schema;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::fs::OpenOptions;
@@ -12,14 +12,12 @@ use std::time::{Duration, Instant};
 
 /// Opens the connection of the writer, and creates the file and its tables if they are missing. For a read-only store the connection
 /// cannot write, and the file must have the current tables.
-pub(super) fn writer(path: &Path, settings: &Settings) -> Result<Connection, SqliteError> {
-    must_be_a_file(path)?;
+pub(super) fn writer(path: &Path, settings: &DatabaseSettings) -> Result<Connection, SqliteError> {
     if settings.is_read_only {
         let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY, settings)?;
         schema::must_be_current(&connection, path)?;
         return Ok(connection);
     }
-    create(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let mut connection = open(path, flags, settings)?;
     let is_marked = path
@@ -40,7 +38,6 @@ pub(super) fn writer(path: &Path, settings: &Settings) -> Result<Connection, Sql
     // A WAL that grew while somebody read for long is cut back to this.
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
     schema::migrate(&mut connection)?;
-    vectors::begin(&mut connection, settings)?;
     Ok(connection)
 }
 
@@ -54,6 +51,21 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, SqliteError> {
         });
     }
     std::path::absolute(path).map_err(|error| SqliteError::CannotOpen(error.into()))
+}
+
+/// Creates the file if it is missing, unless the store is read-only. Returns its path without symbolic links, which SQLite
+/// resolves as well before it names the write-ahead log.
+pub(super) fn prepare(path: &Path, settings: &DatabaseSettings) -> Result<PathBuf, SqliteError> {
+    must_be_a_file(path)?;
+    if !settings.is_read_only {
+        create(path)?;
+    }
+    // Canonical paths of Windows have a prefix that some programs cannot open.
+    if cfg!(not(unix)) {
+        return Ok(path.to_owned());
+    }
+    path.canonicalize()
+        .map_err(|error| SqliteError::CannotOpen(error.into()))
 }
 
 /// Refuses a folder, a device and a pipe. SQLite reports every other reason why a file cannot be used.
@@ -84,7 +96,7 @@ fn create(path: &Path) -> Result<(), SqliteError> {
 }
 
 /// A connection that reads.
-pub(super) fn reader(path: &Path, settings: &Settings) -> Result<Connection, SqliteError> {
+pub(super) fn reader(path: &Path, settings: &DatabaseSettings) -> Result<Connection, SqliteError> {
     let flags = match settings.is_read_only {
         true => OpenFlags::SQLITE_OPEN_READ_ONLY,
         false => OpenFlags::SQLITE_OPEN_READ_WRITE,
@@ -94,7 +106,11 @@ pub(super) fn reader(path: &Path, settings: &Settings) -> Result<Connection, Sql
     Ok(connection)
 }
 
-fn open(path: &Path, flags: OpenFlags, settings: &Settings) -> Result<Connection, SqliteError> {
+fn open(
+    path: &Path,
+    flags: OpenFlags,
+    settings: &DatabaseSettings,
+) -> Result<Connection, SqliteError> {
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(settings.busy_timeout)?;

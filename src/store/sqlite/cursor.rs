@@ -1,7 +1,7 @@
 //! How far a consumer of events has come, for it to go on there after a restart.
 
-use super::database::Database;
 use super::error::Fault;
+use super::opened::Opened;
 use super::tenant::Writing;
 use crate::store::StoreError;
 use crate::store::durable::cursor::{Cursor, Name};
@@ -29,7 +29,7 @@ pub(super) fn store(
 
 /// Where a consumer stopped; `begin` if it is new, which is stored for it.
 pub(super) async fn resume(
-    database: &Arc<Database>,
+    opened: &Arc<Opened>,
     tenant: &Arc<str>,
     consumer: &Arc<str>,
     begin: u64,
@@ -39,9 +39,10 @@ pub(super) async fn resume(
         let consumer = Arc::clone(consumer);
         move |writing: &mut Writing<'_>| position(writing, &consumer, begin)
     };
-    let position = database.write(tenant, resume).await?;
-    let database = Arc::clone(database);
+    let position = opened.write(tenant, resume).await?;
+    let opened = Arc::clone(opened);
     Ok(Cursor::behind(position, move |settled| {
+        let database = &opened.database;
         if database.acknowledged.note(name.clone(), settled) {
             database.store_acknowledged();
         }

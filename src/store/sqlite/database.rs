@@ -1,120 +1,127 @@
-//! One open file: the thread that writes, those that read, and what its handles share.
+//! One open database: the thread that writes, the threads that read, and the state that all handles share.
 
-use super::builder::Settings;
+use super::builder::DatabaseSettings;
 use super::cache::Cache;
 use super::connection;
 use super::error::{Fault, SqliteError, ended};
 use super::guard::Guard;
 use super::progress::{Progress, Watcher};
 use super::readers::{self, Queue, Reader, Reads};
-use super::sweep::Sweep;
-use super::tenant::Writing;
+use super::registry;
 use super::writer::{Job, StoreAcknowledged, Task, Writer};
 use crate::store::durable::cursor::Acknowledged;
-use crate::store::durable::tenant::Time;
-use crate::store::meaning::Keepers;
 use crate::store::{StoreError, StoreId};
 use rusqlite::Connection;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// How many jobs may wait for the writer, and how many for the readers; who has more waits to hand it over.
 const WAITING: usize = 1_024;
 
-/// One open file. When the last pointer to it goes the threads end.
+/// One open database. Its threads end and its connections close when the last pointer to it is dropped.
 pub(super) struct Database {
     pub(super) path: PathBuf,
     /// Name of the database. Handles that opened the same file in this process have the same name.
     pub(super) name: Arc<str>,
-    pub(super) settings: Arc<Settings>,
-    pub(super) time: Arc<Time>,
     pub(super) acknowledged: Arc<Acknowledged>,
-    /// None: nothing has a vector.
-    pub(super) keepers: Option<Keepers>,
     pub(super) cache: Arc<Cache>,
+    /// Pause between two checks for events of other processes.
+    pub(super) poll: std::time::Duration,
+    /// Whether a sweep is going on.
+    pub(super) sweeping: Arc<AtomicBool>,
+    is_read_only: bool,
     guard: Arc<Guard>,
     progress: Arc<Progress>,
     writes: mpsc::Sender<Box<dyn Job>>,
-    /// Whether a sweep is going on.
-    sweeping: Arc<AtomicBool>,
     reads: Reads,
     /// Its other side goes with the last thread.
     open: watch::Receiver<()>,
 }
 
 impl Database {
-    /// Opens the file on the thread that will write to it.
-    pub(super) async fn open(path: PathBuf, settings: Settings) -> Result<Self, SqliteError> {
-        let absolute = connection::absolute(&path)?;
-        let keepers = settings.meaning.clone().map(Keepers::new);
-        let cache = Arc::new(Cache::new(settings.vector_cache));
-        let settings = Arc::new(settings);
-        let (jobs, writes) = mpsc::channel(WAITING);
-        let (reads, reading) = readers::queue(WAITING);
-        let progress = Arc::new(Progress::default());
-        let acknowledged = Arc::new(Acknowledged::default());
+    /// Returns the database of this process for the file and the settings, and opens it if there is none. All calls that can block run on
+    /// a thread of their own; that thread becomes the writer of a new database.
+    pub(super) async fn open(
+        path: &Path,
+        settings: DatabaseSettings,
+    ) -> Result<Arc<Self>, SqliteError> {
+        let path = connection::absolute(path)?;
         let (opened, is_open) = oneshot::channel();
-        let (alive, open) = watch::channel(());
-        let start = {
-            let (path, settings) = (absolute.clone(), Arc::clone(&settings));
-            let (progress, acknowledged) = (Arc::clone(&progress), Arc::clone(&acknowledged));
-            move || match start(&path, &settings, &reading, &alive) {
-                Ok((connection, guard)) => {
-                    // Who opens may have gone: then nobody has a handle, and the loop ends at once.
-                    drop(opened.send(Ok(Arc::clone(&guard))));
-                    let writer = Writer {
-                        connection,
-                        progress,
-                        acknowledged,
-                        guard,
-                    };
-                    writer.run(writes, || reading.wait_deserted());
-                }
-                Err(error) => drop(opened.send(Err(error))),
+        let start = move || {
+            let mut started = None;
+            let database = registry::find_or_open(&path, &settings, |path| {
+                let (database, writing) = Self::start(path, &settings)?;
+                started = Some(writing);
+                Ok(database)
+            });
+            // The caller may be gone. Then no handle exists, and the writer ends at once.
+            drop(opened.send(database));
+            if let Some(writing) = started {
+                writing.run();
             }
         };
         spawn("sqlite-writer", start)?;
-        let guard = is_open.await.map_err(|error| SqliteError::Unavailable {
+        is_open.await.map_err(|error| SqliteError::Unavailable {
             retry_after: std::time::Duration::from_secs(1),
             source: error.into(),
-        })??;
+        })?
+    }
+
+    /// Opens the connections and starts the readers. The caller runs the writer.
+    fn start(
+        path: &Path,
+        settings: &DatabaseSettings,
+    ) -> Result<(Arc<Self>, Writing), SqliteError> {
+        let (jobs, writes) = mpsc::channel(WAITING);
+        let (reads, reading) = readers::queue(WAITING);
+        let (alive, open) = watch::channel(());
+        let (progress, acknowledged) = (Arc::<Progress>::default(), Arc::default());
+        let (connection, guard) = connect(path, settings, &reading, &alive)?;
         let name = guard.name();
         let name = name.unwrap_or_else(|| StoreId::unique("").database().to_owned());
-        Ok(Self {
+        let writer = Writer {
+            connection,
+            progress: Arc::clone(&progress),
+            acknowledged: Arc::clone(&acknowledged),
+            guard: Arc::clone(&guard),
+        };
+        let writing = Writing {
+            writer,
+            writes,
+            reading,
+            _alive: alive,
+        };
+        let database = Self {
+            path: path.to_owned(),
             name: name.into(),
-            path: absolute,
-            settings,
-            time: Arc::default(),
             acknowledged,
-            keepers,
-            cache,
+            cache: Arc::new(Cache::new(settings.vector_cache)),
+            poll: settings.poll,
+            sweeping: Arc::default(),
+            is_read_only: settings.is_read_only,
             guard,
             progress,
             writes: jobs,
-            sweeping: Arc::default(),
             reads,
             open,
-        })
+        };
+        Ok((Arc::new(database), writing))
     }
 
-    /// Does something with a tenant in the next transaction, and answers when that is committed.
+    /// Returns `true` if another handle can use this database: it accepts writes, or was opened for reading.
+    pub(super) fn is_usable(&self) -> bool {
+        self.is_read_only || self.guard.check_files().is_ok()
+    }
+
+    /// Runs a job in the next transaction, and answers when that is committed. The job returns `true` as the second part of its
+    /// result if it wrote events.
     pub(super) async fn write<T: Send + 'static>(
         &self,
-        tenant: &Arc<str>,
-        work: impl FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
+        work: impl FnOnce(&Connection) -> Result<(T, bool), Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (settings, time) = (Arc::clone(&self.settings), Arc::clone(&self.time));
-        let tenant = Arc::clone(tenant);
-        let work = move |connection: &Connection| {
-            Writing::with(connection, &settings.limits, &tenant, &time, |writing| {
-                let before = writing.tenant.position;
-                let done = work(writing)?;
-                Ok((done, writing.tenant.position != before))
-            })
-        };
         let (task, answer, fate) = Task::new(work, |_: &T| ());
         let place = self.writes.reserve().await.map_err(|_| ended())?;
         let mut waiting = Watcher::begin(fate, &self.progress);
@@ -122,6 +129,11 @@ impl Database {
         let answer = answer.await;
         waiting.end();
         answer.map_err(|_| ended())?
+    }
+
+    /// Returns the queue of the writer, which does not keep the writer running.
+    pub(super) fn jobs(&self) -> mpsc::WeakSender<Box<dyn Job>> {
+        self.writes.downgrade()
     }
 
     /// Waits until what was done for callers that are gone is there to be read.
@@ -140,21 +152,6 @@ impl Database {
             work(connection, is_wanted).inspect_err(|fault| guard.note(fault))
         };
         self.reads.read(work).await
-    }
-
-    /// Has all breadcrumbs of a tenant removed whose time is over, bit by bit between what others do, unless that is going
-    /// on.
-    pub(super) fn sweep(&self, tenant: &Arc<str>) {
-        if !self.sweeping.swap(true, Ordering::SeqCst) {
-            let sweep = Sweep {
-                settings: Arc::clone(&self.settings),
-                time: Arc::clone(&self.time),
-                tenant: Arc::clone(tenant),
-                writes: self.writes.downgrade(),
-                going_on: Arc::clone(&self.sweeping),
-            };
-            sweep.go_on();
-        }
     }
 
     /// Ends when the threads have, and the file is closed.
@@ -183,10 +180,26 @@ impl fmt::Debug for Database {
     }
 }
 
-/// Opens the connections, and begins to read.
-fn start(
+/// The writer of a new database, before it runs.
+struct Writing {
+    writer: Writer,
+    writes: mpsc::Receiver<Box<dyn Job>>,
+    reading: Arc<Queue>,
+    _alive: watch::Sender<()>,
+}
+
+impl Writing {
+    /// Runs jobs until the last handle is gone, then closes the file.
+    fn run(self) {
+        let reading = self.reading;
+        self.writer.run(self.writes, || reading.wait_deserted());
+    }
+}
+
+/// Opens the connections and starts the readers.
+fn connect(
     path: &Path,
-    settings: &Settings,
+    settings: &DatabaseSettings,
     jobs: &Arc<Queue>,
     alive: &watch::Sender<()>,
 ) -> Result<(Connection, Arc<Guard>), SqliteError> {

@@ -26,7 +26,7 @@ struct State {
     broken: Option<Arc<SqliteError>>,
 }
 
-type Identity = (u64, u64);
+pub(super) type Identity = (u64, u64);
 
 /// The reason why a transaction has no effect.
 #[derive(Clone, Debug)]
@@ -208,13 +208,13 @@ fn is_intact(path: &Path) -> bool {
 }
 
 #[cfg(unix)]
-fn identity(found: &Metadata) -> Identity {
+pub(super) fn identity(found: &Metadata) -> Identity {
     use std::os::unix::fs::MetadataExt as _;
     (found.dev(), found.ino())
 }
 
 /// Other systems do not let anybody delete or replace an open file.
 #[cfg(not(unix))]
-fn identity(_: &Metadata) -> Identity {
+pub(super) fn identity(_: &Metadata) -> Identity {
     (0, 0)
 }

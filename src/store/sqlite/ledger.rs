@@ -129,7 +129,7 @@ impl RunLedger for SqliteStore {
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
-        let limit = self.database.settings.limits.breadcrumb_bytes;
+        let limit = self.opened.limits.breadcrumb_bytes;
         let (lease, state) = (lease.clone(), canonical::state(&state, limit)?);
         self.change(lease.run.clone(), move |row, _, _| {
             rules::save(row, &lease, state)

@@ -3,8 +3,8 @@
 use super::NAME;
 use super::column::{blob, id, number, tags, texts};
 use super::cursor;
-use super::database::Database;
 use super::error::Fault;
+use super::opened::Opened;
 use super::tenant::{self, Writing};
 use crate::model::{Event, Json, Timestamp};
 use crate::source::{Deliveries, EventSource, SourceError, StartAt};
@@ -112,7 +112,7 @@ fn event(row: &Row<'_>) -> rusqlite::Result<(u64, Event)> {
 /// The commits of one tenant as events.
 #[derive(Clone, Debug)]
 pub(super) struct SqliteEvents {
-    pub(super) database: Arc<Database>,
+    pub(super) opened: Arc<Opened>,
     pub(super) tenant: Arc<str>,
     /// Who remembers how far it came.
     pub(super) consumer: Option<Arc<str>>,
@@ -140,24 +140,24 @@ impl EventSource for SqliteEvents {
         let read = move |connection: &Connection, _: &dyn Fn() -> bool| {
             Ok(behind(connection, &tenant, &consumer)?)
         };
-        self.database.read(read).await.map_err(unavailable)
+        self.opened.database.read(read).await.map_err(unavailable)
     }
 }
 
 impl Log for SqliteEvents {
     fn announced(&self) -> watch::Receiver<u64> {
-        self.database.announced()
+        self.opened.database.announced()
     }
 
     fn poll(&self) -> Duration {
-        self.database.settings.poll
+        self.opened.database.poll
     }
 
     async fn page(&self, from: u64) -> Result<Page, StoreError> {
         let tenant = Arc::clone(&self.tenant);
         let read =
             move |connection: &Connection, _: &dyn Fn() -> bool| page(connection, &tenant, from);
-        self.database.read(read).await
+        self.opened.database.read(read).await
     }
 
     async fn time_of(&self, position: u64) -> Result<Option<Timestamp>, StoreError> {
@@ -165,14 +165,14 @@ impl Log for SqliteEvents {
         let read = move |connection: &Connection, _: &dyn Fn() -> bool| {
             Ok(time_of(connection, &tenant, position)?)
         };
-        self.database.read(read).await
+        self.opened.database.read(read).await
     }
 
     async fn cursor(&self, begin: u64) -> Result<Option<Cursor>, StoreError> {
         let Some(consumer) = &self.consumer else {
             return Ok(None);
         };
-        let cursor = cursor::resume(&self.database, &self.tenant, consumer, begin).await?;
+        let cursor = cursor::resume(&self.opened, &self.tenant, consumer, begin).await?;
         Ok(Some(cursor))
     }
 }

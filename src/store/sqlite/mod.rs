@@ -9,10 +9,12 @@ mod guard;
 mod ledger;
 mod list;
 mod log;
+mod opened;
 mod positions;
 mod progress;
 mod queue;
 mod readers;
+mod registry;
 mod retention;
 mod row;
 mod runs;
@@ -40,9 +42,9 @@ use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::source::EventSource;
 use async_trait::async_trait;
 use builder::Settings;
-use database::Database;
 use error::Fault;
 use log::SqliteEvents;
+use opened::Opened;
 use rusqlite::Connection;
 use std::fmt;
 use std::path::PathBuf;
@@ -55,9 +57,10 @@ const NAME: &str = "SqliteStore";
 
 /// A store in one file: the whole contract, and kept when the process ends, however it ends.
 ///
-/// A clone is another handle on the same data, [`in_tenant`](Self::in_tenant) one that is bound to another tenant. One
-/// thread writes and commits together what waits, so many writers at once cost little more than one; a few threads
-/// read. They end when the last handle, with its subscriptions, is gone.
+/// A clone is another handle on the same data, [`in_tenant`](Self::in_tenant) one that is bound to another tenant. Handles that
+/// this process opens on the same file share a database, see [`SqliteBuilder::open`]: one thread writes and commits waiting
+/// operations together, so many writers at once cost little more than one; a few threads read. They end when the last
+/// handle, with its subscriptions, is dropped.
 ///
 /// `docs/from-memory-to-sqlite.md` in the repository is about moving here from a store in memory: backups, limits, what to
 /// do about each error.
@@ -99,7 +102,7 @@ const NAME: &str = "SqliteStore";
 /// # Ok::<(), universal_executor::BoxError>(())
 /// ```
 pub struct SqliteStore {
-    database: Arc<Database>,
+    opened: Arc<Opened>,
     tenant: Arc<str>,
     /// The id of the tenant, once it was ever written to: it never changes.
     tenant_id: Arc<OnceLock<i64>>,
@@ -125,7 +128,7 @@ impl SqliteStore {
     /// A handle on the same store, bound to a tenant.
     #[must_use]
     pub fn in_tenant(&self, tenant: &str) -> Self {
-        Self::handle(Arc::clone(&self.database), tenant.into())
+        Self::handle(Arc::clone(&self.opened), tenant.into())
     }
 
     /// The commits of this tenant as events, by whatever process. A subscriber that falls more than
@@ -150,11 +153,11 @@ impl SqliteStore {
     /// # Errors
     /// Only if the store is unavailable.
     pub async fn stats(&self) -> Result<SqliteStats, StoreError> {
-        let (tenant, path) = (Arc::clone(&self.tenant), self.database.path.clone());
+        let (tenant, path) = (Arc::clone(&self.tenant), self.opened.database.path.clone());
         let read = move |connection: &Connection, _: &dyn Fn() -> bool| {
             stats::read(connection, &tenant, &path)
         };
-        self.database.read(read).await
+        self.opened.database.read(read).await
     }
 
     /// Waits until everything that was written to this tenant before has a vector, and says of how many breadcrumbs it
@@ -171,14 +174,14 @@ impl SqliteStore {
         }
     }
 
-    /// Gives this handle back, and waits until all others and their subscriptions are gone too and the file is closed: for ever, if
-    /// somebody keeps one. Runtimes, executors, supervisors and managers that were made with this store have a handle: drop them
-    /// before.
+    /// Drops this handle, and waits until its clones and their subscriptions are dropped too: forever, if one is never dropped.
+    /// Runtimes, executors, supervisors and managers that were made with this store have a clone: drop them before. If no
+    /// other handle that this process opened on the file is left, the file is then closed.
     ///
     /// Nothing depends on it but the last acknowledgements of [`events_of`](Self::events_of): what was committed is in
     /// the file, however the process ends.
     pub async fn close(self) {
-        let closed = self.database.closed();
+        let closed = self.opened.closed();
         drop(self);
         closed.await;
     }
@@ -187,14 +190,14 @@ impl SqliteStore {
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn pass(&self, duration: std::time::Duration) {
-        self.database.time.pass(duration);
+        self.opened.time.pass(duration);
     }
 
     /// Stops the clock of this open file, so that only [`pass`](Self::pass) moves it.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn hold_clock(&self) {
-        self.database.time.hold();
+        self.opened.time.hold();
     }
 
     /// Limits the file to `pages` more pages than it has, so that tests see the effect of a full disk.
@@ -213,21 +216,21 @@ impl SqliteStore {
     }
 
     async fn start(path: PathBuf, settings: Settings) -> Result<Self, SqliteError> {
-        let database = Database::open(path, settings).await?;
+        let opened = Opened::new(&path, settings).await?;
         tracing::info!(
-            path = &*database.path.to_string_lossy(),
+            path = &*opened.database.path.to_string_lossy(),
             "opened the SQLite store"
         );
-        Ok(Self::handle(Arc::new(database), "default".into()))
+        Ok(Self::handle(Arc::new(opened), "default".into()))
     }
 
-    fn handle(database: Arc<Database>, tenant: Arc<str>) -> Self {
-        let keeper = database.keepers.as_ref();
+    fn handle(opened: Arc<Opened>, tenant: Arc<str>) -> Self {
+        let keeper = opened.keepers.as_ref();
         let keeper = keeper.map(|keepers| keepers.of(&tenant));
-        let id = StoreId::new(Arc::clone(&database.name), Arc::clone(&tenant));
+        let id = StoreId::new(Arc::clone(&opened.database.name), Arc::clone(&tenant));
         Self {
             id,
-            database,
+            opened,
             tenant,
             tenant_id: Arc::default(),
             keeper,
@@ -236,7 +239,7 @@ impl SqliteStore {
 
     fn source(&self, consumer: Option<Arc<str>>) -> SqliteEvents {
         SqliteEvents {
-            database: Arc::clone(&self.database),
+            opened: Arc::clone(&self.opened),
             tenant: Arc::clone(&self.tenant),
             consumer,
         }
@@ -246,7 +249,7 @@ impl SqliteStore {
         &self,
         work: impl FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.database.write(&self.tenant, work).await
+        self.opened.write(&self.tenant, work).await
     }
 
     /// Reads, if the tenant was ever written to: with its id, at the time by its clock.
@@ -257,7 +260,7 @@ impl SqliteStore {
         + 'static,
     ) -> Result<T, StoreError> {
         let (name, id) = (Arc::clone(&self.tenant), Arc::clone(&self.tenant_id));
-        let time = Arc::clone(&self.database.time);
+        let time = Arc::clone(&self.opened.time);
         let read = move |connection: &Connection, is_wanted: &dyn Fn() -> bool| {
             let id = match id.get() {
                 Some(id) => *id,
@@ -268,7 +271,7 @@ impl SqliteStore {
             };
             work(connection, id, time.now(), is_wanted)
         };
-        self.database.read(read).await
+        self.opened.database.read(read).await
     }
 }
 
@@ -284,7 +287,7 @@ impl Clone for SqliteStore {
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(NAME)
-            .field("path", &self.database.path)
+            .field("path", &self.opened.database.path)
             .field("tenant", &self.tenant)
             .finish_non_exhaustive()
     }
@@ -303,7 +306,7 @@ impl BreadcrumbStore for SqliteStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
             .reads_own_writes(true)
-            .tombstones(self.database.settings.limits.tombstones > 0)
+            .tombstones(self.opened.limits.tombstones > 0)
             .chosen_author(true)
             .lineage(true)
             .atomic(true)
@@ -338,7 +341,7 @@ impl BreadcrumbStore for SqliteStore {
         };
         let (found, expired) = self.read(read).await?;
         if expired > retention::MANY_EXPIRED {
-            self.database.sweep(&self.tenant);
+            self.opened.sweep(&self.tenant);
         }
         Ok(found)
     }
@@ -360,7 +363,7 @@ impl BreadcrumbStore for SqliteStore {
         let Some(to) = meaning.of_query(&query.text).await? else {
             return Ok(Vec::new());
         };
-        let (query, cache) = (query.clone(), Arc::clone(&self.database.cache));
+        let (query, cache) = (query.clone(), Arc::clone(&self.opened.database.cache));
         let read = move |connection: &Connection, tenant, now, is_wanted: &dyn Fn() -> bool| {
             let near = Near {
                 query: &query,
@@ -374,7 +377,7 @@ impl BreadcrumbStore for SqliteStore {
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
-        let limit = self.database.settings.limits.breadcrumb_bytes;
+        let limit = self.opened.limits.breadcrumb_bytes;
         let writes = canonical::writes(commit.writes, limit)?;
         let end = canonical::end(commit.end, limit)?;
         let keeping = self.keeper.as_ref();
@@ -383,7 +386,7 @@ impl BreadcrumbStore for SqliteStore {
             .write(move |writing| stage::commit(writing, writes, end))
             .await?;
         if has_expired {
-            self.database.sweep(&self.tenant);
+            self.opened.sweep(&self.tenant);
         }
         if let Some((keeping, deleted)) = keeping {
             keeping.committed(self, &committed.written, deleted).await;
@@ -399,8 +402,8 @@ impl BreadcrumbStore for SqliteStore {
 #[async_trait]
 impl Vectors for SqliteStore {
     fn reopen(&self) -> impl Fn() -> Option<Self> + Send + Sync + 'static {
-        let (database, tenant) = (Arc::downgrade(&self.database), Arc::clone(&self.tenant));
-        move || Some(Self::handle(database.upgrade()?, Arc::clone(&tenant)))
+        let (opened, tenant) = (Arc::downgrade(&self.opened), Arc::clone(&self.tenant));
+        move || Some(Self::handle(opened.upgrade()?, Arc::clone(&tenant)))
     }
 
     async fn without_vector(&self, after: Timestamp, most: usize) -> Result<Page, StoreError> {

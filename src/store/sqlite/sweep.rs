@@ -1,6 +1,6 @@
 //! Removing what is over when there is much of it: a commit removes a little, and searches pass over the rest.
 
-use super::builder::Settings;
+use super::builder::SqliteLimits;
 use super::table;
 use super::tenant::Writing;
 use super::writer::{Job, Task};
@@ -15,7 +15,7 @@ const AT_ONCE: usize = 256;
 
 /// What removes the breadcrumbs of a tenant whose time is over, one job after the other.
 pub(super) struct Sweep {
-    pub(super) settings: Arc<Settings>,
+    pub(super) limits: SqliteLimits,
     pub(super) time: Arc<Time>,
     pub(super) tenant: Arc<str>,
     /// Weak, so that the writer ends with the last handle.
@@ -31,15 +31,10 @@ impl Sweep {
         let Some(writes) = self.writes.upgrade() else {
             return;
         };
-        let (settings, time, tenant) = (
-            self.settings.clone(),
-            self.time.clone(),
-            self.tenant.clone(),
-        );
+        let (limits, time, tenant) = (self.limits, self.time.clone(), self.tenant.clone());
         let work = move |connection: &Connection| {
-            let limits = &settings.limits;
             let expire = |writing: &mut Writing<'_>| Ok(table::expire(writing, AT_ONCE)?);
-            let more = Writing::with(connection, limits, &tenant, &time, expire)?;
+            let more = Writing::with(connection, &limits, &tenant, &time, expire)?;
             Ok((more, false))
         };
         let then = move |more: &bool| {

@@ -1,10 +1,9 @@
 //! Vectors beside breadcrumbs. What takes a vector away, a new version or the end of its breadcrumb, is a trigger of the
 //! tables, so that no way to change a row can forget it.
 
-use super::builder::Settings;
 use super::cache::{Cache, Key};
 use super::column::blob;
-use super::error::{Fault, SqliteError};
+use super::error::Fault;
 use super::tenant::Writing;
 use super::{search, table};
 use crate::model::Timestamp;
@@ -12,7 +11,7 @@ use crate::store::meaning::{
     EmbedError, Made, Meaning, Nearest, Page, from_bytes, similarity, to_bytes,
 };
 use crate::store::{Scored, StoreError, VectorQuery};
-use rusqlite::{Connection, OptionalExtension, Statement, TransactionBehavior};
+use rusqlite::{Connection, OptionalExtension, Statement};
 use std::sync::Arc;
 
 /// The vector of a row.
@@ -25,27 +24,27 @@ pub(super) const WITHOUT: &str = "
     FROM ux_breadcrumbs AS b INDEXED BY ux_breadcrumbs_by_time LEFT JOIN ux_vectors AS v ON v.serial = b.serial
     WHERE b.tenant = ?1 AND b.deleted = 0 AND b.updated_at > ?2 ORDER BY b.updated_at LIMIT ?3";
 
-/// Forgets what shall be forgotten, and notes whose the vectors are.
-pub(super) fn begin(connection: &mut Connection, settings: &Settings) -> Result<(), SqliteError> {
-    if settings.meaning.is_none() && !settings.forgets_vectors {
-        return Ok(());
+/// Deletes all vectors if `forgets` is `true`, and records the embedder if the file has none.
+///
+/// The inner result is an error if the vectors in the file are of another embedder. Then nothing was changed.
+pub(super) fn begin(
+    connection: &Connection,
+    meaning: Option<&Meaning>,
+    forgets: bool,
+) -> rusqlite::Result<Result<(), EmbedError>> {
+    if forgets {
+        connection.execute_batch("DELETE FROM ux_vectors; DELETE FROM ux_embedder")?;
     }
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    if settings.forgets_vectors {
-        transaction.execute_batch("DELETE FROM ux_vectors; DELETE FROM ux_embedder")?;
+    let Some(meaning) = meaning else {
+        return Ok(Ok(()));
+    };
+    if let Some(kept) = kept(connection)? {
+        return Ok(meaning.check(&kept.model, kept.dimensions));
     }
-    if let Some(meaning) = &settings.meaning {
-        match kept(&transaction)? {
-            Some(kept) => meaning.check(&kept.model, kept.dimensions)?,
-            None => {
-                let dimensions = i64::try_from(meaning.dimensions()).unwrap_or(i64::MAX);
-                let insert = "INSERT INTO ux_embedder VALUES (1, ?1, ?2, random())";
-                transaction.execute(insert, (meaning.model(), dimensions))?;
-            }
-        }
-    }
-    transaction.commit()?;
-    Ok(())
+    let dimensions = i64::try_from(meaning.dimensions()).unwrap_or(i64::MAX);
+    let insert = "INSERT INTO ux_embedder VALUES (1, ?1, ?2, random())";
+    connection.execute(insert, (meaning.model(), dimensions))?;
+    Ok(Ok(()))
 }
 
 /// Says since when there are vectors. Fails if they are by another model by now: another process may have had them

@@ -202,7 +202,7 @@ async fn a_file_locked_for_too_long_is_unavailable_and_nothing_is_lost() {
         [kept],
         "reading goes on"
     );
-    let refused = impatient().open().await.unwrap_err();
+    let refused = impatient().unshared().open().await.unwrap_err();
     assert!(matches!(refused.retry(), Retry::After(_)), "{refused:?}");
     other.execute_batch("COMMIT").unwrap();
     store.create(note()).await.unwrap();

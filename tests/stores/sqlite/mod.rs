@@ -11,6 +11,7 @@ mod processes;
 mod read_only;
 mod reopen;
 mod runtime;
+mod shared;
 mod source;
 mod torn;
 
@@ -159,8 +160,8 @@ async fn executors_with_clones_of_a_handle_cost_as_much_as_executors_of_one_hand
 async fn executors_that_open_a_file_each_cost_as_much_as_executors_of_one_handle() {
     let folder = Folder::new();
     let path = folder.0.join("one.db");
-    let store = quick(&path).open().await.unwrap();
-    let open = async || quick(&path).open().await.unwrap();
+    let store = quick(&path).unshared().open().await.unwrap();
+    let open = async || quick(&path).unshared().open().await.unwrap();
     one_store::executors_cost_as_much_as_on_one_handle(&store, || store.events(), open).await;
 }
 

@@ -1,4 +1,4 @@
-//! Several processes on one file: as far as SQLite is concerned, several openings of it.
+//! Several processes on one file: for SQLite, handles with connections of their own are the same.
 
 use crate::child::run_alone;
 use crate::sqlite::{Folder, quick};
@@ -25,7 +25,7 @@ fn note() -> NewBreadcrumb {
 async fn many_may_open_a_new_file_at_once() {
     let folder = Folder::new();
 
-    let opened = join_all((0..8).map(|_| quick(&folder.file()).open())).await;
+    let opened = join_all((0..8).map(|_| quick(&folder.file()).unshared().open())).await;
 
     let stores: Vec<SqliteStore> = opened.into_iter().map(|store| store.unwrap()).collect();
     join_all(stores.iter().map(|store| store.create(note()))).await;
@@ -36,8 +36,8 @@ async fn many_may_open_a_new_file_at_once() {
 async fn of_a_hundred_runs_each_is_claimed_by_one_of_two_processes() {
     let folder = Folder::new();
     let (one, other) = (
-        quick(&folder.file()).open().await.unwrap(),
-        quick(&folder.file()).open().await.unwrap(),
+        quick(&folder.file()).unshared().open().await.unwrap(),
+        quick(&folder.file()).unshared().open().await.unwrap(),
     );
     let mut runs = Vec::new();
     for _ in 0..100 {
@@ -89,8 +89,9 @@ async fn of_a_hundred_runs_each_is_claimed_by_one_of_two_processes() {
 async fn what_one_process_commits_the_other_reads_and_hears_of() {
     let folder = Folder::new();
     let poll = Duration::from_millis(5);
-    let one = quick(&folder.file()).poll_every(poll).open().await.unwrap();
-    let other = quick(&folder.file()).poll_every(poll).open().await.unwrap();
+    let process = quick(&folder.file()).poll_every(poll).unshared();
+    let one = process.clone().open().await.unwrap();
+    let other = process.open().await.unwrap();
     let mut events = other.events().subscribe(StartAt::Now).await.unwrap();
 
     let first = one.create(note()).await.unwrap();

@@ -1,0 +1,112 @@
+//! The handles that come from one call of `open`: a database with the settings that other handles of the file do not share.
+
+use super::builder::{Settings, SqliteLimits};
+use super::database::Database;
+use super::error::{Fault, SqliteError};
+use super::sweep::Sweep;
+use super::tenant::Writing;
+use super::vectors;
+use crate::error::Retry;
+use crate::store::StoreError;
+use crate::store::durable::tenant::Time;
+use crate::store::meaning::Keepers;
+use rusqlite::Connection;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::sync::watch;
+
+/// One opened store. Its clones, tenants and subscriptions point to it.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) database: Arc<Database>,
+    pub(super) limits: SqliteLimits,
+    pub(super) time: Arc<Time>,
+    /// `None` without an embedder.
+    pub(super) keepers: Option<Keepers>,
+    /// Its receivers end after the database was released, because the fields are dropped in this order.
+    handles: watch::Sender<()>,
+}
+
+impl Opened {
+    pub(super) async fn new(path: &Path, settings: Settings) -> Result<Self, SqliteError> {
+        let database = Database::open(path, settings.database.clone()).await?;
+        begin_vectors(&database, &settings).await?;
+        Ok(Self {
+            database,
+            limits: settings.limits,
+            time: Arc::default(),
+            keepers: settings.meaning.map(Keepers::new),
+            handles: watch::Sender::new(()),
+        })
+    }
+
+    /// Changes a tenant in the next transaction, and answers when that is committed.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        tenant: &Arc<str>,
+        work: impl FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (limits, time) = (self.limits, Arc::clone(&self.time));
+        let tenant = Arc::clone(tenant);
+        let work = move |connection: &Connection| {
+            Writing::with(connection, &limits, &tenant, &time, |writing| {
+                let before = writing.tenant.position;
+                let done = work(writing)?;
+                Ok((done, writing.tenant.position != before))
+            })
+        };
+        self.database.write(work).await
+    }
+
+    /// Removes the expired breadcrumbs of a tenant in small jobs between those of others, unless a sweep is running.
+    pub(super) fn sweep(&self, tenant: &Arc<str>) {
+        let running = &self.database.sweeping;
+        if !running.swap(true, Ordering::SeqCst) {
+            let sweep = Sweep {
+                limits: self.limits,
+                time: Arc::clone(&self.time),
+                tenant: Arc::clone(tenant),
+                writes: self.database.jobs(),
+                going_on: Arc::clone(running),
+            };
+            sweep.go_on();
+        }
+    }
+
+    /// Resolves when these handles are gone and, if no other handle has the database, the file is closed.
+    pub(super) fn closed(&self) -> impl Future<Output = ()> + use<> {
+        let mut handles = self.handles.subscribe();
+        let (database, closed) = (Arc::downgrade(&self.database), self.database.closed());
+        async move {
+            // Nothing is ever sent.
+            while handles.changed().await.is_ok() {}
+            if database.strong_count() == 0 {
+                closed.await;
+            }
+        }
+    }
+}
+
+/// Deletes the vectors if the settings say so, and checks or records the embedder.
+async fn begin_vectors(database: &Database, settings: &Settings) -> Result<(), SqliteError> {
+    if settings.meaning.is_none() && !settings.forgets_vectors {
+        return Ok(());
+    }
+    let (meaning, forgets) = (settings.meaning.clone(), settings.forgets_vectors);
+    let begin = move |connection: &Connection| {
+        Ok((
+            vectors::begin(connection, meaning.as_ref(), forgets)?,
+            false,
+        ))
+    };
+    let begun = database.write(begin).await;
+    let begun = begun.map_err(|error| match error.retry() {
+        Retry::After(retry_after) => SqliteError::Unavailable {
+            retry_after,
+            source: error.into(),
+        },
+        Retry::Never => SqliteError::CannotOpen(error.into()),
+    })?;
+    Ok(begun?)
+}

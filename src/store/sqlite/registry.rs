@@ -1,0 +1,125 @@
+//! The databases that this process has open, so that a second handle on a file shares the first one's database.
+
+use super::builder::DatabaseSettings;
+use super::connection;
+use super::database::Database;
+use super::error::SqliteError;
+use super::guard;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Identity of a file, and the settings of its connections. The device and the inode distinguish a file from one that
+/// replaced it at the same path.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Key {
+    path: PathBuf,
+    file: guard::Identity,
+    settings: DatabaseSettings,
+}
+
+/// The database of a key, if it is open. Locked while a thread opens it, so that the other threads wait for that thread.
+type Slot = Mutex<Weak<Database>>;
+
+/// The slots of open databases.
+struct Registry(Mutex<Vec<(Key, Arc<Slot>)>>);
+
+static OPEN: Registry = Registry(Mutex::new(Vec::new()));
+
+/// Returns the open database for the file and the settings, or opens one. Blocks.
+pub(super) fn find_or_open(
+    path: &Path,
+    settings: &DatabaseSettings,
+    open: impl FnOnce(&Path) -> Result<Arc<Database>, SqliteError>,
+) -> Result<Arc<Database>, SqliteError> {
+    let path = connection::prepare(path, settings)?;
+    if !settings.is_shared {
+        return open(&path);
+    }
+    let found = path
+        .metadata()
+        .map_err(|error| SqliteError::CannotOpen(error.into()))?;
+    let slot = OPEN.slot(Key {
+        path: path.clone(),
+        file: guard::identity(&found),
+        settings: settings.clone(),
+    });
+    let mut slot = lock(&slot);
+    // A database that refuses writes keeps refusing them. The file may have been restored, so a new handle opens it again.
+    if let Some(database) = slot.upgrade().filter(|database| database.is_usable()) {
+        return Ok(database);
+    }
+    let database = open(&path)?;
+    *slot = Arc::downgrade(&database);
+    Ok(database)
+}
+
+impl Registry {
+    /// Returns the slot of a key. Removes the slots of closed databases, so there are never more slots than databases that are open or
+    /// being opened.
+    fn slot(&self, key: Key) -> Arc<Slot> {
+        let mut slots = lock(&self.0);
+        // A thread that opens a database holds a pointer to its slot.
+        slots.retain(|(_, slot)| Arc::strong_count(slot) > 1 || lock(slot).strong_count() > 0);
+        if let Some((_, slot)) = slots.iter().find(|(known, _)| *known == key) {
+            return Arc::clone(slot);
+        }
+        let slot = Arc::new(Slot::default());
+        slots.push((key, Arc::clone(&slot)));
+        slot
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::sqlite::builder::Durability;
+    use std::time::Duration;
+
+    fn key(path: &str) -> Key {
+        Key {
+            path: path.into(),
+            file: guard::Identity::default(),
+            settings: DatabaseSettings {
+                durability: Durability::Full,
+                busy_timeout: Duration::ZERO,
+                poll: Duration::ZERO,
+                readers: 1,
+                vector_cache: 0,
+                is_read_only: false,
+                is_shared: true,
+            },
+        }
+    }
+
+    #[test]
+    fn slots_of_closed_databases_are_removed() {
+        let registry = Registry(Mutex::default());
+        let opening = registry.slot(key("opening"));
+
+        for n in 0..1_000 {
+            drop(registry.slot(key(&n.to_string())));
+        }
+
+        assert!(Arc::ptr_eq(&opening, &registry.slot(key("opening"))));
+        assert_eq!(lock(&registry.0).len(), 1);
+    }
+
+    #[test]
+    fn other_settings_and_another_file_at_the_path_have_slots_of_their_own() {
+        let registry = Registry(Mutex::default());
+        let first = registry.slot(key("file"));
+        let (mut replaced, mut settings) = (key("file"), key("file"));
+        replaced.file = (0, 1);
+        settings.settings.durability = Durability::Normal;
+
+        for other in [replaced, settings] {
+            assert!(!Arc::ptr_eq(&first, &registry.slot(other)));
+        }
+
+        assert!(Arc::ptr_eq(&first, &registry.slot(key("file"))));
+    }
+}
