@@ -5,9 +5,12 @@ use super::cache::Cache;
 use super::connection;
 use super::error::{Fault, SqliteError, ended};
 use super::guard::Guard;
+use super::listen::Listener;
 use super::progress::{Progress, Watcher};
 use super::readers::{self, Queue, Reader, Reads};
 use super::registry;
+use super::sockets::Sockets;
+use super::wake_ups::WakeUps;
 use super::writer::{Job, StoreAcknowledged, Task, Writer};
 use crate::store::durable::cursor::Acknowledged;
 use crate::store::{StoreError, StoreId};
@@ -16,6 +19,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// How many jobs may wait for the writer, and how many for the readers; who has more waits to hand it over.
@@ -28,22 +32,22 @@ pub(super) struct Database {
     pub(super) name: Arc<str>,
     pub(super) acknowledged: Arc<Acknowledged>,
     pub(super) cache: Arc<Cache>,
-    /// Pause between two checks for events of other processes.
-    pub(super) poll: std::time::Duration,
-    /// Whether a sweep is going on.
+    /// `true` while a sweep runs.
     pub(super) sweeping: Arc<AtomicBool>,
     is_read_only: bool,
     guard: Arc<Guard>,
     progress: Arc<Progress>,
     writes: mpsc::Sender<Box<dyn Job>>,
     reads: Reads,
+    /// Notifies the listener of subscriptions, and ends it.
+    subscribed: watch::Sender<()>,
     /// Its other side goes with the last thread.
     open: watch::Receiver<()>,
 }
 
 impl Database {
-    /// Returns the database of this process for the file and the settings, and opens it if there is none. All calls that can block run on
-    /// a thread of their own; that thread becomes the writer of a new database.
+    /// Returns this process's database for the file and the settings, and opens it if it is missing. All calls that can block run
+    /// on a new thread, which becomes the writer of a new database.
     pub(super) async fn open(
         path: &Path,
         settings: DatabaseSettings,
@@ -63,7 +67,7 @@ impl Database {
                 writing.run();
             }
         };
-        spawn("sqlite-writer", start)?;
+        drop(spawn("sqlite-writer", start)?);
         is_open.await.map_err(|error| SqliteError::Unavailable {
             retry_after: std::time::Duration::from_secs(1),
             source: error.into(),
@@ -78,12 +82,25 @@ impl Database {
         let (jobs, writes) = mpsc::channel(WAITING);
         let (reads, reading) = readers::queue(WAITING);
         let (alive, open) = watch::channel(());
+        let (subscribed, subscriptions) = watch::channel(());
         let (progress, acknowledged) = (Arc::<Progress>::default(), Arc::default());
         let (connection, guard) = connect(path, settings, &reading, &alive)?;
         let name = guard.name();
         let name = name.unwrap_or_else(|| StoreId::unique("").database().to_owned());
+        let sockets = settings.uses_datagrams && !settings.is_read_only;
+        let sockets = sockets.then(|| Arc::new(Sockets::of(path)));
+        let listener = listen(Listener {
+            connection: connection::reader(path, settings)?,
+            progress: Arc::clone(&progress),
+            poll: settings.poll,
+            sockets: sockets.clone(),
+            jobs: jobs.downgrade(),
+            subscribed: subscriptions,
+            version: None,
+        })?;
         let writer = Writer {
             connection,
+            wake_ups: WakeUps::new(sockets),
             progress: Arc::clone(&progress),
             acknowledged: Arc::clone(&acknowledged),
             guard: Arc::clone(&guard),
@@ -92,6 +109,7 @@ impl Database {
             writer,
             writes,
             reading,
+            listener,
             _alive: alive,
         };
         let database = Self {
@@ -99,13 +117,13 @@ impl Database {
             name: name.into(),
             acknowledged,
             cache: Arc::new(Cache::new(settings.vector_cache)),
-            poll: settings.poll,
             sweeping: Arc::default(),
             is_read_only: settings.is_read_only,
             guard,
             progress,
             writes: jobs,
             reads,
+            subscribed,
             open,
         };
         Ok((Arc::new(database), writing))
@@ -161,9 +179,11 @@ impl Database {
         async move { while open.changed().await.is_ok() {} }
     }
 
-    /// Changes when this process commits events.
+    /// Changes when there may be new events, also of other processes.
     pub(super) fn announced(&self) -> watch::Receiver<u64> {
-        self.progress.announced.subscribe()
+        let announced = self.progress.announced.subscribe();
+        self.subscribed.send_replace(());
+        announced
     }
 
     /// Has what was acknowledged stored soon. If the writer is busy it does that by itself.
@@ -185,14 +205,19 @@ struct Writing {
     writer: Writer,
     writes: mpsc::Receiver<Box<dyn Job>>,
     reading: Arc<Queue>,
+    listener: JoinHandle<()>,
     _alive: watch::Sender<()>,
 }
 
 impl Writing {
     /// Runs jobs until the last handle is gone, then closes the file.
     fn run(self) {
-        let reading = self.reading;
-        self.writer.run(self.writes, || reading.wait_deserted());
+        let (reading, listener) = (self.reading, self.listener);
+        self.writer.run(self.writes, || {
+            reading.wait_deserted();
+            // A listener that panicked has closed its connection too.
+            drop(listener.join());
+        });
     }
 }
 
@@ -211,21 +236,34 @@ fn connect(
     for _ in 0..settings.readers.max(1) {
         let reader = Reader::new(connection::reader(path, settings)?, jobs);
         let alive = alive.clone();
-        spawn("sqlite-reader", move || {
+        drop(spawn("sqlite-reader", move || {
             reader.run();
             drop(alive);
-        })?;
+        })?);
     }
     Ok((writer, guard))
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), SqliteError> {
+/// Starts the listener's thread with a separate event loop, because the caller's runtime may not support sockets.
+fn listen(listener: Listener) -> Result<JoinHandle<()>, SqliteError> {
+    let event_loop = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(no_resources)?;
+    spawn("sqlite-listener", move || {
+        event_loop.block_on(listener.run())
+    })
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, SqliteError> {
     let thread = std::thread::Builder::new().name(name.to_owned());
-    thread
-        .spawn(run)
-        .map(drop)
-        .map_err(|error| SqliteError::Unavailable {
-            retry_after: std::time::Duration::from_secs(1),
-            source: error.into(),
-        })
+    thread.spawn(run).map_err(no_resources)
+}
+
+/// The system has no thread or no descriptor left.
+fn no_resources(error: std::io::Error) -> SqliteError {
+    SqliteError::Unavailable {
+        retry_after: std::time::Duration::from_secs(1),
+        source: error.into(),
+    }
 }

@@ -150,7 +150,9 @@ impl Log for SqliteEvents {
     }
 
     fn poll(&self) -> Duration {
-        self.opened.database.poll
+        /// Commits wake subscribers. This limits the delay if the thread that listens to other processes has ended.
+        const REREAD: Duration = Duration::from_secs(60);
+        REREAD
     }
 
     async fn page(&self, from: u64) -> Result<Page, StoreError> {

@@ -8,6 +8,7 @@ mod error;
 mod guard;
 mod ledger;
 mod list;
+mod listen;
 mod log;
 mod opened;
 mod positions;
@@ -20,12 +21,14 @@ mod row;
 mod runs;
 mod schema;
 mod search;
+mod sockets;
 mod stage;
 mod stats;
 mod sweep;
 mod table;
 mod tenant;
 mod vectors;
+mod wake_ups;
 mod workers;
 mod writer;
 
@@ -66,8 +69,8 @@ const NAME: &str = "SqliteStore";
 /// do about each error.
 ///
 /// # Several processes
-/// They may open one file on one machine: a run is claimed once, and each sees the events of the others when it next
-/// looks, every 200 ms. On a network file system SQLite does not work.
+/// They may open one file on one machine: a run is claimed once, and a commit wakes the subscribers of the other processes within
+/// milliseconds, see [`SqliteBuilder::poll_every`]. On a network file system SQLite does not work.
 ///
 /// # Time
 /// The clock is the wall clock of the machine. Every commit of a tenant gets a later time than the one before, also

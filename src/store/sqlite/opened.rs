@@ -59,7 +59,7 @@ impl Opened {
         self.database.write(work).await
     }
 
-    /// Removes the expired breadcrumbs of a tenant in small jobs between those of others, unless a sweep is running.
+    /// Removes the tenant's expired breadcrumbs in small jobs between other jobs, unless a sweep is running.
     pub(super) fn sweep(&self, tenant: &Arc<str>) {
         let running = &self.database.sweeping;
         if !running.swap(true, Ordering::SeqCst) {
@@ -88,7 +88,7 @@ impl Opened {
     }
 }
 
-/// Deletes the vectors if the settings say so, and checks or records the embedder.
+/// Deletes the vectors if the settings request it, and checks or records the embedder.
 async fn begin_vectors(database: &Database, settings: &Settings) -> Result<(), SqliteError> {
     if settings.meaning.is_none() && !settings.forgets_vectors {
         return Ok(());

@@ -90,6 +90,7 @@ mod tests {
                 readers: 1,
                 vector_cache: 0,
                 is_read_only: false,
+                uses_datagrams: true,
                 is_shared: true,
             },
         }

@@ -5,7 +5,9 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use std::path::Path;
 
 /// What leads from each version to the next; the version of a file is how many of them it has seen.
-const MIGRATIONS: &[&str] = &[FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS];
+const MIGRATIONS: &[&str] = &[
+    FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS,
+];
 
 /// Every time is in microseconds since 1970, every id 16 bytes, every JSON text. All names begin with `ux_`, so that
 /// the file can be shared with tables of the service.
@@ -112,6 +114,11 @@ const POSITIONS: &str = "
 /// The claim of the newest lease of a run.
 const CLAIMS: &str = "
     ALTER TABLE ux_runs ADD COLUMN claim BLOB;
+";
+
+/// The sockets to which each commit with events sends a datagram. The ID is the file name of the socket.
+const LISTENERS: &str = "
+    CREATE TABLE ux_listeners (id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
 ";
 
 /// Fails for a file of a newer version. Reads only.

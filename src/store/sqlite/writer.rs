@@ -6,6 +6,7 @@ use super::error::{Fault, unavailable};
 use super::guard::{Guard, Undone, is_corruption};
 use super::progress::{Fate, Progress};
 use super::schema;
+use super::wake_ups::WakeUps;
 use crate::error::Chain;
 use crate::error::Retry;
 use crate::store::StoreError;
@@ -32,8 +33,11 @@ pub(super) trait Job: Send {
     /// Only if the driver failed.
     fn run(&mut self, connection: &Connection) -> Result<(), rusqlite::Error>;
 
-    /// Answers, with the error that undid the transaction if there is one. Says whether there are new events.
-    fn finish(self: Box<Self>, undone: Option<&Undone>) -> bool;
+    /// Returns `true` if it ran and wrote events.
+    fn has_events(&self) -> bool;
+
+    /// Answers, with the error that undid the transaction if there is one.
+    fn finish(self: Box<Self>, undone: Option<&Undone>);
 }
 
 pub(super) struct Writer {
@@ -41,12 +45,17 @@ pub(super) struct Writer {
     pub(super) progress: Arc<Progress>,
     pub(super) acknowledged: Arc<Acknowledged>,
     pub(super) guard: Arc<Guard>,
+    pub(super) wake_ups: WakeUps,
 }
 
 impl Writer {
     /// Does jobs until there can be no more, waits for the others and closes the file. SQLite takes the log away with the
     /// last connection, but of two that close at the same time each sees the other, and neither does it.
-    pub(super) fn run(self, mut jobs: mpsc::Receiver<Box<dyn Job>>, others_closed: impl FnOnce()) {
+    pub(super) fn run(
+        mut self,
+        mut jobs: mpsc::Receiver<Box<dyn Job>>,
+        others_closed: impl FnOnce(),
+    ) {
         let mut waiting = Vec::with_capacity(MOST);
         while jobs.blocking_recv_many(&mut waiting, MOST) > 0 {
             let mut waiting: VecDeque<_> = waiting.drain(..).collect();
@@ -54,15 +63,16 @@ impl Writer {
                 self.transaction(&mut waiting);
             }
         }
-        // What was acknowledged last, without another job after it.
-        if !self.acknowledged.is_empty() {
-            self.transaction(&mut VecDeque::new());
+        // The last acknowledgements, if no job followed them, and the end of the registration.
+        let mut last: VecDeque<_> = self.wake_ups.leave().into_iter().collect();
+        if !self.acknowledged.is_empty() || !last.is_empty() {
+            self.transaction(&mut last);
         }
         others_closed();
     }
 
     /// Does as many jobs as there is time for, and answers them.
-    fn transaction(&self, waiting: &mut VecDeque<Box<dyn Job>>) {
+    fn transaction(&mut self, waiting: &mut VecDeque<Box<dyn Job>>) {
         self.progress.begin();
         let positions = self.acknowledged.take();
         let mut done = Vec::new();
@@ -77,30 +87,37 @@ impl Writer {
             tracing::warn!(path = &*self.guard.path(), error = %Chain(&error.error()), jobs = done.len(), "transaction rolled back");
             self.acknowledged.put_back(positions);
         }
-        let mut has_events = false;
+        let has_events = undone.is_none() && done.iter().any(|job| job.has_events());
         for job in done {
-            has_events |= job.finish(undone.as_ref());
+            job.finish(undone.as_ref());
         }
         self.progress.end();
-        if has_events && undone.is_none() {
+        if has_events {
             self.progress.announce();
+        }
+        if undone.is_none() {
+            self.wake_ups.committed();
         }
     }
 
     /// One transaction. Every job that was begun is in `done`, also if all of it is rolled back.
     fn commit(
-        &self,
+        &mut self,
         waiting: &mut VecDeque<Box<dyn Job>>,
         done: &mut Vec<Box<dyn Job>>,
         last: impl FnOnce(&Connection) -> rusqlite::Result<()>,
     ) -> Result<(), Undone> {
-        let connection = &self.connection;
         if let Err(undone) = self.begin() {
             // No job can write now. Every waiting caller gets the error at once, and not after a timeout each.
             done.extend(waiting.drain(..).filter(|job| job.begin()));
             return Err(undone);
         }
+        let connection = &self.connection;
         let worked = self.work(waiting, done).and_then(|()| last(connection));
+        let worked = worked.and_then(|()| {
+            let has_events = done.iter().any(|job| job.has_events());
+            self.wake_ups.prepare(connection, has_events)
+        });
         let committed = worked.and_then(|()| connection.execute_batch("COMMIT"));
         if committed.is_err() && !connection.is_autocommit() {
             // If this fails too the next transaction cannot begin, and says so.
@@ -211,20 +228,22 @@ where
         Ok(())
     }
 
-    fn finish(self: Box<Self>, undone: Option<&Undone>) -> bool {
+    fn has_events(&self) -> bool {
+        matches!(self.done, Some(Ok((_, true))))
+    }
+
+    fn finish(self: Box<Self>, undone: Option<&Undone>) {
         let done = match (self.done, undone) {
             // A refusal too may be due to what was undone.
             (_, Some(undone)) => Err(undone.error()),
             (Some(done), None) => done,
-            (None, None) => return false,
+            (None, None) => return,
         };
-        let has_events = done.as_ref().is_ok_and(|(_, has_events)| *has_events);
         if let Ok((answer, _)) = &done {
             (self.then)(answer);
         }
         // Who asked may be gone.
         drop(self.reply.send(done.map(|(answer, _)| answer)));
-        has_events
     }
 }
 
@@ -240,9 +259,11 @@ impl Job for StoreAcknowledged {
         Ok(())
     }
 
-    fn finish(self: Box<Self>, _: Option<&Undone>) -> bool {
+    fn has_events(&self) -> bool {
         false
     }
+
+    fn finish(self: Box<Self>, _: Option<&Undone>) {}
 }
 
 #[cfg(test)]
@@ -268,6 +289,7 @@ mod tests {
             progress: Arc::default(),
             acknowledged: Arc::default(),
             guard: Arc::default(),
+            wake_ups: WakeUps::new(None),
         }
     }
 
@@ -292,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_job_for_which_the_disk_has_no_room_is_told_so_and_the_others_are_kept() {
-        let writer = writer(20);
+        let mut writer = writer(20);
         let (jobs, mut replies): (VecDeque<_>, Vec<_>) = [10, 1_000_000, 20]
             .map(job)
             .into_iter()
@@ -320,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_job_whose_caller_went_before_it_began_is_not_done() {
-        let writer = writer(20);
+        let mut writer = writer(20);
         let (wanted, given_up) = (job(1), job(2));
 
         drop(Watcher::begin(given_up.2, &writer.progress));

@@ -14,6 +14,8 @@ mod runtime;
 mod shared;
 mod source;
 mod torn;
+#[cfg(unix)]
+mod wake_ups;
 
 use crate::wrappers::watched;
 use crate::{ledger_model, one_store, search_model, start_stop};
@@ -49,6 +51,12 @@ impl Drop for Folder {
         // A thread may still be about to close the file; what is left is in the folder for temporary files.
         drop(std::fs::remove_dir_all(&self.0));
     }
+}
+
+/// Waits for something that must happen. Without the time limit a broken store would block the test.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    let limit = Duration::from_secs(30);
+    tokio::time::timeout(limit, future).await.unwrap()
 }
 
 /// Opens a file without waiting for the disk, which no test can pull the plug of.

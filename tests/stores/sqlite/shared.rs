@@ -1,24 +1,18 @@
 //! Handles of one process on the same file share a database.
 
-use crate::sqlite::{Folder, quick};
+use crate::sqlite::{Folder, quick, soon};
 use futures::StreamExt as _;
 use futures::future::{join, join_all};
 use rusqlite::Connection;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
-use tokio::time::timeout;
 use universal_executor::source::StartAt;
 use universal_executor::store::{SqliteLimits, StoreError};
 use universal_executor::{BreadcrumbStoreExt, EventSource, NewBreadcrumb, SqliteStore};
 
 fn note() -> NewBreadcrumb {
     NewBreadcrumb::new("note.v1")
-}
-
-/// Waits for something that must happen. Without the time limit a broken store would block the test.
-async fn soon<T>(future: impl Future<Output = T>) -> T {
-    timeout(Duration::from_secs(30), future).await.unwrap()
 }
 
 /// Returns how many connections this process has to the file.
@@ -32,7 +26,8 @@ fn connections(path: &Path) -> usize {
 /// Opens a store that never checks the file for events of others.
 async fn deaf(path: &Path) -> SqliteStore {
     let hour = Duration::from_secs(3_600);
-    quick(path).poll_every(hour).open().await.unwrap()
+    let store = quick(path).poll_every(hour).without_datagrams();
+    store.open().await.unwrap()
 }
 
 #[tokio::test]

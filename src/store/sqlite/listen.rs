@@ -1,0 +1,112 @@
+//! The thread that notices commits of other processes and wakes the subscribers of this one.
+//!
+//! A datagram arrives with each commit of a process that knows this one. All other commits, those of foreign programs included,
+//! change `PRAGMA data_version`, which the thread checks at an interval. Without subscribers it does nothing.
+
+use super::progress::Progress;
+use super::sockets::{Bound, Receiver, Sockets};
+use super::writer::{Job, Task};
+use crate::error::Chain;
+use rusqlite::Connection;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+/// Wakes the subscribers of a database.
+pub(super) struct Listener {
+    /// A connection that only reads, so that `data_version` changes with every commit of another connection.
+    pub(super) connection: Connection,
+    pub(super) progress: Arc<Progress>,
+    /// Pause between two checks of the file.
+    pub(super) poll: Duration,
+    /// `None` if the database receives no datagrams.
+    pub(super) sockets: Option<Arc<Sockets>>,
+    pub(super) jobs: mpsc::WeakSender<Box<dyn Job>>,
+    /// Changes with each new subscription, and ends with the database.
+    pub(super) subscribed: watch::Receiver<()>,
+    /// `data_version` at the last check, or `None` if the check failed.
+    pub(super) version: Option<i64>,
+}
+
+impl Listener {
+    /// Runs until the database is dropped.
+    pub(super) async fn run(mut self) {
+        let mut receiver = None;
+        loop {
+            while !self.has_subscribers() {
+                if self.subscribed.changed().await.is_err() {
+                    return;
+                }
+            }
+            self.wake();
+            let mut is_joining = receiver.is_none();
+            let mut joining = std::pin::pin!(join(self.sockets.clone(), self.jobs.clone()));
+            while self.has_subscribers() {
+                tokio::select! {
+                    changed = self.subscribed.changed() => if changed.is_err() {
+                        return;
+                    },
+                    joined = &mut joining, if is_joining => {
+                        is_joining = false;
+                        receiver = joined;
+                        // Commits before the registration sent no datagram.
+                        self.wake();
+                    }
+                    () = received(receiver.as_ref()) => self.wake(),
+                    () = sleep(self.poll) => if self.has_changed() {
+                        self.progress.announce();
+                    },
+                }
+            }
+        }
+    }
+
+    fn has_subscribers(&self) -> bool {
+        self.progress.announced.receiver_count() > 0
+    }
+
+    /// Wakes the subscribers. The next check compares with the file as it is now.
+    fn wake(&mut self) {
+        self.has_changed();
+        self.progress.announce();
+    }
+
+    /// Returns `true` if another connection committed since the last check. Commits of this database's own writer count
+    /// as well; a subscriber that is woken once too often reads an empty page.
+    fn has_changed(&mut self) -> bool {
+        let found = self
+            .connection
+            .prepare_cached("PRAGMA data_version")
+            .and_then(|mut version| version.query_row((), |row| row.get(0)));
+        let before = std::mem::replace(&mut self.version, found.ok());
+        self.version != before
+    }
+}
+
+/// Registers the database's socket in a transaction of its writer. Returns `None` if that fails.
+async fn join(
+    sockets: Option<Arc<Sockets>>,
+    jobs: mpsc::WeakSender<Box<dyn Job>>,
+) -> Option<Receiver> {
+    let sockets = sockets?;
+    let work = move |connection: &Connection| Ok((sockets.join(connection)?, false));
+    let (task, answer, _) = Task::new(work, |_: &Option<Bound>| ());
+    jobs.upgrade()?.send(Box::new(task)).await.ok()?;
+    let bound = match answer.await.ok()? {
+        Ok(bound) => bound?,
+        Err(error) => {
+            tracing::debug!(error = %Chain(&error), "the socket for wake-ups was not registered; the file is checked instead");
+            return None;
+        }
+    };
+    Receiver::new(bound).ok()
+}
+
+/// Waits for a datagram, forever without a socket.
+async fn received(receiver: Option<&Receiver>) {
+    match receiver {
+        Some(receiver) => receiver.received().await,
+        None => std::future::pending().await,
+    }
+}

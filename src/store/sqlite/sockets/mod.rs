@@ -1,0 +1,175 @@
+//! Wake-ups of other processes: after a commit with events, the writer sends a datagram to each socket in the table
+//! `ux_listeners`. A datagram has no content and may be lost.
+//!
+//! The sockets are in a folder next to the database file. All changes of that folder happen inside a write transaction, so
+//! no process removes what another one is about to use.
+
+#[cfg(not(unix))]
+mod none;
+#[cfg(not(unix))]
+use none as system;
+#[cfg(unix)]
+mod unix;
+#[cfg(unix)]
+use unix as system;
+
+pub(super) use system::{Bound, Receiver};
+
+use rusqlite::Connection;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use system::{Folder, Sender};
+use uuid::Uuid;
+
+/// Maximum number of listeners. Any others find commits by checking the file.
+const MOST: usize = 64;
+
+/// Maximum number of files that one registration checks.
+const MOST_FILES: usize = 1_024;
+
+/// The sockets of all databases on one file, and the name of this database's own socket.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    folder: PathBuf,
+    own: Uuid,
+    is_bound: AtomicBool,
+    /// `None` if the system has no such sockets.
+    sender: Option<Sender>,
+}
+
+impl Sockets {
+    /// Returns the sockets of the file at `path`, which has no symbolic links.
+    pub(super) fn of(path: &Path) -> Self {
+        let mut folder = path.as_os_str().to_owned();
+        folder.push("-listeners");
+        Self {
+            folder: folder.into(),
+            own: Uuid::new_v4(),
+            is_bound: AtomicBool::new(false),
+            sender: Sender::new(),
+        }
+    }
+
+    /// Binds the database's own socket and registers it. Deletes the rows and files of processes that ended without doing so.
+    /// Returns `None` if no socket can be bound.
+    pub(super) fn join(&self, connection: &Connection) -> rusqlite::Result<Option<Bound>> {
+        let known = listeners(connection)?;
+        let (dead, alive): (Vec<_>, Vec<_>) = match Folder::open(&self.folder) {
+            Ok(folder) => known.into_iter().partition(|id| folder.is_dead(*id)),
+            Err(error) if error.kind() == ErrorKind::NotFound => (known, Vec::new()),
+            Err(_) => (Vec::new(), known),
+        };
+        self.remove(connection, &dead)?;
+        self.remove_files_without_row(&alive);
+        if alive.len() >= MOST {
+            tracing::debug!(
+                listeners = alive.len(),
+                "no socket for wake-ups: too many listeners; the file is checked instead"
+            );
+            return Ok(None);
+        }
+        match Folder::create(&self.folder).and_then(|folder| folder.bind(self.own)) {
+            Ok(bound) => {
+                self.is_bound.store(true, Ordering::SeqCst);
+                connection.execute(
+                    "INSERT OR IGNORE INTO ux_listeners VALUES (?1)",
+                    [self.own.into_bytes()],
+                )?;
+                Ok(Some(bound))
+            }
+            Err(error) => {
+                tracing::debug!(folder = &*self.folder.to_string_lossy(), %error, "no socket for wake-ups; the file is checked instead");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Deletes the database's own row and socket, and the folder if that was the last socket. Without a socket this does nothing.
+    pub(super) fn leave(&self, connection: &Connection) -> rusqlite::Result<()> {
+        if !self.is_bound() {
+            return Ok(());
+        }
+        self.remove(connection, &[self.own])?;
+        self.is_bound.store(false, Ordering::SeqCst);
+        // It fails while other sockets are in the folder.
+        drop(fs::remove_dir(&self.folder));
+        Ok(())
+    }
+
+    /// Deletes the socket of a database whose row cannot be deleted. Another process then deletes the row.
+    pub(super) fn unlink(&self) {
+        if self.is_bound() {
+            drop(fs::remove_file(self.file(self.own)));
+        }
+    }
+
+    pub(super) fn is_bound(&self) -> bool {
+        self.is_bound.load(Ordering::SeqCst)
+    }
+
+    /// Returns the registered sockets of other databases. Read inside the write transaction whose events they are woken for: a
+    /// listener that registers later reads those events itself.
+    pub(super) fn others(&self, connection: &Connection) -> rusqlite::Result<Vec<Uuid>> {
+        let mut listeners = listeners(connection)?;
+        listeners.retain(|id| *id != self.own);
+        Ok(listeners)
+    }
+
+    /// Deletes the rows and the files of dead sockets.
+    pub(super) fn remove(&self, connection: &Connection, dead: &[Uuid]) -> rusqlite::Result<()> {
+        for id in dead {
+            connection
+                .prepare_cached("DELETE FROM ux_listeners WHERE id = ?1")?
+                .execute([id.into_bytes()])?;
+            // The file may be gone.
+            drop(fs::remove_file(self.file(*id)));
+        }
+        Ok(())
+    }
+
+    /// Sends a datagram to each of the sockets, without waiting. Returns those that no process reads from any more.
+    pub(super) fn wake(&self, others: &[Uuid]) -> Vec<Uuid> {
+        let Some(sender) = self.sender.as_ref().filter(|_| !others.is_empty()) else {
+            return Vec::new();
+        };
+        match Folder::open(&self.folder) {
+            Ok(folder) => {
+                let dead = |id: &Uuid| !sender.send(&folder, *id);
+                others.iter().copied().filter(dead).collect()
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => others.to_vec(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// Removes dead sockets that have no row: of processes that were killed before they committed theirs.
+    fn remove_files_without_row(&self, known: &[Uuid]) {
+        let (Ok(files), Ok(folder)) = (fs::read_dir(&self.folder), Folder::open(&self.folder))
+        else {
+            return;
+        };
+        let ids = files
+            .take(MOST_FILES)
+            .filter_map(|file| Uuid::try_parse(file.ok()?.file_name().to_str()?).ok());
+        for id in ids.filter(|id| !known.contains(id) && folder.is_dead(*id)) {
+            drop(fs::remove_file(self.file(id)));
+        }
+    }
+
+    fn file(&self, id: Uuid) -> PathBuf {
+        self.folder.join(name(id))
+    }
+}
+
+/// The file name of a socket. The table has IDs and no names, so that no row can name a file outside of the folder.
+fn name(id: Uuid) -> String {
+    id.simple().to_string()
+}
+
+fn listeners(connection: &Connection) -> rusqlite::Result<Vec<Uuid>> {
+    let mut listeners = connection.prepare_cached("SELECT id FROM ux_listeners")?;
+    let listeners = listeners.query_map((), |row| row.get(0).map(Uuid::from_bytes))?;
+    listeners.collect()
+}

@@ -1,0 +1,125 @@
+//! Datagram sockets in a folder.
+
+use super::name;
+use std::fs::{DirBuilder, File, Permissions, set_permissions};
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+/// Maximum length of a socket's path in bytes: `sun_path` has 104 bytes on macOS and 108 on Linux, with a final zero.
+const LONGEST: usize = 103;
+
+/// Maximum number of datagrams that are discarded after the first one.
+const MOST_QUEUED: usize = 1_024;
+
+/// A bound socket.
+#[derive(Debug)]
+pub(in crate::store::sqlite) struct Bound(UnixDatagram);
+
+/// The receiving side of a socket, in the runtime of the calling thread.
+#[derive(Debug)]
+pub(in crate::store::sqlite) struct Receiver(tokio::net::UnixDatagram);
+
+impl Receiver {
+    pub(in crate::store::sqlite) fn new(bound: Bound) -> Result<Self> {
+        bound.0.set_nonblocking(true)?;
+        tokio::net::UnixDatagram::from_std(bound.0).map(Self)
+    }
+
+    /// Waits for a datagram, and discards all that are queued.
+    pub(in crate::store::sqlite) async fn received(&self) {
+        let mut content = [0; 1];
+        if self.0.recv(&mut content).await.is_err() {
+            // A socket that fails wakes nobody. The check of the file continues.
+            return std::future::pending().await;
+        }
+        for _ in 0..MOST_QUEUED {
+            if self.0.try_recv(&mut content).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The sending side, which never waits.
+#[derive(Debug)]
+pub(super) struct Sender(UnixDatagram);
+
+impl Sender {
+    pub(super) fn new() -> Option<Self> {
+        let socket = UnixDatagram::unbound().ok()?;
+        socket.set_nonblocking(true).ok()?;
+        Some(Self(socket))
+    }
+
+    /// Sends a datagram. Returns `false` if no process reads from the socket. A socket whose queue is full has been woken.
+    pub(super) fn send(&self, folder: &Folder, to: Uuid) -> bool {
+        let sent = self.0.send_to(&[0], folder.socket(to));
+        !sent.is_err_and(|error| is_dead(&error))
+    }
+}
+
+/// A folder of sockets, under a path that is short enough for their addresses.
+pub(super) struct Folder {
+    path: PathBuf,
+    /// The folder itself, if the path is that of this descriptor.
+    _open: Option<File>,
+}
+
+impl Folder {
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let length = path.as_os_str().len() + 1 + name(Uuid::nil()).len();
+        if length <= LONGEST || cfg!(not(target_os = "linux")) {
+            return Ok(Self {
+                path: path.to_owned(),
+                _open: None,
+            });
+        }
+        let open = File::open(path)?;
+        Ok(Self {
+            path: format!("/proc/self/fd/{}", open.as_raw_fd()).into(),
+            _open: Some(open),
+        })
+    }
+
+    /// Opens the folder, and creates it if it is missing: only its owner can send to the sockets.
+    pub(super) fn create(path: &Path) -> Result<Self> {
+        match DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        Self::open(path)
+    }
+
+    pub(super) fn bind(&self, id: Uuid) -> Result<Bound> {
+        let path = self.socket(id);
+        // An earlier registration of the same database may have been rolled back.
+        drop(std::fs::remove_file(&path));
+        let socket = UnixDatagram::bind(&path)?;
+        set_permissions(&path, Permissions::from_mode(0o600))?;
+        Ok(Bound(socket))
+    }
+
+    /// Returns `true` if no process has the socket open.
+    pub(super) fn is_dead(&self, id: Uuid) -> bool {
+        let probe = UnixDatagram::unbound();
+        let connected = probe.and_then(|probe| probe.connect(self.socket(id)));
+        connected.is_err_and(|error| is_dead(&error))
+    }
+
+    fn socket(&self, id: Uuid) -> PathBuf {
+        self.path.join(name(id))
+    }
+}
+
+/// Returns `true` if the socket is missing, or is left from a process that ended.
+fn is_dead(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionRefused | ErrorKind::NotFound
+    )
+}
