@@ -25,7 +25,7 @@ pub(crate) enum Handle {
 }
 
 impl Location {
-    /// Opens the store with a connection pool or threads that no other handle uses.
+    /// Opens another handle. On PostgreSQL it has its own connection pool; on SQLite, the handles of a process share a database.
     pub(crate) async fn open(&self) -> Handle {
         match self {
             Self::File(file) => {

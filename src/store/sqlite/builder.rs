@@ -120,7 +120,11 @@ impl SqliteBuilder {
     }
 
     /// Sets how long to wait while another process has the file locked, before an operation fails with
-    /// [`StoreError::Unavailable`](crate::store::StoreError::Unavailable); 5 s by default.
+    /// [`StoreError::Unavailable`](crate::store::StoreError::Unavailable). Defaults to 5 s.
+    ///
+    /// The writers of several processes take turns through two lock files next to the file (`agents.db-turn` and
+    /// `agents.db-write`). A process waits at most a quarter of this time for its turn, and then only for the lock of SQLite, so a
+    /// stopped process delays the others and does not block them.
     #[must_use]
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.settings.database.busy_timeout = timeout;
@@ -128,7 +132,7 @@ impl SqliteBuilder {
     }
 
     /// Sets the interval at which the store checks the file for commits that no datagram announced, while it has subscribers. Defaults
-    /// to 20 ms, which costs about 0.3% of a core.
+    /// to 20 ms. The interval doubles after 50 checks without a change, so an idle store uses about 0.3% of a core.
     ///
     /// Commits of this process wake its subscribers at once. A process that subscribes has a Unix socket in a folder
     /// next to the file (`agents.db-listeners`), and each commit with events sends it a datagram. The interval applies where no

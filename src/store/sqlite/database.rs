@@ -10,6 +10,7 @@ use super::progress::{Progress, Watcher};
 use super::readers::{self, Queue, Reader, Reads};
 use super::registry;
 use super::sockets::Sockets;
+use super::turns::Turns;
 use super::wake_ups::WakeUps;
 use super::writer::{Job, StoreAcknowledged, Task, Writer};
 use crate::store::durable::cursor::Acknowledged;
@@ -97,10 +98,17 @@ impl Database {
             jobs: jobs.downgrade(),
             subscribed: subscriptions,
             version: None,
+            unchanged: 0,
         })?;
+        let turns = match settings.is_read_only {
+            true => Turns::none(),
+            false => Turns::of(path, settings.busy_timeout / 4),
+        };
         let writer = Writer {
             connection,
             wake_ups: WakeUps::new(sockets),
+            turns,
+            busy_timeout: settings.busy_timeout,
             progress: Arc::clone(&progress),
             acknowledged: Arc::clone(&acknowledged),
             guard: Arc::clone(&guard),

@@ -13,12 +13,16 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
+/// Number of checks without a change after which the pause between them doubles. Waking a thread costs more than the check
+/// itself, so this halves the cost of an idle process.
+const IDLE_AFTER: u32 = 50;
+
 /// Wakes the subscribers of a database.
 pub(super) struct Listener {
     /// A connection that only reads, so that `data_version` changes with every commit of another connection.
     pub(super) connection: Connection,
     pub(super) progress: Arc<Progress>,
-    /// Pause between two checks of the file.
+    /// Pause between two checks of the file, unless it is idle.
     pub(super) poll: Duration,
     /// `None` if the database receives no datagrams.
     pub(super) sockets: Option<Arc<Sockets>>,
@@ -27,6 +31,8 @@ pub(super) struct Listener {
     pub(super) subscribed: watch::Receiver<()>,
     /// `data_version` at the last check, or `None` if the check failed.
     pub(super) version: Option<i64>,
+    /// Number of checks since the last change.
+    pub(super) unchanged: u32,
 }
 
 impl Listener {
@@ -43,6 +49,7 @@ impl Listener {
             let mut is_joining = receiver.is_none();
             let mut joining = std::pin::pin!(join(self.sockets.clone(), self.jobs.clone()));
             while self.has_subscribers() {
+                let pause = self.pause();
                 tokio::select! {
                     changed = self.subscribed.changed() => if changed.is_err() {
                         return;
@@ -54,7 +61,7 @@ impl Listener {
                         self.wake();
                     }
                     () = received(receiver.as_ref()) => self.wake(),
-                    () = sleep(self.poll) => if self.has_changed() {
+                    () = sleep(pause) => if self.has_changed() {
                         self.progress.announce();
                     },
                 }
@@ -80,7 +87,19 @@ impl Listener {
             .prepare_cached("PRAGMA data_version")
             .and_then(|mut version| version.query_row((), |row| row.get(0)));
         let before = std::mem::replace(&mut self.version, found.ok());
-        self.version != before
+        let has_changed = self.version != before;
+        self.unchanged = match has_changed {
+            true => 0,
+            false => self.unchanged.saturating_add(1),
+        };
+        has_changed
+    }
+
+    fn pause(&self) -> Duration {
+        match self.unchanged {
+            0..IDLE_AFTER => self.poll,
+            IDLE_AFTER.. => self.poll.saturating_mul(2),
+        }
     }
 }
 

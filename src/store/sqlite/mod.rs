@@ -27,6 +27,7 @@ mod stats;
 mod sweep;
 mod table;
 mod tenant;
+mod turns;
 mod vectors;
 mod wake_ups;
 mod workers;
@@ -70,7 +71,8 @@ const NAME: &str = "SqliteStore";
 ///
 /// # Several processes
 /// They may open one file on one machine: a run is claimed once, and a commit wakes the subscribers of the other processes within
-/// milliseconds, see [`SqliteBuilder::poll_every`]. On a network file system SQLite does not work.
+/// milliseconds, see [`SqliteBuilder::poll_every`]. Their writers take turns, see [`SqliteBuilder::busy_timeout`]. On a network file
+/// system SQLite does not work.
 ///
 /// # Time
 /// The clock is the wall clock of the machine. Every commit of a tenant gets a later time than the one before, also

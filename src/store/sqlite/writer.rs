@@ -6,6 +6,7 @@ use super::error::{Fault, unavailable};
 use super::guard::{Guard, Undone, is_corruption};
 use super::progress::{Fate, Progress};
 use super::schema;
+use super::turns::{Turn, Turns};
 use super::wake_ups::WakeUps;
 use crate::error::Chain;
 use crate::error::Retry;
@@ -46,6 +47,8 @@ pub(super) struct Writer {
     pub(super) acknowledged: Arc<Acknowledged>,
     pub(super) guard: Arc<Guard>,
     pub(super) wake_ups: WakeUps,
+    pub(super) turns: Turns,
+    pub(super) busy_timeout: Duration,
 }
 
 impl Writer {
@@ -107,11 +110,14 @@ impl Writer {
         done: &mut Vec<Box<dyn Job>>,
         last: impl FnOnce(&Connection) -> rusqlite::Result<()>,
     ) -> Result<(), Undone> {
-        if let Err(undone) = self.begin() {
-            // No job can write now. Every waiting caller gets the error at once, and not after a timeout each.
-            done.extend(waiting.drain(..).filter(|job| job.begin()));
-            return Err(undone);
-        }
+        let turn = match self.begin() {
+            Ok(turn) => turn,
+            Err(undone) => {
+                // No job can write now. Every waiting caller gets the error at once, and not after a timeout each.
+                done.extend(waiting.drain(..).filter(|job| job.begin()));
+                return Err(undone);
+            }
+        };
         let connection = &self.connection;
         let worked = self.work(waiting, done).and_then(|()| last(connection));
         let worked = worked.and_then(|()| {
@@ -123,16 +129,24 @@ impl Writer {
             // If this fails too the next transaction cannot begin, and says so.
             drop(connection.execute_batch("ROLLBACK"));
         }
+        drop(turn);
         committed.map_err(Undone::from)
     }
 
-    /// Begins a transaction, unless the store accepts no writes or a newer version of this crate migrated the file.
-    fn begin(&self) -> Result<(), Undone> {
-        let connection = &self.connection;
+    /// Begins a transaction, unless the store accepts no writes or a newer version of this crate migrated the file. Returns the turn of
+    /// the writer, if it has one.
+    fn begin(&mut self) -> Result<Option<Turn>, Undone> {
         self.guard.accepts_writes()?;
-        connection.execute_batch("BEGIN IMMEDIATE")?;
+        let waiting = Instant::now();
+        let turn = self.turns.take();
+        let connection = &self.connection;
+        // The wait for the turn is part of the busy timeout.
+        connection.busy_timeout(self.busy_timeout.saturating_sub(waiting.elapsed()))?;
+        let begun = connection.execute_batch("BEGIN IMMEDIATE");
+        connection.busy_timeout(self.busy_timeout)?;
+        begun?;
         let Err(error) = schema::check(connection) else {
-            return Ok(());
+            return Ok(turn);
         };
         // If this fails too the next transaction cannot begin, and reports the cause.
         drop(connection.execute_batch("ROLLBACK"));
@@ -290,6 +304,8 @@ mod tests {
             acknowledged: Arc::default(),
             guard: Arc::default(),
             wake_ups: WakeUps::new(None),
+            turns: Turns::none(),
+            busy_timeout: Duration::ZERO,
         }
     }
 

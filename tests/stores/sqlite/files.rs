@@ -1,6 +1,6 @@
 //! Files that cannot be opened, or not now.
 
-use crate::sqlite::{Folder, quick};
+use crate::sqlite::{Folder, quick, soon};
 use rusqlite::Connection;
 use std::fs;
 use std::path::Path;
@@ -208,6 +208,65 @@ async fn a_file_locked_for_too_long_is_unavailable_and_nothing_is_lost() {
     other.execute_batch("COMMIT").unwrap();
     store.create(note()).await.unwrap();
     assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 2);
+}
+
+/// Opens one of the files with which the writers of several processes queue.
+fn lock_file(folder: &Folder, suffix: &str) -> fs::File {
+    let mut name = folder.file().into_os_string();
+    name.push(suffix);
+    fs::File::open(name).unwrap()
+}
+
+#[tokio::test]
+async fn a_writer_takes_the_next_turn_while_another_process_writes() {
+    let folder = Folder::new();
+    let patient = quick(&folder.file()).busy_timeout(Duration::from_secs(3_600));
+    let store = patient.open().await.unwrap();
+    let (turn, write) = (lock_file(&folder, "-turn"), lock_file(&folder, "-write"));
+    write.lock().unwrap();
+
+    let note = tokio::spawn(async move { store.create(note()).await });
+    let taken = async {
+        while turn.try_lock().is_ok() {
+            turn.unlock().unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(taken).await;
+    assert!(!note.is_finished());
+    write.unlock().unwrap();
+
+    soon(note).await.unwrap().unwrap();
+    assert!(turn.try_lock().is_ok() && write.try_lock().is_ok());
+}
+
+#[tokio::test]
+async fn a_process_that_is_stopped_with_the_turn_delays_commits_and_does_not_block_them() {
+    let folder = Folder::new();
+    let impatient = quick(&folder.file()).busy_timeout(Duration::from_millis(40));
+    let store = impatient.open().await.unwrap();
+    let write = lock_file(&folder, "-write");
+    write.lock().unwrap();
+
+    store.create(note()).await.unwrap();
+    store.create(note()).await.unwrap();
+
+    let other = Connection::open(folder.file()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = store.create(note()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_store_without_lock_files_relies_on_the_locks_of_sqlite() {
+    let folder = Folder::new();
+    for name in ["store.db-turn", "store.db-write"] {
+        fs::create_dir(folder.0.join(name)).unwrap();
+    }
+    let store = quick(&folder.file()).open().await.unwrap();
+
+    store.create(note()).await.unwrap();
 }
 
 #[tokio::test]

@@ -19,14 +19,16 @@ mod wake_ups;
 
 use crate::wrappers::watched;
 use crate::{ledger_model, one_store, search_model, start_stop};
+use futures::StreamExt as _;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use universal_executor::source::Deliveries;
 use universal_executor::store::conformance::{Subject, WordCounts, unchecked};
 use universal_executor::store::meaning::Meaning;
 use universal_executor::store::{Durability, SqliteBuilder};
-use universal_executor::{EventSource, SqliteStore};
+use universal_executor::{BreadcrumbStoreExt as _, EventSource, NewBreadcrumb, SqliteStore};
 
 /// A folder that goes when the test ends.
 pub(crate) struct Folder(PathBuf);
@@ -57,6 +59,24 @@ impl Drop for Folder {
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     let limit = Duration::from_secs(30);
     tokio::time::timeout(limit, future).await.unwrap()
+}
+
+/// Checks that commits through one handle wake a subscriber of another one, which has one reader. What else wakes the
+/// subscriber, such as its registration, happens once, so it cannot explain three events.
+pub(crate) async fn wakes(writer: &SqliteStore, reader: &SqliteStore, events: &mut Deliveries) {
+    for _ in 0..3 {
+        let mut next = std::pin::pin!(events.next());
+        assert!(futures::poll!(&mut next).is_pending());
+        // The subscriber's read comes before this one, so it finds no event, and the subscriber waits.
+        assert_eq!(reader.latest("nothing.v1").await.unwrap(), None);
+        assert!(futures::poll!(&mut next).is_pending());
+
+        let note = NewBreadcrumb::new("note.v1");
+        let written = writer.create(note).await.unwrap().id;
+
+        let heard = soon(next).await.unwrap().unwrap();
+        assert_eq!(heard.event.breadcrumb_id, written);
+    }
 }
 
 /// Opens a file without waiting for the disk, which no test can pull the plug of.

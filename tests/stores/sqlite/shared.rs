@@ -1,8 +1,7 @@
 //! Handles of one process on the same file share a database.
 
-use crate::sqlite::{Folder, quick, soon};
-use futures::StreamExt as _;
-use futures::future::{join, join_all};
+use crate::sqlite::{Folder, quick, soon, wakes};
+use futures::future::join_all;
 use rusqlite::Connection;
 use std::fs;
 use std::path::Path;
@@ -26,7 +25,7 @@ fn connections(path: &Path) -> usize {
 /// Opens a store that never checks the file for events of others.
 async fn deaf(path: &Path) -> SqliteStore {
     let hour = Duration::from_secs(3_600);
-    let store = quick(path).poll_every(hour).without_datagrams();
+    let store = quick(path).poll_every(hour).readers(1).without_datagrams();
     store.open().await.unwrap()
 }
 
@@ -36,10 +35,7 @@ async fn a_commit_of_one_handle_wakes_the_subscribers_of_another() {
     let (one, other) = (deaf(&folder.file()).await, deaf(&folder.file()).await);
     let mut events = other.events().subscribe(StartAt::Now).await.unwrap();
 
-    let (heard, written) = soon(join(events.next(), one.create(note()))).await;
-
-    let heard = heard.unwrap().unwrap().event.breadcrumb_id;
-    assert_eq!(heard, written.unwrap().id);
+    wakes(&one, &other, &mut events).await;
 }
 
 #[cfg(target_os = "linux")]
@@ -103,8 +99,7 @@ async fn a_handle_that_was_opened_through_a_link_shares_the_database_of_the_file
     let other = deaf(&link).await;
 
     let mut events = other.events().subscribe(StartAt::Now).await.unwrap();
-    let (heard, written) = soon(join(events.next(), one.create(note()))).await;
-    assert!(heard.unwrap().is_ok() && written.is_ok());
+    wakes(&one, &other, &mut events).await;
 }
 
 #[tokio::test]
@@ -124,6 +119,8 @@ async fn a_file_that_replaced_another_is_not_shared_with_its_handles() {
     let folder = Folder::new();
     let copy = folder.0.join("copy.db");
     let old = quick(&folder.file()).open().await.unwrap();
+    let reader = quick(&folder.file()).read_only();
+    let old_reader = reader.clone().open().await.unwrap();
     let backup = format!("VACUUM INTO '{}'", copy.display());
     let source = Connection::open(folder.file()).unwrap();
     source.execute_batch(&backup).unwrap();
@@ -136,7 +133,10 @@ async fn a_file_that_replaced_another_is_not_shared_with_its_handles() {
     let new = quick(&folder.file()).open().await.unwrap();
 
     assert_eq!(new.latest("note.v1").await.unwrap(), None, "the copy");
-    new.create(note()).await.unwrap();
+    let written = new.create(note()).await.unwrap();
+    let reader = reader.open().await.unwrap();
+    assert_eq!(reader.latest("note.v1").await.unwrap(), Some(written));
+    drop(old_reader);
     let refused = old.create(note()).await.unwrap_err();
     assert!(matches!(refused, StoreError::Refused { .. }), "{refused:?}");
 }

@@ -15,6 +15,7 @@ use unix as system;
 
 pub(super) use system::{Bound, Receiver};
 
+use crate::error::Chain;
 use rusqlite::Connection;
 use std::fs;
 use std::io::ErrorKind;
@@ -80,7 +81,7 @@ impl Sockets {
                 Ok(Some(bound))
             }
             Err(error) => {
-                tracing::debug!(folder = &*self.folder.to_string_lossy(), %error, "no socket for wake-ups; the file is checked instead");
+                tracing::debug!(folder = &*self.folder.to_string_lossy(), error = %Chain(&error), "no socket for wake-ups; the file is checked instead");
                 Ok(None)
             }
         }

@@ -33,7 +33,7 @@ impl Receiver {
     pub(in crate::store::sqlite) async fn received(&self) {
         let mut content = [0; 1];
         if self.0.recv(&mut content).await.is_err() {
-            // A socket that fails wakes nobody. The check of the file continues.
+            // Without the socket, the check of the file still finds commits.
             return std::future::pending().await;
         }
         for _ in 0..MOST_QUEUED {

@@ -1,0 +1,218 @@
+//! The queue of the writers of several processes, so that none waits long while another one commits again and again.
+//!
+//! A writer takes the lock *turn*, then the lock *write*, and releases *turn*. While it writes, only one other writer has the
+//! turn, so the next transaction belongs to that writer. The locks only decide the order: SQLite's own lock protects
+//! the file, also from programs that do not queue.
+
+use crate::error::Chain;
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The queue of one writer.
+#[derive(Debug)]
+pub(super) struct Turns {
+    /// `None` if the lock files cannot be created or locked.
+    files: Option<Files>,
+    /// The maximum wait for a turn.
+    patience: Duration,
+    /// `true` after a wait without result: the process with the lock may be stopped. No further wait until a lock is free.
+    is_stuck: bool,
+}
+
+#[derive(Debug)]
+struct Files {
+    turn: Arc<File>,
+    write: Arc<File>,
+}
+
+/// The lock *write*, or *turn* while waiting for it. Dropping it releases the lock.
+#[derive(Debug)]
+pub(super) struct Turn(Arc<File>);
+
+impl Turns {
+    /// Opens the lock files next to the database file at `path`, and creates them if they are missing.
+    pub(super) fn of(path: &Path, patience: Duration) -> Self {
+        let files = match (open(path, "-turn"), open(path, "-write")) {
+            (Ok(turn), Ok(write)) => Some(Files { turn, write }),
+            (Err(error), _) | (_, Err(error)) => {
+                tracing::debug!(path = &*path.to_string_lossy(), error = %Chain(&error), "no lock files; writers of several processes do not queue");
+                None
+            }
+        };
+        Self {
+            files,
+            patience,
+            is_stuck: false,
+        }
+    }
+
+    /// Returns a queue that never waits.
+    pub(super) fn none() -> Self {
+        Self {
+            files: None,
+            patience: Duration::ZERO,
+            is_stuck: false,
+        }
+    }
+
+    /// Waits for the turn of this writer. Returns `None` if the wait has no result in time, or if there is no queue; then SQLite's
+    /// lock alone decides. Blocks.
+    pub(super) fn take(&mut self) -> Option<Turn> {
+        let files = self.files.as_ref()?;
+        let until = match self.is_stuck {
+            true => Instant::now(),
+            false => Instant::now() + self.patience,
+        };
+        let taken = lock(&files.turn, until).and_then(|turn| {
+            let write = lock(&files.write, until)?;
+            drop(turn);
+            Ok(write)
+        });
+        match taken {
+            Ok(turn) => {
+                self.is_stuck = false;
+                Some(turn)
+            }
+            Err(TryLockError::WouldBlock) => {
+                self.is_stuck = true;
+                None
+            }
+            Err(TryLockError::Error(error)) => {
+                tracing::debug!(error = %Chain(&error), "lock files cannot be locked; writers of several processes do not queue");
+                self.files = None;
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // A lock that cannot be released ends with the file, and others wait for it only for a limited time.
+        drop(self.0.unlock());
+    }
+}
+
+/// Locks a file, or fails with [`TryLockError::WouldBlock`] at a time.
+///
+/// [`File::lock`] waits without a limit, so this function polls. At most one writer waits for *write*, and gets it within the
+/// shortest pause.
+fn lock(file: &Arc<File>, until: Instant) -> Result<Turn, TryLockError> {
+    let begun = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(Turn(Arc::clone(file))),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                std::thread::sleep(pause(begun.elapsed()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Returns the pause before the next try. Most transactions are over in a few milliseconds.
+const fn pause(waited: Duration) -> Duration {
+    match waited.as_millis() {
+        0..50 => Duration::from_micros(100),
+        50.. => Duration::from_millis(2),
+    }
+}
+
+fn open(path: &Path, suffix: &str) -> std::io::Result<Arc<File>> {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(name).map(Arc::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+    use std::sync::mpsc;
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    /// A folder for lock files, which is removed at the end of the test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new() -> Self {
+            let name = format!("universal-executor-turns-{}", uuid::Uuid::new_v4());
+            let path = std::env::temp_dir().join(name);
+            std::fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn turns(&self, patience: Duration) -> Turns {
+            Turns::of(&self.0.join("store.db"), patience)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            drop(std::fs::remove_dir_all(&self.0));
+        }
+    }
+
+    #[test]
+    fn a_writer_that_waits_gets_its_turn_before_the_current_one_gets_another() {
+        let folder = Folder::new();
+        let (mut one, mut other) = (folder.turns(LONG), folder.turns(LONG));
+        let observer = open(&folder.0.join("store.db"), "-turn").unwrap();
+        let (taken, order) = mpsc::channel();
+        for _ in 0..50 {
+            let current = one.take().unwrap();
+            let note = taken.clone();
+            let waiting = std::thread::spawn(move || {
+                let turn = other.take().unwrap();
+                note.send("other").unwrap();
+                drop(turn);
+                other
+            });
+            while observer.try_lock().is_ok() {
+                observer.unlock().unwrap();
+                std::thread::yield_now();
+            }
+
+            drop(current);
+            let again = one.take().unwrap();
+            taken.send("one").unwrap();
+
+            drop(again);
+            other = waiting.join().unwrap();
+            assert_eq!([order.recv(), order.recv()], [Ok("other"), Ok("one")]);
+        }
+    }
+
+    #[test]
+    fn a_writer_that_never_ends_is_waited_for_once() {
+        let folder = Folder::new();
+        let (mut stopped, mut other) = (folder.turns(LONG), folder.turns(Duration::ZERO));
+        let turn = stopped.take().unwrap();
+        assert!(other.take().is_none());
+        assert!(other.is_stuck);
+
+        other.patience = LONG;
+        assert!(other.take().is_none(), "it does not wait again");
+
+        drop(turn);
+        assert!(other.take().is_some());
+        assert!(!other.is_stuck);
+    }
+
+    #[test]
+    fn without_lock_files_no_writer_waits() {
+        let folder = Folder::new();
+        let missing = folder.0.join("missing/store.db");
+
+        assert!(Turns::of(&missing, LONG).take().is_none());
+        assert!(Turns::none().take().is_none());
+    }
+}
