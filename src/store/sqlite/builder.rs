@@ -132,7 +132,7 @@ impl SqliteBuilder {
     }
 
     /// Sets the interval at which the store checks the file for commits that no datagram announced, while it has subscribers. Defaults
-    /// to 20 ms. The interval doubles after 50 checks without a change, so an idle store uses about 0.3% of a core.
+    /// to 20 ms. The interval doubles after 50 checks without a change, so an idle store uses less than 0.5% of a core.
     ///
     /// Commits of this process wake its subscribers at once. A process that subscribes has a Unix socket in a folder
     /// next to the file (`agents.db-listeners`), and each commit with events sends it a datagram. The interval applies where no
