@@ -132,15 +132,15 @@ impl SqliteBuilder {
     }
 
     /// Sets the interval at which the store checks the file for commits that no datagram announced, while it has subscribers. Defaults
-    /// to 20 ms. The interval doubles after 50 checks without a change, so an idle store uses less than 0.5% of a core.
+    /// to 20 ms; shorter ones than 1 ms become 1 ms. The interval doubles after 50 checks without a change, so an idle store uses less than 0.5% of a core.
     ///
     /// Commits of this process wake its subscribers at once. A process that subscribes has a Unix socket in a folder
     /// next to the file (`agents.db-listeners`), and each commit with events sends it a datagram. The interval applies where no
     /// datagram arrives: to commits of programs without this crate, on systems without Unix sockets, for other users
-    /// of the machine, if the folder cannot be created, and if a datagram is lost.
+    /// of the machine, if the folder cannot be created or others than the owner of the file can use it, and if a datagram is lost.
     #[must_use]
     pub fn poll_every(mut self, interval: Duration) -> Self {
-        self.settings.database.poll = interval;
+        self.settings.database.poll = interval.max(Duration::from_millis(1));
         self
     }
 

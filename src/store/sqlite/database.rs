@@ -137,9 +137,12 @@ impl Database {
         Ok((Arc::new(database), writing))
     }
 
-    /// Returns `true` if another handle can use this database: it accepts writes, or was opened for reading.
+    /// Returns `true` if another handle can use this database: its threads run, and it accepts writes or was opened for
+    /// reading.
     pub(super) fn is_usable(&self) -> bool {
-        self.is_read_only || self.guard.check_files().is_ok()
+        // A job that panics ends its thread.
+        let is_running = !self.writes.is_closed() && !self.reads.is_closed();
+        is_running && (self.is_read_only || self.guard.check_files().is_ok())
     }
 
     /// Runs a job in the next transaction, and answers when that is committed. The job returns `true` as the second part of its
@@ -192,6 +195,26 @@ impl Database {
         let announced = self.progress.announced.subscribe();
         self.subscribed.send_replace(());
         announced
+    }
+
+    /// Returns a future that ends when the acknowledgements until now are stored, or cannot be stored. It does not keep the
+    /// database open.
+    pub(super) fn acknowledgements_stored(&self) -> impl Future<Output = ()> + use<> {
+        let (jobs, progress) = (self.jobs(), Arc::clone(&self.progress));
+        let acknowledged = Arc::clone(&self.acknowledged);
+        async move {
+            // A transaction takes the acknowledgements after it begins, so this order misses none.
+            if acknowledged.is_empty() && progress.is_idle() {
+                return;
+            }
+            let (task, answer, _) = Task::new(|_: &Connection| Ok(((), false)), |(): &()| ());
+            let Some(jobs) = jobs.upgrade() else { return };
+            if jobs.send(Box::new(task)).await.is_ok() {
+                drop(jobs);
+                // The writer logs an error.
+                drop(answer.await);
+            }
+        }
     }
 
     /// Has what was acknowledged stored soon. If the writer is busy it does that by itself.
@@ -273,5 +296,51 @@ fn no_resources(error: std::io::Error) -> SqliteError {
     SqliteError::Unavailable {
         retry_after: std::time::Duration::from_secs(1),
         source: error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::builder::Durability;
+    use super::*;
+    use std::time::Duration;
+
+    fn settings() -> DatabaseSettings {
+        DatabaseSettings {
+            durability: Durability::Normal,
+            busy_timeout: Duration::from_secs(5),
+            poll: Duration::from_secs(1),
+            readers: 1,
+            vector_cache: 0,
+            is_read_only: false,
+            uses_datagrams: false,
+            is_shared: true,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_database_with_a_panicked_thread_is_opened_again_for_a_new_handle() {
+        let folder =
+            std::env::temp_dir().join(format!("universal-executor-{}", uuid::Uuid::new_v4()));
+        std::fs::create_dir(&folder).unwrap();
+        let file = folder.join("store.db");
+        let no_writer = Database::open(&file, settings()).await.unwrap();
+        let same = Database::open(&file, settings()).await.unwrap();
+        assert!(Arc::ptr_eq(&no_writer, &same));
+        let write = |_: &Connection| -> Result<((), bool), Fault> { panic!("as a test") };
+        assert!(no_writer.write(write).await.is_err());
+        no_writer.writes.closed().await;
+
+        let no_reader = Database::open(&file, settings()).await.unwrap();
+        assert!(no_reader.write(|_| Ok(((), false))).await.is_ok());
+        let read =
+            |_: &Connection, _: &dyn Fn() -> bool| -> Result<(), Fault> { panic!("as a test") };
+        assert!(no_reader.read(read).await.is_err());
+        assert!(no_reader.read(|_, _| Ok(())).await.is_err());
+
+        let new = Database::open(&file, settings()).await.unwrap();
+        assert!(new.read(|_, _| Ok(())).await.is_ok());
+
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

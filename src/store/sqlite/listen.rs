@@ -11,11 +11,14 @@ use rusqlite::Connection;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// Number of checks without a change after which the pause between them doubles. Waking a thread costs more than the check
 /// itself, so this halves the cost of an idle process.
 const IDLE_AFTER: u32 = 50;
+
+/// Minimum time between two registrations of the socket: the first one may have failed, or its file was deleted.
+const REPAIR_AFTER: Duration = Duration::from_secs(10);
 
 /// Wakes the subscribers of a database.
 pub(super) struct Listener {
@@ -39,6 +42,7 @@ impl Listener {
     /// Runs until the database is dropped.
     pub(super) async fn run(mut self) {
         let mut receiver = None;
+        let mut joined_at = Instant::now();
         loop {
             while !self.has_subscribers() {
                 if self.subscribed.changed().await.is_err() {
@@ -48,22 +52,30 @@ impl Listener {
             self.wake();
             let mut is_joining = receiver.is_none();
             let mut joining = std::pin::pin!(join(self.sockets.clone(), self.jobs.clone()));
+            // Other events do not restart it, so frequent ones do not delay the check.
+            let mut pause = std::pin::pin!(sleep(self.pause()));
             while self.has_subscribers() {
-                let pause = self.pause();
                 tokio::select! {
                     changed = self.subscribed.changed() => if changed.is_err() {
                         return;
                     },
                     joined = &mut joining, if is_joining => {
                         is_joining = false;
+                        joined_at = Instant::now();
                         receiver = joined;
                         // Commits before the registration sent no datagram.
                         self.wake();
                     }
                     () = received(receiver.as_ref()) => self.wake(),
-                    () = sleep(pause) => if self.has_changed() {
-                        self.progress.announce();
-                    },
+                    () = &mut pause => {
+                        self.check();
+                        pause.set(sleep(self.pause()));
+                        let is_due = !is_joining && joined_at.elapsed() >= REPAIR_AFTER;
+                        if is_due && self.needs_socket(receiver.as_ref()) {
+                            joining.set(join(self.sockets.clone(), self.jobs.clone()));
+                            is_joining = true;
+                        }
+                    }
                 }
             }
         }
@@ -71,6 +83,22 @@ impl Listener {
 
     fn has_subscribers(&self) -> bool {
         self.progress.announced.receiver_count() > 0
+    }
+
+    /// Returns `true` if the database should have a socket and no process can reach one.
+    fn needs_socket(&self, receiver: Option<&Receiver>) -> bool {
+        let sockets = self.sockets.as_ref();
+        sockets.is_some_and(|sockets| match receiver {
+            Some(_) => sockets.is_own_missing(),
+            None => sockets.are_supported(),
+        })
+    }
+
+    /// Wakes the subscribers if another connection committed.
+    fn check(&mut self) {
+        if self.has_changed() {
+            self.progress.announce();
+        }
     }
 
     /// Wakes the subscribers. The next check compares with the file as it is now.
@@ -127,5 +155,46 @@ async fn received(receiver: Option<&Receiver>) {
     match receiver {
         Some(receiver) => receiver.received().await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn frequent_subscriptions_do_not_delay_the_check_of_the_file() {
+        let folder =
+            std::env::temp_dir().join(format!("universal-executor-{}", uuid::Uuid::new_v4()));
+        std::fs::create_dir(&folder).unwrap();
+        let file = folder.join("store.db");
+        let foreign = Connection::open(&file).unwrap();
+        let progress = Arc::<Progress>::default();
+        let (jobs, _waiting) = mpsc::channel(1);
+        let (subscribed, subscriptions) = watch::channel(());
+        let mut announced = progress.announced.subscribe();
+        let listener = Listener {
+            connection: Connection::open(&file).unwrap(),
+            progress: Arc::clone(&progress),
+            poll: Duration::from_millis(10),
+            sockets: None,
+            jobs: jobs.downgrade(),
+            subscribed: subscriptions,
+            version: None,
+            unchanged: 0,
+        };
+        let mut running = std::pin::pin!(listener.run());
+        assert!(futures::poll!(&mut running).is_pending());
+        announced.mark_unchanged();
+
+        foreign.execute_batch("CREATE TABLE a (b)").unwrap();
+        for _ in 0..10 {
+            subscribed.send_replace(());
+            assert!(futures::poll!(&mut running).is_pending());
+            tokio::time::advance(Duration::from_millis(6)).await;
+        }
+
+        assert!(announced.has_changed().unwrap());
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

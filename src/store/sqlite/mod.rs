@@ -181,7 +181,8 @@ impl SqliteStore {
 
     /// Drops this handle, and waits until its clones and their subscriptions are dropped too: forever, if one is never dropped.
     /// Runtimes, executors, supervisors and managers that were made with this store have a clone: drop them before. If no
-    /// other handle that this process opened on the file is left, the file is then closed.
+    /// other handle that this process opened on the file is left, the file is then closed. Otherwise it waits until the last
+    /// acknowledgements are stored.
     ///
     /// Nothing depends on it but the last acknowledgements of [`events_of`](Self::events_of): what was committed is in
     /// the file, however the process ends.

@@ -74,15 +74,18 @@ impl Opened {
         }
     }
 
-    /// Resolves when these handles are gone and, if no other handle has the database, the file is closed.
+    /// Resolves when these handles are gone and the file is closed. If another handle has the database, it resolves when the
+    /// last acknowledgements are stored.
     pub(super) fn closed(&self) -> impl Future<Output = ()> + use<> {
         let mut handles = self.handles.subscribe();
         let (database, closed) = (Arc::downgrade(&self.database), self.database.closed());
+        let stored = self.database.acknowledgements_stored();
         async move {
             // Nothing is ever sent.
             while handles.changed().await.is_ok() {}
-            if database.strong_count() == 0 {
-                closed.await;
+            match database.strong_count() {
+                0 => closed.await,
+                _ => stored.await,
             }
         }
     }

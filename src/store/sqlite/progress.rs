@@ -47,6 +47,11 @@ impl Progress {
         self.ended.send_replace(self.begun.load(Ordering::SeqCst));
     }
 
+    /// Returns `true` if no transaction is running.
+    pub(super) fn is_idle(&self) -> bool {
+        *self.ended.borrow() == self.begun.load(Ordering::SeqCst)
+    }
+
     pub(super) fn announce(&self) {
         self.announced
             .send_replace(self.begun.load(Ordering::SeqCst));

@@ -128,6 +128,11 @@ impl Queue {
 }
 
 impl Reads {
+    /// Returns `true` if all readers have ended, for example because of panics.
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.places.is_closed()
+    }
+
     /// Does something with one snapshot of the file. What is done is told whether anybody still waits for it.
     pub(super) async fn read<T: Send + 'static>(
         &self,

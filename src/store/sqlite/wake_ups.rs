@@ -34,7 +34,9 @@ impl WakeUps {
     ) -> rusqlite::Result<()> {
         self.others.clear();
         if let Some(sockets) = &self.sockets {
-            sockets.remove(connection, &self.dead)?;
+            // Since the datagram, a process may have bound the socket again.
+            let (dead, _) = sockets.probe(self.dead.clone());
+            sockets.remove(connection, &dead)?;
             if has_events {
                 self.others = sockets.others(connection)?;
             }

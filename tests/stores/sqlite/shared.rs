@@ -1,6 +1,7 @@
 //! Handles of one process on the same file share a database.
 
 use crate::sqlite::{Folder, quick, soon, wakes};
+use futures::StreamExt as _;
 use futures::future::join_all;
 use rusqlite::Connection;
 use std::fs;
@@ -176,6 +177,34 @@ async fn each_handle_has_its_own_limits() {
 
     let refused = small.create(note()).await.unwrap_err();
     assert!(matches!(refused, StoreError::Full { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn closing_a_handle_waits_for_its_last_acknowledgements() {
+    let folder = Folder::new();
+    let one = quick(&folder.file()).open().await.unwrap();
+    let other = quick(&folder.file()).open().await.unwrap();
+    let consumer = one.events_of("consumer");
+    let mut events = consumer.subscribe(StartAt::Now).await.unwrap();
+    other.create(note()).await.unwrap();
+    let delivery = soon(events.next()).await.unwrap().unwrap();
+    let foreign = Connection::open(folder.file()).unwrap();
+    foreign.execute_batch("BEGIN IMMEDIATE").unwrap();
+
+    delivery.ack().await.unwrap();
+    drop((delivery, events, consumer));
+    let mut closing = Box::pin(one.close());
+    for _ in 0..100 {
+        assert!(futures::poll!(&mut closing).is_pending());
+        tokio::task::yield_now().await;
+    }
+
+    foreign.execute_batch("COMMIT").unwrap();
+    soon(closing).await;
+    let position = "SELECT position FROM ux_consumers";
+    let position = foreign.query_row(position, (), |row| row.get::<_, i64>(0));
+    assert_eq!(position.unwrap(), 1);
+    other.create(note()).await.unwrap();
 }
 
 #[tokio::test]

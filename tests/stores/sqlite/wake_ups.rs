@@ -4,7 +4,7 @@ use crate::child::run_alone;
 use crate::sqlite::{Folder, quick, soon, wakes};
 use futures::StreamExt as _;
 use rusqlite::Connection;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
@@ -77,6 +77,7 @@ fn socket(path: &Path, id: Uuid) -> PathBuf {
 fn register(path: &Path) -> UnixDatagram {
     let id = Uuid::new_v4();
     fs::create_dir_all(sockets(path)).unwrap();
+    fs::set_permissions(sockets(path), Permissions::from_mode(0o700)).unwrap();
     let bound = UnixDatagram::bind(socket(path, id)).unwrap();
     let file = Connection::open(path).unwrap();
     let insert = "INSERT INTO ux_listeners VALUES (?1)";
@@ -276,6 +277,43 @@ async fn a_folder_that_cannot_be_created_leaves_the_check_of_the_file() {
     wakes(&writer, &other, &mut events).await;
 
     assert!(listeners(&folder.file()).is_empty());
+}
+
+#[tokio::test]
+async fn a_folder_that_others_can_read_or_that_is_a_link_leaves_the_check_of_the_file() {
+    for is_link in [false, true] {
+        let folder = Folder::new();
+        let writer = quick(&folder.file()).open().await.unwrap();
+        let (target, mode) = match is_link {
+            true => (folder.0.join("target"), 0o700),
+            false => (sockets(&folder.file()), 0o755),
+        };
+        fs::create_dir(&target).unwrap();
+        fs::set_permissions(&target, Permissions::from_mode(mode)).unwrap();
+        if is_link {
+            std::os::unix::fs::symlink(&target, sockets(&folder.file())).unwrap();
+        }
+        let often = by_datagram(&folder.file()).poll_every(Duration::from_millis(1));
+        let other = often.open().await.unwrap();
+        let mut events = subscribe(&other).await;
+
+        wakes(&writer, &other, &mut events).await;
+
+        // Its writer tried the registration before this commit.
+        other.create(note()).await.unwrap();
+        assert!(listeners(&folder.file()).is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_registration_with_an_invalid_id_does_not_make_commits_fail() {
+    let folder = Folder::new();
+    let store = quick(&folder.file()).open().await.unwrap();
+    let file = Connection::open(folder.file()).unwrap();
+    let insert = "INSERT INTO ux_listeners VALUES (x'00')";
+    file.execute(insert, ()).unwrap();
+
+    store.create(note()).await.unwrap();
 }
 
 const FILE: &str = "UNIVERSAL_EXECUTOR_TEST_FILE";

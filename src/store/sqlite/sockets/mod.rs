@@ -33,6 +33,8 @@ const MOST_FILES: usize = 1_024;
 /// The sockets of all databases on one file, and the name of this database's own socket.
 #[derive(Debug)]
 pub(super) struct Sockets {
+    /// The database file, whose owner must own the folder too.
+    database: PathBuf,
     folder: PathBuf,
     own: Uuid,
     is_bound: AtomicBool,
@@ -46,6 +48,7 @@ impl Sockets {
         let mut folder = path.as_os_str().to_owned();
         folder.push("-listeners");
         Self {
+            database: path.to_owned(),
             folder: folder.into(),
             own: Uuid::new_v4(),
             is_bound: AtomicBool::new(false),
@@ -57,11 +60,7 @@ impl Sockets {
     /// Returns `None` if no socket can be bound.
     pub(super) fn join(&self, connection: &Connection) -> rusqlite::Result<Option<Bound>> {
         let known = listeners(connection)?;
-        let (dead, alive): (Vec<_>, Vec<_>) = match Folder::open(&self.folder) {
-            Ok(folder) => known.into_iter().partition(|id| folder.is_dead(*id)),
-            Err(error) if error.kind() == ErrorKind::NotFound => (known, Vec::new()),
-            Err(_) => (Vec::new(), known),
-        };
+        let (dead, alive) = self.probe(known);
         self.remove(connection, &dead)?;
         self.remove_files_without_row(&alive);
         if alive.len() >= MOST {
@@ -71,7 +70,8 @@ impl Sockets {
             );
             return Ok(None);
         }
-        match Folder::create(&self.folder).and_then(|folder| folder.bind(self.own)) {
+        match Folder::create(&self.folder, &self.database).and_then(|folder| folder.bind(self.own))
+        {
             Ok(bound) => {
                 self.is_bound.store(true, Ordering::SeqCst);
                 connection.execute(
@@ -106,6 +106,33 @@ impl Sockets {
         }
     }
 
+    /// Splits sockets into those that no process reads from, and the others.
+    pub(super) fn probe(&self, ids: Vec<Uuid>) -> (Vec<Uuid>, Vec<Uuid>) {
+        if ids.is_empty() {
+            return (Vec::new(), Vec::new());
+        }
+        match self.open() {
+            Ok(folder) => ids.into_iter().partition(|id| folder.is_dead(*id)),
+            Err(error) if error.kind() == ErrorKind::NotFound => (ids, Vec::new()),
+            Err(_) => (Vec::new(), ids),
+        }
+    }
+
+    /// Returns `true` if the system has such sockets.
+    pub(super) fn are_supported(&self) -> bool {
+        self.sender.is_some()
+    }
+
+    /// Returns `true` if the file of the database's own socket was deleted.
+    pub(super) fn is_own_missing(&self) -> bool {
+        let found = fs::symlink_metadata(self.file(self.own));
+        found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    }
+
+    fn open(&self) -> std::io::Result<Folder> {
+        Folder::open(&self.folder, &self.database)
+    }
+
     pub(super) fn is_bound(&self) -> bool {
         self.is_bound.load(Ordering::SeqCst)
     }
@@ -135,7 +162,7 @@ impl Sockets {
         let Some(sender) = self.sender.as_ref().filter(|_| !others.is_empty()) else {
             return Vec::new();
         };
-        match Folder::open(&self.folder) {
+        match self.open() {
             Ok(folder) => {
                 let dead = |id: &Uuid| !sender.send(&folder, *id);
                 others.iter().copied().filter(dead).collect()
@@ -147,8 +174,7 @@ impl Sockets {
 
     /// Removes dead sockets that have no row: of processes that were killed before they committed theirs.
     fn remove_files_without_row(&self, known: &[Uuid]) {
-        let (Ok(files), Ok(folder)) = (fs::read_dir(&self.folder), Folder::open(&self.folder))
-        else {
+        let (Ok(files), Ok(folder)) = (fs::read_dir(&self.folder), self.open()) else {
             return;
         };
         let ids = files
@@ -169,8 +195,10 @@ fn name(id: Uuid) -> String {
     id.simple().to_string()
 }
 
+/// Returns the registered sockets. A row of a foreign program must not make commits fail, so other IDs do not count.
 fn listeners(connection: &Connection) -> rusqlite::Result<Vec<Uuid>> {
-    let mut listeners = connection.prepare_cached("SELECT id FROM ux_listeners")?;
+    let mut listeners =
+        connection.prepare_cached("SELECT id FROM ux_listeners WHERE length(id) = 16")?;
     let listeners = listeners.query_map((), |row| row.get(0).map(Uuid::from_bytes))?;
     listeners.collect()
 }

@@ -40,12 +40,12 @@ impl Sender {
 pub(super) enum Folder {}
 
 impl Folder {
-    pub(super) fn open(_: &Path) -> Result<Self> {
+    pub(super) fn open(_: &Path, _: &Path) -> Result<Self> {
         Err(Error::from(ErrorKind::Unsupported))
     }
 
-    pub(super) fn create(path: &Path) -> Result<Self> {
-        Self::open(path)
+    pub(super) fn create(path: &Path, database: &Path) -> Result<Self> {
+        Self::open(path, database)
     }
 
     pub(super) fn bind(&self, _: Uuid) -> Result<Bound> {

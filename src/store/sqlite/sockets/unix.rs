@@ -1,10 +1,13 @@
 //! Datagram sockets in a folder.
 
 use super::name;
-use std::fs::{DirBuilder, File, Permissions, set_permissions};
+use crate::store::sqlite::guard::identity;
+use std::fs::{
+    DirBuilder, File, Permissions, metadata, remove_dir, set_permissions, symlink_metadata,
+};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
@@ -70,7 +73,10 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    /// Opens the folder at `path` if only the owner of the file at `database` can use it. Only a missing folder is
+    /// [`ErrorKind::NotFound`].
+    pub(super) fn open(path: &Path, database: &Path) -> Result<Self> {
+        check(path, database)?;
         let length = path.as_os_str().len() + 1 + name(Uuid::nil()).len();
         if length <= LONGEST || cfg!(not(target_os = "linux")) {
             return Ok(Self {
@@ -79,20 +85,28 @@ impl Folder {
             });
         }
         let open = File::open(path)?;
+        let short = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+        let expected = identity(&open.metadata()?);
+        // Without `/proc`, every socket in the folder would seem to be missing.
+        if !metadata(&short).is_ok_and(|found| identity(&found) == expected) {
+            let reason =
+                "the path is too long for a socket address, and /proc/self/fd is not available";
+            return Err(Error::new(ErrorKind::Unsupported, reason));
+        }
         Ok(Self {
-            path: format!("/proc/self/fd/{}", open.as_raw_fd()).into(),
+            path: short,
             _open: Some(open),
         })
     }
 
     /// Opens the folder, and creates it if it is missing: only its owner can send to the sockets.
-    pub(super) fn create(path: &Path) -> Result<Self> {
+    pub(super) fn create(path: &Path, database: &Path) -> Result<Self> {
         match DirBuilder::new().mode(0o700).create(path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
+            // A folder of another user than the owner of the file is of no use to anyone.
+            Ok(()) => Self::open(path, database).inspect_err(|_| drop(remove_dir(path))),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Self::open(path, database),
+            Err(error) => Err(error),
         }
-        Self::open(path)
     }
 
     pub(super) fn bind(&self, id: Uuid) -> Result<Bound> {
@@ -113,6 +127,20 @@ impl Folder {
 
     fn socket(&self, id: Uuid) -> PathBuf {
         self.path.join(name(id))
+    }
+}
+
+/// Fails unless `path` is a folder, and no link to one, that only the owner of the file at `database` can use.
+fn check(path: &Path, database: &Path) -> Result<()> {
+    let found = symlink_metadata(path)?;
+    let owner = metadata(database).map_err(|error| Error::other(error.to_string()))?;
+    let is_private = found.is_dir() && found.mode() & 0o077 == 0 && found.uid() == owner.uid();
+    match is_private {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::PermissionDenied,
+            "it must be a folder that only the owner of the database file can use; delete it, or remove the other permissions",
+        )),
     }
 }
 
