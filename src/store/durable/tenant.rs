@@ -79,7 +79,8 @@ impl Tenant {
         self.position - self.first_event + 1
     }
 
-    /// What each column is to hold, in the order of the table.
+    /// Returns the value of each column, in the order of the table.
+    #[cfg(feature = "sqlite")]
     pub(in crate::store) fn columns(&self) -> [(&'static str, i64); 8] {
         [
             ("latest", self.latest),
