@@ -103,7 +103,7 @@ pub(super) async fn begin(
     })
 }
 
-/// Executes the statement that reads the facts of a run.
+/// Returns the statement that reads the facts of a run.
 fn known(statement: &str, tenant: i64, run: &RunRef) -> String {
     format!(
         "; EXECUTE {statement} ({tenant}, {}, {}, {}, {})",
@@ -116,8 +116,9 @@ fn known(statement: &str, tenant: i64, run: &RunRef) -> String {
     )
 }
 
-/// Locks ordering keys until the transaction ends, in their order, so that no transaction waits for another that waits for it. The
-/// server has room for a limited number of locks, so many keys are locked by one lock on all keys of the tenant.
+/// Returns the statement that locks ordering keys until the transaction ends. It locks them in their order, so that no transaction
+/// waits for another that waits for it. The server has room for a limited number of locks, so many keys are locked by one lock on
+/// all keys of the tenant.
 pub(super) fn lock_lines(tenant: i64, lines: &BTreeSet<Line>) -> String {
     /// Maximum number of keys that are locked one by one.
     const MOST: usize = 256;
@@ -139,7 +140,7 @@ pub(super) struct Room {
     pub(super) runs: (i64, i64),
 }
 
-/// Locks the tenant's row until the transaction commits, and ends the transaction if there is not enough room.
+/// Returns the statement that locks the tenant's row until the transaction commits. It fails if there is not enough room.
 pub(super) fn take(tenant: i64, room: Room) -> String {
     let Room {
         breadcrumbs: (breadcrumbs, most_breadcrumbs),

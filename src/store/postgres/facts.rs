@@ -61,7 +61,7 @@ pub(super) struct Known {
 }
 
 impl Writing<'_> {
-    /// Reads facts.
+    /// Reads the wanted runs and breadcrumbs.
     pub(super) async fn read(&mut self, wanted: Wanted) -> sqlx::Result<()> {
         for (runs, locks) in [(wanted.runs, true), (wanted.seen, false)] {
             if !runs.is_empty() {

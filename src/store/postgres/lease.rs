@@ -57,7 +57,7 @@ impl Asked {
         self.executors.iter().map(|(executor, _)| &**executor)
     }
 
-    /// Executes the statement. A message with it starts with [`PLANNED_ONCE`](prepared::PLANNED_ONCE).
+    /// Returns the statement that claims the runs. A message with it starts with [`PLANNED_ONCE`](prepared::PLANNED_ONCE).
     pub(super) fn message(&self, tenant: i64, time: &Time) -> String {
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let counts = i64::from(!planted("late-count"));

@@ -23,7 +23,7 @@ pub(super) fn statement() -> &'static str {
     )
 }
 
-/// Makes the first run of each of some ordering keys its head.
+/// Returns the statement that makes the first run of each ordering key its head.
 pub(super) fn promote(tenant: i64, lines: &BTreeSet<Line>) -> String {
     let executors = prepared::names(lines.iter().map(|(executor, _)| &**executor));
     let names = prepared::names(lines.iter().map(|(_, line)| &**line));
