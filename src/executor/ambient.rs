@@ -5,9 +5,9 @@ use super::profile::Execution;
 use super::waits::Waits;
 use crate::store::schema_hints::SchemaHints;
 use crate::store::{BreadcrumbStore, Claimed, Lease, RunRef, StoreId};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 /// How many leases of runs within a run are given back with it.
@@ -50,6 +50,31 @@ pub(crate) struct Offer {
     executed: AtomicBool,
     places: Arc<Semaphore>,
     place: Mutex<Place>,
+    /// `None` if no other run may start before this one is over.
+    commits: Option<Arc<Commits>>,
+    /// If `true`, the run counts as one that commits.
+    is_committing: AtomicBool,
+}
+
+/// Runs of one executor that only wait until their responses are committed.
+#[derive(Debug)]
+pub(crate) struct Commits {
+    runs: AtomicUsize,
+    /// Is notified when there is one more.
+    begun: Arc<Notify>,
+}
+
+impl Commits {
+    pub(crate) fn new(begun: Arc<Notify>) -> Self {
+        Self {
+            runs: AtomicUsize::new(0),
+            begun,
+        }
+    }
+
+    pub(crate) fn runs(&self) -> usize {
+        self.runs.load(Ordering::Relaxed)
+    }
 }
 
 /// The place that a run takes among all that go on at a time. It is lent to others while the run only waits, so that
@@ -70,6 +95,7 @@ impl Offer {
         untaken: Untaken,
         places: Arc<Semaphore>,
         place: OwnedSemaphorePermit,
+        commits: Option<Arc<Commits>>,
     ) -> Self {
         Self {
             store,
@@ -81,6 +107,8 @@ impl Offer {
             executed: AtomicBool::new(false),
             places,
             place: Mutex::new(Place::Taken(Some(place))),
+            commits,
+            is_committing: AtomicBool::new(false),
         }
     }
 
@@ -126,6 +154,27 @@ impl Offer {
     /// Gives up the place of a run that is over.
     pub(crate) fn leave(&self) {
         *lock(&self.place) = Place::Left;
+        self.commits_no_more();
+    }
+
+    /// Gives up the place of a run whose response is about to be committed, if another run may start meanwhile.
+    pub(super) fn commits(&self) {
+        let Some(commits) = &self.commits else {
+            return;
+        };
+        if !self.is_committing.swap(true, Ordering::Relaxed) {
+            *lock(&self.place) = Place::Left;
+            commits.runs.fetch_add(1, Ordering::Relaxed);
+            commits.begun.notify_one();
+        }
+    }
+
+    fn commits_no_more(&self) {
+        if let Some(commits) = &self.commits
+            && self.is_committing.swap(false, Ordering::Relaxed)
+        {
+            commits.runs.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Whether it is an offer to this run, or to another version of its trigger, and not to one around it.

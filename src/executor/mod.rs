@@ -94,7 +94,7 @@ pub use sources::{Bound, MissingReason, MissingSource, Source};
 pub use waits::WaitError;
 
 pub(crate) use crate::store::schema_hints::SchemaHints;
-pub(crate) use ambient::{LentStore, Offer, Untaken, under};
+pub(crate) use ambient::{Commits, LentStore, Offer, Untaken, under};
 pub(crate) use bound::Share;
 pub(crate) use check::check_id;
 pub(crate) use decide::is_last_chance;

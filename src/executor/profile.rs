@@ -41,7 +41,8 @@ pub struct Profile {
     pub execution: Execution,
     /// Which of its runs go one at a time, in the order in which they came; none by default.
     pub ordering: OrderingKey,
-    /// How many of its runs one runtime may process at a time; as many as the runtime says if absent.
+    /// Maximum number of runs that one runtime processes at a time. `None` takes the runtime's own limit. A run whose response is
+    /// being committed does not count, unless the limit is 1.
     pub max_inflight: Option<usize>,
     /// How many of its runs one runtime may start in a time; any number if absent. What is too much waits in the ledger.
     pub rate: Option<Rate>,
@@ -198,7 +199,8 @@ impl Profile {
         self
     }
 
-    /// Sets how many of its runs one runtime may process at a time.
+    /// Sets the maximum number of runs that one runtime processes at a time. With 1, a run starts after the response of the run
+    /// before is committed. With more, the limit is for runs that execute: as many others may wait for their commits.
     #[must_use]
     pub const fn max_inflight(mut self, runs: usize) -> Self {
         self.max_inflight = Some(runs);

@@ -456,6 +456,9 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         let writes = admitted
             .map_err(store_error("read what the response changes"))?
             .map_err(|reason| ExecutorError::BadResponse { reason })?;
+        if let Some(offer) = ambient::offer().filter(|offer| offer.is_to(&self.lease.run)) {
+            offer.commits();
+        }
         let span = tracing::debug_span!("commit", executor = self.executor.id(), trigger = %self.lease.run.trigger_id);
         let end = Some((self.lease.clone(), end));
         let again = planted("blind-retry").then(|| writes.clone());

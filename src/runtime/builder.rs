@@ -83,15 +83,17 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets how many runs there may be at a time, of all executors together; 64 by default.
+    /// Sets the maximum number of runs that execute at a time, of all executors together. Defaults to 64. With 1, a run starts after
+    /// the response of the run before is committed. With more, a run that commits its response does not count.
     #[must_use]
     pub fn concurrency(mut self, runs: usize) -> Self {
         self.settings.concurrency = runs;
         self
     }
 
-    /// Sets how many runs of one executor there may be at a time, so that a slow one leaves places for others, where its
-    /// profile does not say; 16 by default.
+    /// Sets the maximum number of runs of one executor that execute at a time, for executors whose profile has no limit. Defaults to
+    /// 16. A slow executor then leaves places for others. A run that commits its response does not count, unless the limit is 1,
+    /// and as many runs as the limit may commit.
     #[must_use]
     pub fn max_inflight(mut self, runs: usize) -> Self {
         self.settings.max_inflight = runs;

@@ -1,17 +1,22 @@
 //! What a station knows of one executor: how much of its work may be started now.
 
+use super::builder::Settings;
 use super::limits::{Breaker, Bucket, Budget, Change, Open, Ticket, Trigger};
 use super::process::Processed;
 use crate::clock::later;
-use crate::executor::{ExecutorError, Outcome, Profile, Rate};
+use crate::executor::{Commits, ExecutorError, Outcome, Profile, Rate};
 use crate::store::{FailureClass, StoreError};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// One executor's work at a station.
 #[derive(Debug)]
 pub(super) struct Desk {
     in_flight: usize,
+    /// Runs in flight that only wait for their commits. Others may start meanwhile.
+    commits: Arc<Commits>,
     bucket: Option<(Rate, Bucket)>,
     budget: Budget,
     /// How many retries were put off since one was let through.
@@ -38,9 +43,11 @@ pub(super) enum Free {
 }
 
 impl Desk {
-    pub(super) fn new(now: Instant) -> Self {
+    /// `committing` is notified when a run begins to commit its response.
+    pub(super) fn new(now: Instant, committing: &Arc<Notify>) -> Self {
         Self {
             in_flight: 0,
+            commits: Arc::new(Commits::new(Arc::clone(committing))),
             bucket: None,
             budget: Budget::new(now),
             put_off: 0,
@@ -54,7 +61,10 @@ impl Desk {
     /// How many runs may be started now.
     pub(super) fn free(&mut self, profile: &Profile, most: usize, now: Instant) -> Free {
         let most = profile.max_inflight.unwrap_or(most);
-        let room = most.saturating_sub(self.in_flight);
+        let working = self.in_flight.saturating_sub(self.commits.runs());
+        let in_all = most.saturating_mul(2);
+        let room = most.saturating_sub(working);
+        let room = room.min(in_all.saturating_sub(self.in_flight));
         if room == 0 {
             return Free::Busy;
         }
@@ -65,6 +75,19 @@ impl Desk {
             0 => bucket.next(now).map_or(Free::Busy, Free::NotBefore),
             tokens => Free::Runs(room.min(tokens)),
         }
+    }
+
+    /// Returns the counter of the runs that commit, if a run may start while another one commits. An executor with one run at a
+    /// time may rely on the response of the last run.
+    pub(super) fn commits(&self, profile: &Profile, settings: Settings) -> Option<Arc<Commits>> {
+        let most = profile.max_inflight.unwrap_or(settings.max_inflight);
+        (most.min(settings.concurrency) > 1).then(|| Arc::clone(&self.commits))
+    }
+
+    /// Reports whether runs may wait that can start because others commit. The next call returns `false` unless a claim found no
+    /// place meanwhile.
+    pub(super) fn has_freed(&mut self) -> bool {
+        self.commits.runs() > 0 && std::mem::take(&mut self.more)
     }
 
     /// Admits a run that was claimed. `again` says that the run failed before.

@@ -4,7 +4,7 @@ use super::checkpoint::Checkpoint;
 use super::others::Others;
 use super::sweep::Pace;
 use super::wakes::Wakes;
-use crate::executor::{LentStore, Offer, SchemaHints, UniversalExecutor, Untaken, Waits};
+use crate::executor::{Commits, LentStore, Offer, SchemaHints, UniversalExecutor, Untaken, Waits};
 use crate::model::Timestamp;
 use crate::store::{AddedLedger, BreadcrumbStore, RunLedger, RunRef, RunStore, StoreId};
 use std::collections::BTreeSet;
@@ -139,13 +139,14 @@ impl Home {
         untaken: Untaken,
         places: Arc<Semaphore>,
         place: OwnedSemaphorePermit,
+        commits: Option<Arc<Commits>>,
     ) -> Offer {
         let lent = LentStore {
             waits: Arc::clone(&self.waits),
             hints: Arc::clone(&self.hints),
             id: self.id.clone(),
         };
-        Offer::new(lent, untaken, places, place)
+        Offer::new(lent, untaken, places, place, commits)
     }
 
     /// Says that executors have runs to claim.

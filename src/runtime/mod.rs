@@ -105,8 +105,8 @@ use workers::Registry;
 /// # Promises
 /// - **Isolated.** An executor that fails, panics or hangs stops no other. Nor does a store that does not answer, until
 ///   [`max_deliveries`](RuntimeBuilder::max_deliveries) deliveries wait for that store: then the source is held up.
-/// - **Bounded.** At most [`concurrency`](RuntimeBuilder::concurrency) runs at a time, and
-///   [`max_inflight`](RuntimeBuilder::max_inflight) of one executor. What has no place waits in the ledger.
+/// - **Bounded.** At most [`concurrency`](RuntimeBuilder::concurrency) runs execute at a time, and
+///   [`max_inflight`](RuntimeBuilder::max_inflight) of one executor. Other runs wait in the ledger.
 /// - **Fair.** Executors with work to do take turns, however much one of them has.
 /// - **Ordered.** Runs of one executor with an equal [ordering key](crate::executor::OrderingKey) go one at a time, in
 ///   the order in which their events came.

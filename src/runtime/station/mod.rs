@@ -18,7 +18,7 @@ use start::{Running, Started, Work};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
@@ -57,6 +57,8 @@ pub(super) struct Station {
     /// Runs to be enqueued.
     prepared: mpsc::Receiver<Prepared>,
     desks: HashMap<Arc<str>, Desk>,
+    /// Is notified when a run begins to commit its response.
+    committing: Arc<Notify>,
     /// Executors that may have runs to claim, in the order in which their turn comes.
     hot: VecDeque<Arc<str>>,
     /// When executors may have runs to claim; the sweep finds what is left out here.
@@ -95,6 +97,7 @@ impl Station {
             unended,
             prepared,
             desks: HashMap::new(),
+            committing: Arc::default(),
             hot: VecDeque::new(),
             due: BTreeMap::new(),
             claiming: None,
@@ -113,6 +116,7 @@ impl Station {
     pub(super) async fn run(mut self) {
         let stop = self.shared.stop.clone();
         let (home, mut changes) = (Arc::clone(&self.home), self.shared.roster.changes());
+        let committing = Arc::clone(&self.committing);
         let mut acquiring: Option<Acquiring> = None;
         // Runs may be left over from before.
         self.heat_all();
@@ -144,6 +148,7 @@ impl Station {
                         self.heat(&executor);
                     }
                 }
+                () = committing.notified() => self.heat_freed(),
                 Ok(()) = changes.changed() => self.heat_all(),
                 () = sleep_until(wake) => {}
             }
@@ -184,6 +189,16 @@ impl Station {
         self.unended.review(&self.shared.roster);
     }
 
+    /// Executors may have runs to claim that waited for places, which runs that commit have given up.
+    fn heat_freed(&mut self) {
+        let desks = self.desks.iter_mut();
+        let freed = desks.filter_map(|(id, desk)| desk.has_freed().then(|| Arc::clone(id)));
+        let freed: Vec<Arc<str>> = freed.collect();
+        for executor in &freed {
+            self.heat(executor);
+        }
+    }
+
     /// Those whose time has come may have runs to claim.
     fn heat_due(&mut self, now: Instant) {
         while let Some(first) = self.due.first_entry().filter(|first| *first.key() <= now) {
@@ -217,7 +232,7 @@ impl Station {
     fn desk(&mut self, executor: &Arc<str>) -> &mut Desk {
         self.desks
             .entry(Arc::clone(executor))
-            .or_insert_with(|| Desk::new(Instant::now()))
+            .or_insert_with(|| Desk::new(Instant::now(), &self.committing))
     }
 }
 

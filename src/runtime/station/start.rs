@@ -76,7 +76,9 @@ impl Station {
         let profile = member.executor.profile();
         let places = Arc::clone(&self.shared.places);
         let untaken = Untaken { claimed, since };
-        let offer = self.home.offer(untaken, places, place);
+        let settings = self.shared.settings;
+        let commits = self.desk(&id).commits(profile, settings);
+        let offer = self.home.offer(untaken, places, place, commits);
         let offer = Arc::new(offer);
         let started = Started {
             executor: Arc::clone(&id),

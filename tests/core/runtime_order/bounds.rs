@@ -79,6 +79,39 @@ async fn all_executors_together_run_no_more_at_a_time_than_the_runtime_allows() 
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn runs_start_while_others_commit_unless_there_is_one_at_a_time() {
+    // Limit of the executor, limit of the runtime, and the runs that start before the first commit ends.
+    for (of_executor, of_all, at_once) in [(4, 64, 8), (4, 3, 8), (1, 64, 1), (4, 1, 1)] {
+        let (store, notebook) = (MemoryStore::default(), Notebook::default());
+        ask(&store, "a", 20).await;
+        let slow = Shim::new(&store, |call| match call {
+            Call::Commit(commit) if commit.end.is_some() => Do::Wait(SECOND),
+            _ => Do::Pass,
+        });
+        let notes = notebook.clone();
+        let executor = Probe::on("a.v1", "a", &slow)
+            .executing(move |context| {
+                let notes = notes.clone();
+                async move {
+                    notes.end(notes.start(&context));
+                    Ok(json!({}))
+                }
+            })
+            .writing(Response::none())
+            .profile(Profile::default().max_inflight(of_executor));
+        let runtime = beginning(&store).concurrency(of_all).executor(executor);
+
+        let runtime = runtime.build().unwrap();
+        runtime.run_until(until_over(&store, 20)).await.unwrap();
+
+        let starts = notebook.starts();
+        let first = starts.iter().filter(|start| **start == starts[0]);
+        assert_eq!(first.count(), at_once, "{of_executor} and {of_all}");
+        assert_eq!(starts.len(), 20);
+    }
+}
+
 /// Executors on one store handle, or each on its own.
 fn lodgers(
     store: &MemoryStore,
