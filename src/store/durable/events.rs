@@ -117,6 +117,7 @@ pub(in crate::store) async fn subscribe<L: Log>(
     let subscriber = Subscriber {
         log,
         changed,
+        is_at_end: false,
         next,
         delivered_to,
         read: VecDeque::new(),
@@ -135,6 +136,8 @@ pub(in crate::store) async fn subscribe<L: Log>(
 struct Subscriber<L> {
     log: L,
     changed: watch::Receiver<u64>,
+    /// If `true`, the last page ended with the newest event, and nothing was announced since.
+    is_at_end: bool,
     next: u64,
     /// Time of the newest event up to `next` that was delivered, was acknowledged or precedes the subscription.
     delivered_to: Option<Timestamp>,
@@ -147,7 +150,6 @@ struct Subscriber<L> {
 impl<L: Log> Subscriber<L> {
     async fn next(&mut self) -> Option<Result<Delivery, SourceError>> {
         loop {
-            self.changed.mark_unchanged();
             if let Some((position, event)) = self.returned.take_due() {
                 return Some(Ok(self.delivery(position, event)));
             }
@@ -160,21 +162,28 @@ impl<L: Log> Subscriber<L> {
                 self.delivered_to = self.delivered_to.max(Some(before));
                 return Some(Ok(self.delivery(position, event)));
             }
-            match self.read_on().await {
-                Ok(true) => continue,
-                Ok(false) => {}
-                Err(error) => return Some(Err(error)),
+            if !self.is_at_end || self.changed.has_changed().unwrap_or(true) {
+                match self.read_on().await {
+                    Ok(true) => continue,
+                    Ok(false) => {}
+                    Err(error) => return Some(Err(error)),
+                }
             }
             tokio::select! {
-                changed = self.changed.changed() => changed.ok()?,
+                changed = self.changed.changed() => {
+                    changed.ok()?;
+                    self.is_at_end = false;
+                }
                 () = self.returned.due_or_added() => {}
-                () = tokio::time::sleep(self.log.poll()) => {}
+                () = tokio::time::sleep(self.log.poll()) => self.is_at_end = false,
             }
         }
     }
 
     /// Reads what is next, and says whether there was anything.
     async fn read_on(&mut self) -> Result<bool, SourceError> {
+        self.changed.mark_unchanged();
+        self.is_at_end = false;
         let page = self.log.page(self.next).await.map_err(unavailable)?;
         if self.next < page.first {
             let missed = page.first - self.next;
@@ -191,6 +200,7 @@ impl<L: Log> Subscriber<L> {
         if let Some((last, _)) = self.read.back() {
             self.next = last + 1;
         }
+        self.is_at_end = self.next > page.last;
         if planted("hasty-reader") {
             let newest = self.log.page(u64::MAX).await.map_err(unavailable)?;
             self.next = self.next.max(newest.last + 1);
