@@ -9,7 +9,8 @@
 //! brackets. Only ratios are comparable between runs and machines.
 //!
 //! PostgreSQL is measured if `POSTGRES_URL` names a server (`scripts/services` starts one), on loopback and behind a proxy
-//! that simulates a network.
+//! that simulates a network. The words `memory`, `sqlite`, `loopback` and `proxy` select stores, for example
+//! `cargo bench --all-features --bench workers -- loopback`.
 #![expect(
     clippy::unwrap_used,
     reason = "a bench that cannot be set up has nothing to measure"
@@ -37,26 +38,39 @@ const ROUNDS: usize = 7;
 const DELAY: Duration = Duration::from_millis(2);
 
 fn main() {
-    measure("memory", &Memory, &[1, 2, 4], 20_000);
-    measure(
-        "SQLite with Durability::Full",
-        &Sqlite::new(),
-        &[1, 2, 4, 8],
-        2_000,
-    );
+    if is_selected("memory") {
+        measure("memory", &Memory, &[1, 2, 4], 20_000);
+    }
+    if is_selected("sqlite") {
+        let sqlite = Sqlite::new();
+        let name = "SQLite with Durability::Full";
+        measure(name, &sqlite, &[1, 2, 4, 8], 2_000);
+    }
     let Ok(url) = std::env::var("POSTGRES_URL") else {
         println!("PostgreSQL is skipped: POSTGRES_URL is not set, see scripts/services");
         return;
     };
-    let near = Postgres::new(&url, "near");
-    let far = Postgres::behind_proxy(&url, "far", DELAY);
-    for (name, postgres) in [
-        ("PostgreSQL on loopback", near),
-        ("PostgreSQL behind a proxy, 2 ms each way", far),
-    ] {
-        let name = format!("{name} (round trip {:.2} ms)", postgres.round_trip());
-        measure(&name, &postgres, &[1, 2, 4, 8], 2_000);
+    if is_selected("loopback") {
+        measure_postgres("on loopback", &Postgres::new(&url, "near"), 10_000);
     }
+    if is_selected("proxy") {
+        let far = Postgres::behind_proxy(&url, "far", DELAY);
+        measure_postgres("behind a proxy, 2 ms each way", &far, 4_000);
+    }
+}
+
+/// Returns `true` for all stores if the arguments select none.
+fn is_selected(store: &str) -> bool {
+    const STORES: [&str; 4] = ["memory", "sqlite", "loopback", "proxy"];
+    let words: Vec<String> = std::env::args().collect();
+    let selects = |store: &str| words.iter().any(|word| word == store);
+    selects(store) || !STORES.into_iter().any(selects)
+}
+
+fn measure_postgres(place: &str, postgres: &Postgres, triggers: usize) {
+    let round_trip = postgres.round_trip();
+    let name = format!("PostgreSQL {place} (round trip {round_trip:.2} ms)");
+    measure(&name, postgres, &[1, 2, 4, 8], triggers);
 }
 
 /// Measures one store with each number of workers and prints a table.
