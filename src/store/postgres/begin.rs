@@ -1,16 +1,14 @@
-//! The first message of a transaction: locks, the tenant's row, the clock, and the facts of a single run.
+//! The first message of a transaction: locks, the tenant's row, the clock, and the wanted facts.
 
 use super::changes::Line;
 use super::column;
-use super::facts::{Known, Wanted};
+use super::facts::{Stored, Wanted};
 use super::prepared::{self, PLANNED_ONCE};
-use super::row::{self, Asked, select, select_known};
 use super::tenant::{self, clock};
 use crate::model::Timestamp;
-use crate::store::RunRef;
 use crate::store::durable::tenant::{Tenant, Time};
-use sqlx::{AssertSqlSafe, PgConnection, Row as _};
-use std::collections::{BTreeSet, HashMap};
+use sqlx::{PgConnection, Row as _};
+use std::collections::BTreeSet;
 
 /// Facts at the beginning of a transaction.
 pub(super) struct Begun {
@@ -24,7 +22,7 @@ pub(super) struct Begun {
     pub(super) has_expired: bool,
     /// The start of the period in which the server knows its transactions by ID. `None` after a crash, or before the first commit.
     pub(super) since: Option<String>,
-    pub(super) runs: HashMap<Asked, Known>,
+    pub(super) facts: Stored,
 }
 
 /// Statements that each connection prepares for [`begin`], [`take`] and [`lock_lines`].
@@ -46,74 +44,42 @@ pub(super) fn statements() -> String {
              AND ($4 <= 0 OR n.open_runs + $4 <= $5) THEN 1 ELSE 0 END
          FROM ux_tenants AS n WHERE n.id = $1 FOR UPDATE"
     );
-    let known = concat!(
-        "PREPARE ux_known (bigint, uuid, bigint, text, text) AS ",
-        select_known!("(VALUES ($2, $3, $4, $5, 1::bigint))", "FOR UPDATE")
-    );
-    let seen = concat!(
-        "PREPARE ux_seen (bigint, uuid, bigint, text, text) AS ",
-        select_known!("(VALUES ($2, $3, $4, $5, 1::bigint))", "")
-    );
     // A lock that is not in the list of columns returns no row.
     let lines = "PREPARE ux_lines (bigint, text[]) AS
          SELECT FROM unnest($2) AS line (name) WHERE pg_advisory_xact_lock_shared($1) IS NULL
              OR pg_advisory_xact_lock(hashtextextended(line.name, $1)) IS NULL";
     let all = "PREPARE ux_all_lines (bigint) AS SELECT WHERE pg_advisory_xact_lock($1) IS NULL";
-    format!("{begin}; {take}; {known}; {seen}; {lines}; {all}")
+    format!("{begin}; {take}; {lines}; {all}")
 }
 
-/// Begins a transaction: locks the ordering keys, reads the tenant's row and the clock, and reads the facts of the run if
-/// `wanted` has only one, which is removed from it. The plans are generic: planning for each set of parameters would cost
-/// more than the execution.
+/// Begins a transaction: locks the ordering keys, and reads the tenant's row, the clock and the wanted facts. The plans are generic:
+/// planning for each set of parameters would cost more than the execution.
 pub(super) async fn begin(
     connection: &mut PgConnection,
     tenant: i64,
     time: &Time,
-    wanted: &mut Wanted,
+    wanted: Wanted,
 ) -> sqlx::Result<Begun> {
-    let mut message = format!("BEGIN; {PLANNED_ONCE}; ");
+    let mut message = vec!["BEGIN".to_owned(), PLANNED_ONCE.to_owned()];
     if !wanted.lines.is_empty() {
-        message.push_str(&lock_lines(tenant, &wanted.lines));
-        message.push_str("; ");
+        message.push(lock_lines(tenant, &wanted.lines));
     }
     let clock = prepared::time(time);
-    message.push_str(&format!("EXECUTE ux_begin ({tenant}, {clock})"));
-    let mut asked = Vec::new();
-    let is_locked = !wanted.runs.is_empty();
-    if let ([run], []) | ([], [run]) = (&wanted.runs[..], &wanted.seen[..]) {
-        let statement = if is_locked { "ux_known" } else { "ux_seen" };
-        message.push_str(&known(statement, tenant, run));
-        asked.append(&mut wanted.runs);
-        asked.append(&mut wanted.seen);
-    }
-    let rows = sqlx::raw_sql(AssertSqlSafe(message))
-        .fetch_all(connection)
-        .await?;
-    let (row, found) = rows.split_first().ok_or(sqlx::Error::RowNotFound)?;
-    let known = found
-        .iter()
-        .filter_map(|found| row::known(found, &asked, is_locked));
+    message.push(format!("EXECUTE ux_begin ({tenant}, {clock})"));
+    let before = message.len();
+    let wanted = wanted.ask(tenant, &mut message);
+    let mut rows = prepared::rows(connection, &message).await?;
+    let facts = wanted.read(&rows.split_off(before))?;
+    let row = rows.last().and_then(|rows| rows.first());
+    let row = row.ok_or(sqlx::Error::RowNotFound)?;
     Ok(Begun {
         tenant: tenant::read(row)?,
         now: column::time(row, 9)?,
         number: row.try_get(10)?,
         has_expired: row.try_get(11)?,
         since: row.try_get(12)?,
-        runs: known.collect::<sqlx::Result<_>>()?,
+        facts,
     })
-}
-
-/// Returns the statement that reads the facts of a run.
-fn known(statement: &str, tenant: i64, run: &RunRef) -> String {
-    format!(
-        "; EXECUTE {statement} ({tenant}, {}, {}, {}, {})",
-        prepared::id(run.trigger_id.as_uuid()),
-        run.trigger_version.cast_signed(),
-        prepared::name(&run.executor),
-        run.order
-            .as_deref()
-            .map_or("NULL".to_owned(), prepared::name)
-    )
 }
 
 /// Returns the statement that locks ordering keys until the transaction ends. It locks them in their order, so that no transaction

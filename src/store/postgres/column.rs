@@ -10,7 +10,7 @@ use sqlx::postgres::{
     PgArgumentBuffer, PgHasArrayType, PgRow, PgTypeInfo, PgValueFormat, PgValueRef, Postgres,
 };
 use sqlx::{Decode, Encode, Row as _, Type};
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use uuid::Uuid;
 
 /// An id as a `uuid`. The driver has this behind a feature that cannot be on beside SQLite.
@@ -93,19 +93,38 @@ pub(super) fn name_of(text: &str) -> String {
 
 /// Texts as PostgreSQL writes an array of them.
 pub(super) fn texts(texts: &[String]) -> String {
+    array(texts.iter().map(Some), |text, to| push_quoted(to, text))
+}
+
+/// Returns an array in the format of the server. `push` adds a value that needs no quotes or has them.
+pub(super) fn array<T>(
+    values: impl IntoIterator<Item = impl Borrow<Option<T>>>,
+    push: impl Fn(&T, &mut String),
+) -> String {
     let mut array = String::from("{");
-    for (place, text) in texts.iter().enumerate() {
-        array.push_str(if place == 0 { "\"" } else { ",\"" });
-        for char in text.chars() {
-            if matches!(char, '"' | '\\') {
-                array.push('\\');
-            }
-            array.push(char);
+    for (place, value) in values.into_iter().enumerate() {
+        if place > 0 {
+            array.push(',');
         }
-        array.push('"');
+        match value.borrow() {
+            Some(value) => push(value, &mut array),
+            None => array.push_str("NULL"),
+        }
     }
     array.push('}');
     array
+}
+
+/// Adds a text to an array, in quotes.
+pub(super) fn push_quoted(array: &mut String, text: &str) {
+    array.push('"');
+    for char in text.chars() {
+        if matches!(char, '"' | '\\') {
+            array.push('\\');
+        }
+        array.push(char);
+    }
+    array.push('"');
 }
 
 /// A text in a message. It has to be without U+0000, where a message ends.

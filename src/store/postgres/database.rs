@@ -13,6 +13,7 @@ use super::pgvector::{self, Pgvector};
 use super::place::Place;
 use super::prepared;
 use super::progress::Progress;
+use super::round_trip::RoundTrip;
 use super::schema;
 use super::session::Session;
 use super::task::Waiting;
@@ -111,8 +112,9 @@ pub(super) struct Database {
     pub(super) loss: Loss,
     /// If `true`, a commit releases the tenant's row before it is durable, and waits for that afterwards.
     pub(super) can_flush: bool,
-    /// Jobs that wait for the row of their tenant.
+    /// Jobs that wait for a transaction.
     pub(super) waiting: Waiting,
+    pub(super) round_trip: RoundTrip,
     /// Its other side is told when this goes.
     _open: watch::Sender<()>,
     open: watch::Receiver<()>,
@@ -173,11 +175,25 @@ impl Database {
             loss: Loss::default(),
             can_flush,
             waiting: Waiting::default(),
+            round_trip: RoundTrip::default(),
             _open: alive,
             open,
             ends,
             ended,
         })
+    }
+
+    /// Maximum number of transactions of a tenant at the same time. Several are worth it if a transaction mostly waits for the
+    /// network. Otherwise one larger transaction costs the server less.
+    pub(super) fn most_turns(&self) -> usize {
+        const MOST: usize = 4;
+        let half = self.settings.connections as usize / 2;
+        let by_network = self.round_trip.get().as_millis().try_into();
+        by_network
+            .unwrap_or(MOST)
+            .saturating_add(1)
+            .min(MOST)
+            .min(half.max(1))
     }
 
     /// Does a job in a transaction, and answers when that is committed.

@@ -2,23 +2,25 @@
 
 use super::begin::lock_lines;
 use super::changes::{Changes, Line, line_of};
-use super::row::{self, Asked, Kept, Name};
-use super::table;
+use super::row::{self, Asked, Kept, Name, select_known};
 use super::writing::Writing;
+use super::{prepared, table};
+use crate::bugs::planted;
 use crate::model::{Breadcrumb, BreadcrumbId};
 use crate::store::RunRef;
 use crate::store::durable::found::Found;
 use crate::store::row::{Origin, Row};
 use crate::store::rules::{Facts, First};
 use sqlx::AssertSqlSafe;
-use std::collections::BTreeSet;
+use sqlx::postgres::PgRow;
+use std::collections::{BTreeSet, HashMap};
 
 /// Facts that jobs need, which are read for all jobs of a transaction at once. Others are read when a job needs them.
 #[derive(Default)]
 pub(super) struct Wanted {
     /// Runs whose rows are locked.
     pub(super) runs: Vec<RunRef>,
-    /// Runs whose rows are not locked.
+    /// Runs to be enqueued. Their rows are not locked.
     pub(super) seen: Vec<RunRef>,
     /// Ordering keys that are locked.
     pub(super) lines: BTreeSet<Line>,
@@ -32,19 +34,149 @@ impl Wanted {
         self.runs.push(run.clone());
     }
 
-    /// Adds a run whose row is not locked, with its ordering key.
+    /// Adds a run to be enqueued, with its ordering key.
     pub(super) fn seen(&mut self, run: &RunRef) {
+        if planted("no-key") {
+            return self.run(run);
+        }
         self.lines.extend(line_of(run));
         self.seen.push(run.clone());
     }
 
-    /// Removes runs that are locked from the others.
-    pub(super) fn dedup(&mut self) {
+    /// Adds the statements that read the facts to a message.
+    pub(super) fn ask(mut self, tenant: i64, message: &mut Vec<String>) -> Asking {
         if !self.runs.is_empty() && !self.seen.is_empty() {
             let locked: BTreeSet<Asked> = self.runs.iter().map(row::asked).collect();
             self.seen.retain(|run| !locked.contains(&row::asked(run)));
         }
+        // All transactions lock rows in this order, so that none waits for another that waits for it.
+        self.runs.sort_by_cached_key(row::name);
+        for (runs, one, several) in [
+            (&self.runs, "ux_known", "ux_known_all"),
+            (&self.seen, "ux_seen", "ux_seen_all"),
+        ] {
+            match &runs[..] {
+                [] => {}
+                [run] => message.push(read_one(one, tenant, run)),
+                runs => message.push(read_all(several, tenant, runs)),
+            }
+        }
+        if !self.breadcrumbs.is_empty() {
+            let ids = prepared::ids(self.breadcrumbs.iter().map(|id| id.as_uuid()));
+            message.push(format!("EXECUTE ux_find ({tenant}, {ids})"));
+        }
+        Asking(self)
     }
+}
+
+/// Facts that were requested by the statements of [`Wanted::ask`].
+pub(super) struct Asking(Wanted);
+
+impl Asking {
+    /// Reads the facts from the rows of the statements.
+    pub(super) fn read(self, rows: &[Vec<PgRow>]) -> sqlx::Result<Stored> {
+        let (wanted, mut rows) = (self.0, rows.iter());
+        let mut next = |is_asked: bool| {
+            let rows = is_asked.then(|| rows.next()).flatten();
+            rows.map(Vec::as_slice).unwrap_or_default()
+        };
+        let mut stored = Stored::default();
+        let seen = wanted.seen.iter().map(|run| (row::asked(run), None));
+        stored.runs.extend(seen);
+        for (runs, is_locked) in [(&wanted.runs, true), (&wanted.seen, false)] {
+            for row in next(!runs.is_empty()) {
+                if let Some(known) = row::known(row, runs, is_locked) {
+                    let (asked, known) = known?;
+                    stored.runs.insert(asked, Some(known));
+                }
+            }
+        }
+        let ids = wanted.breadcrumbs.into_iter();
+        stored.breadcrumbs = ids.map(|id| (id, None)).collect();
+        for row in next(!stored.breadcrumbs.is_empty()) {
+            let found = table::read(row, 0)?;
+            stored.breadcrumbs.insert(found.breadcrumb.id, Some(found));
+        }
+        Ok(stored)
+    }
+}
+
+/// Facts that were read from the tables.
+#[derive(Default)]
+pub(super) struct Stored {
+    /// `None` for a run to be enqueued whose row stays as it is.
+    pub(super) runs: HashMap<Asked, Option<Known>>,
+    /// Breadcrumbs or their tombstones, and `None` for a missing one.
+    pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
+}
+
+/// Statements that each connection prepares for [`Wanted::ask`].
+pub(super) fn statements() -> String {
+    macro_rules! prepare {
+        ($name:literal, $types:literal, $runs:literal, $lock:literal, $which:literal) => {
+            concat!(
+                "PREPARE ",
+                $name,
+                " (",
+                $types,
+                ") AS ",
+                select_known!($runs, $lock, $which),
+                "; "
+            )
+        };
+        ($one:literal, $all:literal, $lock:literal, $which:literal) => {
+            concat!(
+                // A row of values costs the server less than a table of columns.
+                prepare!(
+                    $one,
+                    "bigint, uuid, bigint, text, text",
+                    "(VALUES ($2, $3, $4, $5, 1::bigint))",
+                    $lock,
+                    $which
+                ),
+                prepare!(
+                    $all,
+                    "bigint, uuid[], bigint[], text[], text[]",
+                    "unnest($2, $3, $4, $5) WITH ORDINALITY",
+                    $lock,
+                    $which
+                )
+            )
+        };
+    }
+    let known = prepare!("ux_known", "ux_known_all", "FOR UPDATE", "");
+    // A row whose origin is known stays as it is when it is enqueued.
+    let seen = prepare!(
+        "ux_seen",
+        "ux_seen_all",
+        "LIMIT 1",
+        "WHERE r.serial IS NULL OR r.correlation IS NULL"
+    );
+    format!("{known}{seen}{}", table::FIND)
+}
+
+/// Returns the statement that reads the facts of one run.
+fn read_one(statement: &str, tenant: i64, run: &RunRef) -> String {
+    let order = run.order.as_deref();
+    format!(
+        "EXECUTE {statement} ({tenant}, {}, {}, {}, {})",
+        prepared::id(run.trigger_id.as_uuid()),
+        run.trigger_version.cast_signed(),
+        prepared::name(&run.executor),
+        order.map_or("NULL".to_owned(), prepared::name)
+    )
+}
+
+/// Returns the statement that reads the facts of several runs.
+fn read_all(statement: &str, tenant: i64, runs: &[RunRef]) -> String {
+    let versions = runs.iter().map(|run| run.trigger_version.cast_signed());
+    format!(
+        "EXECUTE {statement} ({tenant}, {}, {}, {}, {})",
+        prepared::ids(runs.iter().map(|run| run.trigger_id.as_uuid())),
+        prepared::numbers(versions),
+        prepared::names(runs.iter().map(|run| &*run.executor)),
+        prepared::some_names(runs.iter().map(|run| run.order.as_deref()))
+    )
 }
 
 /// Facts of a run.
@@ -63,21 +195,13 @@ pub(super) struct Known {
 impl Writing<'_> {
     /// Reads the wanted runs and breadcrumbs.
     pub(super) async fn read(&mut self, wanted: Wanted) -> sqlx::Result<()> {
-        for (runs, locks) in [(wanted.runs, true), (wanted.seen, false)] {
-            if !runs.is_empty() {
-                let known = row::facts(self.connection, self.tenant.id, runs, locks).await?;
-                self.runs.extend(known);
-            }
-        }
-        if !wanted.breadcrumbs.is_empty() {
-            let ids = wanted.breadcrumbs;
-            let found = table::find(self.connection, self.tenant.id, &ids, true).await?;
-            self.breadcrumbs
-                .extend(ids.into_iter().map(|id| (id, None)));
-            let found = found
-                .into_iter()
-                .map(|found| (found.breadcrumb.id, Some(found)));
-            self.breadcrumbs.extend(found);
+        let mut message = Vec::new();
+        let asking = wanted.ask(self.tenant.id, &mut message);
+        if !message.is_empty() {
+            let rows = prepared::rows(self.connection, &message).await?;
+            let stored = asking.read(&rows)?;
+            self.runs.extend(stored.runs);
+            self.breadcrumbs.extend(stored.breadcrumbs);
         }
         Ok(())
     }
@@ -100,26 +224,36 @@ impl Writing<'_> {
         line_of(run).is_none_or(|line| self.lines.contains(&line))
     }
 
-    /// Returns the facts of a run, with the changes of the jobs so far.
-    async fn known(&mut self, run: &RunRef, locks: bool) -> sqlx::Result<Known> {
+    /// Returns the facts of a run, with the changes of the jobs so far. `None` if its row stays as it is when it is enqueued, and
+    /// is not to be locked.
+    async fn known(&mut self, run: &RunRef, locks: bool) -> sqlx::Result<Option<Known>> {
         let name = row::name(run);
-        let mut known = self.look_up(&name, run, locks).await?;
+        let Some(mut known) = self.look_up(&name, run, locks).await? else {
+            return Ok(None);
+        };
         let row = known.kept.as_ref().map(|kept| &kept.row.run);
         let line = line_of(row.unwrap_or(run));
         if let Some(line) = &line {
             // The row can have another ordering key than the caller named.
-            if !self.lines.contains(line) {
+            let has_lock = self.lines.contains(line);
+            if !has_lock {
                 self.lock(BTreeSet::from([line.clone()])).await?;
-                known = self.look_up(&name, run, locks).await?;
             }
-            if self.own.left.contains(line) || self.earlier.left.contains(line) {
+            let is_left = self.own.left.contains(line) || self.earlier.left.contains(line);
+            if is_left {
                 // The first run of the ordering key is known once the changes are written.
                 self.flush().await?;
-                known = self.look_up(&name, run, locks).await?;
+            }
+            if !has_lock || is_left {
+                let again = self.look_up(&name, run, locks).await?;
+                let Some(again) = again else {
+                    return Ok(None);
+                };
+                known = again;
             }
             known.first = self.first(line, &name, known.first);
         }
-        Ok(known)
+        Ok(Some(known))
     }
 
     /// The first other row in a line, as the jobs so far have left it. `first` is the first one in the table.
@@ -152,16 +286,17 @@ impl Writing<'_> {
         run: &'r RunRef,
     ) -> sqlx::Result<(Option<i64>, Facts<'r>)> {
         let known = self.known(run, true).await?;
+        let known = known.ok_or(sqlx::Error::RowNotFound)?;
         Ok(self.facts_of(run, known))
     }
 
-    /// Returns the facts of a run for a decision that may change nothing. Its row is not locked.
+    /// Returns the facts of a run to be enqueued, or `None` if its row exists and stays as it is. The row is not locked.
     pub(super) async fn seen<'r>(
         &mut self,
         run: &'r RunRef,
-    ) -> sqlx::Result<(Option<i64>, Facts<'r>)> {
+    ) -> sqlx::Result<Option<(Option<i64>, Facts<'r>)>> {
         let known = self.known(run, false).await?;
-        Ok(self.facts_of(run, known))
+        Ok(known.map(|known| self.facts_of(run, known)))
     }
 
     fn facts_of<'r>(&self, run: &'r RunRef, known: Known) -> (Option<i64>, Facts<'r>) {
@@ -180,10 +315,19 @@ impl Writing<'_> {
         (serial, facts)
     }
 
-    async fn look_up(&mut self, name: &Name, run: &RunRef, locks: bool) -> sqlx::Result<Known> {
+    async fn look_up(
+        &mut self,
+        name: &Name,
+        run: &RunRef,
+        locks: bool,
+    ) -> sqlx::Result<Option<Known>> {
         let asked = row::asked(run);
-        let is_read = |known: &Known| known.is_locked || !locks;
-        if !self.runs.get(&asked).is_some_and(is_read) {
+        let is_locked = |known: &Option<Known>| known.as_ref().is_some_and(|known| known.is_locked);
+        if !self
+            .runs
+            .get(&asked)
+            .is_some_and(|known| !locks || is_locked(known))
+        {
             let mut wanted = Wanted::default();
             match locks {
                 true => wanted.runs.push(run.clone()),
@@ -191,13 +335,15 @@ impl Writing<'_> {
             }
             self.read(wanted).await?;
         }
-        let known = self.runs.get(&asked);
-        let mut known = known.cloned().ok_or(sqlx::Error::RowNotFound)?;
+        let known = self.runs.get(&asked).ok_or(sqlx::Error::RowNotFound)?;
+        let Some(mut known) = known.clone() else {
+            return Ok(None);
+        };
         let own = self.own.runs.get(name);
         if let Some(kept) = own.or_else(|| self.earlier.runs.get(name)) {
             known.kept = Some(kept.clone());
         }
-        Ok(known)
+        Ok(Some(known))
     }
 
     /// A breadcrumb or its tombstone, as the jobs so far have left it.

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+use uuid::Uuid;
 
-/// One channel for all stores of a database; what is told is the schema.
+/// One channel for all stores of a database. A notification has the schema, and a random number of the process that sent it.
 const CHANNEL: &str = "ux_events";
 
 /// Announces new events: to this process at once, and to other processes in a separate transaction. The server makes all
@@ -37,8 +38,21 @@ pub(super) fn announce(database: &Arc<Database>) {
 }
 
 /// The state of the notifications to other processes.
-#[derive(Debug, Default)]
-pub(super) struct Notifying(AtomicU8);
+#[derive(Debug)]
+pub(super) struct Notifying {
+    state: AtomicU8,
+    /// Marks the notifications of this process, which has announced its events already.
+    sender: Uuid,
+}
+
+impl Default for Notifying {
+    fn default() -> Self {
+        Self {
+            state: AtomicU8::new(Self::IDLE),
+            sender: Uuid::new_v4(),
+        }
+    }
+}
 
 impl Notifying {
     const IDLE: u8 = 0;
@@ -53,7 +67,9 @@ impl Notifying {
             _ => Self::BEHIND,
         };
         let order = Ordering::SeqCst;
-        let before = self.0.fetch_update(order, order, |state| Some(next(state)));
+        let before = self
+            .state
+            .fetch_update(order, order, |state| Some(next(state)));
         before == Ok(Self::IDLE)
     }
 
@@ -64,17 +80,20 @@ impl Notifying {
             _ => Self::IDLE,
         };
         let order = Ordering::SeqCst;
-        let before = self.0.fetch_update(order, order, |state| Some(next(state)));
+        let before = self
+            .state
+            .fetch_update(order, order, |state| Some(next(state)));
         before == Ok(Self::BEHIND)
     }
 }
 
 async fn tell(database: &Database) -> sqlx::Result<()> {
     let mut connection = database.connections.one().await?;
-    // The name of the schema was checked, and needs no quotes. What is a hint need not be on the disk.
+    // The name of the schema was checked, and needs no quotes. A hint need not be durable.
+    let schema = &database.settings.schema;
+    let sender = database.notifying.sender;
     let tell = format!(
-        "BEGIN; SET LOCAL synchronous_commit = off; SELECT pg_notify('{CHANNEL}', '{}'); END",
-        database.settings.schema
+        "BEGIN; SET LOCAL synchronous_commit = off; SELECT pg_notify('{CHANNEL}', '{schema} {sender}'); END"
     );
     let tell = sqlx::raw_sql(AssertSqlSafe(tell));
     let told = tell.execute(&mut *connection);
@@ -91,6 +110,7 @@ pub(super) fn listen(database: &Arc<Database>) {
     let hearing = Hearing {
         options: database.options.clone(),
         schema: database.settings.schema.clone(),
+        own: database.notifying.sender.to_string(),
         patience: database.settings.patience,
         announced: database.announced.clone(),
     };
@@ -119,6 +139,8 @@ const ANEW: Duration = Duration::from_secs(300);
 struct Hearing {
     options: PgConnectOptions,
     schema: String,
+    /// Marks notifications of this process.
+    own: String,
     patience: Duration,
     announced: watch::Sender<u64>,
 }
@@ -134,7 +156,7 @@ impl Hearing {
             loop {
                 // None says that the connection was lost, and that something may have been missed.
                 let told = listener.try_recv().await?;
-                if told.is_none_or(|told| told.payload() == self.schema) {
+                if told.is_none_or(|told| self.is_of_another(told.payload())) {
                     self.announced.send_modify(|times| *times += 1);
                 }
             }
@@ -144,6 +166,14 @@ impl Hearing {
             tracing::debug!(error = %Chain(&error), "nothing is heard of other processes for now");
             sleep(Duration::from_secs(1)).await;
         }
+    }
+}
+
+impl Hearing {
+    /// Returns `true` if another process announces events in the same schema. Earlier versions send the schema only.
+    fn is_of_another(&self, payload: &str) -> bool {
+        let (schema, sender) = payload.split_once(' ').unwrap_or((payload, ""));
+        schema == self.schema && sender != self.own
     }
 }
 

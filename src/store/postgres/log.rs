@@ -8,6 +8,7 @@ use super::database::{Database, Read};
 use super::error::{Fault, standby_is_behind};
 use super::history::{Mark, Now, Seen, refused};
 use super::listen::listen;
+use super::prepared::{self, PLANNED_ONCE};
 use super::statement::Statement;
 use super::tenant::{Named, open_time};
 use crate::model::{Event, Json, Timestamp};
@@ -20,7 +21,7 @@ use crate::store::durable::events::{
 use crate::store::durable::tenant::Time;
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
-use sqlx::{PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -55,11 +56,12 @@ fn tags(event: &Event) -> String {
     serde_json::Value::from(event.tags.to_vec()).to_string()
 }
 
-/// Returns the first and the last position, and the events from a position on. One snapshot has all of it, so that no event is
+/// The statement that each connection prepares: returns the first and the last position, and the events from a position on. One snapshot has all of it, so that no event is
 /// removed in between. A transaction has the tenant's row locked from taking a position to its commit, so an event that is not
 /// visible yet has a higher position than all visible ones. The last column is true if all visible commits are durable for sure: a
 /// standby has only durable commits, and a server with synchronous standbys does not report the commits that they have.
-const NEXT: &str = "
+pub(super) const NEXT: &str = "
+    PREPARE ux_next (text, bigint, bigint, bigint, bigint) AS
     SELECT t.first_event, t.position, e.*, s.breadcrumb_id AS seen_id, s.version AS seen_version,
         CASE WHEN pg_is_in_recovery() THEN TRUE ELSE current_setting('synchronous_standby_names') = ''
             AND pg_current_wal_insert_lsn() <= pg_current_wal_flush_lsn() END AS is_durable
@@ -83,6 +85,7 @@ struct From<'p> {
 
 impl Read for From<'_> {
     type Answer = (Page, Now);
+    const IS_PREPARED: bool = true;
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.tenant.name)
@@ -93,12 +96,13 @@ impl Read for From<'_> {
         let (mut at_mark, mut is_durable) = (None, true);
         let seen = self.mark.event.map_or(0, |event| event.position);
         let largest = i64::try_from(Event::MAX_CONTEXT_BYTES).unwrap_or(i64::MAX);
-        let rows = sqlx::query(NEXT)
-            .bind(column::name(&self.tenant.name))
-            .bind(i64::try_from(self.position).unwrap_or(i64::MAX))
-            .bind(PAGE)
-            .bind(largest)
-            .bind(seen.cast_signed());
+        let message = format!(
+            "{PLANNED_ONCE}; EXECUTE ux_next ({}, {}, {PAGE}, {largest}, {})",
+            prepared::name(&self.tenant.name),
+            i64::try_from(self.position).unwrap_or(i64::MAX),
+            seen.cast_signed(),
+        );
+        let rows = sqlx::raw_sql(AssertSqlSafe(message));
         for row in rows.fetch_all(&mut *connection).await? {
             (page.first, page.last) = (number(&row, 0)?, number(&row, 1)?);
             if row.try_get::<Option<i64>, _>(11)?.is_some() {
@@ -262,6 +266,7 @@ impl Read for TimeOf<'_> {
 impl Log for PostgresEvents {
     fn announced(&self) -> watch::Receiver<u64> {
         listen(&self.database);
+        self.tenant.recent.keep();
         self.database.announced.subscribe()
     }
 
@@ -271,6 +276,9 @@ impl Log for PostgresEvents {
 
     async fn page(&self, from: u64) -> Result<Page, StoreError> {
         self.database.loss.check()?;
+        if let Some(page) = self.tenant.recent.page(from) {
+            return Ok(page);
+        }
         let mark = self.tenant.mark();
         let from = From {
             tenant: &self.tenant,

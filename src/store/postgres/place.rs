@@ -2,7 +2,7 @@
 
 use super::statement::Statement;
 use super::tenant;
-use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
 use crate::store::durable::tenant::Tenant;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
@@ -34,6 +34,14 @@ impl Place {
         })
     }
 
+    /// Replaces the open times of events, and returns the position of the last one.
+    pub(super) fn settle_events(&self, events: &mut [Event]) -> u64 {
+        for event in events {
+            event.updated_at = self.time(event.updated_at);
+        }
+        self.tenant.position.cast_unsigned()
+    }
+
     /// The time of a version, from its open time.
     fn time(&self, time: Timestamp) -> Timestamp {
         match time.as_micros() >= tenant::OPEN_TIME {
@@ -63,6 +71,7 @@ pub(super) struct Last {
     pub(super) promote: Option<String>,
     /// One of the events.
     pub(super) witness: Option<Witness>,
+    pub(super) events: Vec<Event>,
 }
 
 /// A new version, by which the place of a commit is found if its answer is lost.
@@ -79,10 +88,8 @@ pub(super) struct Ended {
     /// ID of the tenant.
     pub(super) tenant: i64,
     pub(super) transaction: Transaction,
-    /// The places of changes that are written already, in the order in which they were written.
-    pub(super) places: Vec<Place>,
-    /// If `true`, there are new events.
-    pub(super) has_events: bool,
+    /// The places of changes that are written already, in the order in which they were written, with their events.
+    pub(super) places: Vec<(Place, Vec<Event>)>,
     /// Changes that are not written yet.
     pub(super) last: Option<Last>,
 }

@@ -5,14 +5,38 @@
 //! one statement in it, which is one round trip, but no parameters: so they are written into it here.
 
 use super::column::{self, literal};
-use super::{begin, lease, queue};
+use super::{begin, facts, lease, log, queue};
 use crate::store::durable::tenant::Time;
+use futures::TryStreamExt as _;
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Either, PgConnection};
 use uuid::Uuid;
 
 /// What each connection is told before it executes one of them: there have to be tables.
 pub(super) fn statements() -> String {
-    let (begin, lease) = (begin::statements(), lease::statement());
-    format!("{begin}; {lease}; {}", queue::statement())
+    let (begin, facts) = (begin::statements(), facts::statements());
+    let (lease, queue) = (lease::statement(), queue::statement());
+    format!("{begin}; {facts}; {lease}; {queue}; {}", log::NEXT)
+}
+
+/// Sends statements as one message. Returns the rows of each.
+pub(super) async fn rows(
+    connection: &mut PgConnection,
+    statements: &[String],
+) -> sqlx::Result<Vec<Vec<PgRow>>> {
+    let mut rows: Vec<Vec<PgRow>> = statements.iter().map(|_| Vec::new()).collect();
+    let message = sqlx::raw_sql(AssertSqlSafe(statements.join("; ")));
+    let mut answers = message.fetch_many(connection);
+    let mut ended = 0;
+    while let Some(answer) = answers.try_next().await? {
+        match (answer, rows.get_mut(ended)) {
+            (Either::Left(_), _) => ended += 1,
+            (Either::Right(row), Some(rows)) => rows.push(row),
+            (Either::Right(_), None) => {}
+        }
+    }
+    drop(answers);
+    Ok(rows)
 }
 
 /// Begins a message: what follows in its transaction is planned once.
@@ -34,11 +58,23 @@ pub(super) fn name(name: &str) -> String {
 }
 
 pub(super) fn names<'n>(names: impl Iterator<Item = &'n str>) -> String {
-    let names: Vec<String> = names.map(name).collect();
-    format!("ARRAY[{}]::text[]", names.join(", "))
+    let names: Vec<String> = names.map(column::name_of).collect();
+    format!("{}::text[]", literal(&column::texts(&names)))
+}
+
+/// The ordering keys of runs. A run without one has the value NULL.
+pub(super) fn some_names<'n>(names: impl Iterator<Item = Option<&'n str>>) -> String {
+    let names = names.map(|name| name.map(column::name_of));
+    let names = column::array(names, |name, to| column::push_quoted(to, name));
+    format!("{}::text[]", literal(&names))
 }
 
 pub(super) fn numbers(numbers: impl Iterator<Item = i64>) -> String {
     let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
-    format!("ARRAY[{}]::bigint[]", numbers.join(", "))
+    format!("'{{{}}}'::bigint[]", numbers.join(","))
+}
+
+pub(super) fn ids(ids: impl Iterator<Item = Uuid>) -> String {
+    let ids: Vec<String> = ids.map(|id| id.to_string()).collect();
+    format!("'{{{}}}'::uuid[]", ids.join(","))
 }

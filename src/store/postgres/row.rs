@@ -12,7 +12,6 @@ use crate::store::rules::First;
 use crate::store::{Lease, Lineage, RunRef, RunState, Saved};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,17 +49,11 @@ macro_rules! select {
 }
 pub(super) use select;
 
-/// The names and lines of runs, with their places.
-macro_rules! runs {
-    () => {
-        "unnest($2::uuid[], $3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY"
-    };
-}
-
-/// What is known of the runs with these names, lines and places. What is limited is looked up for each of them: a plan that
-/// was made before the server knew how large the tables are would read all of the tenant instead.
+/// Facts of runs with these names, ordering keys and places. `$lock` ends the lookup of a run: `FOR UPDATE`, or `LIMIT 1`. The
+/// server looks up a limited or locked row for each run, and `$which` may omit runs. Otherwise a plan that was made while the tables were small would read all
+/// rows of the tenant.
 macro_rules! select_known {
-    ($runs:expr, $lock:literal) => {
+    ($runs:expr, $lock:literal, $which:literal) => {
         concat!(
             "SELECT r.*, u.place, b.id IS NOT NULL, b.writer, b.correlation, b.hops,
                  o.sequence, o.due, o.lease
@@ -68,7 +61,7 @@ macro_rules! select_known {
             $runs,
             " AS u (trigger_id, trigger_version, executor, line, place)
              LEFT JOIN LATERAL (",
-            select!(
+            $crate::store::postgres::row::select!(
                 "FROM ux_runs AS r WHERE r.tenant = $1 AND r.trigger_id = u.trigger_id
                      AND r.trigger_version = u.trigger_version AND r.executor = u.executor "
             ),
@@ -81,7 +74,8 @@ macro_rules! select_known {
                  WHERE o.tenant = $1 AND o.executor = u.executor AND o.line = l.line AND o.line IS NOT NULL
                      AND o.over IS NULL AND o.serial IS DISTINCT FROM r.serial AND o.sequence < ",
             $crate::store::row::aside!(),
-            " ORDER BY o.sequence LIMIT 1) AS o ON TRUE"
+            " ORDER BY o.sequence LIMIT 1) AS o ON TRUE ",
+            $which
         )
     };
 }
@@ -107,29 +101,6 @@ pub(super) type Asked = (Name, Option<Arc<str>>);
 /// Returns the key of a run and its ordering key.
 pub(super) fn asked(run: &RunRef) -> Asked {
     (name(run), run.order.clone())
-}
-
-/// Reads the facts of runs. If `locks`, their rows are locked until the transaction ends.
-pub(super) async fn facts(
-    connection: &mut PgConnection,
-    tenant: i64,
-    mut runs: Vec<RunRef>,
-    locks: bool,
-) -> sqlx::Result<HashMap<Asked, Known>> {
-    // All transactions lock rows in this order, so that none waits for another that waits for it.
-    runs.sort_by_cached_key(name);
-    let all = sqlx::query(match locks {
-        true => select_known!(runs!(), "FOR UPDATE"),
-        false => select_known!(runs!(), ""),
-    })
-    .bind(tenant)
-    .bind(of_all(&runs, |run| Id::from(run.trigger_id)))
-    .bind(of_all(&runs, |run| run.trigger_version.cast_signed()))
-    .bind(of_all(&runs, |run| name_of(&run.executor)))
-    .bind(of_all(&runs, |run| run.order.as_deref().map(name_of)));
-    let all = all.fetch_all(connection).await?;
-    let known = all.iter().filter_map(|found| known(found, &runs, locks));
-    known.collect()
 }
 
 /// Reads the facts of one of these runs from a row of the answer.

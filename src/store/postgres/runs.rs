@@ -29,8 +29,10 @@ impl Job for Enqueue {
     async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
         let before = writing.tenant.open_runs;
         for new in &self.0 {
-            // Every worker enqueues every run, so most rows exist and do not change: they are not locked.
-            let (serial, facts) = writing.seen(&new.run).await?;
+            // Every worker enqueues every run, so most rows exist and stay as they are: they are not locked.
+            let Some((serial, facts)) = writing.seen(&new.run).await? else {
+                continue;
+            };
             let mut change = (serial, rules::enqueue(facts, new.at));
             if change.0.is_some() && change.1.is_changed {
                 let (serial, facts) = writing.facts(&new.run).await?;

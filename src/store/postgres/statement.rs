@@ -1,9 +1,10 @@
 //! A statement in the making: it is sent with its values beside it, or in a message with the end of its transaction.
 
-use super::column::{Id, literal};
+use super::column::{self, Id, literal};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres};
+use std::fmt::{Display, Write as _};
 
 /// What the driver takes as values: one, or those of a column. There are as few types of them as there are columns.
 pub(super) enum Value {
@@ -87,58 +88,41 @@ impl Value {
         }
     }
 
-    /// Writes it as part of a message. False if that cannot be: a message ends at U+0000, which the server refuses.
+    /// Writes it as part of a message. Returns `false` if a text contains U+0000, where a message would end. An array is one
+    /// literal, because the server reads it faster than a list of values.
     fn write(&self, message: &mut String) -> bool {
-        fn all<T: Clone>(message: &mut String, values: &[T], one: impl Fn(T) -> Value) -> bool {
-            message.push_str("ARRAY[");
-            let mut fits = true;
-            for (place, value) in values.iter().enumerate() {
-                message.push_str(if place > 0 { "," } else { "" });
-                fits &= one(value.clone()).write(message);
-            }
-            message.push(']');
-            fits
-        }
-        let fits = match self {
-            Self::Number(Some(number)) => {
-                message.push_str(&number.to_string());
-                true
-            }
-            Self::Small(number) => {
-                message.push_str(&number.to_string());
-                true
-            }
-            Self::Flag(flag) => {
-                message.push_str(if *flag { "TRUE" } else { "FALSE" });
-                true
-            }
-            Self::Id(Some(id)) => {
-                message.push_str(&literal(&id.uuid().to_string()));
-                true
-            }
-            Self::Text(Some(text)) => {
-                message.push_str(&literal(text));
-                !text.contains('\0')
-            }
-            Self::Number(None) | Self::Id(None) | Self::Text(None) => {
-                message.push_str("NULL");
-                true
-            }
-            Self::Numbers(numbers) => all(message, numbers, Self::Number),
-            Self::Smalls(numbers) => all(message, numbers, Self::Small),
-            Self::Flags(flags) => all(message, flags, Self::Flag),
-            Self::Ids(ids) => all(message, ids, Self::Id),
-            Self::Texts(texts) => all(message, texts, Self::Text),
+        let texts: &[Option<String>] = match self {
+            Self::Text(text) => std::slice::from_ref(text),
+            Self::Texts(texts) => texts,
+            Self::Number(_) | Self::Numbers(_) | Self::Small(_) | Self::Smalls(_) => &[],
+            Self::Flag(_) | Self::Flags(_) | Self::Id(_) | Self::Ids(_) => &[],
         };
-        let is_all = matches!(
-            self,
-            Self::Numbers(_) | Self::Smalls(_) | Self::Flags(_) | Self::Ids(_) | Self::Texts(_)
-        );
-        if is_all {
-            message.push_str("::");
-            message.push_str(self.type_name());
+        if texts.iter().flatten().any(|text| text.contains('\0')) {
+            return false;
         }
-        fits
+        let array = match self {
+            Self::Number(number) => return push(message, number.as_ref().map(ToString::to_string)),
+            Self::Small(number) => return push(message, Some(number.to_string())),
+            Self::Flag(flag) => return push(message, Some(name_of_flag(*flag).to_owned())),
+            Self::Id(id) => {
+                return push(message, id.map(|id| literal(&id.uuid().to_string())));
+            }
+            Self::Text(text) => return push(message, text.as_deref().map(literal)),
+            Self::Numbers(numbers) => column::array(numbers, |one, to| push_display(to, one)),
+            Self::Smalls(numbers) => {
+                column::array(numbers.iter().map(Some), |one, to| push_display(to, one))
+            }
+            Self::Flags(flags) => {
+                let names = flags.iter().map(|flag| Some(name_of_flag(*flag)));
+                column::array(names, |name, to| to.push_str(name))
+            }
+            Self::Ids(ids) => column::array(ids, |id, to| push_display(to, id.uuid())),
+            Self::Texts(texts) => column::array(texts, |text, to| column::push_quoted(to, text)),
+        };
+        message.push_str(&literal(&array));
+        message.push_str("::");
+        message.push_str(self.type_name());
+        true
     }
 
     /// How much of a message it is, about.
@@ -155,6 +139,21 @@ impl Value {
             Self::Ids(ids) => ids.len() * 40,
         }
     }
+}
+
+fn name_of_flag(flag: bool) -> &'static str {
+    if flag { "TRUE" } else { "FALSE" }
+}
+
+/// Adds a value to a message.
+fn push(message: &mut String, value: Option<String>) -> bool {
+    message.push_str(value.as_deref().unwrap_or("NULL"));
+    true
+}
+
+fn push_display(to: &mut String, value: impl Display) {
+    // A string takes everything.
+    let _ = write!(to, "{value}");
 }
 
 /// Text with values in it.
@@ -278,7 +277,7 @@ mod tests {
         );
         assert_eq!(
             statement.execute_as("one").unwrap(),
-            "EXECUTE one (7, ARRAY['a','b''c']::text[], ARRAY[1,NULL]::bigint[], ARRAY[TRUE]::boolean[])"
+            r#"EXECUTE one (7, '{"a","b''c"}'::text[], '{1,NULL}'::bigint[], '{TRUE}'::boolean[])"#
         );
     }
 

@@ -26,32 +26,36 @@ macro_rules! columns {
 }
 pub(super) use columns;
 
-/// Reads breadcrumbs or their tombstones. If `locks`, their rows are locked until the transaction ends.
+/// Reads breadcrumbs or their tombstones.
+macro_rules! find {
+    ($lock:literal) => {
+        concat!(
+            "SELECT ",
+            columns!(),
+            "FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND b.id = ANY($2) ORDER BY b.id ",
+            $lock
+        )
+    };
+}
+
+/// Reads breadcrumbs or their tombstones without a lock.
 pub(super) async fn find(
     connection: &mut PgConnection,
     tenant: i64,
     ids: &[BreadcrumbId],
-    locks: bool,
 ) -> sqlx::Result<Vec<Found>> {
-    macro_rules! find {
-        ($lock:literal) => {
-            concat!(
-                "SELECT ",
-                columns!(),
-                "FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND b.id = ANY($2) ORDER BY b.id ",
-                $lock
-            )
-        };
-    }
-    // This lock does not conflict with the lock of a row that gets a vector.
-    let found = sqlx::query(match locks {
-        true => find!("FOR NO KEY UPDATE"),
-        false => find!(""),
-    });
     let ids: Vec<Id> = ids.iter().copied().map(Id::from).collect();
-    let rows = found.bind(tenant).bind(ids).fetch_all(connection);
+    let rows = sqlx::query(find!("")).bind(tenant).bind(ids);
+    let rows = rows.fetch_all(connection);
     rows.await?.iter().map(|row| read(row, 0)).collect()
 }
+
+/// The statement that each connection prepares: reads breadcrumbs or their tombstones, and locks their rows. This lock does not
+/// conflict with the lock of a row that gets a vector.
+pub(super) const FIND: &str = concat!(
+    "PREPARE ux_find (bigint, uuid[]) AS ",
+    find!("FOR NO KEY UPDATE")
+);
 
 /// Reads a breadcrumb that is there.
 pub(super) struct Get<'t> {

@@ -38,7 +38,6 @@ pub(super) trait Task: Send {
 }
 
 pub(super) type Tasks = Vec<Box<dyn Task>>;
-type ByTenant = HashMap<Arc<str>, VecDeque<Box<dyn Task>>>;
 
 pub(super) struct Asked<J: Job> {
     job: J,
@@ -127,36 +126,61 @@ impl<J: Job> Task for Asked<J> {
     }
 }
 
-/// Jobs that wait for the row of a tenant, by tenant. One that is in here has a task that does its jobs.
+/// Jobs that wait for a transaction, by tenant. Each tenant in here has a turn that does its jobs.
 #[derive(Default)]
-pub(super) struct Waiting(Mutex<ByTenant>);
+pub(super) struct Waiting(Mutex<HashMap<Arc<str>, Queue>>);
+
+/// Jobs of one tenant.
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Box<dyn Task>>,
+    /// Number of turns that do the jobs side by side.
+    turns: usize,
+}
 
 impl Waiting {
-    /// Adds a job, and says whether there has to be a task for the tenant.
-    pub(super) fn push(&self, tenant: &Arc<str>, job: Box<dyn Task>) -> bool {
+    /// Adds a job. Returns `true` if the caller has to start a turn: `most` is the maximum number of turns of a tenant.
+    pub(super) fn push(&self, tenant: &Arc<str>, job: Box<dyn Task>, most: usize) -> bool {
         let mut waiting = self.lock();
-        let is_first = !waiting.contains_key(tenant);
-        waiting
-            .entry(Arc::clone(tenant))
-            .or_default()
-            .push_back(job);
-        is_first
+        let queue = waiting.entry(Arc::clone(tenant)).or_default();
+        queue.jobs.push_back(job);
+        let starts = queue.turns < most.max(1);
+        queue.turns += usize::from(starts);
+        starts
     }
 
-    /// Returns the next jobs of a tenant whose callers still wait. After `None` the task of the tenant ends.
+    /// Returns the next jobs of a tenant whose callers still wait. After `None` the turn is over.
     pub(super) fn take(&self, tenant: &str) -> Option<Tasks> {
         let mut waiting = self.lock();
-        let jobs = waiting.get_mut(tenant)?;
-        jobs.retain(|job| job.is_wanted());
-        if jobs.is_empty() {
-            waiting.remove(tenant);
+        let queue = waiting.get_mut(tenant)?;
+        queue.jobs.retain(|job| job.is_wanted());
+        if queue.jobs.is_empty() {
+            queue.turns -= 1;
+            if queue.turns == 0 {
+                waiting.remove(tenant);
+            }
             return None;
         }
-        let most = jobs.len().min(MOST);
-        Some(jobs.drain(..most).collect())
+        let most = queue.jobs.len().min(MOST);
+        Some(queue.jobs.drain(..most).collect())
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, ByTenant> {
+    /// Ends a turn that panicked. If it was the only one of the tenant, the callers of its jobs receive an error, and the next job starts
+    /// a new turn.
+    pub(super) fn abandon(&self, tenant: &str) {
+        let mut waiting = self.lock();
+        let Some(queue) = waiting.get_mut(tenant) else {
+            return;
+        };
+        queue.turns -= 1;
+        if queue.turns == 0 {
+            let left = waiting.remove(tenant);
+            drop(waiting);
+            drop(left);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Queue>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::column;
 use super::history::Mark;
+use super::recent::Recent;
 use super::statement::Statement;
 use crate::model::Timestamp;
 use crate::store::durable::tenant::{Tenant, Time};
@@ -25,6 +26,7 @@ pub(super) struct Named {
     pub(super) name: Arc<str>,
     id: OnceLock<i64>,
     mark: Mutex<Mark>,
+    pub(super) recent: Recent,
 }
 
 impl Named {
@@ -33,6 +35,7 @@ impl Named {
             name: name.into(),
             id: OnceLock::new(),
             mark: Mutex::default(),
+            recent: Recent::default(),
         }
     }
 

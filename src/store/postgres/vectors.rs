@@ -142,9 +142,7 @@ impl Read for Without<'_> {
         }
         page.more = looked_at < rows.len() || looked_at == ROWS;
         if !ids.is_empty() {
-            let found = table::find(connection, tenant, &ids, false)
-                .await?
-                .into_iter();
+            let found = table::find(connection, tenant, &ids).await?.into_iter();
             let living = found.filter(|one| one.lives(now));
             page.found = living.map(|one| Arc::new(one.breadcrumb)).collect();
         }

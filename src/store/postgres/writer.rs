@@ -20,6 +20,7 @@ use super::task::{Asked, Tasks};
 use super::tenant::Named;
 use super::writing::{Counters, Writing};
 use crate::error::Chain;
+use crate::model::Event;
 use crate::store::StoreError;
 use sqlx::PgConnection;
 use std::sync::Arc;
@@ -83,7 +84,10 @@ pub(super) async fn write<J: Job>(
     let (waiting, working) = database.progress.begin(&tenant.name);
     let (reply, answer) = oneshot::channel();
     let task = Box::new(Asked::new(job, reply, Some(working)));
-    if database.waiting.push(&tenant.name, task) {
+    if database
+        .waiting
+        .push(&tenant.name, task, database.most_turns())
+    {
         let turn = Turn {
             database: Arc::clone(database),
             tenant: Arc::clone(tenant),
@@ -96,11 +100,11 @@ pub(super) async fn write<J: Job>(
     answer.map_err(|_| ended())?
 }
 
-/// The task that does the jobs of a tenant, until there are none.
+/// A task that does the jobs of a tenant, until no job waits.
 struct Turn {
     database: Arc<Database>,
     tenant: Arc<Named>,
-    /// Whether there were no more jobs; those that came since have a task of their own.
+    /// If `true`, there were no more jobs. Jobs that came since have another turn.
     is_over: bool,
 }
 
@@ -114,11 +118,9 @@ impl Turn {
 }
 
 impl Drop for Turn {
-    /// After a panic: who waits is told that there is nobody, and the next begins anew.
     fn drop(&mut self) {
         if !self.is_over {
-            let left = self.database.waiting.lock().remove(&self.tenant.name);
-            drop(left);
+            self.database.waiting.abandon(&self.tenant.name);
         }
     }
 }
@@ -152,8 +154,11 @@ async fn attempt(
     let (mut attempt, mut locks) = (1, false);
     loop {
         match commit(database, tenant, jobs, locks).await {
-            Ok(done) => {
-                if done.has_events {
+            Ok(mut done) => {
+                if !done.events.is_empty() {
+                    for (last, events) in std::mem::take(&mut done.events) {
+                        tenant.recent.add(last, events);
+                    }
                     listen::announce(database);
                 }
                 let newest = done.places.last();
@@ -178,9 +183,17 @@ async fn attempt(
 async fn forget(database: &Database, tenant: &Named) {
     let (reply, _answer) = oneshot::channel();
     let mut forget: Tasks = vec![Box::new(Asked::new(Forget, reply, None))];
-    if let Err(failed) = commit(database, tenant, &mut forget, true).await {
-        let error = failed.told();
-        tracing::debug!(error = %Chain(&error), "retention failed, will retry after a later commit");
+    match commit(database, tenant, &mut forget, true).await {
+        Ok(done) => {
+            if let Some(place) = done.places.last() {
+                let first = place.tenant.first_event.cast_unsigned();
+                tenant.recent.forget_before(first);
+            }
+        }
+        Err(failed) => {
+            let error = failed.told();
+            tracing::debug!(error = %Chain(&error), "retention failed, will retry after a later commit");
+        }
     }
 }
 
@@ -189,12 +202,21 @@ async fn forget(database: &Database, tenant: &Named) {
 pub(super) struct Done {
     /// The places of the changes, in the order in which they were written.
     pub(super) places: Vec<Place>,
-    has_events: bool,
+    /// The events of each place, with the position of the last one.
+    events: Vec<(u64, Vec<Event>)>,
     /// Runs that were claimed after the commit. `None` if the answer was lost.
     leased: Option<Vec<Leased>>,
 }
 
 impl Done {
+    fn add(&mut self, place: Place, mut events: Vec<Event>) {
+        if !events.is_empty() {
+            let last = place.settle_events(&mut events);
+            self.events.push((last, events));
+        }
+        self.places.push(place);
+    }
+
     /// Takes the runs that one claim leased, in their order.
     pub(super) fn leased(&mut self, claim: Uuid) -> Result<Vec<Leased>, StoreError> {
         let all = self.leased.as_mut().ok_or_else(claim_in_doubt)?;
@@ -261,16 +283,23 @@ impl Ending<'_> {
     async fn end(
         self,
         connection: Connection<'_>,
-        ended: Ended,
+        mut ended: Ended,
         claims: Vec<String>,
     ) -> Result<Done, Failed> {
         let mut done = Done {
-            places: ended.places,
-            has_events: ended.has_events,
             leased: Some(Vec::new()),
+            ..Done::default()
         };
+        for (place, events) in ended.places {
+            done.add(place, events);
+        }
         let witness = ended.last.as_ref().and_then(|last| last.witness);
         let claims_any = !claims.is_empty();
+        let events = ended
+            .last
+            .as_mut()
+            .map(|last| std::mem::take(&mut last.events));
+        let events = events.unwrap_or_default();
         let place = match end::end(self.database, connection, ended.last, claims).await {
             Ok(sent) => {
                 done.leased = Some(sent.leased);
@@ -295,7 +324,9 @@ impl Ending<'_> {
             let lost = self.database.lost(self.tenant, self.mark, 0);
             return Err(Failed::Lost(lost));
         }
-        done.places.extend(place);
+        if let Some(place) = place {
+            done.add(place, events);
+        }
         if let Some(place) = done.places.last() {
             self.tenant.saw(Mark {
                 head: place.tenant.position.cast_unsigned(),

@@ -27,6 +27,7 @@ use crate::store::rules::Change;
 use sqlx::{AssertSqlSafe, PgConnection};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The counters of the tenant that a transaction works with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -55,8 +56,6 @@ pub(super) struct Writing<'t> {
     pub(super) has_expired: bool,
     transaction: Transaction,
     pub(super) counters: Counters,
-    /// Number of new events.
-    events: usize,
     /// The position before the first event, if a planted bug took it before the lock.
     early: Option<i64>,
     /// The tenant's row as it is written, and as it was before the current job.
@@ -64,7 +63,8 @@ pub(super) struct Writing<'t> {
     before: Tenant,
     /// Ordering keys that are locked.
     pub(super) lines: BTreeSet<Line>,
-    pub(super) runs: HashMap<Asked, Known>,
+    /// `None` for a run to be enqueued whose row stays as it is.
+    pub(super) runs: HashMap<Asked, Option<Known>>,
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
     /// Changes of the jobs before.
     pub(super) earlier: Changes,
@@ -72,7 +72,7 @@ pub(super) struct Writing<'t> {
     pub(super) own: Changes,
     /// If `true`, the current job has written to the tables.
     is_told: bool,
-    places: Vec<Place>,
+    places: Vec<(Place, Vec<Event>)>,
 }
 
 impl<'t> Writing<'t> {
@@ -83,16 +83,17 @@ impl<'t> Writing<'t> {
         database: &'t Database,
         named: &'t Named,
         locks: bool,
-        mut wanted: Wanted,
+        wanted: Wanted,
     ) -> sqlx::Result<Self> {
         let id = named.id_or_new(connection).await?;
         let early = match planted("late-committer") {
             true => Some(position_before_the_lock(connection).await?),
             false => None,
         };
-        wanted.dedup();
-        let seen = wanted.seen.clone();
-        let begun = begin::begin(connection, id, &database.time, &mut wanted).await?;
+        let (lines, mut seen) = (wanted.lines.clone(), wanted.seen.clone());
+        let sent = Instant::now();
+        let begun = begin::begin(connection, id, &database.time, wanted).await?;
+        database.round_trip.add(sent.elapsed());
         let since = match begun.since {
             Some(since) => since,
             None => first_since_a_crash(connection).await?,
@@ -114,21 +115,22 @@ impl<'t> Writing<'t> {
             },
             has_expired: begun.has_expired,
             counters: Counters::Read,
-            events: 0,
             early,
-            lines: std::mem::take(&mut wanted.lines),
-            runs: begun.runs,
-            breadcrumbs: HashMap::new(),
+            lines,
+            runs: begun.facts.runs,
+            breadcrumbs: begun.facts.breadcrumbs,
             earlier: Changes::default(),
             own: Changes::default(),
             is_told: false,
             places: Vec::new(),
         };
-        writing.read(wanted).await?;
         if locks {
             writing.lock_tenant().await?;
             // Another transaction may have added a run before the lock.
-            writing.runs.retain(|_, known| known.is_locked);
+            writing
+                .runs
+                .retain(|_, known| known.as_ref().is_some_and(|known| known.is_locked));
+            seen.retain(|run| !writing.runs.contains_key(&row::asked(run)));
             let seen = Wanted {
                 seen,
                 ..Wanted::default()
@@ -225,7 +227,7 @@ impl<'t> Writing<'t> {
             let place = Place::read(&row)?;
             self.tenant = tenant::open(place.tenant.clone());
             (self.written, self.before) = (self.tenant.clone(), self.tenant.clone());
-            self.places.push(place);
+            self.places.push((place, last.events));
         }
         if let Some(promote) = last.promote {
             let promote = sqlx::raw_sql(AssertSqlSafe(promote));
@@ -244,7 +246,6 @@ impl<'t> Writing<'t> {
         if changes.is_empty() && !changes_tenant {
             return None;
         }
-        self.events += changes.events.len();
         let id = after.id;
         let mut statement = tenant::place(id, self.clock, self.early.take());
         let new = changes.write(&mut statement, id, self.pgvector.is_some());
@@ -273,6 +274,7 @@ impl<'t> Writing<'t> {
                 version: event.version,
                 time: tenant::open_time(event.updated_at),
             }),
+            events: changes.events,
         };
         self.written = self.tenant.clone();
         self.runs.clear();
@@ -306,7 +308,6 @@ impl<'t> Writing<'t> {
         let last = self.unwritten();
         Ended {
             tenant: self.tenant.id,
-            has_events: self.events > 0,
             transaction: self.transaction,
             places: self.places,
             last,

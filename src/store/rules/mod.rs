@@ -146,7 +146,8 @@ pub(in crate::store) fn opens(row: Option<&Row>, origin: &Origin) -> bool {
 }
 
 /// Adds a run. A row that exists stays as it is, except that it learns where its trigger comes from. If it ended for want of the
-/// version that is known by now, it is made ready again.
+/// version that is known by now, it is made ready again. So a row whose origin is known stays as it is, and PostgreSQL does not
+/// read it.
 pub(in crate::store) fn enqueue(facts: Facts<'_>, at: Option<Timestamp>) -> Change {
     let Facts { now, next, .. } = facts;
     let is_alone = facts.first.is_none() || planted("no-lines");

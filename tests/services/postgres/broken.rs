@@ -350,6 +350,49 @@ async fn a_commit_looks_at_no_breadcrumb_whose_time_is_not_over() {
 }
 
 #[tokio::test]
+async fn a_run_is_found_by_its_whole_name_also_with_plans_of_empty_tables() {
+    const RUNS: usize = 640;
+    let namespaces = Namespaces::default();
+    let namespace = namespaces.one();
+    let store = store_in(&namespace).connect().await.unwrap();
+    let limits = [ExecutorLimits::new("agent", 64)];
+    for _ in 0..RUNS / 64 {
+        let triggers = vec![Write::Create(note()); 64];
+        let triggers = store.commit(triggers.into()).await.unwrap().ids();
+        let runs = triggers.iter().map(|id| RunRef::new("agent", *id, 1));
+        let runs: Vec<NewRun> = runs.map(NewRun::from).collect();
+        store.enqueue(runs.clone()).await.unwrap();
+        let enqueued = store.enqueue_and_claim(runs, 64, &limits, ClaimId::unique());
+        for claimed in enqueued.await.unwrap().claimed.unwrap() {
+            let end = Some((claimed.lease, RunEnd::Done));
+            let commit = Commit {
+                writes: Vec::new(),
+                end,
+            };
+            store.commit(commit).await.unwrap();
+        }
+    }
+    // The server counts what a session did once that ends.
+    store.close().await;
+
+    let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
+    let (found, read): (i64, i64) = sqlx::query_as(
+        "SELECT (SELECT count(*) FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'ux_runs' AND n_tup_ins = $2),
+             sum(idx_tup_read)::bigint FROM pg_stat_user_indexes
+         WHERE schemaname = $1 AND indexrelname IN ('ux_runs_by_name', 'ux_runs_by_state')",
+    )
+    .bind(&namespace)
+    .bind(RUNS as i64)
+    .fetch_one(&mut other)
+    .await
+    .unwrap();
+
+    assert_eq!(found, 1, "the server has counted everything");
+    // Each run is looked up four times, and a row has up to three versions.
+    assert!(read < 12 * RUNS as i64, "{read}");
+}
+
+#[tokio::test]
 async fn of_commits_that_wait_together_only_what_is_refused_is_undone() {
     let namespaces = Namespaces::default();
     let store = namespaces.builder().connect().await.unwrap();

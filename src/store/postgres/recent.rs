@@ -1,0 +1,166 @@
+//! The newest events that this process committed. Its subscribers get them without a query.
+
+use crate::model::Event;
+use crate::store::durable::events::{PAGE, Page};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Maximum number of events, and of bytes of their contexts and tags.
+const MOST: usize = 256;
+const MOST_BYTES: usize = 1 << 20;
+
+/// Durable events of one tenant, by their positions. Positions of events of other processes are missing.
+#[derive(Debug, Default)]
+pub(super) struct Recent(Mutex<Events>);
+
+#[derive(Debug, Default)]
+struct Events {
+    /// If `false`, there was no subscriber yet, and events are not kept.
+    is_read: bool,
+    by_position: BTreeMap<u64, (Event, usize)>,
+    bytes: usize,
+}
+
+impl Recent {
+    /// Keeps the events from now on.
+    pub(super) fn keep(&self) {
+        self.lock().is_read = true;
+    }
+
+    /// Adds the events of a durable commit. `last` is the position of the last one.
+    pub(super) fn add(&self, last: u64, events: Vec<Event>) {
+        let mut recent = self.lock();
+        if !recent.is_read {
+            return;
+        }
+        for (position, event) in (1..=last).rev().zip(events.into_iter().rev()) {
+            let bytes = size(&event);
+            recent.bytes += bytes;
+            if let Some((_, before)) = recent.by_position.insert(position, (event, bytes)) {
+                recent.bytes -= before;
+            }
+        }
+        while recent.by_position.len() > MOST || recent.bytes > MOST_BYTES {
+            match recent.by_position.pop_first() {
+                Some((_, (_, bytes))) => recent.bytes -= bytes,
+                None => break,
+            }
+        }
+    }
+
+    /// Drops the events before a position, which retention has removed.
+    pub(super) fn forget_before(&self, first: u64) {
+        let mut recent = self.lock();
+        while let Some(oldest) = recent.by_position.first_entry()
+            && *oldest.key() < first
+        {
+            let (_, bytes) = oldest.remove();
+            recent.bytes -= bytes;
+        }
+    }
+
+    /// Returns the events from a position on, up to the first that is missing. `None` if the event at the position is missing.
+    pub(super) fn page(&self, from: u64) -> Option<Page> {
+        let recent = self.lock();
+        let most = usize::try_from(PAGE).unwrap_or_default();
+        let next = recent.by_position.range(from..).zip(from..).take(most);
+        let next = next.take_while(|((position, _), expected)| *position == expected);
+        let events: VecDeque<(u64, Event)> = next
+            .map(|((position, (event, _)), _)| (*position, event.clone()))
+            .collect();
+        let (last, _) = events.back()?;
+        let (newest, _) = recent.by_position.last_key_value()?;
+        Some(Page {
+            first: from,
+            last: *newest.max(last),
+            events,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Events> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn size(event: &Event) -> usize {
+    let tags: usize = event.tags.iter().map(|tag| tag.len()).sum();
+    tags + event.context.as_ref().map_or(0, |context| context.size())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{BreadcrumbId, NewBreadcrumb, Timestamp};
+    use serde_json::json;
+
+    fn events(number: usize) -> Vec<Event> {
+        let new = NewBreadcrumb::new("note.v1").context(json!({"text": "x".repeat(100)}));
+        let note = new.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+        vec![Event::created(&note); number]
+    }
+
+    fn positions(page: Option<Page>) -> Vec<u64> {
+        let events = page.map(|page| page.events).unwrap_or_default();
+        events.into_iter().map(|(position, _)| position).collect()
+    }
+
+    #[test]
+    fn a_page_ends_before_the_first_missing_event() {
+        let recent = Recent::default();
+        recent.keep();
+        // A later commit can be noted first.
+        recent.add(9, events(2));
+        recent.add(6, events(3));
+
+        assert_eq!(positions(recent.page(4)), [4, 5, 6]);
+        assert_eq!(positions(recent.page(5)), [5, 6]);
+        assert_eq!(positions(recent.page(8)), [8, 9]);
+        assert!(recent.page(7).is_none());
+        assert!(recent.page(10).is_none());
+        assert!(recent.page(u64::MAX).is_none());
+        assert_eq!(recent.page(4).unwrap().last, 9);
+    }
+
+    #[test]
+    fn events_that_retention_removed_are_dropped() {
+        let recent = Recent::default();
+        recent.keep();
+        recent.add(9, events(9));
+
+        recent.forget_before(4);
+
+        assert!(recent.page(3).is_none());
+        assert_eq!(positions(recent.page(4)), [4, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn a_page_has_a_limited_number_of_events() {
+        let recent = Recent::default();
+        recent.keep();
+        recent.add(100, events(100));
+
+        assert_eq!(positions(recent.page(1)), (1..=64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_oldest_events_are_dropped_and_none_are_kept_before_someone_reads() {
+        let recent = Recent::default();
+        recent.add(1, events(1));
+        assert!(recent.page(1).is_none());
+        recent.keep();
+
+        recent.add(300, events(300));
+
+        assert!(recent.page(44).is_none());
+        assert!(recent.page(45).is_some());
+        let large = json!({"text": "x".repeat(MOST_BYTES)});
+        let new = NewBreadcrumb::new("note.v1").context(large);
+        let note = new.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+        let mut event = Event::created(&note);
+        event.context = Some(note.context);
+        recent.add(301, vec![event]);
+        assert!(recent.page(300).is_none());
+        assert!(recent.page(301).is_none());
+        assert_eq!(recent.lock().bytes, 0);
+    }
+}

@@ -1,0 +1,46 @@
+//! The time of a round trip to the server.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// An estimate of the time of a round trip, from the times of short statements.
+#[derive(Debug, Default)]
+pub(super) struct RoundTrip(
+    /// In microseconds; 0 before the first.
+    AtomicU64,
+);
+
+impl RoundTrip {
+    /// Adds the time of a statement. A shorter time replaces the estimate, because the server was busy in the longer ones. Longer
+    /// times raise it slowly.
+    pub(super) fn add(&self, took: Duration) {
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
+        let before = self.0.load(Ordering::Relaxed);
+        let after = match took <= before || before == 0 {
+            true => took,
+            false => before + (took - before).div_ceil(16),
+        };
+        self.0.store(after, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_short_time_replaces_the_estimate_and_long_times_raise_it_slowly() {
+        let round_trip = RoundTrip::default();
+        let mut estimates = Vec::new();
+        for took in [10_000, 2_000, 18_000, 18_000, 0] {
+            round_trip.add(Duration::from_micros(took));
+            estimates.push(round_trip.get().as_micros());
+        }
+
+        assert_eq!(estimates, [10_000, 2_000, 3_000, 3_938, 1]);
+    }
+}
