@@ -3,6 +3,7 @@
 
 use super::profile::Execution;
 use super::waits::Waits;
+use crate::model::Event;
 use crate::store::schema_hints::SchemaHints;
 use crate::store::{BreadcrumbStore, Claimed, Lease, RunRef, StoreId};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -112,10 +113,18 @@ impl Offer {
         }
     }
 
-    /// Takes the claimed run, if it is this run on this store and was not taken before.
-    pub(super) fn take(&self, run: &RunRef, store: &dyn BreadcrumbStore) -> Option<Untaken> {
+    /// Takes the claimed run, if it is the run of this executor and event on this store and was not taken before.
+    pub(super) fn take(
+        &self,
+        executor: &str,
+        event: &Event,
+        store: &dyn BreadcrumbStore,
+    ) -> Option<Untaken> {
         lock(&self.untaken).take_if(|untaken| {
-            untaken.claimed.lease.run == *run && self.store.id == store.identity()
+            let run = &untaken.claimed.lease.run;
+            let is_it = (&*run.executor, run.trigger_id, run.trigger_version)
+                == (executor, event.breadcrumb_id, event.version);
+            is_it && self.store.id == store.identity()
         })
     }
 

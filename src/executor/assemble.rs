@@ -52,20 +52,18 @@ pub(super) async fn assemble<E: UniversalExecutor + ?Sized>(
         }
     });
     let fetched = join_all(fetches).await;
-    let mut parts = Parts::default();
+    let mut parts = Parts {
+        sources: Vec::with_capacity(fetched.len()),
+        missing: Vec::new(),
+    };
     for (subscription, fetched) in subscriptions.sources().zip(fetched) {
         parts.add(subscription, fetched, executor.id())?;
     }
     parts.fit(trigger, executor.profile().context_bytes)?;
-    let sources = parts
-        .sources
-        .into_iter()
-        .map(|(_, source)| source)
-        .collect();
     Ok(ExecutionContext::new(
         Arc::clone(trigger),
         alias(executor, trigger),
-        sources,
+        parts.sources,
         parts.missing,
     ))
 }
@@ -92,10 +90,9 @@ pub(super) fn timed_out(limit: Duration) -> StoreError {
     }
 }
 
-/// The sources found so far, each with whether it is required.
-#[derive(Default)]
+/// The sources found so far.
 struct Parts {
-    sources: Vec<(bool, Source)>,
+    sources: Vec<Source>,
     missing: Vec<MissingSource>,
 }
 
@@ -141,17 +138,14 @@ impl Parts {
         let (mut items, mut scores) = (fetched.items, fetched.scores);
         items.truncate(subscription.fetch.items());
         scores.truncate(items.len());
-        self.sources.push((
-            subscription.required,
-            Source {
-                key,
-                items,
-                scores,
-                is_one,
-                required: subscription.required,
-                priority: subscription.priority,
-            },
-        ));
+        self.sources.push(Source {
+            key,
+            items,
+            scores,
+            is_one,
+            required: subscription.required,
+            priority: subscription.priority,
+        });
         Ok(())
     }
 
@@ -168,8 +162,8 @@ impl Parts {
             let sizes = self
                 .sources
                 .iter()
-                .filter(|(is, _)| *is == required)
-                .map(|(_, source)| size(source));
+                .filter(|source| source.required == required)
+                .map(size);
             sizes.fold(0, usize::saturating_add)
         };
         let fixed = total(true).saturating_add(trigger.context.size());
@@ -187,9 +181,9 @@ impl Parts {
     /// An item that does not fit takes no room from the items behind it.
     fn omit(&mut self, mut room: usize) {
         let optional = self.sources.iter().enumerate();
-        let optional = optional.filter(|(_, (required, _))| !required);
+        let optional = optional.filter(|(_, source)| !source.required);
         let mut ranked: Vec<_> = optional
-            .flat_map(|(at, (_, source))| {
+            .flat_map(|(at, source)| {
                 let items = source.items.iter().enumerate();
                 items.map(move |(place, item)| {
                     let rank = (source.priority, item.order_key());
@@ -206,7 +200,7 @@ impl Parts {
             }
         }
         for (at, dropped) in dropped {
-            if let Some((_, source)) = self.sources.get_mut(at) {
+            if let Some(source) = self.sources.get_mut(at) {
                 self.missing.push(dropped.leave_out_of(source));
             }
         }
@@ -277,21 +271,30 @@ pub(super) async fn fetch<E: UniversalExecutor + ?Sized>(
         }
     }
     match subscription.fetch.method {
-        Method::Vector => {
-            let Some(shown) = shown(executor.store(), trigger).await? else {
-                let cut = Some(Bound::TriggerWithheld);
-                return Ok(Fetched {
-                    cut,
-                    ..Fetched::default()
-                });
-            };
-            let text = executor.search_query(&shown);
-            nearest(executor.store(), query, text, &subscription.fetch).await
-        }
+        // Boxed, because it is rare and would enlarge the future of each fetch.
+        Method::Vector => Box::pin(near_to(executor, query, trigger, &subscription.fetch)).await,
         Method::EventData | Method::Latest | Method::Recent => {
             newest(executor.store(), query, subscription.fetch.order).await
         }
     }
+}
+
+/// The breadcrumbs near to a trigger.
+async fn near_to<E: UniversalExecutor + ?Sized>(
+    executor: &E,
+    query: Query,
+    trigger: &Breadcrumb,
+    fetch: &Fetch,
+) -> Result<Fetched, StoreError> {
+    let Some(shown) = shown(executor.store(), trigger).await? else {
+        let cut = Some(Bound::TriggerWithheld);
+        return Ok(Fetched {
+            cut,
+            ..Fetched::default()
+        });
+    };
+    let text = executor.search_query(&shown);
+    nearest(executor.store(), query, text, fetch).await
 }
 
 /// A trigger as a model may see it: a text to look near to goes to a model too. None if its hints cannot be used.

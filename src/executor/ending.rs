@@ -194,8 +194,10 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         let mut letter = DeadLetter::new(class, code, self.attempt);
         letter.cause = Some(cause.clone());
         letter.digest = hex(&Sha256::digest(failure.message.as_bytes()));
-        let stamp =
-            trigger.map(|trigger| Stamp::new(self.executor.id(), profile, trigger, &self.lineage));
+        let stamp = trigger.map(|trigger| {
+            let id = Arc::clone(&self.lease.run.executor);
+            Stamp::new(id, profile, trigger, &self.lineage)
+        });
         if let Some(stamp) = &stamp {
             letter.tags = few_tags(stamp);
             letter.creator = stamp.creator().into();

@@ -19,7 +19,7 @@ const CREATOR: &str = "creator";
 #[derive(Clone, Debug)]
 pub(super) struct Stamp {
     kind: Cow<'static, str>,
-    executor: String,
+    executor: Arc<str>,
     definition: Option<String>,
     trigger: Arc<Breadcrumb>,
     /// Of what is written: one hop after the trigger.
@@ -28,14 +28,14 @@ pub(super) struct Stamp {
 
 impl Stamp {
     pub(super) fn new(
-        executor: &str,
+        executor: Arc<str>,
         profile: &Profile,
         trigger: &Arc<Breadcrumb>,
         lineage: &Lineage,
     ) -> Self {
         Self {
             kind: profile.kind.clone(),
-            executor: executor.to_owned(),
+            executor,
             definition: profile.definition.clone(),
             trigger: Arc::clone(trigger),
             lineage: lineage.next(),
@@ -47,7 +47,7 @@ impl Stamp {
         let mut creator = Map::new();
         let mut field = |name: &str, value: Value| creator.insert(name.to_owned(), value);
         field("type", self.kind.as_ref().into());
-        field("id", self.executor.as_str().into());
+        field("id", (&*self.executor).into());
         let own_name = match &*self.kind {
             "agent" => Some("agent_id"),
             "tool" => Some("tool"),
@@ -55,14 +55,11 @@ impl Stamp {
             _ => None,
         };
         if let Some(name) = own_name {
-            field(name, self.executor.as_str().into());
+            field(name, (&*self.executor).into());
         }
         field("trigger_id", self.trigger.id.to_string().into());
         field("trigger_version", self.trigger.version.into());
-        field(
-            "correlation_id",
-            self.lineage.correlation_id.as_str().into(),
-        );
+        field("correlation_id", (&*self.lineage.correlation_id).into());
         field("hops", self.lineage.hops.into());
         if let Some(definition) = &self.definition {
             field("definition", definition.as_str().into());
@@ -119,7 +116,7 @@ impl Stamp {
                 }
                 new.context = self.signed(index, new.context)?;
                 self.add_session_tags(&mut new.tags);
-                new.created_by = Some(self.executor.clone());
+                new.created_by = Some((*self.executor).into());
                 Ok(Write::Create(new))
             }
             Write::Update {
@@ -142,12 +139,12 @@ impl Stamp {
                 if let Some(tags) = &mut patch.tags {
                     self.add_session_tags(tags);
                 }
-                patch.updated_by = Some(self.executor.clone());
+                patch.updated_by = Some((*self.executor).into());
                 Ok(Write::Update { id, version, patch })
             }
             Write::Delete { id, by: _ } => Ok(Write::Delete {
                 id,
-                by: Some(self.executor.clone()),
+                by: Some((*self.executor).into()),
             }),
         }
     }
@@ -205,12 +202,13 @@ pub(super) fn claimed_lineage(trigger: &Breadcrumb) -> Lineage {
     let correlation = creator.and_then(|creator| creator.get("correlation_id")?.as_str());
     let is_short = |correlation: &&str| correlation.chars().nth(LONGEST).is_none();
     match (hops, correlation) {
-        (Some(hops), Some(correlation)) => Lineage {
-            correlation_id: Some(correlation)
-                .filter(is_short)
-                .map_or_else(|| trigger.id.to_string(), str::to_owned),
-            hops: u32::try_from(hops).unwrap_or(u32::MAX),
-        },
+        (Some(hops), Some(correlation)) => {
+            let hops = u32::try_from(hops).unwrap_or(u32::MAX);
+            match Some(correlation).filter(is_short) {
+                Some(correlation) => Lineage::new(correlation, hops),
+                None => Lineage::new(trigger.id.to_string(), hops),
+            }
+        }
         (Some(_) | None, _) => Lineage::origin(trigger.id),
     }
 }

@@ -15,8 +15,8 @@ use crate::bugs::planted;
 use crate::clock::within;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Route};
 use crate::store::{
-    AddedLedger, BreadcrumbStore, Claim, Claimed, Commit, DeadLetter, Lease, Lineage, RunEnd,
-    RunRef, RunStore, Saved, StoreError, Write,
+    AddedLedger, Claim, Claimed, Commit, DeadLetter, Lease, Lineage, RunEnd, RunRef, RunStore,
+    Saved, StoreError, Write,
 };
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -84,17 +84,12 @@ async fn claimed<'e, E: UniversalExecutor + ?Sized>(
     store: RunStore<'e>,
     event: &Event,
 ) -> Result<Result<Held<'e, E>, Outcome>, ExecutorError> {
-    let run = RunRef::of(executor.id(), event).lasting(executor.profile().lease);
-    let (mut claim, since) = match taken(&run, executor.store()) {
+    let (mut claim, since) = match taken(executor, event) {
         Some(untaken) => begin(store, untaken).await?,
-        None => {
-            let ordered = in_order(executor, event, run.clone()).await?;
-            let since = Instant::now();
-            let claim = in_time(run.lease, store.claim(&ordered, None)).await;
-            (claim.map_err(store_error("claim the run"))?, since)
-        }
+        None => claim(executor, store, event).await?,
     };
     if !store.is_durable() {
+        let run = RunRef::of(executor.id(), event).lasting(executor.profile().lease);
         // Boxed, because the search is rare and would enlarge the future of each run.
         claim = Box::pin(with_written(executor.store(), &run, claim)).await;
     }
@@ -102,8 +97,21 @@ async fn claimed<'e, E: UniversalExecutor + ?Sized>(
 }
 
 /// Takes the run that a runtime claimed, if this is the run.
-fn taken(run: &RunRef, store: &dyn BreadcrumbStore) -> Option<Untaken> {
-    ambient::offer()?.take(run, store)
+fn taken<E: UniversalExecutor + ?Sized>(executor: &E, event: &Event) -> Option<Untaken> {
+    ambient::offer()?.take(executor.id(), event, executor.store())
+}
+
+/// Claims the run of an event. Returns the time since which its lease is known to hold.
+async fn claim<E: UniversalExecutor + ?Sized>(
+    executor: &E,
+    store: RunStore<'_>,
+    event: &Event,
+) -> Result<(Claim, Instant), ExecutorError> {
+    let run = RunRef::of(executor.id(), event).lasting(executor.profile().lease);
+    let run = in_order(executor, event, run).await?;
+    let since = Instant::now();
+    let claim = in_time(run.lease, store.claim(&run, None)).await;
+    Ok((claim.map_err(store_error("claim the run"))?, since))
 }
 
 /// Begins the attempt of a claimed run. Returns the time since which its lease is known to hold.
@@ -307,7 +315,8 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         }
         let subscription = executor.subscriptions().as_slice().get(subscription);
         let alias = subscription.and_then(|subscription| subscription.key.clone());
-        let stamp = Stamp::new(executor.id(), executor.profile(), &trigger, &self.lineage);
+        let id = Arc::clone(&self.lease.run.executor);
+        let stamp = Stamp::new(id, executor.profile(), &trigger, &self.lineage);
         let stamp = Arc::new(stamp);
         let broken = |(error, started)| Broken {
             error,

@@ -2,11 +2,11 @@ use super::json_check::{self, Findings, JsonError};
 use super::path::Path;
 use serde::de::{self, DeserializeOwned};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 /// Any JSON, immutable and shared: a clone is a pointer.
 ///
@@ -152,6 +152,12 @@ impl Json {
         Ok(Self::of_text(text, Findings::default()))
     }
 
+    /// An object without fields. All callers share one.
+    pub(super) fn empty_object() -> Self {
+        static SHARED: LazyLock<Json> = LazyLock::new(|| Value::Object(Map::new()).into());
+        SHARED.clone()
+    }
+
     /// Keeps a text whose syntax is known to be right and of which nothing else is checked.
     pub(crate) fn unchecked(text: Box<RawValue>) -> Self {
         Self(Arc::new(Repr {
@@ -236,7 +242,8 @@ impl Drop for Repr {
 impl Default for Json {
     /// `null`.
     fn default() -> Self {
-        Value::Null.into()
+        static SHARED: LazyLock<Json> = LazyLock::new(|| Value::Null.into());
+        SHARED.clone()
     }
 }
 

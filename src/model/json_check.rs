@@ -197,6 +197,12 @@ fn number_size(number: &Number) -> usize {
 
 fn text_size(text: &str, findings: &mut Findings) -> usize {
     let mut size = 2 + text.len();
+    // Most strings need no escape. A count without branches takes many bytes at a time.
+    let is_special = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    let special = text.bytes().map(is_special).map(usize::from);
+    if special.sum::<usize>() == 0 {
+        return size;
+    }
     for byte in text.bytes() {
         size += match byte {
             b'"' | b'\\' | b'\x08' | b'\t' | b'\n' | b'\x0C' | b'\r' => 1,

@@ -2,7 +2,6 @@ use super::breadcrumb::{Breadcrumb, BreadcrumbId, Sensitivity, Visibility, null_
 use super::json::Json;
 use super::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 /// A breadcrumb to be created; the store gives it an id, a time and version 1.
 ///
@@ -64,7 +63,7 @@ impl NewBreadcrumb {
     pub fn new(schema_name: impl Into<String>) -> Self {
         Self {
             schema_name: Some(schema_name.into()),
-            context: json!({}).into(),
+            context: Json::empty_object(),
             ..Self::default()
         }
     }

@@ -14,8 +14,8 @@ use crate::executor::ordering_key;
 use crate::model::{Breadcrumb, Event};
 use crate::store::{NewRun, RunRef, StoreError};
 use futures::future::BoxFuture;
-use futures::{FutureExt as _, StreamExt as _, stream};
-use std::collections::BTreeSet;
+use futures::{FutureExt as _, StreamExt as _, future, stream};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -194,25 +194,27 @@ async fn runs_of(
     arrivals: &[Arrival],
 ) -> Result<Vec<NewRun>, StoreError> {
     let mut runs = Vec::with_capacity(arrivals.len());
-    // A slow server answers several reads at a time.
-    let mut deciding: Vec<BoxFuture<'_, Vec<Arc<str>>>> = Vec::with_capacity(arrivals.len());
-    for arrival in arrivals {
-        deciding.push(set_off(home, roster, arrival).boxed());
-    }
-    let decided: Vec<_> = stream::iter(deciding).buffered(AT_ONCE).collect().await;
-    for (arrival, ids) in arrivals.iter().zip(decided) {
+    let mut decided = decided(home, roster, arrivals).await;
+    for (index, arrival) in arrivals.iter().enumerate() {
         let event = arrival.share.event();
         let envelope = Arc::new(event.envelope());
-        for id in ids {
+        let decided = decided.remove(&index);
+        for id in arrival.executors.iter().map(|one| &one.id) {
+            if decided
+                .as_ref()
+                .is_some_and(|decided| !decided.contains(id))
+            {
+                continue;
+            }
             // One that was removed since is not set off any more.
-            let Some(member) = roster.get(&id) else {
+            let Some(member) = roster.get(id) else {
                 continue;
             };
             if member.home.number != home.number {
                 continue;
             }
             let key = in_time(ordering_key(&*member.executor, event)).await?;
-            let mut run = RunRef::new(Arc::clone(&id), event.breadcrumb_id, event.version)
+            let mut run = RunRef::new(Arc::clone(id), event.breadcrumb_id, event.version)
                 .lasting(member.executor.profile().lease)
                 .ordered_by(key);
             run.event = Some(Arc::clone(&envelope));
@@ -222,31 +224,42 @@ async fn runs_of(
     Ok(runs)
 }
 
-/// The executors that a delivery sets off. Where several cannot be told without the context, which the event does not
-/// carry, the breadcrumb is read once for all of them.
-async fn set_off(home: &Home, roster: &Roster, arrival: &Arrival) -> Vec<Arc<str>> {
-    let candidates = &arrival.executors;
-    let all = || candidates.iter().map(|one| Arc::clone(&one.id)).collect();
-    let undecided = candidates.iter().filter(|one| !one.surely).count();
-    if undecided < 2 {
-        return all();
+/// Returns the executors that deliveries trigger, by the index of the delivery; without an entry, all candidates are triggered. If
+/// several candidates depend on the context, which the event does not carry, the breadcrumb is read once for all of them.
+async fn decided(
+    home: &Home,
+    roster: &Roster,
+    arrivals: &[Arrival],
+) -> HashMap<usize, BTreeSet<Arc<str>>> {
+    let mut undecided: Vec<BoxFuture<'_, Option<(usize, BTreeSet<Arc<str>>)>>> = Vec::new();
+    for (index, arrival) in arrivals.iter().enumerate() {
+        if arrival.executors.iter().filter(|one| !one.surely).count() >= 2 {
+            let decided = decide(home, roster, arrival);
+            undecided.push(async move { Some((index, decided.await?)) }.boxed());
+        }
     }
+    if undecided.is_empty() {
+        return HashMap::new();
+    }
+    // A slow server answers several reads at a time.
+    let decided = stream::iter(undecided).buffered(AT_ONCE);
+    decided.filter_map(future::ready).collect().await
+}
+
+/// Returns the executors that the breadcrumb of a delivery triggers, or `None` if each of them has to read it.
+async fn decide(home: &Home, roster: &Roster, arrival: &Arrival) -> Option<BTreeSet<Arc<str>>> {
     let event = arrival.share.event();
     let found = match in_time(home.store().get(event.breadcrumb_id)).await {
         Ok(found) if found.version >= event.version => found,
-        // Each of them finds out for itself.
-        Ok(_) | Err(_) => return all(),
+        Ok(_) | Err(_) => return None,
     };
-    let whole = with_breadcrumb(event, &found);
-    let decided: BTreeSet<Arc<str>> = roster
-        .triggered(&whole)
-        .into_iter()
-        .map(|triggered| triggered.executor)
-        .collect();
-    let set_off = candidates
-        .iter()
-        .filter(|one| one.surely || decided.contains(&one.id));
-    set_off.map(|one| Arc::clone(&one.id)).collect()
+    let triggered = roster
+        .triggered(&with_breadcrumb(event, &found))
+        .into_iter();
+    let triggered = triggered.map(|triggered| triggered.executor);
+    let surely = arrival.executors.iter().filter(|one| one.surely);
+    let surely = surely.map(|one| Arc::clone(&one.id));
+    Some(triggered.chain(surely).collect())
 }
 
 /// Returns an event with the content of its breadcrumb. Kind, version and time stay: they decide also if the breadcrumb is

@@ -1,6 +1,7 @@
 //! Which versions were taken in lately.
 
 use crate::model::{Breadcrumb, BreadcrumbId, Event};
+use foldhash::fast::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -8,7 +9,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 /// of with another schema or other tags than it has was not told of: whom it concerns did not hear it.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    newest: HashMap<BreadcrumbId, Told>,
+    newest: HashMap<BreadcrumbId, Told, RandomState>,
     order: VecDeque<(BreadcrumbId, Told)>,
 }
 

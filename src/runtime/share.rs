@@ -116,7 +116,11 @@ impl Drop for Owed {
             Fate::Again(_) if self.stop.is_cancelled() && self.position.is_some() => return,
             Fate::Again(delay) => Some(delay),
         };
-        if again.is_none() && self.receipt.is_none() {
+        let needs_ack = self
+            .receipt
+            .as_ref()
+            .is_some_and(|receipt| receipt.needs_ack());
+        if again.is_none() && !needs_ack {
             return;
         }
         let told = Told {

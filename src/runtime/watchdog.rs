@@ -3,6 +3,7 @@
 //! A separate thread inspects the polls in progress, since a blocked async runtime polls nothing that could report it.
 
 use crate::error::Chain;
+use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -20,7 +21,7 @@ pub(super) struct Watchdog(Arc<State>);
 #[derive(Debug)]
 struct State {
     limit: Duration,
-    polls: Mutex<HashMap<u64, Polled>>,
+    polls: Mutex<HashMap<u64, Polled, RandomState>>,
     next: AtomicU64,
     ended: Mutex<bool>,
     wake: Condvar,

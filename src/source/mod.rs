@@ -190,6 +190,11 @@ pub trait Receipt: Send + Sync {
     /// # Errors
     /// Fails if the source cannot be told, or takes back no more.
     async fn nack(&self, delay: Duration) -> Result<(), SourceError>;
+
+    /// Returns `true` if [`ack`](Self::ack) has an effect. A runtime does not call the `ack` of other receipts. Defaults to `true`.
+    fn needs_ack(&self) -> bool {
+        true
+    }
 }
 
 impl Delivery {

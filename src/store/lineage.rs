@@ -1,12 +1,13 @@
 use super::error::StoreError;
 use crate::model::{BreadcrumbId, Json, Selector, Timestamp};
+use std::sync::Arc;
 
 /// Where a breadcrumb version came from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Lineage {
     /// The same for everything that follows from one breadcrumb from outside: that breadcrumb's id.
-    pub correlation_id: String,
+    pub correlation_id: Arc<str>,
     /// How many runs lie between that breadcrumb and this version: 0 if it came from outside itself.
     pub hops: u32,
 }
@@ -15,12 +16,13 @@ impl Lineage {
     /// The lineage of a breadcrumb from outside.
     #[must_use]
     pub fn origin(id: BreadcrumbId) -> Self {
-        Self::new(id.to_string(), 0)
+        let mut text = uuid::Uuid::encode_buffer();
+        Self::new(&*id.as_uuid().hyphenated().encode_lower(&mut text), 0)
     }
 
     /// A lineage.
     #[must_use]
-    pub fn new(correlation_id: impl Into<String>, hops: u32) -> Self {
+    pub fn new(correlation_id: impl Into<Arc<str>>, hops: u32) -> Self {
         Self {
             correlation_id: correlation_id.into(),
             hops,
@@ -30,7 +32,10 @@ impl Lineage {
     /// The lineage of what a run writes because of a trigger of this lineage.
     #[must_use]
     pub fn next(&self) -> Self {
-        Self::new(&*self.correlation_id, self.hops.saturating_add(1))
+        Self::new(
+            Arc::clone(&self.correlation_id),
+            self.hops.saturating_add(1),
+        )
     }
 }
 

@@ -1,6 +1,5 @@
 //! Events that a subscriber gave back.
 
-use crate::model::Event;
 use crate::source::SourceError;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,20 +7,28 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// Events that a subscriber gave back, to come again when they are due.
-#[derive(Default)]
-pub(super) struct Returned {
-    events: Mutex<Vec<(Instant, u64, Event)>>,
+pub(super) struct Returned<E> {
+    events: Mutex<Vec<(Instant, u64, E)>>,
     added: Notify,
 }
 
-impl Returned {
+impl<E> Default for Returned<E> {
+    fn default() -> Self {
+        Self {
+            events: Mutex::default(),
+            added: Notify::new(),
+        }
+    }
+}
+
+impl<E> Returned<E> {
     /// How many one subscriber may give back at a time.
     const MOST: usize = 1_024;
 
     pub(super) fn give_back(
         &self,
         position: u64,
-        event: Event,
+        event: E,
         delay: Duration,
     ) -> Result<(), SourceError> {
         let refused = |reason| Err(SourceError::NotTakenBack { reason });
@@ -38,8 +45,11 @@ impl Returned {
         Ok(())
     }
 
-    pub(super) fn take_due(&self) -> Option<(u64, Event)> {
+    pub(super) fn take_due(&self) -> Option<(u64, E)> {
         let mut events = self.lock();
+        if events.is_empty() {
+            return None;
+        }
         let now = Instant::now();
         let at = events.iter().position(|(due, ..)| *due <= now)?;
         let (_, position, event) = events.swap_remove(at);
@@ -61,7 +71,7 @@ impl Returned {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Instant, u64, Event)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(Instant, u64, E)>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,6 +14,7 @@ use super::unended::Unended;
 use crate::clock::later;
 use crate::store::{ClaimId, Lease, RunRef};
 use claim::Claiming;
+use foldhash::fast::RandomState;
 use start::{Running, Started, Work};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
@@ -77,9 +78,9 @@ pub(super) struct Station {
     /// Leases whose release is in flight.
     returning: Vec<(Lease, Because)>,
     running: JoinSet<Work>,
-    started: HashMap<task::Id, Started>,
+    started: HashMap<task::Id, Started, RandomState>,
     /// The runs of what was started.
-    runs: HashMap<RunRef, Running>,
+    runs: HashMap<RunRef, Running, RandomState>,
     /// If `true`, all leases of this station are released, or about to be.
     released: bool,
 }
@@ -106,8 +107,8 @@ impl Station {
             settle_again: Instant::now(),
             returning: Vec::new(),
             running: JoinSet::new(),
-            started: HashMap::new(),
-            runs: HashMap::new(),
+            started: HashMap::default(),
+            runs: HashMap::default(),
             released: false,
         }
     }

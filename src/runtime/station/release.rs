@@ -8,6 +8,7 @@ use crate::error::Chain;
 use crate::runtime::home::Home;
 use crate::runtime::process::{self, Because};
 use crate::store::{ClaimId, Enqueued, Lease};
+use foldhash::fast::RandomState;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use std::collections::HashMap;
 use std::mem;
@@ -19,7 +20,7 @@ use tokio::task::{self, JoinError, JoinHandle, JoinSet};
 struct Left {
     home: Arc<Home>,
     running: JoinSet<Work>,
-    started: HashMap<task::Id, Started>,
+    started: HashMap<task::Id, Started, RandomState>,
     returning: Vec<(Lease, Because)>,
     /// The claim in flight.
     claiming: Option<Claiming>,
@@ -46,14 +47,14 @@ impl Station {
     pub(super) fn release_unstarted(&mut self) -> Option<JoinHandle<Rest>> {
         match planted("drop-at-drain") {
             true => None,
-            false => self.leave(JoinSet::new(), HashMap::new()),
+            false => self.leave(JoinSet::new(), HashMap::default()),
         }
     }
 
     fn leave(
         &mut self,
         running: JoinSet<Work>,
-        started: HashMap<task::Id, Started>,
+        started: HashMap<task::Id, Started, RandomState>,
     ) -> Option<JoinHandle<Rest>> {
         let mut returning = mem::take(&mut self.returning);
         let unreleased = mem::take(&mut self.unreleased).into_iter();
@@ -137,7 +138,7 @@ async fn release_listed(home: &Home, id: ClaimId) -> (Vec<(Lease, Because)>, Opt
 async fn release_of_tasks(
     home: &Home,
     mut running: JoinSet<Work>,
-    mut started: HashMap<task::Id, Started>,
+    mut started: HashMap<task::Id, Started, RandomState>,
 ) {
     let mut releasing = FuturesUnordered::new();
     running.abort_all();

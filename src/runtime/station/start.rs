@@ -100,6 +100,8 @@ impl Station {
             Ok(_) => {
                 let shared = Arc::clone(&self.shared);
                 let work = work_on(shared, home, member, lease, attempts, Arc::clone(&offer));
+                // Boxed, because each wrapper around it would hold it twice: as an argument and as the future that it polls.
+                let work = Box::pin(work);
                 let work = Arc::clone(&self.shared).watched(Arc::clone(&id), under(offer, work));
                 self.running.spawn(work)
             }

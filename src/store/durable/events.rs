@@ -144,7 +144,7 @@ struct Subscriber<L> {
     /// What was read and not delivered yet.
     read: VecDeque<(u64, Event)>,
     cursor: Option<Arc<Cursor>>,
-    returned: Arc<Returned>,
+    returned: Arc<Returned<Event>>,
 }
 
 impl<L: Log> Subscriber<L> {
@@ -225,7 +225,7 @@ struct LogReceipt {
     position: u64,
     event: Event,
     cursor: Option<Arc<Cursor>>,
-    returned: Arc<Returned>,
+    returned: Arc<Returned<Event>>,
 }
 
 #[async_trait]
@@ -240,6 +240,10 @@ impl Receipt for LogReceipt {
     async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
         self.returned
             .give_back(self.position, self.event.clone(), delay)
+    }
+
+    fn needs_ack(&self) -> bool {
+        self.cursor.is_some()
     }
 }
 

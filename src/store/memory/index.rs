@@ -3,17 +3,22 @@
 use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::row::Row;
 use crate::store::{RunRef, RunState};
+use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+/// Number of executors above which those without due rows are removed from the index. The others retain their memory for the next
+/// row.
+const MOST_IDLE: usize = 1_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// Rows that can be claimed at a time, by executor.
-    due: HashMap<Arc<str>, BTreeMap<(Timestamp, u64), RunRef>>,
+    due: HashMap<Arc<str>, BTreeMap<(Timestamp, u64), RunRef>, RandomState>,
     /// Rows with an ordering key that are in their position and not over, in the order of the key.
     keys: BTreeMap<Position, RunRef>,
     /// Suspended rows by trigger.
-    suspended: HashMap<BreadcrumbId, BTreeMap<u64, RunRef>>,
+    suspended: HashMap<BreadcrumbId, BTreeMap<u64, RunRef>, RandomState>,
     /// Transferred rows by executor and version.
     transferred: HashMap<(Arc<str>, Arc<str>), BTreeMap<u64, RunRef>>,
     /// Rows that are over, oldest first.
@@ -67,7 +72,7 @@ impl Index {
         };
         old.map(|old| by_time.remove(&old));
         new.map(|new| by_time.insert(new, run.clone()));
-        if by_time.is_empty() {
+        if by_time.is_empty() && self.due.len() > MOST_IDLE {
             self.due.remove(&run.executor);
         }
     }

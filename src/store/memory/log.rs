@@ -1,7 +1,7 @@
 //! The events of one tenant in the order of the commits, and the source over them.
 
 use super::Tenant;
-use crate::model::{Event, Timestamp};
+use crate::model::{Breadcrumb, Event, EventKind, Timestamp};
 use crate::source::{Deliveries, Delivery, EventSource, Receipt, SourceError, StartAt};
 use crate::store::returned::Returned;
 use async_trait::async_trait;
@@ -11,17 +11,59 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
+/// Maximum number of events that a subscriber reads under one lock.
+const AT_ONCE: usize = 64;
+
+/// An event of the log. It shares its breadcrumb with the store, so that a commit copies nothing for it.
+#[derive(Clone, Debug)]
+enum Logged {
+    Shared(EventKind, Arc<Breadcrumb>),
+    /// The event of a breadcrumb that is larger than an event may be: the log must not keep it alive.
+    Alone(Arc<Event>),
+}
+
+impl Logged {
+    fn new(kind: EventKind, breadcrumb: &Arc<Breadcrumb>) -> Self {
+        match breadcrumb.size() > Event::MAX_CONTEXT_BYTES {
+            true => Self::Alone(Arc::new(event_of(kind, breadcrumb))),
+            false => Self::Shared(kind, Arc::clone(breadcrumb)),
+        }
+    }
+
+    fn event(&self) -> Event {
+        match self {
+            Self::Shared(kind, breadcrumb) => event_of(*kind, breadcrumb),
+            Self::Alone(event) => Event::clone(event),
+        }
+    }
+
+    fn updated_at(&self) -> Timestamp {
+        match self {
+            Self::Shared(_, breadcrumb) => breadcrumb.updated_at,
+            Self::Alone(event) => event.updated_at,
+        }
+    }
+}
+
+fn event_of(kind: EventKind, breadcrumb: &Breadcrumb) -> Event {
+    match kind {
+        EventKind::Created => Event::created(breadcrumb),
+        EventKind::Updated => Event::updated(breadcrumb),
+        EventKind::Deleted | EventKind::Ping => Event::deleted(breadcrumb),
+    }
+}
+
 /// The latest events; positions count from 1.
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    events: VecDeque<Event>,
+    events: VecDeque<Logged>,
     /// The position of the last event.
     last: u64,
 }
 
 impl Log {
-    pub(super) fn push(&mut self, event: Event, keep: usize) {
-        self.events.push_back(event);
+    pub(super) fn push(&mut self, kind: EventKind, breadcrumb: &Arc<Breadcrumb>, keep: usize) {
+        self.events.push_back(Logged::new(kind, breadcrumb));
         self.last += 1;
         while self.events.len() > keep {
             self.events.pop_front();
@@ -40,19 +82,28 @@ impl Log {
     fn time_of(&self, position: u64) -> Option<Timestamp> {
         match position {
             0 => Some(Timestamp::UNIX_EPOCH),
-            _ => Some(self.at(position).ok()??.updated_at),
+            _ => Some(self.at(position)?.updated_at()),
         }
     }
 
-    /// The event at a position, or how many from there on are gone.
-    fn at(&self, position: u64) -> Result<Option<Event>, u64> {
-        match position.checked_sub(self.first()) {
-            Some(index) => Ok(usize::try_from(index)
-                .ok()
-                .and_then(|index| self.events.get(index))
-                .cloned()),
-            None => Err(self.first() - position),
-        }
+    /// Adds the events from a position on, at most [`AT_ONCE`], to `found`.
+    ///
+    /// # Errors
+    /// The number of events from the position on that are gone.
+    fn read(&self, position: u64, found: &mut VecDeque<Logged>) -> Result<(), u64> {
+        let Some(index) = position.checked_sub(self.first()) else {
+            return Err(self.first() - position);
+        };
+        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        let some = self.events.iter().skip(index).take(AT_ONCE);
+        found.extend(some.cloned());
+        Ok(())
+    }
+
+    /// The event at a position, if it is in the log.
+    fn at(&self, position: u64) -> Option<&Logged> {
+        let index = position.checked_sub(self.first())?;
+        self.events.get(usize::try_from(index).ok()?)
     }
 }
 
@@ -88,6 +139,7 @@ impl EventSource for MemoryEvents {
             tenant: Arc::clone(&self.tenant),
             changed,
             next,
+            read: VecDeque::with_capacity(AT_ONCE),
             delivered_to,
             returned: Arc::default(),
         };
@@ -109,34 +161,36 @@ struct Subscriber {
     tenant: Arc<Tenant>,
     changed: watch::Receiver<u64>,
     next: u64,
+    /// The events from `next` on that were read from the log already.
+    read: VecDeque<Logged>,
     /// Time of the newest event up to `next` that was delivered or precedes the subscription.
     delivered_to: Option<Timestamp>,
-    returned: Arc<Returned>,
+    returned: Arc<Returned<Logged>>,
 }
 
 impl Subscriber {
     async fn next(&mut self) -> Option<Result<Delivery, SourceError>> {
         loop {
-            self.changed.mark_unchanged();
             if let Some((position, event)) = self.returned.take_due() {
                 return Some(Ok(self.delivery(position, event)));
             }
-            let found = self.tenant.read().log.at(self.next);
-            match found {
-                Ok(Some(event)) => {
-                    let position = self.next;
-                    self.next += 1;
-                    // The next event may be of the same commit.
-                    let before = event.updated_at.just_before();
-                    self.delivered_to = self.delivered_to.max(Some(before));
-                    return Some(Ok(self.delivery(position, event)));
-                }
-                Err(missed) => {
-                    self.next += missed;
-                    let after = self.delivered_to;
-                    return Some(Err(SourceError::Lagged { missed, after }));
-                }
-                Ok(None) => {}
+            if let Some(event) = self.read.pop_front() {
+                let position = self.next;
+                self.next += 1;
+                // The next event may be of the same commit.
+                let before = event.updated_at().just_before();
+                self.delivered_to = self.delivered_to.max(Some(before));
+                return Some(Ok(self.delivery(position, event)));
+            }
+            self.changed.mark_unchanged();
+            let read = self.tenant.read().log.read(self.next, &mut self.read);
+            if let Err(missed) = read {
+                self.next += missed;
+                let after = self.delivered_to;
+                return Some(Err(SourceError::Lagged { missed, after }));
+            }
+            if !self.read.is_empty() {
+                continue;
             }
             tokio::select! {
                 changed = self.changed.changed() => changed.ok()?,
@@ -145,13 +199,14 @@ impl Subscriber {
         }
     }
 
-    fn delivery(&self, position: u64, event: Event) -> Delivery {
+    fn delivery(&self, position: u64, event: Logged) -> Delivery {
+        let delivered = event.event();
         let receipt = MemoryReceipt {
             position,
-            event: event.clone(),
+            event,
             returned: Arc::clone(&self.returned),
         };
-        Delivery::new(event)
+        Delivery::new(delivered)
             .at(position)
             .with_receipt(Arc::new(receipt))
     }
@@ -159,8 +214,8 @@ impl Subscriber {
 
 struct MemoryReceipt {
     position: u64,
-    event: Event,
-    returned: Arc<Returned>,
+    event: Logged,
+    returned: Arc<Returned<Logged>>,
 }
 
 #[async_trait]
@@ -172,5 +227,9 @@ impl Receipt for MemoryReceipt {
     async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
         self.returned
             .give_back(self.position, self.event.clone(), delay)
+    }
+
+    fn needs_ack(&self) -> bool {
+        false
     }
 }

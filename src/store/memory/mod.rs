@@ -5,6 +5,8 @@ mod positions;
 mod runs;
 mod stage;
 mod table;
+#[cfg(test)]
+mod tests;
 mod vectors;
 mod workers;
 
@@ -375,14 +377,13 @@ impl BreadcrumbStore for MemoryStore {
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
         let writes = canonical::writes(commit.writes, self.shared.limits.breadcrumb_bytes)?;
         let end = canonical::end(commit.end, self.shared.limits.breadcrumb_bytes)?;
-        let keeping = self
-            .keeper
-            .as_ref()
-            .map(|keeper| (keeper.begin(), meaning::deleted(&writes)));
+        let Some(keeper) = &self.keeper else {
+            return self.commit_now(writes, end);
+        };
+        let (keeping, deleted) = (keeper.begin(), meaning::deleted(&writes));
         let committed = self.commit_now(writes, end)?;
-        if let Some((keeping, deleted)) = keeping {
-            keeping.committed(self, &committed.written, deleted).await;
-        }
+        // Boxed, so that commits to a store without embeddings need no room for it.
+        Box::pin(keeping.committed(self, &committed.written, deleted)).await;
         Ok(committed)
     }
 

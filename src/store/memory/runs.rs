@@ -1,6 +1,7 @@
 //! The rows of the ledger of one tenant, which the rules read and change.
 
 use super::index::Index;
+use crate::bugs::planted;
 use crate::model::Timestamp;
 use crate::store::row::{MOST_ACCEPTED, Origin, Row};
 use crate::store::rules::{self, Change, Facts, First};
@@ -8,13 +9,15 @@ use crate::store::{
     ClaimId, Claimed, ExecutorLimits, Lease, Lineage, Lost, Run, RunFilter, RunRef, RunState,
     StoreError,
 };
+use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
+use std::mem;
 use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    rows: HashMap<RunRef, Row>,
+    rows: HashMap<RunRef, Row, RandomState>,
     index: Index,
     open: usize,
     sequence: u64,
@@ -43,6 +46,18 @@ impl Runs {
     /// Reports whether adding a run makes one more row that is not over.
     pub(super) fn opens(&self, run: &RunRef, origin: &Origin) -> bool {
         rules::opens(self.rows.get(run), origin)
+    }
+
+    /// Returns `true` if [adding](rules::enqueue) a run changes nothing: its row exists, and knows the origin of its trigger.
+    pub(super) fn is_added(&self, run: &RunRef) -> bool {
+        let row = self.rows.get(run);
+        row.is_some_and(|row| row.lineage.is_some()) && !planted("no-key")
+    }
+
+    /// Returns `true` if a run of one of these executors is due.
+    pub(super) fn has_due(&self, of: &[ExecutorLimits], now: Timestamp) -> bool {
+        let mut due = of.iter().filter(|limits| limits.free > 0);
+        due.any(|limits| self.index.first_due(&limits.executor, now).is_some())
     }
 
     pub(super) fn facts<'r>(&self, run: &'r RunRef, origin: Origin, now: Timestamp) -> Facts<'r> {
@@ -77,8 +92,8 @@ impl Runs {
         }
         self.sequence += change.sequences;
         self.open = self.open.saturating_add_signed(isize::from(change.opened));
-        let run = change.row.run.clone();
-        let leaves = change.leaves.then(|| run.clone());
+        let is_ordered = change.row.run.order.is_some();
+        let leaves = (change.leaves && is_ordered).then(|| change.row.run.clone());
         self.put(change.row);
         if let Some(run) = leaves {
             self.promote(&run);
@@ -86,9 +101,13 @@ impl Runs {
     }
 
     fn put(&mut self, row: Row) {
-        let run = row.run.clone();
-        let before = self.rows.insert(run.clone(), row);
-        self.index.replace(before.as_ref(), self.rows.get(&run));
+        if let Some(place) = self.rows.get_mut(&row.run) {
+            let before = mem::replace(place, row);
+            self.index.replace(Some(&before), Some(place));
+        } else {
+            self.index.replace(None, Some(&row));
+            self.rows.insert(row.run.clone(), row);
+        }
     }
 
     /// Lets the first row with the ordering key of a run be claimed.

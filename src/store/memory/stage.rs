@@ -2,10 +2,11 @@
 
 use super::table::{Writer, lives};
 use super::{MemoryLimits, NAME, State};
-use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, Patch, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, EventKind, JsonError, Patch, Timestamp};
 use crate::store::row::End;
 use crate::store::rules;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
+use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -16,8 +17,9 @@ struct Stage<'s> {
     now: Timestamp,
     latest: i64,
     written: Vec<(EventKind, Arc<Breadcrumb>)>,
-    /// What this commit already made of a breadcrumb; none if it deleted it.
-    current: HashMap<BreadcrumbId, Option<Arc<Breadcrumb>>>,
+    /// Breadcrumbs as this commit leaves them; `None` for a deleted one. Empty for a commit of one write, which reads none of them.
+    current: HashMap<BreadcrumbId, Option<Arc<Breadcrumb>>, RandomState>,
+    is_single: bool,
     created: usize,
     deleted: usize,
     breadcrumb_bytes: usize,
@@ -38,7 +40,7 @@ pub(super) fn commit(
         Some((lease, _)) => Some(state.runs.held(lease)?),
         None => None,
     };
-    let mut stage = Stage::new(state, now, limits.breadcrumb_bytes);
+    let mut stage = Stage::new(state, now, limits.breadcrumb_bytes, writes.len());
     for (index, write) in writes.into_iter().enumerate() {
         stage.write(index, write)?;
     }
@@ -95,11 +97,6 @@ fn apply(
     writer: Option<&Writer>,
     limits: &MemoryLimits,
 ) {
-    let event = match kind {
-        EventKind::Created => Event::created(breadcrumb),
-        EventKind::Updated => Event::updated(breadcrumb),
-        EventKind::Deleted | EventKind::Ping => Event::deleted(breadcrumb),
-    };
     match kind {
         EventKind::Created | EventKind::Updated => {
             state.table.put(Arc::clone(breadcrumb), writer.cloned())
@@ -110,7 +107,7 @@ fn apply(
                 .bury(Arc::clone(breadcrumb), writer.cloned(), limits.tombstones);
         }
     }
-    state.log.push(event, limits.events);
+    state.log.push(kind, breadcrumb, limits.events);
 }
 
 /// Who writes under a lease, and where that came from: one hop after the trigger.
@@ -123,13 +120,15 @@ fn writer_of(state: &State, lease: &Lease) -> Writer {
 }
 
 impl<'s> Stage<'s> {
-    fn new(state: &'s State, now: Timestamp, breadcrumb_bytes: usize) -> Self {
+    fn new(state: &'s State, now: Timestamp, breadcrumb_bytes: usize, writes: usize) -> Self {
         Self {
             state,
             now,
             latest: state.latest,
-            written: Vec::new(),
-            current: HashMap::new(),
+            // The end of a run can add a dead letter.
+            written: Vec::with_capacity(writes + 1),
+            current: HashMap::default(),
+            is_single: writes <= 1,
             created: 0,
             deleted: 0,
             breadcrumb_bytes,
@@ -199,8 +198,10 @@ impl<'s> Stage<'s> {
 
     fn keep(&mut self, kind: EventKind, breadcrumb: Breadcrumb) {
         let breadcrumb = Arc::new(breadcrumb);
-        let current = (kind != EventKind::Deleted).then(|| Arc::clone(&breadcrumb));
-        self.current.insert(breadcrumb.id, current);
+        if !self.is_single {
+            let current = (kind != EventKind::Deleted).then(|| Arc::clone(&breadcrumb));
+            self.current.insert(breadcrumb.id, current);
+        }
         self.written.push((kind, breadcrumb));
     }
 

@@ -4,6 +4,7 @@ use super::vectors::{Chunk, VectorTable};
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::meaning::{Made, Nearest, Page};
 use crate::store::{Lineage, Query, VectorQuery};
+use foldhash::fast::RandomState;
 use std::collections::btree_map::Range;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::iter::{Peekable, Rev};
@@ -29,8 +30,8 @@ struct Entry {
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    entries: HashMap<BreadcrumbId, Entry>,
-    tombstones: HashMap<BreadcrumbId, Entry>,
+    entries: HashMap<BreadcrumbId, Entry, RandomState>,
+    tombstones: HashMap<BreadcrumbId, Entry, RandomState>,
     /// The tombstones in the order of the deletions.
     graves: VecDeque<BreadcrumbId>,
     all: Ordered,
@@ -250,7 +251,7 @@ impl Table {
         let (all, by_tag) = match selector.schema_name() {
             Some(schema) => match self.by_schema.get(schema) {
                 Some(index) => (&index.all, &index.by_tag),
-                None => return Newest::default(),
+                None => return Newest::NONE,
             },
             None => (&self.all, &self.by_tag),
         };
@@ -260,16 +261,16 @@ impl Table {
             match by_tag.get(tag) {
                 Some(tagged) if tagged.len() < smallest.len() => smallest = tagged,
                 Some(_) => {}
-                None => return Newest::default(),
+                None => return Newest::NONE,
             }
         }
         if let Some(any) = selector.any_of_tags() {
             let tagged: Vec<&Ordered> = any.iter().filter_map(|tag| by_tag.get(tag)).collect();
             if tagged.iter().map(|ordered| ordered.len()).sum::<usize>() < smallest.len() {
-                return Newest::merge(tagged, query.before);
+                return Newest::merge(&tagged, query.before);
             }
         }
-        Newest::merge(vec![smallest], query.before)
+        Newest::One(newest_of(smallest, query.before))
     }
 }
 
@@ -302,24 +303,26 @@ fn remove(by_tag: &mut HashMap<String, Ordered>, tag: &str, key: &OrderKey) {
 
 type NewestOf<'t> = Rev<Range<'t, OrderKey, Arc<Breadcrumb>>>;
 
-/// Several ordered sets walked as one, newest first, each breadcrumb once.
-#[derive(Default)]
-struct Newest<'t> {
-    parts: Vec<Peekable<NewestOf<'t>>>,
+/// Ordered sets walked as one, newest first, each breadcrumb once.
+enum Newest<'t> {
+    One(NewestOf<'t>),
+    Merged(Vec<Peekable<NewestOf<'t>>>),
+}
+
+fn newest_of(ordered: &Ordered, before: Option<OrderKey>) -> NewestOf<'_> {
+    let range = match before {
+        Some(key) => ordered.range(..key),
+        None => ordered.range::<OrderKey, _>(..),
+    };
+    range.rev()
 }
 
 impl<'t> Newest<'t> {
-    fn merge(sets: Vec<&'t Ordered>, before: Option<OrderKey>) -> Self {
-        let parts = sets.into_iter().map(|ordered| {
-            let range = match before {
-                Some(key) => ordered.range(..key),
-                None => ordered.range::<OrderKey, _>(..),
-            };
-            range.rev().peekable()
-        });
-        Self {
-            parts: parts.collect(),
-        }
+    const NONE: Self = Self::Merged(Vec::new());
+
+    fn merge(sets: &[&'t Ordered], before: Option<OrderKey>) -> Self {
+        let parts = sets.iter().map(|set| newest_of(set, before).peekable());
+        Self::Merged(parts.collect())
     }
 }
 
@@ -327,16 +330,16 @@ impl<'t> Iterator for Newest<'t> {
     type Item = &'t Arc<Breadcrumb>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let [only] = self.parts.as_mut_slice() {
-            return only.next().map(|(_, breadcrumb)| breadcrumb);
-        }
-        let newest = *self
-            .parts
+        let parts = match self {
+            Self::One(one) => return one.next().map(|(_, breadcrumb)| breadcrumb),
+            Self::Merged(parts) => parts,
+        };
+        let newest = *parts
             .iter_mut()
             .filter_map(|part| part.peek().map(|(key, _)| *key))
             .max()?;
         let mut found = None;
-        for part in &mut self.parts {
+        for part in parts {
             if let Some((_, breadcrumb)) = part.next_if(|(key, _)| **key == newest) {
                 found = Some(breadcrumb);
             }

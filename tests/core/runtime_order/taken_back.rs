@@ -73,14 +73,13 @@ impl Receipt for Firm {
 /// Delivers one event, and nothing more.
 struct Once {
     event: Event,
-    acknowledged: Arc<AtomicUsize>,
+    receipt: Arc<dyn Receipt>,
 }
 
 #[async_trait]
 impl EventSource for Once {
     async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
-        let receipt = Firm(Arc::clone(&self.acknowledged));
-        let delivery = Delivery::new(self.event.clone()).with_receipt(Arc::new(receipt));
+        let delivery = Delivery::new(self.event.clone()).with_receipt(Arc::clone(&self.receipt));
         let deliveries = stream::iter([Ok(delivery)]).chain(stream::pending());
         Ok(Deliveries::new(deliveries))
     }
@@ -93,7 +92,7 @@ async fn an_event_that_a_source_did_not_take_back_is_acknowledged_once_it_is_tak
     let acknowledged = Arc::new(AtomicUsize::new(0));
     let source = Once {
         event: event_of(&question),
-        acknowledged: Arc::clone(&acknowledged),
+        receipt: Arc::new(Firm(Arc::clone(&acknowledged))),
     };
     let runtime = Runtime::builder(source)
         .executor(fails_once(&store))
@@ -107,6 +106,54 @@ async fn an_event_that_a_source_did_not_take_back_is_acknowledged_once_it_is_tak
     runtime.run_until(scenario).await.unwrap();
 
     assert_eq!(acknowledged.load(Ordering::SeqCst), 1);
+}
+
+/// Counts acknowledgements, and may say that they have no effect.
+struct Counter {
+    acknowledged: Arc<AtomicUsize>,
+    needs_ack: bool,
+}
+
+#[async_trait]
+impl Receipt for Counter {
+    async fn ack(&self) -> Result<(), SourceError> {
+        self.acknowledged.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    async fn nack(&self, _: Duration) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    fn needs_ack(&self) -> bool {
+        self.needs_ack
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_receipt_that_needs_it_is_acknowledged() {
+    for (needs_ack, expected) in [(true, 1), (false, 0)] {
+        let store = MemoryStore::default();
+        let question = put(&store, "question.v1", json!({})).await;
+        let acknowledged = Arc::new(AtomicUsize::new(0));
+        let receipt = Counter {
+            acknowledged: Arc::clone(&acknowledged),
+            needs_ack,
+        };
+        let source = Once {
+            event: event_of(&question),
+            receipt: Arc::new(receipt),
+        };
+        let runtime = Runtime::builder(source)
+            .executor(Probe::on("question.v1", "direct", &store).shared())
+            .build()
+            .unwrap();
+
+        let answered = until(&store, "answer.v1", 1);
+        runtime.run_until(answered).await.unwrap();
+
+        assert_eq!(acknowledged.load(Ordering::SeqCst), expected);
+    }
 }
 
 #[tokio::test(start_paused = true)]
