@@ -224,14 +224,13 @@ async fn runs_of(
     Ok(runs)
 }
 
+/// The executors that a delivery triggers.
+type Decided = BTreeSet<Arc<str>>;
+
 /// Returns the executors that deliveries trigger, by the index of the delivery; without an entry, all candidates are triggered. If
 /// several candidates depend on the context, which the event does not carry, the breadcrumb is read once for all of them.
-async fn decided(
-    home: &Home,
-    roster: &Roster,
-    arrivals: &[Arrival],
-) -> HashMap<usize, BTreeSet<Arc<str>>> {
-    let mut undecided: Vec<BoxFuture<'_, Option<(usize, BTreeSet<Arc<str>>)>>> = Vec::new();
+async fn decided(home: &Home, roster: &Roster, arrivals: &[Arrival]) -> HashMap<usize, Decided> {
+    let mut undecided: Vec<BoxFuture<'_, Option<(usize, Decided)>>> = Vec::new();
     for (index, arrival) in arrivals.iter().enumerate() {
         if arrival.executors.iter().filter(|one| !one.surely).count() >= 2 {
             let decided = decide(home, roster, arrival);
@@ -247,7 +246,7 @@ async fn decided(
 }
 
 /// Returns the executors that the breadcrumb of a delivery triggers, or `None` if each of them has to read it.
-async fn decide(home: &Home, roster: &Roster, arrival: &Arrival) -> Option<BTreeSet<Arc<str>>> {
+async fn decide(home: &Home, roster: &Roster, arrival: &Arrival) -> Option<Decided> {
     let event = arrival.share.event();
     let found = match in_time(home.store().get(event.breadcrumb_id)).await {
         Ok(found) if found.version >= event.version => found,
