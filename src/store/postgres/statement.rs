@@ -101,13 +101,17 @@ impl Value {
             return false;
         }
         let array = match self {
-            Self::Number(number) => return push(message, number.as_ref().map(ToString::to_string)),
-            Self::Small(number) => return push(message, Some(number.to_string())),
-            Self::Flag(flag) => return push(message, Some(name_of_flag(*flag).to_owned())),
-            Self::Id(id) => {
-                return push(message, id.map(|id| literal(&id.uuid().to_string())));
+            Self::Number(number) => {
+                let number = number.map(|number| number.to_string());
+                return push(message, number.as_deref());
             }
-            Self::Text(text) => return push(message, text.as_deref().map(literal)),
+            Self::Small(number) => return push(message, Some(&number.to_string())),
+            Self::Flag(flag) => return push(message, Some(name_of_flag(*flag))),
+            Self::Id(id) => {
+                let id = id.map(|id| literal(&id.uuid().to_string()));
+                return push(message, id.as_deref());
+            }
+            Self::Text(text) => return push(message, text.as_deref().map(literal).as_deref()),
             Self::Numbers(numbers) => column::array(numbers, |one, to| push_display(to, one)),
             Self::Smalls(numbers) => {
                 column::array(numbers.iter().map(Some), |one, to| push_display(to, one))
@@ -146,14 +150,14 @@ fn name_of_flag(flag: bool) -> &'static str {
 }
 
 /// Adds a value to a message.
-fn push(message: &mut String, value: Option<String>) -> bool {
-    message.push_str(value.as_deref().unwrap_or("NULL"));
+fn push(message: &mut String, value: Option<&str>) -> bool {
+    message.push_str(value.unwrap_or("NULL"));
     true
 }
 
 fn push_display(to: &mut String, value: impl Display) {
     // A string takes everything.
-    let _ = write!(to, "{value}");
+    drop(write!(to, "{value}"));
 }
 
 /// Text with values in it.
