@@ -42,7 +42,9 @@ pub enum RuntimeError {
         id: String,
     },
     /// The store of an executor keeps no runs.
-    #[error("the store of executor {id:?} has no run ledger, so it has no runs to redo or skip")]
+    #[error(
+        "the store of executor {id:?} has no run ledger, so it has no runs to redo, cancel or skip"
+    )]
     NoLedger {
         /// The executor's id.
         id: String,
@@ -51,6 +53,12 @@ pub enum RuntimeError {
     #[error("the run cannot be done again")]
     Redo {
         /// What its ledger says.
+        source: StoreError,
+    },
+    /// A run cannot be cancelled.
+    #[error("cannot cancel the run")]
+    Cancel {
+        /// Error of the store.
         source: StoreError,
     },
     /// A run cannot be skipped.
@@ -78,7 +86,9 @@ impl RuntimeError {
             | Self::AlreadyRunning
             | Self::UnknownExecutor { .. }
             | Self::NoLedger { .. } => Retry::Never,
-            Self::Redo { source, .. } | Self::Skip { source, .. } => source.retry(),
+            Self::Redo { source, .. } | Self::Cancel { source, .. } | Self::Skip { source, .. } => {
+                source.retry()
+            }
             Self::Source(error) => error.retry(),
         }
     }

@@ -80,7 +80,7 @@ use crate::bugs::planted;
 use crate::clock::later;
 use crate::model::{Breadcrumb, Selector};
 use crate::source::EventSource;
-use crate::store::{RunLedger, RunRef, StoreError, Worker};
+use crate::store::{Cancelled, RunLedger, RunRef, StoreError, Worker};
 use builder::Settings;
 use definitions::Keeper;
 use futures::stream::{self, Stream};
@@ -323,6 +323,22 @@ impl Runtime {
         redone.map_err(|source| RuntimeError::Redo { source })?;
         home.nudge([Arc::clone(&run.executor)]);
         Ok(())
+    }
+
+    /// Ends a run that is not over as failed, with the code [`cancelled`](crate::store::RunEnd::CANCELLED) and without a dead letter.
+    /// [`redo`](Self::redo) runs it again.
+    ///
+    /// If a worker executes the run, in this process or another one, it drops the run at its next heartbeat, within a third of the
+    /// [lease](crate::Profile::lease), and nothing that the run wrote after the cancellation becomes visible.
+    ///
+    /// # Errors
+    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Cancel`] if the run is unknown.
+    pub async fn cancel(&self, run: &RunRef) -> Result<Cancelled, RuntimeError> {
+        let home = self.home_of(run)?;
+        let cancelled = durable_ledger(&home, run)?.cancel(run).await;
+        let cancelled = cancelled.map_err(|source| RuntimeError::Cancel { source })?;
+        home.nudge([Arc::clone(&run.executor)]);
+        Ok(cancelled)
     }
 
     /// Ends a run as skipped that waits for another version of its executor ([`Run::transferred_to`]). [`redo`](Self::redo)

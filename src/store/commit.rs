@@ -77,6 +77,9 @@ pub enum RunEnd {
 impl RunEnd {
     /// Reason of a [skipped](Self::Skipped) run whose executor does not match the trigger.
     pub const UNMATCHED: &'static str = "unmatched";
+
+    /// Reason and code of a run that was [cancelled](super::RunLedger::cancel).
+    pub const CANCELLED: &'static str = "cancelled";
 }
 
 /// Record of a failed run: an `executor.failed.v1` breadcrumb that names the run and its cause, and holds no payload.

@@ -14,6 +14,7 @@ use uuid::Uuid;
 /// running --retry--> ready (at a later time)     running --release--> ready (attempt - 1)
 /// running, lease over --claim--> running         suspended --resume, or its time is up--> ready
 /// failed, or skipped as unmatched --redo--> ready (in a new epoch)
+/// ready, running or suspended --cancel--> failed (with the code `cancelled`)
 /// running --transfer--> ready (for another version of the executor, attempt - 1)
 /// transferred --skip--> skipped (as unmatched)
 /// ```
@@ -202,6 +203,16 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::WrongState`] if the run is in another state, [`StoreError::UnknownRun`].
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError>;
 
+    /// Ends a run that is not over as failed, with the code [`CANCELLED`](super::RunEnd::CANCELLED) and without a dead letter.
+    ///
+    /// The lease of a running run is lost: its worker learns of it with the next [heartbeat](Self::heartbeat), and nothing that the
+    /// worker commits later becomes visible. The next run with the same ordering key can be claimed at once.
+    /// [`redo`](Self::redo) repeats a cancelled run.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownRun`].
+    async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError>;
+
     /// Ends a [transferred](Self::transfer) run as skipped, with the reason of a run that no version matches. Other runs of its
     /// ordering key can be running.
     ///
@@ -379,6 +390,18 @@ impl Claimed {
         self.state = state;
         self
     }
+}
+
+/// Answer of [`cancel`](RunLedger::cancel): the state in which the run was.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cancelled {
+    /// The run was ready, delayed or suspended. It has ended, and no worker had it.
+    Waiting,
+    /// A worker had the run, or its lease expired without a later claim. It has ended; the worker learns of it with its next
+    /// heartbeat.
+    Running,
+    /// The run was over before, in this state. It did not change.
+    Over(RunState),
 }
 
 /// Answer of [`enqueue_and_claim`](RunLedger::enqueue_and_claim): the rows are in the ledger.

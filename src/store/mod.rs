@@ -73,8 +73,8 @@ pub use ext::BreadcrumbStoreExt;
 pub use faulty::{Fault, Faulty, Injected, Moment};
 pub use identity::StoreId;
 pub use ledger::{
-    Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, RunLedger,
-    SavedPosition, WrittenBy,
+    Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost,
+    RunLedger, SavedPosition, WrittenBy,
 };
 pub use lineage::{Lineage, Saved, Wake};
 pub use memory::{MemoryLimits, MemoryStore};

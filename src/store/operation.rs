@@ -42,6 +42,8 @@ pub enum Operation {
     Resume,
     /// [`RunLedger::redo`](super::RunLedger::redo).
     Redo,
+    /// [`RunLedger::cancel`](super::RunLedger::cancel).
+    Cancel,
     /// [`RunLedger::skip`](super::RunLedger::skip).
     Skip,
     /// [`RunLedger::runs`](super::RunLedger::runs).
@@ -60,7 +62,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation: those of a store, of its ledger, of a source.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Get,
         Self::Search,
         Self::VectorSearch,
@@ -80,6 +82,7 @@ impl Operation {
         Self::Save,
         Self::Resume,
         Self::Redo,
+        Self::Cancel,
         Self::Skip,
         Self::Runs,
         Self::WrittenBy,
@@ -112,6 +115,7 @@ impl Operation {
             Self::Save => "save",
             Self::Resume => "resume",
             Self::Redo => "redo",
+            Self::Cancel => "cancel",
             Self::Skip => "skip",
             Self::Runs => "runs",
             Self::WrittenBy => "written_by",

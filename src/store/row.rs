@@ -55,6 +55,8 @@ pub(in crate::store) struct Row {
     pub(in crate::store) written: Vec<BreadcrumbId>,
     /// Reason of the end. While the row is ready: version of the executor to which it was transferred.
     pub(in crate::store) reason: Option<String>,
+    /// Code of the failure that ended the run.
+    pub(in crate::store) code: Option<String>,
     /// Cause of the last failed attempt.
     pub(in crate::store) cause: Option<String>,
     /// Which of the rows that are over this was.
@@ -73,7 +75,8 @@ pub(in crate::store) enum End {
     Over {
         state: RunState,
         reason: Option<String>,
-        /// Cause of the failure.
+        /// Code and cause of the failure.
+        code: Option<String>,
         cause: Option<String>,
     },
     Suspended {
@@ -90,6 +93,7 @@ impl End {
         let over = |state, reason: Option<&str>| Self::Over {
             state,
             reason: reason.map(str::to_owned),
+            code: None,
             cause: None,
         };
         match end {
@@ -97,6 +101,7 @@ impl End {
             RunEnd::Failed(letter) => Self::Over {
                 state: RunState::Failed,
                 reason: Some(letter.class.as_str().to_owned()),
+                code: Some(letter.code),
                 cause: letter.cause,
             },
             RunEnd::Skipped(reason) => over(RunState::Skipped, Some(reason)),
@@ -150,6 +155,7 @@ impl Row {
             wait: None,
             written: Vec::new(),
             reason: None,
+            code: None,
             cause: None,
             over: None,
         }
@@ -161,7 +167,7 @@ impl Row {
         self.epoch = self.epoch.saturating_add(1);
         (self.attempts, self.abandoned) = (0, 0);
         (self.saved, self.wait, self.reason, self.over) = (None, None, None, None);
-        self.cause = None;
+        (self.code, self.cause) = (None, None);
         self.written.clear();
         self.since = now;
         self.granted_at = NOT_CLAIMED;
@@ -180,6 +186,7 @@ impl Row {
         self.lineage.is_none()
             && is_known
             && matches!(self.state, RunState::Failed | RunState::Skipped)
+            && self.code.as_deref() != Some(RunEnd::CANCELLED)
     }
 
     /// Leases it for a length from now, whatever its state.
@@ -409,6 +416,7 @@ impl Row {
                 .map(|wait| wait.since),
             written: self.written.clone(),
             reason: self.reason.clone().filter(|_| self.state.is_over()),
+            code: self.code.clone(),
             cause: self.cause.clone(),
             transferred_to: self.transferred_to().map(str::to_owned),
             ..Run::new(self.run.clone(), state, self.since)

@@ -163,7 +163,7 @@ pub enum RunState {
     Suspended,
     /// It responded.
     Done,
-    /// It gave up, with a dead letter.
+    /// It gave up with a dead letter, or it was [cancelled](super::RunLedger::cancel).
     Failed,
     /// There was nothing to do.
     Skipped,
@@ -289,6 +289,9 @@ pub struct Run {
     pub written: Vec<BreadcrumbId>,
     /// The class of its failure, or why it was skipped.
     pub reason: Option<String>,
+    /// The code of its failure: that of its dead letter, or [`cancelled`](super::RunEnd::CANCELLED). `None` for a run that did not
+    /// fail, and for one that failed before the store recorded codes.
+    pub code: Option<String>,
     /// Cause of the last failed attempt since it was added or redone: the error and its sources, without credentials, at most
     /// [1,000 bytes](super::DeadLetter::LONGEST_CAUSE). [`Profile::hide_errors`](crate::Profile::hide_errors) omits the
     /// words of the executor.
@@ -314,6 +317,7 @@ impl Run {
             suspended_at: None,
             written: Vec::new(),
             reason: None,
+            code: None,
             cause: None,
             transferred_to: None,
             lease: None,

@@ -83,9 +83,9 @@ macro_rules! wrap_runs {
             use std::sync::Arc;
             use $crate::model::{BreadcrumbId, Json, Timestamp};
             use $crate::store::{
-                BreadcrumbStore, Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition, Lease, Lost,
-                NewRun, Operation, Run, RunFilter, RunLedger, RunRef, StoreError, Worker,
-                WorkerRecord, WrittenBy,
+                BreadcrumbStore, Cancelled, Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition,
+                Lease, Lost, NewRun, Operation, Run, RunFilter, RunLedger, RunRef, StoreError,
+                Worker, WorkerRecord, WrittenBy,
             };
 
             #[async_trait::async_trait]
@@ -211,6 +211,11 @@ macro_rules! wrap_runs {
                 async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
                     let inside = self.runs_inside()?;
                     self.call(Operation::Redo, || inside.redo(run)).await
+                }
+
+                async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+                    let inside = self.runs_inside()?;
+                    self.call(Operation::Cancel, || inside.cancel(run)).await
                 }
 
                 async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {

@@ -22,9 +22,9 @@ use std::time::Duration;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Capabilities, Claim, ClaimId, Claimed, Commit, Committed, Durability, ExecutorLimits,
-    KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunRef, RunState, Scored, StoreError,
-    StoreId, VectorQuery, Worker, WorkerRecord, WrittenBy,
+    Cancelled, Capabilities, Claim, ClaimId, Claimed, Commit, Committed, Durability,
+    ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunRef, RunState,
+    Scored, StoreError, StoreId, VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, RunLedger, Runtime, Selector,
@@ -376,6 +376,10 @@ impl RunLedger for Doomed {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         self.call(self.store.redo(run)).await
+    }
+
+    async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        self.call(self.store.cancel(run)).await
     }
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {

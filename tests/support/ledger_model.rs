@@ -7,8 +7,8 @@ use std::time::Duration;
 use universal_executor::model::Json;
 use universal_executor::store::conformance::Subject;
 use universal_executor::store::{
-    Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass, KeyPosition, Lease,
-    RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Wake, Write,
+    Cancelled, Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass,
+    KeyPosition, Lease, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Wake, Write,
 };
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Selector};
 
@@ -33,6 +33,7 @@ enum Step {
     Transfer(Index, u64, bool),
     /// A worker of the version to which runs are transferred accepts them, or one of another version.
     Accept(bool),
+    Cancel(usize),
     Skip(usize),
     Redo(usize),
     Resume(usize),
@@ -45,6 +46,7 @@ enum Seen {
     /// The runs and what is granted of each.
     Claimed(Vec<(usize, Granted)>),
     Accepted(usize),
+    Cancelled(Cancelled),
     Found(RunState),
     Done,
     Refused(&'static str),
@@ -82,6 +84,8 @@ struct Row {
     aside: bool,
     /// `true` for a run that was skipped as unmatched.
     unmatched: bool,
+    /// The code of a failed run.
+    code: Option<&'static str>,
 }
 
 #[derive(Debug, Default)]
@@ -114,6 +118,7 @@ impl Model {
                 transferred: false,
                 aside: false,
                 unmatched: false,
+                code: None,
             }
         });
     }
@@ -222,6 +227,7 @@ impl Model {
 
     fn end(row: &mut Row, state: RunState) {
         (row.state, row.due) = (state, None);
+        row.code = (state == RunState::Failed).then_some("error");
         if state == RunState::Suspended {
             (row.attempts, row.abandoned) = (0, 0);
         }
@@ -255,6 +261,23 @@ impl Model {
         Seen::Accepted(accepted.len())
     }
 
+    fn cancel(&mut self, run: usize) -> Seen {
+        let Some(row) = &mut self.rows[run] else {
+            return Seen::Refused("unknown_run");
+        };
+        if row.state.is_over() {
+            return Seen::Cancelled(Cancelled::Over(row.state));
+        }
+        let cancelled = match row.state {
+            RunState::Running => Cancelled::Running,
+            _ => Cancelled::Waiting,
+        };
+        (row.transferred, row.aside) = (false, false);
+        Self::end(row, RunState::Failed);
+        row.code = Some("cancelled");
+        Seen::Cancelled(cancelled)
+    }
+
     fn skip(&mut self, run: usize) -> Seen {
         let Some(row) = &mut self.rows[run] else {
             return Seen::Refused("unknown_run");
@@ -278,6 +301,7 @@ impl Model {
             return Seen::Refused("wrong_state");
         }
         (row.state, row.due, row.attempt_since) = (RunState::Ready, Some(now), None);
+        row.code = None;
         change(row);
         Seen::Done
     }
@@ -351,6 +375,12 @@ impl<T: Subject + Default> Real<T> {
                 let versions = [("agent".into(), version.into())];
                 let accepted = self.ledger().accept_transfers(&versions).await.unwrap();
                 (Seen::Accepted(accepted), model.accept(*is_version))
+            }
+            Step::Cancel(run) => {
+                let cancelled = self.ledger().cancel(&self.runs[*run]).await;
+                let seen = cancelled.map(Seen::Cancelled);
+                let seen = seen.unwrap_or_else(|error| Seen::Refused(error.code()));
+                (seen, model.cancel(*run))
             }
             Step::Skip(run) => {
                 let skipped = self.ledger().skip(&self.runs[*run]).await;
@@ -522,9 +552,13 @@ impl<T: Subject + Default> Real<T> {
         }
     }
 
-    async fn states(&self) -> Vec<Option<RunState>> {
+    /// Returns the state and the code of each run.
+    async fn states(&self) -> Vec<Option<(RunState, Option<String>)>> {
         let rows = self.ledger().runs(&RunFilter::all()).await.unwrap();
-        let state = |run: &RunRef| rows.iter().find(|row| row.run == *run).map(|row| row.state);
+        let state = |run: &RunRef| {
+            let row = rows.iter().find(|row| row.run == *run)?;
+            Some((row.state, row.code.clone()))
+        };
         self.runs.iter().map(state).collect()
     }
 
@@ -580,6 +614,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<Index>().prop_map(Step::Release),
         2 => (any::<Index>(), 0..15_u64, any::<bool>()).prop_map(|(which, delay, leaves)| Step::Transfer(which, delay, leaves)),
         1 => any::<bool>().prop_map(Step::Accept),
+        1 => (0..RUNS).prop_map(Step::Cancel),
         1 => (0..RUNS).prop_map(Step::Skip),
         1 => (0..RUNS).prop_map(Step::Redo),
         1 => (0..RUNS).prop_map(Step::Resume),
@@ -595,7 +630,9 @@ pub(crate) fn the_ledger_does_what_the_model_does<T: Subject + Default>(cases: u
             for (index, step) in steps.iter().enumerate() {
                 let (seen, wanted) = real.take(&mut model, step).await;
                 prop_assert_eq!(seen, wanted, "step {}: {:?}", index, step);
-                let wanted: Vec<_> = (0..RUNS).map(|run| model.state(run)).collect();
+                let code = |run: usize| model.rows[run].as_ref()?.code.map(str::to_owned);
+                let state = |run| Some((model.state(run)?, code(run)));
+                let wanted: Vec<_> = (0..RUNS).map(state).collect();
                 prop_assert_eq!(real.states().await, wanted, "the states after step {}: {:?}", index, step);
                 let running = |row: &&Row| row.state == RunState::Running;
                 let claim = |row: &Option<Row>| row.as_ref().filter(running)?.claim;

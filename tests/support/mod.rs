@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use universal_executor::executor::ExecutorError;
 use universal_executor::store::{
-    Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits, KeyPosition, Lease,
-    Lost, NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker,
-    WorkerRecord, WrittenBy,
+    Cancelled, Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits,
+    KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId,
+    VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event,
@@ -438,6 +438,10 @@ impl RunLedger for Shim {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         self.inner.redo(run).await
+    }
+
+    async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        self.inner.cancel(run).await
     }
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {

@@ -163,10 +163,11 @@ pub async fn a_failed_run_leaves_one_dead_letter<S: Subject>(subject: &S) -> Res
         !json!(dead).to_string().contains("secret"),
         "it holds no payload",
     )?;
+    let kept = some(row(ledger, &run).await?, "the row")?;
     same(
-        some(row(ledger, &run).await?, "the row")?.reason.as_deref(),
-        Some("permanent"),
-        "the reason",
+        (kept.reason.as_deref(), kept.code.as_deref()),
+        (Some("permanent"), Some("error")),
+        "the reason and the code",
     )?;
     if !store.capabilities().lineage {
         let ended = ledger.claim(&run, None).await?;

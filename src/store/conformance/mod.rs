@@ -46,6 +46,7 @@
 mod announce;
 mod atomic;
 mod broken;
+mod cancels;
 mod canonical;
 mod claimed;
 mod claims;
@@ -69,6 +70,12 @@ mod writes;
 
 pub use announce::announce;
 pub use atomic::{a_failing_write_leaves_nothing, atomic, cancel_safe, commits_are_announced};
+pub use cancels::{
+    a_cancelled_run_can_be_redone, a_cancelled_run_loses_its_lease,
+    a_cancelled_run_stays_cancelled, a_run_that_is_over_is_not_cancelled,
+    a_waiting_run_is_cancelled_at_once, of_a_commit_and_a_cancellation_one_happens,
+    the_next_run_follows_a_cancelled_one,
+};
 pub use canonical::{
     canonical_depth, canonical_nul, canonical_runs, canonical_schema_name, canonical_size,
     canonical_tags,
@@ -307,6 +314,13 @@ macro_rules! store_conformance {
             a_lost_lease_leaves_no_dead_letter
             a_run_has_the_cause_of_its_last_failure
             redo_begins_a_new_epoch
+            a_waiting_run_is_cancelled_at_once
+            a_cancelled_run_loses_its_lease
+            a_run_that_is_over_is_not_cancelled
+            a_cancelled_run_stays_cancelled
+            a_cancelled_run_can_be_redone
+            the_next_run_follows_a_cancelled_one
+            of_a_commit_and_a_cancellation_one_happens
             writes_on_the_way_are_recorded
             a_suspended_run_waits
             a_suspended_run_is_resumed_once

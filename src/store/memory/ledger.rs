@@ -6,8 +6,8 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin, Row};
 use crate::store::rules::{self, Change};
 use crate::store::{
-    Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Run,
-    RunEnd, RunFilter, RunLedger, RunRef, RunState, SavedPosition, StoreError, Worker,
+    Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun,
+    Run, RunEnd, RunFilter, RunLedger, RunRef, RunState, SavedPosition, StoreError, Worker,
     WorkerRecord, WrittenBy, canonical,
 };
 use async_trait::async_trait;
@@ -164,6 +164,14 @@ impl RunLedger for MemoryStore {
         let change = rules::redo(state.runs.facts(run, Origin::Unknown, now))?;
         state.runs.apply(change);
         Ok(())
+    }
+
+    async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        let mut state = self.tenant.write();
+        let (cancelled, change) = rules::cancel(state.runs.row(run), run, state.runs.next())?;
+        state.runs.apply(change);
+        state.runs.forget(self.shared.limits.finished_runs);
+        Ok(cancelled)
     }
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {

@@ -6,7 +6,7 @@ use super::lease::{Asked, Leased};
 use super::list::List;
 use super::positions::{Positions, SavePositions};
 use super::runs::{
-    ChangeRow, ClaimOne, Enqueue, EnqueueAndClaim, Heartbeat, LearnOrigins, Redo, Save,
+    Cancel, ChangeRow, ClaimOne, Enqueue, EnqueueAndClaim, Heartbeat, LearnOrigins, Redo, Save,
 };
 use super::table::Writers;
 use super::workers::{AcceptTransfers, All, HasTransfers, Record};
@@ -14,8 +14,8 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::Row;
 use crate::store::rules::{self, Change};
 use crate::store::{
-    Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Run,
-    RunFilter, RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
+    Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun,
+    Run, RunFilter, RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
     canonical,
 };
 use async_trait::async_trait;
@@ -169,6 +169,10 @@ impl RunLedger for PostgresStore {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         self.write(Redo(run.clone())).await
+    }
+
+    async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        self.write(Cancel(run.clone())).await
     }
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {

@@ -28,13 +28,13 @@ macro_rules! columns {
     () => {
         "r.serial, r.executor, r.trigger_id, r.trigger_version, r.state, r.epoch, r.attempts, r.abandoned, r.token,
          r.granted_at, r.enqueued_at, r.sequence, r.due, r.head, r.lease, r.line, r.event, r.correlation, r.hops, r.saved,
-         r.woken_by, r.wake, r.suspended_at, r.written, r.reason, r.over, r.cause, r.claim"
+         r.woken_by, r.wake, r.suspended_at, r.written, r.reason, r.over, r.cause, r.claim, r.code"
     };
 }
 pub(super) use columns;
 
 /// Number of the columns of a row. Columns behind them start at this index.
-pub(super) const COLUMNS: usize = 28;
+pub(super) const COLUMNS: usize = 29;
 
 /// Rows with these columns.
 macro_rules! select {
@@ -154,7 +154,7 @@ pub(super) fn insert(statement: &mut Statement, rows: &[&Kept], skips_known: boo
         .push(
             " AS (INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, line, event, state, epoch,
              attempts, abandoned, token, granted_at, enqueued_at, sequence, due, head, lease, correlation, hops, saved,
-             woken_by, wake, suspended_at, written, reason, over, cause, claim) SELECT t.id, u.executor, u.trigger_id,
+             woken_by, wake, suspended_at, written, reason, over, cause, claim, code) SELECT t.id, u.executor, u.trigger_id,
              u.trigger_version, u.line, u.event, ",
         )
         .push(CHANGING)
@@ -230,7 +230,7 @@ pub(super) async fn save(
 /// The columns that can change.
 const NAMES: &str =
     "state, epoch, attempts, abandoned, token, granted_at, enqueued_at, sequence, due, head, lease,
-    correlation, hops, saved, woken_by, wake, suspended_at, written, reason, over, cause, claim";
+    correlation, hops, saved, woken_by, wake, suspended_at, written, reason, over, cause, claim, code";
 
 /// The columns of a table `u` with these names, with their types. Times and sequence numbers that are
 /// [open](super::tenant::open) are added to the values of the table `t`.
@@ -240,7 +240,7 @@ const CHANGING: &str = "u.state, u.epoch, u.attempts, u.abandoned, u.token, u.gr
     u.suspended_at + CASE WHEN u.suspended_at & (1::bigint << 60) <> 0 THEN t.base - (1::bigint << 60) ELSE 0 END,
     u.written::uuid[], u.reason,
     u.over + CASE WHEN u.over & (1::bigint << 61) <> 0 THEN t.sequence - (1::bigint << 61) ELSE 0 END,
-    u.cause, u.claim";
+    u.cause, u.claim, u.code";
 
 /// The values of these columns.
 fn changing(rows: &[&Kept]) -> Vec<Value> {
@@ -289,6 +289,7 @@ fn changing(rows: &[&Kept]) -> Vec<Value> {
         all(rows, |row| row.over.map(u64::cast_signed)).into(),
         all(rows, |row| row.cause.as_deref().map(name_of)).into(),
         all(rows, |row| row.claim.map(|id| Id::from(id.as_uuid()))).into(),
+        all(rows, |row| row.code.as_deref().map(name_of)).into(),
     ]
 }
 
@@ -305,6 +306,7 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
     let over: Option<i64> = row.try_get(25)?;
     let cause: Option<String> = row.try_get(26)?;
     let claim: Option<Id> = row.try_get(27)?;
+    let code: Option<String> = row.try_get(28)?;
     let kept = Row {
         run: run(row)?,
         state: state_of(row.try_get(4)?).ok_or_else(|| unreadable(4, "no state"))?,
@@ -325,6 +327,7 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
         reason: reason.map(column::of_name),
         over: over.map(i64::cast_unsigned),
         cause: cause.map(column::of_name),
+        code: code.map(column::of_name),
     };
     Ok(Kept {
         serial: row.try_get(0)?,

@@ -12,7 +12,7 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::durable::tenant::Time;
 use crate::store::row::{End, Origin, Row};
 use crate::store::rules::{self, Change};
-use crate::store::{Claim, Claimed, Lease, Lost, NewRun, RunEnd, RunRef, StoreError};
+use crate::store::{Cancelled, Claim, Claimed, Lease, Lost, NewRun, RunEnd, RunRef, StoreError};
 use sqlx::PgConnection;
 use std::sync::Arc;
 
@@ -231,6 +231,24 @@ impl Job for Redo {
         let (serial, facts) = writing.facts(&self.0).await?;
         writing.apply(serial, rules::redo(facts)?);
         Ok(())
+    }
+}
+
+/// Ends a run as cancelled, unless it has ended already.
+pub(super) struct Cancel(pub(super) RunRef);
+
+impl Job for Cancel {
+    type Answer = Cancelled;
+
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.run(&self.0);
+    }
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<Cancelled, Fault> {
+        let (serial, facts) = writing.facts(&self.0).await?;
+        let (cancelled, change) = rules::cancel(facts.row, &self.0, facts.next)?;
+        writing.apply(serial, change);
+        Ok(cancelled)
     }
 }
 

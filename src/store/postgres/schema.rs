@@ -4,7 +4,7 @@ use super::error::PostgresError;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// What leads from each version to the next; the version of a schema is how many of them it has seen.
-const MIGRATIONS: &[&str] = &[FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH];
+const MIGRATIONS: &[&str] = &[FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH];
 
 /// Every time is in microseconds since 1970, every JSON is text as it was written, for nothing but reading: what is
 /// asked of JSON is looked at in this crate, so `jsonb` would only cost time and forget the order of keys.
@@ -102,6 +102,11 @@ const SIXTH: &str = "
 const SEVENTH: &str = "
     DROP INDEX ux_runs_by_state;
     CREATE INDEX ux_runs_by_state ON ux_runs (state, tenant, due, sequence);
+";
+
+/// Code of the failure of a run.
+const EIGHTH: &str = "
+    ALTER TABLE ux_runs ADD COLUMN code TEXT;
 ";
 
 fn known() -> i64 {

@@ -150,10 +150,12 @@ pub(in crate::store) fn end(mut row: Row, end: End, written: &[BreadcrumbId], ne
         End::Over {
             state,
             reason,
+            code,
             cause,
         } => {
             let mut change = Change::of(row);
             change.finish(state, (reason, cause), next);
+            change.row.code = code;
             change
         }
     }

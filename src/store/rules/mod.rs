@@ -19,7 +19,7 @@ pub(in crate::store) use leases::{
 pub(in crate::store) use turns::take_turns;
 
 use super::row::{Origin, Row};
-use super::{Claim, RunRef, RunState, StoreError};
+use super::{Cancelled, Claim, RunEnd, RunRef, RunState, StoreError};
 use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Timestamp};
 use std::time::Duration;
@@ -249,6 +249,28 @@ pub(in crate::store) fn redo(facts: Facts<'_>) -> Result<Change, StoreError> {
     let mut change = Change::none(row);
     change.reopen(is_alone, facts.now, facts.next);
     Ok(change)
+}
+
+/// Ends a run that is not over as failed with the code `cancelled`. Its lease, if it has one, is lost.
+pub(in crate::store) fn cancel(
+    row: Option<Row>,
+    run: &RunRef,
+    next: u64,
+) -> Result<(Cancelled, Change), StoreError> {
+    let row = existing(row, run)?;
+    let cancelled = match row.state {
+        RunState::Ready | RunState::Suspended => Cancelled::Waiting,
+        RunState::Running => Cancelled::Running,
+        RunState::Done | RunState::Failed | RunState::Skipped | RunState::Superseded => {
+            let state = row.state;
+            return Ok((Cancelled::Over(state), Change::none(row)));
+        }
+    };
+    let mut change = Change::none(row);
+    let reason = Some(RunEnd::CANCELLED.to_owned());
+    change.finish(RunState::Failed, (reason.clone(), None), next);
+    change.row.code = reason;
+    Ok((cancelled, change))
 }
 
 /// The row of a run that has to exist.

@@ -23,6 +23,7 @@ enum Step {
     Lease(usize, Use),
     Resume(usize),
     Redo(usize),
+    Cancel(usize),
     Skip(usize),
     Accept,
 }
@@ -234,6 +235,18 @@ impl Book {
                 let change = redo(self.facts(&run, Known::Nothing));
                 change.into_iter().for_each(|change| self.apply(change));
             }
+            Step::Cancel(number) => {
+                let run = Self::run(number);
+                let before = self.row(&run).map(|row| row.state);
+                if let Ok((answer, change)) = cancel(self.row(&run), &run, self.sequence + 1) {
+                    let was_over = before.filter(|state| state.is_over());
+                    let over = was_over.map(Cancelled::Over);
+                    assert_eq!(change.is_changed, over.is_none());
+                    assert!(over.is_none_or(|over| over == answer));
+                    self.apply(change);
+                    assert!(self.row(&run).is_some_and(|row| row.state.is_over()));
+                }
+            }
             Step::Skip(number) => {
                 let run = Self::run(number);
                 let change = skip_transferred(self.row(&run), &run, self.sequence + 1);
@@ -357,6 +370,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (any::<usize>(), how()).prop_map(|(which, how)| Step::Lease(which, how)),
         1 => run.clone().prop_map(Step::Resume),
         1 => run.clone().prop_map(Step::Redo),
+        1 => run.clone().prop_map(Step::Cancel),
         1 => run.prop_map(Step::Skip),
         1 => Just(Step::Accept),
     ]

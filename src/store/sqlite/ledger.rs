@@ -6,8 +6,8 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::Row;
 use crate::store::rules::{self, Change};
 use crate::store::{
-    Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Run,
-    RunFilter, RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
+    Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun,
+    Run, RunFilter, RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
 };
 use async_trait::async_trait;
 use rusqlite::Connection;
@@ -148,6 +148,11 @@ impl RunLedger for SqliteStore {
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         let run = run.clone();
         self.write(move |writing| runs::redo(writing, &run)).await
+    }
+
+    async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        let run = run.clone();
+        self.write(move |writing| runs::cancel(writing, &run)).await
     }
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {

@@ -25,7 +25,7 @@ macro_rules! select {
         concat!(
             "SELECT serial, executor, trigger_id, trigger_version, state, epoch, attempts, abandoned, token, granted_at,
                  enqueued_at, sequence, due, head, lease, line, event, correlation, hops, saved, woken_by, wake,
-                 suspended_at, written, reason, over, cause, claim FROM ux_runs ",
+                 suspended_at, written, reason, over, cause, claim, code FROM ux_runs ",
             $rest
         )
     };
@@ -96,7 +96,7 @@ pub(super) fn update(writing: &Writing<'_>, serial: i64, row: &Row) -> rusqlite:
         "UPDATE ux_runs SET state = ?2, epoch = ?3, attempts = ?4, abandoned = ?5, token = ?6, granted_at = ?7,
              enqueued_at = ?8, sequence = ?9, due = ?10, head = ?11, lease = ?12, correlation = ?13, hops = ?14,
              saved = ?15, woken_by = ?16, wake = ?17, suspended_at = ?18, written = ?19, reason = ?20, over = ?21,
-             cause = ?22, claim = ?23
+             cause = ?22, claim = ?23, code = ?24
          WHERE serial = ?1",
     )?;
     update.execute(rusqlite::params![
@@ -123,6 +123,7 @@ pub(super) fn update(writing: &Writing<'_>, serial: i64, row: &Row) -> rusqlite:
         row.over.map(u64::cast_signed),
         row.cause,
         row.claim.map(|id| id.as_uuid().into_bytes()),
+        row.code,
     ])?;
     Ok(())
 }
@@ -149,6 +150,7 @@ pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Kept> {
         reason: row.get(24)?,
         over: row.get::<_, Option<i64>>(25)?.map(i64::cast_unsigned),
         cause: row.get(26)?,
+        code: row.get(28)?,
     };
     Ok(Kept {
         serial: row.get(0)?,

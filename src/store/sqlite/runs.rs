@@ -9,8 +9,8 @@ use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::row::{End, Origin, Row};
 use crate::store::rules::{self, Change, Facts};
 use crate::store::{
-    Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, Lease, Lost, NewRun, RunEnd, RunRef,
-    StoreError,
+    Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, Lease, Lost, NewRun, RunEnd,
+    RunRef, StoreError,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -167,6 +167,15 @@ pub(super) fn redo(writing: &mut Writing<'_>, run: &RunRef) -> Result<(), Fault>
     let (serial, facts) = facts(writing, run)?;
     let change = rules::redo(facts)?;
     apply(writing, serial, &change)
+}
+
+/// Ends a run as cancelled, unless it has ended already.
+pub(super) fn cancel(writing: &mut Writing<'_>, run: &RunRef) -> Result<Cancelled, Fault> {
+    let (serial, row) = find(writing, run)?;
+    let (cancelled, change) = rules::cancel(row, run, next(writing))?;
+    apply(writing, serial, &change)?;
+    retention::forget(writing)?;
+    Ok(cancelled)
 }
 
 /// The row of a lease that is still the newest.

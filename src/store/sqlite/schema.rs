@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// What leads from each version to the next; the version of a file is how many of them it has seen.
 const MIGRATIONS: &[&str] = &[
-    FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS,
+    FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, CODES,
 ];
 
 /// Every time is in microseconds since 1970, every id 16 bytes, every JSON text. All names begin with `ux_`, so that
@@ -119,6 +119,11 @@ const CLAIMS: &str = "
 /// The sockets to which each commit with events sends a datagram. The ID is the file name of the socket.
 const LISTENERS: &str = "
     CREATE TABLE ux_listeners (id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
+";
+
+/// Code of the failure of a run.
+const CODES: &str = "
+    ALTER TABLE ux_runs ADD COLUMN code TEXT;
 ";
 
 /// Fails for a file of a newer version. Reads only.

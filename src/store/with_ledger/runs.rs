@@ -4,8 +4,9 @@ use super::joined::Joined;
 use super::{NAME, WithLedger, journal};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
-    BreadcrumbStore, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost,
-    NewRun, Run, RunFilter, RunLedger, RunRef, StoreError, Worker, WorkerRecord, WrittenBy,
+    BreadcrumbStore, Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition,
+    Lease, Lost, NewRun, Run, RunFilter, RunLedger, RunRef, StoreError, Worker, WorkerRecord,
+    WrittenBy,
 };
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -121,6 +122,10 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         self.ledger_inside()?.redo(run).await
+    }
+
+    async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        self.ledger_inside()?.cancel(run).await
     }
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {

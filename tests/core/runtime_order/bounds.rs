@@ -13,9 +13,9 @@ use universal_executor::executor::Rate;
 use universal_executor::model::Timestamp;
 use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::{
-    Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits, KeyPosition, Lease,
-    Lost, NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker,
-    WorkerRecord, WrittenBy,
+    Cancelled, Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits,
+    KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId,
+    VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, Delivery, Event, EventSource, Json, MemoryStore,
@@ -473,6 +473,10 @@ impl RunLedger for LosesClaims {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         self.inner.redo(run).await
+    }
+
+    async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        self.inner.cancel(run).await
     }
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {

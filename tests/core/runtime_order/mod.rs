@@ -2,6 +2,7 @@
 
 mod bounds;
 mod budget;
+mod cancelled;
 mod causes;
 mod chaos;
 mod dropped;

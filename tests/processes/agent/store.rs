@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::store::{
-    Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits, KeyPosition, Lease,
-    Lost, NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker,
-    WorkerRecord, Write, WrittenBy,
+    Cancelled, Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits,
+    KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId,
+    VectorQuery, Worker, WorkerRecord, Write, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, RunLedger, SqliteStore, async_trait,
@@ -210,6 +210,10 @@ impl RunLedger for Doomed {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         self.call("redo", nothing(), self.store.redo(run)).await
+    }
+
+    async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        self.call("cancel", nothing(), self.store.cancel(run)).await
     }
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {

@@ -5,9 +5,9 @@ use futures::FutureExt as _;
 use std::sync::Arc;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::store::{
-    Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits, KeyPosition, Lease,
-    Lost, NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker,
-    WorkerRecord, WrittenBy,
+    Cancelled, Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits,
+    KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId,
+    VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, RunLedger, SqliteStore, async_trait,
@@ -154,6 +154,10 @@ impl RunLedger for Doomed {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         self.call(self.store.redo(run)).await
+    }
+
+    async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        self.call(self.store.cancel(run)).await
     }
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {

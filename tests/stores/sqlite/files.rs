@@ -26,7 +26,8 @@ async fn a_file_of_the_first_version_is_brought_to_this_ones() {
     let older = Connection::open(folder.file()).unwrap();
     let undo = "DROP TRIGGER ux_vectors_of_changed; DROP TRIGGER ux_vectors_of_removed; DROP TABLE ux_vectors;
                 DROP TABLE ux_embedder; DROP TABLE ux_workers; DROP INDEX ux_runs_transferred;
-                ALTER TABLE ux_runs DROP COLUMN cause; ALTER TABLE ux_runs DROP COLUMN claim; DROP TABLE ux_positions;
+                ALTER TABLE ux_runs DROP COLUMN cause; ALTER TABLE ux_runs DROP COLUMN claim;
+                ALTER TABLE ux_runs DROP COLUMN code; DROP TABLE ux_positions;
                 DROP TABLE ux_listeners;
                 UPDATE ux_schema_version SET version = 1";
     older.execute_batch(undo).unwrap();
@@ -61,7 +62,7 @@ async fn a_file_of_a_newer_version_is_refused_and_left_as_it_is() {
             refused,
             SqliteError::NewerSchema {
                 found: 99,
-                known: 7
+                known: 8
             }
         ),
         "{refused:?}"

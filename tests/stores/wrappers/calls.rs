@@ -95,6 +95,7 @@ pub(crate) async fn call(
             end(inside, lease, RunEnd::Failed(letter)).await;
             ledger.redo(&run).await
         }
+        Operation::Cancel => ledger.cancel(&run).await.map(drop),
         Operation::Skip => {
             transfer(inside, lease).await;
             ledger.skip(&run).await

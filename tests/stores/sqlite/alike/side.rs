@@ -91,6 +91,10 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                 let run = self.run(named).await;
                 self.said(self.store.redo(&run).await)
             }
+            Step::Cancel(named) => {
+                let run = self.run(named).await;
+                self.said(self.store.cancel(&run).await)
+            }
             Step::Heartbeat(_)
             | Step::HeartbeatClaim(_)
             | Step::Retry(..)

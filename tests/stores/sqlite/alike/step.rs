@@ -29,6 +29,7 @@ pub(super) enum Step {
     Save(Index, Value),
     Resume(Named, Which),
     Redo(Named),
+    Cancel(Named),
     Runs(RunFilter),
 }
 
@@ -253,6 +254,7 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
         2 => (lease(), context()).prop_map(|(lease, state)| Step::Save(lease, state)),
         2 => (named(), which()).prop_map(|(run, with)| Step::Resume(run, with)),
         2 => named().prop_map(Step::Redo),
+        2 => named().prop_map(Step::Cancel),
         2 => filter().prop_map(Step::Runs),
     ]
 }

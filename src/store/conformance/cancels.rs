@@ -1,0 +1,284 @@
+use super::Broken;
+use super::Subject;
+use super::broken::{expect, fails, granted, lease_lost, same, some, wrong_state};
+use super::given::{
+    HOUR, OVER, SHORT, create, due, end, enqueued, ids_of, ledger_of, line, new_run, next_due, row,
+};
+use crate::model::{Json, Patch, Selector};
+use crate::store::{
+    BreadcrumbStore, BreadcrumbStoreExt, Cancelled, Claim, DeadLetter, FailureClass, Lease, NewRun,
+    RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Wake,
+};
+
+/// A run that is ready, delayed or suspended ends at once as failed, with the code `cancelled` and without a dead letter.
+pub async fn a_waiting_run_is_cancelled_at_once<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let suspended = new_run(&store, "agent").await?;
+    let lease = granted(ledger.claim(&suspended, None).await)?.lease;
+    let later = lease.granted_at + HOUR;
+    end(&store, &lease, waits(), Vec::new()).await?;
+    let delayed = new_run(&store, "agent").await?;
+    let mut new = NewRun::from(delayed.clone());
+    new.at = Some(later);
+    ledger.enqueue(vec![new]).await?;
+    let retried = new_run(&store, "agent").await?;
+    let lease = granted(ledger.claim(&retried, None).await)?.lease;
+    ledger.retry(lease, later, true, Some("it failed")).await?;
+    let ready = some(enqueued(&store, ledger, "agent", 1).await?.pop(), "a run")?;
+
+    for run in [&suspended, &delayed, &retried, &ready] {
+        same(ledger.cancel(run).await?, Cancelled::Waiting, "the answer")?;
+        is_cancelled(ledger, run).await?;
+    }
+
+    wrong_state(ledger.resume(&suspended, suspended.trigger_id).await)?;
+    same(due(ledger, "agent", 9).await?, 0, "the number of due runs")?;
+    let letters = ids_of(&store, DeadLetter::SCHEMA).await?;
+    same(letters.len(), 0, "the number of dead letters")
+}
+
+/// A running run that is cancelled loses its lease: its worker learns of it with a heartbeat, and nothing that the worker does
+/// later has an effect. So does a run whose lease expired.
+pub async fn a_cancelled_run_loses_its_lease<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let run = new_run(&store, "agent").await?;
+    let lease = granted(ledger.claim(&run, None).await)?.lease;
+    same(ledger.cancel(&run).await?, Cancelled::Running, "the answer")?;
+    has_no_effect(&store, ledger, &lease).await?;
+
+    let run = new_run(&store, "agent").await?.lasting(SHORT);
+    let lease = granted(ledger.claim(&run, None).await)?.lease;
+    subject.pass(OVER).await;
+    same(ledger.cancel(&run).await?, Cancelled::Running, "the answer")?;
+    has_no_effect(&store, ledger, &lease).await
+}
+
+async fn has_no_effect(
+    store: &impl BreadcrumbStore,
+    ledger: &dyn RunLedger,
+    lease: &Lease,
+) -> Result<(), Broken> {
+    let lost = ledger.heartbeat(std::slice::from_ref(lease)).await?;
+    let lost: Vec<(&RunRef, u64)> = lost.iter().map(|lost| (&lost.run, lost.token)).collect();
+    same(lost, [(&lease.run, lease.token)], "the lost leases")?;
+    let letter = DeadLetter::new(FailureClass::Permanent, "error", 1);
+    for way in [
+        RunEnd::Done,
+        RunEnd::Continues,
+        RunEnd::Failed(letter),
+        waits(),
+    ] {
+        lease_lost(end(store, lease, way, vec![create("stale")]).await)?;
+    }
+    lease_lost(ledger.save(lease, Json::default()).await)?;
+    lease_lost(ledger.retry(lease.clone(), lease.until, true, None).await)?;
+    lease_lost(ledger.release(lease.clone()).await)?;
+    is_cancelled(ledger, &lease.run).await?;
+    let written = ids_of(store, "note.v1").await?.len();
+    let letters = ids_of(store, DeadLetter::SCHEMA).await?.len();
+    let triggers = ledger.runs(&RunFilter::all()).await?.len();
+    same((written, letters), (triggers, 0), "the breadcrumbs")
+}
+
+/// A run that is over is not changed, and an unknown run is an error.
+pub async fn a_run_that_is_over_is_not_cancelled<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let letter = DeadLetter::new(FailureClass::Timeout, "slow", 1);
+    for (way, state, reason, code) in [
+        (RunEnd::Done, RunState::Done, None, None),
+        (RunEnd::Superseded, RunState::Superseded, None, None),
+        (
+            RunEnd::Skipped("gone"),
+            RunState::Skipped,
+            Some("gone"),
+            None,
+        ),
+        (
+            RunEnd::Failed(letter),
+            RunState::Failed,
+            Some("timeout"),
+            Some("slow"),
+        ),
+    ] {
+        let run = new_run(&store, "agent").await?;
+        let lease = granted(ledger.claim(&run, None).await)?.lease;
+        end(&store, &lease, way, Vec::new()).await?;
+
+        same(
+            ledger.cancel(&run).await?,
+            Cancelled::Over(state),
+            "the answer",
+        )?;
+
+        let kept = some(row(ledger, &run).await?, "the row")?;
+        same(
+            (kept.state, kept.reason.as_deref(), kept.code.as_deref()),
+            (state, reason, code),
+            "the row",
+        )?;
+    }
+    let unknown = new_run(&store, "agent").await?;
+    fails(ledger.cancel(&unknown).await, "UnknownRun", |error| {
+        matches!(error, StoreError::UnknownRun { .. })
+    })
+}
+
+/// A cancelled run is not added again by its event, not even if the event came before the version of its trigger.
+pub async fn a_cancelled_run_stays_cancelled<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let trigger = super::given::trigger(&store).await?;
+    let run = RunRef::new("agent", trigger.id, 2);
+    ledger.enqueue(vec![run.clone().into()]).await?;
+    same(ledger.cancel(&run).await?, Cancelled::Waiting, "the answer")?;
+    store
+        .update(trigger.id, 1, Patch::new().title("announced"))
+        .await?;
+
+    ledger.enqueue(vec![run.clone().into()]).await?;
+
+    is_cancelled(ledger, &run).await?;
+    let again = Cancelled::Over(RunState::Failed);
+    same(ledger.cancel(&run).await?, again, "the answer")?;
+    same(due(ledger, "agent", 9).await?, 0, "the number of due runs")
+}
+
+/// A cancelled run can be redone, in a new epoch that its old lease does not belong to.
+pub async fn a_cancelled_run_can_be_redone<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let run = new_run(&store, "agent").await?;
+    let old = granted(ledger.claim(&run, None).await)?.lease;
+    ledger.cancel(&run).await?;
+
+    ledger.redo(&run).await?;
+
+    let kept = some(row(ledger, &run).await?, "the row")?;
+    same(
+        (kept.state, kept.reason, kept.code),
+        (RunState::Ready, None, None),
+        "the row",
+    )?;
+    let new = next_due(ledger, &run).await?;
+    same(
+        (new.attempt, new.lease.epoch),
+        (1, 1),
+        "the attempt and the epoch",
+    )?;
+    lease_lost(end(&store, &old, RunEnd::Done, vec![create("stale")]).await)?;
+    end(&store, &new.lease, RunEnd::Done, vec![create("answer")]).await?;
+    same(
+        ids_of(&store, "note.v1").await?.len(),
+        2,
+        "the number of breadcrumbs",
+    )
+}
+
+/// The next run of the same ordering key can be claimed at once, whether the cancelled run was running or waiting. A run that is
+/// cancelled behind another one lets no later run overtake that one.
+pub async fn the_next_run_follows_a_cancelled_one<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let runs = line(&store, ledger, "agent", "key", 5).await?;
+    let [first, second, third, fourth, fifth] = &*runs else {
+        return expect(false, "there are five runs");
+    };
+    let lease = next_due(ledger, first).await?.lease;
+    same(
+        ledger.cancel(third).await?,
+        Cancelled::Waiting,
+        "the answer",
+    )?;
+    same(due(ledger, "agent", 9).await?, 0, "the number of due runs")?;
+
+    same(
+        ledger.cancel(first).await?,
+        Cancelled::Running,
+        "the answer",
+    )?;
+    let next = next_due(ledger, second).await?.lease;
+    lease_lost(end(&store, &lease, RunEnd::Done, Vec::new()).await)?;
+
+    end(&store, &next, waits(), Vec::new()).await?;
+    same(due(ledger, "agent", 9).await?, 0, "the number of due runs")?;
+    same(
+        ledger.cancel(second).await?,
+        Cancelled::Waiting,
+        "the answer",
+    )?;
+    let next = next_due(ledger, fourth).await?.lease;
+    end(&store, &next, RunEnd::Done, Vec::new()).await?;
+    next_due(ledger, fifth).await.map(drop)
+}
+
+/// Of a commit and a cancellation at the same time exactly one has its effect, and both answers agree.
+pub async fn of_a_commit_and_a_cancellation_one_happens<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    for turn in 0..8 {
+        let run = new_run(&store, "agent").await?;
+        let lease = granted(ledger.claim(&run, None).await)?.lease;
+        let before = ids_of(&store, "note.v1").await?.len();
+
+        let commit = end(&store, &lease, RunEnd::Done, vec![create("answer")]);
+        let cancel = ledger.cancel(&run);
+        let (committed, cancelled) = match turn % 2 {
+            0 => futures::join!(commit, cancel),
+            _ => {
+                let (cancelled, committed) = futures::join!(cancel, commit);
+                (committed, cancelled)
+            }
+        };
+
+        let written = ids_of(&store, "note.v1").await?.len() - before;
+        match cancelled? {
+            Cancelled::Running => {
+                lease_lost(committed)?;
+                // A store whose ledger is elsewhere writes before it ends the run.
+                let most = usize::from(!store.capabilities().atomic_ends);
+                expect(written <= most, "nothing of a cancelled run is visible")?;
+                is_cancelled(ledger, &run).await?;
+            }
+            Cancelled::Over(RunState::Done) => {
+                committed?;
+                same(written, 1, "the number of answers")?;
+            }
+            other @ (Cancelled::Waiting | Cancelled::Over(_)) => {
+                return expect(false, &format!("the answer is not {other:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An end that waits for a breadcrumb.
+fn waits() -> RunEnd {
+    RunEnd::Suspended {
+        wake: Wake::on(Selector::schema("answer.v1")),
+        state: Json::default(),
+    }
+}
+
+/// Expects a run that was cancelled.
+async fn is_cancelled(ledger: &dyn RunLedger, run: &RunRef) -> Result<(), Broken> {
+    let kept = some(row(ledger, run).await?, "the row")?;
+    let cancelled = Some(RunEnd::CANCELLED);
+    same(
+        (kept.state, kept.reason.as_deref(), kept.code.as_deref()),
+        (RunState::Failed, cancelled, cancelled),
+        "the row",
+    )?;
+    same((kept.due, kept.wake), (None, None), "the end of its wait")?;
+    match ledger.claim(run, None).await? {
+        Claim::Done {
+            state: RunState::Failed,
+            ..
+        } => Ok(()),
+        other => expect(false, &format!("the run has failed and is not {other:?}")),
+    }
+}
