@@ -1,6 +1,7 @@
 use super::StoreError;
 use super::lineage::{Lineage, Saved};
 use super::run::{NewRun, Run, RunFilter, RunRef, RunState};
+use super::run_page::{RunPage, RunQuery};
 use super::worker::{Worker, WorkerRecord};
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
 use async_trait::async_trait;
@@ -225,6 +226,16 @@ pub trait RunLedger: Send + Sync {
     /// # Errors
     /// Only if the store is unavailable.
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError>;
+
+    /// Returns one page of the runs that a query selects: the most recently enqueued first, where a run that is redone counts as
+    /// enqueued then. A transferred run that [left](KeyPosition::Left) its position comes before all others until it is accepted.
+    ///
+    /// The pages of one walk contain each run exactly once that did not change meanwhile. Runs that were enqueued or redone since
+    /// the first page are not on later pages.
+    ///
+    /// # Errors
+    /// Only if the store is unavailable.
+    async fn runs_page(&self, query: &RunQuery) -> Result<RunPage, StoreError>;
 
     /// Returns who wrote each of these versions of breadcrumbs, in their order, as the store recorded it with the write.
     ///

@@ -55,6 +55,7 @@ mod returned;
 mod row;
 mod rules;
 mod run;
+mod run_page;
 pub(crate) mod schema_hints;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -88,6 +89,7 @@ pub use query::{Query, Scored, VectorQuery};
 pub use rcrt::{RcrtBuilder, RcrtError, RcrtStore, SplitCharacter};
 pub(crate) use row::MOST_ACCEPTED;
 pub use run::{NewRun, Run, RunFilter, RunRef, RunState};
+pub use run_page::{RunCursor, RunPage, RunQuery};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Durability, SqliteBuilder, SqliteError, SqliteLimits, SqliteStats, SqliteStore};
 pub use with_ledger::WithLedger;

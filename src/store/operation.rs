@@ -48,6 +48,8 @@ pub enum Operation {
     Skip,
     /// [`RunLedger::runs`](super::RunLedger::runs).
     Runs,
+    /// [`RunLedger::runs_page`](super::RunLedger::runs_page).
+    RunsPage,
     /// [`RunLedger::written_by`](super::RunLedger::written_by).
     WrittenBy,
     /// [`EventSource::subscribe`](crate::EventSource::subscribe).
@@ -62,7 +64,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation: those of a store, of its ledger, of a source.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Get,
         Self::Search,
         Self::VectorSearch,
@@ -85,6 +87,7 @@ impl Operation {
         Self::Cancel,
         Self::Skip,
         Self::Runs,
+        Self::RunsPage,
         Self::WrittenBy,
         Self::Subscribe,
         Self::Next,
@@ -118,6 +121,7 @@ impl Operation {
             Self::Cancel => "cancel",
             Self::Skip => "skip",
             Self::Runs => "runs",
+            Self::RunsPage => "runs_page",
             Self::WrittenBy => "written_by",
             Self::Subscribe => "subscribe",
             Self::Next => "next",

@@ -1,8 +1,8 @@
 //! One row of the ledger and each transition of its state, with time as an argument.
 
 use super::{
-    ClaimId, Claimed, DeadLetter, KeyPosition, Lease, Lineage, Run, RunEnd, RunFilter, RunRef,
-    RunState, Saved, StoreError, Wake,
+    ClaimId, Claimed, DeadLetter, KeyPosition, Lease, Lineage, Run, RunEnd, RunFilter, RunQuery,
+    RunRef, RunState, Saved, StoreError, Wake,
 };
 use crate::bugs::planted;
 use crate::error::excerpt;
@@ -42,7 +42,9 @@ pub(in crate::store) struct Row {
     pub(in crate::store) granted_at: Timestamp,
     /// The time when the row was added or woken; from the first claim of an attempt on, the time of that claim.
     pub(in crate::store) since: Timestamp,
-    /// Orders rows that are due at the same time.
+    /// The time when the row was added.
+    pub(in crate::store) added_at: Timestamp,
+    /// Orders rows that are due at the same time, and the rows of a page.
     pub(in crate::store) sequence: u64,
     /// If `true`, no other row stands before it in the order of its key.
     pub(in crate::store) head: bool,
@@ -147,6 +149,7 @@ impl Row {
             claim: None,
             granted_at: NOT_CLAIMED,
             since: now,
+            added_at: now,
             sequence: 0,
             head: false,
             due: None,
@@ -394,6 +397,20 @@ impl Row {
             && (filter.states.is_empty() || filter.states.contains(&self.state_at(now)))
     }
 
+    /// Reports whether a page of a query shows the row.
+    pub(in crate::store) fn is_on_page(&self, query: &RunQuery, now: Timestamp) -> bool {
+        let executor = query.executor.as_ref();
+        let code = query.code.as_deref();
+        executor.is_none_or(|id| **id == *self.run.executor)
+            && query.has_state(self.state_at(now))
+            && code.is_none_or(|code| self.code.as_deref() == Some(code))
+            && query.added_from.is_none_or(|from| self.added_at >= from)
+            && query.added_before.is_none_or(|end| self.added_at < end)
+            && query
+                .after
+                .is_none_or(|after| self.sequence < after.as_u64())
+    }
+
     pub(in crate::store) fn wrong_state(&self, operation: &'static str) -> StoreError {
         StoreError::WrongState {
             operation,
@@ -404,10 +421,23 @@ impl Row {
 
     /// Returns the row as a list shows it, with its lease if the list is of one claim.
     pub(in crate::store) fn view(&self, filter: &RunFilter, now: Timestamp) -> Run {
+        let lease = filter.claim.map(|_| self.lease());
+        Run {
+            lease,
+            ..self.seen(now)
+        }
+    }
+
+    /// Returns the row as a page shows it, with its position.
+    pub(in crate::store) fn on_page(&self, now: Timestamp) -> (u64, Run) {
+        (self.sequence, self.seen(now))
+    }
+
+    fn seen(&self, now: Timestamp) -> Run {
         let state = self.state_at(now);
         let wait = self.wait.as_ref();
         Run {
-            lease: filter.claim.map(|_| self.lease()),
+            added_at: self.added_at,
             attempts: self.attempts,
             due: self.due,
             wake: wait.map(|wait| wait.wake.clone()),

@@ -278,6 +278,9 @@ pub struct Run {
     pub due: Option<Timestamp>,
     /// The time when the run was added or woken; once claimed, the time of the first claim of its current attempt.
     pub since: Timestamp,
+    /// The time when the run was added to the ledger, which stays the same when it is redone. For a run that was added before the
+    /// store recorded this time, it is [`since`](Self::since).
+    pub added_at: Timestamp,
     /// What it waits for.
     pub wake: Option<Wake>,
     /// When it was suspended, by the store's clock; none unless it is suspended. What was committed before, and with
@@ -313,6 +316,7 @@ impl Run {
             attempts: 0,
             due: None,
             since,
+            added_at: since,
             wake: None,
             suspended_at: None,
             written: Vec::new(),

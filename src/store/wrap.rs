@@ -84,8 +84,8 @@ macro_rules! wrap_runs {
             use $crate::model::{BreadcrumbId, Json, Timestamp};
             use $crate::store::{
                 BreadcrumbStore, Cancelled, Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition,
-                Lease, Lost, NewRun, Operation, Run, RunFilter, RunLedger, RunRef, StoreError,
-                Worker, WorkerRecord, WrittenBy,
+                Lease, Lost, NewRun, Operation, Run, RunFilter, RunLedger, RunPage, RunQuery,
+                RunRef, StoreError, Worker, WorkerRecord, WrittenBy,
             };
 
             #[async_trait::async_trait]
@@ -226,6 +226,12 @@ macro_rules! wrap_runs {
                 async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
                     let inside = self.runs_inside()?;
                     self.call(Operation::Runs, || inside.runs(filter)).await
+                }
+
+                async fn runs_page(&self, query: &RunQuery) -> Result<RunPage, StoreError> {
+                    let inside = self.runs_inside()?;
+                    let page = || inside.runs_page(query);
+                    self.call(Operation::RunsPage, page).await
                 }
 
                 async fn written_by(

@@ -23,8 +23,8 @@ use universal_executor::model::{Json, Timestamp};
 use universal_executor::source::StartAt;
 use universal_executor::store::{
     Cancelled, Capabilities, Claim, ClaimId, Claimed, Commit, Committed, Durability,
-    ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunRef, RunState,
-    Scored, StoreError, StoreId, VectorQuery, Worker, WorkerRecord, WrittenBy,
+    ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunPage, RunQuery,
+    RunRef, RunState, Scored, StoreError, StoreId, VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, RunLedger, Runtime, Selector,
@@ -388,6 +388,10 @@ impl RunLedger for Doomed {
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
         self.call(self.store.runs(filter)).await
+    }
+
+    async fn runs_page(&self, query: &RunQuery) -> Result<RunPage, StoreError> {
+        self.store.runs_page(query).await
     }
 
     async fn written_by(

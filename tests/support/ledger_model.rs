@@ -8,7 +8,8 @@ use universal_executor::model::Json;
 use universal_executor::store::conformance::Subject;
 use universal_executor::store::{
     Cancelled, Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass,
-    KeyPosition, Lease, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Wake, Write,
+    KeyPosition, Lease, RunEnd, RunFilter, RunLedger, RunQuery, RunRef, RunState, StoreError, Wake,
+    Write,
 };
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Selector};
 
@@ -34,6 +35,8 @@ enum Step {
     /// A worker of the version to which runs are transferred accepts them, or one of another version.
     Accept(bool),
     Cancel(usize),
+    /// All pages of so many runs, of failed runs with a code or of all runs.
+    Pages(usize, Option<&'static str>),
     Skip(usize),
     Redo(usize),
     Resume(usize),
@@ -47,6 +50,8 @@ enum Seen {
     Claimed(Vec<(usize, Granted)>),
     Accepted(usize),
     Cancelled(Cancelled),
+    /// Runs in the order of their pages.
+    Listed(Vec<usize>),
     Found(RunState),
     Done,
     Refused(&'static str),
@@ -278,6 +283,18 @@ impl Model {
         Seen::Cancelled(cancelled)
     }
 
+    /// A run that left its position comes first, then the run that was enqueued last.
+    fn pages(&self, code: Option<&'static str>) -> Seen {
+        let rows = self.rows.iter().enumerate();
+        let listed = rows.filter_map(|(run, row)| Some((row.as_ref()?, run)));
+        let listed = listed.filter(|(row, _)| code.is_none() || row.code == code);
+        let mut listed: Vec<_> = listed
+            .map(|(row, run)| (row.aside, row.place, run))
+            .collect();
+        listed.sort_unstable();
+        Seen::Listed(listed.into_iter().rev().map(|(.., run)| run).collect())
+    }
+
     fn skip(&mut self, run: usize) -> Seen {
         let Some(row) = &mut self.rows[run] else {
             return Seen::Refused("unknown_run");
@@ -382,6 +399,7 @@ impl<T: Subject + Default> Real<T> {
                 let seen = seen.unwrap_or_else(|error| Seen::Refused(error.code()));
                 (seen, model.cancel(*run))
             }
+            Step::Pages(limit, code) => (self.pages(*limit, *code).await, model.pages(*code)),
             Step::Skip(run) => {
                 let skipped = self.ledger().skip(&self.runs[*run]).await;
                 (done(skipped), model.skip(*run))
@@ -552,6 +570,22 @@ impl<T: Subject + Default> Real<T> {
         }
     }
 
+    async fn pages(&self, limit: usize, code: Option<&'static str>) -> Seen {
+        let mut query = code.map_or_else(RunQuery::all, |code| RunQuery::failed().code(code));
+        query = query.limit(limit);
+        let mut listed = Vec::new();
+        loop {
+            let page = self.ledger().runs_page(&query).await.unwrap();
+            assert!(page.runs.len() <= limit, "a page has at most {limit} runs");
+            let names = page.runs.iter().map(|row| &row.run);
+            listed.extend(names.map(|name| self.runs.iter().position(|run| run == name).unwrap()));
+            match page.next {
+                Some(next) => query = query.after(next),
+                None => return Seen::Listed(listed),
+            }
+        }
+    }
+
     /// Returns the state and the code of each run.
     async fn states(&self) -> Vec<Option<(RunState, Option<String>)>> {
         let rows = self.ledger().runs(&RunFilter::all()).await.unwrap();
@@ -615,6 +649,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (any::<Index>(), 0..15_u64, any::<bool>()).prop_map(|(which, delay, leaves)| Step::Transfer(which, delay, leaves)),
         1 => any::<bool>().prop_map(Step::Accept),
         1 => (0..RUNS).prop_map(Step::Cancel),
+        1 => (1..=RUNS, prop::sample::select(vec![None, Some("error"), Some("cancelled")]))
+            .prop_map(|(limit, code)| Step::Pages(limit, code)),
         1 => (0..RUNS).prop_map(Step::Skip),
         1 => (0..RUNS).prop_map(Step::Redo),
         1 => (0..RUNS).prop_map(Step::Resume),

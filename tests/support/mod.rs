@@ -12,8 +12,8 @@ use std::time::Duration;
 use universal_executor::executor::ExecutorError;
 use universal_executor::store::{
     Cancelled, Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits,
-    KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId,
-    VectorQuery, Worker, WorkerRecord, WrittenBy,
+    KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunPage, RunQuery, RunRef, Scored,
+    StoreError, StoreId, VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event,
@@ -453,6 +453,10 @@ impl RunLedger for Shim {
         let listed = self.inner.runs(filter).await;
         self.play(Call::Runs(filter)).await?;
         listed
+    }
+
+    async fn runs_page(&self, query: &RunQuery) -> Result<RunPage, StoreError> {
+        self.inner.runs_page(query).await
     }
 
     async fn written_by(

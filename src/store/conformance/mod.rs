@@ -61,6 +61,7 @@ mod ordered;
 mod pages;
 mod positions;
 mod queries;
+mod run_pages;
 mod tenants;
 mod turns;
 mod unchecked;
@@ -138,6 +139,10 @@ pub use queries::{
     a_condition_that_cannot_be_evaluated_is_an_error, any_tags_find_each_once, conditions,
     only_the_current_version_is_found, scope_tags, vector_search_is_as_declared,
     what_expires_is_gone, whole_selector,
+};
+pub use run_pages::{
+    a_page_of_runs_has_what_the_query_selects, a_page_of_runs_is_bounded,
+    a_run_that_left_its_position_is_on_the_first_page, pages_of_runs_see_each_once,
 };
 pub use tenants::{an_identity_is_that_of_the_data, runs_of_tenants_are_apart, tenants_apart};
 pub use turns::{
@@ -356,6 +361,10 @@ macro_rules! store_conformance {
             positions_of_tenants_are_apart
             runs_are_listed_by_what_they_are
             runs_are_listed_in_the_order_they_are_due
+            a_page_of_runs_has_what_the_query_selects
+            pages_of_runs_see_each_once
+            a_page_of_runs_is_bounded
+            a_run_that_left_its_position_is_on_the_first_page
         }
     };
     (@promises $name:ident, $subject:expr, $($promise:ident)+) => {

@@ -3,7 +3,9 @@ use super::Subject;
 use super::broken::{granted, lease_lost, not_found, same};
 use super::given::{create, due, end, enqueued, ids_of, ledger_of, note, other_name, other_tenant};
 use crate::model::Patch;
-use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, RunEnd, RunFilter, StoreError, Write};
+use crate::store::{
+    BreadcrumbStore, BreadcrumbStoreExt, RunEnd, RunFilter, RunQuery, StoreError, Write,
+};
 
 /// **Identified.** Clones of a handle have the same identity, and handles on other data another one.
 pub async fn an_identity_is_that_of_the_data<S: Subject>(subject: &S) -> Result<(), Broken> {
@@ -95,6 +97,11 @@ pub async fn runs_of_tenants_are_apart<S: Subject>(subject: &S) -> Result<(), Br
         their_ledger.runs(&RunFilter::all()).await?.len(),
         0,
         "the number of our runs they see",
+    )?;
+    same(
+        their_ledger.runs_page(&RunQuery::all()).await?.runs.len(),
+        0,
+        "the number of our runs on their page",
     )?;
     for run in &runs {
         let lease = granted(our_ledger.claim(run, None).await)?.lease;

@@ -7,8 +7,8 @@ use crate::store::row::{End, Origin, Row};
 use crate::store::rules::{self, Change};
 use crate::store::{
     Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun,
-    Run, RunEnd, RunFilter, RunLedger, RunRef, RunState, SavedPosition, StoreError, Worker,
-    WorkerRecord, WrittenBy, canonical,
+    Run, RunEnd, RunFilter, RunLedger, RunPage, RunQuery, RunRef, RunState, SavedPosition,
+    StoreError, Worker, WorkerRecord, WrittenBy, canonical,
 };
 use async_trait::async_trait;
 use std::collections::HashSet;
@@ -185,6 +185,11 @@ impl RunLedger for MemoryStore {
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
         let now = self.now();
         Ok(self.tenant.read().runs.list(filter, now))
+    }
+
+    async fn runs_page(&self, query: &RunQuery) -> Result<RunPage, StoreError> {
+        let now = self.now();
+        Ok(self.tenant.read().runs.page(query, now))
     }
 
     async fn written_by(

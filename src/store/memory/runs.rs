@@ -2,14 +2,15 @@
 
 use super::index::Index;
 use crate::bugs::planted;
-use crate::model::Timestamp;
+use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::row::{MOST_ACCEPTED, Origin, Row};
 use crate::store::rules::{self, Change, Facts, First};
 use crate::store::{
-    ClaimId, Claimed, ExecutorLimits, Lease, Lineage, Lost, Run, RunFilter, RunRef, RunState,
-    StoreError,
+    ClaimId, Claimed, ExecutorLimits, Lease, Lineage, Lost, Run, RunFilter, RunPage, RunQuery,
+    RunRef, RunState, StoreError,
 };
 use foldhash::fast::RandomState;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::mem;
@@ -205,16 +206,37 @@ impl Runs {
     }
 
     pub(super) fn list(&self, filter: &RunFilter, now: Timestamp) -> Vec<Run> {
-        let candidates: Box<dyn Iterator<Item = &Row>> = match &*filter.states {
-            [RunState::Suspended] => {
-                let suspended = self.index.suspended(filter.trigger_id);
-                Box::new(suspended.filter_map(|run| self.rows.get(run)))
-            }
-            _ => Box::new(self.rows.values()),
-        };
+        let candidates = self.in_states(&filter.states, filter.trigger_id);
         let mut rows: Vec<&Row> = candidates.filter(|row| row.is_in(filter, now)).collect();
         rows.sort_by_key(|row| (row.due.is_none(), row.due, row.sequence));
         rows.truncate(filter.limit.unwrap_or(usize::MAX));
         rows.into_iter().map(|row| row.view(filter, now)).collect()
+    }
+
+    /// Returns one page of the rows that a query selects.
+    pub(super) fn page(&self, query: &RunQuery, now: Timestamp) -> RunPage {
+        let candidates = self.in_states(&query.states, None);
+        let mut rows: Vec<&Row> = candidates
+            .filter(|row| row.is_on_page(query, now))
+            .collect();
+        rows.sort_unstable_by_key(|row| Reverse(row.sequence));
+        // A row beyond the page shows that another page follows.
+        let rows = rows.into_iter().take(query.page_size() + 1);
+        RunPage::new(rows.map(|row| row.on_page(now)).collect(), query)
+    }
+
+    /// Returns rows among which are all rows in these states: on one trigger, or all.
+    fn in_states(
+        &self,
+        states: &[RunState],
+        on: Option<BreadcrumbId>,
+    ) -> Box<dyn Iterator<Item = &Row> + '_> {
+        match states {
+            [RunState::Suspended] => {
+                let suspended = self.index.suspended(on);
+                Box::new(suspended.filter_map(|run| self.rows.get(run)))
+            }
+            _ => Box::new(self.rows.values()),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::PostgresStore;
 use super::claim::ClaimNext;
 use super::lease::{Asked, Leased};
-use super::list::List;
+use super::list::{List, Page};
 use super::positions::{Positions, SavePositions};
 use super::runs::{
     Cancel, ChangeRow, ClaimOne, Enqueue, EnqueueAndClaim, Heartbeat, LearnOrigins, Redo, Save,
@@ -15,8 +15,8 @@ use crate::store::row::Row;
 use crate::store::rules::{self, Change};
 use crate::store::{
     Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun,
-    Run, RunFilter, RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
-    canonical,
+    Run, RunFilter, RunLedger, RunPage, RunQuery, RunRef, SavedPosition, StoreError, Worker,
+    WorkerRecord, WrittenBy, canonical,
 };
 use async_trait::async_trait;
 use std::collections::BTreeMap;
@@ -194,6 +194,14 @@ impl RunLedger for PostgresStore {
             filter,
         };
         self.database.read(list).await
+    }
+
+    async fn runs_page(&self, query: &RunQuery) -> Result<RunPage, StoreError> {
+        let page = Page {
+            tenant: &self.tenant,
+            query,
+        };
+        Ok(RunPage::new(self.database.read(page).await?, query))
     }
 
     async fn written_by(

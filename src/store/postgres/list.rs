@@ -8,7 +8,8 @@ use super::row::{self, Kept, number_of, select};
 use super::tenant::{Named, clock};
 use crate::model::Timestamp;
 use crate::store::durable::tenant::Time;
-use crate::store::{Run, RunFilter, RunState};
+use crate::store::run_page::Stored;
+use crate::store::{Run, RunFilter, RunQuery, RunState};
 use sqlx::{AssertSqlSafe, PgConnection};
 
 /// Reads the rows a filter selects, in the order in which they are due, then were added.
@@ -38,12 +39,108 @@ async fn list(
     filter: &RunFilter,
     time: &Time,
 ) -> Result<Vec<Run>, Fault> {
-    let clock = sqlx::query_scalar(concat!("SELECT ", clock!()));
-    let clock = clock.bind(tenant).bind(time.held()).bind(time.shift());
-    let now = Timestamp::from_micros(clock.fetch_one(&mut *connection).await?);
+    let now = now(connection, tenant, time).await?;
     let rows = those_selected(connection, tenant, filter, now).await?;
     let views = rows.into_iter().map(|kept| kept.row.view(filter, now));
     Ok(views.collect())
+}
+
+/// Reads the store's clock.
+async fn now(connection: &mut PgConnection, tenant: i64, time: &Time) -> sqlx::Result<Timestamp> {
+    let clock = sqlx::query_scalar(concat!("SELECT ", clock!()));
+    let clock = clock.bind(tenant).bind(time.held()).bind(time.shift());
+    clock
+        .fetch_one(connection)
+        .await
+        .map(Timestamp::from_micros)
+}
+
+/// Reads the rows of one page of a query and one more, each with its position, newest first.
+pub(super) struct Page<'q> {
+    pub(super) tenant: &'q Named,
+    pub(super) query: &'q RunQuery,
+}
+
+impl Read for Page<'_> {
+    type Answer = Vec<(u64, Run)>;
+
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
+
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        time: &Time,
+    ) -> Result<Vec<(u64, Run)>, Fault> {
+        let Some(tenant) = self.tenant.id(connection).await? else {
+            return Ok(Vec::new());
+        };
+        let now = now(connection, tenant, time).await?;
+        let query = self.query;
+        let parts = query.stored_states();
+        let parts: Vec<String> = parts
+            .into_iter()
+            .map(|(state, rows)| part(query, state, rows))
+            .collect();
+        let sql = format!(
+            "SELECT {} FROM (({})) AS r ORDER BY r.sequence DESC LIMIT $8",
+            row::columns!(),
+            parts.join(") UNION ALL (")
+        );
+        let micros = |time: Option<Timestamp>, or| time.map_or(or, Timestamp::as_micros);
+        let rows = sqlx::query(AssertSqlSafe(sql))
+            .bind(tenant)
+            .bind(now.as_micros())
+            .bind(
+                query
+                    .after
+                    .map_or(i64::MAX, |after| after.as_u64().cast_signed()),
+            )
+            .bind(
+                query
+                    .executor
+                    .as_deref()
+                    .map(|id| column::name(id).into_owned()),
+            )
+            .bind(
+                query
+                    .code
+                    .as_deref()
+                    .map(|code| column::name(code).into_owned()),
+            )
+            .bind(micros(query.added_from, i64::MIN))
+            .bind(micros(query.added_before, i64::MAX))
+            .bind(i64::try_from(query.page_size() + 1).unwrap_or(i64::MAX));
+        let rows = rows.fetch_all(connection).await?;
+        let on_page = |kept: Kept| kept.row.on_page(now);
+        let rows = rows.iter().map(|found| row::read(found).map(on_page));
+        Ok(rows.collect::<sqlx::Result<_>>()?)
+    }
+}
+
+/// Returns the statement that selects the newest rows with one stored state. The index of states has the rows that are over in this
+/// order, because they have no time: so the order names the time too.
+fn part(query: &RunQuery, state: RunState, rows: Stored) -> String {
+    let (due, order) = match rows {
+        Stored::Any => ("", "r.sequence DESC"),
+        Stored::Due => (" AND r.due <= $2", "r.sequence DESC"),
+        Stored::NotDue => (" AND (r.due IS NULL OR r.due > $2)", "r.sequence DESC"),
+        Stored::Over => (" AND r.due IS NULL", "r.due DESC, r.sequence DESC"),
+    };
+    // The server cannot estimate these conditions. If they were always there, it would read all rows of the state and sort them.
+    let from = query
+        .added_from
+        .map_or("", |_| " AND COALESCE(r.added_at, r.enqueued_at) >= $6");
+    let before = query
+        .added_before
+        .map_or("", |_| " AND COALESCE(r.added_at, r.enqueued_at) < $7");
+    format!(
+        "SELECT r.* FROM ux_runs AS r WHERE r.tenant = $1 AND r.state = {}{due} AND r.sequence < $3
+             AND ($4::text IS NULL OR r.executor = $4) AND ($5::text IS NULL OR r.code = $5){from}{before}
+         ORDER BY {order} LIMIT $8",
+        number_of(state)
+    )
 }
 
 async fn those_selected(

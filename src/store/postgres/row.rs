@@ -28,13 +28,14 @@ macro_rules! columns {
     () => {
         "r.serial, r.executor, r.trigger_id, r.trigger_version, r.state, r.epoch, r.attempts, r.abandoned, r.token,
          r.granted_at, r.enqueued_at, r.sequence, r.due, r.head, r.lease, r.line, r.event, r.correlation, r.hops, r.saved,
-         r.woken_by, r.wake, r.suspended_at, r.written, r.reason, r.over, r.cause, r.claim, r.code"
+         r.woken_by, r.wake, r.suspended_at, r.written, r.reason, r.over, r.cause, r.claim, r.code,
+         COALESCE(r.added_at, r.enqueued_at)"
     };
 }
 pub(super) use columns;
 
 /// Number of the columns of a row. Columns behind them start at this index.
-pub(super) const COLUMNS: usize = 29;
+pub(super) const COLUMNS: usize = 30;
 
 /// Rows with these columns.
 macro_rules! select {
@@ -152,10 +153,10 @@ pub(super) fn insert(statement: &mut Statement, rows: &[&Kept], skips_known: boo
     statement
         .push(if skips_known { ", added" } else { ", granted" })
         .push(
-            " AS (INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, line, event, state, epoch,
+            " AS (INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, line, event, added_at, state, epoch,
              attempts, abandoned, token, granted_at, enqueued_at, sequence, due, head, lease, correlation, hops, saved,
              woken_by, wake, suspended_at, written, reason, over, cause, claim, code) SELECT t.id, u.executor, u.trigger_id,
-             u.trigger_version, u.line, u.event, ",
+             u.trigger_version, u.line, u.event, u.added_at, ",
         )
         .push(CHANGING)
         .push(" FROM t CROSS JOIN ");
@@ -170,11 +171,12 @@ pub(super) fn insert(statement: &mut Statement, rows: &[&Kept], skips_known: boo
             event.and_then(|event| serde_json::to_string(event).ok())
         })
         .into(),
+        of_all(rows, |kept| kept.row.added_at.as_micros()).into(),
     ];
     columns.extend(changing(rows));
     statement.push_rows(rows.len(), columns, false);
     statement
-        .push(" AS u (executor, trigger_id, trigger_version, line, event, ")
+        .push(" AS u (executor, trigger_id, trigger_version, line, event, added_at, ")
         .push(NAMES)
         .push(")");
     if skips_known {
@@ -328,6 +330,7 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
         over: over.map(i64::cast_unsigned),
         cause: cause.map(column::of_name),
         code: code.map(column::of_name),
+        added_at: time(row, 29)?,
     };
     Ok(Kept {
         serial: row.try_get(0)?,

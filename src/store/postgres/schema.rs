@@ -104,9 +104,10 @@ const SEVENTH: &str = "
     CREATE INDEX ux_runs_by_state ON ux_runs (state, tenant, due, sequence);
 ";
 
-/// Code of the failure of a run.
+/// Code of the failure of a run, and the time when the run was added, which `enqueued_at` does not retain. Rows of before have
+/// neither.
 const EIGHTH: &str = "
-    ALTER TABLE ux_runs ADD COLUMN code TEXT;
+    ALTER TABLE ux_runs ADD COLUMN code TEXT, ADD COLUMN added_at BIGINT;
 ";
 
 fn known() -> i64 {

@@ -18,7 +18,7 @@ pub(in crate::store) use leases::{
 };
 pub(in crate::store) use turns::take_turns;
 
-use super::row::{Origin, Row};
+use super::row::{ASIDE, Origin, Row};
 use super::{Cancelled, Claim, RunEnd, RunRef, RunState, StoreError};
 use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Timestamp};
@@ -97,6 +97,7 @@ impl Change {
         self.row
             .finish(state, (reason, cause), next + self.sequences);
         (self.row.due, self.row.head) = (None, false);
+        self.row.sequence &= !ASIDE;
         self.is_changed = true;
         self.opened -= 1;
         self.finished += 1;

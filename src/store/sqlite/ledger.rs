@@ -7,7 +7,8 @@ use crate::store::row::Row;
 use crate::store::rules::{self, Change};
 use crate::store::{
     Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun,
-    Run, RunFilter, RunLedger, RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
+    Run, RunFilter, RunLedger, RunPage, RunQuery, RunRef, SavedPosition, StoreError, Worker,
+    WorkerRecord, WrittenBy,
 };
 use async_trait::async_trait;
 use rusqlite::Connection;
@@ -169,6 +170,15 @@ impl RunLedger for SqliteStore {
             list::list(connection, tenant, &asked, now)
         };
         self.read(read).await
+    }
+
+    async fn runs_page(&self, query: &RunQuery) -> Result<RunPage, StoreError> {
+        let asked = query.clone();
+        let read = move |connection: &Connection, tenant, now, _: &dyn Fn() -> bool| {
+            list::page(connection, tenant, &asked, now)
+        };
+        let found: Vec<_> = self.read(read).await?;
+        Ok(RunPage::new(found, query))
     }
 
     async fn written_by(

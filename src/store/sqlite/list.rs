@@ -3,7 +3,8 @@
 use super::error::Fault;
 use super::row::{self, Kept, select};
 use crate::model::Timestamp;
-use crate::store::{Run, RunFilter, RunState};
+use crate::store::run_page::Stored;
+use crate::store::{Run, RunFilter, RunQuery, RunState};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
@@ -54,6 +55,59 @@ fn those_selected(
     let mut rows = connection.prepare_cached(&sql)?;
     let rows = rows.query_map(params_from_iter(values), row::read)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Reads the rows of one page of a query and one more, each with its position, newest first.
+pub(super) fn page(
+    connection: &Connection,
+    tenant: i64,
+    query: &RunQuery,
+    now: Timestamp,
+) -> Result<Vec<(u64, Run)>, Fault> {
+    let parts = query.stored_states();
+    let parts = parts.into_iter().map(|(state, rows)| part(state, rows));
+    let parts = parts.map(|part| format!("SELECT serial FROM ({part})"));
+    let parts: Vec<String> = parts.collect();
+    let sql = format!(
+        "{}{}) ORDER BY sequence DESC LIMIT ?8",
+        select!("WHERE serial IN ("),
+        parts.join(" UNION ALL ")
+    );
+    let mut rows = connection.prepare_cached(&sql)?;
+    let micros = |time: Option<Timestamp>, or| time.map_or(or, Timestamp::as_micros);
+    let values = rusqlite::params![
+        tenant,
+        now.as_micros(),
+        query
+            .after
+            .map_or(i64::MAX, |after| after.as_u64().cast_signed()),
+        query.executor.as_deref(),
+        query.code.as_deref(),
+        micros(query.added_from, i64::MIN),
+        micros(query.added_before, i64::MAX),
+        i64::try_from(query.page_size() + 1).unwrap_or(i64::MAX),
+    ];
+    let rows = rows.query_map(values, row::read)?;
+    let rows: Vec<Kept> = rows.collect::<rusqlite::Result<_>>()?;
+    Ok(rows.iter().map(|kept| kept.row.on_page(now)).collect())
+}
+
+/// Returns the statement that selects the newest rows with one stored state. The index of states has the rows that are over in this
+/// order, because they have no time.
+pub(super) fn part(state: RunState, rows: Stored) -> String {
+    let due = match rows {
+        Stored::Any => "",
+        Stored::Due => " AND due <= ?2",
+        Stored::NotDue => " AND (due IS NULL OR due > ?2)",
+        Stored::Over => " AND due IS NULL",
+    };
+    format!(
+        "SELECT serial FROM ux_runs WHERE tenant = ?1 AND state = {}{due} AND sequence < ?3
+             AND (?4 IS NULL OR executor = ?4) AND (?5 IS NULL OR code = ?5)
+             AND COALESCE(added_at, enqueued_at) >= ?6 AND COALESCE(added_at, enqueued_at) < ?7
+         ORDER BY sequence DESC LIMIT ?8",
+        row::number_of(state)
+    )
 }
 
 /// Whether a row has a state now, in SQL, and whether that asks for the time: one whose time is up is ready.

@@ -25,7 +25,8 @@ macro_rules! select {
         concat!(
             "SELECT serial, executor, trigger_id, trigger_version, state, epoch, attempts, abandoned, token, granted_at,
                  enqueued_at, sequence, due, head, lease, line, event, correlation, hops, saved, woken_by, wake,
-                 suspended_at, written, reason, over, cause, claim, code FROM ux_runs ",
+                 suspended_at, written, reason, over, cause, claim, code,
+                 COALESCE(added_at, enqueued_at) FROM ux_runs ",
             $rest
         )
     };
@@ -61,8 +62,9 @@ pub(super) fn insert(writing: &Writing<'_>, row: &Row) -> rusqlite::Result<()> {
     let event = row.run.event.as_deref();
     let mut insert = writing.sql(
         "INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, line, event, state, epoch, attempts, abandoned,
-             token, granted_at, enqueued_at, sequence, due, head, lease, correlation, hops, written)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, x'')",
+             token, granted_at, enqueued_at, sequence, due, head, lease, correlation, hops, written,
+             added_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, x'', ?20)",
     )?;
     insert.execute(rusqlite::params![
         writing.tenant.id,
@@ -84,6 +86,7 @@ pub(super) fn insert(writing: &Writing<'_>, row: &Row) -> rusqlite::Result<()> {
         micros(row.run.lease),
         row.lineage.as_ref().map(|lineage| &*lineage.correlation_id),
         row.lineage.as_ref().map(|lineage| lineage.hops),
+        row.added_at.as_micros(),
     ])?;
     Ok(())
 }
@@ -151,6 +154,7 @@ pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Kept> {
         over: row.get::<_, Option<i64>>(25)?.map(i64::cast_unsigned),
         cause: row.get(26)?,
         code: row.get(28)?,
+        added_at: Timestamp::from_micros(row.get(29)?),
     };
     Ok(Kept {
         serial: row.get(0)?,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// What leads from each version to the next; the version of a file is how many of them it has seen.
 const MIGRATIONS: &[&str] = &[
-    FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, CODES,
+    FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, PAGES,
 ];
 
 /// Every time is in microseconds since 1970, every id 16 bytes, every JSON text. All names begin with `ux_`, so that
@@ -121,9 +121,11 @@ const LISTENERS: &str = "
     CREATE TABLE ux_listeners (id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
 ";
 
-/// Code of the failure of a run.
-const CODES: &str = "
+/// Code of the failure of a run, and the time when the run was added, which `enqueued_at` does not retain. Rows of before have
+/// neither.
+const PAGES: &str = "
     ALTER TABLE ux_runs ADD COLUMN code TEXT;
+    ALTER TABLE ux_runs ADD COLUMN added_at INTEGER;
 ";
 
 /// Fails for a file of a newer version. Reads only.
@@ -195,8 +197,10 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), SqliteError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{connection, log, queue, retention, row, table, vectors};
+    use super::super::{connection, list, log, queue, retention, row, table, vectors};
     use super::*;
+    use crate::store::RunState;
+    use crate::store::run_page::Stored;
     use rusqlite::params_from_iter;
 
     #[test]
@@ -204,7 +208,9 @@ mod tests {
         let mut tables = Connection::open_in_memory().unwrap();
         connection::set_up(&tables).unwrap();
         migrate(&mut tables).unwrap();
+        let failed = list::part(RunState::Failed, Stored::Over);
         for sql in [
+            &*failed,
             log::NEXT,
             queue::DUE,
             queue::FIRST,

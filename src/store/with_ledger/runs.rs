@@ -5,8 +5,8 @@ use super::{NAME, WithLedger, journal};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
     BreadcrumbStore, Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition,
-    Lease, Lost, NewRun, Run, RunFilter, RunLedger, RunRef, StoreError, Worker, WorkerRecord,
-    WrittenBy,
+    Lease, Lost, NewRun, Run, RunFilter, RunLedger, RunPage, RunQuery, RunRef, StoreError, Worker,
+    WorkerRecord, WrittenBy,
 };
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -134,6 +134,10 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
         self.ledger_inside()?.runs(filter).await
+    }
+
+    async fn runs_page(&self, query: &RunQuery) -> Result<RunPage, StoreError> {
+        self.ledger_inside()?.runs_page(query).await
     }
 
     /// The ledger does not see the breadcrumbs, so it has no record of their writers.

@@ -14,8 +14,8 @@ use universal_executor::model::Timestamp;
 use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::{
     Cancelled, Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits,
-    KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId,
-    VectorQuery, Worker, WorkerRecord, WrittenBy,
+    KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunPage, RunQuery, RunRef, Scored,
+    StoreError, StoreId, VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, Delivery, Event, EventSource, Json, MemoryStore,
@@ -485,6 +485,10 @@ impl RunLedger for LosesClaims {
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
         self.inner.runs(filter).await
+    }
+
+    async fn runs_page(&self, query: &RunQuery) -> Result<RunPage, StoreError> {
+        self.inner.runs_page(query).await
     }
 
     async fn written_by(

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::store::{
     Cancelled, Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits,
-    KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunRef, Scored, StoreError, StoreId,
-    VectorQuery, Worker, WorkerRecord, WrittenBy,
+    KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunPage, RunQuery, RunRef, Scored,
+    StoreError, StoreId, VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, RunLedger, SqliteStore, async_trait,
@@ -166,6 +166,10 @@ impl RunLedger for Doomed {
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
         self.store.runs(filter).await
+    }
+
+    async fn runs_page(&self, query: &RunQuery) -> Result<RunPage, StoreError> {
+        self.store.runs_page(query).await
     }
 
     async fn written_by(

@@ -27,7 +27,7 @@ async fn a_file_of_the_first_version_is_brought_to_this_ones() {
     let undo = "DROP TRIGGER ux_vectors_of_changed; DROP TRIGGER ux_vectors_of_removed; DROP TABLE ux_vectors;
                 DROP TABLE ux_embedder; DROP TABLE ux_workers; DROP INDEX ux_runs_transferred;
                 ALTER TABLE ux_runs DROP COLUMN cause; ALTER TABLE ux_runs DROP COLUMN claim;
-                ALTER TABLE ux_runs DROP COLUMN code; DROP TABLE ux_positions;
+                ALTER TABLE ux_runs DROP COLUMN code; ALTER TABLE ux_runs DROP COLUMN added_at; DROP TABLE ux_positions;
                 DROP TABLE ux_listeners;
                 UPDATE ux_schema_version SET version = 1";
     older.execute_batch(undo).unwrap();

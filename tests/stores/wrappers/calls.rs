@@ -4,7 +4,8 @@ use crate::support::{Do, Shim, put};
 use serde_json::json;
 use universal_executor::store::{
     Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass, KeyPosition, Lease,
-    NewRun, Operation, Query, RunEnd, RunFilter, RunRef, StoreError, VectorQuery, WorkerRecord,
+    NewRun, Operation, Query, RunEnd, RunFilter, RunQuery, RunRef, StoreError, VectorQuery,
+    WorkerRecord,
 };
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger, Selector, Wake,
@@ -101,6 +102,7 @@ pub(crate) async fn call(
             ledger.skip(&run).await
         }
         Operation::Runs => ledger.runs(&RunFilter::all()).await.map(drop),
+        Operation::RunsPage => ledger.runs_page(&RunQuery::all()).await.map(drop),
         Operation::WrittenBy => ledger.written_by(&[]).await.map(drop),
         other => panic!("{other} is not an operation of a store"),
     }

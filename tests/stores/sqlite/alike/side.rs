@@ -51,6 +51,14 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
             }
             Step::Pass(_) => String::new(),
             Step::Runs(filter) => self.rows(filter).await,
+            Step::Page(query, after) => {
+                let mut page = self.store.runs_page(query).await.unwrap();
+                if let Some(next) = page.next.filter(|_| *after) {
+                    let query = query.clone().after(next);
+                    page = self.store.runs_page(&query).await.unwrap();
+                }
+                self.plain(&format!("{:?} {}", page.runs, page.next.is_some()))
+            }
             Step::Enqueue(runs) => {
                 let mut new = Vec::new();
                 for (named, at) in runs {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 use std::time::Duration;
-use universal_executor::store::{RunFilter, RunState};
+use universal_executor::store::{RunFilter, RunQuery, RunState};
 
 /// The most bytes of a breadcrumb in these walks.
 pub(super) const MOST_BYTES: usize = 2_000;
@@ -31,6 +31,8 @@ pub(super) enum Step {
     Redo(Named),
     Cancel(Named),
     Runs(RunFilter),
+    /// One page, or the page after it.
+    Page(RunQuery, bool),
 }
 
 /// A breadcrumb that was made before, or one that never was.
@@ -230,6 +232,18 @@ fn filter() -> impl Strategy<Value = RunFilter> {
     })
 }
 
+fn page() -> impl Strategy<Value = (RunQuery, bool)> {
+    let code = option::weighted(0.3, select(vec!["error", "cancelled"]));
+    let more = (code, any::<bool>());
+    (filter(), more).prop_map(|(filter, (code, after))| {
+        let mut query = RunQuery::all();
+        (query.executor, query.states, query.limit) =
+            (filter.executor, filter.states, filter.limit);
+        query.code = code.map(str::to_owned);
+        (query, after)
+    })
+}
+
 pub(super) fn any_step() -> impl Strategy<Value = Step> {
     let lease = any::<Index>;
     let commit = (
@@ -256,5 +270,6 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
         2 => named().prop_map(Step::Redo),
         2 => named().prop_map(Step::Cancel),
         2 => filter().prop_map(Step::Runs),
+        2 => page().prop_map(|(query, after)| Step::Page(query, after)),
     ]
 }

@@ -1,0 +1,201 @@
+use super::Broken;
+use super::Subject;
+use super::broken::{expect, granted, same, some};
+use super::given::{OVER, SHORT, end, enqueued, ledger_of, line, new_run};
+use crate::model::Timestamp;
+use crate::store::{
+    DeadLetter, FailureClass, KeyPosition, NewRun, Run, RunEnd, RunPage, RunQuery, RunRef,
+    RunState, StoreError,
+};
+
+/// A page has the runs of the executor, the states, the code and the times that its query names, the most recently enqueued first.
+pub async fn a_page_of_runs_has_what_the_query_selects<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let [first, expired, failed, done, cancelled, running] =
+        &in_each_state(subject, &store).await?;
+    let all = ledger.runs_page(&RunQuery::all()).await?;
+    expect(all.next.is_none(), "there is one page")?;
+    let added_at = |run: &RunRef| added_at(&all.runs, run);
+    let (since, until) = (added_at(failed)?, added_at(cancelled)?);
+
+    let query = RunQuery::all;
+    for (query, wanted) in [
+        (
+            query(),
+            vec![running, cancelled, done, failed, expired, first],
+        ),
+        (
+            query().executor("a"),
+            vec![running, cancelled, expired, first],
+        ),
+        (query().executor("c"), vec![]),
+        (query().state(RunState::Ready), vec![expired, first]),
+        (query().state(RunState::Running), vec![running]),
+        (RunQuery::failed(), vec![cancelled, failed]),
+        (RunQuery::failed().executor("a"), vec![cancelled]),
+        (query().code("cancelled"), vec![cancelled]),
+        (RunQuery::failed().code("too_large"), vec![failed]),
+        (query().state(RunState::Done).code("too_large"), vec![]),
+        (
+            query().state(RunState::Done).state(RunState::Running),
+            vec![running, done],
+        ),
+        (
+            query().added_from(since).added_before(until),
+            vec![done, failed],
+        ),
+        (query().added_before(since), vec![expired, first]),
+        (
+            query().added_from(until).state(RunState::Running),
+            vec![running],
+        ),
+    ] {
+        let page = ledger.runs_page(&query).await?;
+        same(names(&page), wanted, &format!("the runs of {query:?}"))?;
+    }
+    let before = added_at(failed)?;
+    ledger.redo(failed).await?;
+    let page = ledger.runs_page(&query()).await?;
+    same(names(&page).first(), Some(&failed), "the run enqueued last")?;
+    same(
+        self::added_at(&page.runs, failed)?,
+        before,
+        "the time of a run that is redone",
+    )
+}
+
+/// The pages of one walk have each run once that did not change meanwhile, although others are added, claimed and redone.
+pub async fn pages_of_runs_see_each_once<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let runs = enqueued(&store, ledger, "agent", 9).await?;
+    let [oldest, unread, .., newest] = &*runs else {
+        return expect(false, "there are nine runs");
+    };
+    ledger.cancel(newest).await?;
+    let mut query = RunQuery::all().limit(2);
+    let mut seen = Vec::new();
+    for page in 0..6 {
+        let found = ledger.runs_page(&query).await?;
+        let wanted = [2, 2, 2, 2, 1].get(page);
+        same(
+            Some(&found.runs.len()),
+            wanted,
+            "the number of runs of a page",
+        )?;
+        seen.extend(found.runs.into_iter().map(|run| run.run));
+        let Some(next) = found.next else {
+            break;
+        };
+        query = query.after(next);
+        match page {
+            0 => {
+                enqueued(&store, ledger, "agent", 1).await?;
+                ledger.redo(newest).await?;
+            }
+            1 => {
+                granted(ledger.claim(unread, None).await)?;
+            }
+            2 => {
+                ledger.cancel(oldest).await?;
+            }
+            _ => {}
+        }
+    }
+
+    let wanted: Vec<RunRef> = runs.iter().rev().cloned().collect();
+    same(seen, wanted, "the runs of all pages")
+}
+
+/// A page has at least one run and at most 1,000, and 100 without a limit.
+pub async fn a_page_of_runs_is_bounded<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let run = new_run(&store, "agent").await?;
+    let count = RunQuery::MAX_LIMIT as u64 + 1;
+    let run = |version| NewRun::from(RunRef::new("agent", run.trigger_id, version));
+    ledger.enqueue((1..=count).map(run).collect()).await?;
+
+    let page = async |query: RunQuery| -> Result<(usize, bool), StoreError> {
+        let page = ledger.runs_page(&query).await?;
+        Ok((page.runs.len(), page.next.is_some()))
+    };
+    for (limit, wanted) in [(0, 1), (1, 1), (1_000, 1_000), (usize::MAX, 1_000)] {
+        let found = page(RunQuery::all().limit(limit)).await?;
+        same(
+            found,
+            (wanted, true),
+            "the number of runs, and whether more follow",
+        )?;
+    }
+    same(
+        page(RunQuery::all()).await?,
+        (100, true),
+        "the number of runs without a limit",
+    )?;
+    let first = ledger.runs_page(&RunQuery::all().limit(1_000)).await?;
+    let rest = RunQuery::all().after(some(first.next, "a next page")?);
+    same(page(rest).await?, (1, false), "the rest")
+}
+
+/// A run that left its position comes before all others until it is accepted or ends.
+pub async fn a_run_that_left_its_position_is_on_the_first_page<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let runs = line(&store, ledger, "agent", "key", 3).await?;
+    let [first, second, third] = &*runs else {
+        return expect(false, "there are three runs");
+    };
+    let lease = granted(ledger.claim(first, None).await)?.lease;
+    let until = lease.until;
+    ledger
+        .transfer(lease, "new", until, KeyPosition::Left)
+        .await?;
+    let page = ledger.runs_page(&RunQuery::all().limit(1)).await?;
+    same(names(&page), [first], "the first page")?;
+    let query = RunQuery::all().after(some(page.next, "a next page")?);
+    let page = ledger.runs_page(&query).await?;
+    same(names(&page), [third, second], "the second page")?;
+
+    ledger.cancel(first).await?;
+
+    let page = ledger.runs_page(&RunQuery::all()).await?;
+    same(names(&page), [third, second, first], "the runs")
+}
+
+/// Adds runs of executors `a` and `b`: a ready run, one whose lease expired, a failed, a done, a cancelled and a running one.
+async fn in_each_state<S: Subject>(subject: &S, store: &S::Store) -> Result<[RunRef; 6], Broken> {
+    let ledger = ledger_of(store)?;
+    let first = some(enqueued(store, ledger, "a", 1).await?.pop(), "a run")?;
+    let expired = new_run(store, "a").await?.lasting(SHORT);
+    granted(ledger.claim(&expired, None).await)?;
+    subject.pass(OVER).await;
+    let failed = new_run(store, "b").await?;
+    let lease = granted(ledger.claim(&failed, None).await)?.lease;
+    let letter = DeadLetter::new(FailureClass::Permanent, "too_large", 1);
+    end(store, &lease, RunEnd::Failed(letter), Vec::new()).await?;
+    let done = new_run(store, "b").await?;
+    let lease = granted(ledger.claim(&done, None).await)?.lease;
+    end(store, &lease, RunEnd::Done, Vec::new()).await?;
+    // The clock of a store under test can stand still between two runs.
+    subject.pass(OVER).await;
+    let cancelled = some(enqueued(store, ledger, "a", 1).await?.pop(), "a run")?;
+    ledger.cancel(&cancelled).await?;
+    let running = new_run(store, "a").await?;
+    granted(ledger.claim(&running, None).await)?;
+    Ok([first, expired, failed, done, cancelled, running])
+}
+
+fn names(page: &RunPage) -> Vec<&RunRef> {
+    page.runs.iter().map(|run| &run.run).collect()
+}
+
+fn added_at(runs: &[Run], run: &RunRef) -> Result<Timestamp, Broken> {
+    let found = runs.iter().find(|found| found.run == *run);
+    Ok(some(found, "the run")?.added_at)
+}

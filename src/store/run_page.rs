@@ -1,0 +1,217 @@
+use super::run::{Run, RunState};
+use crate::model::Timestamp;
+
+/// Selection of runs for [`RunLedger::runs_page`](super::RunLedger::runs_page). Every condition that is set must hold.
+///
+/// ```
+/// use universal_executor::store::RunQuery;
+/// use universal_executor::{BreadcrumbStore, MemoryStore};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let Some(ledger) = store.ledger() else { return Err("the store has no ledger".into()) };
+/// let mut query = RunQuery::failed().code("cancelled");
+/// loop {
+///     let page = ledger.runs_page(&query).await?;
+///     for run in &page.runs {
+///         println!("{} at {}", run.run, run.added_at);
+///     }
+///     let Some(next) = page.next else { break };
+///     query = query.after(next);
+/// }
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct RunQuery {
+    /// The executor's ID.
+    pub executor: Option<String>,
+    /// The states; any state if empty.
+    pub states: Vec<RunState>,
+    /// The [code](Run::code) of the failure.
+    pub code: Option<String>,
+    /// Only runs that were [added](Run::added_at) at this time or later.
+    pub added_from: Option<Timestamp>,
+    /// Only runs that were [added](Run::added_at) before this time.
+    pub added_before: Option<Timestamp>,
+    /// End of the page before; `None` for the first page.
+    pub after: Option<RunCursor>,
+    /// Maximum number of runs of the page, from 1 to [`MAX_LIMIT`](Self::MAX_LIMIT). Defaults to
+    /// [`DEFAULT_LIMIT`](Self::DEFAULT_LIMIT).
+    pub limit: Option<usize>,
+}
+
+impl RunQuery {
+    /// Number of runs of a page without a limit.
+    pub const DEFAULT_LIMIT: usize = 100;
+    /// Maximum number of runs of a page.
+    pub const MAX_LIMIT: usize = 1_000;
+
+    /// Returns a query for all runs.
+    #[must_use]
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Returns a query for failed runs.
+    #[must_use]
+    pub fn failed() -> Self {
+        Self::all().state(RunState::Failed)
+    }
+
+    /// Restricts the query to one executor.
+    #[must_use]
+    pub fn executor(mut self, id: impl Into<String>) -> Self {
+        self.executor = Some(id.into());
+        self
+    }
+
+    /// Adds a state to the selected states.
+    #[must_use]
+    pub fn state(mut self, state: RunState) -> Self {
+        self.states.push(state);
+        self
+    }
+
+    /// Restricts the query to failures with this code.
+    #[must_use]
+    pub fn code(mut self, code: impl Into<String>) -> Self {
+        self.code = Some(code.into());
+        self
+    }
+
+    /// Restricts the query to runs that were added at a time or later.
+    #[must_use]
+    pub fn added_from(mut self, time: Timestamp) -> Self {
+        self.added_from = Some(time);
+        self
+    }
+
+    /// Restricts the query to runs that were added before a time.
+    #[must_use]
+    pub fn added_before(mut self, time: Timestamp) -> Self {
+        self.added_before = Some(time);
+        self
+    }
+
+    /// Continues after a page.
+    #[must_use]
+    pub fn after(mut self, page: RunCursor) -> Self {
+        self.after = Some(page);
+        self
+    }
+
+    /// Sets the maximum number of runs of the page. A value outside of 1 to [`MAX_LIMIT`](Self::MAX_LIMIT) counts as the nearest of
+    /// the two.
+    #[must_use]
+    pub fn limit(mut self, runs: usize) -> Self {
+        self.limit = Some(runs);
+        self
+    }
+
+    /// Returns the maximum number of runs of the page, for a ledger that reads it.
+    #[must_use]
+    pub fn page_size(&self) -> usize {
+        let limit = self.limit.unwrap_or(Self::DEFAULT_LIMIT);
+        limit.clamp(1, Self::MAX_LIMIT)
+    }
+
+    /// Returns `true` if a state is selected.
+    pub(in crate::store) fn has_state(&self, state: RunState) -> bool {
+        self.states.is_empty() || self.states.contains(&state)
+    }
+
+    /// Returns the stored states with rows that the query selects, and which rows of each. A row whose lease or wait is over is
+    /// ready, whatever its stored state.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(in crate::store) fn stored_states(&self) -> Vec<(RunState, Stored)> {
+        let ready = self.has_state(RunState::Ready);
+        let stored = |state: RunState| match state {
+            RunState::Running | RunState::Suspended => match (ready, self.has_state(state)) {
+                (true, true) => Some(Stored::Any),
+                (true, false) => Some(Stored::Due),
+                (false, true) => Some(Stored::NotDue),
+                (false, false) => None,
+            },
+            RunState::Ready => ready.then_some(Stored::Any),
+            RunState::Done | RunState::Failed | RunState::Skipped | RunState::Superseded => {
+                self.has_state(state).then_some(Stored::Over)
+            }
+        };
+        let all = [
+            RunState::Ready,
+            RunState::Running,
+            RunState::Suspended,
+            RunState::Done,
+            RunState::Failed,
+            RunState::Skipped,
+            RunState::Superseded,
+        ];
+        let stored = all
+            .into_iter()
+            .filter_map(|state| Some((state, stored(state)?)));
+        stored.collect()
+    }
+}
+
+/// Rows with one stored state that a query selects.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::store) enum Stored {
+    /// All rows, of which each may be due.
+    Any,
+    /// Rows that are due.
+    Due,
+    /// Rows that are not due yet.
+    NotDue,
+    /// All rows, none of which is ever due.
+    Over,
+}
+
+/// Position between two pages of [`RunLedger::runs_page`](super::RunLedger::runs_page). Valid for the tenant and the store that
+/// returned it, as long as they exist.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RunCursor(u64);
+
+impl RunCursor {
+    /// Returns the cursor as a number, for a ledger that reads it and for a service that sends it to a client.
+    #[must_use]
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<u64> for RunCursor {
+    fn from(position: u64) -> Self {
+        Self(position)
+    }
+}
+
+/// Answer of [`RunLedger::runs_page`](super::RunLedger::runs_page).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RunPage {
+    /// The runs, the most recently enqueued first.
+    pub runs: Vec<Run>,
+    /// Start of the next page; `None` if this page is the last one.
+    pub next: Option<RunCursor>,
+}
+
+impl RunPage {
+    /// Returns a page from runs with their positions, newest first: up to [`page_size`](RunQuery::page_size), and one more if this
+    /// page is not the last one.
+    #[must_use]
+    pub fn new(mut runs: Vec<(u64, Run)>, query: &RunQuery) -> Self {
+        let size = query.page_size();
+        let has_more = runs.len() > size;
+        runs.truncate(size);
+        let last = runs.last().filter(|_| has_more);
+        let next = last.map(|(position, _)| RunCursor(*position));
+        Self {
+            next,
+            runs: runs.into_iter().map(|(_, run)| run).collect(),
+        }
+    }
+}
