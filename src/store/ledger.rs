@@ -1,6 +1,6 @@
 use super::StoreError;
-use super::lineage::{Lineage, Saved};
-use super::run::{NewRun, Run, RunFilter, RunRef, RunState};
+use super::lineage::{Lineage, Saved, WrittenBy};
+use super::run::{Cancelled, NewRun, Run, RunFilter, RunRef, RunState};
 use super::run_page::{RunPage, RunQuery};
 use super::worker::{Worker, WorkerRecord};
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
@@ -286,31 +286,6 @@ pub enum KeyPosition {
     Left,
 }
 
-/// Writer of a version of a breadcrumb, by the record of the store.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum WrittenBy {
-    /// A write that belongs to no run: a service, a person or another program.
-    Outside,
-    /// A run of the executor with this ID.
-    Executor(Arc<str>),
-    /// Unknown: this is not the current version, or the store does not record writers (see
-    /// [`Capabilities::lineage`](super::Capabilities::lineage)).
-    Unknown,
-}
-
-impl WrittenBy {
-    /// Returns the answer for a version, given the current version and the executor that wrote it.
-    pub(in crate::store) fn of(asked: u64, current: Option<(u64, Option<Arc<str>>)>) -> Self {
-        match current {
-            Some((version, _)) if version != asked => Self::Unknown,
-            Some((_, Some(executor))) => Self::Executor(executor),
-            Some((_, None)) => Self::Outside,
-            None => Self::Unknown,
-        }
-    }
-}
-
 /// The right to end a run: whoever holds the newest token of a run may commit for it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -401,18 +376,6 @@ impl Claimed {
         self.state = state;
         self
     }
-}
-
-/// Answer of [`cancel`](RunLedger::cancel): the state in which the run was.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Cancelled {
-    /// The run was ready, delayed or suspended. It has ended, and no worker had it.
-    Waiting,
-    /// A worker had the run, or its lease expired without a later claim. It has ended; the worker learns of it with its next
-    /// heartbeat.
-    Running,
-    /// The run was over before, in this state. It did not change.
-    Over(RunState),
 }
 
 /// Answer of [`enqueue_and_claim`](RunLedger::enqueue_and_claim): the rows are in the ledger.

@@ -39,6 +39,31 @@ impl Lineage {
     }
 }
 
+/// Writer of a version of a breadcrumb, by the record of the store.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum WrittenBy {
+    /// A write that belongs to no run: a service, a person or another program.
+    Outside,
+    /// A run of the executor with this ID.
+    Executor(Arc<str>),
+    /// Unknown: this is not the current version, or the store does not record writers (see
+    /// [`Capabilities::lineage`](super::Capabilities::lineage)).
+    Unknown,
+}
+
+impl WrittenBy {
+    /// Returns the answer for a version, given the current version and the executor that wrote it.
+    pub(in crate::store) fn of(asked: u64, current: Option<(u64, Option<Arc<str>>)>) -> Self {
+        match current {
+            Some((version, _)) if version != asked => Self::Unknown,
+            Some((_, Some(executor))) => Self::Executor(executor),
+            Some((_, None)) => Self::Outside,
+            None => Self::Unknown,
+        }
+    }
+}
+
 /// What a run goes on with.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]

@@ -74,10 +74,10 @@ pub use ext::BreadcrumbStoreExt;
 pub use faulty::{Fault, Faulty, Injected, Moment};
 pub use identity::StoreId;
 pub use ledger::{
-    Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost,
-    RunLedger, SavedPosition, WrittenBy,
+    Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, RunLedger,
+    SavedPosition,
 };
-pub use lineage::{Lineage, Saved, Wake};
+pub use lineage::{Lineage, Saved, Wake, WrittenBy};
 pub use memory::{MemoryLimits, MemoryStore};
 pub use observed::Observed;
 pub use operation::Operation;
@@ -88,7 +88,7 @@ pub use query::{Query, Scored, VectorQuery};
 #[cfg(feature = "rcrt")]
 pub use rcrt::{RcrtBuilder, RcrtError, RcrtStore, SplitCharacter};
 pub(crate) use row::MOST_ACCEPTED;
-pub use run::{NewRun, Run, RunFilter, RunRef, RunState};
+pub use run::{Cancelled, NewRun, Run, RunFilter, RunRef, RunState};
 pub use run_page::{RunCursor, RunPage, RunQuery};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Durability, SqliteBuilder, SqliteError, SqliteLimits, SqliteStats, SqliteStore};

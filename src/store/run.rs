@@ -202,6 +202,18 @@ impl fmt::Display for RunState {
     }
 }
 
+/// Answer of [`cancel`](super::RunLedger::cancel): the state in which the run was.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cancelled {
+    /// The run was ready, delayed or suspended. It has ended, and no worker had it.
+    Waiting,
+    /// A worker had the run, or its lease expired without a later claim. It has ended; the worker learns of it with its next
+    /// heartbeat.
+    Running,
+    /// The run was over before, in this state. It did not change.
+    Over(RunState),
+}
+
 /// Which rows to list.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]

@@ -123,8 +123,8 @@ impl RunQuery {
         self.states.is_empty() || self.states.contains(&state)
     }
 
-    /// Returns the stored states with rows that the query selects, and which rows of each. A row whose lease or wait is over is
-    /// ready, whatever its stored state.
+    /// Returns the stored states with rows that the query selects, and which rows of each. A row
+    /// whose lease or wait has ended is ready.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn stored_states(&self) -> Vec<(RunState, Stored)> {
         let ready = self.has_state(RunState::Ready);
@@ -160,13 +160,13 @@ impl RunQuery {
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::store) enum Stored {
-    /// All rows, of which each may be due.
+    /// All rows; each can be due.
     Any,
     /// Rows that are due.
     Due,
     /// Rows that are not due yet.
     NotDue,
-    /// All rows, none of which is ever due.
+    /// All rows; they are never due.
     Over,
 }
 

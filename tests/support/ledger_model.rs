@@ -368,14 +368,8 @@ impl<T: Subject + Default> Real<T> {
         match step {
             Step::Enqueue(run) => {
                 model.add(*run);
-                (
-                    done(
-                        self.ledger()
-                            .enqueue(vec![self.runs[*run].clone().into()])
-                            .await,
-                    ),
-                    Seen::Done,
-                )
+                let new = vec![self.runs[*run].clone().into()];
+                (done(self.ledger().enqueue(new).await), Seen::Done)
             }
             Step::Claim(run) => (self.claim(*run).await, model.claim(*run)),
             Step::ClaimNext(n) => {
@@ -393,12 +387,7 @@ impl<T: Subject + Default> Real<T> {
                 let accepted = self.ledger().accept_transfers(&versions).await.unwrap();
                 (Seen::Accepted(accepted), model.accept(*is_version))
             }
-            Step::Cancel(run) => {
-                let cancelled = self.ledger().cancel(&self.runs[*run]).await;
-                let seen = cancelled.map(Seen::Cancelled);
-                let seen = seen.unwrap_or_else(|error| Seen::Refused(error.code()));
-                (seen, model.cancel(*run))
-            }
+            Step::Cancel(run) => (self.cancel(*run).await, model.cancel(*run)),
             Step::Pages(limit, code) => (self.pages(*limit, *code).await, model.pages(*code)),
             Step::Skip(run) => {
                 let skipped = self.ledger().skip(&self.runs[*run]).await;
@@ -568,6 +557,12 @@ impl<T: Subject + Default> Real<T> {
             Claim::Done { state, .. } => Seen::Found(state),
             Claim::Own => Seen::Refused("own"),
         }
+    }
+
+    async fn cancel(&self, run: usize) -> Seen {
+        let cancelled = self.ledger().cancel(&self.runs[run]).await;
+        let seen = cancelled.map(Seen::Cancelled);
+        seen.unwrap_or_else(|error| Seen::Refused(error.code()))
     }
 
     async fn pages(&self, limit: usize, code: Option<&'static str>) -> Seen {

@@ -493,7 +493,6 @@ mod tests {
             promises: Vec::new(),
             in_part: Vec::new(),
         };
-
         let line = "scores: not checked: near_enough; checked in part: the_nearest_come_first";
         assert_eq!(one.to_string(), line);
         assert_eq!(none.to_string(), "oldest_first: needed by no promise");

@@ -11,7 +11,7 @@ use universal_executor::model::Timestamp;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
     Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun,
-    Query, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Wake, Write,
+    Query, RunEnd, RunFilter, RunLedger, RunQuery, RunRef, RunState, StoreError, Wake, Write,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event, EventSource, NewBreadcrumb, Patch,
@@ -51,14 +51,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
             }
             Step::Pass(_) => String::new(),
             Step::Runs(filter) => self.rows(filter).await,
-            Step::Page(query, after) => {
-                let mut page = self.store.runs_page(query).await.unwrap();
-                if let Some(next) = page.next.filter(|_| *after) {
-                    let query = query.clone().after(next);
-                    page = self.store.runs_page(&query).await.unwrap();
-                }
-                self.plain(&format!("{:?} {}", page.runs, page.next.is_some()))
-            }
+            Step::Page(query, after) => self.page(query, *after).await,
             Step::Enqueue(runs) => {
                 let mut new = Vec::new();
                 for (named, at) in runs {
@@ -76,21 +69,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                 }
                 self.said(claim)
             }
-            Step::ClaimNext(n, of) => {
-                let of: Vec<_> = of
-                    .iter()
-                    .map(|(executor, free)| ExecutorLimits::new(*executor, *free))
-                    .collect();
-                let id = ClaimId::unique();
-                self.claims.push(id);
-                let mut claimed = self.store.claim_next(*n, &of, id).await;
-                for run in claimed.iter_mut().flatten() {
-                    self.leases.push(run.lease.clone());
-                    // Not every store has it at hand.
-                    run.trigger = None;
-                }
-                self.said(claimed)
-            }
+            Step::ClaimNext(n, of) => self.claim_next(*n, of).await,
             Step::Resume(named, with) => {
                 let run = self.run(named).await;
                 self.said(self.store.resume(&run, self.id(*with)).await)
@@ -109,6 +88,32 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
             | Step::Release(_)
             | Step::Save(..) => self.with_lease(step).await,
         }
+    }
+
+    async fn claim_next(&mut self, n: usize, of: &[(&'static str, usize)]) -> String {
+        let of: Vec<_> = of
+            .iter()
+            .map(|(executor, free)| ExecutorLimits::new(*executor, *free))
+            .collect();
+        let id = ClaimId::unique();
+        self.claims.push(id);
+        let mut claimed = self.store.claim_next(n, &of, id).await;
+        for run in claimed.iter_mut().flatten() {
+            self.leases.push(run.lease.clone());
+            // Not every store has it at hand.
+            run.trigger = None;
+        }
+        self.said(claimed)
+    }
+
+    /// One page, or the page after it if there is one.
+    async fn page(&self, query: &RunQuery, after: bool) -> String {
+        let mut page = self.store.runs_page(query).await.unwrap();
+        if let Some(next) = page.next.filter(|_| after) {
+            let query = query.clone().after(next);
+            page = self.store.runs_page(&query).await.unwrap();
+        }
+        self.plain(&format!("{:?} {}", page.runs, page.next.is_some()))
     }
 
     async fn with_lease(&self, step: &Step) -> String {
