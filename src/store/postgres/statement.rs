@@ -4,7 +4,7 @@ use super::column::{self, Id, literal};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres};
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 
 /// What the driver takes as values: one, or those of a column. There are as few types of them as there are columns.
 pub(super) enum Value {
@@ -156,8 +156,7 @@ fn push(message: &mut String, value: Option<&str>) -> bool {
 }
 
 fn push_display(to: &mut String, value: impl Display) {
-    // A string takes everything.
-    drop(write!(to, "{value}"));
+    to.push_str(&value.to_string());
 }
 
 /// Text with values in it.
