@@ -13,6 +13,7 @@ use super::pgvector::{self, Pgvector};
 use super::place::Place;
 use super::prepared;
 use super::progress::Progress;
+use super::recent::Tenants;
 use super::round_trip::RoundTrip;
 use super::schema;
 use super::session::Session;
@@ -28,7 +29,7 @@ use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::sync::watch;
 
 /// Something to be done in a transaction, as often as it takes for one to be committed.
@@ -108,6 +109,9 @@ pub(super) struct Database {
     pub(super) listening: AtomicBool,
     /// Changes when there may be new events.
     pub(super) announced: watch::Sender<u64>,
+    /// Number of announcements of other processes.
+    pub(super) others: Arc<AtomicU64>,
+    pub(super) recent: Tenants,
     pub(super) progress: Progress,
     pub(super) loss: Loss,
     /// If `true`, a commit releases the tenant's row before it is durable, and waits for that afterwards.
@@ -171,6 +175,8 @@ impl Database {
             notifying: Notifying::default(),
             listening: AtomicBool::default(),
             announced: watch::Sender::new(0),
+            others: Arc::default(),
+            recent: Tenants::default(),
             progress: Progress::default(),
             loss: Loss::default(),
             can_flush,

@@ -6,7 +6,7 @@ use crate::error::Chain;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use sqlx::{AssertSqlSafe, PgPool};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -113,6 +113,7 @@ pub(super) fn listen(database: &Arc<Database>) {
         own: database.notifying.sender.to_string(),
         patience: database.settings.patience,
         announced: database.announced.clone(),
+        others: Arc::clone(&database.others),
     };
     let (mut open, ends) = (database.open(), database.ends.clone());
     // Who closes the store waits for it.
@@ -143,6 +144,7 @@ struct Hearing {
     own: String,
     patience: Duration,
     announced: watch::Sender<u64>,
+    others: Arc<AtomicU64>,
 }
 
 impl Hearing {
@@ -152,12 +154,12 @@ impl Hearing {
             let mut listener = PgListener::connect_with(pool).await?;
             listener.listen(CHANNEL).await?;
             // What was told before is looked for.
-            self.announced.send_modify(|times| *times += 1);
+            self.announce();
             loop {
                 // None says that the connection was lost, and that something may have been missed.
                 let told = listener.try_recv().await?;
                 if told.is_none_or(|told| self.is_of_another(told.payload())) {
-                    self.announced.send_modify(|times| *times += 1);
+                    self.announce();
                 }
             }
         };
@@ -170,6 +172,12 @@ impl Hearing {
 }
 
 impl Hearing {
+    /// Announces that other processes may have committed events.
+    fn announce(&self) {
+        self.others.fetch_add(1, Ordering::SeqCst);
+        self.announced.send_modify(|times| *times += 1);
+    }
+
     /// Returns `true` if another process announces events in the same schema. Earlier versions send the schema only.
     fn is_of_another(&self, payload: &str) -> bool {
         let (schema, sender) = payload.split_once(' ').unwrap_or((payload, ""));

@@ -23,6 +23,7 @@ use async_trait::async_trait;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -179,12 +180,18 @@ pub(super) struct PostgresEvents {
     pub(super) tenant: Arc<Named>,
     /// Who remembers how far it came.
     pub(super) consumer: Option<Arc<str>>,
+    /// Number of announcements of other processes before the last query of a subscriber.
+    pub(super) others: Arc<AtomicU64>,
 }
 
 #[async_trait]
 impl EventSource for PostgresEvents {
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
-        subscribe(self.clone(), from).await
+        let own = Self {
+            others: Arc::default(),
+            ..self.clone()
+        };
+        subscribe(own, from).await
     }
 
     fn description(&self) -> String {
@@ -276,7 +283,12 @@ impl Log for PostgresEvents {
 
     async fn page(&self, from: u64) -> Result<Page, StoreError> {
         self.database.loss.check()?;
-        if let Some(page) = self.tenant.recent.page(from) {
+        let others = self.database.others.load(Ordering::SeqCst);
+        if let Some(mut page) = self.tenant.recent.page(from) {
+            if others != self.others.load(Ordering::SeqCst) {
+                // Events of another process can follow.
+                page.last += 1;
+            }
             return Ok(page);
         }
         let mark = self.tenant.mark();
@@ -288,6 +300,7 @@ impl Log for PostgresEvents {
         };
         let (page, now) = self.database.read(from).await?;
         if mark.is_in(&now) {
+            self.others.store(others, Ordering::SeqCst);
             self.tenant.saw(newest(&page));
             return Ok(page);
         }

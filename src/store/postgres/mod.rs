@@ -151,7 +151,8 @@ impl PostgresStore {
     /// A handle on the same store, bound to a tenant.
     #[must_use]
     pub fn in_tenant(&self, tenant: &str) -> Self {
-        Self::handle(Arc::clone(&self.database), Arc::new(Named::new(tenant)))
+        let named = Named::new(tenant, self.database.recent.of(tenant));
+        Self::handle(Arc::clone(&self.database), Arc::new(named))
     }
 
     /// The commits of this tenant as events, by whatever process. A subscriber that falls more than
@@ -249,7 +250,9 @@ impl PostgresStore {
 
     async fn start(url: &str, settings: Settings) -> Result<Self, PostgresError> {
         let database = Arc::new(Database::connect(url, settings).await?);
-        Ok(Self::handle(database, Arc::new(Named::new("default"))))
+        let tenant = "default";
+        let named = Named::new(tenant, database.recent.of(tenant));
+        Ok(Self::handle(database, Arc::new(named)))
     }
 
     fn handle(database: Arc<Database>, tenant: Arc<Named>) -> Self {
@@ -274,6 +277,7 @@ impl PostgresStore {
             database: Arc::clone(&self.database),
             tenant: Arc::clone(&self.tenant),
             consumer,
+            others: Arc::default(),
         }
     }
 

@@ -2,8 +2,8 @@
 
 use crate::model::Event;
 use crate::store::durable::events::{PAGE, Page};
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Maximum number of events, and of bytes of their contexts and tags.
 const MOST: usize = 256;
@@ -12,6 +12,24 @@ const MOST_BYTES: usize = 1 << 20;
 /// Durable events of one tenant, by their positions. Positions of events of other processes are missing.
 #[derive(Debug, Default)]
 pub(super) struct Recent(Mutex<Events>);
+
+/// The newest events of each tenant with a handle.
+#[derive(Debug, Default)]
+pub(super) struct Tenants(Mutex<HashMap<Box<str>, Weak<Recent>>>);
+
+impl Tenants {
+    /// Returns the events of a tenant, which its handles share.
+    pub(super) fn of(&self, tenant: &str) -> Arc<Recent> {
+        let mut tenants = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(recent) = tenants.get(tenant).and_then(Weak::upgrade) {
+            return recent;
+        }
+        tenants.retain(|_, recent| recent.strong_count() > 0);
+        let recent = Arc::default();
+        tenants.insert(tenant.into(), Arc::downgrade(&recent));
+        recent
+    }
+}
 
 #[derive(Debug, Default)]
 struct Events {
@@ -119,6 +137,20 @@ mod tests {
         assert!(recent.page(10).is_none());
         assert!(recent.page(u64::MAX).is_none());
         assert_eq!(recent.page(4).unwrap().last, 9);
+    }
+
+    #[test]
+    fn handles_of_a_tenant_share_their_events() {
+        let tenants = Tenants::default();
+        let (one, other) = (tenants.of("one"), tenants.of("other"));
+        let again = tenants.of("one");
+        one.keep();
+        one.add(1, events(1));
+
+        assert!(again.page(1).is_some());
+        assert!(other.page(1).is_none());
+        drop((one, again));
+        assert!(tenants.of("one").page(1).is_none());
     }
 
     #[test]

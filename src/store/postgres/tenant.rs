@@ -26,16 +26,17 @@ pub(super) struct Named {
     pub(super) name: Arc<str>,
     id: OnceLock<i64>,
     mark: Mutex<Mark>,
-    pub(super) recent: Recent,
+    /// Newest events that this process committed over any handle of the tenant.
+    pub(super) recent: Arc<Recent>,
 }
 
 impl Named {
-    pub(super) fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str, recent: Arc<Recent>) -> Self {
         Self {
             name: name.into(),
             id: OnceLock::new(),
             mark: Mutex::default(),
-            recent: Recent::default(),
+            recent,
         }
     }
 

@@ -6,6 +6,7 @@ use futures::StreamExt as _;
 use futures::future::{join, join_all};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use std::time::Duration;
+use tokio::time::timeout;
 use universal_executor::source::StartAt;
 use universal_executor::store::Write;
 use universal_executor::{
@@ -132,6 +133,37 @@ async fn an_event_is_delivered_when_its_commit_is_durable() {
             .await
             .unwrap();
     assert!(is_durable, "the log is on disk up to {written}");
+}
+
+#[tokio::test]
+async fn events_of_this_and_of_another_process_are_delivered_without_a_poll() {
+    const ROUNDS: u64 = 40;
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let namespaces = Namespaces::default();
+    let name = namespaces.one();
+    let builder = || store_in(&name).poll_every(Duration::from_secs(3_600));
+    let own = builder().connect().await.unwrap();
+    let another = builder().connect().await.unwrap();
+    let mut events = own.events().subscribe(StartAt::Beginning).await.unwrap();
+    // The first event of another process is found when the subscriber listens.
+    another.create(note()).await.unwrap();
+    let first = timeout(PATIENCE, events.next()).await.expect("no event");
+    assert_eq!(first.unwrap().unwrap().position, Some(1));
+
+    let handle = own.in_tenant("default");
+    for round in 0..ROUNDS {
+        let written = join_all([
+            own.create(note()),
+            another.create(note()),
+            handle.create(note()),
+        ]);
+        assert!(written.await.iter().all(Result::is_ok));
+        for number in 2..5 {
+            let next = timeout(PATIENCE, events.next()).await.expect("no event");
+            let position = next.unwrap().unwrap().position;
+            assert_eq!(position, Some(3 * round + number));
+        }
+    }
 }
 
 #[tokio::test]
