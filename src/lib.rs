@@ -64,7 +64,7 @@
 //! - **At-least-once processing.** On a store with a [`RunLedger`], a trigger is processed until its run is done, skipped,
 //!   superseded or failed. After a crash, another worker takes the run over when its lease expires.
 //! - **One visible response** per tenant, executor, trigger and trigger version, while the store retains the finished run.
-//! - **No silent failure.** A failed run leaves a dead letter with the schema `executor.failed.v1`.
+//! - **No silent failure.** A failed run leaves a dead letter with the schema `executor.failed.v1`, unless it was cancelled.
 //!
 //! `execute` itself can run more than once. Pass [`ExecutionContext::idempotency_key`] to external services. The file
 //! `docs/guarantees.md` of the repository lists the conditions for each store.

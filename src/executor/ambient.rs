@@ -63,13 +63,16 @@ pub(crate) struct Commits {
     runs: AtomicUsize,
     /// Is notified when there is one more.
     begun: Arc<Notify>,
+    /// Places of the runs of all executors that commit.
+    places: Arc<Semaphore>,
 }
 
 impl Commits {
-    pub(crate) fn new(begun: Arc<Notify>) -> Self {
+    pub(crate) fn new(begun: Arc<Notify>, places: Arc<Semaphore>) -> Self {
         Self {
             runs: AtomicUsize::new(0),
             begun,
+            places,
         }
     }
 
@@ -85,6 +88,8 @@ enum Place {
     Taken(Option<OwnedSemaphorePermit>),
     /// So many waits of the run go on.
     Lent(usize),
+    /// The run only waits for its commit, in another place.
+    Commits(#[expect(dead_code, reason = "held, not read")] OwnedSemaphorePermit),
     /// The run is over.
     Left,
 }
@@ -166,15 +171,27 @@ impl Offer {
         self.commits_no_more();
     }
 
-    /// Gives up the place of a run whose response is about to be committed, if another run may start meanwhile.
+    /// Gives the place of a run to others while its response is committed, if another run may start meanwhile.
     pub(super) fn commits(&self) {
         let Some(commits) = &self.commits else {
             return;
         };
+        let Ok(place) = Arc::clone(&commits.places).try_acquire_owned() else {
+            return;
+        };
         if !self.is_committing.swap(true, Ordering::Relaxed) {
-            *lock(&self.place) = Place::Left;
+            *lock(&self.place) = Place::Commits(place);
             commits.runs.fetch_add(1, Ordering::Relaxed);
             commits.begun.notify_one();
+        }
+    }
+
+    /// Notes that the commit of a run failed, which goes on. If no place is free, there is one run too many for a while.
+    pub(super) fn commit_failed(&self) {
+        if self.is_committing.load(Ordering::Relaxed) {
+            self.commits_no_more();
+            let place = Arc::clone(&self.places).try_acquire_owned();
+            *lock(&self.place) = Place::Taken(place.ok());
         }
     }
 
@@ -220,7 +237,7 @@ impl Offer {
         match &mut *place {
             Place::Taken(_) => *place = Place::Lent(1),
             Place::Lent(waits) => *waits += 1,
-            Place::Left => {}
+            Place::Commits(_) | Place::Left => {}
         }
         drop(place);
         Lent {
@@ -239,7 +256,7 @@ impl Offer {
                 *place = Place::Taken(None);
                 true
             }
-            Place::Taken(_) | Place::Left => false,
+            Place::Taken(_) | Place::Commits(_) | Place::Left => false,
         }
     }
 }

@@ -465,7 +465,8 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         let writes = admitted
             .map_err(store_error("read what the response changes"))?
             .map_err(|reason| ExecutorError::BadResponse { reason })?;
-        if let Some(offer) = ambient::offer().filter(|offer| offer.is_to(&self.lease.run)) {
+        let offer = ambient::offer().filter(|offer| offer.is_to(&self.lease.run));
+        if let Some(offer) = &offer {
             offer.commits();
         }
         let span = tracing::debug_span!("commit", executor = self.executor.id(), trigger = %self.lease.run.trigger_id);
@@ -475,6 +476,9 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         let mut committed = self.in_time(commit).await;
         if let (Some(writes), Err(StoreError::Unavailable { .. })) = (again, &committed) {
             committed = store.commit(Commit { writes, end: None }).await;
+        }
+        if let (Some(offer), Err(_)) = (&offer, &committed) {
+            offer.commit_failed();
         }
         Ok(committed.map_err(store_error("commit the response"))?.ids())
     }

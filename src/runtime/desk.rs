@@ -8,7 +8,6 @@ use crate::executor::{Commits, ExecutorError, Outcome, Profile, Rate};
 use crate::store::{FailureClass, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// One executor's work at a station.
@@ -43,11 +42,10 @@ pub(super) enum Free {
 }
 
 impl Desk {
-    /// `committing` is notified when a run begins to commit its response.
-    pub(super) fn new(now: Instant, committing: &Arc<Notify>) -> Self {
+    pub(super) fn new(now: Instant, commits: Commits) -> Self {
         Self {
             in_flight: 0,
-            commits: Arc::new(Commits::new(Arc::clone(committing))),
+            commits: Arc::new(commits),
             bucket: None,
             budget: Budget::new(now),
             put_off: 0,
@@ -61,7 +59,8 @@ impl Desk {
     /// How many runs may be started now.
     pub(super) fn free(&mut self, profile: &Profile, most: usize, now: Instant) -> Free {
         let most = profile.max_inflight.unwrap_or(most);
-        let working = self.in_flight.saturating_sub(self.commits.runs());
+        let commits = if most > 1 { self.commits.runs() } else { 0 };
+        let working = self.in_flight.saturating_sub(commits);
         let in_all = most.saturating_mul(2);
         let room = most.saturating_sub(working);
         let room = room.min(in_all.saturating_sub(self.in_flight));

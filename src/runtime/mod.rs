@@ -328,8 +328,8 @@ impl Runtime {
     /// Ends a run that is not over as failed, with the code [`cancelled`](crate::store::RunEnd::CANCELLED) and without a dead letter.
     /// [`redo`](Self::redo) runs it again.
     ///
-    /// If a worker executes the run, in this process or another one, it drops the run at its next heartbeat, within a third of the
-    /// [lease](crate::Profile::lease), and nothing that the run wrote after the cancellation becomes visible.
+    /// If a worker executes the run, in this process or another one, it drops the run at its next heartbeat that the store
+    /// answers, usually within a third of the [lease](crate::Profile::lease), and nothing that the run wrote after the cancellation becomes visible.
     ///
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Cancel`] if the run is unknown.

@@ -47,6 +47,8 @@ pub(super) struct Shared {
     source: watch::Sender<SourceState>,
     /// One for each run there may be at a time.
     pub(super) places: Arc<Semaphore>,
+    /// One for each run that only waits for its commit, which needs no place.
+    pub(super) commits: Arc<Semaphore>,
     /// How many stations wait for a place.
     waiting: AtomicUsize,
     /// Cancelled when nothing more shall be claimed.
@@ -78,6 +80,9 @@ impl Shared {
             source_is_shared: source.is_shared(),
             source: watch::Sender::new(SourceState::Delivers),
             places: Arc::new(Semaphore::new(
+                settings.concurrency.min(Semaphore::MAX_PERMITS),
+            )),
+            commits: Arc::new(Semaphore::new(
                 settings.concurrency.min(Semaphore::MAX_PERMITS),
             )),
             waiting: AtomicUsize::new(0),

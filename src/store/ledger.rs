@@ -208,7 +208,10 @@ pub trait RunLedger: Send + Sync {
     ///
     /// The lease of a running run is lost: its worker learns of it with the next [heartbeat](Self::heartbeat), and nothing that the
     /// worker commits later becomes visible. The next run with the same ordering key can be claimed at once.
-    /// [`redo`](Self::redo) repeats a cancelled run.
+    /// [`redo`](Self::redo) repeats a cancelled run, at once: its last worker may still execute it until its next heartbeat.
+    /// A run stays cancelled for as long as the store retains its row.
+    ///
+    /// [`WithLedger`](super::WithLedger) writes a response before it ends the run, so a response of that moment can become visible.
     ///
     /// # Errors
     /// [`StoreError::UnknownRun`].
@@ -231,7 +234,7 @@ pub trait RunLedger: Send + Sync {
     /// enqueued then. A transferred run that [left](KeyPosition::Left) its position comes before all others until it is accepted.
     ///
     /// The pages of one walk contain each run exactly once that did not change meanwhile. Runs that were enqueued or redone since
-    /// the first page are not on later pages.
+    /// the first page can be on a later page only while the pages contain transferred runs.
     ///
     /// # Errors
     /// Only if the store is unavailable.

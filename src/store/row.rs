@@ -189,7 +189,7 @@ impl Row {
         self.lineage.is_none()
             && is_known
             && matches!(self.state, RunState::Failed | RunState::Skipped)
-            && self.code.as_deref() != Some(RunEnd::CANCELLED)
+            && self.reason.as_deref() != Some(RunEnd::CANCELLED)
     }
 
     /// Leases it for a length from now, whatever its state.

@@ -12,6 +12,7 @@ use super::process::Because;
 use super::shared::Shared;
 use super::unended::Unended;
 use crate::clock::later;
+use crate::executor::Commits;
 use crate::store::{ClaimId, Lease, RunRef};
 use claim::Claiming;
 use foldhash::fast::RandomState;
@@ -231,9 +232,11 @@ impl Station {
     }
 
     fn desk(&mut self, executor: &Arc<str>) -> &mut Desk {
-        self.desks
-            .entry(Arc::clone(executor))
-            .or_insert_with(|| Desk::new(Instant::now(), &self.committing))
+        self.desks.entry(Arc::clone(executor)).or_insert_with(|| {
+            let committing = Arc::clone(&self.committing);
+            let places = Arc::clone(&self.shared.commits);
+            Desk::new(Instant::now(), Commits::new(committing, places))
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::cursor::Cursor;
 use crate::bugs::planted;
+use crate::clock::later;
 use crate::error::Retry;
 use crate::model::{Event, EventKind, Timestamp};
 use crate::source::{Deliveries, Delivery, Receipt, SourceError, StartAt};
@@ -13,6 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 /// How many events are read at once.
 pub(in crate::store) const PAGE: i64 = 64;
@@ -118,6 +120,7 @@ pub(in crate::store) async fn subscribe<L: Log>(
         log,
         changed,
         is_at_end: false,
+        poll_at: Instant::now(),
         next,
         delivered_to,
         read: VecDeque::new(),
@@ -138,6 +141,8 @@ struct Subscriber<L> {
     changed: watch::Receiver<u64>,
     /// If `true`, the last page ended with the newest event, and nothing was announced since.
     is_at_end: bool,
+    /// Time of the next read without an announcement.
+    poll_at: Instant,
     next: u64,
     /// Time of the newest event up to `next` that was delivered, was acknowledged or precedes the subscription.
     delivered_to: Option<Timestamp>,
@@ -162,7 +167,8 @@ impl<L: Log> Subscriber<L> {
                 self.delivered_to = self.delivered_to.max(Some(before));
                 return Some(Ok(self.delivery(position, event)));
             }
-            if !self.is_at_end || self.changed.has_changed().unwrap_or(true) {
+            let is_new = self.changed.has_changed().unwrap_or(true);
+            if !self.is_at_end || is_new || Instant::now() >= self.poll_at {
                 match self.read_on().await {
                     Ok(true) => continue,
                     Ok(false) => {}
@@ -175,7 +181,7 @@ impl<L: Log> Subscriber<L> {
                     self.is_at_end = false;
                 }
                 () = self.returned.due_or_added() => {}
-                () = tokio::time::sleep(self.log.poll()) => self.is_at_end = false,
+                () = sleep_until(self.poll_at) => {}
             }
         }
     }
@@ -183,7 +189,7 @@ impl<L: Log> Subscriber<L> {
     /// Reads what is next, and says whether there was anything.
     async fn read_on(&mut self) -> Result<bool, SourceError> {
         self.changed.mark_unchanged();
-        self.is_at_end = false;
+        (self.is_at_end, self.poll_at) = (false, later(Instant::now(), self.log.poll()));
         let page = self.log.page(self.next).await.map_err(unavailable)?;
         if self.next < page.first {
             let missed = page.first - self.next;

@@ -3,7 +3,7 @@
 use super::PostgresStore;
 use super::claim::ClaimNext;
 use super::lease::{Asked, Leased};
-use super::list::{List, Page};
+use super::list::{KeyOf, List, Page};
 use super::positions::{Positions, SavePositions};
 use super::runs::{
     Cancel, ChangeRow, ClaimOne, Enqueue, EnqueueAndClaim, Heartbeat, LearnOrigins, Redo, Save,
@@ -172,13 +172,13 @@ impl RunLedger for PostgresStore {
     }
 
     async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
-        self.write(Cancel(run.clone())).await
+        self.write(Cancel(self.with_key(run).await?)).await
     }
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
         let skipped = run.clone();
         let skip = ChangeRow {
-            run: run.clone(),
+            run: self.with_key(run).await?,
             decide: move |row, _, next| rules::skip_transferred(row, &skipped, next),
         };
         self.write(skip).await
@@ -217,6 +217,19 @@ impl RunLedger for PostgresStore {
 }
 
 impl PostgresStore {
+    /// Returns a run with the ordering key of its row. A transaction locks keys before rows, so that none waits for another that
+    /// waits for it.
+    async fn with_key(&self, run: &RunRef) -> Result<RunRef, StoreError> {
+        if run.order.is_some() {
+            return Ok(run.clone());
+        }
+        let key = self.database.read(KeyOf {
+            tenant: &self.tenant,
+            run,
+        });
+        Ok(run.clone().ordered_by(key.await?))
+    }
+
     /// Completes the claims of leased runs, in their order.
     async fn claimed(&self, leased: Vec<Leased>) -> Result<Vec<Claimed>, StoreError> {
         let unknown = leased.iter().filter(|run| run.row.lineage.is_none());

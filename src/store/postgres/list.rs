@@ -9,7 +9,7 @@ use super::tenant::{Named, clock};
 use crate::model::Timestamp;
 use crate::store::durable::tenant::Time;
 use crate::store::run_page::Stored;
-use crate::store::{Run, RunFilter, RunQuery, RunState};
+use crate::store::{Run, RunFilter, RunQuery, RunRef, RunState};
 use sqlx::{AssertSqlSafe, PgConnection};
 
 /// Reads the rows a filter selects, in the order in which they are due, then were added.
@@ -55,6 +55,36 @@ async fn now(connection: &mut PgConnection, tenant: i64, time: &Time) -> sqlx::R
         .map(Timestamp::from_micros)
 }
 
+/// Reads the ordering key of a run, which never changes. `None` for a run without a key or without a row.
+pub(super) struct KeyOf<'r> {
+    pub(super) tenant: &'r Named,
+    pub(super) run: &'r RunRef,
+}
+
+impl Read for KeyOf<'_> {
+    type Answer = Option<String>;
+
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.tenant.name)
+    }
+
+    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Option<String>, Fault> {
+        let Some(tenant) = self.tenant.id(connection).await? else {
+            return Ok(None);
+        };
+        let key = sqlx::query_scalar::<_, Option<String>>(
+            "SELECT line FROM ux_runs WHERE tenant = $1 AND trigger_id = $2 AND trigger_version = $3 AND executor = $4",
+        );
+        let key = key
+            .bind(tenant)
+            .bind(Id::from(self.run.trigger_id))
+            .bind(self.run.trigger_version.cast_signed())
+            .bind(column::name(&self.run.executor));
+        let key = key.fetch_optional(connection).await?;
+        Ok(key.flatten().map(column::of_name))
+    }
+}
+
 /// Reads the rows of one page of a query and one more, each with its position, newest first.
 pub(super) struct Page<'q> {
     pub(super) tenant: &'q Named,
@@ -92,11 +122,9 @@ impl Read for Page<'_> {
         let rows = sqlx::query(AssertSqlSafe(sql))
             .bind(tenant)
             .bind(now.as_micros())
-            .bind(
-                query
-                    .after
-                    .map_or(i64::MAX, |after| after.as_u64().cast_signed()),
-            )
+            .bind(query.after.map_or(i64::MAX, |after| {
+                i64::try_from(after.as_u64()).unwrap_or(i64::MAX)
+            }))
             .bind(
                 query
                     .executor

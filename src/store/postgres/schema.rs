@@ -108,6 +108,9 @@ const SEVENTH: &str = "
 /// neither.
 const EIGHTH: &str = "
     ALTER TABLE ux_runs ADD COLUMN code TEXT, ADD COLUMN added_at BIGINT;
+    -- A transferred run that ended kept its place before all others.
+    UPDATE ux_runs SET sequence = sequence - 4611686018427387904
+        WHERE over IS NOT NULL AND sequence >= 4611686018427387904;
 ";
 
 fn known() -> i64 {

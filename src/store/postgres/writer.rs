@@ -8,7 +8,7 @@ use super::error::{
     Class, Fault, PostgresError, claim_in_doubt, crowded, ended, of_driver, unknown_outcome,
 };
 use super::facts::Wanted;
-use super::history::{self, Mark};
+use super::history::{self, Mark, Seen};
 use super::lease::Leased;
 use super::listen;
 use super::place::{Ended, Place};
@@ -157,6 +157,14 @@ async fn attempt(
             Ok(mut done) => {
                 if !done.events.is_empty() {
                     for (last, events) in std::mem::take(&mut done.events) {
+                        let newest = events.last().map(|event| Seen {
+                            position: last,
+                            of: (event.breadcrumb_id, event.version),
+                        });
+                        tenant.saw(Mark {
+                            head: last,
+                            event: newest,
+                        });
                         tenant.recent.add(last, events);
                     }
                     listen::announce(database);

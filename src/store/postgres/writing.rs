@@ -91,9 +91,12 @@ impl<'t> Writing<'t> {
             false => None,
         };
         let (lines, mut seen) = (wanted.lines.clone(), wanted.seen.clone());
+        let waits_for_locks = !wanted.lines.is_empty() || !wanted.runs.is_empty();
         let sent = Instant::now();
         let begun = begin::begin(connection, id, &database.time, wanted).await?;
-        database.round_trip.add(sent.elapsed());
+        if !waits_for_locks {
+            database.round_trip.add(sent.elapsed());
+        }
         let since = match begun.since {
             Some(since) => since,
             None => first_since_a_crash(connection).await?,

@@ -80,7 +80,8 @@ pub(super) fn page(
         now.as_micros(),
         query
             .after
-            .map_or(i64::MAX, |after| after.as_u64().cast_signed()),
+            .map_or(i64::MAX, |after| i64::try_from(after.as_u64())
+                .unwrap_or(i64::MAX)),
         query.executor.as_deref(),
         query.code.as_deref(),
         micros(query.added_from, i64::MIN),

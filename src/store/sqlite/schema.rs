@@ -126,6 +126,9 @@ const LISTENERS: &str = "
 const PAGES: &str = "
     ALTER TABLE ux_runs ADD COLUMN code TEXT;
     ALTER TABLE ux_runs ADD COLUMN added_at INTEGER;
+    -- A transferred run that ended kept its place before all others.
+    UPDATE ux_runs SET sequence = sequence - 4611686018427387904
+        WHERE over IS NOT NULL AND sequence >= 4611686018427387904;
 ";
 
 /// Fails for a file of a newer version. Reads only.
