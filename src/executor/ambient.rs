@@ -186,7 +186,7 @@ impl Offer {
         }
     }
 
-    /// Notes that the commit of a run failed, which goes on. If no place is free, there is one run too many for a while.
+    /// Notes that the commit of a run failed, and that the run continues. If no place is free, there is one run too many for a while.
     pub(super) fn commit_failed(&self) {
         if self.is_committing.load(Ordering::Relaxed) {
             self.commits_no_more();
