@@ -179,9 +179,12 @@ pub(super) const FLUSH_IF_BEHIND: &str = "
 #[cfg(test)]
 mod tests {
     use super::{PostgresError, refuse_unsupported};
+    use crate::error::Chain;
     use crate::store::postgres::PostgresStore;
     use std::error::Error as _;
     use std::time::Duration;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
 
     #[tokio::test]
     async fn what_cannot_be_connected_is_told_without_the_password() {
@@ -201,6 +204,40 @@ mod tests {
             );
             assert!(!told.contains("hunter2"), "{told}");
         }
+    }
+
+    /// Answers the first connection with "starting up" and the others not at all.
+    async fn start_up(listener: TcpListener) {
+        let (mut first, _) = listener.accept().await.unwrap();
+        let mut length = [0; 4];
+        first.read_exact(&mut length).await.unwrap();
+        let mut startup = vec![0; usize::try_from(u32::from_be_bytes(length)).unwrap() - 4];
+        first.read_exact(&mut startup).await.unwrap();
+        let fields = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0";
+        let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();
+        let answer = [b"E", length.as_slice(), fields].concat();
+        first.write_all(&answer).await.unwrap();
+        first.shutdown().await.unwrap();
+
+        let mut silent = Vec::new();
+        while let Ok((connection, _)) = listener.accept().await {
+            silent.push(connection);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connect_that_runs_out_of_time_names_the_failure_of_the_attempt_before() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let server = tokio::spawn(start_up(listener));
+        let url = format!("postgres://ann@{at}/app?sslmode=disable");
+
+        let builder = PostgresStore::builder(url).patience(Duration::from_millis(500));
+        let error = builder.connect().await.unwrap_err();
+        server.abort();
+
+        let told = Chain(&error).to_string();
+        assert!(told.contains("starting up"), "{told}");
     }
 
     #[tokio::test]

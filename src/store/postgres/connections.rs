@@ -120,6 +120,8 @@ impl Connections {
     /// Connects, waiting for a server that is just about to start.
     async fn connect(&self, deadline: Instant) -> sqlx::Result<PgConnection> {
         let mut pause = Duration::from_millis(10);
+        // The failure of the attempt before: it says more about the server than that the last attempt ran out of time.
+        let mut earlier = None;
         loop {
             let connect = async {
                 let mut connection = self.options.connect().await?;
@@ -130,7 +132,7 @@ impl Connections {
             let error = match timeout_at(deadline, connect).await {
                 Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(error)) => error,
-                Err(_) => return Err(self.not_connected("no answer", io::ErrorKind::TimedOut)),
+                Err(_) => return Err(self.not_in_time(earlier)),
             };
             if !is_starting(&error) {
                 return Err(match error {
@@ -138,16 +140,25 @@ impl Connections {
                     error => error,
                 });
             }
-            // The caller waited for the server until the deadline. A timeout prevents an immediate second wait.
             if Instant::now() + pause > deadline {
                 tracing::debug!(error = %Chain(&error), "there is no server");
-                return Err(match error {
-                    sqlx::Error::Io(error) => self.not_connected(&error, io::ErrorKind::TimedOut),
-                    error => error,
-                });
+                return Err(self.not_in_time(Some(error)));
             }
+            earlier = Some(error);
             sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+
+    /// Returns the error of a connect that reached its deadline, with the cause of the last failed attempt.
+    ///
+    /// The caller waited for the server until the deadline, therefore I/O errors become timeouts: a timeout prevents an
+    /// immediate second wait.
+    fn not_in_time(&self, last: Option<sqlx::Error>) -> sqlx::Error {
+        match last {
+            None => self.not_connected("no answer", io::ErrorKind::TimedOut),
+            Some(sqlx::Error::Io(error)) => self.not_connected(&error, io::ErrorKind::TimedOut),
+            Some(error) => error,
         }
     }
 
