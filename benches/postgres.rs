@@ -1,10 +1,9 @@
-//! What the store in PostgreSQL costs beside SQL that writes the same by hand, and what more workers bring: breadcrumbs
-//! and runs by hand, and responses through runtimes. It needs a server, named by `POSTGRES_URL` (`scripts/services` starts
-//! one), and says so if there is none.
+//! `PostgresStore` against hand-written SQL that does the same writes: breadcrumbs, runs from claim to commit, and responses
+//! through runtimes. `POSTGRES_URL` names the server (`scripts/services` starts one); without it nothing is measured.
 //!
-//! The figures are those of the server and its disk as much as of the code, so only the ratios within one run say
-//! anything; beside a ratio stands what it has to be. `cargo bench --bench postgres -- runs` measures one part alone:
-//! `creates`, `runs` or `responses`.
+//! In each round every side works once, on fresh tables. A ratio is the median of the ratios within each round, with the lowest
+//! and the highest round in brackets. Rates depend on the server and its disk, so only ratios are comparable.
+//! `cargo bench --bench postgres -- runs` measures one part alone: `creates`, `runs` or `responses`.
 #![expect(
     clippy::unwrap_used,
     reason = "a bench that cannot be set up has nothing to measure"
@@ -16,15 +15,18 @@ mod figures;
 mod postgres_sides;
 #[path = "support/quick.rs"]
 mod quick;
+#[path = "support/rounds.rs"]
+mod rounds;
 
 use postgres_sides::raw::Raw;
 use postgres_sides::{block_on, store};
+use rounds::Spread;
 use sqlx::Connection as _;
 use std::cell::Cell;
 use std::time::Duration;
 use universal_executor::{BreadcrumbId, PostgresStore};
 
-const ROUNDS: usize = 9;
+const ROUNDS: usize = 7;
 /// How many are written at once where it says so.
 const AT_ONCE: usize = 64;
 
@@ -66,9 +68,8 @@ struct Tables<'b> {
 /// One side of a comparison.
 struct Side<'s> {
     name: &'s str,
-    /// The side that it is compared with, and what its rate has to be at least as a part of that one's.
+    /// Index of the side that it is compared with.
     beside: usize,
-    least: Option<f64>,
     run: Box<dyn Fn(&Tables<'_>) -> Duration + 's>,
 }
 
@@ -76,7 +77,6 @@ fn side<'s>(name: &'s str, run: impl Fn(&Tables<'_>) -> Duration + 's) -> Side<'
     Side {
         name,
         beside: 0,
-        least: None,
         run: Box::new(run),
     }
 }
@@ -84,11 +84,6 @@ fn side<'s>(name: &'s str, run: impl Fn(&Tables<'_>) -> Duration + 's) -> Side<'
 impl Side<'_> {
     fn beside(mut self, side: usize) -> Self {
         self.beside = side;
-        self
-    }
-
-    fn at_least(mut self, least: f64) -> Self {
-        self.least = Some(least);
         self
     }
 }
@@ -131,12 +126,12 @@ impl Bench {
 
     /// A breadcrumb and its event.
     fn creates(&self) {
-        let n = self.size(AT_ONCE, 1_280);
+        let n = self.size(AT_ONCE, 2_560);
         let sides = [
             by_hand("by hand, 1 connection", async |raw, _| {
                 raw.create(n, 1).await
             }),
-            by_hand("by hand, 8 connections", async |raw, _| {
+            by_hand("by hand, 32 connections", async |raw, _| {
                 raw.create(n, Raw::CONNECTIONS).await
             }),
             by_hand("by hand, 64 in a statement", async |raw, _| {
@@ -144,25 +139,23 @@ impl Bench {
             }),
             by_store("store, 1 writer", async |store| {
                 store::create(store, n, 1).await
-            })
-            .at_least(0.6),
+            }),
             by_store("store, 64 writers", async |store| {
                 store::create(store, n, AT_ONCE).await
             })
-            .beside(1)
-            .at_least(0.6),
+            .beside(1),
         ];
         self.compare(&format!("{n} breadcrumbs created"), 1, n, false, &sides);
     }
 
     /// Runs that are in the ledger, from claim to commit.
     fn runs(&self) {
-        let n = self.size(AT_ONCE, 1_280);
+        let n = self.size(AT_ONCE, 2_560);
         let sides = [
             by_hand("by hand, 1 connection", async |raw, _| {
                 raw.finish(n, 1).await
             }),
-            by_hand("by hand, 8 connections", async |raw, _| {
+            by_hand("by hand, 32 connections", async |raw, _| {
                 raw.finish(n, Raw::CONNECTIONS).await
             }),
             by_hand("by hand, 64 in a statement", async |raw, _| {
@@ -170,13 +163,11 @@ impl Bench {
             }),
             by_store("store, 1 at a time", async |store| {
                 store::finish(store, n, 1).await
-            })
-            .at_least(0.6),
+            }),
             by_store("store, 64 at a time", async |store| {
                 store::finish(store, n, AT_ONCE).await
             })
-            .beside(1)
-            .at_least(0.6),
+            .beside(1),
         ];
         self.compare(
             &format!("{n} runs from claim to commit"),
@@ -189,7 +180,7 @@ impl Bench {
 
     /// From triggers in the store to their responses in the store.
     fn responses(&self) {
-        let n = self.size(AT_ONCE, 1_280);
+        let n = self.size(AT_ONCE, 2_560);
         let by_workers = |workers: usize| {
             let name = match workers {
                 1 => "1 worker",
@@ -204,10 +195,10 @@ impl Bench {
             by_hand("by hand, 1 connection", async |raw, tables| {
                 raw.respond(&tables.triggers, 1).await
             }),
-            by_hand("by hand, 8 connections", async |raw, tables| {
+            by_hand("by hand, 32 connections", async |raw, tables| {
                 raw.respond(&tables.triggers, Raw::CONNECTIONS).await
             }),
-            by_workers(1).beside(1).at_least(0.6),
+            by_workers(1).beside(1),
             by_workers(2).beside(2),
             by_workers(4).beside(2),
         ];
@@ -220,28 +211,28 @@ impl Bench {
         );
     }
 
-    /// Runs the sides in turn, each round on new tables with so many triggers, and prints what each did in a second in
-    /// its fastest round.
+    /// Measures each side once per round on new tables with so many triggers, and prints median rates and ratios.
     fn compare(&self, what: &str, triggers: usize, n: usize, enqueued: bool, sides: &[Side<'_>]) {
-        let mut fastest = vec![f64::INFINITY; sides.len()];
-        for _ in 0..self.size(1, ROUNDS) {
-            for (side, best) in sides.iter().zip(&mut fastest) {
+        let (warm_up, rounds) = self.size((0, 1), (1, ROUNDS));
+        let mut rates = vec![Vec::new(); sides.len()];
+        for round in 0..warm_up + rounds {
+            // The order rotates, so that a drift of the machine favours no side.
+            let rotated = (0..sides.len()).cycle().skip(round).take(sides.len());
+            for index in rotated {
                 let tables = block_on(self.tables(triggers, enqueued));
-                let took = (side.run)(&tables);
-                *best = best.min(took.as_secs_f64());
+                let took = (sides[index].run)(&tables);
+                if round >= warm_up {
+                    rates[index].push(n as f64 / took.as_secs_f64());
+                }
                 block_on(remove(&tables));
             }
         }
-        println!("{what}");
-        for (side, time) in sides.iter().zip(&fastest) {
-            let (rate, ratio) = (n as f64 / time, fastest.get(side.beside).unwrap() / time);
-            let beside = sides.get(side.beside).unwrap().name;
-            let least = side.least.map(|least| format!(" (at least {least})"));
-            let least = least.unwrap_or_default();
-            println!(
-                "  {:<28} {rate:>8.0} /s  {ratio:>6.2}x of {beside}{least}",
-                side.name
-            );
+        println!("{what}, rounds: {rounds}");
+        for (side, own) in sides.iter().zip(&rates) {
+            let rate = Spread::of(own.clone()).unwrap().median;
+            let ratio = Spread::of_ratios(own, &rates[side.beside]).unwrap();
+            let beside = sides[side.beside].name;
+            println!("  {:<28} {rate:>8.0} /s  {ratio} of {beside}", side.name);
             figures::figure(&format!("{what}/{}", side.name), rate, "per_s");
         }
     }

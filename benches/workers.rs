@@ -19,6 +19,8 @@
 
 #[path = "support/delay_proxy.rs"]
 mod delay_proxy;
+#[path = "support/figures.rs"]
+mod figures;
 #[path = "support/quick.rs"]
 mod quick;
 #[path = "support/rounds.rs"]
@@ -39,23 +41,24 @@ const DELAY: Duration = Duration::from_millis(2);
 
 fn main() {
     if is_selected("memory") {
-        measure("memory", &Memory, &[1, 2, 4], 20_000);
+        measure("memory", "memory", &Memory, &[1, 2, 4], 20_000);
     }
     if is_selected("sqlite") {
         let sqlite = Sqlite::new();
         let name = "SQLite with Durability::Full";
-        measure(name, &sqlite, &[1, 2, 4, 8], 2_000);
+        measure("sqlite", name, &sqlite, &[1, 2, 4, 8], 2_000);
     }
     let Ok(url) = std::env::var("POSTGRES_URL") else {
         println!("PostgreSQL is skipped: POSTGRES_URL is not set, see scripts/services");
         return;
     };
     if is_selected("loopback") {
-        measure_postgres("on loopback", &Postgres::new(&url, "near"), 10_000);
+        let near = Postgres::new(&url, "near");
+        measure_postgres("loopback", "on loopback", &near, 10_000);
     }
     if is_selected("proxy") {
         let far = Postgres::behind_proxy(&url, "far", DELAY);
-        measure_postgres("behind a proxy, 2 ms each way", &far, 4_000);
+        measure_postgres("proxy", "behind a proxy, 2 ms each way", &far, 4_000);
     }
 }
 
@@ -67,14 +70,16 @@ fn is_selected(store: &str) -> bool {
     selects(store) || !STORES.into_iter().any(selects)
 }
 
-fn measure_postgres(place: &str, postgres: &Postgres, triggers: usize) {
+fn measure_postgres(key: &str, place: &str, postgres: &Postgres, triggers: usize) {
     let round_trip = postgres.round_trip();
     let name = format!("PostgreSQL {place} (round trip {round_trip:.2} ms)");
-    measure(&name, postgres, &[1, 2, 4, 8], triggers);
+    measure(key, &name, postgres, &[1, 2, 4, 8], triggers);
 }
 
 /// Measures one store with each number of workers and prints a table.
-fn measure<S: SharedStore>(name: &str, shared: &S, workers: &[usize], triggers: usize) {
+///
+/// `key` names the store in the figures for programs.
+fn measure<S: SharedStore>(key: &str, name: &str, shared: &S, workers: &[usize], triggers: usize) {
     let is_quick = quick::is_quick();
     let (warm_up, rounds, triggers) = if is_quick {
         (0, 1, 20)
@@ -95,20 +100,18 @@ fn measure<S: SharedStore>(name: &str, shared: &S, workers: &[usize], triggers: 
             }
         }
     }
-    print(
-        &format!("{name}: {triggers} triggers, rounds: {rounds}"),
-        &rates,
-    );
+    println!("{name}: {triggers} triggers, rounds: {rounds}");
+    print(key, &rates);
 }
 
 /// Prints the median rate of each number of workers, and its ratio to the rate of one worker.
-fn print(title: &str, rates: &BTreeMap<usize, Vec<f64>>) {
-    println!("{title}");
+fn print(key: &str, rates: &BTreeMap<usize, Vec<f64>>) {
     println!("  workers  answers/s  ratio to 1 worker [lowest to highest round]");
     let one = rates.get(&1).unwrap();
     for (workers, rates) in rates {
         let rate = Spread::of(rates.clone()).unwrap().median;
         let ratio = Spread::of_ratios(rates, one).unwrap();
         println!("  {workers:>7}  {rate:>9.0}  {ratio}");
+        figures::figure(&format!("workers/{key}/{workers}"), rate, "per_s");
     }
 }

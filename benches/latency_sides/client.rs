@@ -2,8 +2,8 @@
 
 use super::store::Handle;
 use super::{NUMBER, REQUEST, RESPONSE};
-use futures::StreamExt as _;
 use futures::future::join_all;
+use futures::{Stream, StreamExt as _};
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use universal_executor::source::{Deliveries, StartAt};
+use universal_executor::source::{Delivery, SourceError, StartAt};
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt as _, NewBreadcrumb};
 
 /// The time after which an unanswered request fails the bench.
@@ -106,7 +106,10 @@ impl Client {
     }
 }
 
-async fn listen(mut events: Deliveries, waiting: Arc<Waiting>) {
+async fn listen(
+    mut events: impl Stream<Item = Result<Delivery, SourceError>> + Unpin,
+    waiting: Arc<Waiting>,
+) {
     while let Some(delivery) = events.next().await {
         let delivery = delivery.unwrap();
         let event = &delivery.event;

@@ -137,8 +137,8 @@ impl Claimed {
 }
 
 impl Raw {
-    /// As many connections as the store has beside it.
-    pub(crate) const CONNECTIONS: usize = 8;
+    /// Number of connections of the measurements with several.
+    pub(crate) const CONNECTIONS: usize = 32;
 
     pub(crate) async fn connect(url: &str, schema: &str) -> Self {
         let options: PgConnectOptions = url.parse().unwrap();

@@ -1,11 +1,13 @@
-//! README.md: its program is `examples/hello.rs`, and prints the output that it shows.
+//! README.md: its program is `examples/hello.rs`, and prints the output that it shows. ARCHITECTURE.md: its reading path is true.
 
 use crate::child::run_alone;
+use std::path::Path;
 
 #[path = "../../examples/hello.rs"]
 mod hello;
 
 const README: &str = include_str!("../../README.md");
+const ARCHITECTURE: &str = include_str!("../../ARCHITECTURE.md");
 const HELLO: &str = include_str!("../../examples/hello.rs");
 const MAX_LINES: usize = 150;
 
@@ -42,4 +44,20 @@ fn the_program_of_the_readme_prints_the_output_that_it_shows() {
 #[test]
 fn prints_the_output() {
     hello::run().unwrap();
+}
+
+#[test]
+fn the_path_from_event_to_commit_has_at_most_15_files_and_all_exist() {
+    let (_, rest) = ARCHITECTURE.split_once("## From event to commit").unwrap();
+    let (path, _) = rest.split_once("\n## ").unwrap();
+    let links = path.split("](").skip(1);
+    let files: Vec<&str> = links
+        .filter_map(|link| Some(link.split_once(')')?.0))
+        .collect();
+
+    assert!((10..=15).contains(&files.len()), "{files:?}");
+    for file in files {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        assert!(path.is_file(), "{file}");
+    }
 }
