@@ -50,7 +50,11 @@ fn main() {
     }
     let bench = Bench::new();
     let mut rows = bench.rows();
-    let rounds = if quick::is_quick() { 1 } else { ROUNDS };
+    let rounds = if quick::is_quick() {
+        1
+    } else {
+        quick::rounds(ROUNDS)
+    };
     for round in 0..rounds {
         for (number, row) in rows.iter_mut().enumerate() {
             let name = format!("round{round}_{number}");

@@ -213,7 +213,7 @@ impl Bench {
 
     /// Measures each side once per round on new tables with so many triggers, and prints median rates and ratios.
     fn compare(&self, what: &str, triggers: usize, n: usize, enqueued: bool, sides: &[Side<'_>]) {
-        let (warm_up, rounds) = self.size((0, 1), (1, ROUNDS));
+        let (warm_up, rounds) = self.size((0, 1), (1, quick::rounds(ROUNDS)));
         let mut rates = vec![Vec::new(); sides.len()];
         for round in 0..warm_up + rounds {
             // The order rotates, so that a drift of the machine favours no side.

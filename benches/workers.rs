@@ -84,7 +84,7 @@ fn measure<S: SharedStore>(key: &str, name: &str, shared: &S, workers: &[usize],
     let (warm_up, rounds, triggers) = if is_quick {
         (0, 1, 20)
     } else {
-        (1, ROUNDS, triggers)
+        (1, quick::rounds(ROUNDS), triggers)
     };
     let counts = workers.iter().copied().filter(|n| !is_quick || *n <= 2);
     let counts: Vec<usize> = counts.collect();

@@ -1,4 +1,4 @@
-//! Whether a bench is to measure.
+//! Size of a measurement: whole, or one tiny round that shows that the bench still works.
 
 use std::env;
 
@@ -6,4 +6,14 @@ pub(crate) fn is_quick() -> bool {
     let has = |flag: &str| env::args().any(|argument| argument == flag);
     let asked = env::var_os("BENCH_QUICK").is_some_and(|value| value == "1");
     asked || has("--quick") || has("--test") || !has("--bench")
+}
+
+/// Returns the number of rounds: the environment variable `BENCH_ROUNDS`, or `default` without a number of at least 1 in it.
+///
+/// `scripts/bench-against` repeats whole programs, so there one round of each is enough.
+#[allow(dead_code, reason = "some benches have a fixed number of rounds")]
+pub(crate) fn rounds(default: usize) -> usize {
+    let wanted = env::var("BENCH_ROUNDS").ok();
+    let wanted = wanted.and_then(|rounds| rounds.parse().ok());
+    wanted.filter(|rounds| *rounds > 0).unwrap_or(default)
 }
