@@ -22,7 +22,8 @@ pub(super) async fn with_written(store: &dyn BreadcrumbStore, run: &RunRef, clai
         | Claim::Own
         | Claim::Running { .. }
         | Claim::Suspended { .. }
-        | Claim::Superseded => claim,
+        | Claim::Superseded
+        | Claim::Paused { .. } => claim,
     }
 }
 

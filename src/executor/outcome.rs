@@ -38,6 +38,12 @@ pub enum Outcome {
         /// What it wrote before it began to wait; empty if it was waiting already.
         written: Vec<BreadcrumbId>,
     },
+    /// The executor is [paused](crate::RunLedger::pause_executor), and its run could start otherwise. The run is in the ledger: a
+    /// [`Runtime`](crate::Runtime) starts it after the pause. Without one, process the event again then.
+    Paused {
+        /// The time of the pause, by the store's clock.
+        since: Timestamp,
+    },
     /// The run gave up.
     Failed {
         /// Why.
@@ -65,6 +71,7 @@ impl Outcome {
             Self::AlreadyDone { .. } => "already_done",
             Self::InProgress { .. } => "in_progress",
             Self::Suspended { .. } => "suspended",
+            Self::Paused { .. } => "paused",
             Self::Failed { .. } => "failed",
             Self::Responded { .. } => "responded",
         }

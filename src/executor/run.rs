@@ -244,6 +244,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
                 written: Vec::new(),
             }),
             Claim::Superseded => Err(Outcome::Superseded),
+            Claim::Paused { since } => Err(Outcome::Paused { since }),
         }
     }
 
@@ -383,7 +384,11 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         let older = Some(self.lease.clone());
         let claim = self.in_time(self.store.claim(&newer, older)).await;
         let claim = claim.map_err(store_error("claim the newer run"))?;
-        if let Claim::Done { .. } | Claim::Running { .. } | Claim::Suspended { .. } = claim {
+        if let Claim::Done { .. }
+        | Claim::Running { .. }
+        | Claim::Suspended { .. }
+        | Claim::Paused { .. } = claim
+        {
             return Ok(Some(Outcome::Superseded));
         }
         match Self::from_claim(self.executor, self.store, claim, since) {

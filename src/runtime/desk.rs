@@ -204,7 +204,8 @@ impl Ended {
                 | Outcome::Gone
                 | Outcome::Superseded
                 | Outcome::AlreadyDone { .. }
-                | Outcome::InProgress { .. },
+                | Outcome::InProgress { .. }
+                | Outcome::Paused { .. },
             ) => Self::Neither,
             Err(error) => Self::of_error(error),
         }

@@ -43,7 +43,8 @@ pub enum RuntimeError {
     },
     /// The store of an executor keeps no runs.
     #[error(
-        "the store of executor {id:?} has no run ledger, so it has no runs to redo, cancel or skip"
+        "the store of executor {id:?} has no run ledger, so its runs cannot be redone, cancelled or skipped, and the executor cannot \
+         be paused; add a ledger with WithLedger"
     )]
     NoLedger {
         /// The executor's id.
@@ -69,12 +70,27 @@ pub enum RuntimeError {
         /// Error of the store.
         source: StoreError,
     },
+    /// An executor cannot be paused or resumed.
+    #[error("cannot pause or resume executor {id:?}")]
+    Pause {
+        /// The executor ID.
+        id: String,
+        /// Error of the store.
+        source: StoreError,
+    },
     /// The source cannot be subscribed to.
     #[error("the source of events cannot be subscribed to")]
     Source(#[source] SourceError),
 }
 
 impl RuntimeError {
+    pub(super) fn pause(executor: &str, source: StoreError) -> Self {
+        Self::Pause {
+            id: executor.to_owned(),
+            source,
+        }
+    }
+
     /// Whether trying again could succeed.
     #[must_use]
     pub fn retry(&self) -> Retry {
@@ -86,9 +102,10 @@ impl RuntimeError {
             | Self::AlreadyRunning
             | Self::UnknownExecutor { .. }
             | Self::NoLedger { .. } => Retry::Never,
-            Self::Redo { source, .. } | Self::Cancel { source, .. } | Self::Skip { source, .. } => {
-                source.retry()
-            }
+            Self::Redo { source, .. }
+            | Self::Cancel { source, .. }
+            | Self::Skip { source, .. }
+            | Self::Pause { source, .. } => source.retry(),
             Self::Source(error) => error.retry(),
         }
     }

@@ -318,8 +318,8 @@ impl Runtime {
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Redo`] if the run is not known
     /// or did not fail.
     pub async fn redo(&self, run: &RunRef) -> Result<(), RuntimeError> {
-        let home = self.home_of(run)?;
-        let redone = durable_ledger(&home, run)?.redo(run).await;
+        let home = self.home_of(&run.executor)?;
+        let redone = durable_ledger(&home, &run.executor)?.redo(run).await;
         redone.map_err(|source| RuntimeError::Redo { source })?;
         home.nudge([Arc::clone(&run.executor)]);
         Ok(())
@@ -334,8 +334,8 @@ impl Runtime {
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Cancel`] if the run is unknown.
     pub async fn cancel(&self, run: &RunRef) -> Result<Cancelled, RuntimeError> {
-        let home = self.home_of(run)?;
-        let cancelled = durable_ledger(&home, run)?.cancel(run).await;
+        let home = self.home_of(&run.executor)?;
+        let cancelled = durable_ledger(&home, &run.executor)?.cancel(run).await;
         let cancelled = cancelled.map_err(|source| RuntimeError::Cancel { source })?;
         home.nudge([Arc::clone(&run.executor)]);
         Ok(cancelled)
@@ -350,19 +350,50 @@ impl Runtime {
     ///
     /// [`Run::transferred_to`]: crate::store::Run::transferred_to
     pub async fn skip(&self, run: &RunRef) -> Result<(), RuntimeError> {
-        let home = self.home_of(run)?;
-        let skipped = durable_ledger(&home, run)?.skip(run).await;
+        let home = self.home_of(&run.executor)?;
+        let skipped = durable_ledger(&home, &run.executor)?.skip(run).await;
         skipped.map_err(|source| RuntimeError::Skip { source })?;
         home.nudge([Arc::clone(&run.executor)]);
         Ok(())
     }
 
-    /// Returns the store handle of the executor of a run.
-    fn home_of(&self, run: &RunRef) -> Result<Arc<Home>, RuntimeError> {
+    /// Pauses an executor in all processes: no worker starts a run of it until [`resume`](Self::resume), also after restarts. Returns
+    /// `false` if the executor is paused already.
+    ///
+    /// Runs are enqueued as usual, and runs that a worker executes or has claimed continue.
+    /// [`paused_executors`](RunLedger::paused_executors) of the ledger lists the paused executors.
+    ///
+    /// # Errors
+    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Pause`] if the store fails.
+    pub async fn pause(&self, executor: &str) -> Result<bool, RuntimeError> {
+        let home = self.home_of(executor)?;
+        let paused = durable_ledger(&home, executor)?.pause_executor(executor);
+        let paused = paused.await;
+        paused.map_err(|source| RuntimeError::pause(executor, source))
+    }
+
+    /// Ends the [pause](Self::pause) of an executor. Returns `false` if the executor is not paused.
+    ///
+    /// This process starts its runs at once. Other processes start them with the next event for the executor, at the latest with
+    /// their next [sweep](RuntimeBuilder::sweep_every).
+    ///
+    /// # Errors
+    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Pause`] if the store fails.
+    pub async fn resume(&self, executor: &str) -> Result<bool, RuntimeError> {
+        let home = self.home_of(executor)?;
+        let resumed = durable_ledger(&home, executor)?.resume_executor(executor);
+        let resumed = resumed.await;
+        let resumed = resumed.map_err(|source| RuntimeError::pause(executor, source))?;
+        home.nudge([Arc::from(executor)]);
+        Ok(resumed)
+    }
+
+    /// Returns the store handle of an executor.
+    fn home_of(&self, executor: &str) -> Result<Arc<Home>, RuntimeError> {
         let unknown = || RuntimeError::UnknownExecutor {
-            id: run.executor.to_string(),
+            id: executor.to_owned(),
         };
-        let member = self.roster.get(&run.executor).ok_or_else(unknown)?;
+        let member = self.roster.get(executor).ok_or_else(unknown)?;
         Ok(member.home)
     }
 
@@ -417,9 +448,9 @@ impl fmt::Debug for Runtime {
     }
 }
 
-fn durable_ledger<'h>(home: &'h Home, run: &RunRef) -> Result<&'h dyn RunLedger, RuntimeError> {
+fn durable_ledger<'h>(home: &'h Home, executor: &str) -> Result<&'h dyn RunLedger, RuntimeError> {
     let ledger = home.runs().durable_ledger();
     ledger.ok_or_else(|| RuntimeError::NoLedger {
-        id: run.executor.to_string(),
+        id: executor.to_owned(),
     })
 }

@@ -16,7 +16,7 @@ pub struct RunReport {
     pub failed: u64,
     /// Runs that were suspended.
     pub suspended: u64,
-    /// Runs with nothing to do: unmatched, gone, superseded, own, over before or in another worker's hands.
+    /// Runs with nothing to do: unmatched, gone, superseded, own, over before, in another worker's hands or of a paused executor.
     pub skipped: u64,
     /// Attempts after which a run is tried again.
     pub postponed: u64,
@@ -44,7 +44,8 @@ impl RunReport {
                 | Outcome::Gone
                 | Outcome::Superseded
                 | Outcome::AlreadyDone { .. }
-                | Outcome::InProgress { .. },
+                | Outcome::InProgress { .. }
+                | Outcome::Paused { .. },
             ) => &mut self.skipped,
             Err(ExecutorError::Postponed { .. }) => &mut self.postponed,
             Err(_) => &mut self.errors,

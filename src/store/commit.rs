@@ -1,4 +1,4 @@
-use super::ledger::Lease;
+use super::claim::Lease;
 use super::lineage::Wake;
 use super::run::RunRef;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Patch};

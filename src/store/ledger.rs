@@ -1,12 +1,13 @@
 use super::StoreError;
-use super::lineage::{Lineage, Saved, WrittenBy};
-use super::run::{Cancelled, NewRun, Run, RunFilter, RunRef, RunState};
+use super::claim::{Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, Lease, Lost};
+use super::lineage::WrittenBy;
+use super::pause::PausedExecutor;
+use super::run::{Cancelled, NewRun, Run, RunFilter, RunRef};
 use super::run_page::{RunPage, RunQuery};
 use super::worker::{Worker, WorkerRecord};
-use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
+use crate::model::{BreadcrumbId, Json, Timestamp};
 use async_trait::async_trait;
 use std::sync::Arc;
-use uuid::Uuid;
 
 /// The rows that say which run of which executor is waiting, running or over: the reason why nothing is answered twice.
 ///
@@ -30,6 +31,8 @@ use uuid::Uuid;
 ///   waiting until it ends. A row that is redone or made ready again goes to the end. A row that
 ///   [left](KeyPosition::Left) its position with a transfer keeps no other row waiting; it goes to the end when it is accepted.
 /// - **The store's clock.** Leases and times are the store's; the clocks of workers do not matter.
+/// - **Paused.** A [pause](Self::pause_executor) that was answered holds for every later claim, on every handle and in every process,
+///   until the executor is resumed. It survives restarts of a durable store.
 /// - **Before and after a suspension.** What was committed before a run was suspended, or with it, has `updated_at` at
 ///   or before its [`suspended_at`](Run::suspended_at), and what is committed later has it after.
 #[async_trait]
@@ -48,11 +51,14 @@ pub trait RunLedger: Send + Sync {
     /// `instead_of` is the lease of an older version of the same trigger: its run ends as superseded in the same step,
     /// whatever the answer is.
     ///
+    /// A run of a [paused](Self::pause_executor) executor that could start stays as it is, and the answer is [`Claim::Paused`].
+    ///
     /// # Errors
     /// [`StoreError::LeaseLost`] if `instead_of` is not held any more.
     async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError>;
 
-    /// Claims up to `n` due runs: takes turns between the executors, oldest first within one. Returns them in this order.
+    /// Claims up to `n` due runs: takes turns between the executors, oldest first within one. Returns them in this order. Omits
+    /// [paused](Self::pause_executor) executors.
     ///
     /// `id` names this claim, so that its leases are not lost with its answer: if the answer does not arrive, or the caller is
     /// dropped, list them with [`RunFilter::of_claim`] and [release](Self::release) them.
@@ -224,6 +230,30 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::WrongState`] if the run does not wait for another version of its executor, [`StoreError::UnknownRun`].
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError>;
 
+    /// Pauses an executor: from the answer on, no claim of any handle or process starts a run of it, until
+    /// [`resume_executor`](Self::resume_executor). Returns `false` if the executor is paused already; its time of pause stays.
+    ///
+    /// Only claims are affected. Runs are enqueued as usual. A running run continues: its worker extends the lease, saves its
+    /// progress and ends the run. If it fails, or its lease expires, the run waits. A suspended run can be resumed, and then waits
+    /// too. The ID of an executor that no worker has is accepted.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`] if [`PausedExecutor::MOST`] executors are paused.
+    async fn pause_executor(&self, executor: &str) -> Result<bool, StoreError>;
+
+    /// Ends the [pause](Self::pause_executor) of an executor: its runs can be claimed again, in the order that they had. Returns
+    /// `false` if the executor is not paused.
+    ///
+    /// # Errors
+    /// Only if the store is unavailable.
+    async fn resume_executor(&self, executor: &str) -> Result<bool, StoreError>;
+
+    /// Lists the [paused](Self::pause_executor) executors of this tenant in the order of their IDs.
+    ///
+    /// # Errors
+    /// Only if the store is unavailable.
+    async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError>;
+
     /// The rows a filter selects, in the order in which they are due, then were added.
     ///
     /// # Errors
@@ -287,198 +317,4 @@ pub enum KeyPosition {
     Held,
     /// Later runs with its ordering key do not wait for the run. It comes behind the runs that joined before it is accepted.
     Left,
-}
-
-/// The right to end a run: whoever holds the newest token of a run may commit for it.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Lease {
-    /// The run.
-    pub run: RunRef,
-    /// The fencing token; it grows with every claim.
-    pub token: u64,
-    /// The run's epoch: how often it was redone.
-    pub epoch: u32,
-    /// Number of consecutive leases that expired before this claim. A lease does not count once its owner
-    /// [reported](RunLedger::heartbeat) it after it was lost.
-    pub abandoned: u32,
-    /// The time of the first claim of the current attempt, by the store's clock. A [retry](RunLedger::retry) that does not
-    /// count, and a claim after a lease that expired, continue the age.
-    pub attempt_since: Timestamp,
-    /// When this lease was granted, by the store's clock.
-    pub granted_at: Timestamp,
-    /// When it runs out without a heartbeat, by the store's clock.
-    pub until: Timestamp,
-}
-
-impl Lease {
-    /// A lease granted at a time, for the run's lease length.
-    #[must_use]
-    pub fn new(run: RunRef, token: u64, granted_at: Timestamp) -> Self {
-        Self {
-            token,
-            epoch: 0,
-            abandoned: 0,
-            attempt_since: granted_at,
-            granted_at,
-            until: granted_at + run.lease,
-            run,
-        }
-    }
-
-    /// Sets the epoch, the number of abandoned leases before this lease, and when the attempt was first claimed.
-    #[must_use]
-    pub fn history(mut self, epoch: u32, abandoned: u32, attempt_since: Timestamp) -> Self {
-        (self.epoch, self.abandoned, self.attempt_since) = (epoch, abandoned, attempt_since);
-        self
-    }
-
-    /// The key of its run; the idempotency key that calls to the outside world carry.
-    #[must_use]
-    pub fn key(&self, tenant: &str) -> String {
-        self.run.key(tenant, self.epoch)
-    }
-}
-
-/// A run that a claim granted to its caller.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Claimed {
-    /// The right to end the run.
-    pub lease: Lease,
-    /// Number of this attempt, from 1.
-    pub attempt: u32,
-    /// Origin of the trigger.
-    pub lineage: Lineage,
-    /// The state that an earlier attempt saved, and the breadcrumb that resumed a suspended run.
-    pub state: Option<Saved>,
-    /// If `true`, the executor itself wrote this version of the trigger, and the run has to end as skipped.
-    pub is_own: bool,
-    /// The current version of the trigger, if the store has it at hand. A run uses it in the place of a read, so a wrapper that
-    /// changes what `get` returns must clear it or change it too.
-    pub trigger: Option<Arc<Breadcrumb>>,
-}
-
-impl Claimed {
-    /// An attempt of a run, with the origin of its trigger.
-    #[must_use]
-    pub fn new(lease: Lease, attempt: u32, lineage: Lineage) -> Self {
-        Self {
-            lease,
-            attempt,
-            lineage,
-            state: None,
-            is_own: false,
-            trigger: None,
-        }
-    }
-
-    /// Sets the saved state.
-    #[must_use]
-    pub fn state(mut self, state: Option<Saved>) -> Self {
-        self.state = state;
-        self
-    }
-}
-
-/// Answer of [`enqueue_and_claim`](RunLedger::enqueue_and_claim): the rows are in the ledger.
-#[derive(Debug)]
-pub struct Enqueued {
-    /// The runs that were claimed after that, or the error of the claim.
-    pub claimed: Result<Vec<Claimed>, StoreError>,
-}
-
-/// What a claim found.
-#[derive(Clone, Debug)]
-pub enum Claim {
-    /// The run is the caller's.
-    Granted(Claimed),
-    /// The executor itself wrote this version of the trigger.
-    Own,
-    /// It is over.
-    Done {
-        /// How it ended: done, failed or skipped.
-        state: RunState,
-        /// What it wrote.
-        written: Vec<BreadcrumbId>,
-    },
-    /// Another worker has it, or it is behind another run of its ordering key.
-    Running {
-        /// Until then, unless that worker says more. For a run that is behind another: when the first of its ordering
-        /// key can be claimed or its lease is over, or one lease from now if that is unknown or past.
-        until: Timestamp,
-    },
-    /// It waits for something.
-    Suspended {
-        /// Until then at the longest.
-        until: Option<Timestamp>,
-    },
-    /// A later version of the trigger ran instead.
-    Superseded,
-}
-
-/// How much of an executor's work may be claimed.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ExecutorLimits {
-    /// The executor's id.
-    pub executor: Arc<str>,
-    /// How many runs may be claimed now.
-    pub free: usize,
-}
-
-impl ExecutorLimits {
-    /// Up to `free` runs of an executor.
-    #[must_use]
-    pub fn new(executor: impl Into<Arc<str>>, free: usize) -> Self {
-        Self {
-            executor: executor.into(),
-            free,
-        }
-    }
-}
-
-/// Name of one call of [`claim_next`](RunLedger::claim_next).
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct ClaimId(Uuid);
-
-impl ClaimId {
-    /// Returns an ID that no other claim has, in any process.
-    #[must_use]
-    pub fn unique() -> Self {
-        Self(Uuid::new_v4())
-    }
-
-    /// The ID as a UUID, for a ledger that stores it.
-    #[must_use]
-    pub const fn as_uuid(self) -> Uuid {
-        self.0
-    }
-}
-
-impl From<Uuid> for ClaimId {
-    fn from(id: Uuid) -> Self {
-        Self(id)
-    }
-}
-
-/// A lease that another worker has by now.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct Lost {
-    /// Its run.
-    pub run: RunRef,
-    /// Its token.
-    pub token: u64,
-}
-
-impl Lost {
-    /// A lease is lost.
-    #[must_use]
-    pub fn new(lease: &Lease) -> Self {
-        Self {
-            run: lease.run.clone(),
-            token: lease.token,
-        }
-    }
 }

@@ -25,6 +25,7 @@
 
 mod answered;
 mod canonical;
+mod claim;
 mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -45,6 +46,7 @@ pub mod metrics;
 pub mod mock;
 mod observed;
 mod operation;
+mod pause;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod process_ledger;
@@ -67,20 +69,19 @@ mod worker;
 mod wrap;
 
 pub(crate) use answered::{answered, run_tag};
+pub use claim::{Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, Lease, Lost};
 pub use commit::{Commit, Committed, DeadLetter, FailureClass, RunEnd, Write};
 pub use error::{PartialSearch, SavedResponse, StoreError};
 pub use ext::BreadcrumbStoreExt;
 #[cfg(feature = "conformance")]
 pub use faulty::{Fault, Faulty, Injected, Moment};
 pub use identity::StoreId;
-pub use ledger::{
-    Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, RunLedger,
-    SavedPosition,
-};
+pub use ledger::{KeyPosition, RunLedger, SavedPosition};
 pub use lineage::{Lineage, Saved, Wake, WrittenBy};
 pub use memory::{MemoryLimits, MemoryStore};
 pub use observed::Observed;
 pub use operation::Operation;
+pub use pause::PausedExecutor;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresBuilder, PostgresError, PostgresLimits, PostgresStats, PostgresStore};
 pub(crate) use process_ledger::{AddedLedger, RunStore, Standing};

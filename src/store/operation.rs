@@ -46,6 +46,12 @@ pub enum Operation {
     Cancel,
     /// [`RunLedger::skip`](super::RunLedger::skip).
     Skip,
+    /// [`RunLedger::pause_executor`](super::RunLedger::pause_executor).
+    PauseExecutor,
+    /// [`RunLedger::resume_executor`](super::RunLedger::resume_executor).
+    ResumeExecutor,
+    /// [`RunLedger::paused_executors`](super::RunLedger::paused_executors).
+    PausedExecutors,
     /// [`RunLedger::runs`](super::RunLedger::runs).
     Runs,
     /// [`RunLedger::runs_page`](super::RunLedger::runs_page).
@@ -64,7 +70,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation: those of a store, of its ledger, of a source.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 31] = [
         Self::Get,
         Self::Search,
         Self::VectorSearch,
@@ -86,6 +92,9 @@ impl Operation {
         Self::Redo,
         Self::Cancel,
         Self::Skip,
+        Self::PauseExecutor,
+        Self::ResumeExecutor,
+        Self::PausedExecutors,
         Self::Runs,
         Self::RunsPage,
         Self::WrittenBy,
@@ -120,6 +129,9 @@ impl Operation {
             Self::Redo => "redo",
             Self::Cancel => "cancel",
             Self::Skip => "skip",
+            Self::PauseExecutor => "pause_executor",
+            Self::ResumeExecutor => "resume_executor",
+            Self::PausedExecutors => "paused_executors",
             Self::Runs => "runs",
             Self::RunsPage => "runs_page",
             Self::WrittenBy => "written_by",

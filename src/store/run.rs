@@ -1,4 +1,4 @@
-use super::ledger::{ClaimId, Lease};
+use super::claim::{ClaimId, Lease};
 use super::lineage::Wake;
 use crate::hex::hex;
 use crate::model::{BreadcrumbId, Event, Timestamp};

@@ -84,8 +84,8 @@ macro_rules! wrap_runs {
             use $crate::model::{BreadcrumbId, Json, Timestamp};
             use $crate::store::{
                 BreadcrumbStore, Cancelled, Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition,
-                Lease, Lost, NewRun, Operation, Run, RunFilter, RunLedger, RunPage, RunQuery,
-                RunRef, StoreError, Worker, WorkerRecord, WrittenBy,
+                Lease, Lost, NewRun, Operation, PausedExecutor, Run, RunFilter, RunLedger, RunPage,
+                RunQuery, RunRef, StoreError, Worker, WorkerRecord, WrittenBy,
             };
 
             #[async_trait::async_trait]
@@ -221,6 +221,24 @@ macro_rules! wrap_runs {
                 async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
                     let inside = self.runs_inside()?;
                     self.call(Operation::Skip, || inside.skip(run)).await
+                }
+
+                async fn pause_executor(&self, executor: &str) -> Result<bool, StoreError> {
+                    let inside = self.runs_inside()?;
+                    let pause = || inside.pause_executor(executor);
+                    self.call(Operation::PauseExecutor, pause).await
+                }
+
+                async fn resume_executor(&self, executor: &str) -> Result<bool, StoreError> {
+                    let inside = self.runs_inside()?;
+                    let resume = || inside.resume_executor(executor);
+                    self.call(Operation::ResumeExecutor, resume).await
+                }
+
+                async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
+                    let inside = self.runs_inside()?;
+                    let list = || inside.paused_executors();
+                    self.call(Operation::PausedExecutors, list).await
                 }
 
                 async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

@@ -190,7 +190,7 @@ impl Catalog {
                 *version += 1;
                 Ok(None)
             }
-            Claim::Running { .. } | Claim::Suspended { .. } => {
+            Claim::Running { .. } | Claim::Suspended { .. } | Claim::Paused { .. } => {
                 sleep(Self::PAUSE).await;
                 Ok(None)
             }

@@ -166,6 +166,7 @@ impl ByExecutor {
             },
             Outcome::Suspended { until, .. } => waits(until.map_or(soon, |until| until.min(soon))),
             Outcome::InProgress { until } => waits(until.min(soon)),
+            Outcome::Paused { .. } => waits(soon),
             Outcome::Failed { class, written } => {
                 let told = self.told(cx, &written).await?;
                 let message =

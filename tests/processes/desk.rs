@@ -23,8 +23,9 @@ use universal_executor::model::{Json, Timestamp};
 use universal_executor::source::StartAt;
 use universal_executor::store::{
     Cancelled, Capabilities, Claim, ClaimId, Claimed, Commit, Committed, Durability,
-    ExecutorLimits, KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunPage, RunQuery,
-    RunRef, RunState, Scored, StoreError, StoreId, VectorQuery, Worker, WorkerRecord, WrittenBy,
+    ExecutorLimits, KeyPosition, Lease, Lost, NewRun, PausedExecutor, Query, Run, RunFilter,
+    RunPage, RunQuery, RunRef, RunState, Scored, StoreError, StoreId, VectorQuery, Worker,
+    WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, RunLedger, Runtime, Selector,
@@ -384,6 +385,18 @@ impl RunLedger for Doomed {
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
         self.call(self.store.skip(run)).await
+    }
+
+    async fn pause_executor(&self, executor: &str) -> Result<bool, StoreError> {
+        self.call(self.store.pause_executor(executor)).await
+    }
+
+    async fn resume_executor(&self, executor: &str) -> Result<bool, StoreError> {
+        self.call(self.store.resume_executor(executor)).await
+    }
+
+    async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
+        self.store.paused_executors().await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

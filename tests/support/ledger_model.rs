@@ -35,6 +35,8 @@ enum Step {
     /// A worker of the version to which runs are transferred accepts them, or one of another version.
     Accept(bool),
     Cancel(usize),
+    /// Pauses the executor, or ends the pause.
+    Pause(bool),
     /// All pages of so many runs, of failed runs with a code or of all runs.
     Pages(usize, Option<&'static str>),
     Skip(usize),
@@ -50,6 +52,8 @@ enum Seen {
     Claimed(Vec<(usize, Granted)>),
     Accepted(usize),
     Cancelled(Cancelled),
+    /// If `true`, the pause or its end changed something.
+    Paused(bool),
     /// Runs in the order of their pages.
     Listed(Vec<usize>),
     Found(RunState),
@@ -101,6 +105,7 @@ struct Model {
     rows: [Option<Row>; RUNS],
     /// How many answers are to be in the store.
     written: usize,
+    paused: bool,
 }
 
 impl Model {
@@ -190,13 +195,16 @@ impl Model {
         if state != RunState::Ready {
             return Seen::Found(state);
         }
+        if self.paused {
+            return Seen::Refused("paused");
+        }
         Seen::Granted(self.lease(run, None))
     }
 
     fn claim_next(&mut self, n: usize) -> Seen {
         self.claims += 1;
         let mut claimed = Vec::new();
-        while claimed.len() < n {
+        while claimed.len() < n && !self.paused {
             let due = |row: &Row| {
                 row.due
                     .filter(|due| *due <= self.now)
@@ -388,6 +396,15 @@ impl<T: Subject + Default> Real<T> {
                 (Seen::Accepted(accepted), model.accept(*is_version))
             }
             Step::Cancel(run) => (self.cancel(*run).await, model.cancel(*run)),
+            Step::Pause(pauses) => {
+                let changed = match pauses {
+                    true => self.ledger().pause_executor("agent").await,
+                    false => self.ledger().resume_executor("agent").await,
+                };
+                let before = std::mem::replace(&mut model.paused, *pauses);
+                let wanted = Seen::Paused(before != *pauses);
+                (Seen::Paused(changed.unwrap()), wanted)
+            }
             Step::Pages(limit, code) => (self.pages(*limit, *code).await, model.pages(*code)),
             Step::Skip(run) => {
                 let skipped = self.ledger().skip(&self.runs[*run]).await;
@@ -556,6 +573,7 @@ impl<T: Subject + Default> Real<T> {
             Claim::Superseded => Seen::Found(RunState::Superseded),
             Claim::Done { state, .. } => Seen::Found(state),
             Claim::Own => Seen::Refused("own"),
+            Claim::Paused { .. } => Seen::Refused("paused"),
         }
     }
 
@@ -644,6 +662,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (any::<Index>(), 0..15_u64, any::<bool>()).prop_map(|(which, delay, leaves)| Step::Transfer(which, delay, leaves)),
         1 => any::<bool>().prop_map(Step::Accept),
         1 => (0..RUNS).prop_map(Step::Cancel),
+        1 => any::<bool>().prop_map(Step::Pause),
         1 => (1..=RUNS, prop::sample::select(vec![None, Some("error"), Some("cancelled")]))
             .prop_map(|(limit, code)| Step::Pages(limit, code)),
         1 => (0..RUNS).prop_map(Step::Skip),

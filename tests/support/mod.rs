@@ -12,8 +12,8 @@ use std::time::Duration;
 use universal_executor::executor::ExecutorError;
 use universal_executor::store::{
     Cancelled, Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits,
-    KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunPage, RunQuery, RunRef, Scored,
-    StoreError, StoreId, VectorQuery, Worker, WorkerRecord, WrittenBy,
+    KeyPosition, Lease, Lost, NewRun, PausedExecutor, Query, Run, RunFilter, RunPage, RunQuery,
+    RunRef, Scored, StoreError, StoreId, VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event,
@@ -446,6 +446,18 @@ impl RunLedger for Shim {
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
         self.inner.skip(run).await
+    }
+
+    async fn pause_executor(&self, executor: &str) -> Result<bool, StoreError> {
+        self.inner.pause_executor(executor).await
+    }
+
+    async fn resume_executor(&self, executor: &str) -> Result<bool, StoreError> {
+        self.inner.resume_executor(executor).await
+    }
+
+    async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
+        self.inner.paused_executors().await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

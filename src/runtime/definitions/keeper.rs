@@ -296,7 +296,7 @@ impl Keeper {
             let end = match store.claim(&run, None).await? {
                 Claim::Granted(Claimed { lease, .. }) => Some((lease, RunEnd::Done)),
                 // The worker that holds the run may fail to write the rejection.
-                Claim::Running { .. } => return Ok(false),
+                Claim::Running { .. } | Claim::Paused { .. } => return Ok(false),
                 Claim::Own | Claim::Done { .. } | Claim::Suspended { .. } | Claim::Superseded => {
                     return Ok(true);
                 }

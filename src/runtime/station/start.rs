@@ -137,7 +137,10 @@ async fn work_on(
             let processed = process::process(&home, &*member.executor, &lease, attempts).await;
             offer.leave();
             let mut unreleased = None;
-            let never_began = matches!(processed, Err(_) | Ok(Outcome::InProgress { .. }));
+            let never_began = matches!(
+                processed,
+                Err(_) | Ok(Outcome::InProgress { .. } | Outcome::Paused { .. })
+            );
             if never_began && !offer.was_taken() {
                 // Nothing else releases the lease.
                 let because = Because::NotNow { delay: PAUSE };

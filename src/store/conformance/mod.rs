@@ -57,8 +57,10 @@ mod leases;
 mod lineage;
 mod listing;
 mod near;
+mod needs;
 mod ordered;
 mod pages;
+mod pauses;
 mod positions;
 mod queries;
 mod run_pages;
@@ -130,6 +132,12 @@ pub use ordered::{
 pub use pages::{
     exclude_comes_before_the_limit, newest_first, paging_sees_each_once,
     the_limit_keeps_the_newest, what_is_not_after_a_time_is_not_found,
+};
+pub use pauses::{
+    a_later_version_waits_for_the_end_of_a_pause, a_pause_affects_only_claims,
+    a_pause_holds_for_every_handle, a_paused_executor_is_not_claimed,
+    a_running_run_of_a_paused_executor_continues, a_suspended_run_of_a_paused_executor_waits,
+    paused_executors_are_listed, pauses_of_tenants_are_apart,
 };
 pub use positions::{
     a_position_is_read_back_as_it_was_saved, a_position_that_is_too_large_is_refused,
@@ -326,6 +334,14 @@ macro_rules! store_conformance {
             a_cancelled_run_can_be_redone
             the_next_run_follows_a_cancelled_one
             of_a_commit_and_a_cancellation_one_happens
+            a_paused_executor_is_not_claimed
+            a_pause_holds_for_every_handle
+            paused_executors_are_listed
+            a_running_run_of_a_paused_executor_continues
+            a_suspended_run_of_a_paused_executor_waits
+            a_later_version_waits_for_the_end_of_a_pause
+            a_pause_affects_only_claims
+            pauses_of_tenants_are_apart
             writes_on_the_way_are_recorded
             a_suspended_run_waits
             a_suspended_run_is_resumed_once

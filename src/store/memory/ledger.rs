@@ -7,8 +7,8 @@ use crate::store::row::{End, Origin, Row};
 use crate::store::rules::{self, Change};
 use crate::store::{
     Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun,
-    Run, RunEnd, RunFilter, RunLedger, RunPage, RunQuery, RunRef, RunState, SavedPosition,
-    StoreError, Worker, WorkerRecord, WrittenBy, canonical,
+    PausedExecutor, Run, RunEnd, RunFilter, RunLedger, RunPage, RunQuery, RunRef, RunState,
+    SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy, canonical,
 };
 use async_trait::async_trait;
 use std::collections::HashSet;
@@ -180,6 +180,19 @@ impl RunLedger for MemoryStore {
         state.runs.apply(change);
         state.runs.forget(self.shared.limits.finished_runs);
         Ok(())
+    }
+
+    async fn pause_executor(&self, executor: &str) -> Result<bool, StoreError> {
+        let now = self.now();
+        self.tenant.write().runs.paused.pause(executor, now)
+    }
+
+    async fn resume_executor(&self, executor: &str) -> Result<bool, StoreError> {
+        Ok(self.tenant.write().runs.paused.resume(executor))
+    }
+
+    async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
+        Ok(self.tenant.read().runs.paused.all())
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

@@ -1,6 +1,7 @@
 mod index;
 mod ledger;
 mod log;
+mod paused;
 mod positions;
 mod runs;
 mod stage;

@@ -1,6 +1,7 @@
 //! The rows of the ledger of one tenant, which the rules read and change.
 
 use super::index::Index;
+use super::paused::Paused;
 use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::row::{MOST_ACCEPTED, Origin, Row};
@@ -22,6 +23,7 @@ pub(super) struct Runs {
     index: Index,
     open: usize,
     sequence: u64,
+    pub(super) paused: Paused,
 }
 
 impl Runs {
@@ -30,9 +32,9 @@ impl Runs {
         self.open
     }
 
-    /// Reports whether no row was ever added.
+    /// Reports whether no row was ever added, and no executor is paused.
     pub(super) fn is_unused(&self) -> bool {
-        self.sequence == 0
+        self.sequence == 0 && self.paused.is_empty()
     }
 
     pub(super) fn row(&self, run: &RunRef) -> Option<Row> {
@@ -55,10 +57,18 @@ impl Runs {
         row.is_some_and(|row| row.lineage.is_some()) && !planted("no-key")
     }
 
-    /// Returns `true` if a run of one of these executors is due.
+    /// Returns `true` if a run of one of these executors can be claimed.
     pub(super) fn has_due(&self, of: &[ExecutorLimits], now: Timestamp) -> bool {
         let mut due = of.iter().filter(|limits| limits.free > 0);
-        due.any(|limits| self.index.first_due(&limits.executor, now).is_some())
+        due.any(|limits| self.first_due(&limits.executor, now).is_some())
+    }
+
+    /// The run of an executor that has been due for the longest time, unless the executor is paused.
+    fn first_due(&self, executor: &str, now: Timestamp) -> Option<&RunRef> {
+        match self.paused.since(executor) {
+            Some(_) => None,
+            None => self.index.first_due(executor, now),
+        }
     }
 
     pub(super) fn facts<'r>(&self, run: &'r RunRef, origin: Origin, now: Timestamp) -> Facts<'r> {
@@ -72,6 +82,7 @@ impl Runs {
             first,
             now,
             next: self.next(),
+            paused: self.paused.since(&run.executor),
         }
     }
 
@@ -132,7 +143,7 @@ impl Runs {
         now: Timestamp,
     ) -> Vec<Claimed> {
         let claimed = rules::take_turns(n, of, |executor| {
-            let due = self.index.first_due(executor, now);
+            let due = self.first_due(executor, now);
             let claimed = due.and_then(|run| self.row(run)).map(|row| {
                 let origin = row.lineage.is_none().then(|| origin(&row.run));
                 let (claimed, change) = rules::grant(row, id, origin, now);

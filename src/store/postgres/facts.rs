@@ -6,7 +6,7 @@ use super::row::{self, Asked, Kept, Name, select_known};
 use super::writing::Writing;
 use super::{prepared, table};
 use crate::bugs::planted;
-use crate::model::{Breadcrumb, BreadcrumbId};
+use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::RunRef;
 use crate::store::durable::found::Found;
 use crate::store::row::{Origin, Row};
@@ -113,18 +113,18 @@ pub(super) struct Stored {
 /// Statements that each connection prepares for [`Wanted::ask`].
 pub(super) fn statements() -> String {
     macro_rules! prepare {
-        ($name:literal, $types:literal, $runs:literal, $lock:literal, $which:literal) => {
+        ($name:literal, $types:literal, $runs:literal, $lock:literal, $which:literal, $paused:literal) => {
             concat!(
                 "PREPARE ",
                 $name,
                 " (",
                 $types,
                 ") AS ",
-                select_known!($runs, $lock, $which),
+                select_known!($runs, $lock, $which, $paused),
                 "; "
             )
         };
-        ($one:literal, $all:literal, $lock:literal, $which:literal) => {
+        ($one:literal, $all:literal, $lock:literal, $which:literal, $paused:literal) => {
             concat!(
                 // A row of values costs the server less than a table of columns.
                 prepare!(
@@ -132,25 +132,34 @@ pub(super) fn statements() -> String {
                     "bigint, uuid, bigint, text, text",
                     "(VALUES ($2, $3, $4, $5, 1::bigint))",
                     $lock,
-                    $which
+                    $which,
+                    $paused
                 ),
                 prepare!(
                     $all,
                     "bigint, uuid[], bigint[], text[], text[]",
                     "unnest($2, $3, $4, $5) WITH ORDINALITY",
                     $lock,
-                    $which
+                    $which,
+                    $paused
                 )
             )
         };
     }
-    let known = prepare!("ux_known", "ux_known_all", "FOR UPDATE", "");
+    let known = prepare!(
+        "ux_known",
+        "ux_known_all",
+        "FOR UPDATE",
+        "",
+        "(SELECT p.since FROM ux_paused AS p WHERE p.tenant = $1 AND p.executor = u.executor)"
+    );
     // A row whose origin is known stays as it is when it is enqueued.
     let seen = prepare!(
         "ux_seen",
         "ux_seen_all",
         "LIMIT 1",
-        "WHERE r.serial IS NULL OR r.correlation IS NULL"
+        "WHERE r.serial IS NULL OR r.correlation IS NULL",
+        "NULL::bigint"
     );
     format!("{known}{seen}{}", table::FIND)
 }
@@ -188,6 +197,8 @@ pub(super) struct Known {
     pub(super) origin: Origin,
     /// The first other row with its ordering key.
     pub(super) first: Option<First>,
+    /// The time since which its executor is paused. Not read for a run to be enqueued.
+    pub(super) paused: Option<Timestamp>,
     /// If `true`, no other transaction changes the row until this one ends.
     pub(super) is_locked: bool,
 }
@@ -311,6 +322,7 @@ impl Writing<'_> {
             first: known.first,
             now: self.now,
             next: self.next(),
+            paused: known.paused,
         };
         (serial, facts)
     }

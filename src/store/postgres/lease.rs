@@ -73,7 +73,7 @@ impl Asked {
 }
 
 /// The statement that each connection prepares: the runs that have been due for the longest time first, without those that another
-/// transaction is about to change. The clock is read once, because an index is not searched with a value that changes from row to
+/// transaction is about to change, and without the runs of paused executors: that condition is evaluated once for each executor. The clock is read once, because an index is not searched with a value that changes from row to
 /// row. A trigger is returned with its run, unless it is large.
 pub(super) fn statement() -> String {
     let clock = clock!();
@@ -91,7 +91,8 @@ pub(super) fn statement() -> String {
              CROSS JOIN LATERAL (SELECT due.serial, due.trigger_id, row_number() OVER () AS turn
                  FROM (SELECT r.serial, r.trigger_id FROM ux_runs AS r
                      WHERE r.tenant = $1 AND r.executor = asked.executor AND r.due <= (SELECT now FROM clock) AND r.head
-                         AND r.due IS NOT NULL
+                         AND r.due IS NOT NULL AND NOT EXISTS (SELECT FROM ux_paused AS p
+                             WHERE p.tenant = $1 AND p.executor = asked.executor)
                      ORDER BY r.due, r.sequence LIMIT asked.most FOR UPDATE SKIP LOCKED) AS due) AS free
              ORDER BY free.turn, asked.place LIMIT $6),
          found AS MATERIALIZED (SELECT taken.serial, taken.turn, taken.place, clock.now, b.*

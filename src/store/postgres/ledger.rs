@@ -4,6 +4,7 @@ use super::PostgresStore;
 use super::claim::ClaimNext;
 use super::lease::{Asked, Leased};
 use super::list::{KeyOf, List, Page};
+use super::paused::{AllPaused, Pause, Resume};
 use super::positions::{Positions, SavePositions};
 use super::runs::{
     Cancel, ChangeRow, ClaimOne, Enqueue, EnqueueAndClaim, Heartbeat, LearnOrigins, Redo, Save,
@@ -15,8 +16,8 @@ use crate::store::row::Row;
 use crate::store::rules::{self, Change};
 use crate::store::{
     Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun,
-    Run, RunFilter, RunLedger, RunPage, RunQuery, RunRef, SavedPosition, StoreError, Worker,
-    WorkerRecord, WrittenBy, canonical,
+    PausedExecutor, Run, RunFilter, RunLedger, RunPage, RunQuery, RunRef, SavedPosition,
+    StoreError, Worker, WorkerRecord, WrittenBy, canonical,
 };
 use async_trait::async_trait;
 use std::collections::BTreeMap;
@@ -182,6 +183,18 @@ impl RunLedger for PostgresStore {
             decide: move |row, _, next| rules::skip_transferred(row, &skipped, next),
         };
         self.write(skip).await
+    }
+
+    async fn pause_executor(&self, executor: &str) -> Result<bool, StoreError> {
+        self.write(Pause(executor.to_owned())).await
+    }
+
+    async fn resume_executor(&self, executor: &str) -> Result<bool, StoreError> {
+        self.write(Resume(executor.to_owned())).await
+    }
+
+    async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
+        self.database.read(AllPaused(&self.tenant)).await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

@@ -17,6 +17,7 @@ mod list;
 mod listen;
 mod log;
 mod near;
+mod paused;
 mod pgvector;
 mod place;
 mod positions;

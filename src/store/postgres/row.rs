@@ -52,13 +52,14 @@ pub(super) use select;
 
 /// Facts of runs with these names, ordering keys and places. `$lock` ends the lookup of a run: `FOR UPDATE`, or `LIMIT 1`. The
 /// server looks up a limited or locked row for each run, and `$which` may omit runs. Otherwise a plan that was made while the tables were small would read all
-/// rows of the tenant.
+/// rows of the tenant. `$paused` is the time since which the executor is paused.
 macro_rules! select_known {
-    ($runs:expr, $lock:literal, $which:literal) => {
+    ($runs:expr, $lock:literal, $which:literal, $paused:literal) => {
         concat!(
             "SELECT r.*, u.place, b.id IS NOT NULL, b.writer, b.correlation, b.hops,
-                 o.sequence, o.due, o.lease
-             FROM ",
+                 o.sequence, o.due, o.lease, ",
+            $paused,
+            " FROM ",
             $runs,
             " AS u (trigger_id, trigger_version, executor, line, place)
              LEFT JOIN LATERAL (",
@@ -116,6 +117,7 @@ pub(super) fn known(
             kept: is_there.then(|| read(found)).transpose()?,
             origin: table::origin(found, COLUMNS + 1, run)?,
             first: first(found, COLUMNS + 5)?,
+            paused: some_time(found, COLUMNS + 8)?,
             is_locked,
         };
         Ok((asked(run), known))

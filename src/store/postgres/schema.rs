@@ -4,7 +4,9 @@ use super::error::PostgresError;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// What leads from each version to the next; the version of a schema is how many of them it has seen.
-const MIGRATIONS: &[&str] = &[FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH];
+const MIGRATIONS: &[&str] = &[
+    FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH,
+];
 
 /// Every time is in microseconds since 1970, every JSON is text as it was written, for nothing but reading: what is
 /// asked of JSON is looked at in this crate, so `jsonb` would only cost time and forget the order of keys.
@@ -111,6 +113,13 @@ const EIGHTH: &str = "
     -- A transferred run that ended kept its place before all others.
     UPDATE ux_runs SET sequence = sequence - 4611686018427387904
         WHERE over IS NOT NULL AND sequence >= 4611686018427387904;
+";
+
+/// Paused executors.
+const NINTH: &str = "
+    CREATE TABLE ux_paused (
+        tenant BIGINT NOT NULL, executor TEXT NOT NULL, since BIGINT NOT NULL, PRIMARY KEY (tenant, executor)
+    );
 ";
 
 fn known() -> i64 {

@@ -38,6 +38,8 @@ pub(in crate::store) struct Facts<'r> {
     pub(in crate::store) now: Timestamp,
     /// The next sequence number.
     pub(in crate::store) next: u64,
+    /// The time since which the executor is paused. Only [`claim`] reads it.
+    pub(in crate::store) paused: Option<Timestamp>,
 }
 
 /// The first row with an ordering key, of the rows that are in their position and not over.
@@ -173,7 +175,11 @@ pub(in crate::store) fn enqueue(facts: Facts<'_>, at: Option<Timestamp>) -> Chan
 /// Claims one run, whether it is due or not, and adds a missing row. The change is `None` if there is no row and none is added.
 pub(in crate::store) fn claim(facts: Facts<'_>) -> (Claim, Option<Change>) {
     let Facts {
-        now, next, first, ..
+        now,
+        next,
+        first,
+        paused,
+        ..
     } = facts;
     let length = facts.run.lease;
     if matches!(facts.origin, Origin::Own) {
@@ -192,13 +198,19 @@ pub(in crate::store) fn claim(facts: Facts<'_>) -> (Claim, Option<Change>) {
             let until = until.unwrap_or(now + ahead.lease);
             Claim::Running { until }
         }
-        None => claim_out_of_order(&mut change, length, now),
+        None => claim_out_of_order(&mut change, length, now, paused),
     };
     (claim, Some(change))
 }
 
-/// Claims a row without regard to the rows before it with its ordering key.
-fn claim_out_of_order(change: &mut Change, length: Duration, now: Timestamp) -> Claim {
+/// Claims a row without regard to the rows before it with its ordering key. A row that could start stays as it is if its executor
+/// is paused.
+fn claim_out_of_order(
+    change: &mut Change,
+    length: Duration,
+    now: Timestamp,
+    paused: Option<Timestamp>,
+) -> Claim {
     let row = &mut change.row;
     let is_due = row.due.is_none_or(|due| due <= now);
     match row.state {
@@ -206,12 +218,15 @@ fn claim_out_of_order(change: &mut Change, length: Duration, now: Timestamp) -> 
             until: row.due.unwrap_or(now),
         },
         RunState::Suspended if !is_due || row.due.is_none() => Claim::Suspended { until: row.due },
-        RunState::Ready | RunState::Running | RunState::Suspended => {
-            row.grant(length, None, now);
-            row.due = Some(now + length);
-            change.is_changed = true;
-            Claim::Granted(row.claimed())
-        }
+        RunState::Ready | RunState::Running | RunState::Suspended => match paused {
+            Some(since) => Claim::Paused { since },
+            None => {
+                row.grant(length, None, now);
+                row.due = Some(now + length);
+                change.is_changed = true;
+                Claim::Granted(row.claimed())
+            }
+        },
         RunState::Superseded => Claim::Superseded,
         RunState::Done | RunState::Failed | RunState::Skipped => Claim::Done {
             state: row.state,
@@ -220,10 +235,11 @@ fn claim_out_of_order(change: &mut Change, length: Duration, now: Timestamp) -> 
     }
 }
 
-/// Ends an unclaimed row because its executor wrote the trigger. It does not wait for the rows before it.
+/// Ends an unclaimed row because its executor wrote the trigger. It waits for neither the rows before it nor a pause, because
+/// nothing is executed.
 fn skip_own(mut change: Change, now: Timestamp, next: u64) -> Change {
     let length = change.row.run.lease;
-    if let Claim::Granted(_) = claim_out_of_order(&mut change, length, now) {
+    if let Claim::Granted(_) = claim_out_of_order(&mut change, length, now, None) {
         change.finish(RunState::Skipped, (Some("own".to_owned()), None), next);
     }
     change

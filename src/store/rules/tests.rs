@@ -24,6 +24,7 @@ enum Step {
     Resume(usize),
     Redo(usize),
     Cancel(usize),
+    Pause(bool),
     Skip(usize),
     Accept,
 }
@@ -65,6 +66,7 @@ struct Book {
     finished: i64,
     now: Timestamp,
     leases: Vec<Lease>,
+    paused: Option<Timestamp>,
 }
 
 impl Book {
@@ -76,6 +78,7 @@ impl Book {
             finished: 0,
             now: Timestamp::UNIX_EPOCH + Duration::from_secs(1_000),
             leases: Vec::new(),
+            paused: None,
         }
     }
 
@@ -118,6 +121,7 @@ impl Book {
             first: self.first(run),
             now: self.now,
             next: self.sequence + 1,
+            paused: self.paused,
         }
     }
 
@@ -214,10 +218,15 @@ impl Book {
             }
             Step::Claim(number, known) => {
                 let run = Self::run(number);
+                let token = |book: &Self| book.row(&run).map_or(0, |row| row.token);
+                let before = token(self);
                 let (claim, change) = claim(self.facts(&run, known));
                 if let Some(change) = change {
                     self.apply(change);
                 }
+                let is_own = matches!(claim, Claim::Own);
+                assert!(self.paused.is_none() || is_own || token(self) == before);
+                assert!(self.paused.is_some() || !matches!(claim, Claim::Paused { .. }));
                 if let Claim::Granted(claimed) = claim {
                     self.leases.push(claimed.lease);
                 }
@@ -247,6 +256,7 @@ impl Book {
                     assert!(self.row(&run).is_some_and(|row| row.state.is_over()));
                 }
             }
+            Step::Pause(pauses) => self.paused = pauses.then_some(self.now),
             Step::Skip(number) => {
                 let run = Self::run(number);
                 let change = skip_transferred(self.row(&run), &run, self.sequence + 1);
@@ -371,6 +381,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => run.clone().prop_map(Step::Resume),
         1 => run.clone().prop_map(Step::Redo),
         1 => run.clone().prop_map(Step::Cancel),
+        1 => any::<bool>().prop_map(Step::Pause),
         1 => run.prop_map(Step::Skip),
         1 => Just(Step::Accept),
     ]

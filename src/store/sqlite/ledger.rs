@@ -1,14 +1,14 @@
 //! The ledger of one handle.
 
 use super::SqliteStore;
-use super::{canonical, list, positions, queue, runs, table, workers};
+use super::{canonical, list, paused, positions, queue, runs, table, workers};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::Row;
 use crate::store::rules::{self, Change};
 use crate::store::{
     Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun,
-    Run, RunFilter, RunLedger, RunPage, RunQuery, RunRef, SavedPosition, StoreError, Worker,
-    WorkerRecord, WrittenBy,
+    PausedExecutor, Run, RunFilter, RunLedger, RunPage, RunQuery, RunRef, SavedPosition,
+    StoreError, Worker, WorkerRecord, WrittenBy,
 };
 use async_trait::async_trait;
 use rusqlite::Connection;
@@ -162,6 +162,23 @@ impl RunLedger for SqliteStore {
             rules::skip_transferred(row, &skipped, next)
         })
         .await
+    }
+
+    async fn pause_executor(&self, executor: &str) -> Result<bool, StoreError> {
+        let executor = executor.to_owned();
+        self.write(move |writing| paused::pause(writing, &executor))
+            .await
+    }
+
+    async fn resume_executor(&self, executor: &str) -> Result<bool, StoreError> {
+        let executor = executor.to_owned();
+        self.write(move |writing| paused::resume(writing, &executor))
+            .await
+    }
+
+    async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
+        self.read(|connection, tenant, _, _| paused::all(connection, tenant))
+            .await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

@@ -11,6 +11,7 @@ mod list;
 mod listen;
 mod log;
 mod opened;
+mod paused;
 mod positions;
 mod progress;
 mod queue;

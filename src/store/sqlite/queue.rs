@@ -57,10 +57,11 @@ pub(super) fn first(
     first.optional()
 }
 
-/// The rows of an executor that are due, those first that have been so for the longest time.
+/// The rows of an executor that are due, those first that have been so for the longest time; none of a paused executor.
 pub(super) const DUE: &str = "
     SELECT serial FROM ux_runs
     WHERE tenant = ?1 AND executor = ?2 AND due <= ?3 AND head = 1 AND due IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM ux_paused WHERE tenant = ?1 AND executor = ?2)
     ORDER BY due, sequence LIMIT ?4";
 
 /// Selects the rows of an executor that were transferred to a version of it.

@@ -4,7 +4,7 @@ use super::error::{Fault, unavailable};
 use super::guard::is_corruption;
 use super::row::{self, Kept};
 use super::tenant::Writing;
-use super::{NAME, queue, retention, table};
+use super::{NAME, paused, queue, retention, table};
 use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::row::{End, Origin, Row};
 use crate::store::rules::{self, Change, Facts};
@@ -70,7 +70,8 @@ pub(super) fn claim(
     if let Some(older) = older {
         end(writing, older, RunEnd::Superseded, &[])?;
     }
-    let (serial, facts) = facts(writing, run)?;
+    let (serial, mut facts) = facts(writing, run)?;
+    facts.paused = paused::since(writing, &run.executor)?;
     let adds = serial.is_none() && !matches!(facts.origin, Origin::Own);
     if adds && instead_of.is_none() {
         check_room(writing, 1)?;
@@ -218,6 +219,7 @@ fn facts<'r>(writing: &Writing<'_>, run: &'r RunRef) -> Result<(Option<i64>, Fac
         first,
         now: writing.now,
         next: next(writing),
+        paused: None,
     };
     Ok((serial, facts))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// What leads from each version to the next; the version of a file is how many of them it has seen.
 const MIGRATIONS: &[&str] = &[
-    FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, PAGES,
+    FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, PAGES, PAUSES,
 ];
 
 /// Every time is in microseconds since 1970, every id 16 bytes, every JSON text. All names begin with `ux_`, so that
@@ -129,6 +129,13 @@ const PAGES: &str = "
     -- A transferred run that ended kept its place before all others.
     UPDATE ux_runs SET sequence = sequence - 4611686018427387904
         WHERE over IS NOT NULL AND sequence >= 4611686018427387904;
+";
+
+/// Paused executors.
+const PAUSES: &str = "
+    CREATE TABLE ux_paused (
+        tenant INTEGER NOT NULL, executor TEXT NOT NULL, since INTEGER NOT NULL, PRIMARY KEY (tenant, executor)
+    ) STRICT, WITHOUT ROWID;
 ";
 
 /// Fails for a file of a newer version. Reads only.

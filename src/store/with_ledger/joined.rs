@@ -72,7 +72,8 @@ impl Joined<'_> {
             | Claim::Done { .. }
             | Claim::Running { .. }
             | Claim::Suspended { .. }
-            | Claim::Superseded) => Ok(other),
+            | Claim::Superseded
+            | Claim::Paused { .. }) => Ok(other),
         }
     }
 

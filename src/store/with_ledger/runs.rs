@@ -5,8 +5,8 @@ use super::{NAME, WithLedger, journal};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
     BreadcrumbStore, Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition,
-    Lease, Lost, NewRun, Run, RunFilter, RunLedger, RunPage, RunQuery, RunRef, StoreError, Worker,
-    WorkerRecord, WrittenBy,
+    Lease, Lost, NewRun, PausedExecutor, Run, RunFilter, RunLedger, RunPage, RunQuery, RunRef,
+    StoreError, Worker, WorkerRecord, WrittenBy,
 };
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -130,6 +130,18 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
         self.ledger_inside()?.skip(run).await
+    }
+
+    async fn pause_executor(&self, executor: &str) -> Result<bool, StoreError> {
+        self.ledger_inside()?.pause_executor(executor).await
+    }
+
+    async fn resume_executor(&self, executor: &str) -> Result<bool, StoreError> {
+        self.ledger_inside()?.resume_executor(executor).await
+    }
+
+    async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
+        self.ledger_inside()?.paused_executors().await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

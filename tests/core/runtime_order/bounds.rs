@@ -14,8 +14,8 @@ use universal_executor::model::Timestamp;
 use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::{
     Cancelled, Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits,
-    KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunPage, RunQuery, RunRef, Scored,
-    StoreError, StoreId, VectorQuery, Worker, WorkerRecord, WrittenBy,
+    KeyPosition, Lease, Lost, NewRun, PausedExecutor, Query, Run, RunFilter, RunPage, RunQuery,
+    RunRef, Scored, StoreError, StoreId, VectorQuery, Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, Delivery, Event, EventSource, Json, MemoryStore,
@@ -481,6 +481,18 @@ impl RunLedger for LosesClaims {
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
         self.inner.skip(run).await
+    }
+
+    async fn pause_executor(&self, executor: &str) -> Result<bool, StoreError> {
+        self.inner.pause_executor(executor).await
+    }
+
+    async fn resume_executor(&self, executor: &str) -> Result<bool, StoreError> {
+        self.inner.resume_executor(executor).await
+    }
+
+    async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
+        self.inner.paused_executors().await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

@@ -10,6 +10,7 @@ mod faults;
 mod loops;
 mod order;
 mod owners;
+mod paused;
 mod retries;
 mod seeds;
 mod shutdown;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::store::{
     Cancelled, Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits,
-    KeyPosition, Lease, Lost, NewRun, Query, Run, RunFilter, RunPage, RunQuery, RunRef, Scored,
-    StoreError, StoreId, VectorQuery, Worker, WorkerRecord, Write, WrittenBy,
+    KeyPosition, Lease, Lost, NewRun, PausedExecutor, Query, Run, RunFilter, RunPage, RunQuery,
+    RunRef, Scored, StoreError, StoreId, VectorQuery, Worker, WorkerRecord, Write, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, RunLedger, SqliteStore, async_trait,
@@ -218,6 +218,20 @@ impl RunLedger for Doomed {
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
         self.call("skip", nothing(), self.store.skip(run)).await
+    }
+
+    async fn pause_executor(&self, executor: &str) -> Result<bool, StoreError> {
+        let pause = self.store.pause_executor(executor);
+        self.call("pause_executor", nothing(), pause).await
+    }
+
+    async fn resume_executor(&self, executor: &str) -> Result<bool, StoreError> {
+        let resume = self.store.resume_executor(executor);
+        self.call("resume_executor", nothing(), resume).await
+    }
+
+    async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
+        self.store.paused_executors().await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

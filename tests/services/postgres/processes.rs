@@ -92,6 +92,31 @@ async fn of_a_hundred_runs_each_is_claimed_by_one_of_two_processes() {
 }
 
 #[tokio::test]
+async fn a_pause_of_one_process_holds_for_the_other_and_for_one_that_starts_later() {
+    let namespaces = Namespaces::default();
+    let name = namespaces.one();
+    let one = store_in(&name).connect().await.unwrap();
+    let other = store_in(&name).connect().await.unwrap();
+    let trigger = one.create(note()).await.unwrap();
+    let run = RunRef::new("agent", trigger.id, 1);
+    one.enqueue(vec![run.clone().into()]).await.unwrap();
+    let limits = [ExecutorLimits::new("agent", 9)];
+
+    assert!(one.pause_executor("agent").await.unwrap());
+
+    let later = store_in(&name).connect().await.unwrap();
+    for store in [&one, &other, &later] {
+        let claimed = store.claim_next(9, &limits, ClaimId::unique()).await;
+        assert_eq!(claimed.unwrap().len(), 0);
+        let claim = store.claim(&run, None).await.unwrap();
+        assert!(matches!(claim, Claim::Paused { .. }), "{claim:?}");
+    }
+    assert!(later.resume_executor("agent").await.unwrap());
+    let claimed = one.claim_next(9, &limits, ClaimId::unique()).await;
+    assert_eq!(claimed.unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn what_one_process_commits_the_other_reads_and_hears_of_without_looking() {
     let namespaces = Namespaces::default();
     let name = namespaces.one();

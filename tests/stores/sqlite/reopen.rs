@@ -253,3 +253,24 @@ async fn the_last_handle_closes_the_file() {
         assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 1);
     }
 }
+
+#[tokio::test]
+async fn a_paused_executor_is_paused_again() {
+    let folder = Folder::new();
+    let store = quick(&folder.file()).open().await.unwrap();
+    let trigger = store.create(note()).await.unwrap();
+    let run = RunRef::new("agent", trigger.id, 1);
+    store.enqueue(vec![run.clone().into()]).await.unwrap();
+    store.pause_executor("agent").await.unwrap();
+    let paused = store.paused_executors().await.unwrap();
+    store.close().await;
+
+    let store = quick(&folder.file()).open().await.unwrap();
+
+    assert_eq!(store.paused_executors().await.unwrap(), paused);
+    let limits = [ExecutorLimits::new("agent", 9)];
+    let due = store.claim_next(9, &limits, ClaimId::unique()).await;
+    assert_eq!(due.unwrap().len(), 0);
+    store.resume_executor("agent").await.unwrap();
+    claimed(&store, &run).await;
+}

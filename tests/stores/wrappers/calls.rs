@@ -101,6 +101,9 @@ pub(crate) async fn call(
             transfer(inside, lease).await;
             ledger.skip(&run).await
         }
+        Operation::PauseExecutor => ledger.pause_executor("idle").await.map(drop),
+        Operation::ResumeExecutor => ledger.resume_executor("idle").await.map(drop),
+        Operation::PausedExecutors => ledger.paused_executors().await.map(drop),
         Operation::Runs => ledger.runs(&RunFilter::all()).await.map(drop),
         Operation::RunsPage => ledger.runs_page(&RunQuery::all()).await.map(drop),
         Operation::WrittenBy => ledger.written_by(&[]).await.map(drop),

@@ -82,6 +82,13 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                 let run = self.run(named).await;
                 self.said(self.store.cancel(&run).await)
             }
+            Step::Pause(executor, pauses) => {
+                let changed = match pauses {
+                    true => self.store.pause_executor(executor).await,
+                    false => self.store.resume_executor(executor).await,
+                };
+                self.said(changed) + &self.said(self.store.paused_executors().await)
+            }
             Step::Heartbeat(_)
             | Step::HeartbeatClaim(_)
             | Step::Retry(..)

@@ -30,6 +30,8 @@ pub(super) enum Step {
     Resume(Named, Which),
     Redo(Named),
     Cancel(Named),
+    /// Pauses an executor, or ends the pause.
+    Pause(&'static str, bool),
     Runs(RunFilter),
     /// One page, or the page after it.
     Page(RunQuery, bool),
@@ -269,6 +271,7 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
         2 => (named(), which()).prop_map(|(run, with)| Step::Resume(run, with)),
         2 => named().prop_map(Step::Redo),
         2 => named().prop_map(Step::Cancel),
+        2 => (select(EXECUTORS.to_vec()), any::<bool>()).prop_map(|(executor, pauses)| Step::Pause(executor, pauses)),
         2 => filter().prop_map(Step::Runs),
         2 => page().prop_map(|(query, after)| Step::Page(query, after)),
     ]

@@ -1,0 +1,38 @@
+//! Paused executors.
+
+use super::StoreError;
+use crate::model::Timestamp;
+use std::sync::Arc;
+
+/// An executor whose runs no worker starts, see [`RunLedger::pause_executor`](super::RunLedger::pause_executor).
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct PausedExecutor {
+    /// The executor ID.
+    pub executor: Arc<str>,
+    /// The time of the pause, by the store's clock.
+    pub since: Timestamp,
+}
+
+impl PausedExecutor {
+    /// Maximum number of paused executors of one tenant.
+    pub const MOST: usize = 10_000;
+
+    /// The error of a store in which as many executors are paused as possible.
+    pub(in crate::store) fn full(store: &'static str) -> StoreError {
+        StoreError::Full {
+            store,
+            what: "paused executors",
+            limit: Self::MOST,
+        }
+    }
+
+    /// An executor that is paused since a time.
+    #[must_use]
+    pub fn new(executor: impl Into<Arc<str>>, since: Timestamp) -> Self {
+        Self {
+            executor: executor.into(),
+            since,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The paused executors of the workers that share the tables.
+
+use super::NAME;
+use super::column::{self, time};
+use super::database::{Job, Read};
+use super::error::Fault;
+use super::tenant::Named;
+use super::writing::Writing;
+use crate::store::PausedExecutor;
+use crate::store::durable::tenant::Time;
+use sqlx::{PgConnection, Row as _};
+
+/// Pauses an executor. The answer is `false` if it is paused already.
+pub(super) struct Pause(pub(super) String);
+
+impl Job for Pause {
+    type Answer = bool;
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<bool, Fault> {
+        let (tenant, now) = (writing.tenant.id, writing.now.as_micros());
+        let most = i64::try_from(PausedExecutor::MOST).unwrap_or(i64::MAX);
+        // Two transactions at the same time can exceed the limit by one.
+        let pause = sqlx::query(
+            "INSERT INTO ux_paused (tenant, executor, since) SELECT $1, $2, $3
+             WHERE (SELECT count(*) FROM ux_paused AS p WHERE p.tenant = $1) < $4 ON CONFLICT DO NOTHING",
+        );
+        let pause = pause
+            .bind(tenant)
+            .bind(column::name(&self.0))
+            .bind(now)
+            .bind(most);
+        let paused = pause.execute(writing.tells()).await?;
+        if paused.rows_affected() > 0 {
+            return Ok(true);
+        }
+        let is_full = sqlx::query_scalar(
+            "SELECT count(*) >= $3 AND count(*) FILTER (WHERE p.executor = $2) = 0 FROM ux_paused AS p WHERE p.tenant = $1",
+        );
+        let is_full = is_full.bind(tenant).bind(column::name(&self.0)).bind(most);
+        match is_full.fetch_one(&mut *writing.connection).await? {
+            true => Err(PausedExecutor::full(NAME).into()),
+            false => Ok(false),
+        }
+    }
+}
+
+/// Ends the pause of an executor. The answer is `false` if it is not paused.
+pub(super) struct Resume(pub(super) String);
+
+impl Job for Resume {
+    type Answer = bool;
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<bool, Fault> {
+        let resume =
+            sqlx::query("DELETE FROM ux_paused AS p WHERE p.tenant = $1 AND p.executor = $2");
+        let resume = resume.bind(writing.tenant.id).bind(column::name(&self.0));
+        let resumed = resume.execute(writing.tells()).await?;
+        Ok(resumed.rows_affected() > 0)
+    }
+}
+
+/// Lists the paused executors in the order of their IDs.
+pub(super) struct AllPaused<'t>(pub(super) &'t Named);
+
+impl Read for AllPaused<'_> {
+    type Answer = Vec<PausedExecutor>;
+
+    fn tenant(&self) -> Option<&str> {
+        Some(&self.0.name)
+    }
+
+    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Self::Answer, Fault> {
+        let Some(tenant) = self.0.id(&mut *connection).await? else {
+            return Ok(Vec::new());
+        };
+        let all = sqlx::query("SELECT p.executor, p.since FROM ux_paused AS p WHERE p.tenant = $1");
+        let mut paused = Vec::new();
+        for row in all.bind(tenant).fetch_all(connection).await? {
+            let executor = column::of_name(row.try_get(0)?);
+            paused.push(PausedExecutor::new(executor, time(&row, 1)?));
+        }
+        // The server compares strings by the rules of a language.
+        paused.sort_unstable_by(|one, other| one.executor.cmp(&other.executor));
+        Ok(paused)
+    }
+}
