@@ -1,14 +1,14 @@
 //! What `execute` and `respond` come to while the lease is kept.
 
-use super::asks::Holder;
 use super::bound::Terms;
 use super::context::{ExecutionContext, Resumed};
 use super::error::ExecutorError;
 use super::handle::{CancelGuard, RunHandle};
+use super::lease_requests::Holder;
 use super::outcome::{Response, Suspension};
 use super::provenance::Stamp;
 use super::run::{Held, store_error};
-use super::{UniversalExecutor, ambient, heartbeat};
+use super::{UniversalExecutor, heartbeat, runtime_context};
 use crate::clock::within;
 use crate::model::{Breadcrumb, MAX_DEPTH, dismantle, size_within};
 use crate::store::{Saved, StoreError};
@@ -46,8 +46,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             // Set once: the handle is new.
             handle.deadline.get_or_init(|| now + after);
             handle.began.get_or_init(|| (now, Instant::now()));
-            if let Some(offer) = &handle.offer {
-                offer.executes();
+            if let Some(scope) = &handle.scope {
+                scope.executes();
             }
             let context = context.bound_to(handle, alias);
             started.store(true, Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             store: self.executor.store(),
             ledger: self.store.durable_ledger(),
             lease: &self.lease,
-            hints: asking.offer.as_ref().map(|offer| &*offer.store.hints),
+            hints: asking.scope.as_ref().map(|scope| &*scope.store.hints),
             patience: self.executor.profile().source_timeout,
         };
         let serve = asking.asks.serve(holder);
@@ -95,7 +95,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             terms: Some(terms),
             tenant: self.executor.store().tenant().to_owned(),
             attempt: self.attempt,
-            offer: ambient::offer(),
+            scope: runtime_context::scope(),
             ..RunHandle::detached(resumed)
         }))
     }

@@ -384,9 +384,9 @@ impl ExecutionContext {
         selector: Selector,
         timeout: Duration,
     ) -> impl Future<Output = Result<Arc<Breadcrumb>, ContextError>> + Send + 'static + use<> {
-        let wait = match &self.run().offer {
-            Some(offer) => match offer.store.waits.begin(selector, timeout) {
-                Ok(wait) => Ok((wait, Arc::clone(offer))),
+        let wait = match &self.run().scope {
+            Some(scope) => match scope.store.waits.begin(selector, timeout) {
+                Ok(wait) => Ok((wait, Arc::clone(scope))),
                 Err(error) => Err(ContextError::Wait(error)),
             },
             None => Err(ContextError::Unsupported {
@@ -395,8 +395,8 @@ impl ExecutionContext {
             }),
         };
         async move {
-            let (wait, offer) = wait?;
-            let lent = offer.lend_place();
+            let (wait, scope) = wait?;
+            let lent = scope.lend_place();
             let answered = wait.answered().await;
             lent.take_back().await;
             answered.map_err(ContextError::Wait)

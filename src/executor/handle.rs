@@ -1,11 +1,11 @@
 //! What a context knows of the run it belongs to.
 
-use super::ambient::Offer;
-use super::asks::Asks;
 use super::bound::Terms;
 use super::context::Resumed;
 use super::context_error::ContextError;
 use super::inner::KeepState;
+use super::lease_requests::Asks;
+use super::runtime_context::RunScope;
 use crate::clock;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
 use crate::store::schema_hints::HintsOfSchemas;
@@ -31,7 +31,7 @@ pub(super) struct RunHandle {
     pub(super) cancellation: Cancellation,
     pub(super) asks: Asks,
     /// Of the runtime that processes the run, if one does.
-    pub(super) offer: Option<Arc<Offer>>,
+    pub(super) scope: Option<Arc<RunScope>>,
     pub(super) key: OnceLock<String>,
     /// Of a run within a run: who keeps its state, and the run it is in.
     pub(super) keeper: Option<Arc<dyn KeepState>>,

@@ -37,7 +37,7 @@ impl RunHandle {
             attempt: outer.attempt,
             deadline: outer.deadline.clone(),
             began: outer.began.clone(),
-            offer: outer.offer.clone(),
+            scope: outer.scope.clone(),
             key: OnceLock::from(inner.key),
             keeper: Some(inner.keeper),
             outer: Some(outer),

@@ -46,9 +46,7 @@
 //! # Ok::<(), BoxError>(())
 //! ```
 
-mod ambient;
 mod answer;
-mod asks;
 mod assemble;
 mod bound;
 mod check;
@@ -56,12 +54,13 @@ mod context;
 mod context_error;
 mod decide;
 mod earlier;
-mod ending;
 mod error;
+mod finalize;
 mod for_model;
 mod handle;
 mod heartbeat;
 mod inner;
+mod lease_requests;
 mod ordering;
 mod outcome;
 mod own_writes;
@@ -70,6 +69,7 @@ mod profile;
 mod provenance;
 mod rate;
 mod run;
+mod runtime_context;
 mod sources;
 mod standing;
 mod versions;
@@ -94,15 +94,15 @@ pub use sources::{Bound, MissingReason, MissingSource, Source};
 pub use waits::WaitError;
 
 pub(crate) use crate::store::schema_hints::SchemaHints;
-pub(crate) use ambient::{Commits, LentStore, Offer, Untaken, under};
 pub(crate) use bound::Share;
 pub(crate) use check::check_id;
 pub(crate) use decide::is_last_chance;
-pub(crate) use ending::{NEVER_ENDED, log_dead_letter, never_ended};
+pub(crate) use finalize::{NEVER_ENDED, log_dead_letter, never_ended};
 pub(crate) use inner::{Inner, KeepState};
 pub(crate) use ordering::ordering_key;
 pub(crate) use pages::Pages;
 pub(crate) use run::give_up;
+pub(crate) use runtime_context::{Commits, LentStore, RunScope, Untaken, under};
 pub(crate) use standing::Asked;
 pub(crate) use versions::leave_unmatched;
 pub(crate) use waits::Waits;

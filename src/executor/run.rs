@@ -1,7 +1,6 @@
 //! One run from claim to commit: acts on what the pure functions decide.
 
 use super::UniversalExecutor;
-use super::ambient::{self, Untaken};
 use super::answer::Answer;
 use super::bound::{Allowed, admit};
 use super::decide::{self, Refusal, Start};
@@ -11,6 +10,7 @@ use super::heartbeat::Kept;
 use super::ordering::{OrderingKey, ordering_key};
 use super::outcome::{Outcome, Suspension};
 use super::provenance::{Stamp, claimed_lineage, claims_to_be_from};
+use super::runtime_context::{self, Untaken};
 use crate::bugs::planted;
 use crate::clock::within;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Route};
@@ -98,7 +98,7 @@ async fn claimed<'e, E: UniversalExecutor + ?Sized>(
 
 /// Takes the run that a runtime claimed, if this is the run.
 fn taken<E: UniversalExecutor + ?Sized>(executor: &E, event: &Event) -> Option<Untaken> {
-    ambient::offer()?.take(executor.id(), event, executor.store())
+    runtime_context::scope()?.take(executor.id(), event, executor.store())
 }
 
 /// Claims the run of an event. Returns the time since which its lease is known to hold.
@@ -142,7 +142,7 @@ async fn in_order<E: UniversalExecutor + ?Sized>(
     event: &Event,
     run: RunRef,
 ) -> Result<RunRef, ExecutorError> {
-    let is_added = ambient::offer().is_some_and(|offer| offer.is_to(&run));
+    let is_added = runtime_context::scope().is_some_and(|scope| scope.is_to(&run));
     if executor.profile().ordering == OrderingKey::None || is_added {
         return Ok(run);
     }
@@ -220,8 +220,8 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
                 is_own,
                 trigger,
             }) => {
-                if let Some(offer) = ambient::offer() {
-                    offer.holds(&lease, executor.profile().execution);
+                if let Some(scope) = runtime_context::scope() {
+                    scope.holds(&lease, executor.profile().execution);
                 }
                 Ok(Self {
                     executor,
@@ -470,9 +470,9 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         let writes = admitted
             .map_err(store_error("read what the response changes"))?
             .map_err(|reason| ExecutorError::BadResponse { reason })?;
-        let offer = ambient::offer().filter(|offer| offer.is_to(&self.lease.run));
-        if let Some(offer) = &offer {
-            offer.commits();
+        let scope = runtime_context::scope().filter(|scope| scope.is_to(&self.lease.run));
+        if let Some(scope) = &scope {
+            scope.commits();
         }
         let span = tracing::debug_span!("commit", executor = self.executor.id(), trigger = %self.lease.run.trigger_id);
         let end = Some((self.lease.clone(), end));
@@ -482,8 +482,8 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         if let (Some(writes), Err(StoreError::Unavailable { .. })) = (again, &committed) {
             committed = store.commit(Commit { writes, end: None }).await;
         }
-        if let (Some(offer), Err(_)) = (&offer, &committed) {
-            offer.commit_failed();
+        if let (Some(scope), Err(_)) = (&scope, &committed) {
+            scope.commit_failed();
         }
         Ok(committed.map_err(store_error("commit the response"))?.ids())
     }

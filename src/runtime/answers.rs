@@ -1,8 +1,8 @@
 //! A search of the store for answers that the source delivered to another worker.
 
-use super::home::Home;
 use super::position::Range;
 use super::shared::Shared;
+use super::store_context::StoreContext;
 use super::suspended::wake;
 use super::sweep::{self, Next, Pages};
 use crate::model::{Breadcrumb, Event, Timestamp};
@@ -13,35 +13,45 @@ use std::sync::Arc;
 /// time of the newest breadcrumb.
 pub(super) async fn search(
     shared: &Shared,
-    home: &Home,
+    store_context: &StoreContext,
     after: Timestamp,
 ) -> Result<Timestamp, StoreError> {
-    sweep::since(home.store(), after, &mut Answers { shared, home }).await
+    sweep::since(
+        store_context.store(),
+        after,
+        &mut Answers {
+            shared,
+            store_context,
+        },
+    )
+    .await
 }
 
 /// Matches the pages of a search.
 struct Answers<'s> {
     shared: &'s Shared,
-    home: &'s Home,
+    store_context: &'s StoreContext,
 }
 
 impl Pages for Answers<'_> {
     async fn take(&mut self, page: Vec<Arc<Breadcrumb>>, _: &[Range]) -> Result<Next, StoreError> {
         for found in page {
-            answer(self.shared, self.home, &found).await;
+            answer(self.shared, self.store_context, &found).await;
         }
         Ok(Next::Continue)
     }
 }
 
-async fn answer(shared: &Shared, home: &Home, found: &Arc<Breadcrumb>) {
+async fn answer(shared: &Shared, store_context: &StoreContext, found: &Arc<Breadcrumb>) {
     let event = Event::updated(found);
     // A version announced to this worker was matched when it was announced: a later wait must not get it.
-    if !shared.progress.seen().knows(found) {
-        home.waits.answer(&home.waits.concerned(&event), found);
+    if !shared.progress.dedup().knows(found) {
+        store_context
+            .waits
+            .answer(&store_context.waits.concerned(&event), found);
     }
-    let sleepers = home.wakes.concerned(&event);
+    let sleepers = store_context.wakes.concerned(&event);
     for sleeper in sleepers.iter().filter(|sleeper| sleeper.wakes_on(found)) {
-        wake(home, sleeper, found.id).await;
+        wake(store_context, sleeper, found.id).await;
     }
 }

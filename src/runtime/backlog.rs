@@ -1,5 +1,5 @@
 use super::Runtime;
-use super::roster::Roster;
+use super::registry::Registry;
 use super::shared::{in_time, in_time_of_source};
 use crate::clock;
 use crate::model::Timestamp;
@@ -38,13 +38,16 @@ impl Due {
     pub const MOST_COUNTED: usize = 1_000;
 }
 
-pub(super) async fn of(source: &dyn EventSource, roster: &Roster) -> Result<Backlog, StoreError> {
+pub(super) async fn of(
+    source: &dyn EventSource,
+    registry: &Registry,
+) -> Result<Backlog, StoreError> {
     let mut backlog = Backlog {
         behind: in_time_of_source(source.behind()).await.ok().flatten(),
         executors: Vec::new(),
     };
-    for member in roster.all() {
-        let due = due(member.home.ledger(), member.executor.id().into()).await?;
+    for member in registry.all() {
+        let due = due(member.store_context.ledger(), member.executor.id().into()).await?;
         backlog.executors.push(due);
     }
     Ok(backlog)

@@ -28,19 +28,19 @@ pub struct OpenBreaker {
 #[derive(Debug, Default)]
 pub(super) struct Breakers(Mutex<OpenByName>);
 
-/// The state and the last error of each open breaker, by home and executor.
+/// The state and the last error of each open breaker, by store and executor.
 type OpenByName = BTreeMap<(u64, Arc<str>), (Open, &'static str)>;
 
 impl Breakers {
     /// Records the state of an executor's breaker; `None` if it is closed.
     pub(super) fn set(
         &self,
-        home: u64,
+        store_context: u64,
         executor: &Arc<str>,
         open: Option<Open>,
         last_error: &'static str,
     ) {
-        let key = (home, Arc::clone(executor));
+        let key = (store_context, Arc::clone(executor));
         let mut breakers = self.lock();
         match open {
             Some(open) => drop(breakers.insert(key, (open, last_error))),
@@ -53,12 +53,12 @@ impl Breakers {
     /// Records the state of an executor's breaker after a run, and logs a change of the state.
     pub(super) fn note(
         &self,
-        (home, executor): (u64, &Arc<str>),
+        (store_context, executor): (u64, &Arc<str>),
         change: Option<Change>,
         open: Option<Open>,
         last_error: &'static str,
     ) {
-        self.set(home, executor, open, last_error);
+        self.set(store_context, executor, open, last_error);
         let executor = &**executor;
         match change {
             None => {}

@@ -1,8 +1,8 @@
 use super::definitions::{Definitions, Keeper};
 use super::graph::Graph;
 use super::progress::Progress;
-use super::roster::Roster;
-use super::{Runtime, RuntimeError, workers};
+use super::registry::Registry;
+use super::{Runtime, RuntimeError, worker_records};
 use crate::bugs::planted;
 use crate::executor::UniversalExecutor;
 use crate::source::{EventSource, StartAt};
@@ -183,11 +183,11 @@ impl RuntimeBuilder {
         if let Some(definitions) = &self.definitions {
             definitions.check()?;
         }
-        let roster = Roster::new();
+        let registry = Registry::new();
         for executor in self.executors {
-            roster.add(executor)?;
+            registry.add(executor)?;
         }
-        for cycle in Graph::of(roster.all().iter().map(|member| &*member.executor)).cycles() {
+        for cycle in Graph::of(registry.all().iter().map(|member| &*member.executor)).cycles() {
             tracing::warn!(
                 cycle = cycle.to_string(),
                 "executors may trigger one another in a circle"
@@ -195,11 +195,11 @@ impl RuntimeBuilder {
         }
         Ok(Runtime {
             source: self.source,
-            roster: Arc::new(roster),
+            registry: Arc::new(registry),
             settings: self.settings,
             progress: Arc::new(Progress::default()),
             vitals: Arc::default(),
-            name: self.name.unwrap_or_else(workers::default_name),
+            name: self.name.unwrap_or_else(worker_records::default_name),
             keeper: self
                 .definitions
                 .map(|definitions| Arc::new(Keeper::new(definitions))),

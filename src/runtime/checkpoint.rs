@@ -1,9 +1,9 @@
 //! Position of the executors of one store: loaded from its ledger at the start, and saved as the runtime reads.
 
 use super::builder::Settings;
-use super::home::Home;
 use super::position::{Position, Range};
 use super::shared::{Shared, in_time};
+use super::store_context::StoreContext;
 use super::sweep;
 use crate::model::Timestamp;
 use crate::source::StartAt;
@@ -183,18 +183,22 @@ impl Checkpoint {
 ///
 /// # Errors
 /// The ledger's errors, and the store's if an executor has no position.
-pub(super) async fn load(shared: &Shared, home: &Home, since: Instant) -> Result<(), StoreError> {
-    let executors = shared.roster.at_home(home);
-    let saved = in_time(home.ledger().positions(&executors)).await?;
+pub(super) async fn load(
+    shared: &Shared,
+    store_context: &StoreContext,
+    since: Instant,
+) -> Result<(), StoreError> {
+    let executors = shared.registry.of_store(store_context);
+    let saved = in_time(store_context.ledger().positions(&executors)).await?;
     let (newest, delivered_after) = {
-        let state = home.checkpoint.state();
+        let state = store_context.checkpoint.state();
         (state.newest, state.delivered_after)
     };
     let newest = match newest {
         Some(newest) => newest,
         None if !sweep::needs_newest(shared, &saved) => earlier(shared.now(), since.elapsed()),
         // Breadcrumbs that were committed after the start count.
-        None => earlier(sweep::newest(home.store()).await?, since.elapsed()),
+        None => earlier(sweep::newest(store_context.store()).await?, since.elapsed()),
     };
     let is_complete = shared.source_is_complete;
     let first = First {
@@ -208,7 +212,7 @@ pub(super) async fn load(shared: &Shared, home: &Home, since: Instant) -> Result
         let position = first.position(&executor, saved.as_deref());
         positions.push((executor, position));
     }
-    let mut state = home.checkpoint.state();
+    let mut state = store_context.checkpoint.state();
     let all = positions.iter().map(|(_, position)| position.clone());
     let mut position = all
         .reduce(|one, other| one.of_all(&other))
@@ -224,7 +228,7 @@ pub(super) async fn load(shared: &Shared, home: &Home, since: Instant) -> Result
     if let Some(&(after, _)) = unread.first() {
         announced_anew(shared);
         tracing::info!(
-            store = home.number,
+            store = store_context.number,
             since_ms = after.as_micros() / 1_000,
             until_ms = newest.as_micros() / 1_000,
             "catching up with the breadcrumbs committed since the saved position"
@@ -247,10 +251,10 @@ pub(super) async fn load(shared: &Shared, home: &Home, since: Instant) -> Result
 ///
 /// # Errors
 /// The ledger's errors.
-pub(super) async fn adopt(shared: &Shared, home: &Home) -> Result<(), StoreError> {
-    let executors = shared.roster.at_home(home);
+pub(super) async fn adopt(shared: &Shared, store_context: &StoreContext) -> Result<(), StoreError> {
+    let executors = shared.registry.of_store(store_context);
     let (added, newest) = {
-        let state = home.checkpoint.state();
+        let state = store_context.checkpoint.state();
         let Some(position) = &state.position else {
             return Ok(());
         };
@@ -263,7 +267,7 @@ pub(super) async fn adopt(shared: &Shared, home: &Home) -> Result<(), StoreError
     if added.is_empty() {
         return Ok(());
     }
-    let saved = in_time(home.ledger().positions(&added)).await?;
+    let saved = in_time(store_context.ledger().positions(&added)).await?;
     let first = First {
         settings: &shared.settings,
         is_complete: shared.source_is_complete,
@@ -271,7 +275,7 @@ pub(super) async fn adopt(shared: &Shared, home: &Home) -> Result<(), StoreError
         delivered_after: None,
     };
     {
-        let mut state = home.checkpoint.state();
+        let mut state = store_context.checkpoint.state();
         for (executor, saved) in added.into_iter().zip(saved) {
             let own = first.position(&executor, saved.as_deref());
             state.position = state.position.as_ref().map(|all| all.of_all(&own));
@@ -286,7 +290,7 @@ pub(super) async fn adopt(shared: &Shared, home: &Home) -> Result<(), StoreError
 
 /// Lets a sweep find breadcrumbs again that were announced before executors were added. The ledger knows the runs of the others.
 fn announced_anew(shared: &Shared) {
-    shared.progress.seen().clear();
+    shared.progress.dedup().clear();
 }
 
 /// The position of an executor when the runtime starts.
@@ -347,12 +351,12 @@ impl First<'_> {
 ///
 /// # Errors
 /// The ledger's errors.
-pub(super) async fn save(shared: &Shared, home: &Home) -> Result<(), StoreError> {
-    let ledger = home.ledger();
-    let executors = shared.roster.at_home(home);
+pub(super) async fn save(shared: &Shared, store_context: &StoreContext) -> Result<(), StoreError> {
+    let ledger = store_context.ledger();
+    let executors = shared.registry.of_store(store_context);
     let open = shared.progress.open();
     let (executors, own, missed_after) = {
-        let mut state = home.checkpoint.state();
+        let mut state = store_context.checkpoint.state();
         let Some(own) = state.position.clone() else {
             return Ok(());
         };
@@ -367,14 +371,19 @@ pub(super) async fn save(shared: &Shared, home: &Home) -> Result<(), StoreError>
         now.reopen(open.iter().copied());
         (executors, now.to_bytes())
     };
-    if home.checkpoint.state().saved.as_ref() == Some(&now) {
+    if store_context.checkpoint.state().saved.as_ref() == Some(&now) {
         return Ok(());
     }
     let (executors, _) = &now;
     let saved = in_time(ledger.positions(executors)).await?;
     let mut changed = Vec::new();
     for (executor, saved) in executors.iter().zip(saved) {
-        let since = home.checkpoint.state().since.get(executor).copied();
+        let since = store_context
+            .checkpoint
+            .state()
+            .since
+            .get(executor)
+            .copied();
         let own = own.with_since(since.unwrap_or_else(|| own.since()));
         let merged = match saved.as_deref().map(Position::from_bytes) {
             None => own,
@@ -390,7 +399,7 @@ pub(super) async fn save(shared: &Shared, home: &Home) -> Result<(), StoreError>
     if !changed.is_empty() {
         in_time(ledger.save_positions(&changed)).await?;
     }
-    home.checkpoint.state().saved = Some(now);
+    store_context.checkpoint.state().saved = Some(now);
     Ok(())
 }
 

@@ -1,9 +1,9 @@
 //! Whether a runtime lives and does its work.
 
 use super::breakers::OpenBreaker;
-use super::home::Operation;
-use super::roster::Roster;
+use super::registry::Registry;
 use super::shared::{PAUSE, Shared, SourceState, in_time_of_source};
+use super::store_context::Operation;
 use crate::source::EventSource;
 use crate::tool::BlockingPool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,7 +75,7 @@ impl Vitals {
         if !is_started(&self.running()) {
             return;
         }
-        let health = self.health(&shared.roster);
+        let health = self.health(&shared.registry);
         // Nothing is logged under the lock: a log subscriber can block, or read the health.
         let changed = match &mut *self.running() {
             Some(running) if !shared.stop.is_cancelled() => {
@@ -109,7 +109,7 @@ impl Vitals {
         }
     }
 
-    pub(super) fn health(&self, roster: &Roster) -> Health {
+    pub(super) fn health(&self, registry: &Registry) -> Health {
         let mut problems = Vec::new();
         let (mut live, mut open_breakers) = (true, Vec::new());
         match &*self.running() {
@@ -143,11 +143,14 @@ impl Vitals {
                 }
             }
         }
-        for home in roster.homes() {
-            let failing: Vec<&str> = home.failing().map(Operation::name).collect();
+        for store_context in registry.store_contexts() {
+            let failing: Vec<&str> = store_context.failing().map(Operation::name).collect();
             if !failing.is_empty() {
                 let failing = failing.join(" and ");
-                problems.push(format!("store {:?} fails to {failing}", home.store()));
+                problems.push(format!(
+                    "store {:?} fails to {failing}",
+                    store_context.store()
+                ));
             }
         }
         if BlockingPool::shared().all_stuck() {

@@ -3,16 +3,16 @@
 mod input;
 
 use self::input::{Next, next, subscribe};
+use super::ack_tracker::{AckTracker, AckTrackers, Back, Origin, Place, trackers};
 use super::checkpoint;
 use super::definitions::{Announced, Keeper};
-use super::enlist::{Arrival, Candidate, Enlist};
-use super::home::Home;
-use super::lookout::{self, Look, Lookout, until};
-use super::share::{Back, Origin, Place, Share, Shares, shares};
+use super::enqueue::{Arrival, Candidate, Enqueuer};
+use super::scheduler::Scheduler;
 use super::shared::{PAUSE, Shared};
-use super::station::Station;
+use super::store_context::StoreContext;
 use super::sweep::{self, Found};
 use super::unended::Unended;
+use super::waker::{self, Look, Waker, until};
 use super::{Runtime, metrics};
 use crate::bugs::planted;
 use crate::clock::later;
@@ -46,7 +46,7 @@ pub(super) struct Intake<'r> {
     stores: HashMap<u64, StoreTasks>,
     /// Where announced definitions wait.
     definitions: Option<(Arc<Keeper>, mpsc::Sender<Announced>)>,
-    shares: Shares,
+    trackers: AckTrackers,
     /// What a sweep found.
     found: (mpsc::Sender<Found>, mpsc::Receiver<Found>),
     /// What could not be taken care of, and the source does not deliver again.
@@ -76,7 +76,7 @@ impl<'r> Intake<'r> {
         tasks: &'r mut JoinSet<()>,
     ) -> Self {
         let (returned, back) = mpsc::channel(64);
-        let (shares, receipts) = shares(&shared, runtime.settings.max_deliveries, returned);
+        let (trackers, receipts) = trackers(&shared, runtime.settings.max_deliveries, returned);
         tasks.spawn(receipts.run());
         Self {
             runtime,
@@ -84,7 +84,7 @@ impl<'r> Intake<'r> {
             tasks,
             stores: HashMap::new(),
             definitions: None,
-            shares,
+            trackers,
             found: mpsc::channel(64),
             back,
             place: None,
@@ -104,26 +104,26 @@ impl<'r> Intake<'r> {
         let opened = Instant::now();
         self.open().await;
         let abandoned = self.shared.progress.abandon();
-        for home in self.shared.roster.homes() {
-            home.checkpoint.reopen(abandoned.clone());
+        for store_context in self.shared.registry.store_contexts() {
+            store_context.checkpoint.reopen(abandoned.clone());
         }
         let deliveries = subscribe(self.runtime).await?;
-        let homes = self.shared.roster.homes();
+        let store_contexts = self.shared.registry.store_contexts();
         let (shared, delivered_after) = (&self.shared, deliveries.delivered_after());
-        let load = homes.iter().map(|home| async move {
-            home.checkpoint.note_delivered_after(delivered_after);
-            // A source that reports a loss forgets it, so the first position has to be saved before. The lookout repeats a call that
+        let load = store_contexts.iter().map(|store_context| async move {
+            store_context.checkpoint.note_delivered_after(delivered_after);
+            // A source that reports a loss forgets it, so the first position has to be saved before. The waker repeats a call that
             // fails here.
-            if home.checkpoint.is_loaded() {
+            if store_context.checkpoint.is_loaded() {
                 return;
             }
-            let loaded = checkpoint::load(shared, home, opened).await;
+            let loaded = checkpoint::load(shared, store_context, opened).await;
             let saved = match loaded {
-                Ok(()) => checkpoint::save(shared, home).await,
+                Ok(()) => checkpoint::save(shared, store_context).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = saved {
-                tracing::warn!(store = home.number, code = error.code(), error = %Chain(&error), "cannot load and save the position at the start, will retry");
+                tracing::warn!(store = store_context.number, code = error.code(), error = %Chain(&error), "cannot load and save the position at the start, will retry");
             }
         });
         join_all(load).await;
@@ -133,13 +133,14 @@ impl<'r> Intake<'r> {
     /// Notes how far each store has come.
     async fn open(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(15);
-        let (homes, shared) = (self.shared.roster.homes(), &self.shared);
-        let begin = homes.iter().map(|home| async move {
-            if !home.checkpoint.has_newest()
-                && sweep::starts_at_newest(shared, home).await
-                && let Ok(Ok(newest)) = timeout(PATIENCE, sweep::newest(home.store())).await
+        let (store_contexts, shared) = (self.shared.registry.store_contexts(), &self.shared);
+        let begin = store_contexts.iter().map(|store_context| async move {
+            if !store_context.checkpoint.has_newest()
+                && sweep::starts_at_newest(shared, store_context).await
+                && let Ok(Ok(newest)) =
+                    timeout(PATIENCE, sweep::newest(store_context.store())).await
             {
-                home.checkpoint.note_newest(newest);
+                store_context.checkpoint.note_newest(newest);
             }
         });
         join_all(begin).await;
@@ -151,7 +152,7 @@ impl<'r> Intake<'r> {
         let Some(keeper) = &self.shared.keeper else {
             return;
         };
-        while let Err(error) = keeper.load(&self.shared.roster).await {
+        while let Err(error) = keeper.load(&self.shared.registry).await {
             tracing::warn!(code = error.code(), error = %Chain(&error), "definitions could not be loaded");
             sleep_until(later(Instant::now(), PAUSE)).await;
         }
@@ -164,7 +165,7 @@ impl<'r> Intake<'r> {
     /// Takes deliveries in until it is dropped.
     pub(super) async fn run(mut self, deliveries: Deliveries) {
         let mut deliveries = Some(deliveries);
-        let mut changes = self.shared.roster.changes();
+        let mut changes = self.shared.registry.changes();
         self.open_places();
         loop {
             // A source that always has something must not keep other tasks from running.
@@ -195,7 +196,7 @@ impl<'r> Intake<'r> {
                         self.shared.source_ended();
                     }
                 },
-                place = self.shares.place(), if !has_place => self.place = Some(place),
+                place = self.trackers.place(), if !has_place => self.place = Some(place),
                 Some((delivery, place, origin)) = self.back.recv() => {
                     self.dispatch(delivery, place, origin).await;
                 }
@@ -233,8 +234,8 @@ impl<'r> Intake<'r> {
     }
 
     fn ask_for_everything(&self) {
-        for home in self.shared.roster.homes() {
-            home.ask_for_everything();
+        for store_context in self.shared.registry.store_contexts() {
+            store_context.ask_for_everything();
         }
     }
 
@@ -248,8 +249,8 @@ impl<'r> Intake<'r> {
         }
         // Of several sources behind one, another may have delivered the newest event: the source itself knows better.
         let newest = after.or_else(|| self.shared.progress.newest());
-        for home in self.shared.roster.homes() {
-            home.ask_for_sweep(newest);
+        for store_context in self.shared.registry.store_contexts() {
+            store_context.ask_for_sweep(newest);
         }
     }
 
@@ -288,7 +289,7 @@ impl<'r> Intake<'r> {
         let event = &delivery.event;
         self.shared.progress.begin(delivery.position, event);
         if event.kind != EventKind::Ping {
-            self.shared.progress.seen().announced(event);
+            self.shared.progress.dedup().announced(event);
         }
         if let Some(place) = self.place.take() {
             self.dispatch(delivery, place, Origin::Source).await;
@@ -297,7 +298,7 @@ impl<'r> Intake<'r> {
 
     async fn take_found(&mut self, found: Found) {
         // What was announced is taken care of already.
-        if !self.shared.progress.seen().found(&found.breadcrumb) {
+        if !self.shared.progress.dedup().found(&found.breadcrumb) {
             found.taken();
             return;
         }
@@ -316,24 +317,24 @@ impl<'r> Intake<'r> {
     /// Says whether it concerned anybody.
     async fn dispatch(&mut self, delivery: Delivery, place: Place, origin: Origin) -> bool {
         if SchemaHints::may_change_by(&delivery.event) {
-            for home in self.shared.roster.homes() {
-                home.hints.forget();
+            for store_context in self.shared.registry.store_contexts() {
+                store_context.hints.forget();
             }
         }
         let mut concerned = self.tell_who_waits(&delivery.event);
-        let share = self.shares.of(delivery, place, origin);
-        concerned |= self.follow_definitions(&share).await;
+        let tracker = self.trackers.of(delivery, place, origin);
+        concerned |= self.follow_definitions(&tracker).await;
         let mut by_store: Vec<(u64, Vec<Candidate>)> = Vec::new();
-        for triggered in self.shared.roster.triggered(share.event()) {
-            let (id, home) = (triggered.executor, triggered.home);
-            let time = share.event().updated_at;
-            if origin == Origin::Sweep && home.is_before(&id, time) {
+        for triggered in self.shared.registry.triggered(tracker.event()) {
+            let (id, store_context) = (triggered.executor, triggered.store_context);
+            let time = tracker.event().updated_at;
+            if origin == Origin::Sweep && store_context.is_before(&id, time) {
                 // Another executor started earlier.
                 continue;
             }
             concerned = true;
             metrics::matched(&id);
-            if !self.stores.contains_key(&home.number) {
+            if !self.stores.contains_key(&store_context.number) {
                 // It moved in a moment ago.
                 self.open_places();
             }
@@ -341,37 +342,42 @@ impl<'r> Intake<'r> {
                 id,
                 surely: triggered.surely,
             };
-            let of_store = |(number, _): &&mut (u64, Vec<Candidate>)| *number == home.number;
+            let of_store =
+                |(number, _): &&mut (u64, Vec<Candidate>)| *number == store_context.number;
             match by_store.iter_mut().find(of_store) {
                 Some((_, executors)) => executors.push(candidate),
-                None => by_store.push((home.number, vec![candidate])),
+                None => by_store.push((store_context.number, vec![candidate])),
             }
         }
         for (number, executors) in by_store {
             match self.stores.get(&number) {
                 Some(tasks) => {
-                    let arrival = |share| Arrival { share, executors };
-                    hand_over(&tasks.arrivals, share.another(), arrival).await;
+                    let arrival = |tracker| Arrival { tracker, executors };
+                    hand_over(&tasks.arrivals, tracker.another(), arrival).await;
                 }
                 // It moved out a moment ago.
-                None => share.another().again(PAUSE),
+                None => tracker.another().again(PAUSE),
             }
         }
-        share.settle();
+        tracker.settle();
         concerned
     }
 
     /// Applies what an event says of a definition before the next event is matched, or soon if the store does not answer.
-    async fn follow_definitions(&self, share: &Share) -> bool {
+    async fn follow_definitions(&self, tracker: &AckTracker) -> bool {
         let Some((keeper, inbox)) = &self.definitions else {
             return false;
         };
-        if !keeper.is_concerned(share.event()) {
+        if !keeper.is_concerned(tracker.event()) {
             return false;
         }
-        let id = share.event().breadcrumb_id;
-        if keeper.look_at(&self.shared.roster, id).await.is_err() {
-            hand_over(inbox, share.another(), |share| Announced { id, share }).await;
+        let id = tracker.event().breadcrumb_id;
+        if keeper.look_at(&self.shared.registry, id).await.is_err() {
+            hand_over(inbox, tracker.another(), |tracker| Announced {
+                id,
+                tracker,
+            })
+            .await;
         }
         true
     }
@@ -381,12 +387,15 @@ impl<'r> Intake<'r> {
         if matches!(event.kind, EventKind::Ping | EventKind::Deleted) {
             return told;
         }
-        for home in self.shared.roster.homes() {
-            let (waits, sleepers) = (home.waits.concerned(event), home.wakes.concerned(event));
+        for store_context in self.shared.registry.store_contexts() {
+            let (waits, sleepers) = (
+                store_context.waits.concerned(event),
+                store_context.wakes.concerned(event),
+            );
             if waits.is_empty() && sleepers.is_empty() {
                 continue;
             }
-            if let Some(tasks) = self.stores.get(&home.number) {
+            if let Some(tasks) = self.stores.get(&store_context.number) {
                 let look = Look {
                     id: event.breadcrumb_id,
                     version: event.version,
@@ -399,10 +408,10 @@ impl<'r> Intake<'r> {
                     // A store that does not answer must not hold up the others.
                     Err(TrySendError::Full(look)) => {
                         tracing::warn!(
-                            store = home.number,
+                            store = store_context.number,
                             "too many announcements wait to be read; a wait may time out"
                         );
-                        look.give_up(&home);
+                        look.give_up(&store_context);
                     }
                     Err(TrySendError::Closed(_)) => {}
                 }
@@ -415,41 +424,48 @@ impl<'r> Intake<'r> {
     fn open_places(&mut self) {
         self.stores
             .retain(|_, tasks| !tasks.looks.is_closed() && !tasks.arrivals.is_closed());
-        let homes = self.shared.roster.homes();
-        for home in &homes {
-            if !self.stores.contains_key(&home.number) {
-                self.open_store(home);
+        let store_contexts = self.shared.registry.store_contexts();
+        for store_context in &store_contexts {
+            if !self.stores.contains_key(&store_context.number) {
+                self.open_store(store_context);
             }
         }
-        self.stores
-            .retain(|number, _| homes.iter().any(|home| home.number == *number));
+        self.stores.retain(|number, _| {
+            store_contexts
+                .iter()
+                .any(|store_context| store_context.number == *number)
+        });
     }
 
-    fn open_store(&mut self, home: &Arc<Home>) {
-        let (looks, inbox) = mpsc::channel(lookout::INBOX);
+    fn open_store(&mut self, store_context: &Arc<StoreContext>) {
+        let (looks, inbox) = mpsc::channel(waker::INBOX);
         let (shared, found) = (Arc::clone(&self.shared), self.found.0.clone());
-        let lookout = Lookout::new(Arc::clone(&shared), Arc::clone(home), inbox, found);
-        self.tasks.spawn(lookout.run());
+        let waker = Waker::new(Arc::clone(&shared), Arc::clone(store_context), inbox, found);
+        self.tasks.spawn(waker.run());
         let (arrivals, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
         let (prepared, to_enqueue) = mpsc::channel(1);
-        let unended = Arc::new(Unended::new(Arc::clone(home)));
+        let unended = Arc::new(Unended::new(Arc::clone(store_context)));
         let held = Arc::clone(&unended);
-        let enlist = Enlist::new(Arc::clone(&shared), held, inbox, prepared);
-        let station = Station::new(shared, unended, to_enqueue);
+        let enqueue = Enqueuer::new(Arc::clone(&shared), held, inbox, prepared);
+        let scheduler = Scheduler::new(shared, unended, to_enqueue);
         // The two end together, however one of them ends.
         self.tasks.spawn(async move {
-            futures::join!(enlist.run(), station.run());
+            futures::join!(enqueue.run(), scheduler.run());
         });
         let tasks = StoreTasks { arrivals, looks };
-        self.stores.insert(home.number, tasks);
+        self.stores.insert(store_context.number, tasks);
     }
 }
 
 /// Hands a share to a task. One that is gone, which only a shutdown, a removal or a panic is the reason of, takes care of
 /// nothing: the delivery comes again.
-async fn hand_over<T>(inbox: &mpsc::Sender<T>, share: Share, made: impl FnOnce(Share) -> T) {
+async fn hand_over<T>(
+    inbox: &mpsc::Sender<T>,
+    tracker: AckTracker,
+    made: impl FnOnce(AckTracker) -> T,
+) {
     match inbox.reserve().await {
-        Ok(place) => place.send(made(share)),
-        Err(_) => share.again(PAUSE),
+        Ok(place) => place.send(made(tracker)),
+        Err(_) => tracker.again(PAUSE),
     }
 }

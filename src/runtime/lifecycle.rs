@@ -1,6 +1,6 @@
 //! The log lines of a healthy service: started, ready, draining, stopped.
 
-use super::roster::Roster;
+use super::registry::Registry;
 use super::shared::Shared;
 use super::{RunReport, Runtime};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Logs that the source is subscribed to and the definitions are loaded.
 pub(super) fn log_started(runtime: &Runtime, position: Option<u64>) {
     let executors = runtime.executors().join(", ");
-    let stores = stores(&runtime.roster);
+    let stores = stores(&runtime.registry);
     let source = runtime.source.description();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -59,9 +59,11 @@ pub(super) fn log_dropped(runtime: &Runtime) {
 }
 
 /// Returns the stores of the executors, separated by commas.
-fn stores(roster: &Roster) -> String {
-    let homes = roster.homes().into_iter();
-    let stores: Vec<String> = homes.map(|home| format!("{:?}", home.store())).collect();
+fn stores(registry: &Registry) -> String {
+    let store_contexts = registry.store_contexts().into_iter();
+    let stores: Vec<String> = store_contexts
+        .map(|store_context| format!("{:?}", store_context.store()))
+        .collect();
     stores.join(", ")
 }
 

@@ -34,39 +34,39 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+mod ack_tracker;
 mod answers;
 mod backlog;
 mod breakers;
 mod builder;
 mod checkpoint;
+mod dedup;
 pub mod definitions;
-mod desk;
-mod enlist;
+mod enqueue;
 mod error;
 pub mod graph;
 mod health;
-mod home;
 mod intake;
 mod lifecycle;
 mod limits;
-mod lookout;
 pub mod metrics;
 mod others;
 mod position;
 mod process;
 mod progress;
+mod quota;
+mod registry;
 mod report;
-mod roster;
-mod seen;
-mod share;
+mod scheduler;
 mod shared;
-mod station;
+mod store_context;
 mod suspended;
 mod sweep;
 mod unended;
+mod waker;
 mod wakes;
 mod watchdog;
-mod workers;
+mod worker_records;
 
 pub use crate::executor::WaitError;
 pub use backlog::{Backlog, Due};
@@ -87,18 +87,18 @@ use futures::stream::{self, Stream};
 use futures::{FutureExt as _, StreamExt as _};
 use graph::Graph;
 use health::Vitals;
-use home::Home;
 use intake::Intake;
 use progress::Progress;
-use roster::Roster;
+use registry::Registry;
 use shared::Shared;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use store_context::StoreContext;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
-use workers::Registry;
+use worker_records::WorkerRecords;
 
 /// Executors and the source of their events. Made by [`Runtime::builder`].
 ///
@@ -129,7 +129,7 @@ use workers::Registry;
 /// [`WithLedger`](crate::WithLedger) adds a durable ledger.
 pub struct Runtime {
     source: Box<dyn EventSource>,
-    roster: Arc<Roster>,
+    registry: Arc<Registry>,
     settings: Settings,
     progress: Arc<Progress>,
     keeper: Option<Arc<Keeper>>,
@@ -191,7 +191,7 @@ impl Runtime {
         let mut signals = std::pin::pin!(signals.chain(stream::pending()));
         let shared = Shared::new(
             self.settings,
-            Arc::clone(&self.roster),
+            Arc::clone(&self.registry),
             self.keeper.clone(),
             Arc::clone(&self.progress),
             &*self.source,
@@ -222,13 +222,13 @@ impl Runtime {
         let _gone = shared.gone_when_dropped();
         let vitals = Arc::clone(&self.vitals);
         tasks.spawn(vitals.beat(Arc::clone(shared), Arc::clone(&self.name)));
-        let mut registry = Registry::new(Arc::clone(shared), Arc::clone(&self.name));
+        let mut records = WorkerRecords::new(Arc::clone(shared), Arc::clone(&self.name));
         tokio::select! {
             biased;
             _ = signals.next(), if from_start => return Ok(shared.report()),
-            () = registry.begin() => {}
+            () = records.begin() => {}
         }
-        tasks.spawn(registry.run());
+        tasks.spawn(records.run());
         let mut intake = Intake::new(self, Arc::clone(shared), &mut tasks);
         let deliveries = tokio::select! {
             biased;
@@ -273,7 +273,7 @@ impl Runtime {
     /// Whether it lives and does its work, for liveness and readiness probes.
     #[must_use]
     pub fn health(&self) -> Health {
-        self.vitals.health(&self.roster)
+        self.vitals.health(&self.registry)
     }
 
     /// What waits to be done, as the stores and the source have it now: of all workers that share them. The metrics of a
@@ -282,7 +282,7 @@ impl Runtime {
     /// # Errors
     /// [`StoreError`] if a store does not answer. What the source does not say is left out.
     pub async fn backlog(&self) -> Result<Backlog, StoreError> {
-        backlog::of(&*self.source, &self.roster).await
+        backlog::of(&*self.source, &self.registry).await
     }
 
     /// Lists the workers that share the stores of these executors, the most recently recorded first: one record for each
@@ -291,20 +291,20 @@ impl Runtime {
     /// # Errors
     /// [`StoreError`] if a store does not answer.
     pub async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
-        workers::all(&self.roster.homes()).await
+        worker_records::all(&self.registry.store_contexts()).await
     }
 
     /// Who triggers whom, as a graph of executors and schemas, with the circles in it.
     #[must_use]
     pub fn graph(&self) -> Graph {
-        let members = self.roster.all();
+        let members = self.registry.all();
         Graph::of(members.iter().map(|member| &*member.executor))
     }
 
     /// The ids of the executors that run here now, those made of definitions included.
     #[must_use]
     pub fn executors(&self) -> Vec<Arc<str>> {
-        let members = self.roster.all();
+        let members = self.registry.all();
         members
             .iter()
             .map(|member| member.executor.id().into())
@@ -318,10 +318,12 @@ impl Runtime {
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Redo`] if the run is not known
     /// or did not fail.
     pub async fn redo(&self, run: &RunRef) -> Result<(), RuntimeError> {
-        let home = self.home_of(&run.executor)?;
-        let redone = durable_ledger(&home, &run.executor)?.redo(run).await;
+        let store_context = self.home_of(&run.executor)?;
+        let redone = durable_ledger(&store_context, &run.executor)?
+            .redo(run)
+            .await;
         redone.map_err(|source| RuntimeError::Redo { source })?;
-        home.nudge([Arc::clone(&run.executor)]);
+        store_context.nudge([Arc::clone(&run.executor)]);
         Ok(())
     }
 
@@ -334,10 +336,12 @@ impl Runtime {
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Cancel`] if the run is unknown.
     pub async fn cancel(&self, run: &RunRef) -> Result<Cancelled, RuntimeError> {
-        let home = self.home_of(&run.executor)?;
-        let cancelled = durable_ledger(&home, &run.executor)?.cancel(run).await;
+        let store_context = self.home_of(&run.executor)?;
+        let cancelled = durable_ledger(&store_context, &run.executor)?
+            .cancel(run)
+            .await;
         let cancelled = cancelled.map_err(|source| RuntimeError::Cancel { source })?;
-        home.nudge([Arc::clone(&run.executor)]);
+        store_context.nudge([Arc::clone(&run.executor)]);
         Ok(cancelled)
     }
 
@@ -350,10 +354,12 @@ impl Runtime {
     ///
     /// [`Run::transferred_to`]: crate::store::Run::transferred_to
     pub async fn skip(&self, run: &RunRef) -> Result<(), RuntimeError> {
-        let home = self.home_of(&run.executor)?;
-        let skipped = durable_ledger(&home, &run.executor)?.skip(run).await;
+        let store_context = self.home_of(&run.executor)?;
+        let skipped = durable_ledger(&store_context, &run.executor)?
+            .skip(run)
+            .await;
         skipped.map_err(|source| RuntimeError::Skip { source })?;
-        home.nudge([Arc::clone(&run.executor)]);
+        store_context.nudge([Arc::clone(&run.executor)]);
         Ok(())
     }
 
@@ -366,8 +372,8 @@ impl Runtime {
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Pause`] if the store fails.
     pub async fn pause(&self, executor: &str) -> Result<bool, RuntimeError> {
-        let home = self.home_of(executor)?;
-        let paused = durable_ledger(&home, executor)?.pause_executor(executor);
+        let store_context = self.home_of(executor)?;
+        let paused = durable_ledger(&store_context, executor)?.pause_executor(executor);
         let paused = paused.await;
         paused.map_err(|source| RuntimeError::pause(executor, source))
     }
@@ -380,21 +386,21 @@ impl Runtime {
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Pause`] if the store fails.
     pub async fn resume(&self, executor: &str) -> Result<bool, RuntimeError> {
-        let home = self.home_of(executor)?;
-        let resumed = durable_ledger(&home, executor)?.resume_executor(executor);
+        let store_context = self.home_of(executor)?;
+        let resumed = durable_ledger(&store_context, executor)?.resume_executor(executor);
         let resumed = resumed.await;
         let resumed = resumed.map_err(|source| RuntimeError::pause(executor, source))?;
-        home.nudge([Arc::from(executor)]);
+        store_context.nudge([Arc::from(executor)]);
         Ok(resumed)
     }
 
     /// Returns the store handle of an executor.
-    fn home_of(&self, executor: &str) -> Result<Arc<Home>, RuntimeError> {
+    fn home_of(&self, executor: &str) -> Result<Arc<StoreContext>, RuntimeError> {
         let unknown = || RuntimeError::UnknownExecutor {
             id: executor.to_owned(),
         };
-        let member = self.roster.get(executor).ok_or_else(unknown)?;
-        Ok(member.home)
+        let member = self.registry.get(executor).ok_or_else(unknown)?;
+        Ok(member.store_context)
     }
 
     /// Waits for the first breadcrumb that matches a selector and is announced from now on: call it, write the request,
@@ -413,9 +419,9 @@ impl Runtime {
         selector: Selector,
         timeout: Duration,
     ) -> impl Future<Output = Result<Arc<Breadcrumb>, WaitError>> + Send + 'static + use<> {
-        let homes = self.roster.homes();
-        let wait = match homes.first() {
-            Some(home) => home.waits.begin(selector, timeout),
+        let store_contexts = self.registry.store_contexts();
+        let wait = match store_contexts.first() {
+            Some(store_context) => store_context.waits.begin(selector, timeout),
             None => Err(WaitError::NoStore),
         };
         async move { wait?.answered().await }
@@ -439,7 +445,7 @@ impl Drop for EndsRunning<'_> {
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let members = self.roster.all();
+        let members = self.registry.all();
         let ids: Vec<&str> = members.iter().map(|member| member.executor.id()).collect();
         f.debug_struct("Runtime")
             .field("executors", &ids)
@@ -448,8 +454,11 @@ impl fmt::Debug for Runtime {
     }
 }
 
-fn durable_ledger<'h>(home: &'h Home, executor: &str) -> Result<&'h dyn RunLedger, RuntimeError> {
-    let ledger = home.runs().durable_ledger();
+fn durable_ledger<'h>(
+    store_context: &'h StoreContext,
+    executor: &str,
+) -> Result<&'h dyn RunLedger, RuntimeError> {
+    let ledger = store_context.runs().durable_ledger();
     ledger.ok_or_else(|| RuntimeError::NoLedger {
         id: executor.to_owned(),
     })

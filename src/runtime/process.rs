@@ -1,8 +1,8 @@
 //! One run: into the ledger, from its row to its end, and back.
 
-use super::home::Home;
-use super::roster::Member;
+use super::registry::Member;
 use super::shared::{Shared, in_time};
+use super::store_context::StoreContext;
 use crate::error::{Chain, Retry};
 use crate::executor::{
     ExecutorError, NEVER_ENDED, Outcome, UniversalExecutor, give_up, leave_unmatched,
@@ -32,9 +32,9 @@ pub(super) async fn whose(
         return Ok(Some(member));
     }
     // What is rare is boxed, so that it takes no room in the future of what is common.
-    Box::pin(keeper.look_at(&shared.roster, definition)).await?;
-    let now = shared.roster.get(member.executor.id());
-    Ok(now.filter(|now| now.home.number == member.home.number))
+    Box::pin(keeper.look_at(&shared.registry, definition)).await?;
+    let now = shared.registry.get(member.executor.id());
+    Ok(now.filter(|now| now.store_context.number == member.store_context.number))
 }
 
 /// Whether a run is its executor's concern, as it will find when it reads the trigger.
@@ -64,7 +64,7 @@ async fn is_set_off(executor: &dyn UniversalExecutor, lease: &Lease) -> Result<b
 
 /// Processes a claimed run from its row alone, and sees to it that it ends.
 pub(super) async fn process(
-    home: &Home,
+    store_context: &StoreContext,
     executor: &dyn UniversalExecutor,
     lease: &Lease,
     attempts: u32,
@@ -82,7 +82,7 @@ pub(super) async fn process(
         let mut letter = DeadLetter::new(class, NEVER_ENDED, attempts);
         let cause = never_ended(attempts);
         letter.cause = Some(cause.clone());
-        let written = end(home, lease, RunEnd::Failed(letter)).await?;
+        let written = end(store_context, lease, RunEnd::Failed(letter)).await?;
         log_dead_letter(&lease.run, class, NEVER_ENDED, &cause);
         return Ok(Outcome::Failed { class, written });
     }
@@ -92,7 +92,7 @@ pub(super) async fn process(
     };
     // Subscriptions may have changed since the run was added, and then nobody has ended it.
     if let Outcome::Unmatched | Outcome::ContextNoted = outcome {
-        match leave(home, executor, lease).await {
+        match leave(store_context, executor, lease).await {
             Ok(()) | Err(StoreError::LeaseLost { .. }) => {}
             Err(error) => {
                 let operation = "transfer the run to another version";
@@ -105,7 +105,7 @@ pub(super) async fn process(
 
 /// Transfers an unclaimed run to a version of its executor that matches the trigger, else ends it as skipped.
 async fn leave(
-    home: &Home,
+    store_context: &StoreContext,
     executor: &dyn UniversalExecutor,
     lease: &Lease,
 ) -> Result<(), StoreError> {
@@ -116,7 +116,7 @@ async fn leave(
     };
     let trigger = trigger.as_deref();
     let trigger = trigger.map(|trigger| (kind_of(lease, trigger.version), trigger));
-    leave_unmatched(executor, home.runs(), lease, trigger).await
+    leave_unmatched(executor, store_context.runs(), lease, trigger).await
 }
 
 /// Returns the kind of event that enqueued a run.
@@ -158,8 +158,12 @@ pub(super) enum Because {
 
 /// Releases the lease of a run that its executor did not end. Succeeds if the lease is lost: the run ended before its task,
 /// or another worker has it.
-pub(super) async fn release(home: &Home, lease: Lease, because: Because) -> Result<(), StoreError> {
-    let ledger = home.ledger();
+pub(super) async fn release(
+    store_context: &StoreContext,
+    lease: Lease,
+    because: Because,
+) -> Result<(), StoreError> {
+    let ledger = store_context.ledger();
     let (over, granted) = (lease.until, lease.granted_at);
     let released = match because {
         Because::Dropped => in_time(ledger.release(lease)).await,
@@ -200,11 +204,11 @@ async fn return_late(
 
 /// Releases the lease of a run that its executor did not end. Returns the lease if a retry can succeed.
 pub(super) async fn give_back(
-    home: &Home,
+    store_context: &StoreContext,
     lease: Lease,
     because: Because,
 ) -> Option<(Lease, Because)> {
-    let error = release(home, lease.clone(), because).await.err()?;
+    let error = release(store_context, lease.clone(), because).await.err()?;
     tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot release the lease of a run");
     match error.retry() {
         Retry::After(_) => Some((lease, because)),
@@ -213,19 +217,27 @@ pub(super) async fn give_back(
 }
 
 /// Releases leases concurrently. Returns the leases that a retry can release.
-pub(super) async fn give_all_back(home: &Home, runs: &[(Lease, Because)]) -> Vec<(Lease, Because)> {
-    let back = |(lease, because): &(Lease, Because)| give_back(home, lease.clone(), *because);
+pub(super) async fn give_all_back(
+    store_context: &StoreContext,
+    runs: &[(Lease, Because)],
+) -> Vec<(Lease, Because)> {
+    let back =
+        |(lease, because): &(Lease, Because)| give_back(store_context, lease.clone(), *because);
     let given_back = join_all(runs.iter().map(back)).await;
     given_back.into_iter().flatten().collect()
 }
 
 /// Ends a run that `process_event` did not end.
-async fn end(home: &Home, lease: &Lease, end: RunEnd) -> Result<Vec<BreadcrumbId>, ExecutorError> {
+async fn end(
+    store_context: &StoreContext,
+    lease: &Lease,
+    end: RunEnd,
+) -> Result<Vec<BreadcrumbId>, ExecutorError> {
     let commit = Commit {
         writes: Vec::new(),
         end: Some((lease.clone(), end)),
     };
-    let committed = home.runs().commit(commit).await;
+    let committed = store_context.runs().commit(commit).await;
     committed
         .map(|committed| committed.ids())
         .map_err(|error| ExecutorError::of_store("end the run", error))

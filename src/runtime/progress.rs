@@ -1,7 +1,7 @@
 //! How far into its source a runtime has come.
 
+use super::dedup::Dedup;
 use super::position::Range;
-use super::seen::Seen;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Timestamp};
 use crate::source::StartAt;
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ impl Key {
 #[derive(Default)]
 pub(super) struct Progress {
     positions: Mutex<Positions>,
-    seen: Mutex<Seen>,
+    dedup: Mutex<Dedup>,
     /// Notified when a delivery has been handled.
     ended: Notify,
 }
@@ -155,13 +155,13 @@ impl Progress {
         let mut positions = self.positions();
         let ranges = positions.ranges();
         if positions.beyond.take().is_some() {
-            self.seen().clear();
+            self.dedup().clear();
         }
         let versions = std::mem::take(&mut positions.versions);
         drop(positions);
-        let mut seen = self.seen();
+        let mut dedup = self.dedup();
         for Key(_, id, _) in versions.into_keys() {
-            seen.forget(id);
+            dedup.forget(id);
         }
         ranges
     }
@@ -194,8 +194,8 @@ impl Progress {
     }
 
     /// Which versions were taken in lately.
-    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn dedup(&self) -> MutexGuard<'_, Dedup> {
+        self.dedup.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn positions(&self) -> MutexGuard<'_, Positions> {

@@ -4,7 +4,7 @@ use super::breakers::Breakers;
 use super::builder::Settings;
 use super::definitions::Keeper;
 use super::progress::Progress;
-use super::roster::Roster;
+use super::registry::Registry;
 use super::watchdog::Watchdog;
 use super::{RunReport, metrics};
 use crate::clock::{Clock, wall_micros};
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct Shared {
     pub(super) settings: Settings,
-    pub(super) roster: Arc<Roster>,
+    pub(super) registry: Arc<Registry>,
     pub(super) keeper: Option<Arc<Keeper>>,
     /// Whether the source leaves nothing out without saying so.
     pub(super) source_is_complete: bool,
@@ -49,7 +49,7 @@ pub(super) struct Shared {
     pub(super) places: Arc<Semaphore>,
     /// One for each run that only waits for its commit, which needs no place.
     pub(super) commits: Arc<Semaphore>,
-    /// How many stations wait for a place.
+    /// Number of schedulers that wait for a place.
     waiting: AtomicUsize,
     /// Cancelled when nothing more shall be claimed.
     pub(super) stop: CancellationToken,
@@ -67,14 +67,14 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(
         settings: Settings,
-        roster: Arc<Roster>,
+        registry: Arc<Registry>,
         keeper: Option<Arc<Keeper>>,
         progress: Arc<Progress>,
         source: &dyn EventSource,
     ) -> Arc<Self> {
         Arc::new(Self {
             settings,
-            roster,
+            registry,
             keeper,
             source_is_complete: source.is_complete(),
             source_is_shared: source.is_shared(),
@@ -110,9 +110,9 @@ impl Shared {
     /// As many places as are at hand, up to so many and leaving those who wait for one their share.
     pub(super) fn more_places(&self, most: usize) -> Vec<OwnedSemaphorePermit> {
         let others = self.waiting.load(Ordering::Relaxed);
-        let share = self.places.available_permits().div_ceil(others + 1);
+        let tracker = self.places.available_permits().div_ceil(others + 1);
         let mut places = Vec::new();
-        while places.len() < share.min(most)
+        while places.len() < tracker.min(most)
             && let Ok(place) = Arc::clone(&self.places).try_acquire_owned()
         {
             places.push(place);
@@ -157,8 +157,8 @@ impl Shared {
     }
 
     pub(super) fn report(&self) -> RunReport {
-        let members = self.roster.all().into_iter();
-        let without_ledger = members.filter(|member| !member.home.runs().is_durable());
+        let members = self.registry.all().into_iter();
+        let without_ledger = members.filter(|member| !member.store_context.runs().is_durable());
         let ids = without_ledger.map(|member| member.executor.id().to_owned());
         let report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
         RunReport {

@@ -8,9 +8,9 @@ use crate::error::Chain;
 use crate::executor::UniversalExecutor;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Finding, NewBreadcrumb, Selector};
 use crate::runtime::RuntimeError;
+use crate::runtime::ack_tracker::AckTracker;
 use crate::runtime::graph::Graph;
-use crate::runtime::roster::Roster;
-use crate::runtime::share::Share;
+use crate::runtime::registry::Registry;
 use crate::runtime::shared::{PAUSE, Shared, in_time, in_time_of_pages};
 use crate::store::{AddedLedger, Claim, Claimed, Commit, Query, RunEnd, RunRef, StoreError, Write};
 use serde_json::json;
@@ -60,7 +60,7 @@ impl Kept {
 /// A definition that was announced, until it is applied.
 pub(in crate::runtime) struct Announced {
     pub(in crate::runtime) id: BreadcrumbId,
-    pub(in crate::runtime) share: Share,
+    pub(in crate::runtime) tracker: AckTracker,
 }
 
 impl Keeper {
@@ -102,14 +102,14 @@ impl Keeper {
                 },
                 () = sleep_until(reload) => {
                     reload = later(Instant::now(), shared.settings.reconcile);
-                    if let Err(error) = self.load(&shared.roster).await {
+                    if let Err(error) = self.load(&shared.registry).await {
                         tracing::warn!(code = error.code(), error = %Chain(&error), "definitions are looked at later");
                     }
                 }
             }
             while let Some(announced) = waiting.pop() {
-                match self.look_at(&shared.roster, announced.id).await {
-                    Ok(()) => announced.share.settle(),
+                match self.look_at(&shared.registry, announced.id).await {
+                    Ok(()) => announced.tracker.settle(),
                     Err(error) => {
                         tracing::warn!(code = error.code(), error = %Chain(&error), "a definition is looked at later");
                         waiting.push(announced);
@@ -122,12 +122,12 @@ impl Keeper {
     }
 
     /// Applies every definition there is, oldest first, and removes what was made of others.
-    pub(in crate::runtime) async fn load(&self, roster: &Roster) -> Result<(), StoreError> {
+    pub(in crate::runtime) async fn load(&self, registry: &Registry) -> Result<(), StoreError> {
         let _turn = self.turn.acquire().await;
-        self.load_in_turn(roster).await
+        self.load_in_turn(registry).await
     }
 
-    async fn load_in_turn(&self, roster: &Roster) -> Result<(), StoreError> {
+    async fn load_in_turn(&self, registry: &Registry) -> Result<(), StoreError> {
         let mut found: BTreeMap<_, Arc<Breadcrumb>> = BTreeMap::new();
         for schema in self.definitions.schemas() {
             for definition in self.all_of(schema).await? {
@@ -142,13 +142,13 @@ impl Keeper {
             .copied()
             .collect::<Vec<_>>();
         for id in gone {
-            self.remove(roster, id);
+            self.remove(registry, id);
         }
         // A name that one gives up may be what another one waits for.
         let mut again = true;
         while std::mem::take(&mut again) {
             for definition in found.values() {
-                again |= self.apply(roster, definition).await?;
+                again |= self.apply(registry, definition).await?;
             }
         }
         Ok(())
@@ -173,17 +173,17 @@ impl Keeper {
     /// Applies what a definition says now, or removes what was made of it.
     pub(in crate::runtime) async fn look_at(
         &self,
-        roster: &Roster,
+        registry: &Registry,
         id: BreadcrumbId,
     ) -> Result<(), StoreError> {
         let _turn = self.turn.acquire().await;
         let name_is_free = match in_time(self.definitions.store.get(id)).await {
-            Ok(found) if self.definitions.concerns(&found) => self.apply(roster, &found).await?,
-            Ok(_) | Err(StoreError::NotFound { .. }) => self.remove(roster, id),
+            Ok(found) if self.definitions.concerns(&found) => self.apply(registry, &found).await?,
+            Ok(_) | Err(StoreError::NotFound { .. }) => self.remove(registry, id),
             Err(error) => return Err(error),
         };
         if name_is_free && self.somebody_waits() {
-            self.load_in_turn(roster).await?;
+            self.load_in_turn(registry).await?;
         }
         Ok(())
     }
@@ -201,7 +201,7 @@ impl Keeper {
     /// A [`StoreError`] if the model configuration of an agent cannot be read.
     async fn apply(
         &self,
-        roster: &Roster,
+        registry: &Registry,
         definition: &Arc<Breadcrumb>,
     ) -> Result<bool, StoreError> {
         let before = self.kept().get(&definition.id).cloned();
@@ -221,7 +221,7 @@ impl Keeper {
         let running = before.and_then(|kept| kept.executor);
         let made = self.make(definition, configured);
         let put = made.and_then(|(executor, warnings)| {
-            let id = put(roster, executor, definition.id, running.as_ref())?;
+            let id = put(registry, executor, definition.id, running.as_ref())?;
             log_warnings(definition, &warnings);
             Ok(id)
         });
@@ -255,13 +255,13 @@ impl Keeper {
         made.unwrap_or_else(|_| Err("what makes executors of it panicked".into()))
     }
 
-    fn remove(&self, roster: &Roster, id: BreadcrumbId) -> bool {
+    fn remove(&self, registry: &Registry, id: BreadcrumbId) -> bool {
         let kept = self.kept().remove(&id);
         let Some(executor) = kept.and_then(|kept| kept.executor) else {
             return false;
         };
         tracing::info!(executor = &*executor, "its definition is gone");
-        roster.remove(&executor)
+        registry.remove(&executor)
     }
 
     /// Says why a definition was refused, unless that was said before; false if it has to be said later.
@@ -339,15 +339,15 @@ fn log_warnings(definition: &Breadcrumb, warnings: &[Finding]) {
 
 /// Lets an executor run in the place of the one that its definition made before.
 fn put(
-    roster: &Roster,
+    registry: &Registry,
     executor: Arc<dyn UniversalExecutor>,
     definition: BreadcrumbId,
     running: Option<&Arc<str>>,
 ) -> Result<Arc<str>, BoxError> {
     let id: Arc<str> = executor.id().into();
-    roster.replace(executor, definition, running)?;
+    registry.replace(executor, definition, running)?;
     tracing::info!(executor = &*id, "a definition was loaded");
-    warn_of_cycles(roster, &id);
+    warn_of_cycles(registry, &id);
     Ok(id)
 }
 
@@ -368,8 +368,8 @@ fn reason(error: &BoxError) -> String {
 }
 
 /// Says which circles an executor closes.
-pub(in crate::runtime) fn warn_of_cycles(roster: &Roster, executor: &str) {
-    let members = roster.all();
+pub(in crate::runtime) fn warn_of_cycles(registry: &Registry, executor: &str) {
+    let members = registry.all();
     let graph = Graph::of(members.iter().map(|member| &*member.executor));
     let closes = |cycle: &&crate::runtime::graph::Cycle| {
         cycle.steps().iter().any(|step| step.executor == executor)

@@ -8,10 +8,10 @@ mod watched;
 pub(super) use pace::Pace;
 
 use super::checkpoint::{self, OVERLAP};
-use super::home::Home;
 use super::position::{Position, Range};
 use super::progress::Key;
 use super::shared::{Shared, in_time, in_time_of_newest};
+use super::store_context::StoreContext;
 use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
@@ -82,23 +82,23 @@ pub(super) enum Swept {
 /// The errors of the store and of its ledger. The intake has the pages before.
 pub(super) async fn sweep(
     shared: &Shared,
-    home: &Home,
+    store_context: &StoreContext,
     found: &mpsc::Sender<Found>,
     overlaps: bool,
     count: &mut usize,
 ) -> Result<Swept, StoreError> {
-    let store = home.store();
-    checkpoint::adopt(shared, home).await?;
-    let generation = home.checkpoint.generation();
+    let store = store_context.store();
+    checkpoint::adopt(shared, store_context).await?;
+    let generation = store_context.checkpoint.generation();
     let newest = newest(store).await?;
     let overlap = match overlaps && !shared.source_is_complete {
         true => OVERLAP,
         false => Duration::ZERO,
     };
-    let ranges = home.checkpoint.to_read(newest, overlap);
+    let ranges = store_context.checkpoint.to_read(newest, overlap);
     let mut intake = Intake {
         shared,
-        home,
+        store_context,
         found,
         generation,
         count,
@@ -117,17 +117,17 @@ pub(super) async fn sweep(
             }
         }
         false => {
-            let selectors = watched::watched(shared, home);
+            let selectors = watched::watched(shared, store_context);
             let limit = (shared.settings.reconcile, shared.now());
-            let mut pace = home.pace();
+            let mut pace = store_context.pace();
             let swept =
                 newest::sweep(store, &selectors, ranges, limit, &mut pace, &mut intake).await;
-            home.set_pace(pace);
+            store_context.set_pace(pace);
             swept?
         }
     };
     if swept == Swept::All {
-        home.checkpoint.swept(generation);
+        store_context.checkpoint.swept(generation);
     }
     Ok(swept)
 }
@@ -151,7 +151,7 @@ pub(super) async fn since(
 /// Passes pages to the intake of the runtime.
 struct Intake<'s> {
     shared: &'s Shared,
-    home: &'s Home,
+    store_context: &'s StoreContext,
     found: &'s mpsc::Sender<Found>,
     generation: u64,
     /// Number of breadcrumbs that the intake has taken.
@@ -172,13 +172,13 @@ impl Pages for Intake<'_> {
         }
         *self.count += keys.len();
         for range in read {
-            if !self.home.checkpoint.read(*range, self.generation) {
+            if !self.store_context.checkpoint.read(*range, self.generation) {
                 return Ok(Next::Stop);
             }
         }
         // A missing answer shows in the saved position.
         drop(timeout(PATIENCE, self.shared.progress.settled(&keys)).await);
-        checkpoint::save(self.shared, self.home).await?;
+        checkpoint::save(self.shared, self.store_context).await?;
         Ok(Next::Continue)
     }
 }
@@ -255,9 +255,9 @@ pub(super) fn needs_newest(shared: &Shared, saved: &[Option<Vec<u8>>]) -> bool {
 }
 
 /// Returns `true` if an executor of a store starts without a saved position, or the ledger does not answer.
-pub(super) async fn starts_at_newest(shared: &Shared, home: &Home) -> bool {
-    let executors = shared.roster.at_home(home);
-    match in_time(home.ledger().positions(&executors)).await {
+pub(super) async fn starts_at_newest(shared: &Shared, store_context: &StoreContext) -> bool {
+    let executors = shared.registry.of_store(store_context);
+    match in_time(store_context.ledger().positions(&executors)).await {
         Ok(saved) => needs_newest(shared, &saved),
         Err(_) => true,
     }

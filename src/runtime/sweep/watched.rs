@@ -2,8 +2,8 @@
 
 use crate::executor::SchemaHints;
 use crate::model::{Role, Selector};
-use crate::runtime::home::Home;
 use crate::runtime::shared::Shared;
+use crate::runtime::store_context::StoreContext;
 
 /// Maximum number of queries for triggers. Above it, the queries for some of them select by schema alone.
 const MOST_TRIGGERS: usize = 64;
@@ -12,18 +12,18 @@ const MOST_TRIGGERS: usize = 64;
 const MOST_WAITS: usize = 16;
 
 /// The selectors of the triggers here, of waits and suspended runs, and of schema definitions.
-pub(super) fn watched(shared: &Shared, home: &Home) -> Vec<Selector> {
+pub(super) fn watched(shared: &Shared, store_context: &StoreContext) -> Vec<Selector> {
     let mut triggers = vec![SchemaHints::definitions()];
-    for member in shared.roster.all() {
-        if member.home.number == home.number {
+    for member in shared.registry.all() {
+        if member.store_context.number == store_context.number {
             let subscriptions = member.executor.subscriptions().as_slice().iter();
             let of_member = subscriptions.filter(|one| one.role == Role::Trigger);
             triggers.extend(of_member.map(|one| one.selector.clone()));
         }
     }
-    triggers.extend(home.others().triggers().iter().cloned());
-    let mut waits = home.waits.selectors();
-    for sleeper in home.wakes.all() {
+    triggers.extend(store_context.others().triggers().iter().cloned());
+    let mut waits = store_context.waits.selectors();
+    for sleeper in store_context.wakes.all() {
         waits.extend(sleeper.selectors.iter().cloned());
     }
     few(&triggers, &waits)

@@ -5,11 +5,11 @@ mod finish;
 mod release;
 mod start;
 
-use super::desk::Desk;
-use super::enlist::Prepared;
-use super::home::Home;
+use super::enqueue::Prepared;
 use super::process::Because;
+use super::quota::Quota;
 use super::shared::Shared;
+use super::store_context::StoreContext;
 use super::unended::Unended;
 use crate::clock::later;
 use crate::executor::Commits;
@@ -24,7 +24,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-/// A place that is waited for. It is kept from turn to turn, so that this station keeps its place in the queue.
+/// A place that is waited for. It is kept from turn to turn, so that this scheduler keeps its place in the queue.
 type Acquiring = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>;
 
 /// A lease whose release failed.
@@ -51,14 +51,14 @@ impl Unreleased {
     }
 }
 
-pub(super) struct Station {
+pub(super) struct Scheduler {
     shared: Arc<Shared>,
-    home: Arc<Home>,
+    store_context: Arc<StoreContext>,
     /// Deliveries that wait for the end of their runs.
     unended: Arc<Unended>,
     /// Runs to be enqueued.
     prepared: mpsc::Receiver<Prepared>,
-    desks: HashMap<Arc<str>, Desk>,
+    quotas: HashMap<Arc<str>, Quota>,
     /// Is notified when a run begins to commit its response.
     committing: Arc<Notify>,
     /// Executors that may have runs to claim, in the order in which their turn comes.
@@ -66,7 +66,7 @@ pub(super) struct Station {
     /// When executors may have runs to claim; the sweep finds what is left out here.
     due: BTreeMap<Instant, BTreeSet<Arc<str>>>,
     sweep: Instant,
-    /// The claim in flight. A dropped station completes it in the background before it releases its leases.
+    /// The claim in flight. A dropped scheduler completes it in the background before it releases its leases.
     claiming: Option<Claiming>,
     /// A claim whose answer did not arrive, or whose runs are not all started yet.
     in_doubt: Option<ClaimId>,
@@ -82,11 +82,11 @@ pub(super) struct Station {
     started: HashMap<task::Id, Started, RandomState>,
     /// The runs of what was started.
     runs: HashMap<RunRef, Running, RandomState>,
-    /// If `true`, all leases of this station are released, or about to be.
+    /// If `true`, all leases of this scheduler are released, or about to be.
     released: bool,
 }
 
-impl Station {
+impl Scheduler {
     pub(super) fn new(
         shared: Arc<Shared>,
         unended: Arc<Unended>,
@@ -95,10 +95,10 @@ impl Station {
         Self {
             sweep: later(Instant::now(), shared.settings.sweep),
             shared,
-            home: Arc::clone(unended.home()),
+            store_context: Arc::clone(unended.store_context()),
             unended,
             prepared,
-            desks: HashMap::new(),
+            quotas: HashMap::new(),
             committing: Arc::default(),
             hot: VecDeque::new(),
             due: BTreeMap::new(),
@@ -117,7 +117,10 @@ impl Station {
     /// Claims and processes runs until it is told to stop, then lets them finish.
     pub(super) async fn run(mut self) {
         let stop = self.shared.stop.clone();
-        let (home, mut changes) = (Arc::clone(&self.home), self.shared.roster.changes());
+        let (store_context, mut changes) = (
+            Arc::clone(&self.store_context),
+            self.shared.registry.changes(),
+        );
         let committing = Arc::clone(&self.committing);
         let mut acquiring: Option<Acquiring> = None;
         // Runs may be left over from before.
@@ -132,7 +135,7 @@ impl Station {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                () = home.empty.cancelled() => break,
+                () = store_context.empty.cancelled() => break,
                 Some(finished) = self.running.join_next_with_id() => self.finish(finished).await,
                 place = acquired(&mut acquiring), if acquiring.is_some() => {
                     acquiring = None;
@@ -145,8 +148,8 @@ impl Station {
                     }
                 }
                 Some(prepared) = self.prepared.recv() => self.claim(None, Some(prepared)).await,
-                () = home.nudged.notified() => {
-                    for executor in home.nudges() {
+                () = store_context.nudged.notified() => {
+                    for executor in store_context.nudges() {
                         self.heat(&executor);
                     }
                 }
@@ -161,7 +164,7 @@ impl Station {
         while self.prepared.try_recv().is_ok() {}
         let (unended, shared) = (Arc::clone(&self.unended), Arc::clone(&self.shared));
         self.drain().await;
-        unended.review(&shared.roster);
+        unended.review(&shared.registry);
     }
 
     /// Returns `true` if nothing may be claimed before leases are released.
@@ -176,25 +179,25 @@ impl Station {
 
     /// Every executor that lives here may have runs to claim.
     fn heat_all(&mut self) {
-        let living = self.shared.roster.at_home(&self.home);
-        let (breakers, home) = (&self.shared.breakers, self.home.number);
-        self.desks.retain(|id, desk| {
-            let stays = !desk.is_idle() || living.binary_search(id).is_ok();
+        let living = self.shared.registry.of_store(&self.store_context);
+        let (breakers, store_context) = (&self.shared.breakers, self.store_context.number);
+        self.quotas.retain(|id, quota| {
+            let stays = !quota.is_idle() || living.binary_search(id).is_ok();
             if !stays {
-                breakers.set(home, id, None, "removed");
+                breakers.set(store_context, id, None, "removed");
             }
             stays
         });
         for executor in &living {
             self.heat(executor);
         }
-        self.unended.review(&self.shared.roster);
+        self.unended.review(&self.shared.registry);
     }
 
     /// Executors may have runs to claim that waited for places, which runs that commit have given up.
     fn heat_freed(&mut self) {
-        let desks = self.desks.iter_mut();
-        let freed = desks.filter_map(|(id, desk)| desk.has_freed().then(|| Arc::clone(id)));
+        let quotas = self.quotas.iter_mut();
+        let freed = quotas.filter_map(|(id, quota)| quota.has_freed().then(|| Arc::clone(id)));
         let freed: Vec<Arc<str>> = freed.collect();
         for executor in &freed {
             self.heat(executor);
@@ -216,9 +219,9 @@ impl Station {
 
     /// Notes that an executor may have runs to claim.
     fn heat(&mut self, executor: &Arc<str>) {
-        let desk = self.desk(executor);
-        if !desk.hot {
-            desk.hot = true;
+        let quota = self.quota(executor);
+        if !quota.hot {
+            quota.hot = true;
             self.hot.push_back(Arc::clone(executor));
         }
     }
@@ -231,11 +234,11 @@ impl Station {
         }
     }
 
-    fn desk(&mut self, executor: &Arc<str>) -> &mut Desk {
-        self.desks.entry(Arc::clone(executor)).or_insert_with(|| {
+    fn quota(&mut self, executor: &Arc<str>) -> &mut Quota {
+        self.quotas.entry(Arc::clone(executor)).or_insert_with(|| {
             let committing = Arc::clone(&self.committing);
             let places = Arc::clone(&self.shared.commits);
-            Desk::new(Instant::now(), Commits::new(committing, places))
+            Quota::new(Instant::now(), Commits::new(committing, places))
         })
     }
 }

@@ -1,10 +1,10 @@
 //! Deliveries into the ledger of one store: a run for every executor that each of them sets off.
 
-use super::home::{Home, Operation};
+use super::ack_tracker::AckTracker;
 use super::metrics;
-use super::roster::Roster;
-use super::share::Share;
+use super::registry::Registry;
 use super::shared::{PAUSE, Shared, in_time};
+use super::store_context::{Operation, StoreContext};
 use super::unended::Unended;
 use crate::bugs::planted;
 use crate::clock::later;
@@ -29,7 +29,7 @@ const AT_ONCE: usize = 8;
 
 /// A delivery, and the executors of this store that it sets off.
 pub(super) struct Arrival {
-    pub(super) share: Share,
+    pub(super) tracker: AckTracker,
     pub(super) executors: Vec<Candidate>,
 }
 
@@ -46,32 +46,32 @@ pub(super) struct Candidate {
     pub(super) surely: bool,
 }
 
-pub(super) struct Enlist {
+pub(super) struct Enqueuer {
     shared: Arc<Shared>,
-    home: Arc<Home>,
+    store_context: Arc<StoreContext>,
     /// Takes over deliveries whose runs are in the ledger.
     unended: Arc<Unended>,
     inbox: mpsc::Receiver<Arrival>,
-    /// The station of the store, which enqueues runs and claims in one step.
-    station: mpsc::Sender<Prepared>,
+    /// The scheduler of the store, which enqueues runs and claims in one step.
+    scheduler: mpsc::Sender<Prepared>,
     /// Deliveries whose runs are not in the ledger yet, and when to try again.
     owed: Vec<Arrival>,
     again: Instant,
 }
 
-impl Enlist {
+impl Enqueuer {
     pub(super) fn new(
         shared: Arc<Shared>,
         unended: Arc<Unended>,
         inbox: mpsc::Receiver<Arrival>,
-        station: mpsc::Sender<Prepared>,
+        scheduler: mpsc::Sender<Prepared>,
     ) -> Self {
         Self {
             shared,
-            home: Arc::clone(unended.home()),
+            store_context: Arc::clone(unended.store_context()),
             unended,
             inbox,
-            station,
+            scheduler,
             owed: Vec::new(),
             again: Instant::now(),
         }
@@ -80,13 +80,13 @@ impl Enlist {
     /// Puts runs into the ledger until it is told to stop. What has arrived by then is kept, so that it need not come
     /// again.
     pub(super) async fn run(mut self) {
-        let (stop, home) = (self.shared.stop.clone(), Arc::clone(&self.home));
+        let (stop, store_context) = (self.shared.stop.clone(), Arc::clone(&self.store_context));
         loop {
             let owes = !self.owed.is_empty();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                () = home.empty.cancelled() => break,
+                () = store_context.empty.cancelled() => break,
                 () = sleep_until(self.again), if owes => self.keep().await,
                 arrived = self.inbox.recv_many(&mut self.owed, BATCH), if !owes => match arrived {
                     // Nothing more can arrive.
@@ -108,23 +108,23 @@ impl Enlist {
         while !self.owed.is_empty() {
             let n = at_once.min(self.owed.len());
             let some = self.owed.get(..n).unwrap_or_default();
-            match self.enlist(some).await {
+            match self.enqueue(some).await {
                 Ok(()) => {
-                    self.home.answered(Operation::Enqueue, true);
+                    self.store_context.answered(Operation::Enqueue, true);
                     for arrival in self.owed.drain(..n) {
-                        settle(&self.unended, &self.shared.roster, arrival);
+                        settle(&self.unended, &self.shared.registry, arrival);
                     }
                 }
                 Err(error) if at_once > 1 && is_about_one(&error) => at_once = 1,
                 Err(_) if planted("nak-late") => {
                     for arrival in self.owed.drain(..n) {
-                        arrival.share.again(PAUSE);
+                        arrival.tracker.again(PAUSE);
                     }
                 }
                 Err(error) => {
                     // A ledger that refuses one delivery takes the others.
                     if is_of_the_store(&error) {
-                        self.home.answered(Operation::Enqueue, false);
+                        self.store_context.answered(Operation::Enqueue, false);
                     }
                     tracing::warn!(code = error.code(), error = %Chain(&error), "cannot enqueue runs, will retry");
                     self.again = later(Instant::now(), PAUSE);
@@ -134,41 +134,41 @@ impl Enlist {
                     // The others need not wait for one that this ledger never takes.
                     self.shared.count(|report| report.errors += 1);
                     for arrival in self.owed.drain(..n) {
-                        arrival.share.again(LONG_PAUSE);
+                        arrival.tracker.again(LONG_PAUSE);
                     }
                 }
             }
         }
         let waiting = self.owed.len() + self.inbox.len();
-        metrics::level(metrics::QUEUE, self.home.number, waiting);
+        metrics::level(metrics::QUEUE, self.store_context.number, waiting);
     }
 
     /// Adds a run to the ledger for every executor that a delivery triggers.
-    async fn enlist(&self, arrivals: &[Arrival]) -> Result<(), StoreError> {
-        let runs = runs_of(&self.home, &self.shared.roster, arrivals).await?;
+    async fn enqueue(&self, arrivals: &[Arrival]) -> Result<(), StoreError> {
+        let runs = runs_of(&self.store_context, &self.shared.registry, arrivals).await?;
         let (reply, answer) = oneshot::channel();
         let prepared = Prepared { runs, reply };
-        let runs = match self.station.send(prepared).await {
+        let runs = match self.scheduler.send(prepared).await {
             Ok(()) => match answer.await {
                 Ok(enqueued) => return enqueued,
-                // The station ended before it took them.
-                Err(_) => runs_of(&self.home, &self.shared.roster, arrivals).await?,
+                // The scheduler ended before it took them.
+                Err(_) => runs_of(&self.store_context, &self.shared.registry, arrivals).await?,
             },
             Err(returned) => returned.0.runs,
         };
-        in_time(self.home.ledger().enqueue(runs)).await
+        in_time(self.store_context.ledger().enqueue(runs)).await
     }
 }
 
 /// Gives up the share of a delivery whose runs are in the ledger. If an executor moved to another store in the meantime, the
 /// delivery is requested again and triggers the executor there.
-fn settle(unended: &Unended, roster: &Roster, arrival: Arrival) {
+fn settle(unended: &Unended, registry: &Registry, arrival: Arrival) {
     let moved = |candidate: &Candidate| {
-        let member = roster.get(&candidate.id);
-        member.is_some_and(|member| member.home.number != unended.home().number)
+        let member = registry.get(&candidate.id);
+        member.is_some_and(|member| member.store_context.number != unended.store_context().number)
     };
     if arrival.executors.iter().any(moved) {
-        arrival.share.again(PAUSE);
+        arrival.tracker.again(PAUSE);
     } else {
         unended.hold(arrival);
     }
@@ -189,14 +189,14 @@ fn is_of_the_store(error: &StoreError) -> bool {
 
 /// The runs of every executor that deliveries trigger.
 async fn runs_of(
-    home: &Home,
-    roster: &Roster,
+    store_context: &StoreContext,
+    registry: &Registry,
     arrivals: &[Arrival],
 ) -> Result<Vec<NewRun>, StoreError> {
     let mut runs = Vec::with_capacity(arrivals.len());
-    let mut decided = decided(home, roster, arrivals).await;
+    let mut decided = decided(store_context, registry, arrivals).await;
     for (index, arrival) in arrivals.iter().enumerate() {
-        let event = arrival.share.event();
+        let event = arrival.tracker.event();
         let envelope = Arc::new(event.envelope());
         let decided = decided.remove(&index);
         for id in arrival.executors.iter().map(|one| &one.id) {
@@ -207,10 +207,10 @@ async fn runs_of(
                 continue;
             }
             // One that was removed since is not set off any more.
-            let Some(member) = roster.get(id) else {
+            let Some(member) = registry.get(id) else {
                 continue;
             };
-            if member.home.number != home.number {
+            if member.store_context.number != store_context.number {
                 continue;
             }
             let key = in_time(ordering_key(&*member.executor, event)).await?;
@@ -229,11 +229,15 @@ type Decided = BTreeSet<Arc<str>>;
 
 /// Returns the executors that deliveries trigger, by the index of the delivery; without an entry, all candidates are triggered. If
 /// several candidates depend on the context, which the event does not carry, the breadcrumb is read once for all of them.
-async fn decided(home: &Home, roster: &Roster, arrivals: &[Arrival]) -> HashMap<usize, Decided> {
+async fn decided(
+    store_context: &StoreContext,
+    registry: &Registry,
+    arrivals: &[Arrival],
+) -> HashMap<usize, Decided> {
     let mut undecided: Vec<BoxFuture<'_, Option<(usize, Decided)>>> = Vec::new();
     for (index, arrival) in arrivals.iter().enumerate() {
         if arrival.executors.iter().filter(|one| !one.surely).count() >= 2 {
-            let decided = decide(home, roster, arrival);
+            let decided = decide(store_context, registry, arrival);
             undecided.push(async move { Some((index, decided.await?)) }.boxed());
         }
     }
@@ -246,13 +250,17 @@ async fn decided(home: &Home, roster: &Roster, arrivals: &[Arrival]) -> HashMap<
 }
 
 /// Returns the executors that the breadcrumb of a delivery triggers, or `None` if each of them has to read it.
-async fn decide(home: &Home, roster: &Roster, arrival: &Arrival) -> Option<Decided> {
-    let event = arrival.share.event();
-    let found = match in_time(home.store().get(event.breadcrumb_id)).await {
+async fn decide(
+    store_context: &StoreContext,
+    registry: &Registry,
+    arrival: &Arrival,
+) -> Option<Decided> {
+    let event = arrival.tracker.event();
+    let found = match in_time(store_context.store().get(event.breadcrumb_id)).await {
         Ok(found) if found.version >= event.version => found,
         Ok(_) | Err(_) => return None,
     };
-    let triggered = roster
+    let triggered = registry
         .triggered(&with_breadcrumb(event, &found))
         .into_iter();
     let triggered = triggered.map(|triggered| triggered.executor);

@@ -2,14 +2,14 @@
 
 use super::claim::leases_of;
 use super::start::{Started, Work};
-use super::{Station, Unreleased};
+use super::{Scheduler, Unreleased};
 use crate::clock::later;
 use crate::error::{Chain, Retry};
 use crate::executor::{ExecutorError, Outcome};
-use crate::runtime::desk::Ended;
 use crate::runtime::limits::trigger_of;
 use crate::runtime::metrics;
 use crate::runtime::process::{self, Because, Processed};
+use crate::runtime::quota::Ended;
 use crate::store::Lease;
 use futures::future::join_all;
 use std::mem;
@@ -19,12 +19,12 @@ use tokio::time::{Instant, timeout_at};
 
 type Finished = Result<(task::Id, Work), JoinError>;
 
-impl Station {
+impl Scheduler {
     pub(super) async fn finish(&mut self, finished: Finished) {
         let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let started = self.started.get(&id);
         // It may have moved on to the run of a newer version.
-        let runs = started.map(|started| [started.run.clone(), started.offer.lease().run]);
+        let runs = started.map(|started| [started.run.clone(), started.scope.lease().run]);
         let leases = self.note(finished);
         self.give_back(leases).await;
         for run in runs.iter().flatten() {
@@ -34,9 +34,9 @@ impl Station {
 
     /// Gives leases back, side by side, and reports whether the ledger has taken all of them.
     pub(super) async fn give_back(&mut self, leases: Vec<(Lease, Because)>) -> bool {
-        // They stay here until the ledger has answered, so that a station that is dropped meanwhile still has them.
+        // They stay here until the ledger has answered, so that a scheduler that is dropped meanwhile still has them.
         self.returning.extend(leases);
-        let unreleased = process::give_all_back(&self.home, &self.returning).await;
+        let unreleased = process::give_all_back(&self.store_context, &self.returning).await;
         self.returning.clear();
         let all = unreleased.is_empty();
         self.keep(unreleased);
@@ -56,14 +56,14 @@ impl Station {
         let now = Instant::now();
         let took = now.saturating_duration_since(started.at);
         metrics::ended(&started.executor, outcome_of(&finished), took);
-        if let Some(desk) = self.desks.get_mut(&started.executor) {
+        if let Some(quota) = self.quotas.get_mut(&started.executor) {
             let trigger = trigger_of(&started.run);
-            let change = desk.end(started.ticket, trigger, how(&finished), now);
-            let open = desk.open_breaker();
-            if mem::take(&mut desk.more) || started.ordered {
+            let change = quota.end(started.ticket, trigger, how(&finished), now);
+            let open = quota.open_breaker();
+            if mem::take(&mut quota.more) || started.ordered {
                 self.heat(&started.executor);
             }
-            let name = (self.home.number, &started.executor);
+            let name = (self.store_context.number, &started.executor);
             let last_error = code_of(&finished);
             self.shared.breakers.note(name, change, open, last_error);
         }
@@ -83,7 +83,7 @@ impl Station {
                 self.count(&started, &processed, now);
                 if let Err(ExecutorError::LeaseLost { .. }) = processed {
                     self.keep(started.silent_leases());
-                    self.desk(&started.executor).recover_one();
+                    self.quota(&started.executor).recover_one();
                     self.heat(&started.executor);
                 }
                 Vec::new()
@@ -97,7 +97,7 @@ impl Station {
         self.shared.count(|report| report.count(processed));
         match processed {
             Ok(Outcome::Suspended { until, .. }) => {
-                let lease = started.offer.lease();
+                let lease = started.scope.lease();
                 if let Some(until) = until {
                     let due = later(started.at, until.since(lease.granted_at));
                     // What is due later is found by the sweep.
@@ -105,7 +105,7 @@ impl Station {
                         self.heat_at(due, Arc::clone(&started.executor));
                     }
                 }
-                self.home.suspended(lease.run);
+                self.store_context.suspended(lease.run);
             }
             Ok(_) => {}
             Err(ExecutorError::Postponed { delay, .. }) => {
@@ -144,9 +144,9 @@ impl Station {
             // Its lease had run out before it ended.
             (false, false) => report.errors += 1,
         });
-        started.offer.leave();
+        started.scope.leave();
         if panicked {
-            let length = started.offer.lease().run.lease;
+            let length = started.scope.lease().run.lease;
             self.heat_at(later(now, length), Arc::clone(&started.executor));
         }
         let because = match panicked {
@@ -161,7 +161,7 @@ impl Station {
     /// not answer.
     pub(super) async fn settle(&mut self) -> bool {
         if let Some(id) = self.in_doubt {
-            match leases_of(&self.home, id).await {
+            match leases_of(&self.store_context, id).await {
                 Ok(leases) => {
                     self.keep(leases);
                     self.in_doubt = None;
@@ -172,10 +172,10 @@ impl Station {
                 }
             }
         }
-        let home = &self.home;
+        let store_context = &self.store_context;
         let release = |unreleased: &Unreleased| {
             let (lease, because) = (unreleased.lease.clone(), unreleased.because);
-            process::release(home, lease, because)
+            process::release(store_context, lease, because)
         };
         // They stay in the list until the ledger has answered, because this future can be dropped at any await.
         let released = join_all(self.unreleased.iter().map(release)).await;

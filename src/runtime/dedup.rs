@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 /// The newest versions that were announced, so that a look into the store can tell what nobody told of. What was told
 /// of with another schema or other tags than it has was not told of: whom it concerns did not hear it.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Dedup {
     newest: HashMap<BreadcrumbId, Told, RandomState>,
     order: VecDeque<(BreadcrumbId, Told)>,
 }
@@ -32,7 +32,7 @@ impl Told {
     }
 }
 
-impl Seen {
+impl Dedup {
     /// How many are remembered. What is older is told apart by the ledger.
     const MOST: usize = 65_536;
 
@@ -98,40 +98,40 @@ mod tests {
 
     #[test]
     fn a_version_is_found_once_and_not_at_all_if_it_was_announced() {
-        let mut seen = Seen::default();
-        seen.announced(&Event::updated(&breadcrumb(2, "a")));
-        seen.announced(&Event::updated(&breadcrumb(1, "a")));
+        let mut dedup = Dedup::default();
+        dedup.announced(&Event::updated(&breadcrumb(2, "a")));
+        dedup.announced(&Event::updated(&breadcrumb(1, "a")));
 
-        let new = [2, 3, 3].map(|version| seen.found(&breadcrumb(version, "a")));
+        let new = [2, 3, 3].map(|version| dedup.found(&breadcrumb(version, "a")));
 
         assert_eq!(new, [false, true, false]);
     }
 
     #[test]
     fn what_was_announced_as_something_else_is_found_once() {
-        let mut seen = Seen::default();
-        seen.announced(&Event::updated(&breadcrumb(1, "a")));
-        let other_tag = [(); 2].map(|()| seen.found(&breadcrumb(1, "b")));
-        seen.announced(&Event::updated(&breadcrumb(1_000, "b")));
-        let other_version = [(); 2].map(|()| seen.found(&breadcrumb(1, "b")));
+        let mut dedup = Dedup::default();
+        dedup.announced(&Event::updated(&breadcrumb(1, "a")));
+        let other_tag = [(); 2].map(|()| dedup.found(&breadcrumb(1, "b")));
+        dedup.announced(&Event::updated(&breadcrumb(1_000, "b")));
+        let other_version = [(); 2].map(|()| dedup.found(&breadcrumb(1, "b")));
 
         assert_eq!((other_tag, other_version), ([true, false], [true, false]));
     }
 
     #[test]
     fn only_so_many_are_remembered() {
-        let mut seen = Seen::default();
+        let mut dedup = Dedup::default();
 
-        for _ in 0..Seen::MOST + 10 {
-            seen.found(&Breadcrumb {
+        for _ in 0..Dedup::MOST + 10 {
+            dedup.found(&Breadcrumb {
                 id: uuid::Uuid::now_v7().into(),
                 ..breadcrumb(1, "a")
             });
         }
 
         assert_eq!(
-            (seen.newest.len(), seen.order.len()),
-            (Seen::MOST, Seen::MOST)
+            (dedup.newest.len(), dedup.order.len()),
+            (Dedup::MOST, Dedup::MOST)
         );
     }
 }

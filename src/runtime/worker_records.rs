@@ -1,8 +1,8 @@
 //! Records of this worker in the ledgers of its stores, and the runs that were transferred to its versions of executors.
 
-use super::home::Home;
 use super::others::{Live, Others, other_versions};
 use super::shared::{Shared, in_time};
+use super::store_context::StoreContext;
 use crate::clock::later;
 use crate::error::Chain;
 use crate::executor::UniversalExecutor;
@@ -20,7 +20,7 @@ const RECORDED_EVERY: Duration = Duration::from_secs(10);
 /// Interval between two looks for transferred runs while other versions run.
 const SOON: Duration = Duration::from_secs(1);
 
-pub(super) struct Registry {
+pub(super) struct WorkerRecords {
     shared: Arc<Shared>,
     /// ID of this worker.
     id: String,
@@ -33,7 +33,7 @@ pub(super) struct Registry {
     adopted: HashSet<(u64, Version)>,
 }
 
-impl Registry {
+impl WorkerRecords {
     pub(super) fn new(shared: Arc<Shared>, name: Arc<str>) -> Self {
         Self {
             shared,
@@ -70,11 +70,11 @@ impl Registry {
 
     /// Reports whether all live workers with other versions of the executors know the versions here.
     async fn is_known(&self) -> bool {
-        for home in self.shared.roster.homes() {
-            let Ok(workers) = in_time(home.ledger().workers()).await else {
+        for store_context in self.shared.registry.store_contexts() {
+            let Ok(workers) = in_time(store_context.ledger().workers()).await else {
                 return false;
             };
-            let own = self.versions(&home);
+            let own = self.versions(&store_context);
             let mut live = workers.iter().filter(|worker| worker.is_live);
             if !live.all(|worker| knows_all(&worker.record, &own)) {
                 return false;
@@ -85,7 +85,7 @@ impl Registry {
 
     /// Stores the records at intervals until the runtime stops.
     pub(super) async fn run(mut self) {
-        let (stop, mut changes) = (self.shared.stop.clone(), self.shared.roster.changes());
+        let (stop, mut changes) = (self.shared.stop.clone(), self.shared.registry.changes());
         loop {
             let looks_every = self.looks_every();
             let pause = if self.others_run {
@@ -115,21 +115,25 @@ impl Registry {
         if knows_more || Instant::now() >= self.record_at {
             self.record(false).await;
         }
-        let homes = self.shared.roster.homes();
-        let versions: Vec<_> = homes.iter().map(|home| self.versions(home)).collect();
-        let each = homes.iter().zip(&versions);
-        join_all(each.map(|(home, versions)| accept_transfers(home, versions))).await;
+        let store_contexts = self.shared.registry.store_contexts();
+        let versions: Vec<_> = store_contexts
+            .iter()
+            .map(|store_context| self.versions(store_context))
+            .collect();
+        let each = store_contexts.iter().zip(&versions);
+        join_all(each.map(|(store_context, versions)| accept_transfers(store_context, versions)))
+            .await;
     }
 
     /// Returns the executors on a store, in the form of their records.
-    fn executors(&self, home: &Home) -> Vec<ExecutorVersion> {
-        let members = self.shared.roster.all().into_iter();
-        let here = members.filter(|member| member.home.number == home.number);
+    fn executors(&self, store_context: &StoreContext) -> Vec<ExecutorVersion> {
+        let members = self.shared.registry.all().into_iter();
+        let here = members.filter(|member| member.store_context.number == store_context.number);
         here.map(|member| version_of(&*member.executor)).collect()
     }
 
-    fn versions(&self, home: &Home) -> Vec<Version> {
-        let executors = self.executors(home).into_iter();
+    fn versions(&self, store_context: &StoreContext) -> Vec<Version> {
+        let executors = self.executors(store_context).into_iter();
         executors.map(|of| of.version()).collect()
     }
 
@@ -137,13 +141,13 @@ impl Registry {
     async fn record(&mut self, stopped: bool) {
         self.record_at = later(Instant::now(), RECORDED_EVERY);
         let this = &*self;
-        let homes = self.shared.roster.homes();
-        let record = homes.iter().map(|home| async move {
-            let id = format!("{}-{}", this.id, home.number);
+        let store_contexts = self.shared.registry.store_contexts();
+        let record = store_contexts.iter().map(|store_context| async move {
+            let id = format!("{}-{}", this.id, store_context.number);
             let mut record = WorkerRecord::new(id, &*this.name);
-            record.executors = this.executors(home);
-            (record.known_versions, record.stopped) = (home.others().known(), stopped);
-            if let Err(error) = in_time(home.ledger().record_worker(&record)).await {
+            record.executors = this.executors(store_context);
+            (record.known_versions, record.stopped) = (store_context.others().known(), stopped);
+            if let Err(error) = in_time(store_context.ledger().record_worker(&record)).await {
                 tracing::warn!(worker = &*this.name, code = error.code(), error = %Chain(&error), "cannot store the record of this worker, will retry");
             }
         });
@@ -154,35 +158,40 @@ impl Registry {
     /// them. Returns `true` if other versions run than before.
     async fn look_at_others(&mut self) -> bool {
         let (mut others_run, mut changed) = (false, false);
-        for home in self.shared.roster.homes() {
-            let workers = match in_time(home.ledger().workers()).await {
+        for store_context in self.shared.registry.store_contexts() {
+            let workers = match in_time(store_context.ledger().workers()).await {
                 Ok(workers) => workers,
                 Err(error) => {
                     tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the workers, will retry");
                     continue;
                 }
             };
-            let versions = other_versions(&workers, &self.versions(&home));
+            let versions = other_versions(&workers, &self.versions(&store_context));
             others_run |= versions.values().any(|live| *live == Live::Now);
             let others = Others::of(&versions, &workers);
-            if !others.are_as(&home.others()) {
+            if !others.are_as(&store_context.others()) {
                 changed = true;
                 others.log_unreadable();
-                home.set_others(others);
+                store_context.set_others(others);
             }
             let is_gone = |version: &Version| {
                 let live = versions.get(version);
                 live.is_some_and(|live| *live != Live::Now)
             };
             self.adopted
-                .retain(|(number, version)| *number != home.number || is_gone(version));
+                .retain(|(number, version)| *number != store_context.number || is_gone(version));
             let is_new = |version: &&Version| {
-                is_gone(version) && !self.adopted.contains(&(home.number, (*version).clone()))
+                is_gone(version)
+                    && !self
+                        .adopted
+                        .contains(&(store_context.number, (*version).clone()))
             };
             let new: Vec<Version> = versions.keys().filter(is_new).cloned().collect();
             // A version counts as adopted only when no run is left: the next call accepts the runs that this one omits.
-            if accept_transfers(&home, &new).await {
-                let new = new.into_iter().map(|version| (home.number, version));
+            if accept_transfers(&store_context, &new).await {
+                let new = new
+                    .into_iter()
+                    .map(|version| (store_context.number, version));
                 self.adopted.extend(new);
             }
         }
@@ -205,7 +214,7 @@ fn version_of(executor: &dyn UniversalExecutor) -> ExecutorVersion {
 }
 
 /// Accepts the runs that were transferred to versions of executors. Returns `true` if none is left.
-async fn accept_transfers(home: &Home, versions: &[Version]) -> bool {
+async fn accept_transfers(store_context: &StoreContext, versions: &[Version]) -> bool {
     /// The maximum number of calls in a row. The worker stores its record between two rounds of calls.
     const MOST_CALLS: usize = 16;
     if versions.is_empty() {
@@ -216,10 +225,11 @@ async fn accept_transfers(home: &Home, versions: &[Version]) -> bool {
         .map(|version| (Arc::clone(&version.executor), Arc::clone(&version.hash)))
         .collect();
     for _ in 0..MOST_CALLS {
-        match in_time(home.ledger().accept_transfers(&names)).await {
+        match in_time(store_context.ledger().accept_transfers(&names)).await {
             Ok(accepted) => {
                 if accepted > 0 {
-                    home.nudge(versions.iter().map(|version| Arc::clone(&version.executor)));
+                    store_context
+                        .nudge(versions.iter().map(|version| Arc::clone(&version.executor)));
                 }
                 if accepted < MOST_ACCEPTED {
                     return true;
@@ -236,10 +246,10 @@ async fn accept_transfers(home: &Home, versions: &[Version]) -> bool {
 }
 
 /// Lists all workers on these stores, the most recently stored record first.
-pub(super) async fn all(homes: &[Arc<Home>]) -> Result<Vec<Worker>, StoreError> {
+pub(super) async fn all(store_contexts: &[Arc<StoreContext>]) -> Result<Vec<Worker>, StoreError> {
     let mut all: Vec<Worker> = Vec::new();
-    for home in homes {
-        for worker in home.ledger().workers().await? {
+    for store_context in store_contexts {
+        for worker in store_context.ledger().workers().await? {
             // Several handles may be of one store.
             if all.iter().all(|known| known.record.id != worker.record.id) {
                 all.push(worker);

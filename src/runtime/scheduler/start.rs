@@ -1,14 +1,14 @@
 //! Starting what was claimed.
 
-use super::Station;
+use super::Scheduler;
 use crate::error::Chain;
-use crate::executor::{Execution, Offer, OrderingKey, Outcome, Untaken, is_last_chance, under};
-use crate::runtime::home::Home;
+use crate::executor::{Execution, OrderingKey, Outcome, RunScope, Untaken, is_last_chance, under};
 use crate::runtime::limits::{Ticket, trigger_of};
 use crate::runtime::metrics;
 use crate::runtime::process::{self, Because, Processed};
-use crate::runtime::roster::Member;
+use crate::runtime::registry::Member;
 use crate::runtime::shared::{PAUSE, Shared};
+use crate::runtime::store_context::StoreContext;
 use crate::store::{Claimed, Lease, RunRef};
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
@@ -21,7 +21,7 @@ pub(super) struct Started {
     pub(super) run: RunRef,
     /// The token of the lease with which it was started.
     pub(super) token: u64,
-    pub(super) offer: Arc<Offer>,
+    pub(super) scope: Arc<RunScope>,
     /// None if it was put off.
     pub(super) ticket: Option<Ticket>,
     pub(super) ordered: bool,
@@ -36,7 +36,7 @@ pub(super) struct Running {
     pub(super) suspect: bool,
 }
 
-/// What a task of a station came to.
+/// Result of a task of a scheduler.
 pub(super) enum Work {
     Processed {
         processed: Processed,
@@ -50,7 +50,7 @@ pub(super) enum Work {
     },
 }
 
-impl Station {
+impl Scheduler {
     /// Starts a run that was claimed after a moment. Returns the run if its executor was removed or moved since the claim; the next worker then finds
     /// the run as it was.
     pub(super) fn start(
@@ -61,30 +61,30 @@ impl Station {
     ) -> Option<Claimed> {
         let (lease, attempts) = (claimed.lease.clone(), claimed.attempt);
         let id = Arc::clone(&lease.run.executor);
-        let here = |member: &Member| member.home.number == self.home.number;
-        let Some(member) = self.shared.roster.get(&id).filter(here) else {
+        let here = |member: &Member| member.store_context.number == self.store_context.number;
+        let Some(member) = self.shared.registry.get(&id).filter(here) else {
             return Some(claimed);
         };
         let now = Instant::now();
         let again = attempts > 1 && lease.abandoned == 0;
-        let ticket = self.desk(&id).start(again, trigger_of(&lease.run), now);
+        let ticket = self.quota(&id).start(again, trigger_of(&lease.run), now);
         let suspect = ticket.is_ok() && is_last_chance(lease.abandoned);
         if let Err(moment) = ticket {
             self.heat_at(moment, Arc::clone(&id));
         }
-        self.home.wakes.remove(&lease.run);
+        self.store_context.wakes.remove(&lease.run);
         let profile = member.executor.profile();
         let places = Arc::clone(&self.shared.places);
         let untaken = Untaken { claimed, since };
         let settings = self.shared.settings;
-        let commits = self.desk(&id).commits(profile, settings);
-        let offer = self.home.offer(untaken, places, place, commits);
-        let offer = Arc::new(offer);
+        let commits = self.quota(&id).commits(profile, settings);
+        let scope = self.store_context.scope(untaken, places, place, commits);
+        let scope = Arc::new(scope);
         let started = Started {
             executor: Arc::clone(&id),
             run: lease.run.clone(),
             token: lease.token,
-            offer: Arc::clone(&offer),
+            scope: Arc::clone(&scope),
             ticket: ticket.ok(),
             ordered: profile.ordering != OrderingKey::None,
             at_most_once: profile.execution == Execution::AtMostOnce,
@@ -95,20 +95,28 @@ impl Station {
             .granted_at
             .since(committed.unwrap_or(lease.granted_at));
         metrics::started(&id, lag);
-        let home = Arc::clone(&self.home);
+        let store_context = Arc::clone(&self.store_context);
         let task = match ticket {
             Ok(_) => {
                 let shared = Arc::clone(&self.shared);
-                let work = work_on(shared, home, member, lease, attempts, Arc::clone(&offer));
+                let work = work_on(
+                    shared,
+                    store_context,
+                    member,
+                    lease,
+                    attempts,
+                    Arc::clone(&scope),
+                );
                 // Boxed, because each wrapper around it would hold it twice: as an argument and as the future that it polls.
                 let work = Box::pin(work);
-                let work = Arc::clone(&self.shared).watched(Arc::clone(&id), under(offer, work));
+                let work = Arc::clone(&self.shared).watched(Arc::clone(&id), under(scope, work));
                 self.running.spawn(work)
             }
             Err(moment) => self.running.spawn(async move {
                 let delay = moment.saturating_duration_since(now);
-                let unreleased = process::give_back(&home, lease, Because::NotNow { delay }).await;
-                offer.leave();
+                let unreleased =
+                    process::give_back(&store_context, lease, Because::NotNow { delay }).await;
+                scope.leave();
                 Work::Held { unreleased }
             }),
         };
@@ -125,26 +133,27 @@ impl Station {
 /// Processes a run, or gives it back if nobody here may.
 async fn work_on(
     shared: Arc<Shared>,
-    home: Arc<Home>,
+    store_context: Arc<StoreContext>,
     member: Member,
     lease: Lease,
     attempts: u32,
-    offer: Arc<Offer>,
+    scope: Arc<RunScope>,
 ) -> Work {
     let because = match process::whose(&shared, member, &lease).await {
         Ok(Some(member)) => {
-            offer.begins();
-            let processed = process::process(&home, &*member.executor, &lease, attempts).await;
-            offer.leave();
+            scope.begins();
+            let processed =
+                process::process(&store_context, &*member.executor, &lease, attempts).await;
+            scope.leave();
             let mut unreleased = None;
             let never_began = matches!(
                 processed,
                 Err(_) | Ok(Outcome::InProgress { .. } | Outcome::Paused { .. })
             );
-            if never_began && !offer.was_taken() {
+            if never_began && !scope.was_taken() {
                 // Nothing else releases the lease.
                 let because = Because::NotNow { delay: PAUSE };
-                unreleased = process::give_back(&home, lease, because).await;
+                unreleased = process::give_back(&store_context, lease, because).await;
             }
             return Work::Processed {
                 processed,
@@ -157,7 +166,7 @@ async fn work_on(
             Because::NotNow { delay: PAUSE }
         }
     };
-    let unreleased = process::give_back(&home, lease, because).await;
-    offer.leave();
+    let unreleased = process::give_back(&store_context, lease, because).await;
+    scope.leave();
     Work::Held { unreleased }
 }

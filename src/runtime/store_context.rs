@@ -4,7 +4,9 @@ use super::checkpoint::Checkpoint;
 use super::others::Others;
 use super::sweep::Pace;
 use super::wakes::Wakes;
-use crate::executor::{Commits, LentStore, Offer, SchemaHints, UniversalExecutor, Untaken, Waits};
+use crate::executor::{
+    Commits, LentStore, RunScope, SchemaHints, UniversalExecutor, Untaken, Waits,
+};
 use crate::model::Timestamp;
 use crate::store::{AddedLedger, BreadcrumbStore, RunLedger, RunRef, RunStore, StoreId};
 use std::collections::BTreeSet;
@@ -19,7 +21,7 @@ const MOST_WAITS: usize = 10_000;
 
 /// One store. Executors whose store handles have the same [identity](BreadcrumbStore::identity) share one, so that their runs are
 /// enqueued and claimed together.
-pub(super) struct Home {
+pub(super) struct StoreContext {
     pub(super) number: u64,
     /// The executor whose store handle is used, until the last executor leaves.
     anchor: Arc<dyn UniversalExecutor>,
@@ -80,7 +82,7 @@ impl Operation {
     }
 }
 
-impl Home {
+impl StoreContext {
     pub(super) fn of(number: u64, anchor: Arc<dyn UniversalExecutor>) -> Arc<Self> {
         let id = anchor.store().identity();
         Arc::new(Self {
@@ -134,19 +136,19 @@ impl Home {
     }
 
     /// What a run is offered here.
-    pub(super) fn offer(
+    pub(super) fn scope(
         &self,
         untaken: Untaken,
         places: Arc<Semaphore>,
         place: OwnedSemaphorePermit,
         commits: Option<Arc<Commits>>,
-    ) -> Offer {
+    ) -> RunScope {
         let lent = LentStore {
             waits: Arc::clone(&self.waits),
             hints: Arc::clone(&self.hints),
             id: self.id.clone(),
         };
-        Offer::new(lent, untaken, places, place, commits)
+        RunScope::new(lent, untaken, places, place, commits)
     }
 
     /// Says that executors have runs to claim.
@@ -238,7 +240,7 @@ impl Home {
     }
 }
 
-impl fmt::Debug for Home {
+impl fmt::Debug for StoreContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Home")
             .field("number", &self.number)

@@ -2,9 +2,9 @@
 
 use super::answers;
 use super::checkpoint::{self, earlier};
-use super::home::{Home, Operation};
 use super::metrics;
 use super::shared::{PAUSE, Shared, in_time};
+use super::store_context::{Operation, StoreContext};
 use super::suspended::{look_after, reconcile, wake};
 use super::sweep::{self, Found, Swept};
 use super::wakes::Sleeper;
@@ -43,23 +43,24 @@ pub(super) struct Look {
 
 impl Look {
     /// Drops the waits and suspended runs that ended. Returns `true` if any is left.
-    fn is_of_concern(&mut self, home: &Home) -> bool {
-        self.waits.retain(|wait| home.waits.is_open(*wait));
-        self.sleepers.retain(|sleeper| home.wakes.keeps(sleeper));
+    fn is_of_concern(&mut self, store_context: &StoreContext) -> bool {
+        self.waits.retain(|wait| store_context.waits.is_open(*wait));
+        self.sleepers
+            .retain(|sleeper| store_context.wakes.keeps(sleeper));
         !self.waits.is_empty() || !self.sleepers.is_empty()
     }
 
     /// Leaves the suspended runs to the next look at all of them, which finds them as new ones.
-    pub(super) fn give_up(&self, home: &Home) {
+    pub(super) fn give_up(&self, store_context: &StoreContext) {
         for sleeper in &self.sleepers {
-            home.wakes.forget(sleeper);
+            store_context.wakes.forget(sleeper);
         }
     }
 }
 
-pub(super) struct Lookout {
+pub(super) struct Waker {
     shared: Arc<Shared>,
-    home: Arc<Home>,
+    store_context: Arc<StoreContext>,
     inbox: mpsc::Receiver<Look>,
     found: mpsc::Sender<Found>,
     opened: Instant,
@@ -122,17 +123,17 @@ enum Done {
     },
 }
 
-impl Lookout {
+impl Waker {
     pub(super) fn new(
         shared: Arc<Shared>,
-        home: Arc<Home>,
+        store_context: Arc<StoreContext>,
         inbox: mpsc::Receiver<Look>,
         found: mpsc::Sender<Found>,
     ) -> Self {
         let search = shared.source_is_shared.then(Instant::now);
         Self {
             shared,
-            home,
+            store_context,
             inbox,
             found,
             opened: Instant::now(),
@@ -154,16 +155,20 @@ impl Lookout {
 
     /// Looks out until it is told to stop.
     pub(super) async fn run(mut self) {
-        let (stop, home) = (self.shared.stop.clone(), Arc::clone(&self.home));
+        let (stop, store_context) = (self.shared.stop.clone(), Arc::clone(&self.store_context));
         // A sweep of an earlier call of the runtime can have been dropped.
-        home.checkpoint.end_sweep(false);
+        store_context.checkpoint.end_sweep(false);
         loop {
             let room = self.jobs.len() < AT_ONCE;
-            metrics::level(metrics::WAITS, home.number, home.waits.len());
+            metrics::level(
+                metrics::WAITS,
+                store_context.number,
+                store_context.waits.len(),
+            );
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                () = home.empty.cancelled() => break,
+                () = store_context.empty.cancelled() => break,
                 Some(done) = self.jobs.join_next() => match done {
                     Ok(done) => self.note(done),
                     // A store that panics has not answered.
@@ -184,11 +189,11 @@ impl Lookout {
                 },
                 look = self.inbox.recv(), if room => match look {
                     Some(look) => {
-                        self.job(look_at(Arc::clone(&home), look));
+                        self.job(look_at(Arc::clone(&store_context), look));
                     }
                     None => stop.cancelled().await,
                 },
-                () = home.asked.notified(), if room => self.look_as_asked(),
+                () = store_context.asked.notified(), if room => self.look_as_asked(),
                 () = sleep_until(self.reconcile) => self.look_at_everything(),
                 () = sleep_until(self.again), if room && !self.deferred.is_empty() => {
                     self.look_again();
@@ -200,9 +205,9 @@ impl Lookout {
         if self.shared.source_is_complete
             && let Some(newest) = self.shared.progress.newest()
         {
-            home.checkpoint.delivered_before(newest);
+            store_context.checkpoint.delivered_before(newest);
         }
-        save(&self.shared, &home).await;
+        save(&self.shared, &store_context).await;
     }
 
     fn job(&mut self, job: impl Future<Output = Done> + Send + 'static) {
@@ -215,7 +220,7 @@ impl Lookout {
             Done::Deferred(look) => self.defer(look),
             Done::Reconciled { listed } => {
                 self.reconciling = false;
-                self.home.answered(Operation::List, listed);
+                self.store_context.answered(Operation::List, listed);
                 if !listed {
                     self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE));
                 }
@@ -228,7 +233,7 @@ impl Lookout {
             } => self.note_swept(swept, overlaps, count),
             Done::Loaded { loaded } => {
                 self.loading = false;
-                self.home.answered(Operation::Read, loaded);
+                self.store_context.answered(Operation::Read, loaded);
                 match loaded {
                     true => self.sweep(),
                     false => self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE)),
@@ -239,11 +244,12 @@ impl Lookout {
 
     fn note_swept(&mut self, swept: Option<Swept>, overlaps: bool, count: usize) {
         self.sweeps.is_running = false;
-        self.home.answered(Operation::Read, swept.is_some());
+        self.store_context
+            .answered(Operation::Read, swept.is_some());
         self.catch_up.breadcrumbs += count;
         let Some(swept) = swept else {
             self.sweeps.overlaps |= overlaps;
-            self.home.checkpoint.end_sweep(false);
+            self.store_context.checkpoint.end_sweep(false);
             self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE));
             return;
         };
@@ -255,7 +261,9 @@ impl Lookout {
             Swept::Unread => self.sweeps.has_unread = true,
             Swept::Part => {}
         }
-        self.home.checkpoint.end_sweep(swept != Swept::Part);
+        self.store_context
+            .checkpoint
+            .end_sweep(swept != Swept::Part);
         // Another sweep may have been requested in the meantime.
         self.look_as_asked();
     }
@@ -266,7 +274,7 @@ impl Lookout {
         let elapsed = began.map_or(Duration::ZERO, |began| began.elapsed());
         if !std::mem::replace(&mut self.catch_up.is_over, true) {
             tracing::info!(
-                store = self.home.number,
+                store = self.store_context.number,
                 breadcrumbs = self.catch_up.breadcrumbs,
                 elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
                 "caught up with the breadcrumbs committed since the saved position"
@@ -278,7 +286,7 @@ impl Lookout {
     fn defer(&mut self, look: Look) {
         if look.rounds >= MOST_ROUNDS || self.deferred.len() >= MOST_DEFERRED {
             tracing::warn!(id = %look.id, version = look.version, "an announced breadcrumb could not be read");
-            look.give_up(&self.home);
+            look.give_up(&self.store_context);
             return;
         }
         if self.deferred.is_empty() {
@@ -296,8 +304,8 @@ impl Lookout {
             let Some(mut look) = self.deferred.pop_front() else {
                 return;
             };
-            if look.is_of_concern(&self.home) {
-                self.job(look_at(Arc::clone(&self.home), look));
+            if look.is_of_concern(&self.store_context) {
+                self.job(look_at(Arc::clone(&self.store_context), look));
             }
         }
     }
@@ -306,24 +314,24 @@ impl Lookout {
     /// notes the time of the newest breadcrumb, after which the next search begins.
     fn search_for_answers(&mut self) {
         self.search = None;
-        let after = self.searched.filter(|_| self.home.has_waiting());
+        let after = self.searched.filter(|_| self.store_context.has_waiting());
         let (is_first, opened) = (self.searched.is_none(), self.opened);
-        let (shared, home) = (Arc::clone(&self.shared), Arc::clone(&self.home));
+        let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
         self.job(async move {
             let searched = match after {
-                Some(after) => answers::search(&shared, &home, after).await,
-                None => sweep::newest(home.store()).await,
+                Some(after) => answers::search(&shared, &store_context, after).await,
+                None => sweep::newest(store_context.store()).await,
             };
             if let Err(error) = &searched {
                 tracing::warn!(code = error.code(), error = %Chain(error), "cannot search the store for answers, will retry");
             }
-            home.answered(Operation::Read, searched.is_ok());
+            store_context.answered(Operation::Read, searched.is_ok());
             Done::Searched(match (after, searched) {
                 (_, Err(_)) => None,
                 (Some(after), Ok(newest)) => Some(newest.max(after)),
                 (None, Ok(newest)) if is_first => Some(earlier(newest, opened.elapsed())),
                 // A wait that was opened meanwhile may have its answer already: the next search begins before that.
-                (None, Ok(_)) if home.has_waiting() => None,
+                (None, Ok(_)) if store_context.has_waiting() => None,
                 (None, Ok(newest)) => Some(newest),
             })
         });
@@ -332,7 +340,7 @@ impl Lookout {
     fn note_searched(&mut self, newest: Option<Timestamp>) {
         self.searched = newest.or(self.searched);
         let interval = self.shared.settings.sweep;
-        let pause = match self.home.waits.len() > 0 || self.searched.is_none() {
+        let pause = match self.store_context.waits.len() > 0 || self.searched.is_none() {
             true => interval.min(PAUSE),
             false => interval,
         };
@@ -340,17 +348,17 @@ impl Lookout {
     }
 
     fn look_as_asked(&mut self) {
-        let suspended = self.home.take_suspended();
+        let suspended = self.store_context.take_suspended();
         if !suspended.is_empty() {
-            let home = Arc::clone(&self.home);
+            let store_context = Arc::clone(&self.store_context);
             self.job(async move {
                 for run in suspended {
-                    look_after(&home, &run).await;
+                    look_after(&store_context, &run).await;
                 }
                 Done::Looked
             });
         }
-        if self.home.take_everything() {
+        if self.store_context.take_everything() {
             self.look_at_everything();
         } else {
             self.sweep();
@@ -361,9 +369,10 @@ impl Lookout {
     fn look_at_everything(&mut self) {
         self.reconcile = later(Instant::now(), self.shared.settings.reconcile);
         if !std::mem::replace(&mut self.reconciling, true) {
-            let (shared, home) = (Arc::clone(&self.shared), Arc::clone(&self.home));
+            let (shared, store_context) =
+                (Arc::clone(&self.shared), Arc::clone(&self.store_context));
             self.job(async move {
-                let listed = reconcile(&shared, &home).await;
+                let listed = reconcile(&shared, &store_context).await;
                 Done::Reconciled { listed }
             });
         }
@@ -371,7 +380,7 @@ impl Lookout {
             self.save_delivered();
         } else {
             self.sweeps.overlaps = true;
-            self.home.checkpoint.want();
+            self.store_context.checkpoint.want();
         }
         self.sweep();
     }
@@ -381,13 +390,13 @@ impl Lookout {
         if std::mem::replace(&mut self.loading, true) {
             return;
         }
-        let (shared, home, opened) = (
+        let (shared, store_context, opened) = (
             Arc::clone(&self.shared),
-            Arc::clone(&self.home),
+            Arc::clone(&self.store_context),
             self.opened,
         );
         self.job(async move {
-            let loaded = checkpoint::load(&shared, &home, opened).await;
+            let loaded = checkpoint::load(&shared, &store_context, opened).await;
             if let Err(error) = &loaded {
                 tracing::warn!(code = error.code(), error = %Chain(error), "cannot load the saved position, will retry");
             }
@@ -400,11 +409,11 @@ impl Lookout {
     /// Saves how far a complete source has delivered.
     fn save_delivered(&mut self) {
         if let Some(newest) = self.shared.progress.newest() {
-            self.home.checkpoint.delivered_before(newest);
+            self.store_context.checkpoint.delivered_before(newest);
         }
-        let (shared, home) = (Arc::clone(&self.shared), Arc::clone(&self.home));
+        let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
         self.job(async move {
-            save(&shared, &home).await;
+            save(&shared, &store_context).await;
             Done::Looked
         });
     }
@@ -413,21 +422,21 @@ impl Lookout {
         if self.sweeps.is_running {
             return;
         }
-        if !self.home.checkpoint.is_loaded() {
+        if !self.store_context.checkpoint.is_loaded() {
             self.load();
             return;
         }
-        if !self.home.checkpoint.begin_sweep() {
+        if !self.store_context.checkpoint.begin_sweep() {
             return;
         }
         self.sweeps.is_running = true;
-        let (shared, home) = (Arc::clone(&self.shared), Arc::clone(&self.home));
+        let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
         let found = self.found.clone();
         let overlaps = std::mem::take(&mut self.sweeps.overlaps);
         self.catch_up.began.get_or_insert_with(Instant::now);
         self.job(async move {
             let mut count = 0;
-            let swept = sweep::sweep(&shared, &home, &found, overlaps, &mut count).await;
+            let swept = sweep::sweep(&shared, &store_context, &found, overlaps, &mut count).await;
             if let Err(error) = &swept {
                 tracing::warn!(code = error.code(), error = %Chain(error), "cannot check the store for missed triggers, will retry");
             }
@@ -441,27 +450,27 @@ impl Lookout {
 }
 
 /// Saves the position. The next save repeats one that failed.
-async fn save(shared: &Shared, home: &Home) {
-    if let Err(error) = checkpoint::save(shared, home).await {
+async fn save(shared: &Shared, store_context: &StoreContext) {
+    if let Err(error) = checkpoint::save(shared, store_context).await {
         tracing::warn!(code = error.code(), error = %Chain(&error), "cannot save the position, will retry");
     }
 }
 
 /// Reads what an event announced, and gives it to those who wait for it.
-async fn look_at(home: Arc<Home>, mut look: Look) -> Done {
+async fn look_at(store_context: Arc<StoreContext>, mut look: Look) -> Done {
     const TRIES: u32 = 4;
     let mut pause = Duration::from_millis(100);
-    let reads_own_writes = home.store().capabilities().reads_own_writes;
+    let reads_own_writes = store_context.store().capabilities().reads_own_writes;
     for _ in 0..TRIES {
-        match in_time(home.store().get(look.id)).await {
+        match in_time(store_context.store().get(look.id)).await {
             Ok(found) if found.version >= look.version || reads_own_writes => {
-                home.waits.answer(&look.waits, &found);
+                store_context.waits.answer(&look.waits, &found);
                 for sleeper in look
                     .sleepers
                     .iter()
                     .filter(|sleeper| sleeper.wakes_on(&found))
                 {
-                    wake(&home, sleeper, found.id).await;
+                    wake(&store_context, sleeper, found.id).await;
                 }
                 return Done::Looked;
             }

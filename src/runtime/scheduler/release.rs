@@ -1,12 +1,12 @@
-//! Release of all leases of a station when it ends.
+//! Release of all leases of a scheduler when it ends.
 
-use super::Station;
+use super::Scheduler;
 use super::claim::{Claiming, dropped, leases_of};
 use super::start::{Started, Work};
 use crate::bugs::planted;
 use crate::error::Chain;
-use crate::runtime::home::Home;
 use crate::runtime::process::{self, Because};
+use crate::runtime::store_context::StoreContext;
 use crate::store::{ClaimId, Enqueued, Lease};
 use foldhash::fast::RandomState;
 use futures::stream::{FuturesUnordered, StreamExt as _};
@@ -16,9 +16,9 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::{self, JoinError, JoinHandle, JoinSet};
 
-/// The leases that a station leaves behind, and the tasks that may still use them.
+/// The leases that a scheduler leaves behind, and the tasks that may still use them.
 struct Left {
-    home: Arc<Home>,
+    store_context: Arc<StoreContext>,
     running: JoinSet<Work>,
     started: HashMap<task::Id, Started, RandomState>,
     returning: Vec<(Lease, Because)>,
@@ -33,8 +33,8 @@ pub(super) struct Rest {
     pub(super) in_doubt: Option<ClaimId>,
 }
 
-impl Station {
-    /// Releases all leases of this station in the background. Returns `None` without leases, or outside of a tokio runtime.
+impl Scheduler {
+    /// Releases all leases of this scheduler in the background. Returns `None` without leases, or outside of a tokio runtime.
     pub(super) fn release_all(&mut self) -> Option<JoinHandle<Rest>> {
         if mem::replace(&mut self.released, true) || planted("drop-at-drain") {
             return None;
@@ -60,7 +60,7 @@ impl Station {
         let unreleased = mem::take(&mut self.unreleased).into_iter();
         returning.extend(unreleased.map(|one| (one.lease, one.because)));
         let left = Left {
-            home: Arc::clone(&self.home),
+            store_context: Arc::clone(&self.store_context),
             running,
             started,
             returning,
@@ -76,7 +76,7 @@ impl Station {
 
 /// Releases the leases in the background when [`run_until`](crate::Runtime::run_until) is dropped. Otherwise each drop
 /// would count as a crash of the running work.
-impl Drop for Station {
+impl Drop for Scheduler {
     fn drop(&mut self) {
         self.release_all();
     }
@@ -88,10 +88,10 @@ impl Left {
     }
 
     async fn release(self) -> Rest {
-        let home = &*self.home;
-        let returning = process::give_all_back(home, &self.returning);
-        let of_claim = release_claim(home, self.claiming, self.in_doubt);
-        let tasks = release_of_tasks(home, self.running, self.started);
+        let store_context = &*self.store_context;
+        let returning = process::give_all_back(store_context, &self.returning);
+        let of_claim = release_claim(store_context, self.claiming, self.in_doubt);
+        let tasks = release_of_tasks(store_context, self.running, self.started);
         let (mut unreleased, (of_claim, in_doubt), ()) = tokio::join!(returning, of_claim, tasks);
         unreleased.extend(of_claim);
         Rest {
@@ -103,14 +103,14 @@ impl Left {
 
 /// Releases the leases of a claim without an answer. Returns the leases that are not released, and the claim if they are unknown.
 async fn release_claim(
-    home: &Home,
+    store_context: &StoreContext,
     claiming: Option<Claiming>,
     in_doubt: Option<ClaimId>,
 ) -> (Vec<(Lease, Because)>, Option<ClaimId>) {
     let Some(id) = in_doubt else {
         return (Vec::new(), None);
     };
-    let listed = release_listed(home, id).await;
+    let listed = release_listed(store_context, id).await;
     // The claim in flight may hang, and may have leased runs before or after the list was read.
     let Some(claiming) = claiming else {
         return listed;
@@ -118,15 +118,21 @@ async fn release_claim(
     match claiming.await {
         Ok(Enqueued {
             claimed: Ok(claimed),
-        }) => (process::give_all_back(home, &dropped(claimed)).await, None),
-        Ok(Enqueued { claimed: Err(_) }) | Err(_) => release_listed(home, id).await,
+        }) => (
+            process::give_all_back(store_context, &dropped(claimed)).await,
+            None,
+        ),
+        Ok(Enqueued { claimed: Err(_) }) | Err(_) => release_listed(store_context, id).await,
     }
 }
 
 /// Releases the leases that are listed for a claim.
-async fn release_listed(home: &Home, id: ClaimId) -> (Vec<(Lease, Because)>, Option<ClaimId>) {
-    match leases_of(home, id).await {
-        Ok(leases) => (process::give_all_back(home, &leases).await, None),
+async fn release_listed(
+    store_context: &StoreContext,
+    id: ClaimId,
+) -> (Vec<(Lease, Because)>, Option<ClaimId>) {
+    match leases_of(store_context, id).await {
+        Ok(leases) => (process::give_all_back(store_context, &leases).await, None),
         Err(error) => {
             tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list the leases of a stopping worker; unreleased leases expire");
             (Vec::new(), Some(id))
@@ -136,7 +142,7 @@ async fn release_listed(home: &Home, id: ClaimId) -> (Vec<(Lease, Because)>, Opt
 
 /// Ends tasks and releases the lease of each when it has ended.
 async fn release_of_tasks(
-    home: &Home,
+    store_context: &StoreContext,
     mut running: JoinSet<Work>,
     mut started: HashMap<task::Id, Started, RandomState>,
 ) {
@@ -147,9 +153,9 @@ async fn release_of_tasks(
             Some(finished) = running.join_next_with_id() => {
                 let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
                 if let Some(started) = started.remove(&id) {
-                    started.offer.leave();
+                    started.scope.leave();
                     let leases = started.leases().into_iter();
-                    releasing.extend(leases.map(|lease| process::give_back(home, lease, Because::Dropped)));
+                    releasing.extend(leases.map(|lease| process::give_back(store_context, lease, Because::Dropped)));
                 }
             }
             Some(_) = releasing.next() => {}
@@ -162,9 +168,9 @@ impl Started {
     /// Returns the leases to release of a task that ended early: the leases of runs within its run, and its own. An at-most-once
     /// run keeps its lease once `execute` was called, because its outcome is unknown.
     pub(super) fn leases(&self) -> Vec<Lease> {
-        let is_free = !self.at_most_once || self.offer.is_unused();
-        let own = is_free.then(|| self.offer.lease());
-        self.offer.leases_within().into_iter().chain(own).collect()
+        let is_free = !self.at_most_once || self.scope.is_unused();
+        let own = is_free.then(|| self.scope.lease());
+        self.scope.leases_within().into_iter().chain(own).collect()
     }
 
     /// Returns the leases to release of a task that ended because the ledger did not answer its heartbeats, and the reason.
@@ -173,7 +179,7 @@ impl Started {
         let because = |lease: &Lease| {
             let is_own = lease.run == self.run && lease.token == self.token;
             Because::Silence {
-                executed: !is_own || !self.offer.is_unused(),
+                executed: !is_own || !self.scope.is_unused(),
             }
         };
         leases

@@ -1,7 +1,7 @@
 //! Who runs here: the executors, the index of what they subscribe to, and the stores they live on.
 
 use super::RuntimeError;
-use super::home::Home;
+use super::store_context::StoreContext;
 use crate::executor::{UniversalExecutor, check};
 use crate::model::{BreadcrumbId, Event, Role, Route, SubscriptionIndex};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 #[derive(Clone)]
 pub(super) struct Member {
     pub(super) executor: Arc<dyn UniversalExecutor>,
-    pub(super) home: Arc<Home>,
+    pub(super) store_context: Arc<StoreContext>,
     /// What it was made of, unless it is in the service's code.
     pub(super) definition: Option<BreadcrumbId>,
 }
@@ -20,13 +20,13 @@ pub(super) struct Member {
 /// Executor that an event triggers: its version here, or one on another worker.
 pub(super) struct Triggered {
     pub(super) executor: Arc<str>,
-    pub(super) home: Arc<Home>,
+    pub(super) store_context: Arc<StoreContext>,
     /// False if the context decides, which the event does not carry.
     pub(super) surely: bool,
 }
 
 /// Executors come and go while events are matched; each event sees one state of all of them.
-pub(super) struct Roster {
+pub(super) struct Registry {
     members: RwLock<Members>,
     changed: watch::Sender<u64>,
 }
@@ -36,11 +36,11 @@ struct Members {
     index: SubscriptionIndex,
     by_id: BTreeMap<Arc<str>, Member>,
     /// With how many live there.
-    homes: Vec<(Arc<Home>, usize)>,
-    next_home: u64,
+    store_contexts: Vec<(Arc<StoreContext>, usize)>,
+    next_store: u64,
 }
 
-impl Roster {
+impl Registry {
     pub(super) fn new() -> Self {
         Self {
             members: RwLock::default(),
@@ -112,21 +112,21 @@ impl Roster {
     }
 
     /// The ids of those that live on a store.
-    pub(super) fn at_home(&self, home: &Home) -> Vec<Arc<str>> {
+    pub(super) fn of_store(&self, store_context: &StoreContext) -> Vec<Arc<str>> {
         let members = self.read();
-        let at_home = members
+        let of_store = members
             .by_id
             .iter()
-            .filter(|(_, member)| member.home.number == home.number);
-        at_home.map(|(id, _)| Arc::clone(id)).collect()
+            .filter(|(_, member)| member.store_context.number == store_context.number);
+        of_store.map(|(id, _)| Arc::clone(id)).collect()
     }
 
-    pub(super) fn homes(&self) -> Vec<Arc<Home>> {
+    pub(super) fn store_contexts(&self) -> Vec<Arc<StoreContext>> {
         let members = self.read();
         members
-            .homes
+            .store_contexts
             .iter()
-            .map(|(home, _)| Arc::clone(home))
+            .map(|(store_context, _)| Arc::clone(store_context))
             .collect()
     }
 
@@ -141,21 +141,21 @@ impl Roster {
                     Route::NeedsContext => false,
                     Route::Unmatched | Route::Context => return None,
                 };
-                let home = Arc::clone(&members.by_id.get(&executor)?.home);
+                let store_context = Arc::clone(&members.by_id.get(&executor)?.store_context);
                 Some(Triggered {
                     executor,
-                    home,
+                    store_context,
                     surely,
                 })
             })
             .collect();
-        for (home, _) in &members.homes {
-            for (executor, surely) in home.others().triggered(event) {
+        for (store_context, _) in &members.store_contexts {
+            for (executor, surely) in store_context.others().triggered(event) {
                 match all.iter_mut().find(|known| known.executor == executor) {
                     Some(known) => known.surely |= surely,
                     None => all.push(Triggered {
                         executor,
-                        home: Arc::clone(home),
+                        store_context: Arc::clone(store_context),
                         surely,
                     }),
                 }
@@ -190,15 +190,15 @@ impl Members {
         executor: Arc<dyn UniversalExecutor>,
         definition: Option<BreadcrumbId>,
     ) {
-        let home = self.move_in(&executor);
+        let store_context = self.move_in(&executor);
         self.index.insert(&id, executor.subscriptions());
         let member = Member {
             executor,
-            home,
+            store_context,
             definition,
         };
         if let Some(before) = self.by_id.insert(id, member) {
-            self.move_out(&before.home);
+            self.move_out(&before.store_context);
         }
     }
 
@@ -207,34 +207,34 @@ impl Members {
             return false;
         };
         self.index.remove(id);
-        member.home.checkpoint.forget(id);
-        self.move_out(&member.home);
+        member.store_context.checkpoint.forget(id);
+        self.move_out(&member.store_context);
         true
     }
 
-    fn move_in(&mut self, executor: &Arc<dyn UniversalExecutor>) -> Arc<Home> {
+    fn move_in(&mut self, executor: &Arc<dyn UniversalExecutor>) -> Arc<StoreContext> {
         let known = self
-            .homes
+            .store_contexts
             .iter_mut()
-            .find(|(home, _)| home.is_of(&**executor));
-        if let Some((home, living)) = known {
+            .find(|(store_context, _)| store_context.is_of(&**executor));
+        if let Some((store_context, living)) = known {
             *living += 1;
-            return Arc::clone(home);
+            return Arc::clone(store_context);
         }
-        let home = Home::of(self.next_home, Arc::clone(executor));
-        self.next_home += 1;
-        self.homes.push((Arc::clone(&home), 1));
-        home
+        let store_context = StoreContext::of(self.next_store, Arc::clone(executor));
+        self.next_store += 1;
+        self.store_contexts.push((Arc::clone(&store_context), 1));
+        store_context
     }
 
-    fn move_out(&mut self, left: &Home) {
-        self.homes.retain_mut(|(home, living)| {
-            if home.number != left.number {
+    fn move_out(&mut self, left: &StoreContext) {
+        self.store_contexts.retain_mut(|(store_context, living)| {
+            if store_context.number != left.number {
                 return true;
             }
             *living -= 1;
             if *living == 0 {
-                home.empty.cancel();
+                store_context.empty.cancel();
             }
             *living > 0
         });

@@ -1,4 +1,4 @@
-//! What a station knows of one executor: how much of its work may be started now.
+//! The state of one executor that decides how much of its work may be started now.
 
 use super::builder::Settings;
 use super::limits::{Breaker, Bucket, Budget, Change, Open, Ticket, Trigger};
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// One executor's work at a station.
+/// The limits of the runs of one executor, and how much of them is used.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct Quota {
     in_flight: usize,
     /// Runs in flight that only wait for their commits. Others may start meanwhile.
     commits: Arc<Commits>,
@@ -41,7 +41,7 @@ pub(super) enum Free {
     Busy,
 }
 
-impl Desk {
+impl Quota {
     pub(super) fn new(now: Instant, commits: Commits) -> Self {
         Self {
             in_flight: 0,

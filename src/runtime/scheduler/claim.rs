@@ -1,14 +1,14 @@
 //! Whose turn it is, and what is claimed for them.
 
-use super::Station;
+use super::Scheduler;
 use crate::clock::later;
 use crate::error::Chain;
 use crate::executor::is_last_chance;
-use crate::runtime::desk::Free;
-use crate::runtime::enlist::Prepared;
-use crate::runtime::home::{Home, Operation};
+use crate::runtime::enqueue::Prepared;
 use crate::runtime::process::Because;
+use crate::runtime::quota::Free;
 use crate::runtime::shared::{PAUSE, in_time};
+use crate::runtime::store_context::{Operation, StoreContext};
 use crate::store::{
     ClaimId, Claimed, Enqueued, ExecutorLimits, Lease, NewRun, RunFilter, StoreError,
 };
@@ -24,7 +24,7 @@ const BATCH: usize = 64;
 /// How many executors are asked for in one claim.
 const MOST_ASKED: usize = 256;
 
-impl Station {
+impl Scheduler {
     /// Enqueues runs, and claims due runs of the executors whose turn it is, as many as there are places at hand.
     pub(super) async fn claim(
         &mut self,
@@ -46,9 +46,9 @@ impl Station {
         if claims {
             self.in_doubt = Some(id);
         }
-        let home = Arc::clone(&self.home);
+        let store_context = Arc::clone(&self.store_context);
         let claim = claim_due(
-            Arc::clone(&home),
+            Arc::clone(&store_context),
             runs,
             places.len(),
             Arc::clone(&asked),
@@ -77,7 +77,7 @@ impl Station {
             self.heat_again(&asked);
             return;
         }
-        home.answered(Operation::Claim, claimed.is_ok());
+        store_context.answered(Operation::Claim, claimed.is_ok());
         match claimed {
             Ok(claimed) => self.take(claimed, places, &asked, since).await,
             Err(error) => {
@@ -133,7 +133,8 @@ impl Station {
             if !released_all {
                 self.settle_again = later(Instant::now(), PAUSE);
             }
-            self.home.answered(Operation::Claim, !self.is_unsettled());
+            self.store_context
+                .answered(Operation::Claim, !self.is_unsettled());
         }
         let settled = !self.is_unsettled();
         if !settled {
@@ -173,7 +174,7 @@ impl Station {
     /// Puts the claims of all executors off until a moment.
     fn cool(&mut self, until: Instant) {
         for executor in std::mem::take(&mut self.hot) {
-            self.desk(&executor).hot = false;
+            self.quota(&executor).hot = false;
             self.heat_at(until, executor);
         }
     }
@@ -186,21 +187,21 @@ impl Station {
             let Some(executor) = self.hot.pop_front() else {
                 break;
             };
-            let Some(desk) = self.desks.get_mut(&executor) else {
+            let Some(quota) = self.quotas.get_mut(&executor) else {
                 continue;
             };
-            desk.hot = false;
-            let Some(member) = self.shared.roster.get(&executor) else {
+            quota.hot = false;
+            let Some(member) = self.shared.registry.get(&executor) else {
                 continue;
             };
-            if member.home.number != self.home.number {
+            if member.store_context.number != self.store_context.number {
                 continue;
             }
             let most = self.shared.settings.max_inflight;
-            match desk.free(member.executor.profile(), most, now) {
+            match quota.free(member.executor.profile(), most, now) {
                 Free::Runs(free) => asked.push(ExecutorLimits::new(executor, free)),
                 Free::NotBefore(moment) => self.heat_at(moment, executor),
-                Free::Busy => desk.more = true,
+                Free::Busy => quota.more = true,
             }
         }
         asked
@@ -296,26 +297,31 @@ pub(super) fn dropped(claimed: Vec<Claimed>) -> Vec<(Lease, Because)> {
 }
 
 async fn claim_due(
-    home: Arc<Home>,
+    store_context: Arc<StoreContext>,
     runs: Option<Vec<NewRun>>,
     n: usize,
     asked: Arc<[ExecutorLimits]>,
     id: ClaimId,
 ) -> Result<Enqueued, StoreError> {
     match runs {
-        Some(runs) => home.ledger().enqueue_and_claim(runs, n, &asked, id).await,
+        Some(runs) => {
+            store_context
+                .ledger()
+                .enqueue_and_claim(runs, n, &asked, id)
+                .await
+        }
         None => Ok(Enqueued {
-            claimed: home.ledger().claim_next(n, &asked, id).await,
+            claimed: store_context.ledger().claim_next(n, &asked, id).await,
         }),
     }
 }
 
 /// Lists the leases of a claim, to release them without an attempt.
 pub(super) async fn leases_of(
-    home: &Home,
+    store_context: &StoreContext,
     id: ClaimId,
 ) -> Result<Vec<(Lease, Because)>, StoreError> {
-    let runs = in_time(home.ledger().runs(&RunFilter::of_claim(id))).await?;
+    let runs = in_time(store_context.ledger().runs(&RunFilter::of_claim(id))).await?;
     let leases = runs.into_iter().filter_map(|run| run.lease);
     Ok(leases.map(|lease| (lease, Because::Dropped)).collect())
 }

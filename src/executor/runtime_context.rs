@@ -15,7 +15,7 @@ use tokio::time::Instant;
 const MOST_WITHIN: usize = 16;
 
 tokio::task_local! {
-    static OFFER: Arc<Offer>;
+    static RUN_SCOPE: Arc<RunScope>;
 }
 
 /// The parts of a runtime that the runs of one store share.
@@ -36,7 +36,7 @@ pub(crate) struct Untaken {
 
 /// What a runtime offers a run, and what it is told of it.
 #[derive(Debug)]
-pub(crate) struct Offer {
+pub(crate) struct RunScope {
     pub(super) store: LentStore,
     /// The lease that is held now: a run may move on to a newer version of its trigger.
     lease: Mutex<Lease>,
@@ -94,8 +94,8 @@ enum Place {
     Left,
 }
 
-impl Offer {
-    /// An offer to a run that was claimed before, with its place.
+impl RunScope {
+    /// The scope of a run that was claimed before, with its place.
     pub(crate) fn new(
         store: LentStore,
         untaken: Untaken,
@@ -203,7 +203,7 @@ impl Offer {
         }
     }
 
-    /// Whether it is an offer to this run, or to another version of its trigger, and not to one around it.
+    /// Returns `true` if the scope is of this run or of another version of its trigger, and not of a run around it.
     pub(super) fn is_to(&self, run: &RunRef) -> bool {
         let held = lock(&self.lease);
         (&held.run.executor, held.run.trigger_id) == (&run.executor, run.trigger_id)
@@ -241,7 +241,7 @@ impl Offer {
         }
         drop(place);
         Lent {
-            offer: Some(Arc::clone(self)),
+            scope: Some(Arc::clone(self)),
         }
     }
 
@@ -264,21 +264,21 @@ impl Offer {
 /// A place that is lent while a run waits.
 #[derive(Debug)]
 pub(super) struct Lent {
-    offer: Option<Arc<Offer>>,
+    scope: Option<Arc<RunScope>>,
 }
 
 impl Lent {
     /// Takes the place again, once there is one.
     pub(super) async fn take_back(mut self) {
-        let Some(offer) = self.offer.take() else {
+        let Some(scope) = self.scope.take() else {
             return;
         };
-        if !offer.ends_wait() {
+        if !scope.ends_wait() {
             return;
         }
         // Nobody closes these places, so there is an answer; without one the run would go on all the same.
-        let permit = Arc::clone(&offer.places).acquire_owned().await.ok();
-        let mut place = lock(&offer.place);
+        let permit = Arc::clone(&scope.places).acquire_owned().await.ok();
+        let mut place = lock(&scope.place);
         if let Place::Taken(taken) = &mut *place {
             *taken = permit;
         }
@@ -288,8 +288,8 @@ impl Lent {
 impl Drop for Lent {
     /// A run that gave up its wait goes on without a place; there is one run too many for a while.
     fn drop(&mut self) {
-        if let Some(offer) = self.offer.take() {
-            offer.ends_wait();
+        if let Some(scope) = self.scope.take() {
+            scope.ends_wait();
         }
     }
 }
@@ -298,12 +298,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Processes something under an offer.
-pub(crate) async fn under<T>(offer: Arc<Offer>, work: impl Future<Output = T>) -> T {
-    OFFER.scope(offer, work).await
+/// Processes something in the scope of a run.
+pub(crate) async fn under<T>(scope: Arc<RunScope>, work: impl Future<Output = T>) -> T {
+    RUN_SCOPE.scope(scope, work).await
 }
 
-/// The offer under which this is called; none outside a runtime, or in a task that was spawned.
-pub(super) fn offer() -> Option<Arc<Offer>> {
-    OFFER.try_with(Arc::clone).ok()
+/// The scope in which this is called; `None` outside a runtime, or in a task that was spawned.
+pub(super) fn scope() -> Option<Arc<RunScope>> {
+    RUN_SCOPE.try_with(Arc::clone).ok()
 }

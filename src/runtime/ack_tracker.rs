@@ -20,7 +20,7 @@ const AT_ONCE: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One share of a delivery. Whoever has taken care of it settles it; one that is dropped was not taken care of.
-pub(super) struct Share {
+pub(super) struct AckTracker {
     owed: Arc<Owed>,
     settled: bool,
 }
@@ -65,7 +65,7 @@ struct Told {
     place: Option<Place>,
 }
 
-impl Share {
+impl AckTracker {
     pub(super) fn event(&self) -> &Event {
         &self.owed.event
     }
@@ -90,7 +90,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for AckTracker {
     /// One that is dropped at the end waits for the next start; one that is dropped before, as by a panic, comes again.
     fn drop(&mut self) {
         if !self.settled {
@@ -141,14 +141,14 @@ impl Drop for Owed {
 pub(super) struct Place(#[expect(dead_code, reason = "held, not read")] OwnedSemaphorePermit);
 
 /// Where deliveries become shares.
-pub(super) struct Shares {
+pub(super) struct AckTrackers {
     progress: Arc<Progress>,
     stop: CancellationToken,
     told: mpsc::Sender<Told>,
     places: Arc<Semaphore>,
 }
 
-impl Shares {
+impl AckTrackers {
     /// A place for a delivery: waits while too many are on their way.
     pub(super) fn place(&self) -> impl Future<Output = Place> + use<> {
         let places = Arc::clone(&self.places);
@@ -162,7 +162,7 @@ impl Shares {
     }
 
     /// The first share of a delivery.
-    pub(super) fn of(&self, delivery: Delivery, place: Place, origin: Origin) -> Share {
+    pub(super) fn of(&self, delivery: Delivery, place: Place, origin: Origin) -> AckTracker {
         let (event, position, receipt) = delivery.into_parts();
         let owed = Arc::new(Owed {
             origin,
@@ -175,7 +175,7 @@ impl Shares {
             told: self.told.clone(),
             place: Some(place),
         });
-        Share {
+        AckTracker {
             owed,
             settled: false,
         }
@@ -194,13 +194,13 @@ pub(super) struct Receipts {
 }
 
 /// Where deliveries become shares, so many at a time, and what tells the source of them.
-pub(super) fn shares(
+pub(super) fn trackers(
     shared: &Arc<Shared>,
     most: usize,
     back: mpsc::Sender<Back>,
-) -> (Shares, Receipts) {
+) -> (AckTrackers, Receipts) {
     let (told, listening) = mpsc::channel(most);
-    let shares = Shares {
+    let trackers = AckTrackers {
         progress: Arc::clone(&shared.progress),
         stop: shared.stop.clone(),
         told,
@@ -211,7 +211,7 @@ pub(super) fn shares(
         told: listening,
         back,
     };
-    (shares, receipts)
+    (trackers, receipts)
 }
 
 impl Receipts {
