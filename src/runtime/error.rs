@@ -74,7 +74,7 @@ pub enum RuntimeError {
     #[error("cannot pause or resume executor {id:?}")]
     Pause {
         /// The executor ID.
-        id: String,
+        id: Box<str>,
         /// Error of the store.
         source: StoreError,
     },
@@ -86,7 +86,7 @@ pub enum RuntimeError {
 impl RuntimeError {
     pub(super) fn pause(executor: &str, source: StoreError) -> Self {
         Self::Pause {
-            id: executor.to_owned(),
+            id: executor.into(),
             source,
         }
     }

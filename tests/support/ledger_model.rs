@@ -397,13 +397,8 @@ impl<T: Subject + Default> Real<T> {
             }
             Step::Cancel(run) => (self.cancel(*run).await, model.cancel(*run)),
             Step::Pause(pauses) => {
-                let changed = match pauses {
-                    true => self.ledger().pause_executor("agent").await,
-                    false => self.ledger().resume_executor("agent").await,
-                };
                 let before = std::mem::replace(&mut model.paused, *pauses);
-                let wanted = Seen::Paused(before != *pauses);
-                (Seen::Paused(changed.unwrap()), wanted)
+                (self.pause(*pauses).await, Seen::Paused(before != *pauses))
             }
             Step::Pages(limit, code) => (self.pages(*limit, *code).await, model.pages(*code)),
             Step::Skip(run) => {
@@ -581,6 +576,14 @@ impl<T: Subject + Default> Real<T> {
         let cancelled = self.ledger().cancel(&self.runs[run]).await;
         let seen = cancelled.map(Seen::Cancelled);
         seen.unwrap_or_else(|error| Seen::Refused(error.code()))
+    }
+
+    async fn pause(&self, pauses: bool) -> Seen {
+        let changed = match pauses {
+            true => self.ledger().pause_executor("agent").await,
+            false => self.ledger().resume_executor("agent").await,
+        };
+        Seen::Paused(changed.unwrap())
     }
 
     async fn pages(&self, limit: usize, code: Option<&'static str>) -> Seen {

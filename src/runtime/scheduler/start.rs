@@ -11,6 +11,7 @@ use crate::runtime::shared::{PAUSE, Shared};
 use crate::runtime::store_context::StoreContext;
 use crate::store::{Claimed, Lease, RunRef};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -95,30 +96,19 @@ impl Scheduler {
             .granted_at
             .since(committed.unwrap_or(lease.granted_at));
         metrics::started(&id, lag);
-        let store_context = Arc::clone(&self.store_context);
+        let (shared, store) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
         let task = match ticket {
             Ok(_) => {
-                let shared = Arc::clone(&self.shared);
-                let work = work_on(
-                    shared,
-                    store_context,
-                    member,
-                    lease,
-                    attempts,
-                    Arc::clone(&scope),
-                );
+                let work = work_on(shared, store, member, lease, attempts, Arc::clone(&scope));
                 // Boxed, because each wrapper around it would hold it twice: as an argument and as the future that it polls.
                 let work = Box::pin(work);
                 let work = Arc::clone(&self.shared).watched(Arc::clone(&id), under(scope, work));
                 self.running.spawn(work)
             }
-            Err(moment) => self.running.spawn(async move {
+            Err(moment) => {
                 let delay = moment.saturating_duration_since(now);
-                let unreleased =
-                    process::give_back(&store_context, lease, Because::NotNow { delay }).await;
-                scope.leave();
-                Work::Held { unreleased }
-            }),
+                self.running.spawn(postpone(store, lease, delay, scope))
+            }
         };
         let running = Running {
             task: task.clone(),
@@ -128,6 +118,18 @@ impl Scheduler {
         self.started.insert(task.id(), started);
         None
     }
+}
+
+/// Releases a run that must not start before a delay has passed.
+async fn postpone(
+    store_context: Arc<StoreContext>,
+    lease: Lease,
+    delay: Duration,
+    scope: Arc<RunScope>,
+) -> Work {
+    let unreleased = process::give_back(&store_context, lease, Because::NotNow { delay }).await;
+    scope.leave();
+    Work::Held { unreleased }
 }
 
 /// Processes a run, or gives it back if nobody here may.

@@ -195,7 +195,7 @@ async fn an_executor_that_cannot_be_paused_says_why() {
         store.pause_executor(&n.to_string()).await.unwrap();
     }
     let full = runtime.pause("prober").await.unwrap_err();
-    assert!(matches!(&full, RuntimeError::Pause { id, .. } if id == "prober"));
+    assert!(matches!(&full, RuntimeError::Pause { id, .. } if &**id == "prober"));
     let source = full.source().unwrap().to_string();
     assert_eq!(
         source,

@@ -82,19 +82,21 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                 let run = self.run(named).await;
                 self.said(self.store.cancel(&run).await)
             }
-            Step::Pause(executor, pauses) => {
-                let changed = match pauses {
-                    true => self.store.pause_executor(executor).await,
-                    false => self.store.resume_executor(executor).await,
-                };
-                self.said(changed) + &self.said(self.store.paused_executors().await)
-            }
+            Step::Pause(executor, pauses) => self.pause(executor, *pauses).await,
             Step::Heartbeat(_)
             | Step::HeartbeatClaim(_)
             | Step::Retry(..)
             | Step::Release(_)
             | Step::Save(..) => self.with_lease(step).await,
         }
+    }
+
+    async fn pause(&self, executor: &str, pauses: bool) -> String {
+        let changed = match pauses {
+            true => self.store.pause_executor(executor).await,
+            false => self.store.resume_executor(executor).await,
+        };
+        self.said(changed) + &self.said(self.store.paused_executors().await)
     }
 
     async fn claim_next(&mut self, n: usize, of: &[(&'static str, usize)]) -> String {
