@@ -172,6 +172,38 @@ pub enum RunState {
 }
 
 impl RunState {
+    /// All states, in the order of their stored numbers.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(in crate::store) const ALL: [Self; 7] = [
+        Self::Ready,
+        Self::Running,
+        Self::Suspended,
+        Self::Done,
+        Self::Failed,
+        Self::Skipped,
+        Self::Superseded,
+    ];
+
+    /// The number that a database stores for this state.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(in crate::store) const fn number(self) -> i16 {
+        match self {
+            Self::Ready => 0,
+            Self::Running => 1,
+            Self::Suspended => 2,
+            Self::Done => 3,
+            Self::Failed => 4,
+            Self::Skipped => 5,
+            Self::Superseded => 6,
+        }
+    }
+
+    /// Returns the state of a stored number, or `None` for a number without a meaning.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(in crate::store) fn of_number(number: i16) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.number() == number)
+    }
+
     /// Whether it is over.
     #[must_use]
     pub const fn is_over(self) -> bool {

@@ -140,16 +140,7 @@ impl RunQuery {
                 self.has_state(state).then_some(Stored::Over)
             }
         };
-        let all = [
-            RunState::Ready,
-            RunState::Running,
-            RunState::Suspended,
-            RunState::Done,
-            RunState::Failed,
-            RunState::Skipped,
-            RunState::Superseded,
-        ];
-        let stored = all
+        let stored = RunState::ALL
             .into_iter()
             .filter_map(|state| Some((state, stored(state)?)));
         stored.collect()

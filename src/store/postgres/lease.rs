@@ -79,10 +79,7 @@ pub(super) fn statement() -> String {
     let clock = clock!();
     let columns = columns!();
     let trigger = table::columns!();
-    let (running, suspended) = (
-        row::number_of(RunState::Running),
-        row::number_of(RunState::Suspended),
-    );
+    let (running, suspended) = (RunState::Running.number(), RunState::Suspended.number());
     format!(
         "PREPARE ux_lease (bigint, bigint, bigint, text[], bigint[], bigint, bigint, uuid) AS
          WITH clock AS MATERIALIZED (SELECT {clock} AS now),
@@ -193,7 +190,7 @@ pub(super) async fn again(
         .bind(time.held())
         .bind(time.shift())
         .bind(column::names(asked.names()))
-        .bind(row::number_of(RunState::Running))
+        .bind(RunState::Running.number())
         .bind(Id::from(asked.claim));
     let leased = leased.fetch_all(connection).await?;
     let rows = leased.iter().map(row::read).filter_map(readable);

@@ -4,7 +4,7 @@ use super::column::{self, Id};
 use super::database::Read;
 use super::error::Fault;
 use super::lease;
-use super::row::{self, Kept, number_of, select};
+use super::row::{self, Kept, select};
 use super::tenant::{Named, clock};
 use crate::model::Timestamp;
 use crate::store::durable::tenant::Time;
@@ -167,7 +167,7 @@ fn part(query: &RunQuery, state: RunState, rows: Stored) -> String {
         "SELECT r.* FROM ux_runs AS r WHERE r.tenant = $1 AND r.state = {}{due} AND r.sequence < $3
              AND ($4::text IS NULL OR r.executor = $4) AND ($5::text IS NULL OR r.code = $5){from}{before}
          ORDER BY {order} LIMIT $8",
-        number_of(state)
+        state.number()
     )
 }
 
@@ -220,7 +220,7 @@ async fn those_selected(
 
 /// Whether a row has a state now, in SQL: one whose time is up is ready.
 fn test_of(state: RunState) -> String {
-    let number = number_of(state);
+    let number = state.number();
     match state {
         RunState::Ready => "r.state = 0 OR (r.state IN (1, 2) AND r.due <= $2)".to_owned(),
         RunState::Running | RunState::Suspended => {

@@ -102,7 +102,7 @@ pub(super) async fn extend(
         .bind(tenant)
         .bind(time.held())
         .bind(time.shift())
-        .bind(row::number_of(RunState::Running))
+        .bind(RunState::Running.number())
         .bind(all(&leases, |((_, trigger, _), ..)| Id::from(*trigger)))
         .bind(all(&leases, |((.., version), ..)| version.cast_signed()))
         .bind(all(&leases, |((executor, ..), ..)| {

@@ -227,7 +227,7 @@ pub(super) async fn save(
         .bind(lease.token.cast_signed())
         .bind(i64::from(lease.epoch))
         .bind(state.to_string())
-        .bind(number_of(RunState::Running));
+        .bind(RunState::Running.number());
     Ok(save.execute(connection).await?.rows_affected() > 0)
 }
 
@@ -255,7 +255,7 @@ fn changing(rows: &[&Kept]) -> Vec<Value> {
         row.lineage.as_ref()
     }
     vec![
-        all(rows, |row| number_of(row.state)).into(),
+        all(rows, |row| row.state.number()).into(),
         all(rows, |row| i64::from(row.epoch)).into(),
         all(rows, |row| i64::from(row.attempts)).into(),
         all(rows, |row| i64::from(row.abandoned)).into(),
@@ -313,7 +313,7 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
     let code: Option<String> = row.try_get(28)?;
     let kept = Row {
         run: run(row)?,
-        state: state_of(row.try_get(4)?).ok_or_else(|| unreadable(4, "no state"))?,
+        state: RunState::of_number(row.try_get(4)?).ok_or_else(|| unreadable(4, "no state"))?,
         epoch: count(row, 5)?,
         attempts: count(row, 6)?,
         abandoned: count(row, 7)?,
@@ -381,29 +381,4 @@ pub(super) fn micros(length: Duration) -> i64 {
     /// No time is later than this from now.
     const MOST: i64 = i64::MAX / 4;
     i64::try_from(length.as_micros()).map_or(MOST, |micros| micros.min(MOST))
-}
-
-pub(super) const fn number_of(state: RunState) -> i16 {
-    match state {
-        RunState::Ready => 0,
-        RunState::Running => 1,
-        RunState::Suspended => 2,
-        RunState::Done => 3,
-        RunState::Failed => 4,
-        RunState::Skipped => 5,
-        RunState::Superseded => 6,
-    }
-}
-
-pub(super) fn state_of(number: i16) -> Option<RunState> {
-    let all = [
-        RunState::Ready,
-        RunState::Running,
-        RunState::Suspended,
-        RunState::Done,
-        RunState::Failed,
-        RunState::Skipped,
-        RunState::Superseded,
-    ];
-    all.into_iter().find(|state| number_of(*state) == number)
 }

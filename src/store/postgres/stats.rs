@@ -3,7 +3,6 @@
 use super::column;
 use super::database::Read;
 use super::error::Fault;
-use super::row::state_of;
 use super::tenant;
 use crate::store::RunState;
 use crate::store::durable::tenant::Time;
@@ -69,7 +68,7 @@ impl Read for Count<'_> {
         let runs =
             sqlx::query("SELECT state, count(*) FROM ux_runs WHERE tenant = $1 GROUP BY state");
         for row in runs.bind(tenant.id).fetch_all(connection).await? {
-            if let Some(state) = state_of(row.try_get(0)?) {
+            if let Some(state) = RunState::of_number(row.try_get(0)?) {
                 stats.runs.insert(state, column::number(&row, 1)?);
             }
         }

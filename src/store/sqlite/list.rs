@@ -107,7 +107,7 @@ pub(super) fn part(state: RunState, rows: Stored) -> String {
              AND (?4 IS NULL OR executor = ?4) AND (?5 IS NULL OR code = ?5)
              AND COALESCE(added_at, enqueued_at) >= ?6 AND COALESCE(added_at, enqueued_at) < ?7
          ORDER BY sequence DESC LIMIT ?8",
-        row::number_of(state)
+        state.number()
     )
 }
 

@@ -73,7 +73,7 @@ pub(super) fn insert(writing: &Writing<'_>, row: &Row) -> rusqlite::Result<()> {
         row.run.trigger_version.cast_signed(),
         row.run.order.as_deref(),
         event.and_then(|event| serde_json::to_string(event).ok()),
-        number_of(row.state),
+        row.state.number(),
         row.epoch,
         row.attempts,
         row.abandoned,
@@ -104,7 +104,7 @@ pub(super) fn update(writing: &Writing<'_>, serial: i64, row: &Row) -> rusqlite:
     )?;
     update.execute(rusqlite::params![
         serial,
-        number_of(row.state),
+        row.state.number(),
         row.epoch,
         row.attempts,
         row.abandoned,
@@ -135,7 +135,8 @@ pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Kept> {
     let due = time(row, 12)?;
     let kept = Row {
         run: run(row)?,
-        state: state_of(row.get(4)?).ok_or(rusqlite::Error::IntegralValueOutOfRange(4, 0))?,
+        state: RunState::of_number(row.get(4)?)
+            .ok_or(rusqlite::Error::IntegralValueOutOfRange(4, 0))?,
         epoch: row.get(5)?,
         attempts: row.get(6)?,
         abandoned: row.get(7)?,
@@ -219,29 +220,4 @@ fn written(row: &rusqlite::Row<'_>) -> rusqlite::Result<Vec<BreadcrumbId>> {
 /// A length of time, at most as long as the clock is.
 fn micros(length: Duration) -> i64 {
     i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
-}
-
-pub(super) const fn number_of(state: RunState) -> i64 {
-    match state {
-        RunState::Ready => 0,
-        RunState::Running => 1,
-        RunState::Suspended => 2,
-        RunState::Done => 3,
-        RunState::Failed => 4,
-        RunState::Skipped => 5,
-        RunState::Superseded => 6,
-    }
-}
-
-pub(super) fn state_of(number: i64) -> Option<RunState> {
-    let all = [
-        RunState::Ready,
-        RunState::Running,
-        RunState::Suspended,
-        RunState::Done,
-        RunState::Failed,
-        RunState::Skipped,
-        RunState::Superseded,
-    ];
-    all.into_iter().find(|state| number_of(*state) == number)
 }

@@ -1,7 +1,6 @@
 //! How much there is.
 
 use super::error::Fault;
-use super::row::state_of;
 use super::tenant;
 use crate::store::RunState;
 use rusqlite::Connection;
@@ -48,7 +47,7 @@ pub(super) fn read(connection: &Connection, name: &str, path: &Path) -> Result<S
         .prepare_cached("SELECT state, COUNT(*) FROM ux_runs WHERE tenant = ?1 GROUP BY state")?;
     let mut runs = runs.query([tenant.id])?;
     while let Some(row) = runs.next()? {
-        if let Some(state) = state_of(row.get(0)?) {
+        if let Some(state) = RunState::of_number(row.get(0)?) {
             stats
                 .runs
                 .insert(state, row.get::<_, i64>(1)?.cast_unsigned());
