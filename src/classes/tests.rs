@@ -145,6 +145,16 @@ fn of_a_stores_errors_only_what_waiting_mends_may_be_tried_again() {
             size: count,
             limit,
         },
+        StoreError::InvalidKey {
+            executor: "e".into(),
+            size: count,
+            limit,
+        },
+        StoreError::KeyConflict {
+            executor: "e".into(),
+            key: "k".into(),
+            id,
+        },
         StoreError::TooFar {
             store: "s",
             looked_at: count,

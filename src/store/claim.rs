@@ -7,7 +7,7 @@ use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// The right to end a run: whoever holds the newest token of a run may commit for it.
+/// The right to end a run: the holder of the newest token of a run may commit for it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Lease {
@@ -23,9 +23,9 @@ pub struct Lease {
     /// The time of the first claim of the current attempt, by the store's clock. A [retry](super::RunLedger::retry) that does not
     /// count, and a claim after a lease that expired, continue the age.
     pub attempt_since: Timestamp,
-    /// When this lease was granted, by the store's clock.
+    /// The time when this lease was granted, by the store's clock.
     pub granted_at: Timestamp,
-    /// When it runs out without a heartbeat, by the store's clock.
+    /// The time when the lease expires without a heartbeat, by the store's clock.
     pub until: Timestamp,
 }
 
@@ -106,18 +106,18 @@ pub struct Enqueued {
     pub claimed: Result<Vec<Claimed>, StoreError>,
 }
 
-/// What a claim found.
+/// Answer of a [claim](super::RunLedger::claim).
 #[derive(Clone, Debug)]
 pub enum Claim {
     /// The run is the caller's.
     Granted(Claimed),
     /// The executor itself wrote this version of the trigger.
     Own,
-    /// It is over.
+    /// The run has ended.
     Done {
-        /// How it ended: done, failed or skipped.
+        /// The state of the run: done, failed or skipped.
         state: RunState,
-        /// What it wrote.
+        /// The breadcrumbs that the run wrote.
         written: Vec<BreadcrumbId>,
     },
     /// Another worker has it, or it is behind another run of its ordering key.
@@ -140,13 +140,13 @@ pub enum Claim {
     },
 }
 
-/// How much of an executor's work may be claimed.
+/// Maximum number of runs of one executor in a claim.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ExecutorLimits {
     /// The executor's id.
     pub executor: Arc<str>,
-    /// How many runs may be claimed now.
+    /// Maximum number of runs to claim.
     pub free: usize,
 }
 

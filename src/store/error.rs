@@ -117,6 +117,30 @@ pub enum StoreError {
         /// The maximum size in bytes.
         limit: usize,
     },
+    /// A key of a [request](super::RunLedger::request) is empty or too long.
+    #[error(
+        "the key of a request for executor {executor:?} has {size} bytes where 1 to {limit} are allowed"
+    )]
+    InvalidKey {
+        /// The executor ID.
+        executor: Arc<str>,
+        /// The size in bytes.
+        size: usize,
+        /// The maximum size in bytes.
+        limit: usize,
+    },
+    /// An earlier [request](super::RunLedger::request) with this key had another breadcrumb.
+    #[error(
+        "key {key:?} of executor {executor:?} belongs to a request with another breadcrumb, {id}; use another key for this one"
+    )]
+    KeyConflict {
+        /// The executor ID.
+        executor: Arc<str>,
+        /// The key.
+        key: Arc<str>,
+        /// The breadcrumb of the earlier request.
+        id: BreadcrumbId,
+    },
     /// A run would be suspended for ever: say what or when it waits for.
     #[error("nothing could wake the run: it waits for neither a breadcrumb nor a time")]
     EmptyWake,
@@ -234,6 +258,8 @@ impl StoreError {
             | Self::EmptyWake
             | Self::InvalidQuery(_)
             | Self::PositionTooLarge { .. }
+            | Self::InvalidKey { .. }
+            | Self::KeyConflict { .. }
             | Self::TooFar { .. }
             | Self::Refused { .. }
             | Self::Unsupported { .. } => Retry::Never,
@@ -259,6 +285,8 @@ impl StoreError {
             Self::EmptyWake => "empty_wake",
             Self::InvalidQuery(_) => "invalid_query",
             Self::PositionTooLarge { .. } => "position_too_large",
+            Self::InvalidKey { .. } => "invalid_key",
+            Self::KeyConflict { .. } => "key_conflict",
             Self::Partial(_) => "partial",
             Self::TooFar { .. } => "too_far",
             Self::Refused { .. } => "refused",

@@ -2,6 +2,7 @@ use super::StoreError;
 use super::claim::{Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, Lease, Lost};
 use super::lineage::WrittenBy;
 use super::pause::PausedExecutor;
+use super::request::{NewRequest, Requested};
 use super::run::{Cancelled, NewRun, Run, RunFilter, RunRef};
 use super::run_page::{RunPage, RunQuery};
 use super::worker::{Worker, WorkerRecord};
@@ -253,6 +254,21 @@ pub trait RunLedger: Send + Sync {
     /// # Errors
     /// Only if the store is unavailable.
     async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError>;
+
+    /// Creates a breadcrumb for an executor, once for each key. In one step, with the event of the breadcrumb: if no request of this
+    /// tenant has the executor and the key, creates the breadcrumb and records the key. Otherwise returns the trigger of the earlier
+    /// request. However many callers send a request at a time, one creates the breadcrumb.
+    ///
+    /// The run is enqueued by the event, as for any other breadcrumb, so all executors that match are triggered. An equal breadcrumb
+    /// is equal in all fields, also in its [`ttl`](crate::Breadcrumb::ttl): set a time that is the same in each call.
+    ///
+    /// A key is retained for at least [7 days](NewRequest::KEPT), and for as long as the ledger has its run. Later requests delete
+    /// older keys. Needs [`Capabilities::keyed_requests`](super::Capabilities::keyed_requests).
+    ///
+    /// # Errors
+    /// [`StoreError::KeyConflict`] if the breadcrumb of the earlier request is another one, [`StoreError::InvalidKey`],
+    /// [`StoreError::Unsupported`], [`StoreError::Full`] if the ledger has as many keys as it may have runs, and the errors of a commit.
+    async fn request(&self, request: NewRequest) -> Result<Requested, StoreError>;
 
     /// The rows a filter selects, in the order in which they are due, then were added.
     ///

@@ -53,6 +53,7 @@ mod process_ledger;
 mod query;
 #[cfg(feature = "rcrt")]
 mod rcrt;
+mod request;
 mod returned;
 mod row;
 mod rules;
@@ -88,6 +89,7 @@ pub(crate) use process_ledger::{AddedLedger, RunStore, Standing};
 pub use query::{Query, Scored, VectorQuery};
 #[cfg(feature = "rcrt")]
 pub use rcrt::{RcrtBuilder, RcrtError, RcrtStore, SplitCharacter};
+pub use request::{NewRequest, Requested};
 pub(crate) use row::MOST_ACCEPTED;
 pub use run::{Cancelled, NewRun, Run, RunFilter, RunRef, RunState};
 pub use run_page::{RunCursor, RunPage, RunQuery};
@@ -239,6 +241,8 @@ pub struct Capabilities {
     /// [`search`](BreadcrumbStore::search) reads any page of a long list in about the same time. The runtime then catches up
     /// oldest first, so that runs are enqueued in the order of their triggers. Otherwise it catches up newest first.
     pub oldest_first: bool,
+    /// The ledger creates one breadcrumb for each key of a [request](RunLedger::request).
+    pub keyed_requests: bool,
 }
 
 impl Capabilities {
@@ -330,6 +334,13 @@ impl Capabilities {
     #[must_use]
     pub const fn oldest_first(mut self, yes: bool) -> Self {
         self.oldest_first = yes;
+        self
+    }
+
+    /// Sets whether the ledger creates one breadcrumb for each key of a request.
+    #[must_use]
+    pub const fn keyed_requests(mut self, yes: bool) -> Self {
+        self.keyed_requests = yes;
         self
     }
 

@@ -52,6 +52,8 @@ pub enum Operation {
     ResumeExecutor,
     /// [`RunLedger::paused_executors`](super::RunLedger::paused_executors).
     PausedExecutors,
+    /// [`RunLedger::request`](super::RunLedger::request).
+    Request,
     /// [`RunLedger::runs`](super::RunLedger::runs).
     Runs,
     /// [`RunLedger::runs_page`](super::RunLedger::runs_page).
@@ -70,7 +72,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation: those of a store, of its ledger, of a source.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::Get,
         Self::Search,
         Self::VectorSearch,
@@ -95,6 +97,7 @@ impl Operation {
         Self::PauseExecutor,
         Self::ResumeExecutor,
         Self::PausedExecutors,
+        Self::Request,
         Self::Runs,
         Self::RunsPage,
         Self::WrittenBy,
@@ -132,6 +135,7 @@ impl Operation {
             Self::PauseExecutor => "pause_executor",
             Self::ResumeExecutor => "resume_executor",
             Self::PausedExecutors => "paused_executors",
+            Self::Request => "request",
             Self::Runs => "runs",
             Self::RunsPage => "runs_page",
             Self::WrittenBy => "written_by",

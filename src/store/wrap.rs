@@ -84,8 +84,9 @@ macro_rules! wrap_runs {
             use $crate::model::{BreadcrumbId, Json, Timestamp};
             use $crate::store::{
                 BreadcrumbStore, Cancelled, Claim, ClaimId, Claimed, ExecutorLimits, KeyPosition,
-                Lease, Lost, NewRun, Operation, PausedExecutor, Run, RunFilter, RunLedger, RunPage,
-                RunQuery, RunRef, StoreError, Worker, WorkerRecord, WrittenBy,
+                Lease, Lost, NewRequest, NewRun, Operation, PausedExecutor, Requested, Run,
+                RunFilter, RunLedger, RunPage, RunQuery, RunRef, StoreError, Worker, WorkerRecord,
+                WrittenBy,
             };
 
             #[async_trait::async_trait]
@@ -239,6 +240,12 @@ macro_rules! wrap_runs {
                     let inside = self.runs_inside()?;
                     let list = || inside.paused_executors();
                     self.call(Operation::PausedExecutors, list).await
+                }
+
+                async fn request(&self, request: NewRequest) -> Result<Requested, StoreError> {
+                    let inside = self.runs_inside()?;
+                    self.call(Operation::Request, || inside.request(request))
+                        .await
                 }
 
                 async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

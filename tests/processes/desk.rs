@@ -23,9 +23,9 @@ use universal_executor::model::{Json, Timestamp};
 use universal_executor::source::StartAt;
 use universal_executor::store::{
     Cancelled, Capabilities, Claim, ClaimId, Claimed, Commit, Committed, Durability,
-    ExecutorLimits, KeyPosition, Lease, Lost, NewRun, PausedExecutor, Query, Run, RunFilter,
-    RunPage, RunQuery, RunRef, RunState, Scored, StoreError, StoreId, VectorQuery, Worker,
-    WorkerRecord, WrittenBy,
+    ExecutorLimits, KeyPosition, Lease, Lost, NewRequest, NewRun, PausedExecutor, Query, Requested,
+    Run, RunFilter, RunPage, RunQuery, RunRef, RunState, Scored, StoreError, StoreId, VectorQuery,
+    Worker, WorkerRecord, WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, RunLedger, Runtime, Selector,
@@ -397,6 +397,10 @@ impl RunLedger for Doomed {
 
     async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
         self.store.paused_executors().await
+    }
+
+    async fn request(&self, request: NewRequest) -> Result<Requested, StoreError> {
+        self.call(self.store.request(request)).await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

@@ -24,6 +24,8 @@ mod nats;
 #[path = "../support/one_store.rs"]
 mod one_store;
 mod postgres;
+#[path = "../support/request_keys.rs"]
+mod request_keys;
 #[path = "../support/search_model.rs"]
 mod search_model;
 mod security;

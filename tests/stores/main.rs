@@ -18,6 +18,8 @@ mod memory;
 mod one_store;
 #[cfg(all(feature = "rcrt", feature = "sqlite"))]
 mod rcrt;
+#[path = "../support/request_keys.rs"]
+mod request_keys;
 #[path = "../support/search_model.rs"]
 mod search_model;
 mod security;

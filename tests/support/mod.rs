@@ -12,8 +12,9 @@ use std::time::Duration;
 use universal_executor::executor::ExecutorError;
 use universal_executor::store::{
     Cancelled, Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits,
-    KeyPosition, Lease, Lost, NewRun, PausedExecutor, Query, Run, RunFilter, RunPage, RunQuery,
-    RunRef, Scored, StoreError, StoreId, VectorQuery, Worker, WorkerRecord, WrittenBy,
+    KeyPosition, Lease, Lost, NewRequest, NewRun, PausedExecutor, Query, Requested, Run, RunFilter,
+    RunPage, RunQuery, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker, WorkerRecord,
+    WrittenBy,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event,
@@ -458,6 +459,10 @@ impl RunLedger for Shim {
 
     async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
         self.inner.paused_executors().await
+    }
+
+    async fn request(&self, request: NewRequest) -> Result<Requested, StoreError> {
+        self.inner.request(request).await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

@@ -63,6 +63,7 @@ mod pages;
 mod pauses;
 mod positions;
 mod queries;
+mod requests;
 mod run_pages;
 mod tenants;
 mod turns;
@@ -147,6 +148,11 @@ pub use queries::{
     a_condition_that_cannot_be_evaluated_is_an_error, any_tags_find_each_once, conditions,
     only_the_current_version_is_found, scope_tags, vector_search_is_as_declared,
     what_expires_is_gone, whole_selector,
+};
+pub use requests::{
+    a_refused_request_records_no_key, a_repeated_request_returns_the_first_trigger,
+    a_request_with_another_breadcrumb_is_a_conflict, keys_belong_to_their_executor,
+    keys_of_tenants_are_apart, of_many_requests_with_one_key_one_creates,
 };
 pub use run_pages::{
     a_page_of_runs_has_what_the_query_selects, a_page_of_runs_is_bounded,
@@ -342,6 +348,12 @@ macro_rules! store_conformance {
             a_later_version_waits_for_the_end_of_a_pause
             a_pause_affects_only_claims
             pauses_of_tenants_are_apart
+            a_repeated_request_returns_the_first_trigger
+            of_many_requests_with_one_key_one_creates
+            a_request_with_another_breadcrumb_is_a_conflict
+            keys_belong_to_their_executor
+            keys_of_tenants_are_apart
+            a_refused_request_records_no_key
             writes_on_the_way_are_recorded
             a_suspended_run_waits
             a_suspended_run_is_resumed_once

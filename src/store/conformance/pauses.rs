@@ -14,7 +14,7 @@ use crate::store::{
 use std::slice;
 use std::sync::Arc;
 
-/// No claim starts a run of a paused executor: neither a claim of due runs, nor one that adds the runs, nor a claim by hand. All of
+/// No claim starts a run of a paused executor: neither a claim of due runs, nor one that adds the runs, nor a claim of a named run. All of
 /// them add their rows. Other executors are claimed, and after the pause so are the runs.
 pub async fn a_paused_executor_is_not_claimed<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -255,7 +255,7 @@ pub async fn pauses_of_tenants_are_apart<S: Subject>(subject: &S) -> Result<(), 
     same(names(here).await?, ["agent"], "the paused executors here")
 }
 
-/// Expects that a claim by hand finds the executor paused.
+/// Expects that a claim of the run finds the executor paused.
 async fn is_paused(ledger: &dyn RunLedger, run: &RunRef) -> Result<(), Broken> {
     let listed = ledger.paused_executors().await?;
     let listed = listed.iter().find(|paused| paused.executor == run.executor);

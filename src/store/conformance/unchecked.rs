@@ -161,6 +161,7 @@ async fn declared<S: Subject>(subject: &S, store: &S::Store) -> Vec<(&'static st
         named_tenants,
         run_keys,
         oldest_first,
+        keyed_requests,
     } = store.capabilities();
     let has_ledger = store.ledger().is_some();
     let second = subject.in_tenant(store, other_name(store)).await;
@@ -182,6 +183,7 @@ async fn declared<S: Subject>(subject: &S, store: &S::Store) -> Vec<(&'static st
         // These describe a ledger.
         ("lineage", lineage || !has_ledger),
         ("atomic_ends", atomic_ends || !has_ledger),
+        ("keyed_requests", keyed_requests || !has_ledger),
         // A store with a ledger has no use for it.
         ("run_keys", run_keys || has_ledger),
     ]

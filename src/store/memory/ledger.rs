@@ -1,17 +1,19 @@
 //! The ledger of one handle.
 
 use super::table::Writer;
-use super::{MemoryStore, State};
+use super::{MemoryStore, State, requests};
 use crate::model::{BreadcrumbId, Json, Timestamp};
+use crate::store::request::Checked;
 use crate::store::row::{End, Origin, Row};
 use crate::store::rules::{self, Change};
 use crate::store::{
-    Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun,
-    PausedExecutor, Run, RunEnd, RunFilter, RunLedger, RunPage, RunQuery, RunRef, RunState,
-    SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy, canonical,
+    Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost,
+    NewRequest, NewRun, PausedExecutor, Requested, Run, RunEnd, RunFilter, RunLedger, RunPage,
+    RunQuery, RunRef, RunState, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
+    canonical,
 };
 use async_trait::async_trait;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -195,6 +197,20 @@ impl RunLedger for MemoryStore {
         Ok(self.tenant.read().runs.paused.all())
     }
 
+    async fn request(&self, request: NewRequest) -> Result<Requested, StoreError> {
+        let request = Checked::new(request, self.shared.limits.breadcrumb_bytes)?;
+        let Some(keeper) = &self.keeper else {
+            return self.request_now(request);
+        };
+        let keeping = keeper.begin();
+        let requested = self.request_now(request)?;
+        if let Requested::Created { breadcrumb } = &requested {
+            let created = std::slice::from_ref(breadcrumb);
+            Box::pin(keeping.committed(self, created, BTreeSet::new())).await;
+        }
+        Ok(requested)
+    }
+
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
         let now = self.now();
         Ok(self.tenant.read().runs.list(filter, now))
@@ -258,6 +274,19 @@ impl MemoryStore {
             state.runs.apply(rules::enqueue(facts, new.at));
         }
         Ok(())
+    }
+
+    fn request_now(&self, request: Checked) -> Result<Requested, StoreError> {
+        let now = self.now();
+        let mut state = self.tenant.write();
+        let (limits, tenant) = (&self.shared.limits, &self.tenant.name);
+        let (requested, committed) = requests::request(&mut state, request, limits, tenant, now)?;
+        let last = state.log.last();
+        drop(state);
+        if committed.is_some() {
+            self.tenant.committed.send_replace(last);
+        }
+        Ok(requested)
     }
 
     fn claim_in(

@@ -3,6 +3,7 @@ mod ledger;
 mod log;
 mod paused;
 mod positions;
+mod requests;
 mod runs;
 mod stage;
 mod table;
@@ -25,6 +26,7 @@ use crate::source::EventSource;
 use async_trait::async_trait;
 use log::{Log, MemoryEvents};
 use positions::Positions;
+use requests::Requests;
 use runs::Runs;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -112,6 +114,7 @@ struct State {
     log: Log,
     workers: Workers,
     positions: Positions,
+    requests: Requests,
     /// The time of the last commit.
     latest: i64,
 }
@@ -259,6 +262,7 @@ impl Tenant {
             && state.runs.is_unused()
             && state.workers.is_empty()
             && state.positions.is_empty()
+            && state.requests.is_empty()
     }
 
     // A panic while the lock was held cannot leave the state half changed: changes are staged, then applied.
@@ -316,6 +320,7 @@ impl BreadcrumbStore for MemoryStore {
             .embeds_updates(self.keeper.is_some())
             .embeds_hinted(self.keeper.is_some())
             .oldest_first(true)
+            .keyed_requests(true)
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {

@@ -37,6 +37,10 @@ impl Runs {
         self.sequence == 0 && self.paused.is_empty()
     }
 
+    pub(super) fn has(&self, run: &RunRef) -> bool {
+        self.rows.contains_key(run)
+    }
+
     pub(super) fn row(&self, run: &RunRef) -> Option<Row> {
         self.rows.get(run).cloned()
     }

@@ -6,21 +6,24 @@ use super::lease::{Asked, Leased};
 use super::list::{KeyOf, List, Page};
 use super::paused::{AllPaused, Pause, Resume};
 use super::positions::{Positions, SavePositions};
+use super::requests::Request;
 use super::runs::{
     Cancel, ChangeRow, ClaimOne, Enqueue, EnqueueAndClaim, Heartbeat, LearnOrigins, Redo, Save,
 };
+use super::sweep;
 use super::table::Writers;
 use super::workers::{AcceptTransfers, All, HasTransfers, Record};
 use crate::model::{BreadcrumbId, Json, Timestamp};
+use crate::store::request::Checked;
 use crate::store::row::Row;
 use crate::store::rules::{self, Change};
 use crate::store::{
-    Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun,
-    PausedExecutor, Run, RunFilter, RunLedger, RunPage, RunQuery, RunRef, SavedPosition,
-    StoreError, Worker, WorkerRecord, WrittenBy, canonical,
+    Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost,
+    NewRequest, NewRun, PausedExecutor, Requested, Run, RunFilter, RunLedger, RunPage, RunQuery,
+    RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy, canonical,
 };
 use async_trait::async_trait;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[async_trait]
@@ -195,6 +198,21 @@ impl RunLedger for PostgresStore {
 
     async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
         self.database.read(AllPaused(&self.tenant)).await
+    }
+
+    async fn request(&self, request: NewRequest) -> Result<Requested, StoreError> {
+        let limit = self.database.settings.limits.breadcrumb_bytes;
+        let request = Checked::new(request, limit)?;
+        let keeping = self.keeper.as_ref().map(|keeper| keeper.begin());
+        let (requested, has_expired) = self.write(Request(request)).await?;
+        if has_expired {
+            sweep::sweep(&self.database, &self.tenant);
+        }
+        if let (Some(keeping), Requested::Created { breadcrumb }) = (keeping, &requested) {
+            let created = std::slice::from_ref(breadcrumb);
+            keeping.committed(self, created, BTreeSet::new()).await;
+        }
+        Ok(requested)
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

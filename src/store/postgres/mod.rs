@@ -25,6 +25,7 @@ mod prepared;
 mod progress;
 mod queue;
 mod recent;
+mod requests;
 mod resolve;
 mod retention;
 mod round_trip;
@@ -327,6 +328,7 @@ impl BreadcrumbStore for PostgresStore {
             .embeds_updates(self.keeper.is_some())
             .embeds_hinted(self.keeper.is_some())
             .oldest_first(true)
+            .keyed_requests(true)
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {

@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// What leads from each version to the next; the version of a schema is how many of them it has seen.
 const MIGRATIONS: &[&str] = &[
-    FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH,
+    FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH,
 ];
 
 /// Every time is in microseconds since 1970, every JSON is text as it was written, for nothing but reading: what is
@@ -120,6 +120,16 @@ const NINTH: &str = "
     CREATE TABLE ux_paused (
         tenant BIGINT NOT NULL, executor TEXT NOT NULL, since BIGINT NOT NULL, PRIMARY KEY (tenant, executor)
     );
+";
+
+/// Keys of requests. The oldest `number` is checked first, and a checked key gets the next number.
+const TENTH: &str = "
+    CREATE TABLE ux_requests (
+        tenant BIGINT NOT NULL, executor TEXT NOT NULL, request_key TEXT NOT NULL, trigger_id UUID NOT NULL,
+        version BIGINT NOT NULL, digest TEXT NOT NULL, number BIGINT NOT NULL, checked_at BIGINT NOT NULL,
+        PRIMARY KEY (tenant, executor, request_key)
+    );
+    CREATE INDEX ux_requests_by_number ON ux_requests (tenant, number);
 ";
 
 fn known() -> i64 {

@@ -7,12 +7,17 @@ use super::place::Place;
 use super::table;
 use super::writing::Writing;
 use super::{NAME, runs};
-use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, Patch, Timestamp};
+use crate::model::{
+    Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, NewBreadcrumb, Patch, Timestamp,
+};
 use crate::store::durable::found::{Found, Writer};
 use crate::store::row::End;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;
 use uuid::Uuid;
+
+/// Minimum number of expired breadcrumbs that a commit can remove.
+const EXPIRED_AT_ONCE: usize = 64;
 
 /// Writes, ends a run and notes the events of both.
 pub(super) struct Stage {
@@ -36,8 +41,6 @@ impl Job for Stage {
     }
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<(Committed, bool), Fault> {
-        /// What expired makes room for at least so much more.
-        const EXPIRED_AT_ONCE: usize = 64;
         let at_once = EXPIRED_AT_ONCE.max(self.writes.len() + 1);
         let has_expired = table::expire(writing, at_once).await?;
         let row = match &self.end {
@@ -78,6 +81,19 @@ impl Job for Stage {
     }
 }
 
+/// Creates a breadcrumb outside of a run. Says too whether more breadcrumbs than were removed may be over.
+pub(super) async fn create(
+    writing: &mut Writing<'_>,
+    new: NewBreadcrumb,
+) -> Result<(Arc<Breadcrumb>, bool), Fault> {
+    let has_expired = table::expire(writing, EXPIRED_AT_ONCE).await?;
+    let mut staged = Staged::begin(writing, None);
+    let at = staged.writing.next_time();
+    let created = staged.create(0, new, at)?;
+    staged.end()?;
+    Ok((created, has_expired))
+}
+
 struct Staged<'w, 't> {
     writing: &'w mut Writing<'t>,
     writer: Option<Writer>,
@@ -102,11 +118,7 @@ impl<'w, 't> Staged<'w, 't> {
         let at = self.writing.next_time();
         match write {
             Write::Create(new) => {
-                let created = Arc::new(new.first_version(Uuid::now_v7().into(), at));
-                self.check_size(index, &created)?;
-                self.writing.create(&created, self.writer.as_ref());
-                self.has_created = true;
-                self.announce(EventKind::Created, created);
+                self.create(index, new, at)?;
             }
             Write::Update { id, version, patch } => {
                 let before = self.find(id).await?;
@@ -135,6 +147,20 @@ impl<'w, 't> Staged<'w, 't> {
             }
         }
         Ok(())
+    }
+
+    fn create(
+        &mut self,
+        index: usize,
+        new: NewBreadcrumb,
+        at: Timestamp,
+    ) -> Result<Arc<Breadcrumb>, StoreError> {
+        let created = Arc::new(new.first_version(Uuid::now_v7().into(), at));
+        self.check_size(index, &created)?;
+        self.writing.create(&created, self.writer.as_ref());
+        self.has_created = true;
+        self.announce(EventKind::Created, Arc::clone(&created));
+        Ok(created)
     }
 
     fn end(self) -> Result<(&'w mut Writing<'t>, Committed), StoreError> {

@@ -1,17 +1,19 @@
 //! The ledger of one handle.
 
 use super::SqliteStore;
-use super::{canonical, list, paused, positions, queue, runs, table, workers};
+use super::{canonical, list, paused, positions, queue, requests, runs, table, workers};
 use crate::model::{BreadcrumbId, Json, Timestamp};
+use crate::store::request::Checked;
 use crate::store::row::Row;
 use crate::store::rules::{self, Change};
 use crate::store::{
-    Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost, NewRun,
-    PausedExecutor, Run, RunFilter, RunLedger, RunPage, RunQuery, RunRef, SavedPosition,
-    StoreError, Worker, WorkerRecord, WrittenBy,
+    Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition, Lease, Lost,
+    NewRequest, NewRun, PausedExecutor, Requested, Run, RunFilter, RunLedger, RunPage, RunQuery,
+    RunRef, SavedPosition, StoreError, Worker, WorkerRecord, WrittenBy,
 };
 use async_trait::async_trait;
 use rusqlite::Connection;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 #[async_trait]
@@ -179,6 +181,22 @@ impl RunLedger for SqliteStore {
     async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
         self.read(|connection, tenant, _, _| paused::all(connection, tenant))
             .await
+    }
+
+    async fn request(&self, request: NewRequest) -> Result<Requested, StoreError> {
+        let request = Checked::new(request, self.opened.limits.breadcrumb_bytes)?;
+        let keeping = self.keeper.as_ref().map(|keeper| keeper.begin());
+        let (requested, has_expired) = self
+            .write(move |writing| requests::request(writing, request))
+            .await?;
+        if has_expired {
+            self.opened.sweep(&self.tenant);
+        }
+        if let (Some(keeping), Requested::Created { breadcrumb }) = (keeping, &requested) {
+            let created = std::slice::from_ref(breadcrumb);
+            keeping.committed(self, created, BTreeSet::new()).await;
+        }
+        Ok(requested)
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

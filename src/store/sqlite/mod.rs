@@ -17,6 +17,7 @@ mod progress;
 mod queue;
 mod readers;
 mod registry;
+mod requests;
 mod retention;
 mod row;
 mod runs;
@@ -325,6 +326,7 @@ impl BreadcrumbStore for SqliteStore {
             .embeds_updates(self.keeper.is_some())
             .embeds_hinted(self.keeper.is_some())
             .oldest_first(true)
+            .keyed_requests(true)
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {

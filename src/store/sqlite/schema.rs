@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// What leads from each version to the next; the version of a file is how many of them it has seen.
 const MIGRATIONS: &[&str] = &[
-    FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, PAGES, PAUSES,
+    FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, PAGES, PAUSES, REQUESTS,
 ];
 
 /// Every time is in microseconds since 1970, every id 16 bytes, every JSON text. All names begin with `ux_`, so that
@@ -138,6 +138,16 @@ const PAUSES: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
+/// Keys of requests. The oldest `number` is checked first, and a checked key gets the next number.
+const REQUESTS: &str = "
+    CREATE TABLE ux_requests (
+        tenant INTEGER NOT NULL, executor TEXT NOT NULL, request_key TEXT NOT NULL, trigger_id BLOB NOT NULL,
+        version INTEGER NOT NULL, digest TEXT NOT NULL, number INTEGER NOT NULL, checked_at INTEGER NOT NULL,
+        PRIMARY KEY (tenant, executor, request_key)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX ux_requests_by_number ON ux_requests (tenant, number, checked_at);
+";
+
 /// Fails for a file of a newer version. Reads only.
 pub(super) fn check(connection: &Connection) -> Result<i64, SqliteError> {
     let found = match has_table(connection, "ux_schema_version")? {
@@ -207,7 +217,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), SqliteError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{connection, list, log, queue, retention, row, table, vectors};
+    use super::super::{connection, list, log, queue, requests, retention, row, table, vectors};
     use super::*;
     use crate::store::RunState;
     use crate::store::run_page::Stored;
@@ -226,6 +236,9 @@ mod tests {
             queue::FIRST,
             queue::PASSED,
             queue::TRANSFERRED,
+            requests::OLDEST,
+            requests::DELETE,
+            requests::RENEW,
             retention::EVENTS,
             retention::RUNS,
             retention::TOMBSTONES,

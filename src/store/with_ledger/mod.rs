@@ -65,6 +65,9 @@ use std::sync::Arc;
 ///   told [`StoreError::LeaseLost`] when it ends the run.
 /// - **Lineage is as claimed.** The ledger does not see the breadcrumbs, so [`Capabilities::lineage`] is false: hops and
 ///   own breadcrumbs are read from the creator in each payload, which whoever writes there can forge.
+/// - **No keys of requests.** The key of a [request](super::RunLedger::request) and its breadcrumb would be recorded in two steps, so a
+///   crash between the two would lose or repeat the breadcrumb. Requests are [`StoreError::Unsupported`], and
+///   [`Capabilities::keyed_requests`] is false.
 /// - **Rows say less.** They do not tell what their runs wrote, so neither does an event that comes again. One that ended
 ///   because the store did not have the announced version yet is not made ready again when that comes.
 ///
@@ -141,7 +144,8 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> BreadcrumbStore for WithLedger<S, L
     fn capabilities(&self) -> Capabilities {
         let store = self.store.capabilities();
         let run_keys = store.run_keys && self.ledger().is_none();
-        store.lineage(false).atomic_ends(false).run_keys(run_keys)
+        let store = store.lineage(false).keyed_requests(false);
+        store.atomic_ends(false).run_keys(run_keys)
     }
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {

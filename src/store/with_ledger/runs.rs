@@ -5,8 +5,8 @@ use super::{NAME, WithLedger, journal};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::{
     BreadcrumbStore, Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, KeyPosition,
-    Lease, Lost, NewRun, PausedExecutor, Run, RunFilter, RunLedger, RunPage, RunQuery, RunRef,
-    StoreError, Worker, WorkerRecord, WrittenBy,
+    Lease, Lost, NewRequest, NewRun, PausedExecutor, Requested, Run, RunFilter, RunLedger, RunPage,
+    RunQuery, RunRef, StoreError, Worker, WorkerRecord, WrittenBy,
 };
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -142,6 +142,14 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
 
     async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
         self.ledger_inside()?.paused_executors().await
+    }
+
+    async fn request(&self, request: NewRequest) -> Result<Requested, StoreError> {
+        drop(request);
+        Err(StoreError::Unsupported {
+            store: NAME,
+            operation: "requests with a key, because the breadcrumbs and the ledger are in different stores",
+        })
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use universal_executor::executor::ExecutorError;
 use universal_executor::store::{
-    Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, Query,
-    RunEnd, RunRef, RunState, StoreError, Write,
+    Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRequest,
+    Query, RunEnd, RunRef, RunState, StoreError, Write,
 };
 use universal_executor::{
-    Breadcrumb, BreadcrumbStore, Json, MemoryStore, NewBreadcrumb, Outcome, Patch, Response,
-    RunLedger, Selector, UniversalExecutor, Wake, WithLedger, suspend,
+    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Json, MemoryStore, NewBreadcrumb, Outcome,
+    Patch, Response, RunLedger, Selector, UniversalExecutor, Wake, WithLedger, suspend,
 };
 
 /// Where the breadcrumbs are, where the runs are, and the store that joins them.
@@ -644,6 +644,26 @@ fn it_can_do_what_the_store_can_but_knows_no_lineage_and_ends_no_run_atomically(
     let Joined { store, service, .. } = Joined::new();
 
     let able = service.capabilities();
-    assert_eq!(store.capabilities(), able.lineage(false).atomic_ends(false));
+    assert_eq!(
+        store.capabilities(),
+        able.lineage(false).atomic_ends(false).keyed_requests(false)
+    );
     assert_eq!(store.tenant(), service.tenant());
+}
+
+#[tokio::test]
+async fn a_request_with_a_key_is_refused_with_the_reason() {
+    let (store, runs) = (MemoryStore::default(), MemoryStore::default());
+    let both = WithLedger::new(store.clone(), runs.clone());
+    let request = NewRequest::new("agent", "key", NewBreadcrumb::new("question.v1"));
+
+    let refused = both.request(request).await.unwrap_err();
+
+    assert_eq!(refused.code(), "unsupported");
+    let reason = "WithLedger does not support requests with a key, because the breadcrumbs and the ledger are in different stores";
+    assert_eq!(refused.to_string(), reason);
+    assert!(!both.capabilities().keyed_requests);
+    for one in [store, runs] {
+        assert!(one.recent("question.v1", 9).await.unwrap().is_empty());
+    }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use universal_executor::model::{Json, Timestamp};
 use universal_executor::store::{
     Cancelled, Capabilities, Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits,
-    KeyPosition, Lease, Lost, NewRun, PausedExecutor, Query, Run, RunFilter, RunPage, RunQuery,
-    RunRef, Scored, StoreError, StoreId, VectorQuery, Worker, WorkerRecord, WrittenBy,
+    KeyPosition, Lease, Lost, NewRequest, NewRun, PausedExecutor, Query, Requested, Run, RunFilter,
+    RunPage, RunQuery, RunRef, Scored, StoreError, StoreId, VectorQuery, Worker, WorkerRecord,
+    WrittenBy,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, BreadcrumbStore, RunLedger, SqliteStore, async_trait,
@@ -174,6 +175,10 @@ impl RunLedger for Doomed {
 
     async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError> {
         self.store.paused_executors().await
+    }
+
+    async fn request(&self, request: NewRequest) -> Result<Requested, StoreError> {
+        self.call(self.store.request(request)).await
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {

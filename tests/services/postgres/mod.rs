@@ -17,7 +17,7 @@ mod vectors;
 #[path = "../../stores/wrappers/wrapped.rs"]
 mod wrapped;
 
-use crate::{ledger_model, one_store, search_model, start_stop};
+use crate::{ledger_model, one_store, request_keys, search_model, start_stop};
 use server::Namespaces;
 use sqlx::Connection as _;
 use std::sync::Mutex;
@@ -103,6 +103,11 @@ impl Subject for Held {
     async fn pass(&self, duration: Duration) {
         self.0.pass(duration).await;
     }
+}
+
+#[tokio::test]
+async fn old_keys_of_requests_without_a_run_are_deleted() {
+    request_keys::old_keys_without_a_run_are_deleted(&Held::default()).await;
 }
 
 #[test]

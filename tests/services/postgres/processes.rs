@@ -1,6 +1,7 @@
 //! Several processes on one database: as far as PostgreSQL is concerned, several pools of connections.
 
 use crate::postgres::server::{Namespaces, store_in, url};
+use crate::request_keys;
 use futures::StreamExt as _;
 use futures::future::join_all;
 use sqlx::Connection as _;
@@ -9,8 +10,8 @@ use std::time::Duration;
 use universal_executor::model::Timestamp;
 use universal_executor::source::{SourceError, StartAt};
 use universal_executor::store::{
-    Claim, ClaimId, Claimed, Commit, ExecutorLimits, PostgresError, PostgresLimits, RunEnd,
-    RunFilter, RunLedger, RunRef, RunState, Write,
+    Claim, ClaimId, Claimed, Commit, ExecutorLimits, NewRequest, PostgresError, PostgresLimits,
+    Requested, RunEnd, RunFilter, RunLedger, RunRef, RunState, Write,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, EventSource, NewBreadcrumb, PostgresStore,
@@ -114,6 +115,38 @@ async fn a_pause_of_one_process_holds_for_the_other_and_for_one_that_starts_late
     assert!(later.resume_executor("agent").await.unwrap());
     let claimed = one.claim_next(9, &limits, ClaimId::unique()).await;
     assert_eq!(claimed.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn keys_of_requests_have_the_limit_of_runs() {
+    let namespaces = Namespaces::default();
+    let mut limits = PostgresLimits::default();
+    (limits.open_runs, limits.finished_runs) = (1, 1);
+    let store = namespaces.builder().limits(limits).connect().await.unwrap();
+    request_keys::keys_have_the_limit_of_runs(&store, async |time| store.pass(time)).await;
+}
+
+#[tokio::test]
+async fn of_a_hundred_requests_of_two_processes_with_one_key_one_creates_a_breadcrumb() {
+    let namespaces = Namespaces::default();
+    let (one, other) = two(&namespaces).await;
+    let request = || NewRequest::new("agent", "key", note());
+
+    let answers = join_all((0..100).map(|n| {
+        let store = if n % 2 == 0 { &one } else { &other };
+        store.request(request())
+    }));
+
+    let answers: Vec<Requested> = answers.await.into_iter().map(Result::unwrap).collect();
+    let creates = |answer: &&Requested| matches!(answer, Requested::Created { .. });
+    assert_eq!(answers.iter().filter(creates).count(), 1);
+    let created = one.recent("note.v1", 9).await.unwrap();
+    assert_eq!(created.len(), 1);
+    let is_it = |answer: &Requested| answer.trigger() == (created[0].id, 1);
+    assert!(answers.iter().all(is_it));
+    let other_note = NewRequest::new("agent", "key", note().title("other"));
+    let conflict = other.request(other_note).await.unwrap_err();
+    assert_eq!(conflict.code(), "key_conflict");
 }
 
 #[tokio::test]

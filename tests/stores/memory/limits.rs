@@ -1,3 +1,4 @@
+use crate::request_keys;
 use serde_json::json;
 use std::time::Duration;
 use universal_executor::error::Retry;
@@ -84,6 +85,12 @@ async fn a_breadcrumb_too_large_is_rejected() {
         "{large:?}"
     );
     assert!(large.unwrap_err().to_string().contains("write 0, context"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_of_requests_have_the_limit_of_runs() {
+    let store = store(|limits| (limits.open_runs, limits.finished_runs) = (1, 1));
+    request_keys::keys_have_the_limit_of_runs(&store, tokio::time::advance).await;
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@ mod events;
 mod limits;
 pub(crate) mod source;
 
-use crate::{ledger_model, one_store, search_model, start_stop};
+use crate::{ledger_model, one_store, request_keys, search_model, start_stop};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -89,6 +89,11 @@ impl Subject for Memory {
 #[tokio::test]
 async fn a_store_with_an_embedder_is_checked_for_every_promise() {
     assert_eq!(unchecked(&WithMeaning).await, []);
+}
+
+#[tokio::test]
+async fn old_keys_of_requests_without_a_run_are_deleted() {
+    request_keys::old_keys_without_a_run_are_deleted(&Held).await;
 }
 
 #[test]

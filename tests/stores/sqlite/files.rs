@@ -28,7 +28,7 @@ async fn a_file_of_the_first_version_is_brought_to_this_ones() {
                 DROP TABLE ux_embedder; DROP TABLE ux_workers; DROP INDEX ux_runs_transferred;
                 ALTER TABLE ux_runs DROP COLUMN cause; ALTER TABLE ux_runs DROP COLUMN claim;
                 ALTER TABLE ux_runs DROP COLUMN code; ALTER TABLE ux_runs DROP COLUMN added_at; DROP TABLE ux_positions;
-                DROP TABLE ux_listeners; DROP TABLE ux_paused;
+                DROP TABLE ux_listeners; DROP TABLE ux_paused; DROP TABLE ux_requests;
                 UPDATE ux_schema_version SET version = 1";
     older.execute_batch(undo).unwrap();
     older.close().unwrap();
@@ -62,7 +62,7 @@ async fn a_file_of_a_newer_version_is_refused_and_left_as_it_is() {
             refused,
             SqliteError::NewerSchema {
                 found: 99,
-                known: 9
+                known: 10
             }
         ),
         "{refused:?}"

@@ -1,5 +1,6 @@
 //! What is kept, and how much of it.
 
+use crate::request_keys;
 use crate::sqlite::{Folder, quick};
 use std::time::Duration;
 use universal_executor::store::{
@@ -116,6 +117,14 @@ async fn a_store_that_is_closed_while_it_removes_goes_on_when_it_is_opened() {
     }
 
     assert_eq!(kept, 1);
+}
+
+#[tokio::test]
+async fn keys_of_requests_have_the_limit_of_runs() {
+    let folder = Folder::new();
+    let limits = |limits: &mut SqliteLimits| (limits.open_runs, limits.finished_runs) = (1, 1);
+    let store = limited(&folder, limits).await;
+    request_keys::keys_have_the_limit_of_runs(&store, async |time| store.pass(time)).await;
 }
 
 #[tokio::test]

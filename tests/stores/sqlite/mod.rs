@@ -18,7 +18,7 @@ mod torn;
 mod wake_ups;
 
 use crate::wrappers::watched;
-use crate::{ledger_model, one_store, search_model, start_stop};
+use crate::{ledger_model, one_store, request_keys, search_model, start_stop};
 use futures::StreamExt as _;
 
 use std::path::{Path, PathBuf};
@@ -164,6 +164,11 @@ impl Subject for File {
             store.pass(duration);
         }
     }
+}
+
+#[tokio::test]
+async fn old_keys_of_requests_without_a_run_are_deleted() {
+    request_keys::old_keys_without_a_run_are_deleted(&Held::default()).await;
 }
 
 #[test]

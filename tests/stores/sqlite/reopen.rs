@@ -6,8 +6,8 @@ use serde_json::json;
 use std::time::Duration;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun, Run,
-    RunEnd, RunFilter, RunLedger, RunRef, SqliteStore, Wake, Write,
+    Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRequest,
+    NewRun, Requested, Run, RunEnd, RunFilter, RunLedger, RunRef, SqliteStore, Wake, Write,
 };
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, Event, EventSource, NewBreadcrumb, Patch, Selector,
@@ -273,4 +273,22 @@ async fn a_paused_executor_is_paused_again() {
     assert_eq!(due.unwrap().len(), 0);
     store.resume_executor("agent").await.unwrap();
     claimed(&store, &run).await;
+}
+
+#[tokio::test]
+async fn a_key_of_a_request_is_there_again() {
+    let folder = Folder::new();
+    let store = quick(&folder.file()).open().await.unwrap();
+    let request = |title| NewRequest::new("agent", "key", note().title(title));
+    let first = store.request(request("a")).await.unwrap();
+    store.close().await;
+
+    let store = quick(&folder.file()).open().await.unwrap();
+
+    let again = store.request(request("a")).await.unwrap();
+    assert!(matches!(again, Requested::Existing { .. }), "{again:?}");
+    assert_eq!(again.trigger(), first.trigger());
+    let conflict = store.request(request("b")).await.unwrap_err();
+    assert_eq!(conflict.code(), "key_conflict");
+    assert_eq!(store.recent("note.v1", 9).await.unwrap().len(), 1);
 }

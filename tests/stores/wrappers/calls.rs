@@ -4,8 +4,8 @@ use crate::support::{Do, Shim, put};
 use serde_json::json;
 use universal_executor::store::{
     Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass, KeyPosition, Lease,
-    NewRun, Operation, Query, RunEnd, RunFilter, RunQuery, RunRef, StoreError, VectorQuery,
-    WorkerRecord,
+    NewRequest, NewRun, Operation, Query, RunEnd, RunFilter, RunQuery, RunRef, StoreError,
+    VectorQuery, WorkerRecord,
 };
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, RunLedger, Selector, Wake,
@@ -104,6 +104,10 @@ pub(crate) async fn call(
         Operation::PauseExecutor => ledger.pause_executor("idle").await.map(drop),
         Operation::ResumeExecutor => ledger.resume_executor("idle").await.map(drop),
         Operation::PausedExecutors => ledger.paused_executors().await.map(drop),
+        Operation::Request => {
+            let request = NewRequest::new("idle", "key", NewBreadcrumb::new("note.v1"));
+            ledger.request(request).await.map(drop)
+        }
         Operation::Runs => ledger.runs(&RunFilter::all()).await.map(drop),
         Operation::RunsPage => ledger.runs_page(&RunQuery::all()).await.map(drop),
         Operation::WrittenBy => ledger.written_by(&[]).await.map(drop),

@@ -10,8 +10,9 @@ use std::time::Duration;
 use universal_executor::model::Timestamp;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRun,
-    Query, RunEnd, RunFilter, RunLedger, RunQuery, RunRef, RunState, StoreError, Wake, Write,
+    Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass, Lease, NewRequest,
+    NewRun, Query, Requested, RunEnd, RunFilter, RunLedger, RunQuery, RunRef, RunState, StoreError,
+    Wake, Write,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Event, EventSource, NewBreadcrumb, Patch,
@@ -82,6 +83,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                 let run = self.run(named).await;
                 self.said(self.store.cancel(&run).await)
             }
+            Step::Request(executor, key, content) => self.request(executor, key, content).await,
             Step::Pause(executor, pauses) => self.pause(executor, *pauses).await,
             Step::Heartbeat(_)
             | Step::HeartbeatClaim(_)
@@ -89,6 +91,15 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
             | Step::Release(_)
             | Step::Save(..) => self.with_lease(step).await,
         }
+    }
+
+    async fn request(&mut self, executor: &str, key: &str, content: &Content) -> String {
+        let request = NewRequest::new(executor, key, self.new_breadcrumb(content));
+        let requested = self.store.request(request).await;
+        if let Ok(Requested::Created { breadcrumb }) = &requested {
+            self.made.push((breadcrumb.id, breadcrumb.version));
+        }
+        self.said(requested)
     }
 
     async fn pause(&self, executor: &str, pauses: bool) -> String {

@@ -32,6 +32,8 @@ pub(super) enum Step {
     Cancel(Named),
     /// Pauses an executor, or ends the pause.
     Pause(&'static str, bool),
+    /// A request for an executor with a key.
+    Request(&'static str, &'static str, Content),
     Runs(RunFilter),
     /// One page, or the page after it.
     Page(RunQuery, bool),
@@ -272,6 +274,8 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
         2 => named().prop_map(Step::Redo),
         2 => named().prop_map(Step::Cancel),
         2 => (select(EXECUTORS.to_vec()), any::<bool>()).prop_map(|(executor, pauses)| Step::Pause(executor, pauses)),
+        3 => (select(EXECUTORS.to_vec()), select(vec!["k", "l\0"]), content())
+            .prop_map(|(executor, key, content)| Step::Request(executor, key, content)),
         2 => filter().prop_map(Step::Runs),
         2 => page().prop_map(|(query, after)| Step::Page(query, after)),
     ]

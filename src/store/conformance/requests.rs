@@ -1,0 +1,183 @@
+//! Requests with a key.
+
+use super::broken::{expect, fails, granted, same, some};
+use super::given::{end, ids_of, ledger_of, note, other_tenant};
+use super::{Broken, Subject};
+use crate::model::{Breadcrumb, BreadcrumbId, Patch};
+use crate::store::{
+    BreadcrumbStore, BreadcrumbStoreExt, NewRequest, Requested, RunEnd, RunLedger, RunRef,
+    StoreError,
+};
+use futures::future::join_all;
+use std::sync::Arc;
+
+/// A request creates its breadcrumb as a commit does. Repeated requests with the key return the same trigger, also after it changed,
+/// after its run ended, and after it was deleted.
+pub async fn a_repeated_request_returns_the_first_trigger<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = requests_of(&store)?;
+    let first = created(ledger.request(request("agent", "key")).await?)?;
+    same(&*store.get(first.id).await?, &*first, "the breadcrumb")?;
+    same(
+        (first.version, &*first.title, first.created_by.as_deref()),
+        (1, "trigger", Some("ann")),
+        "the breadcrumb",
+    )?;
+    is_existing(ledger, first.id).await?;
+
+    store
+        .update(first.id, 1, Patch::new().title("changed"))
+        .await?;
+    is_existing(ledger, first.id).await?;
+    let run = RunRef::new("agent", first.id, 1);
+    let lease = granted(ledger.claim(&run, None).await)?.lease;
+    end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+    is_existing(ledger, first.id).await?;
+    store.delete(first.id).await?;
+    is_existing(ledger, first.id).await?;
+
+    same(
+        ids_of(&store, "note.v1").await?.len(),
+        0,
+        "the number of breadcrumbs",
+    )
+}
+
+/// Of many requests with one key at a time, on several handles, exactly one creates a breadcrumb. All return its ID.
+pub async fn of_many_requests_with_one_key_one_creates<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    const MANY: usize = 100;
+    let store = subject.fresh().await;
+    let handles: Vec<S::Store> = (0..MANY).map(|_| store.clone()).collect();
+    let send = async |handle: &S::Store| -> Result<Requested, Broken> {
+        let requested = requests_of(handle)?.request(request("agent", "key")).await;
+        Ok(requested?)
+    };
+
+    let answers = join_all(handles.iter().map(send)).await;
+
+    let answers: Vec<Requested> = answers.into_iter().collect::<Result<_, _>>()?;
+    let creates = |answer: &&Requested| matches!(answer, Requested::Created { .. });
+    same(answers.iter().filter(creates).count(), 1, "the creations")?;
+    let ids = ids_of(&store, "note.v1").await?;
+    same(ids.len(), 1, "the number of breadcrumbs")?;
+    let is_it =
+        |answer: &Requested| answer.trigger() == (ids.first().copied().unwrap_or_default(), 1);
+    expect(answers.iter().all(is_it), "all answers name the breadcrumb")
+}
+
+/// A request with the key of an earlier one and another breadcrumb fails and creates nothing.
+pub async fn a_request_with_another_breadcrumb_is_a_conflict<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = requests_of(&store)?;
+    let first = created(ledger.request(request("agent", "key")).await?)?;
+
+    for other in [note("other"), note("trigger").tag("more")] {
+        let refused = ledger.request(NewRequest::new("agent", "key", other)).await;
+        fails(refused, "KeyConflict", |error| {
+            matches!(error, StoreError::KeyConflict { executor, key, id }
+                if **executor == *"agent" && **key == *"key" && *id == first.id)
+        })?;
+    }
+
+    let ids = ids_of(&store, "note.v1").await?;
+    same(ids, [first.id], "the breadcrumbs")?;
+    is_existing(ledger, first.id).await
+}
+
+/// Executors and keys are apart: another executor can use the same key, and one executor several keys.
+pub async fn keys_belong_to_their_executor<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = requests_of(&store)?;
+    let longest = "k".repeat(NewRequest::MAX_KEY_BYTES);
+    let all = [
+        ("agent", "key"),
+        ("other", "key"),
+        ("agent", "Key"),
+        ("agent", "key "),
+        ("agent", "a\0b"),
+        ("agent", "a\u{FFFD}b"),
+        ("agent", &longest),
+    ];
+
+    for (executor, key) in all {
+        created(ledger.request(request(executor, key)).await?)?;
+    }
+
+    for (executor, key) in all {
+        let again = ledger.request(request(executor, key)).await?;
+        let exists = matches!(again, Requested::Existing { .. });
+        expect(exists, &format!("{executor} {key:?} exists"))?;
+    }
+    let count = ids_of(&store, "note.v1").await?.len();
+    same(count, all.len(), "the number of breadcrumbs")
+}
+
+/// No tenant sees the keys of another tenant.
+pub async fn keys_of_tenants_are_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let other = other_tenant(subject, &store).await?;
+    let (here, there) = (requests_of(&store)?, requests_of(&other)?);
+    created(here.request(request("agent", "key")).await?)?;
+
+    created(there.request(request("agent", "key")).await?)?;
+
+    let count = ids_of(&store, "note.v1").await?.len();
+    same(count, 1, "the number of breadcrumbs here")
+}
+
+/// A request that is refused creates nothing and records no key.
+pub async fn a_refused_request_records_no_key<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = requests_of(&store)?;
+    for key in [String::new(), "k".repeat(NewRequest::MAX_KEY_BYTES + 1)] {
+        let size = key.len();
+        let refused = ledger.request(request("agent", &key)).await;
+        fails(
+            refused,
+            "InvalidKey",
+            |error| matches!(error, StoreError::InvalidKey { size: found, .. } if *found == size),
+        )?;
+    }
+    let tags = (0..=Breadcrumb::MAX_TAGS).map(|n| n.to_string());
+    let refused = NewRequest::new("agent", "key", note("trigger").tags(tags));
+    fails(ledger.request(refused).await, "TooManyTags", |error| {
+        matches!(error, StoreError::TooManyTags { .. })
+    })?;
+    let count = ids_of(&store, "note.v1").await?.len();
+    same(count, 0, "the number of breadcrumbs")?;
+
+    created(ledger.request(request("agent", "key")).await?).map(drop)
+}
+
+/// Returns the ledger of a store that declares keyed requests.
+fn requests_of(store: &impl BreadcrumbStore) -> Result<&dyn RunLedger, Broken> {
+    expect(
+        store.capabilities().keyed_requests,
+        "the store has requests with a key",
+    )?;
+    ledger_of(store)
+}
+
+fn request(executor: &str, key: &str) -> NewRequest {
+    NewRequest::new(executor, key, note("trigger"))
+}
+
+/// Expects a request to create its breadcrumb.
+fn created(requested: Requested) -> Result<Arc<Breadcrumb>, Broken> {
+    match requested {
+        Requested::Created { breadcrumb } => Ok(breadcrumb),
+        Requested::Existing { .. } => some(None, "a breadcrumb of the request"),
+    }
+}
+
+/// Expects another request of "agent" with the key "key" to find a breadcrumb.
+async fn is_existing(ledger: &dyn RunLedger, id: BreadcrumbId) -> Result<(), Broken> {
+    let again = ledger.request(request("agent", "key")).await?;
+    same(again, Requested::Existing { id, version: 1 }, "the answer")
+}

@@ -1,0 +1,226 @@
+//! Requests: breadcrumbs that are created once for each key of an executor.
+
+use super::{StoreError, canonical};
+use crate::hex::hex;
+use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Timestamp, sorted_text};
+use sha2::{Digest as _, Sha256};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A breadcrumb for one executor, with a key that makes the call safe to repeat, see [`RunLedger::request`](super::RunLedger::request).
+///
+/// ```
+/// use universal_executor::store::{NewRequest, Requested};
+/// use universal_executor::{MemoryStore, NewBreadcrumb, RunLedger, RunRef};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let request = || NewRequest::new("summarizer", "order-7", NewBreadcrumb::new("user.message.v1"));
+///
+/// let first = store.request(request()).await?;
+/// let again = store.request(request()).await?;
+///
+/// assert!(matches!(first, Requested::Created { .. }));
+/// assert_eq!(first.trigger(), again.trigger());
+/// let (id, version) = again.trigger();
+/// let run = RunRef::new("summarizer", id, version);
+/// # drop(run);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct NewRequest {
+    /// The executor ID. Two executors can use the same key.
+    pub executor: Arc<str>,
+    /// The idempotency key, 1 to [255](Self::MAX_KEY_BYTES) bytes.
+    pub key: String,
+    /// The trigger. A repeated request must have an equal one, in all its fields.
+    pub breadcrumb: NewBreadcrumb,
+}
+
+impl NewRequest {
+    /// Maximum size of a key in bytes.
+    pub const MAX_KEY_BYTES: usize = 255;
+    /// The time for which a key is retained at least. It is retained for longer as long as the ledger has its run.
+    pub const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+    /// A request for an executor.
+    #[must_use]
+    pub fn new(
+        executor: impl Into<Arc<str>>,
+        key: impl Into<String>,
+        breadcrumb: NewBreadcrumb,
+    ) -> Self {
+        Self {
+            executor: executor.into(),
+            key: key.into(),
+            breadcrumb,
+        }
+    }
+}
+
+/// Answer of [`request`](super::RunLedger::request). The run of the request is [`RunRef::new`](super::RunRef::new) with the executor
+/// ID and the [trigger](Self::trigger).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Requested {
+    /// The key is new, and the breadcrumb was created.
+    Created {
+        /// The trigger.
+        breadcrumb: Arc<Breadcrumb>,
+    },
+    /// An earlier request with the key and an equal breadcrumb created the trigger. It can have changed since.
+    Existing {
+        /// The ID of the trigger.
+        id: BreadcrumbId,
+        /// The version that the earlier request created.
+        version: u64,
+    },
+}
+
+impl Requested {
+    /// The ID and the version of the trigger.
+    #[must_use]
+    pub fn trigger(&self) -> (BreadcrumbId, u64) {
+        match self {
+            Self::Created { breadcrumb } => (breadcrumb.id, breadcrumb.version),
+            Self::Existing { id, version } => (*id, *version),
+        }
+    }
+}
+
+/// A request with a checked key and a breadcrumb in the form that is stored.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct Checked {
+    pub(in crate::store) executor: Arc<str>,
+    pub(in crate::store) key: Arc<str>,
+    pub(in crate::store) breadcrumb: NewBreadcrumb,
+    /// SHA-256 of the breadcrumb, as hexadecimal digits.
+    pub(in crate::store) digest: String,
+}
+
+/// A key that an earlier request recorded.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct Recorded {
+    pub(in crate::store) id: BreadcrumbId,
+    pub(in crate::store) version: u64,
+    pub(in crate::store) digest: String,
+}
+
+impl Checked {
+    /// Maximum number of old keys that one request checks.
+    pub(in crate::store) const SWEPT: usize = 64;
+
+    /// Checks a request. `limit` is the maximum size of a breadcrumb in bytes.
+    pub(in crate::store) fn new(request: NewRequest, limit: usize) -> Result<Self, StoreError> {
+        let NewRequest {
+            executor,
+            key,
+            breadcrumb,
+        } = request;
+        if key.is_empty() || key.len() > NewRequest::MAX_KEY_BYTES {
+            return Err(StoreError::InvalidKey {
+                executor,
+                size: key.len(),
+                limit: NewRequest::MAX_KEY_BYTES,
+            });
+        }
+        let breadcrumb = canonical::new_breadcrumb(0, breadcrumb, limit)?;
+        let json = serde_json::to_value(&breadcrumb).map_err(|error| StoreError::Forbidden {
+            reason: format!("the breadcrumb of a request is not JSON: {error}"),
+        })?;
+        Ok(Self {
+            executor,
+            key: key.into(),
+            breadcrumb,
+            digest: hex(&Sha256::digest(sorted_text(&json))),
+        })
+    }
+
+    /// Answers a request whose key is recorded.
+    pub(in crate::store) fn answer(&self, recorded: &Recorded) -> Result<Requested, StoreError> {
+        if recorded.digest != self.digest {
+            return Err(StoreError::KeyConflict {
+                executor: Arc::clone(&self.executor),
+                key: Arc::clone(&self.key),
+                id: recorded.id,
+            });
+        }
+        Ok(Requested::Existing {
+            id: recorded.id,
+            version: recorded.version,
+        })
+    }
+
+    /// The error of a store that has as many keys as possible.
+    pub(in crate::store) fn full(store: &'static str, limit: usize) -> StoreError {
+        StoreError::Full {
+            store,
+            what: "request keys",
+            limit,
+        }
+    }
+
+    /// The time at or before which a key must have been checked last to be checked again.
+    pub(in crate::store) fn checked_before(now: Timestamp) -> Timestamp {
+        let kept = i64::try_from(NewRequest::KEPT.as_micros()).unwrap_or(i64::MAX);
+        Timestamp::from_micros(now.as_micros().saturating_sub(kept))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Json;
+    use serde_json::json;
+
+    fn digest(breadcrumb: NewBreadcrumb) -> String {
+        let request = NewRequest::new("agent", "key", breadcrumb);
+        Checked::new(request, Json::MAX_BYTES).unwrap().digest
+    }
+
+    /// The digests are stored, so a change of this one needs a migration.
+    #[test]
+    fn a_digest_is_the_same_in_every_version_of_this_crate() {
+        let breadcrumb = NewBreadcrumb::new("question.v1")
+            .title("t")
+            .tag("a")
+            .created_by("ann")
+            .context(json!({"b": [1, 2.5], "a": "x"}));
+
+        let text = r#"{"context":{"a":"x","b":[1,2.5]},"created_by":"ann","schema_name":"question.v1","sensitivity":"low","tags":["a"],"title":"t","visibility":"team"}"#;
+        assert_eq!(digest(breadcrumb), hex(&Sha256::digest(text)));
+    }
+
+    #[test]
+    fn a_digest_depends_on_each_field_and_not_on_the_order_of_keys() {
+        let new = || NewBreadcrumb::new("question.v1").context(json!({"a": 1, "b": 2}));
+        let other: serde_json::Value = serde_json::from_str(r#"{"b": 2, "a": 1}"#).unwrap();
+        let ttl = Timestamp::from_micros(1);
+        let mut changed = vec![
+            new().title("t"),
+            new().tag("a"),
+            new().created_by("ann"),
+            new().description("d"),
+            new().llm_hints(json!({})),
+            new().context(json!({"a": 1, "b": 3})),
+            NewBreadcrumb::new("question.v2").context(json!({"a": 1, "b": 2})),
+        ];
+        let mut expiring = new();
+        expiring.ttl = Some(ttl);
+        changed.push(expiring);
+
+        assert_eq!(digest(new().context(other)), digest(new()));
+        assert!(changed.into_iter().all(|one| digest(one) != digest(new())));
+    }
+
+    #[test]
+    fn a_key_has_1_to_255_bytes() {
+        for (size, is_valid) in [(0, false), (1, true), (255, true), (256, false)] {
+            let request = NewRequest::new("agent", "k".repeat(size), NewBreadcrumb::default());
+            let checked = Checked::new(request, Json::MAX_BYTES);
+            assert_eq!(checked.is_ok(), is_valid, "{size}");
+        }
+    }
+}

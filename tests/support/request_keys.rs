@@ -1,0 +1,75 @@
+//! Keys of requests: how long a store retains them, and how many.
+
+use std::time::Duration;
+use universal_executor::store::conformance::Subject;
+use universal_executor::store::{NewRequest, Requested, RunRef, StoreError};
+use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Sends a request of "agent" with a key. Returns `true` if it creates a breadcrumb.
+async fn creates(store: &impl BreadcrumbStore, key: &str) -> bool {
+    matches!(send(store, key).await.unwrap(), Requested::Created { .. })
+}
+
+async fn send(store: &impl BreadcrumbStore, key: &str) -> Result<Requested, StoreError> {
+    let request = NewRequest::new("agent", key, NewBreadcrumb::new("question.v1"));
+    store.ledger().unwrap().request(request).await
+}
+
+/// A key without a run is deleted by a later request after seven days. A key with a run is retained.
+pub(crate) async fn old_keys_without_a_run_are_deleted<T: Subject>(subject: &T) {
+    let store = subject.fresh().await;
+    let (id, version) = send(&store, "with a run").await.unwrap().trigger();
+    let run = RunRef::new("agent", id, version);
+    drop(store.ledger().unwrap().claim(&run, None).await.unwrap());
+    for n in 0..70 {
+        assert!(creates(&store, &n.to_string()).await);
+    }
+
+    subject.pass(DAY * 6).await;
+    assert!(creates(&store, "six days later").await);
+    assert!(!creates(&store, "with a run").await);
+    assert!(!creates(&store, "0").await, "it is retained for seven days");
+
+    subject.pass(DAY * 2).await;
+    // One request deletes at most 64 keys.
+    for key in ["eight days later", "and again"] {
+        assert!(creates(&store, key).await);
+    }
+    for key in ["with a run", "six days later", "eight days later"] {
+        assert!(!creates(&store, key).await, "{key:?} is retained");
+    }
+    for key in ["0", "69"] {
+        assert!(creates(&store, key).await, "{key:?} was deleted");
+    }
+
+    subject.pass(DAY * 8).await;
+    for n in 0..4 {
+        assert!(creates(&store, &format!("last {n}")).await);
+    }
+    assert!(!creates(&store, "with a run").await, "its run is there");
+    assert!(creates(&store, "six days later").await, "it was deleted");
+}
+
+/// A store whose limits allow two runs has two keys, until one of them is old.
+pub(crate) async fn keys_have_the_limit_of_runs(
+    store: &impl BreadcrumbStore,
+    pass: impl AsyncFn(Duration),
+) {
+    assert!(creates(store, "a").await);
+    assert!(creates(store, "b").await);
+
+    let full = send(store, "c").await.unwrap_err();
+
+    assert!(
+        full.to_string()
+            .ends_with("is full: it holds at most 2 request keys"),
+        "{full}"
+    );
+    let created = store.recent("question.v1", 9).await.unwrap();
+    assert_eq!(created.len(), 2, "a refused request creates nothing");
+    assert!(!creates(store, "a").await);
+    pass(DAY * 8).await;
+    assert!(creates(store, "c").await);
+}
