@@ -10,8 +10,8 @@ use std::time::Duration;
 /// A breadcrumb for one executor, with a key that makes the call safe to repeat, see [`RunLedger::request`](super::RunLedger::request).
 ///
 /// ```
-/// use universal_executor::store::{NewRequest, Requested};
-/// use universal_executor::{MemoryStore, NewBreadcrumb, RunLedger, RunRef};
+/// use universal_executor::store::{NewRequest, Requested, RunRef};
+/// use universal_executor::{MemoryStore, NewBreadcrumb, RunLedger};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let store = MemoryStore::default();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 /// How long a source may take to announce a commit.
-const ANNOUNCED: Duration = Duration::from_secs(5);
+pub(super) const ANNOUNCED: Duration = Duration::from_secs(5);
 
 /// **Atomic.** Whoever reads while commits of five writes go on sees multiples of five.
 pub async fn atomic<S: Subject>(subject: &S) -> Result<(), Broken> {
@@ -209,7 +209,7 @@ async fn yield_once() {
 }
 
 #[track_caller]
-fn unsubscribed(error: crate::source::SourceError) -> Broken {
+pub(super) fn unsubscribed(error: crate::source::SourceError) -> Broken {
     Broken::from(StoreError::Unavailable {
         store: "the event source",
         retry_after: Duration::ZERO,

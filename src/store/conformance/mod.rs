@@ -151,8 +151,9 @@ pub use queries::{
 };
 pub use requests::{
     a_refused_request_records_no_key, a_repeated_request_returns_the_first_trigger,
-    a_request_with_another_breadcrumb_is_a_conflict, keys_belong_to_their_executor,
-    keys_of_tenants_are_apart, of_many_requests_with_one_key_one_creates,
+    a_request_is_announced_once, a_request_with_another_breadcrumb_is_a_conflict,
+    keys_belong_to_their_executor, keys_of_tenants_are_apart,
+    of_many_requests_with_one_key_one_creates,
 };
 pub use run_pages::{
     a_page_of_runs_has_what_the_query_selects, a_page_of_runs_is_bounded,
@@ -349,6 +350,7 @@ macro_rules! store_conformance {
             a_pause_affects_only_claims
             pauses_of_tenants_are_apart
             a_repeated_request_returns_the_first_trigger
+            a_request_is_announced_once
             of_many_requests_with_one_key_one_creates
             a_request_with_another_breadcrumb_is_a_conflict
             keys_belong_to_their_executor

@@ -88,6 +88,7 @@ pub(super) const NEEDS: &[Needs] = &[
             "a_pause_affects_only_claims",
             "pauses_of_tenants_are_apart",
             "a_repeated_request_returns_the_first_trigger",
+            "a_request_is_announced_once",
             "of_many_requests_with_one_key_one_creates",
             "a_request_with_another_breadcrumb_is_a_conflict",
             "keys_belong_to_their_executor",
@@ -150,7 +151,7 @@ pub(super) const NEEDS: &[Needs] = &[
     },
     Needs {
         capability: "events",
-        promises: &["commits_are_announced"],
+        promises: &["commits_are_announced", "a_request_is_announced_once"],
         in_part: &[],
     },
     Needs {
@@ -258,6 +259,7 @@ pub(super) const NEEDS: &[Needs] = &[
         capability: "keyed_requests",
         promises: &[
             "a_repeated_request_returns_the_first_trigger",
+            "a_request_is_announced_once",
             "of_many_requests_with_one_key_one_creates",
             "a_request_with_another_breadcrumb_is_a_conflict",
             "keys_belong_to_their_executor",

@@ -1,13 +1,16 @@
 //! Requests with a key.
 
+use super::atomic::{ANNOUNCED, unsubscribed};
 use super::broken::{expect, fails, granted, same, some};
 use super::given::{end, ids_of, ledger_of, note, other_tenant};
 use super::{Broken, Subject};
-use crate::model::{Breadcrumb, BreadcrumbId, Patch};
+use crate::model::{Breadcrumb, BreadcrumbId, EventKind, Patch};
+use crate::source::{EventSource as _, StartAt};
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, NewRequest, Requested, RunEnd, RunLedger, RunRef,
     StoreError,
 };
+use futures::StreamExt as _;
 use futures::future::join_all;
 use std::sync::Arc;
 
@@ -43,6 +46,31 @@ pub async fn a_repeated_request_returns_the_first_trigger<S: Subject>(
         0,
         "the number of breadcrumbs",
     )
+}
+
+/// A request that creates a breadcrumb announces it once. A repeated request announces nothing.
+pub async fn a_request_is_announced_once<S: Subject>(subject: &S) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = requests_of(&store)?;
+    let source = some(subject.events(&store), "an event source")?;
+    let mut events = source.subscribe(StartAt::Now).await.map_err(unsubscribed)?;
+
+    let first = created(ledger.request(request("agent", "key")).await?)?;
+    is_existing(ledger, first.id).await?;
+    let last = created(ledger.request(request("agent", "other")).await?)?;
+
+    for id in [first.id, last.id] {
+        let next = tokio::time::timeout(ANNOUNCED, events.next()).await;
+        let delivery = some(next.ok().flatten(), "an event")?.map_err(unsubscribed)?;
+        let event = &delivery.event;
+        same(
+            (event.kind, event.breadcrumb_id, event.version),
+            (EventKind::Created, id, 1),
+            "the event",
+        )?;
+        delivery.ack().await.map_err(unsubscribed)?;
+    }
+    Ok(())
 }
 
 /// Of many requests with one key at a time, on several handles, exactly one creates a breadcrumb. All return its ID.

@@ -19,7 +19,7 @@ impl Job for Pause {
     async fn run(&self, writing: &mut Writing<'_>) -> Result<bool, Fault> {
         let (tenant, now) = (writing.tenant.id, writing.now.as_micros());
         let most = i64::try_from(PausedExecutor::MOST).unwrap_or(i64::MAX);
-        // Two transactions at the same time can exceed the limit by one.
+        // Transactions at the same time can exceed the limit by their number.
         let pause = sqlx::query(
             "INSERT INTO ux_paused (tenant, executor, since) SELECT $1, $2, $3
              WHERE (SELECT count(*) FROM ux_paused AS p WHERE p.tenant = $1) < $4 ON CONFLICT DO NOTHING",

@@ -11,6 +11,7 @@ mod loops;
 mod order;
 mod owners;
 mod paused;
+mod requested;
 mod retries;
 mod seeds;
 mod shutdown;

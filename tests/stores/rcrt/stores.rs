@@ -119,6 +119,7 @@ async fn each_limit_of_the_server_is_a_capability_that_the_store_does_not_declar
     assert_eq!(capabilities(&missing), limits);
     let left_out = [
         "a_deletion_has_a_lineage",
+        "a_request_is_announced_once",
         "as_near_is_newest_first",
         "atomic",
         "cancel_safe",
