@@ -220,9 +220,10 @@ impl Bench {
             let rotated = (0..sides.len()).cycle().skip(round).take(sides.len());
             for index in rotated {
                 let tables = block_on(self.tables(triggers, enqueued));
-                let took = (sides[index].run)(&tables);
+                let took = (sides.get(index).unwrap().run)(&tables);
                 if round >= warm_up {
-                    rates[index].push(n as f64 / took.as_secs_f64());
+                    let rate = n as f64 / took.as_secs_f64();
+                    rates.get_mut(index).unwrap().push(rate);
                 }
                 block_on(remove(&tables));
             }
@@ -230,8 +231,8 @@ impl Bench {
         println!("{what}, rounds: {rounds}");
         for (side, own) in sides.iter().zip(&rates) {
             let rate = Spread::of(own.clone()).unwrap().median;
-            let ratio = Spread::of_ratios(own, &rates[side.beside]).unwrap();
-            let beside = sides[side.beside].name;
+            let ratio = Spread::of_ratios(own, rates.get(side.beside).unwrap()).unwrap();
+            let beside = sides.get(side.beside).unwrap().name;
             println!("  {:<28} {rate:>8.0} /s  {ratio} of {beside}", side.name);
             figures::figure(&format!("{what}/{}", side.name), rate, "per_s");
         }
