@@ -59,7 +59,7 @@ impl Job for Request {
     }
 }
 
-/// Waits until no other transaction of the tenant adds keys, so that each key has a number of its own. The next statement sees the keys
+/// Waits until no other transaction of the tenant adds keys, so that each key has a unique number. The next statement sees the keys
 /// that these transactions added.
 async fn lock(writing: &mut Writing<'_>) -> sqlx::Result<()> {
     let lock = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended('ux_requests', $1))");
