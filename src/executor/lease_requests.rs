@@ -1,4 +1,4 @@
-//! What a context asks of whoever holds the lease of its run, since it has no store of its own.
+//! Requests of a context to the holder of its run's lease, because a context has no store.
 
 use super::context_error::ContextError;
 use crate::clock::within;
@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
-/// What a context asked and has no answer to yet.
+/// The pending requests of a context.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     queue: Mutex<Queue>,
@@ -20,7 +20,7 @@ pub(super) struct Asks {
 #[derive(Debug)]
 enum Queue {
     Open(Vec<Ask>),
-    /// The run is over.
+    /// The run has ended.
     Closed,
 }
 
@@ -36,7 +36,7 @@ type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 enum Ask {
     /// A state of the run.
     Save(Json, Answer<()>),
-    /// What definitions say of schemas.
+    /// Request for the display hints in schema definitions.
     Hints(Vec<String>, Answer<HintsOfSchemas>),
     /// Request for the recorded writer of a version of a breadcrumb.
     WrittenBy((BreadcrumbId, u64), Answer<Option<WrittenBy>>),
@@ -44,20 +44,20 @@ enum Ask {
     Written(Answer<Option<HashSet<BreadcrumbId>>>),
 }
 
-/// Who holds the lease, and where it reads and writes.
+/// The holder of a lease, with the store and ledger that it uses.
 pub(super) struct Holder<'h> {
     pub(super) store: &'h dyn BreadcrumbStore,
     /// The ledger, if it outlives the process.
     pub(super) ledger: Option<&'h dyn RunLedger>,
     pub(super) lease: &'h Lease,
-    /// Of the runtime that processes the run, if one does.
+    /// Display hints of the runtime that processes the run, or `None` outside a runtime.
     pub(super) hints: Option<&'h SchemaHints>,
-    /// How long a look into the store may take.
+    /// Timeout of a read request.
     pub(super) patience: Duration,
 }
 
 impl Asks {
-    /// How many may wait for an answer.
+    /// Maximum number of waiting requests.
     const MOST: usize = 64;
 
     /// Saves a state of the run.
@@ -66,7 +66,7 @@ impl Asks {
         saved.map_err(|error| ContextError::Store(error.into()))
     }
 
-    /// What definitions say of schemas.
+    /// Returns the display hints in schema definitions.
     pub(super) async fn hints(&self, schemas: Vec<String>) -> Result<HintsOfSchemas, ContextError> {
         let ask = |answer| Ask::Hints(schemas, answer);
         let found = self.ask("for_model", ask).await?;
@@ -108,18 +108,18 @@ impl Asks {
         answered.await.map_err(|_| refused(OVER))
     }
 
-    /// Answers what is asked until dropped.
+    /// Answers requests until this future is dropped.
     pub(super) async fn serve(&self, holder: Holder<'_>) {
         loop {
             self.added.notified().await;
             for ask in self.take() {
-                // What is rare is boxed, so that it takes no room in the future of what is common.
+                // Requests are rare. Boxing their future keeps the future of the common path small.
                 Box::pin(holder.answer(ask)).await;
             }
         }
     }
 
-    /// Refuses what is asked from now on, and tells those who wait.
+    /// Refuses further requests, and fails the waiting ones.
     pub(super) fn close(&self) {
         let waiting = std::mem::replace(&mut *self.queue(), Queue::Closed);
         drop(waiting);
@@ -166,11 +166,11 @@ impl Holder<'_> {
         self.ledger.filter(|_| self.store.capabilities().lineage)
     }
 
-    /// Whoever asked may have been dropped since; a state is saved all the same.
+    /// Answers a request. A state is saved even if the requester was dropped in the meantime.
     async fn answer(&self, ask: Ask) {
         match ask {
             Ask::Save(state, answer) => {
-                // Nobody asks this of a run without a ledger; whoever did would be told that nobody answers.
+                // Contexts of runs without a ledger send no save requests. Such a request fails, because its answer is dropped.
                 if let Some(ledger) = self.ledger {
                     drop(answer.send(ledger.save(self.lease, state).await));
                 }
