@@ -1,4 +1,4 @@
-//! A delivery that several take care of, and what the source is told when all have.
+//! Tracking of a delivery until all its handlers have settled it, and its acknowledgement to the source.
 
 use super::progress::Progress;
 use super::shared::{PAUSE, Shared};
@@ -13,13 +13,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How many acknowledgements may be on their way at a time.
+/// Maximum number of acknowledgements in flight.
 const AT_ONCE: usize = 64;
 
-/// How long a source may take to be told.
+/// Timeout of one acknowledgement.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// One share of a delivery. Whoever has taken care of it settles it; one that is dropped was not taken care of.
+/// A handle of a delivery. Its holder settles it; a handle that is dropped unsettled makes the delivery come again.
 pub(super) struct AckTracker {
     owed: Arc<Owed>,
     settled: bool,
@@ -32,7 +32,7 @@ pub(super) enum Origin {
     Sweep,
 }
 
-/// A delivery until everybody it concerns has taken care of it.
+/// A delivery until the last of its handles is dropped.
 struct Owed {
     origin: Origin,
     event: Event,
@@ -45,23 +45,23 @@ struct Owed {
     place: Option<Place>,
 }
 
-/// What becomes of a delivery.
+/// The outcome of a delivery.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Fate {
-    /// Everybody has taken care of it so far.
+    /// No handler has requested the delivery again.
     Taken,
-    /// Somebody could not, and wants it again after that time.
+    /// A handler has failed, and requests the delivery again after this delay.
     Again(Duration),
 }
 
-/// What the source is to be told.
+/// An acknowledgement to be sent to the source.
 struct Told {
     origin: Origin,
     event: Option<Event>,
     position: Option<u64>,
     receipt: Option<Arc<dyn Receipt>>,
     again: Option<Duration>,
-    /// Given up once it was told.
+    /// Released once the acknowledgement was sent.
     place: Option<Place>,
 }
 
@@ -70,7 +70,7 @@ impl AckTracker {
         &self.owed.event
     }
 
-    /// Another share of the same delivery.
+    /// Returns another handle of the same delivery.
     pub(super) fn another(&self) -> Self {
         Self {
             owed: Arc::clone(&self.owed),
@@ -78,12 +78,12 @@ impl AckTracker {
         }
     }
 
-    /// Gives up this share: it is taken care of.
+    /// Settles this handle as handled.
     pub(super) fn settle(mut self) {
         self.settled = true;
     }
 
-    /// Gives up this share: it cannot be taken care of, and is wanted again after a time.
+    /// Settles this handle, and requests the delivery again after a delay.
     pub(super) fn again(mut self, delay: Duration) {
         *self.owed.fate() = Fate::Again(delay);
         self.settled = true;
@@ -112,7 +112,7 @@ impl Drop for Owed {
                 self.progress.end(self.position, &self.event);
                 None
             }
-            // Its position stays open, so the next start begins with it.
+            // The position stays open, so the next start resumes at this delivery.
             Fate::Again(_) if self.stop.is_cancelled() && self.position.is_some() => return,
             Fate::Again(delay) => Some(delay),
         };
@@ -131,16 +131,16 @@ impl Drop for Owed {
             again,
             place: self.place.take(),
         };
-        // There is room for as many as there are places. Nobody listens only when the runtime was dropped.
+        // The channel has capacity for every permit. The send fails only after the runtime was dropped.
         drop(self.told.try_send(told));
     }
 }
 
-/// One of the places for deliveries that are on their way, those that come again included.
+/// A permit for one delivery in flight, including a delivery that waits for redelivery.
 #[derive(Debug)]
 pub(super) struct Place(#[expect(dead_code, reason = "held, not read")] OwnedSemaphorePermit);
 
-/// Where deliveries become shares.
+/// Creates the trackers of deliveries.
 pub(super) struct AckTrackers {
     progress: Arc<Progress>,
     stop: CancellationToken,
@@ -149,19 +149,19 @@ pub(super) struct AckTrackers {
 }
 
 impl AckTrackers {
-    /// A place for a delivery: waits while too many are on their way.
+    /// Acquires the permit for a delivery. Waits while too many deliveries are in flight.
     pub(super) fn place(&self) -> impl Future<Output = Place> + use<> {
         let places = Arc::clone(&self.places);
         async move {
             match places.acquire_owned().await {
                 Ok(place) => Place(place),
-                // Nobody closes these places.
+                // The semaphore is never closed.
                 Err(_) => std::future::pending().await,
             }
         }
     }
 
-    /// The first share of a delivery.
+    /// Returns the first handle of a delivery.
     pub(super) fn of(&self, delivery: Delivery, place: Place, origin: Origin) -> AckTracker {
         let (event, position, receipt) = delivery.into_parts();
         let owed = Arc::new(Owed {
@@ -182,18 +182,18 @@ impl AckTrackers {
     }
 }
 
-/// What comes again from within.
+/// A delivery that the runtime redelivers itself.
 pub(super) type Back = (Delivery, Place, Origin);
 
-/// Tells the source what became of its deliveries.
+/// Sends acknowledgements to the source.
 pub(super) struct Receipts {
     shared: Arc<Shared>,
     told: mpsc::Receiver<Told>,
-    /// What a source does not take back comes again from here.
+    /// Receives the deliveries that the source does not redeliver.
     back: mpsc::Sender<Back>,
 }
 
-/// Where deliveries become shares, so many at a time, and what tells the source of them.
+/// Creates the trackers for at most `most` deliveries in flight, and the task that acknowledges them.
 pub(super) fn trackers(
     shared: &Arc<Shared>,
     most: usize,
@@ -215,7 +215,7 @@ pub(super) fn trackers(
 }
 
 impl Receipts {
-    /// Tells the source until there is nobody left who could have something to tell.
+    /// Sends acknowledgements until all trackers are dropped.
     pub(super) async fn run(mut self) {
         let mut telling = FuturesUnordered::new();
         let mut coming_back = FuturesUnordered::new();
@@ -237,7 +237,7 @@ impl Receipts {
     }
 }
 
-/// Tells the source; gives back what it was to deliver again and does not, or may not: twice is harmless, never is not.
+/// Acknowledges a delivery. Returns it if the runtime has to redeliver it: a duplicate is harmless, a loss is not.
 async fn tell(shared: &Shared, told: Told) -> Option<Told> {
     let answer = async {
         match (&told.receipt, told.again) {
@@ -268,8 +268,8 @@ async fn tell(shared: &Shared, told: Told) -> Option<Told> {
     told.again.is_some().then_some(told)
 }
 
-/// Hands a delivery in again when its time has come. The source is told when it is taken care of in the end, since it may
-/// remember what was not.
+/// Redelivers an event after its delay. The delivery keeps its receipt, so that the source receives an acknowledgement
+/// once the event is handled.
 async fn come_back(refused: Told, back: mpsc::Sender<Back>, stop: CancellationToken) {
     let (Some(event), Some(delay), Some(place)) = (refused.event, refused.again, refused.place)
     else {
@@ -283,7 +283,7 @@ async fn come_back(refused: Told, back: mpsc::Sender<Back>, stop: CancellationTo
     tokio::select! {
         biased;
         () = stop.cancelled() => {}
-        // With its place: it needs no other, so it never waits for those that wait for it.
+        // The delivery keeps its permit, so it never waits for deliveries that wait for it.
         () = sleep(delay) => drop(back.send((delivery, place, refused.origin)).await),
     }
 }
