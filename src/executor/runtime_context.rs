@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// How many leases of runs within a run are given back with it.
+/// Maximum number of leases of nested runs that are released together with their outer run.
 const MOST_WITHIN: usize = 16;
 
 tokio::task_local! {
@@ -34,18 +34,18 @@ pub(crate) struct Untaken {
     pub(crate) since: Instant,
 }
 
-/// What a runtime offers a run, and what it is told of it.
+/// Resources that a runtime lends to a run, and the progress that the run reports.
 #[derive(Debug)]
 pub(crate) struct RunScope {
     pub(super) store: LentStore,
     /// The lease that is held now: a run may move on to a newer version of its trigger.
     lease: Mutex<Lease>,
-    /// Those of runs within the run that may be tried again, the newest.
+    /// The newest leases of nested runs that may be retried.
     within: Mutex<Vec<Lease>>,
     untaken: Mutex<Option<Untaken>>,
     /// If `true`, `process_event` was called.
     begun: AtomicBool,
-    /// Whether the run took its lease.
+    /// If `true`, the run took its lease.
     taken: AtomicBool,
     /// If `true`, `execute` was called.
     executed: AtomicBool,
@@ -148,7 +148,7 @@ impl RunScope {
         lock(&self.within).clone()
     }
 
-    /// Whether the run took its lease, and so ended it or meant to leave it.
+    /// Returns `true` if the run took its lease, and so ended the run or left the lease on purpose.
     pub(crate) fn was_taken(&self) -> bool {
         self.taken.load(Ordering::Relaxed)
     }
@@ -165,7 +165,7 @@ impl RunScope {
         !self.begun.load(Ordering::Relaxed) || (self.was_taken() && !executed)
     }
 
-    /// Gives up the place of a run that is over.
+    /// Releases the permit of a run that has ended.
     pub(crate) fn leave(&self) {
         *lock(&self.place) = Place::Left;
         self.commits_no_more();
@@ -209,8 +209,8 @@ impl RunScope {
         (&held.run.executor, held.run.trigger_id) == (&run.executor, run.trigger_id)
     }
 
-    /// Notes the lease that is held from now on, or that of a run within the run, unless that may run only once: then nobody
-    /// knows how far it came.
+    /// Records the lease that is held from now on, or the lease of a nested run. The lease of an at-most-once nested run is not
+    /// recorded, because its progress would be unknown.
     pub(super) fn holds(&self, lease: &Lease, execution: Execution) {
         if !self.is_to(&lease.run) {
             if execution != Execution::AtMostOnce {
@@ -231,7 +231,7 @@ impl RunScope {
         within.push(lease.clone());
     }
 
-    /// Lends the place of the run to others for as long as it waits.
+    /// Lends the permit of the run to other runs while it waits.
     pub(super) fn lend_place(self: &Arc<Self>) -> Lent {
         let mut place = lock(&self.place);
         match &mut *place {
@@ -245,7 +245,7 @@ impl RunScope {
         }
     }
 
-    /// Says that a wait is over; true if it was the last one, and the place is wanted back.
+    /// Ends a wait. Returns `true` if it was the last one, and the run needs a permit again.
     fn ends_wait(&self) -> bool {
         match &mut *lock(&self.place) {
             Place::Lent(waits) if *waits > 1 => {
@@ -276,7 +276,7 @@ impl Lent {
         if !scope.ends_wait() {
             return;
         }
-        // Nobody closes these places, so there is an answer; without one the run would go on all the same.
+        // The semaphore is never closed. If it were, the run would continue without a permit.
         let permit = Arc::clone(&scope.places).acquire_owned().await.ok();
         let mut place = lock(&scope.place);
         if let Place::Taken(taken) = &mut *place {
@@ -286,7 +286,7 @@ impl Lent {
 }
 
 impl Drop for Lent {
-    /// A run that gave up its wait goes on without a place; there is one run too many for a while.
+    /// Ends the wait without a permit, so the runs temporarily exceed the limit by one.
     fn drop(&mut self) {
         if let Some(scope) = self.scope.take() {
             scope.ends_wait();
@@ -303,7 +303,7 @@ pub(crate) async fn under<T>(scope: Arc<RunScope>, work: impl Future<Output = T>
     RUN_SCOPE.scope(scope, work).await
 }
 
-/// The scope in which this is called; `None` outside a runtime, or in a task that was spawned.
+/// Returns the scope of the current task, or `None` outside a runtime and in a spawned task.
 pub(super) fn scope() -> Option<Arc<RunScope>> {
     RUN_SCOPE.try_with(Arc::clone).ok()
 }

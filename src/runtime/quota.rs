@@ -1,4 +1,4 @@
-//! The state of one executor that decides how much of its work may be started now.
+//! Concurrency, rate, retry and circuit breaker limits of one executor.
 
 use super::builder::Settings;
 use super::limits::{Breaker, Bucket, Budget, Change, Open, Ticket, Trigger};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The limits of the runs of one executor, and how much of them is used.
+/// The limits of one executor's runs, and their current usage.
 #[derive(Debug)]
 pub(super) struct Quota {
     in_flight: usize,
@@ -18,26 +18,26 @@ pub(super) struct Quota {
     commits: Arc<Commits>,
     bucket: Option<(Rate, Bucket)>,
     budget: Budget,
-    /// How many retries were put off since one was let through.
+    /// Number of runs postponed since the last one was admitted.
     put_off: u32,
     breaker: Breaker,
     /// The number of retries that do not count against the budget: one for each run that failed while the breaker was
     /// open, and for each run whose heartbeats the ledger did not answer. Otherwise the budget would spread the backlog of an outage over hours.
     recovering: u32,
-    /// Whether its turn to claim comes.
+    /// If `true`, the executor is queued for a claim.
     pub(super) hot: bool,
-    /// Whether runs may be due that were not claimed for want of room.
+    /// If `true`, runs may be due that were not claimed because no run could start.
     pub(super) more: bool,
 }
 
-/// How much of an executor's work may be started now.
+/// The number of an executor's runs that may start now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Free {
-    /// So many runs.
+    /// Up to this many runs.
     Runs(usize),
-    /// None before then.
+    /// No run before this moment.
     NotBefore(Instant),
-    /// None before one that runs has ended.
+    /// No run before a run in flight ends or commits.
     Busy,
 }
 
@@ -56,7 +56,7 @@ impl Quota {
         }
     }
 
-    /// How many runs may be started now.
+    /// Returns the number of runs that may start now.
     pub(super) fn free(&mut self, profile: &Profile, most: usize, now: Instant) -> Free {
         let most = profile.max_inflight.unwrap_or(most);
         let commits = if most > 1 { self.commits.runs() } else { 0 };
@@ -89,7 +89,7 @@ impl Quota {
         self.commits.runs() > 0 && std::mem::take(&mut self.more)
     }
 
-    /// Admits a run that was claimed. `again` says that the run failed before.
+    /// Admits a claimed run. `again` is `true` if the run failed before.
     ///
     /// # Errors
     /// Returns the moment at which a retry may start, if too much of the traffic is retries or the circuit breaker is
@@ -170,7 +170,7 @@ impl Quota {
         self.in_flight == 0
     }
 
-    /// The bucket for a rate; a new one where the rate has changed with the executor's definition.
+    /// Returns the token bucket for a rate. A changed rate creates a new bucket.
     fn bucket(&mut self, rate: Option<Rate>) -> Option<&mut Bucket> {
         let rate = rate?;
         if self.bucket.as_ref().is_none_or(|(of, _)| *of != rate) {
@@ -180,19 +180,19 @@ impl Quota {
     }
 }
 
-/// What an attempt says of what its executor depends on.
+/// Evidence of an attempt about the executor's dependencies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Ended {
-    /// It works.
+    /// The dependencies work.
     Well,
-    /// It fails for now.
+    /// A dependency fails at present.
     Badly,
-    /// Nothing.
+    /// No evidence.
     Neither,
 }
 
 impl Ended {
-    /// What an attempt says; its own mistakes, and those of its input, say nothing.
+    /// Classifies an attempt. Permanent errors of the executor or its input are no evidence.
     pub(super) fn of(processed: &Processed) -> Self {
         match processed {
             Ok(Outcome::Responded { .. } | Outcome::Suspended { .. }) => Self::Well,
