@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The code of a dead letter of a run that was begun again and again, and that nothing ended.
+/// Error code of the dead letter of a run that used up its attempts without ever ending.
 pub(crate) const NEVER_ENDED: &str = "never_ended";
 
 impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
@@ -54,7 +54,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         Ok(Outcome::Unmatched)
     }
 
-    /// Ends a run after an error, or gives it back to be tried again.
+    /// Ends a run after an error, or releases it for a retry.
     pub(super) async fn end_or_retry(&self, broken: Broken) -> Result<Outcome, ExecutorError> {
         let Broken {
             error,
@@ -110,7 +110,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         error.cause_text(self.executor.profile().hides_errors)
     }
 
-    /// Gives the run back to be tried again; returns what the caller is told. One that may run once, and may have run, is
+    /// Releases the run for a retry, and returns the error for the caller. An at-most-once run that may have executed is
     /// left to its lease: then its outcome is unknown.
     async fn give_back(
         &self,
@@ -144,7 +144,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         }
     }
 
-    /// Ends a run as failed: one dead letter, and what the executor answers whoever asked.
+    /// Ends a run as failed, with one dead letter and the executor's failure response to the requester.
     pub(super) async fn fail(
         &self,
         class: FailureClass,
@@ -271,8 +271,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         let alone = writes.is_empty();
         let together = commit(writes, letter.clone());
         let committed = match self.in_time(self.store.commit(together)).await {
-            // A response that cannot be written must not keep the run from ending. A store that is down is waited for,
-            // so that whoever asked gets the answer as well.
+            // A response that cannot be written must not keep the run from ending. If the store is down, the run is retried,
+            // so that the requester gets the response as well.
             Err(error) if !alone && !is_passing(&error) => {
                 tracing::warn!(run = %self.lease.run, code = error.code(), error = %Chain(&error), "the dead letter is committed alone");
                 let alone = self.store.commit(commit(Vec::new(), letter));
@@ -305,7 +305,7 @@ const fn is_released(error: &ExecutorError) -> bool {
     )
 }
 
-/// Whether it is the store that fails, and not what it was given.
+/// Returns `true` if the store causes the error, and not the data of the commit.
 fn is_passing(error: &StoreError) -> bool {
     matches!(
         error,
@@ -345,7 +345,7 @@ fn reason(class: FailureClass, profile: &Profile) -> String {
     }
 }
 
-/// Where in its range the delay after an attempt lies: spread over runs, the same for one attempt.
+/// Returns the position of a retry delay within its range: it varies between runs, and is constant for one attempt.
 fn chance(run: &RunRef, attempt: u32) -> f64 {
     let key = run.key("", attempt);
     let digits = key

@@ -1,4 +1,4 @@
-//! What waits on one store: answers the waits, wakes suspended runs, and looks into the store for what no event told.
+//! Answers the waits on one store, wakes suspended runs, and schedules the sweeps.
 
 use super::answers;
 use super::checkpoint::{self, earlier};
@@ -28,10 +28,10 @@ const MOST_DEFERRED: usize = 16_384;
 /// Maximum number of reads of an announced version that the store does not show. After that the announcement counts as wrong.
 const MOST_ROUNDS: u32 = 128;
 
-/// How many are looked at at a time.
+/// Number of running jobs at which the waker accepts no more announcements.
 const AT_ONCE: usize = 64;
 
-/// An event that may be what somebody waits for.
+/// An announced version that may answer waits or wake suspended runs.
 pub(super) struct Look {
     pub(super) id: BreadcrumbId,
     pub(super) version: u64,
@@ -100,7 +100,7 @@ struct CatchUp {
     is_over: bool,
 }
 
-/// What a job came to.
+/// Result of a job.
 enum Done {
     Looked,
     /// The store did not answer, or did not show the announced version.
@@ -153,7 +153,7 @@ impl Waker {
         }
     }
 
-    /// Looks out until it is told to stop.
+    /// Runs until the runtime stops or the store has no executors left.
     pub(super) async fn run(mut self) {
         let (stop, store_context) = (self.shared.stop.clone(), Arc::clone(&self.store_context));
         // A sweep of an earlier call of the runtime can have been dropped.

@@ -1,4 +1,4 @@
-//! Whose turn it is, and what is claimed for them.
+//! Choice of the executors to claim for, and the claims.
 
 use super::Scheduler;
 use crate::clock::later;
@@ -18,10 +18,10 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-/// How many runs are claimed in one step.
+/// Maximum number of runs in one claim.
 const BATCH: usize = 64;
 
-/// How many executors are asked for in one claim.
+/// Maximum number of executors in one claim.
 const MOST_ASKED: usize = 256;
 
 impl Scheduler {
@@ -270,7 +270,7 @@ impl Scheduler {
             }
         }
         let got = |limits: &&ExecutorLimits| started.get(&limits.executor).copied();
-        // Who got nothing comes before who got something.
+        // Executors that got no run are queued before executors that got one.
         let (served, unserved): (Vec<_>, Vec<_>) =
             asked.iter().partition(|limits| got(limits).is_some());
         if all_places_taken {

@@ -1,4 +1,4 @@
-//! Starting what was claimed.
+//! Start of claimed runs.
 
 use super::Scheduler;
 use crate::error::Chain;
@@ -16,14 +16,14 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// What was started.
+/// A run whose task was started.
 pub(super) struct Started {
     pub(super) executor: Arc<str>,
     pub(super) run: RunRef,
     /// The token of the lease with which it was started.
     pub(super) token: u64,
     pub(super) scope: Arc<RunScope>,
-    /// None if it was put off.
+    /// `None` if the run was postponed.
     pub(super) ticket: Option<Ticket>,
     pub(super) ordered: bool,
     pub(super) at_most_once: bool,
@@ -33,7 +33,7 @@ pub(super) struct Started {
 /// The task that has a run.
 pub(super) struct Running {
     pub(super) task: AbortHandle,
-    /// Whether this may be what the workers before it died of.
+    /// If `true`, the last two workers that held this run died.
     pub(super) suspect: bool,
 }
 
@@ -132,7 +132,7 @@ async fn postpone(
     Work::Held { unreleased }
 }
 
-/// Processes a run, or gives it back if nobody here may.
+/// Processes a run, or releases it if no executor here may process it.
 async fn work_on(
     shared: Arc<Shared>,
     store_context: Arc<StoreContext>,
