@@ -1,4 +1,4 @@
-//! Deliveries into the ledger of one store: a run for every executor that each of them sets off.
+//! Enqueues deliveries on one store: a run for every executor that a delivery triggers.
 
 use super::ack_tracker::AckTracker;
 use super::metrics;
@@ -21,13 +21,13 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-/// How many deliveries are put into the ledger in one step.
+/// Maximum number of deliveries that are enqueued in one step.
 const BATCH: usize = 64;
 
 /// Maximum number of breadcrumbs that are read at a time to decide which executors they trigger.
 const AT_ONCE: usize = 8;
 
-/// A delivery, and the executors of this store that it sets off.
+/// A delivery, and the executors of this store that it may trigger.
 pub(super) struct Arrival {
     pub(super) tracker: AckTracker,
     pub(super) executors: Vec<Candidate>,
@@ -39,7 +39,7 @@ pub(super) struct Prepared {
     pub(super) reply: oneshot::Sender<Result<(), StoreError>>,
 }
 
-/// An executor that a delivery sets off.
+/// An executor that a delivery may trigger.
 pub(super) struct Candidate {
     pub(super) id: Arc<str>,
     /// False if the context decides, which the event does not carry.
@@ -174,10 +174,10 @@ fn settle(unended: &Unended, registry: &Registry, arrival: Arrival) {
     }
 }
 
-/// How long a delivery waits that the ledger never takes.
+/// Redelivery delay of a delivery that the ledger never accepts.
 const LONG_PAUSE: Duration = Duration::from_secs(60);
 
-/// Whether fewer at a time may do better.
+/// Returns `true` if a smaller batch may succeed.
 fn is_about_one(error: &StoreError) -> bool {
     matches!(error, StoreError::Full { .. }) || error.retry() == Retry::Never
 }
@@ -206,7 +206,7 @@ async fn runs_of(
             {
                 continue;
             }
-            // One that was removed since is not set off any more.
+            // An executor that was removed since gets no run.
             let Some(member) = registry.get(id) else {
                 continue;
             };

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// How many waits may be open on one store.
+/// Maximum number of open waits on one store.
 const MOST_WAITS: usize = 10_000;
 
 /// One store. Executors whose store handles have the same [identity](BreadcrumbStore::identity) share one, so that their runs are
@@ -30,21 +30,21 @@ pub(super) struct StoreContext {
     added: AddedLedger,
     pub(super) waits: Arc<Waits>,
     pub(super) wakes: Wakes,
-    /// What definitions say of how breadcrumbs are shown to models.
+    /// Display hints in schema definitions, for breadcrumbs in model input.
     pub(super) hints: Arc<SchemaHints>,
     /// Other recorded versions of the executors here.
     others: RwLock<Arc<Others>>,
-    /// Cancelled when nobody lives here any more.
+    /// Cancelled when the last executor of this store is removed.
     pub(super) empty: CancellationToken,
     /// Executors with runs that became due without an event.
     due: Mutex<BTreeSet<Arc<str>>>,
-    /// Runs that were suspended here and are not looked at yet.
+    /// Suspended runs that the waker has not registered yet.
     suspended: Mutex<Vec<RunRef>>,
     /// Position of the executors here.
     pub(super) checkpoint: Checkpoint,
     /// Size of the pages of the next sweep.
     pace: Mutex<Pace>,
-    /// Whether all of it is to be looked at.
+    /// If `true`, a check of all suspended runs is requested.
     everything: AtomicBool,
     pub(super) nudged: Notify,
     pub(super) asked: Notify,
@@ -135,7 +135,7 @@ impl StoreContext {
         *self.others.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(others);
     }
 
-    /// What a run is offered here.
+    /// Returns the scope of a claimed run.
     pub(super) fn scope(
         &self,
         untaken: Untaken,
@@ -151,7 +151,7 @@ impl StoreContext {
         RunScope::new(lent, untaken, places, place, commits)
     }
 
-    /// Says that executors have runs to claim.
+    /// Notifies the scheduler that executors have runs to claim.
     pub(super) fn nudge(&self, executors: impl IntoIterator<Item = Arc<str>>) {
         lock(&self.due).extend(executors);
         self.nudged.notify_one();
@@ -178,13 +178,13 @@ impl StoreContext {
         self.asked.notify_one();
     }
 
-    /// Asks for a look at everything that may have happened unseen.
+    /// Requests a check of all suspended runs and of all changes that no event announced.
     pub(super) fn ask_for_everything(&self) {
         self.everything.store(true, Ordering::Relaxed);
         self.asked.notify_one();
     }
 
-    /// Whether a look at everything was asked for.
+    /// Returns `true` once if such a check was requested.
     pub(super) fn take_everything(&self) -> bool {
         self.everything.swap(false, Ordering::Relaxed)
     }
@@ -200,9 +200,9 @@ impl StoreContext {
         self.checkpoint.is_before(executor, time).unwrap_or(true)
     }
 
-    /// Says that a run was suspended, so that what it waits for is looked out for.
+    /// Registers a suspended run with the waker, which watches for its answer.
     pub(super) fn suspended(&self, run: RunRef) {
-        /// What is beyond is found by the sweep.
+        /// Maximum length of the list. The periodic check of all suspended runs finds the others.
         const MOST: usize = 10_000;
         let mut suspended = lock(&self.suspended);
         if suspended.len() < MOST {
@@ -212,7 +212,7 @@ impl StoreContext {
         self.asked.notify_one();
     }
 
-    /// The runs that were suspended since this was asked last.
+    /// Removes and returns the runs that were suspended since the last call.
     pub(super) fn take_suspended(&self) -> Vec<RunRef> {
         std::mem::take(&mut lock(&self.suspended))
     }
