@@ -1,4 +1,4 @@
-//! Which versions were taken in lately.
+//! The versions that were announced or found recently.
 
 use crate::model::{Breadcrumb, BreadcrumbId, Event};
 use foldhash::fast::RandomState;
@@ -13,11 +13,11 @@ pub(super) struct Dedup {
     order: VecDeque<(BreadcrumbId, Told)>,
 }
 
-/// What was told of a breadcrumb.
+/// A recorded version of a breadcrumb.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Told {
     version: u64,
-    /// A hash of what it was said to be.
+    /// A hash of its schema and tags.
     facts: u64,
 }
 
@@ -33,10 +33,10 @@ impl Told {
 }
 
 impl Dedup {
-    /// How many are remembered. What is older is told apart by the ledger.
+    /// Maximum number of remembered versions. The ledger deduplicates older ones.
     const MOST: usize = 65_536;
 
-    /// Notes what an event says, unless a later one came before it.
+    /// Records the version of an event, unless a later version is recorded.
     pub(super) fn announced(&mut self, event: &Event) {
         let told = Told::new(event.version, event.schema_name.as_deref(), &event.tags);
         let newest = self.newest.get(&event.breadcrumb_id);
@@ -51,7 +51,7 @@ impl Dedup {
         self.newest.get(&found.id) == Some(&told)
     }
 
-    /// Notes what the store has; false if that was noted before.
+    /// Records a version in the store. Returns `false` if it was recorded before.
     pub(super) fn found(&mut self, found: &Breadcrumb) -> bool {
         let told = Told::new(found.version, found.schema_name.as_deref(), &found.tags);
         self.note(found.id, told)
