@@ -53,15 +53,13 @@ pub(crate) struct RunScope {
     place: Mutex<Place>,
     /// `None` if no other run may start before this one is over.
     commits: Option<Arc<Commits>>,
-    /// If `true`, the run counts as one that commits.
-    is_committing: AtomicBool,
 }
 
 /// Runs of one executor that only wait until their responses are committed.
 #[derive(Debug)]
 pub(crate) struct Commits {
     runs: AtomicUsize,
-    /// Is notified when there is one more.
+    /// Receives a notification when a run begins to commit.
     begun: Arc<Notify>,
     /// Places of the runs of all executors that commit.
     places: Arc<Semaphore>,
@@ -79,6 +77,30 @@ impl Commits {
     pub(crate) fn runs(&self) -> usize {
         self.runs.load(Ordering::Relaxed)
     }
+
+    /// Returns the place of one more run that commits, or `None` if all places are taken.
+    fn place(self: &Arc<Self>) -> Option<CommitPlace> {
+        let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        self.begun.notify_one();
+        Some(CommitPlace {
+            commits: Arc::clone(self),
+            _permit: permit,
+        })
+    }
+}
+
+/// The place of a run that commits. The run counts until its place is dropped.
+#[derive(Debug)]
+struct CommitPlace {
+    commits: Arc<Commits>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for CommitPlace {
+    fn drop(&mut self) {
+        self.commits.runs.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The place that a run takes among all that go on at a time. It is lent to others while the run only waits, so that
@@ -89,7 +111,7 @@ enum Place {
     /// So many waits of the run go on.
     Lent(usize),
     /// The run only waits for its commit, in another place.
-    Commits(#[expect(dead_code, reason = "held, not read")] OwnedSemaphorePermit),
+    Commits(#[expect(dead_code, reason = "held, not read")] CommitPlace),
     /// The run is over.
     Left,
 }
@@ -114,7 +136,6 @@ impl RunScope {
             places,
             place: Mutex::new(Place::Taken(Some(place))),
             commits,
-            is_committing: AtomicBool::new(false),
         }
     }
 
@@ -168,38 +189,25 @@ impl RunScope {
     /// Releases the permit of a run that has ended.
     pub(crate) fn leave(&self) {
         *lock(&self.place) = Place::Left;
-        self.commits_no_more();
     }
 
     /// Gives the place of a run to others while its response is committed, if another run may start meanwhile.
     pub(super) fn commits(&self) {
-        let Some(commits) = &self.commits else {
+        let mut own = lock(&self.place);
+        if let Place::Commits(_) = &*own {
             return;
-        };
-        let Ok(place) = Arc::clone(&commits.places).try_acquire_owned() else {
-            return;
-        };
-        if !self.is_committing.swap(true, Ordering::Relaxed) {
-            *lock(&self.place) = Place::Commits(place);
-            commits.runs.fetch_add(1, Ordering::Relaxed);
-            commits.begun.notify_one();
+        }
+        if let Some(place) = self.commits.as_ref().and_then(Commits::place) {
+            *own = Place::Commits(place);
         }
     }
 
     /// Notes that the commit of a run failed, and that the run continues. If no place is free, there is one run too many for a while.
     pub(super) fn commit_failed(&self) {
-        if self.is_committing.load(Ordering::Relaxed) {
-            self.commits_no_more();
+        let mut own = lock(&self.place);
+        if let Place::Commits(_) = &*own {
             let place = Arc::clone(&self.places).try_acquire_owned();
-            *lock(&self.place) = Place::Taken(place.ok());
-        }
-    }
-
-    fn commits_no_more(&self) {
-        if let Some(commits) = &self.commits
-            && self.is_committing.swap(false, Ordering::Relaxed)
-        {
-            commits.runs.fetch_sub(1, Ordering::Relaxed);
+            *own = Place::Taken(place.ok());
         }
     }
 
