@@ -316,7 +316,7 @@ fn is_passing(error: &StoreError) -> bool {
     )
 }
 
-/// The tags a dead letter inherits; few and short, so that it can be stored whatever the trigger carries.
+/// Returns the tags that a dead letter inherits: few and short, so that the dead letter of any trigger can be stored.
 fn few_tags(stamp: &Stamp) -> Vec<String> {
     const MOST: usize = 16;
     const LONGEST: usize = 256;

@@ -1,5 +1,4 @@
-//! What a runtime gives a run that it processes, beside the event: `process_event` has no argument for it, and may be
-//! overridden.
+//! The state that a runtime passes to a run in a task-local: `process_event` has no argument for it, and may be overridden.
 
 use super::profile::Execution;
 use super::waits::Waits;
@@ -103,16 +102,15 @@ impl Drop for CommitPlace {
     }
 }
 
-/// The place that a run takes among all that go on at a time. It is lent to others while the run only waits, so that
-/// what it waits for has one.
+/// The place of a run among the concurrent runs. Another run uses it while this run only waits, so that the awaited run has a place.
 #[derive(Debug)]
 enum Place {
     Taken(Option<OwnedSemaphorePermit>),
-    /// So many waits of the run go on.
+    /// The number of open waits of the run.
     Lent(usize),
     /// The run only waits for its commit, in another place.
     Commits(#[expect(dead_code, reason = "held, not read")] CommitPlace),
-    /// The run is over.
+    /// The run has ended.
     Left,
 }
 

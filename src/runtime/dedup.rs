@@ -5,8 +5,8 @@ use foldhash::fast::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// The newest versions that were announced, so that a look into the store can tell what nobody told of. What was told
-/// of with another schema or other tags than it has was not told of: whom it concerns did not hear it.
+/// The newest announced versions. A sweep uses them to find breadcrumbs without an event. An event with another schema or
+/// other tags than the breadcrumb does not count: it did not reach the executors that the breadcrumb triggers.
 #[derive(Debug, Default)]
 pub(super) struct Dedup {
     newest: HashMap<BreadcrumbId, Told, RandomState>,

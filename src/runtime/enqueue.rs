@@ -77,8 +77,8 @@ impl Enqueuer {
         }
     }
 
-    /// Puts runs into the ledger until it is told to stop. What has arrived by then is kept, so that it need not come
-    /// again.
+    /// Enqueues runs until the runtime stops. At the end it enqueues the runs of received deliveries, so that the source need not
+    /// deliver them again.
     pub(super) async fn run(mut self) {
         let (stop, store_context) = (self.shared.stop.clone(), Arc::clone(&self.store_context));
         loop {
@@ -102,7 +102,7 @@ impl Enqueuer {
         self.keep().await;
     }
 
-    /// Puts what is owed into the ledger: all at once, or as many as it has room for.
+    /// Enqueues the runs of waiting deliveries: all at once, or one delivery at a time if the ledger refuses the batch.
     async fn keep(&mut self) {
         let mut at_once = BATCH;
         while !self.owed.is_empty() {

@@ -1,4 +1,4 @@
-//! Who runs here: the executors, the index of what they subscribe to, and the stores they live on.
+//! The executors of a runtime, the index of their subscriptions, and their stores.
 
 use super::RuntimeError;
 use super::store_context::StoreContext;
@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
 
-/// An executor and the store handle it lives on.
+/// An executor and its store.
 #[derive(Clone)]
 pub(super) struct Member {
     pub(super) executor: Arc<dyn UniversalExecutor>,
     pub(super) store_context: Arc<StoreContext>,
-    /// What it was made of, unless it is in the service's code.
+    /// The breadcrumb that defines the executor, or `None` for an executor in the code of the service.
     pub(super) definition: Option<BreadcrumbId>,
 }
 
@@ -93,7 +93,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes an executor; false if it was not there.
+    /// Removes an executor. Returns `false` if the ID is unknown.
     pub(super) fn remove(&self, id: &str) -> bool {
         let removed = self.write().take(id);
         if removed {
@@ -130,7 +130,7 @@ impl Registry {
             .collect()
     }
 
-    /// The executors that an event sets off, or may set off.
+    /// Returns the executors that an event triggers, or may trigger.
     pub(super) fn triggered(&self, event: &Event) -> Vec<Triggered> {
         let members = self.read();
         let matching = members.index.matching(event).into_iter();

@@ -217,8 +217,8 @@ impl StoreContext {
         std::mem::take(&mut lock(&self.suspended))
     }
 
-    /// Notes whether an operation of the store succeeded. A success of one operation says nothing about the others: a
-    /// store that reads can fail to claim.
+    /// Records the success or failure of an operation of the store, separately for each operation: a store that reads can fail to
+    /// claim.
     pub(super) fn answered(&self, operation: Operation, well: bool) {
         match well {
             true => self.failing.fetch_and(!operation.bit(), Ordering::Relaxed),

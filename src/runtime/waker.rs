@@ -365,7 +365,7 @@ impl Waker {
         }
     }
 
-    /// Looks at all suspended runs, those that other workers suspended included, and at what nobody told of.
+    /// Checks all suspended runs, also those of other workers, and searches the store for breadcrumbs without an event.
     fn look_at_everything(&mut self) {
         self.reconcile = later(Instant::now(), self.shared.settings.reconcile);
         if !std::mem::replace(&mut self.reconciling, true) {
@@ -456,7 +456,7 @@ async fn save(shared: &Shared, store_context: &StoreContext) {
     }
 }
 
-/// Reads what an event announced, and gives it to those who wait for it.
+/// Reads the breadcrumb of an event, and passes it to the waits and suspended runs that it answers.
 async fn look_at(store_context: Arc<StoreContext>, mut look: Look) -> Done {
     const TRIES: u32 = 4;
     let mut pause = Duration::from_millis(100);

@@ -217,8 +217,8 @@ impl Scheduler {
 
     /// Returns to the ledger the claimed runs that two workers died holding, except one if none runs here.
     ///
-    /// Runs that lose a worker together are claimed again together. The one that kills must not take the others with it
-    /// for the third time, so they are given back before it starts.
+    /// Runs that lose a worker together are claimed again together. A run that kills its worker must not cost the others their third
+    /// lease, so they are released before it starts.
     async fn with_one_suspect(&mut self, mut claimed: Vec<Claimed>) -> Vec<Claimed> {
         let is_suspect = |run: &Claimed| is_last_chance(run.lease.abandoned);
         let mut one_runs = self.runs.values().any(|running| running.suspect);

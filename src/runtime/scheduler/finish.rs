@@ -1,4 +1,4 @@
-//! What is done when a run has come to its end, or its task has.
+//! The end of a run or of its task: counts, limits, and the release of its leases.
 
 use super::claim::leases_of;
 use super::start::{Started, Work};
@@ -43,7 +43,7 @@ impl Scheduler {
         all
     }
 
-    /// Notes that a task has ended; returns the leases that are to be given back, and why.
+    /// Records the end of a task. Returns the leases to release, with the reasons.
     fn note(&mut self, finished: Finished) -> Vec<(Lease, Because)> {
         let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let Some(started) = self.started.remove(&id) else {
@@ -92,7 +92,7 @@ impl Scheduler {
         }
     }
 
-    /// Counts what a run came to, and sees to it that it is looked at when it goes on.
+    /// Counts the outcome of a run. Schedules the next claim of a run that waits for a time.
     fn count(&mut self, started: &Started, processed: &Processed, now: Instant) {
         self.shared.count(|report| report.count(processed));
         match processed {
@@ -100,7 +100,7 @@ impl Scheduler {
                 let lease = started.scope.lease();
                 if let Some(until) = until {
                     let due = later(started.at, until.since(lease.granted_at));
-                    // What is due later is found by the sweep.
+                    // The sweep finds runs that are due later.
                     if due < self.sweep {
                         self.heat_at(due, Arc::clone(&started.executor));
                     }
@@ -128,9 +128,9 @@ impl Scheduler {
         }
     }
 
-    /// Counts a run whose task is gone, and says how to give it back, with those within it: at once if it was dropped, when its
-    /// lease would be over if it panicked. How far one came that may run once is unknown; once its lease is over that is what
-    /// its dead letter says.
+    /// Counts a run whose task was dropped or panicked. Returns its lease and the leases of nested runs: to release at once after a
+    /// drop, and to retry at the end of the lease after a panic. The progress of a run that may execute only once is unknown: its
+    /// lease expires, and its dead letter states the unknown progress.
     fn take_back(
         &mut self,
         started: &Started,
@@ -229,7 +229,7 @@ impl Scheduler {
     async fn let_finish(&mut self) {
         let stop = self.shared.stop.clone();
         loop {
-            // Whoever lived here has gone, and finishes what it began.
+            // All executors of this store were removed. Their runs finish.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -246,7 +246,7 @@ impl Scheduler {
     }
 }
 
-/// What an attempt says of what its executor depends on.
+/// Returns the effect of an attempt on the circuit breaker of its executor.
 fn how(finished: &Finished) -> Ended {
     match finished {
         Ok((_, Work::Processed { processed, .. })) => Ended::of(processed),
@@ -277,7 +277,7 @@ fn code_of(finished: &Finished) -> &'static str {
     }
 }
 
-/// How an attempt ended, as a label.
+/// Returns the outcome of an attempt as a label.
 fn outcome_of(finished: &Finished) -> &'static str {
     match finished {
         Ok((_, Work::Held { .. })) => "held",

@@ -1,4 +1,4 @@
-//! The runs of the executors on one store: claimed, processed side by side, given back at the end.
+//! The runs of the executors on one store: claims them, starts them concurrently, and releases their leases at the end.
 
 mod claim;
 mod finish;
@@ -24,7 +24,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-/// A place that is waited for. It is kept from turn to turn, so that this scheduler keeps its place in the queue.
+/// A pending request for a place. It lives across the iterations of the loop, so that the scheduler keeps its position in the queue.
 type Acquiring = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>;
 
 /// A lease whose release failed.
@@ -63,7 +63,7 @@ pub(super) struct Scheduler {
     committing: Arc<Notify>,
     /// Executors that may have runs to claim, in the order in which their turn comes.
     hot: VecDeque<Arc<str>>,
-    /// When executors may have runs to claim; the sweep finds what is left out here.
+    /// The times at which executors may have runs to claim. The sweep finds runs whose times are missing here.
     due: BTreeMap<Instant, BTreeSet<Arc<str>>>,
     sweep: Instant,
     /// The claim in flight. A dropped scheduler completes it in the background before it releases its leases.
@@ -80,7 +80,7 @@ pub(super) struct Scheduler {
     returning: Vec<(Lease, Because)>,
     running: JoinSet<Work>,
     started: HashMap<task::Id, Started, RandomState>,
-    /// The runs of what was started.
+    /// The tasks by their runs.
     runs: HashMap<RunRef, Running, RandomState>,
     /// If `true`, all leases of this scheduler are released, or about to be.
     released: bool,
@@ -114,7 +114,7 @@ impl Scheduler {
         }
     }
 
-    /// Claims and processes runs until it is told to stop, then lets them finish.
+    /// Claims and processes runs until the runtime stops, then waits for the end of the running ones.
     pub(super) async fn run(mut self) {
         let stop = self.shared.stop.clone();
         let (store_context, mut changes) = (
@@ -126,7 +126,7 @@ impl Scheduler {
         // Runs may be left over from before.
         self.heat_all();
         loop {
-            // Before all else: what is always ready must not hide what fell due.
+            // First: a branch below that is always ready must not delay due executors.
             self.heat_due(Instant::now());
             if acquiring.is_none() && !self.hot.is_empty() {
                 acquiring = Some(Box::pin(Arc::clone(&self.shared).place()));
@@ -204,7 +204,7 @@ impl Scheduler {
         }
     }
 
-    /// Those whose time has come may have runs to claim.
+    /// Notes that due executors may have runs to claim.
     fn heat_due(&mut self, now: Instant) {
         while let Some(first) = self.due.first_entry().filter(|first| *first.key() <= now) {
             for executor in first.remove() {
