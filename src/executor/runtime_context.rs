@@ -200,7 +200,8 @@ impl RunScope {
         }
     }
 
-    /// Notes that the commit of a run failed, and that the run continues. If no place is free, there is one run too many for a while.
+    /// Records that the commit of a run failed and the run continues. Without a free place, the runs temporarily exceed the limit by
+    /// one.
     pub(super) fn commit_failed(&self) {
         let mut own = lock(&self.place);
         if let Place::Commits(_) = &*own {
@@ -292,7 +293,7 @@ impl Lent {
 }
 
 impl Drop for Lent {
-    /// Ends the wait without a permit, so the runs temporarily exceed the limit by one.
+    /// Ends the wait. After the last wait the run continues without a permit, so the runs temporarily exceed the limit by one.
     fn drop(&mut self) {
         if let Some(scope) = self.scope.take() {
             scope.ends_wait();

@@ -19,7 +19,8 @@ const AT_ONCE: usize = 64;
 /// Timeout of one acknowledgement.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A handle of a delivery. Its holder settles it; a handle that is dropped unsettled makes the delivery come again.
+/// A handle of a delivery. Its holder settles it. A handle that is dropped unsettled requests a redelivery; after a stop, a
+/// delivery with a position waits for the next start instead.
 pub(super) struct AckTracker {
     owed: Arc<Owed>,
     settled: bool,
@@ -61,7 +62,7 @@ struct Told {
     position: Option<u64>,
     receipt: Option<Arc<dyn Receipt>>,
     again: Option<Duration>,
-    /// Released once the acknowledgement was sent.
+    /// The permit of the delivery, released after the acknowledgement. A refused redelivery keeps it.
     place: Option<Place>,
 }
 
@@ -91,7 +92,7 @@ impl AckTracker {
 }
 
 impl Drop for AckTracker {
-    /// One that is dropped at the end waits for the next start; one that is dropped before, as by a panic, comes again.
+    /// Requests a redelivery of an unsettled delivery, for example after a panic.
     fn drop(&mut self) {
         if !self.settled {
             *self.owed.fate() = Fate::Again(PAUSE);
@@ -140,7 +141,7 @@ impl Drop for Owed {
 #[derive(Debug)]
 pub(super) struct Place(#[expect(dead_code, reason = "held, not read")] OwnedSemaphorePermit);
 
-/// Creates the trackers of deliveries.
+/// Factory of the handles of deliveries.
 pub(super) struct AckTrackers {
     progress: Arc<Progress>,
     stop: CancellationToken,

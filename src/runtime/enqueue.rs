@@ -227,7 +227,7 @@ async fn runs_of(
 /// The executors that a delivery triggers.
 type Decided = BTreeSet<Arc<str>>;
 
-/// Returns the executors that deliveries trigger, by the index of the delivery; without an entry, all candidates are triggered. If
+/// Returns the executors that deliveries trigger, by the index of the delivery. Without an entry, all candidates are triggered. If
 /// several candidates depend on the context, which the event does not carry, the breadcrumb is read once for all of them.
 async fn decided(
     store_context: &StoreContext,

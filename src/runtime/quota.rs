@@ -21,8 +21,8 @@ pub(super) struct Quota {
     /// Number of runs postponed since the last one was admitted.
     put_off: u32,
     breaker: Breaker,
-    /// The number of retries that do not count against the budget: one for each run that failed while the breaker was
-    /// open, and for each run whose heartbeats the ledger did not answer. Otherwise the budget would spread the backlog of an outage over hours.
+    /// The number of retries that do not count against the budget: one for each run that failed while the breaker was open, and for
+    /// each run whose heartbeats the ledger did not answer. Otherwise the budget would spread the backlog of an outage over hours.
     recovering: u32,
     /// If `true`, the executor is queued for a claim.
     pub(super) hot: bool,
@@ -37,7 +37,7 @@ pub(super) enum Free {
     Runs(usize),
     /// No run before this moment.
     NotBefore(Instant),
-    /// No run before a run in flight ends or commits.
+    /// No run before a run in flight ends or starts to commit.
     Busy,
 }
 
@@ -56,7 +56,7 @@ impl Quota {
         }
     }
 
-    /// Returns the number of runs that may start now.
+    /// Returns the number of runs that may start now, or the reason that none may start.
     pub(super) fn free(&mut self, profile: &Profile, most: usize, now: Instant) -> Free {
         let most = profile.max_inflight.unwrap_or(most);
         let commits = if most > 1 { self.commits.runs() } else { 0 };

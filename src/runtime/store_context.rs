@@ -44,7 +44,7 @@ pub(super) struct StoreContext {
     pub(super) checkpoint: Checkpoint,
     /// Size of the pages of the next sweep.
     pace: Mutex<Pace>,
-    /// If `true`, a check of all suspended runs is requested.
+    /// If `true`, a check of all suspended runs and a sweep are requested.
     everything: AtomicBool,
     pub(super) nudged: Notify,
     pub(super) asked: Notify,
@@ -194,8 +194,8 @@ impl StoreContext {
         self.waits.len() > 0 || !self.wakes.is_empty()
     }
 
-    /// Returns `true` if a sweep must not hand a breadcrumb of this time to an executor: it was committed before the executor starts,
-    /// or the position of the executor is not loaded yet.
+    /// Returns `true` if a sweep must not trigger an executor with a breadcrumb of this time: it was committed before the start of
+    /// the executor, or the position of the executor is not loaded yet.
     pub(super) fn is_before(&self, executor: &str, time: Timestamp) -> bool {
         self.checkpoint.is_before(executor, time).unwrap_or(true)
     }
@@ -242,7 +242,7 @@ impl StoreContext {
 
 impl fmt::Debug for StoreContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Home")
+        f.debug_struct("StoreContext")
             .field("number", &self.number)
             .field("store", &self.store())
             .finish_non_exhaustive()

@@ -33,7 +33,7 @@ pub(super) struct Started {
 /// The task that has a run.
 pub(super) struct Running {
     pub(super) task: AbortHandle,
-    /// If `true`, the last two workers that held this run died.
+    /// If `true`, the last two workers that held this run died, so the run may be the cause.
     pub(super) suspect: bool,
 }
 
@@ -52,8 +52,8 @@ pub(super) enum Work {
 }
 
 impl Scheduler {
-    /// Starts a run that was claimed after a moment. Returns the run if its executor was removed or moved since the claim; the next worker then finds
-    /// the run as it was.
+    /// Starts a claimed run. `since` is the time at which the claim was sent. Returns the run if its executor was removed or moved
+    /// since the claim; the next worker then finds the run unchanged.
     pub(super) fn start(
         &mut self,
         claimed: Claimed,
