@@ -231,7 +231,7 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::WrongState`] if the run does not wait for another version of its executor, [`StoreError::UnknownRun`].
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError>;
 
-    /// Pauses an executor: from the answer on, no claim of any handle or process starts a run of it, until
+    /// Pauses an executor: no claim that is called after the answer starts a run of it, on any handle and in any process, until
     /// [`resume_executor`](Self::resume_executor). Returns `false` if the executor is paused already; its time of pause stays.
     ///
     /// Only claims are affected. Runs are enqueued as usual. A running run continues: its worker extends the lease, saves its
