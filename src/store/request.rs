@@ -109,9 +109,6 @@ pub(in crate::store) struct Recorded {
 }
 
 impl Checked {
-    /// Maximum number of old keys that one request checks.
-    pub(in crate::store) const SWEPT: usize = 64;
-
     /// Checks a request. `limit` is the maximum size of a breadcrumb in bytes.
     pub(in crate::store) fn new(request: NewRequest, limit: usize) -> Result<Self, StoreError> {
         let NewRequest {
@@ -136,6 +133,20 @@ impl Checked {
             breadcrumb,
             digest: hex(&Sha256::digest(sorted_text(&json))),
         })
+    }
+
+    /// The executor ID and the key.
+    pub(in crate::store) fn name(&self) -> (Arc<str>, Arc<str>) {
+        (Arc::clone(&self.executor), Arc::clone(&self.key))
+    }
+
+    /// The record of the key after the breadcrumb was created.
+    pub(in crate::store) fn recorded(&self, created: &Breadcrumb) -> Recorded {
+        Recorded {
+            id: created.id,
+            version: created.version,
+            digest: self.digest.clone(),
+        }
     }
 
     /// Answers a request whose key is recorded.

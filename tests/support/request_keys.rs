@@ -73,3 +73,36 @@ pub(crate) async fn keys_have_the_limit_of_runs(
     pass(DAY * 8).await;
     assert!(creates(store, "c").await);
 }
+
+/// Keys with a run take room for as long as the run is there. The other keys make room once they are old, also if they are behind many
+/// keys with a run. `store` has room for 80 open runs and 20 that have ended.
+pub(crate) async fn old_keys_without_a_run_make_room_in_a_full_store(
+    store: &impl BreadcrumbStore,
+    pass: impl AsyncFn(Duration),
+) {
+    let ledger = store.ledger().unwrap();
+    for n in 0..100 {
+        let (id, version) = send(store, &n.to_string()).await.unwrap().trigger();
+        // Between two keys with a run is one without, but for the first 40.
+        if n < 40 || n % 2 == 0 {
+            let run = RunRef::new("agent", id, version);
+            drop(ledger.claim(&run, None).await.unwrap());
+        }
+    }
+
+    for round in 0..2 {
+        let full = send(store, "one more").await.unwrap_err();
+        assert_eq!(full.code(), "full");
+        pass(DAY * 8).await;
+        for n in 0..30 {
+            assert!(creates(store, &format!("{n} of round {round}")).await);
+        }
+    }
+    let full = send(store, "one more").await.unwrap_err();
+
+    assert_eq!(full.code(), "full");
+    for n in [0, 39, 40, 98] {
+        assert!(!creates(store, &n.to_string()).await, "{n} has a run");
+    }
+    assert!(!creates(store, "29 of round 1").await);
+}

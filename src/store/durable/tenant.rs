@@ -60,6 +60,8 @@ pub(in crate::store) struct Tenant {
     pub(in crate::store) tombstones: i64,
     pub(in crate::store) open_runs: i64,
     pub(in crate::store) finished_runs: i64,
+    /// Number of keys of requests.
+    pub(in crate::store) requests: i64,
 }
 
 impl Tenant {
@@ -81,7 +83,7 @@ impl Tenant {
 
     /// Returns the value of each column, in the order of the table.
     #[cfg(feature = "sqlite")]
-    pub(in crate::store) fn columns(&self) -> [(&'static str, i64); 8] {
+    pub(in crate::store) fn columns(&self) -> [(&'static str, i64); 9] {
         [
             ("latest", self.latest),
             ("sequence", self.sequence),
@@ -91,6 +93,7 @@ impl Tenant {
             ("tombstones", self.tombstones),
             ("open_runs", self.open_runs),
             ("finished_runs", self.finished_runs),
+            ("requests", self.requests),
         ]
     }
 
@@ -108,6 +111,7 @@ impl Tenant {
             tombstones: column(6)?,
             open_runs: column(7)?,
             finished_runs: column(8)?,
+            requests: column(9)?,
         })
     }
 }

@@ -280,7 +280,7 @@ impl MemoryStore {
         let now = self.now();
         let mut state = self.tenant.write();
         let (limits, tenant) = (&self.shared.limits, &self.tenant.name);
-        let (requested, committed) = requests::request(&mut state, request, limits, tenant, now)?;
+        let (requested, committed) = requests::request(&mut state, &request, limits, tenant, now)?;
         let last = state.log.last();
         drop(state);
         if committed.is_some() {

@@ -7,6 +7,10 @@ use crate::store::{Committed, Requested, RunRef, StoreError, Write};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+/// Maximum number of old keys that a request checks, and that it checks if there are too many keys.
+const SWEPT: usize = 64;
+const SWEPT_IF_FULL: usize = 1_024;
+
 /// Executor ID and key.
 type Name = (Arc<str>, Arc<str>);
 
@@ -34,10 +38,10 @@ impl Requests {
         self.checks.insert(self.last, (now, name));
     }
 
-    /// Deletes old keys without a run.
-    fn sweep(&mut self, has_run: impl Fn(&RunRef) -> bool, now: Timestamp) {
+    /// Deletes old keys without a run. It checks up to `most` keys.
+    fn sweep(&mut self, has_run: impl Fn(&RunRef) -> bool, now: Timestamp, most: usize) {
         let until = Checked::checked_before(now);
-        for _ in 0..Checked::SWEPT {
+        for _ in 0..most {
             let first = self.checks.first_entry();
             let Some(first) = first.filter(|first| first.get().0 <= until) else {
                 return;
@@ -57,33 +61,33 @@ impl Requests {
 /// Creates the breadcrumb of a request, unless an earlier request has its key.
 pub(super) fn request(
     state: &mut State,
-    request: Checked,
+    request: &Checked,
     limits: &MemoryLimits,
     tenant: &str,
     now: Timestamp,
 ) -> Result<(Requested, Option<Committed>), StoreError> {
-    let name = (Arc::clone(&request.executor), Arc::clone(&request.key));
+    let name = request.name();
     if let Some(recorded) = state.requests.keys.get(&name) {
         return Ok((request.answer(recorded)?, None));
     }
     let runs = &state.runs;
-    state.requests.sweep(|run| runs.has(run), now);
-    let most = limits.open_runs.saturating_add(limits.finished_runs);
-    if state.requests.keys.len() >= most {
-        return Err(Checked::full(NAME, most));
+    let limit = limits.open_runs.saturating_add(limits.finished_runs);
+    let most = match state.requests.keys.len() >= limit {
+        true => SWEPT_IF_FULL,
+        false => SWEPT,
+    };
+    state.requests.sweep(|run| runs.has(run), now, most);
+    if state.requests.keys.len() >= limit {
+        return Err(Checked::full(NAME, limit));
     }
-    let writes = vec![Write::Create(request.breadcrumb)];
+    let writes = vec![Write::Create(request.breadcrumb.clone())];
     let committed = stage::commit(state, writes, None, limits, tenant, now)?;
     let breadcrumb = committed.written.first().cloned();
     let breadcrumb = breadcrumb.ok_or(StoreError::NotFound {
         id: BreadcrumbId::NIL,
         tombstone: None,
     })?;
-    let recorded = Recorded {
-        id: breadcrumb.id,
-        version: breadcrumb.version,
-        digest: request.digest,
-    };
+    let recorded = request.recorded(&breadcrumb);
     state.requests.insert(name, recorded, now);
     Ok((Requested::Created { breadcrumb }, Some(committed)))
 }

@@ -39,9 +39,9 @@ pub(super) fn statements() -> String {
     );
     // A division by zero ends the transaction if a limit would be exceeded.
     let take = format!(
-        "PREPARE ux_take (bigint, bigint, bigint, bigint, bigint) AS
+        "PREPARE ux_take (bigint, bigint, bigint, bigint, bigint, bigint, bigint) AS
          SELECT {columns}, 1 / CASE WHEN ($2 <= 0 OR n.breadcrumbs + $2 <= $3)
-             AND ($4 <= 0 OR n.open_runs + $4 <= $5) THEN 1 ELSE 0 END
+             AND ($4 <= 0 OR n.open_runs + $4 <= $5) AND ($6 <= 0 OR n.requests + $6 <= $7) THEN 1 ELSE 0 END
          FROM ux_tenants AS n WHERE n.id = $1 FOR UPDATE"
     );
     // A lock that is not in the list of columns returns no row.
@@ -74,10 +74,10 @@ pub(super) async fn begin(
     let row = row.ok_or(sqlx::Error::RowNotFound)?;
     Ok(Begun {
         tenant: tenant::read(row)?,
-        now: column::time(row, 9)?,
-        number: row.try_get(10)?,
-        has_expired: row.try_get(11)?,
-        since: row.try_get(12)?,
+        now: column::time(row, 10)?,
+        number: row.try_get(11)?,
+        has_expired: row.try_get(12)?,
+        since: row.try_get(13)?,
         facts,
     })
 }
@@ -104,6 +104,8 @@ pub(super) struct Room {
     pub(super) breadcrumbs: (i64, i64),
     /// Number of new runs that are not over, and the limit.
     pub(super) runs: (i64, i64),
+    /// Number of new keys of requests, and the limit.
+    pub(super) requests: (i64, i64),
 }
 
 /// Returns the statement that locks the tenant's row until the transaction commits. It fails if there is not enough room.
@@ -111,6 +113,9 @@ pub(super) fn take(tenant: i64, room: Room) -> String {
     let Room {
         breadcrumbs: (breadcrumbs, most_breadcrumbs),
         runs: (runs, most_runs),
+        requests: (requests, most_requests),
     } = room;
-    format!("EXECUTE ux_take ({tenant}, {breadcrumbs}, {most_breadcrumbs}, {runs}, {most_runs})")
+    format!(
+        "EXECUTE ux_take ({tenant}, {breadcrumbs}, {most_breadcrumbs}, {runs}, {most_runs}, {requests}, {most_requests})"
+    )
 }

@@ -1,12 +1,14 @@
 //! Changes that jobs make, and the parts of the statement that writes them.
 
+use super::requests::{self, Key};
 use super::row::{Kept, Name};
 use super::statement::Statement;
 use super::{log, row, table, vectors};
 use crate::model::{Breadcrumb, BreadcrumbId, Event};
 use crate::store::durable::found::Writer;
+use crate::store::request::Recorded;
 use crate::store::{RunRef, RunState};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// An executor, and an ordering key of its runs.
@@ -35,6 +37,8 @@ pub(super) struct Changes {
     /// For the positions up to that of the tenant.
     pub(super) events: Vec<Event>,
     pub(super) runs: HashMap<Name, Kept>,
+    /// New keys of requests.
+    pub(super) requests: BTreeMap<Key, Recorded>,
     /// Ordering keys with a run that was added or changed.
     pub(super) joined: BTreeSet<Line>,
     /// Ordering keys whose first run may have ended or left.
@@ -47,6 +51,7 @@ impl Changes {
             && self.replaced.is_empty()
             && self.events.is_empty()
             && self.runs.is_empty()
+            && self.requests.is_empty()
     }
 
     /// Adds what was changed after this.
@@ -55,6 +60,7 @@ impl Changes {
         self.replaced.extend(later.replaced);
         self.events.extend(later.events);
         self.runs.extend(later.runs);
+        self.requests.extend(later.requests);
         self.joined.extend(later.joined);
         self.left.extend(later.left);
     }
@@ -77,6 +83,7 @@ impl Changes {
         row::insert(statement, &ready, true);
         row::insert(statement, &claimed, false);
         row::update(statement, &known);
+        requests::insert(statement, &self.requests);
         ready.len()
     }
 }

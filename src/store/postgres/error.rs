@@ -339,7 +339,7 @@ pub(super) fn claim_in_doubt() -> StoreError {
 
 /// A limit of the tenant was reached while a commit was on its way.
 pub(super) fn crowded() -> StoreError {
-    let reason = "the tenant reached its limit of breadcrumbs or open runs during the commit; nothing was committed";
+    let reason = "the tenant reached its limit of breadcrumbs, open runs or request keys during the commit; nothing was committed";
     unavailable(PAUSE, reason.into())
 }
 

@@ -2,6 +2,7 @@
 
 use super::begin::lock_lines;
 use super::changes::{Changes, Line, line_of};
+use super::requests::{self, Key};
 use super::row::{self, Asked, Kept, Name, select_known};
 use super::writing::Writing;
 use super::{prepared, table};
@@ -9,11 +10,12 @@ use crate::bugs::planted;
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::RunRef;
 use crate::store::durable::found::Found;
+use crate::store::request::Recorded;
 use crate::store::row::{Origin, Row};
 use crate::store::rules::{Facts, First};
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::PgRow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Facts that jobs need, which are read for all jobs of a transaction at once. Others are read when a job needs them.
 #[derive(Default)]
@@ -25,6 +27,8 @@ pub(super) struct Wanted {
     /// Ordering keys that are locked.
     pub(super) lines: BTreeSet<Line>,
     pub(super) breadcrumbs: Vec<BreadcrumbId>,
+    /// Keys of requests.
+    pub(super) requests: BTreeSet<Key>,
 }
 
 impl Wanted {
@@ -65,6 +69,9 @@ impl Wanted {
             let ids = prepared::ids(self.breadcrumbs.iter().map(|id| id.as_uuid()));
             message.push(format!("EXECUTE ux_find ({tenant}, {ids})"));
         }
+        if !self.requests.is_empty() {
+            message.push(requests::read(tenant, &self.requests));
+        }
         Asking(self)
     }
 }
@@ -97,6 +104,10 @@ impl Asking {
             let found = table::read(row, 0)?;
             stored.breadcrumbs.insert(found.breadcrumb.id, Some(found));
         }
+        let keys = wanted.requests.into_iter();
+        stored.requests = keys.map(|key| (key, None)).collect();
+        let rows = next(!stored.requests.is_empty());
+        requests::add(&mut stored.requests, rows)?;
         Ok(stored)
     }
 }
@@ -108,6 +119,8 @@ pub(super) struct Stored {
     pub(super) runs: HashMap<Asked, Option<Known>>,
     /// Breadcrumbs or their tombstones, and `None` for a missing one.
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
+    /// Recorded keys of requests, and `None` for a new one.
+    pub(super) requests: BTreeMap<Key, Option<Recorded>>,
 }
 
 /// Statements that each connection prepares for [`Wanted::ask`].
@@ -161,7 +174,7 @@ pub(super) fn statements() -> String {
         "WHERE r.serial IS NULL OR r.correlation IS NULL",
         "NULL::bigint"
     );
-    format!("{known}{seen}{}", table::FIND)
+    format!("{known}{seen}{}; {}", table::FIND, requests::FIND)
 }
 
 /// Returns the statement that reads the facts of one run.
@@ -213,6 +226,7 @@ impl Writing<'_> {
             let stored = asking.read(&rows)?;
             self.runs.extend(stored.runs);
             self.breadcrumbs.extend(stored.breadcrumbs);
+            self.requests.extend(stored.requests);
         }
         Ok(())
     }

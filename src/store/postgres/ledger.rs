@@ -208,6 +208,7 @@ impl RunLedger for PostgresStore {
         if has_expired {
             sweep::sweep(&self.database, &self.tenant);
         }
+        let requested = requested?;
         if let (Some(keeping), Requested::Created { breadcrumb }) = (keeping, &requested) {
             let created = std::slice::from_ref(breadcrumb);
             keeping.committed(self, created, BTreeSet::new()).await;

@@ -1,109 +1,185 @@
-//! The keys of requests.
+//! The keys of requests. They are read with the other facts of a transaction, and written with its changes. If another transaction
+//! records a key first, the transaction is repeated, and finds the key.
 
 use super::NAME;
-use super::column::{self, Id, number};
+use super::builder::PostgresLimits;
+use super::column::{Id, id, name_of, number};
 use super::database::Job;
 use super::error::Fault;
+use super::facts::Wanted;
 use super::place::Place;
+use super::prepared;
 use super::stage::create;
-use super::writing::Writing;
-use crate::store::Requested;
+use super::statement::Statement;
+use super::writing::{Counters, Writing};
 use crate::store::request::{Checked, Recorded};
+use crate::store::{Requested, StoreError};
 use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// An executor ID and the key of a request.
+pub(super) type Key = (Arc<str>, Arc<str>);
+
+/// The statement that each connection prepares to look up keys.
+pub(super) const FIND: &str = "
+    PREPARE ux_requested (bigint, text[], text[]) AS
+    SELECT u.place, r.trigger_id, r.version, r.digest
+    FROM unnest($2, $3) WITH ORDINALITY AS u (executor, request_key, place) CROSS JOIN LATERAL (
+        SELECT * FROM ux_requests AS r WHERE r.tenant = $1 AND r.executor = u.executor AND r.request_key = u.request_key
+        LIMIT 1) AS r";
+
+/// Checks the keys that were checked longest ago: deletes those without a run, and notes the time of the check in the others.
+const SWEEP: &str = "
+    WITH old AS MATERIALIZED (SELECT o.executor, o.request_key, EXISTS (SELECT FROM ux_runs AS r
+            WHERE r.tenant = $1 AND r.trigger_id = o.trigger_id AND r.trigger_version = o.version
+                AND r.executor = o.executor) AS has_run
+        FROM (SELECT * FROM ux_requests WHERE tenant = $1 AND checked_at <= $2 ORDER BY checked_at LIMIT $4) AS o),
+    deleted AS (DELETE FROM ux_requests AS q USING old WHERE NOT old.has_run AND q.tenant = $1
+        AND q.executor = old.executor AND q.request_key = old.request_key RETURNING 1),
+    renewed AS (UPDATE ux_requests AS q SET checked_at = $3 FROM old WHERE old.has_run AND q.tenant = $1
+        AND q.executor = old.executor AND q.request_key = old.request_key RETURNING 1)
+    SELECT (SELECT count(*) FROM deleted), (SELECT count(*) FROM renewed)";
+
+/// Maximum number of keys that one transaction checks.
+const SWEPT: i64 = 1_024;
 
 /// Creates the breadcrumb of a request, unless an earlier request has its key.
 pub(super) struct Request(pub(super) Checked);
 
 impl Job for Request {
-    /// The answer, and whether more breadcrumbs than were removed may be over.
-    type Answer = (Requested, bool);
+    /// The answer, or an error if there are too many keys, and whether more breadcrumbs than were removed may be over. The error is an
+    /// answer, because the transaction retains the checks of old keys.
+    type Answer = (Result<Requested, StoreError>, bool);
+
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.requests.insert(self.0.name());
+    }
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<Self::Answer, Fault> {
         let request = &self.0;
-        lock(writing).await?;
-        if let Some(recorded) = find(writing, request).await? {
-            return Ok((request.answer(&recorded)?, false));
+        let name = request.name();
+        if let Some(recorded) = writing.requested(&name).await? {
+            return Ok((Ok(request.answer(&recorded)?), false));
+        }
+        if is_full(writing) {
+            let limit = limit(writing.limits);
+            let full = writing.full(Checked::full(NAME, limit));
+            if writing.counters == Counters::Exceeded {
+                return Err(full.into());
+            }
+            // The tables have to show the runs that jobs before this one have added.
+            writing.flush().await?;
+            sweep(writing).await?;
+            if is_full(writing) {
+                return Ok((Err(full), false));
+            }
         }
         let (breadcrumb, has_expired) = create(writing, request.breadcrumb.clone()).await?;
-        sweep(writing).await?;
-        let limits = writing.limits;
-        let most = limits.open_runs.saturating_add(limits.finished_runs);
-        let insert = sqlx::query(
-            "INSERT INTO ux_requests (tenant, executor, request_key, trigger_id, version, digest, number, checked_at)
-             SELECT $1, $2, $3, $4, $5, $6, n.last + 1, $7
-             FROM (SELECT coalesce(max(number), 0) AS last, coalesce(min(number), 1) AS first FROM ux_requests
-                 WHERE tenant = $1) AS n
-             WHERE n.last - n.first + 1 < $8",
-        );
-        let insert = insert
-            .bind(writing.tenant.id)
-            .bind(column::name(&request.executor))
-            .bind(column::name(&request.key))
-            .bind(Id::from(breadcrumb.id.as_uuid()))
-            .bind(breadcrumb.version.cast_signed())
-            .bind(&request.digest)
-            .bind(writing.now.as_micros())
-            .bind(i64::try_from(most).unwrap_or(i64::MAX));
-        let inserted = insert.execute(writing.tells()).await?;
-        match inserted.rows_affected() {
-            0 => Err(Checked::full(NAME, most).into()),
-            _ => Ok((Requested::Created { breadcrumb }, has_expired)),
-        }
+        writing.record(name, request.recorded(&breadcrumb));
+        Ok((Ok(Requested::Created { breadcrumb }), has_expired))
     }
 
     fn settle((requested, _): &mut Self::Answer, place: &Place) {
-        match requested {
-            Requested::Created { breadcrumb } => place.settle(breadcrumb),
-            Requested::Existing { .. } => {}
+        if let Ok(Requested::Created { breadcrumb }) = requested {
+            place.settle(breadcrumb);
         }
     }
 }
 
-/// Waits until no other transaction of the tenant adds keys, so that each key has a unique number. The next statement sees the keys
-/// that these transactions added.
-async fn lock(writing: &mut Writing<'_>) -> sqlx::Result<()> {
-    let lock = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended('ux_requests', $1))");
-    let lock = lock.bind(writing.tenant.id);
-    lock.execute(&mut *writing.connection).await.map(drop)
+/// Maximum number of keys of a tenant.
+pub(super) fn limit(limits: &PostgresLimits) -> usize {
+    limits.open_runs.saturating_add(limits.finished_runs)
 }
 
-async fn find(writing: &mut Writing<'_>, request: &Checked) -> sqlx::Result<Option<Recorded>> {
-    let find = sqlx::query(
-        "SELECT trigger_id, version, digest FROM ux_requests WHERE tenant = $1 AND executor = $2 AND request_key = $3",
-    );
-    let find = find
-        .bind(writing.tenant.id)
-        .bind(column::name(&request.executor))
-        .bind(column::name(&request.key));
-    let found = find.fetch_optional(&mut *writing.connection).await?;
-    let recorded = found.map(|row| {
-        Ok(Recorded {
-            id: column::id(&row, 0)?,
-            version: number(&row, 1)?,
-            digest: row.try_get(2)?,
-        })
-    });
-    recorded.transpose()
+fn is_full(writing: &Writing<'_>) -> bool {
+    let keys = usize::try_from(writing.tenant.requests).unwrap_or_default();
+    keys >= limit(writing.limits)
 }
 
-/// Deletes old keys without a run. The others become the most recently checked ones.
-async fn sweep(writing: &mut Writing<'_>) -> sqlx::Result<()> {
-    let sweep = sqlx::query(
-        "WITH old AS MATERIALIZED (SELECT o.executor, o.request_key, o.number, EXISTS (SELECT FROM ux_runs AS r
-                 WHERE r.tenant = $1 AND r.trigger_id = o.trigger_id AND r.trigger_version = o.version
-                     AND r.executor = o.executor) AS has_run
-             FROM (SELECT * FROM ux_requests WHERE tenant = $1 ORDER BY number LIMIT $4) AS o WHERE o.checked_at <= $2),
-         deleted AS (DELETE FROM ux_requests AS q USING old WHERE NOT old.has_run AND q.tenant = $1
-             AND q.executor = old.executor AND q.request_key = old.request_key)
-         UPDATE ux_requests AS q SET checked_at = $3, number = old.number
-                 + (SELECT max(number) FROM ux_requests WHERE tenant = $1) - (SELECT min(number) FROM old) + 1
-             FROM old WHERE old.has_run AND q.tenant = $1 AND q.executor = old.executor
-                 AND q.request_key = old.request_key",
+impl Writing<'_> {
+    /// Returns what is recorded of a key, also by a job of this transaction.
+    async fn requested(&mut self, key: &Key) -> sqlx::Result<Option<Recorded>> {
+        let own = self.own.requests.get(key);
+        if let Some(recorded) = own.or_else(|| self.earlier.requests.get(key)) {
+            return Ok(Some(recorded.clone()));
+        }
+        if !self.requests.contains_key(key) {
+            let requests = BTreeSet::from([key.clone()]);
+            let wanted = Wanted {
+                requests,
+                ..Wanted::default()
+            };
+            self.read(wanted).await?;
+        }
+        Ok(self.requests.get(key).cloned().flatten())
+    }
+
+    fn record(&mut self, key: Key, recorded: Recorded) {
+        self.own.requests.insert(key, recorded);
+        self.tenant.requests += 1;
+    }
+}
+
+/// Returns the statement that looks up keys.
+pub(super) fn read(tenant: i64, keys: &BTreeSet<Key>) -> String {
+    format!(
+        "EXECUTE ux_requested ({tenant}, {}, {})",
+        prepared::names(keys.iter().map(|(executor, _)| &**executor)),
+        prepared::names(keys.iter().map(|(_, key)| &**key))
+    )
+}
+
+/// Adds the rows of the statement that looked up `keys`.
+pub(super) fn add(keys: &mut BTreeMap<Key, Option<Recorded>>, rows: &[PgRow]) -> sqlx::Result<()> {
+    let mut found = BTreeMap::new();
+    for row in rows {
+        let recorded = Recorded {
+            id: id(row, 1)?,
+            version: number(row, 2)?,
+            digest: row.try_get(3)?,
+        };
+        found.insert(number(row, 0)?, recorded);
+    }
+    for (place, recorded) in (1..).zip(keys.values_mut()) {
+        *recorded = found.remove(&place);
+    }
+    Ok(())
+}
+
+/// Adds new keys to a statement. If another transaction has recorded one of them, the statement fails.
+pub(super) fn insert(statement: &mut Statement, keys: &BTreeMap<Key, Recorded>) {
+    if keys.is_empty() {
+        return;
+    }
+    statement.push(
+        ", recorded AS (INSERT INTO ux_requests (executor, request_key, trigger_id, version, digest, checked_at, tenant)
+             SELECT u.executor, u.request_key, u.trigger_id, u.version, u.digest, t.base, t.id FROM t CROSS JOIN ",
     );
-    let sweep = sweep
+    fn all<T>(keys: &BTreeMap<Key, Recorded>, of: impl Fn((&Key, &Recorded)) -> T) -> Vec<T> {
+        keys.iter().map(of).collect()
+    }
+    let columns = vec![
+        all(keys, |((executor, _), _)| name_of(executor)).into(),
+        all(keys, |((_, key), _)| name_of(key)).into(),
+        all(keys, |(_, recorded)| Id::from(recorded.id)).into(),
+        all(keys, |(_, recorded)| recorded.version.cast_signed()).into(),
+        all(keys, |(_, recorded)| recorded.digest.clone()).into(),
+    ];
+    statement.push_rows(keys.len(), columns, false);
+    statement.push(" AS u (executor, request_key, trigger_id, version, digest))");
+}
+
+/// Deletes old keys without a run, with the tenant's row locked. Returns `true` if there may be more old keys.
+pub(super) async fn sweep(writing: &mut Writing<'_>) -> sqlx::Result<bool> {
+    let sweep = sqlx::query(SWEEP)
         .bind(writing.tenant.id)
         .bind(Checked::checked_before(writing.now).as_micros())
         .bind(writing.now.as_micros())
-        .bind(i64::try_from(Checked::SWEPT).unwrap_or(i64::MAX));
-    sweep.execute(writing.tells()).await.map(drop)
+        .bind(SWEPT);
+    let swept = sweep.fetch_one(writing.tells()).await?;
+    let (deleted, renewed): (i64, i64) = (swept.try_get(0)?, swept.try_get(1)?);
+    writing.tenant.requests -= deleted;
+    Ok(deleted + renewed >= SWEPT)
 }

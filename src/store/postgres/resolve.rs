@@ -122,7 +122,7 @@ async fn find(database: &Database, tenant: &Named, lost: &Lost) -> sqlx::Result<
             return Ok(Status::Committed(None));
         };
         let sql = "SELECT n.id, n.latest, n.sequence, e.position, n.first_event, n.breadcrumbs, n.tombstones, n.open_runs,
-                 n.finished_runs, e.updated_at - $4 AS ux_base
+                 n.finished_runs, n.requests, e.updated_at - $4 AS ux_base
              FROM ux_tenants AS n JOIN ux_events AS e ON e.tenant = n.id
              WHERE n.id = $1 AND e.breadcrumb_id = $2 AND e.version = $3 ORDER BY e.position DESC LIMIT 1";
         let place = sqlx::query(sql)

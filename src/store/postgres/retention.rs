@@ -4,6 +4,7 @@
 use super::builder::PostgresLimits;
 use super::database::Job;
 use super::error::Fault;
+use super::requests;
 use super::writing::Writing;
 use crate::store::durable::tenant::Tenant;
 
@@ -33,13 +34,16 @@ pub(super) fn has_excess(tenant: &Tenant, limits: &PostgresLimits) -> bool {
         || excess(tenant.finished_runs, limits.finished_runs) > 0
 }
 
-/// Removes the oldest of them.
-pub(super) struct Forget;
+/// Removes the oldest of them, and old keys of requests.
+pub(super) struct Forget {
+    pub(super) checks_keys: bool,
+}
 
 impl Job for Forget {
-    type Answer = ();
+    /// True if there may be more old keys.
+    type Answer = bool;
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<bool, Fault> {
         let limits = writing.limits;
         let events = excess(writing.tenant.events(), limits.events);
         if events > 0 {
@@ -55,7 +59,10 @@ impl Job for Forget {
         if runs > 0 {
             writing.tenant.finished_runs -= remove(writing, RUNS, runs).await?;
         }
-        Ok(())
+        match self.checks_keys {
+            true => Ok(requests::sweep(writing).await?),
+            false => Ok(false),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// What leads from each version to the next; the version of a schema is how many of them it has seen.
 const MIGRATIONS: &[&str] = &[
-    FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH,
+    FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH,
 ];
 
 /// Every time is in microseconds since 1970, every JSON is text as it was written, for nothing but reading: what is
@@ -130,6 +130,15 @@ const TENTH: &str = "
         PRIMARY KEY (tenant, executor, request_key)
     );
     CREATE INDEX ux_requests_by_number ON ux_requests (tenant, number);
+";
+
+/// The number of keys in the tenant's row. The keys that were checked longest ago are checked first.
+const ELEVENTH: &str = "
+    ALTER TABLE ux_tenants ADD COLUMN requests BIGINT NOT NULL DEFAULT 0;
+    UPDATE ux_tenants AS n SET requests = (SELECT count(*) FROM ux_requests AS r WHERE r.tenant = n.id);
+    DROP INDEX ux_requests_by_number;
+    ALTER TABLE ux_requests DROP COLUMN number;
+    CREATE INDEX ux_requests_by_check ON ux_requests (tenant, checked_at);
 ";
 
 fn known() -> i64 {

@@ -6,7 +6,7 @@ use super::error::Fault;
 use super::tenant;
 use crate::store::RunState;
 use crate::store::durable::tenant::Time;
-use sqlx::{PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use std::collections::BTreeMap;
 
 /// How much a [`PostgresStore`](super::PostgresStore) holds: of one tenant, and in its tables.
@@ -49,11 +49,9 @@ impl Read for Count<'_> {
             bytes: bytes.cast_unsigned(),
             ..PostgresStats::default()
         };
-        let tenant = sqlx::query(
-        "SELECT id, latest, sequence, position, first_event, breadcrumbs, tombstones, open_runs, finished_runs
-         FROM ux_tenants WHERE name = $1",
-    );
-        let Some(tenant) = tenant
+        let columns = tenant::COLUMNS;
+        let tenant = format!("SELECT {columns} FROM ux_tenants AS n WHERE n.name = $1");
+        let Some(tenant) = sqlx::query(AssertSqlSafe(tenant))
             .bind(column::name(self.0))
             .fetch_optional(&mut *connection)
             .await?

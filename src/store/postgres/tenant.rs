@@ -8,6 +8,7 @@ use crate::model::Timestamp;
 use crate::store::durable::tenant::{Tenant, Time};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use uuid::Uuid;
 
@@ -26,6 +27,8 @@ pub(super) struct Named {
     pub(super) name: Arc<str>,
     id: OnceLock<i64>,
     mark: Mutex<Mark>,
+    /// The time at which old keys of requests are checked again, in microseconds.
+    next_check: AtomicI64,
     /// Newest events that this process committed over any handle of the tenant.
     pub(super) recent: Arc<Recent>,
 }
@@ -36,6 +39,7 @@ impl Named {
             name: name.into(),
             id: OnceLock::new(),
             mark: Mutex::default(),
+            next_check: AtomicI64::new(i64::MIN),
             recent,
         }
     }
@@ -48,6 +52,25 @@ impl Named {
     /// Notes events that were seen.
     pub(super) fn saw(&self, events: Mark) {
         self.lock().add(events);
+    }
+
+    /// Returns `true` if the old keys of requests are to be checked. They are not for an hour then, whatever becomes of this check,
+    /// unless [`check_again`](Self::check_again) is called.
+    pub(super) fn begins_check(&self, tenant: &Tenant) -> bool {
+        const HOUR: i64 = 60 * 60 * 1_000_000;
+        let next = self.next_check.load(Ordering::Relaxed);
+        let after = tenant.latest.saturating_add(HOUR);
+        let next_check = &self.next_check;
+        tenant.requests > 0
+            && tenant.latest >= next
+            && next_check
+                .compare_exchange(next, after, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// The old keys of requests are checked after the next commit.
+    pub(super) fn check_again(&self) {
+        self.next_check.store(i64::MIN, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Mark> {
@@ -91,7 +114,7 @@ impl Named {
 
 /// The columns of a tenant's row `n`, in the order in which [`read`] wants them.
 pub(super) const COLUMNS: &str = "n.id, n.latest, n.sequence, n.position, n.first_event, n.breadcrumbs, n.tombstones, n.open_runs,
-    n.finished_runs";
+    n.finished_runs, n.requests";
 
 /// Reads the row of a tenant.
 pub(super) fn read(row: &PgRow) -> sqlx::Result<Tenant> {
@@ -164,6 +187,8 @@ pub(super) fn update(statement: &mut Statement, before: &Tenant, after: &Tenant,
     statement
         .push(", finished_runs = n.finished_runs + ")
         .push_bind(after.finished_runs - before.finished_runs)
+        .push(", requests = n.requests + ")
+        .push_bind(after.requests - before.requests)
         .push(" FROM t WHERE n.id = t.id RETURNING ")
         .push(COLUMNS)
         .push(", t.base AS ux_base");

@@ -169,10 +169,11 @@ async fn attempt(
                     }
                     listen::announce(database);
                 }
-                let newest = done.places.last();
-                if newest.is_some_and(|place| has_excess(&place.tenant, &database.settings.limits))
-                {
-                    forget(database, tenant).await;
+                if let Some(Place { tenant: row, .. }) = done.places.last() {
+                    let checks_keys = tenant.begins_check(row);
+                    if checks_keys || has_excess(row, &database.settings.limits) {
+                        forget(database, tenant, checks_keys).await;
+                    }
                 }
                 return Ok(done);
             }
@@ -187,18 +188,25 @@ async fn attempt(
     }
 }
 
-/// Removes the rows of a tenant that are beyond its limits.
-async fn forget(database: &Database, tenant: &Named) {
-    let (reply, _answer) = oneshot::channel();
-    let mut forget: Tasks = vec![Box::new(Asked::new(Forget, reply, None))];
+/// Removes the rows of a tenant that are beyond its limits. With `checks_keys`, it removes old keys of requests as well.
+async fn forget(database: &Database, tenant: &Named, checks_keys: bool) {
+    let (reply, mut has_more) = oneshot::channel();
+    let mut forget: Tasks = vec![Box::new(Asked::new(Forget { checks_keys }, reply, None))];
     match commit(database, tenant, &mut forget, true).await {
         Ok(done) => {
             if let Some(place) = done.places.last() {
                 let first = place.tenant.first_event.cast_unsigned();
                 tenant.recent.forget_before(first);
             }
+            answer(forget, Ok(done));
+            if matches!(has_more.try_recv(), Ok(Ok(true))) {
+                tenant.check_again();
+            }
         }
         Err(failed) => {
+            if checks_keys {
+                tenant.check_again();
+            }
             let error = failed.told();
             tracing::debug!(error = %Chain(&error), "retention failed, will retry after a later commit");
         }

@@ -16,6 +16,7 @@ use super::facts::{Known, Wanted};
 use super::pgvector::Pgvector;
 use super::place::{Ended, Last, Place, Transaction, Witness};
 use super::queue;
+use super::requests::{self, Key};
 use super::row::{self, Asked, Kept};
 use super::tenant::{self, Named};
 use crate::bugs::planted;
@@ -23,9 +24,10 @@ use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
 use crate::store::StoreError;
 use crate::store::durable::found::{Found, Writer};
 use crate::store::durable::tenant::{Tenant, Time};
+use crate::store::request::Recorded;
 use crate::store::rules::Change;
 use sqlx::{AssertSqlSafe, PgConnection};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -66,6 +68,8 @@ pub(super) struct Writing<'t> {
     /// `None` for a run to be enqueued whose row stays as it is.
     pub(super) runs: HashMap<Asked, Option<Known>>,
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
+    /// Recorded keys of requests, and `None` for a new one.
+    pub(super) requests: BTreeMap<Key, Option<Recorded>>,
     /// Changes of the jobs before.
     pub(super) earlier: Changes,
     /// Changes of the current job.
@@ -91,6 +95,7 @@ impl<'t> Writing<'t> {
             false => None,
         };
         let (lines, mut seen) = (wanted.lines.clone(), wanted.seen.clone());
+        let requests = wanted.requests.clone();
         let waits_for_locks = !wanted.lines.is_empty() || !wanted.runs.is_empty();
         let sent = Instant::now();
         let begun = begin::begin(connection, id, &database.time, wanted).await?;
@@ -122,6 +127,7 @@ impl<'t> Writing<'t> {
             lines,
             runs: begun.facts.runs,
             breadcrumbs: begun.facts.breadcrumbs,
+            requests: begun.facts.requests,
             earlier: Changes::default(),
             own: Changes::default(),
             is_told: false,
@@ -129,13 +135,14 @@ impl<'t> Writing<'t> {
         };
         if locks {
             writing.lock_tenant().await?;
-            // Another transaction may have added a run before the lock.
+            // Another transaction may have added a run or a key before the lock.
             writing
                 .runs
                 .retain(|_, known| known.as_ref().is_some_and(|known| known.is_locked));
             seen.retain(|run| !writing.runs.contains_key(&row::asked(run)));
             let seen = Wanted {
                 seen,
+                requests,
                 ..Wanted::default()
             };
             writing.read(seen).await?;
@@ -266,6 +273,10 @@ impl<'t> Writing<'t> {
                 after.open_runs - before.open_runs,
                 limit(self.limits.open_runs),
             ),
+            requests: (
+                after.requests - before.requests,
+                limit(requests::limit(self.limits)),
+            ),
         };
         let lines: BTreeSet<Line> = changes.left.union(&changes.joined).cloned().collect();
         let last = Last {
@@ -282,6 +293,7 @@ impl<'t> Writing<'t> {
         self.written = self.tenant.clone();
         self.runs.clear();
         self.breadcrumbs.clear();
+        self.requests.clear();
         Some(last)
     }
 

@@ -187,11 +187,12 @@ impl RunLedger for SqliteStore {
         let request = Checked::new(request, self.opened.limits.breadcrumb_bytes)?;
         let keeping = self.keeper.as_ref().map(|keeper| keeper.begin());
         let (requested, has_expired) = self
-            .write(move |writing| requests::request(writing, request))
+            .write(move |writing| requests::request(writing, &request))
             .await?;
         if has_expired {
             self.opened.sweep(&self.tenant);
         }
+        let requested = requested?;
         if let (Some(keeping), Requested::Created { breadcrumb }) = (keeping, &requested) {
             let created = std::slice::from_ref(breadcrumb);
             keeping.committed(self, created, BTreeSet::new()).await;

@@ -1,5 +1,6 @@
 //! The keys of requests.
 
+use super::builder::SqliteLimits;
 use super::column::{blob, id, number};
 use super::error::Fault;
 use super::tenant::Writing;
@@ -9,35 +10,42 @@ use crate::store::request::{Checked, Recorded};
 use crate::store::{Requested, StoreError, Write};
 use rusqlite::OptionalExtension as _;
 
-/// The oldest keys, by the times of their last checks.
-pub(super) const OLDEST: &str = "
-    SELECT number, checked_at FROM ux_requests WHERE tenant = ?1 ORDER BY number LIMIT ?2";
+/// The keys that were checked longest ago, and whether each has a run.
+pub(super) const OLD: &str = "
+    SELECT q.executor, q.request_key, EXISTS (SELECT 1 FROM ux_runs AS r WHERE r.tenant = ?1
+            AND r.executor = q.executor AND r.trigger_id = q.trigger_id AND r.trigger_version = q.version)
+    FROM ux_requests AS q WHERE q.tenant = ?1 AND q.checked_at <= ?2 ORDER BY q.checked_at LIMIT ?3";
 
-/// Deletes the keys up to a number that have no run.
-pub(super) const DELETE: &str = "
-    DELETE FROM ux_requests WHERE tenant = ?1 AND number <= ?2 AND NOT EXISTS (SELECT 1 FROM ux_runs AS r
-        WHERE r.tenant = ?1 AND r.executor = ux_requests.executor AND r.trigger_id = ux_requests.trigger_id
-            AND r.trigger_version = ux_requests.version)";
+const DELETE: &str =
+    "DELETE FROM ux_requests WHERE tenant = ?1 AND executor = ?2 AND request_key = ?3";
 
-/// Makes the keys up to a number the most recently checked ones.
-pub(super) const RENEW: &str = "
-    UPDATE ux_requests SET checked_at = ?3, number = number + ?4 WHERE tenant = ?1 AND number <= ?2";
+const RENEW: &str = "
+    UPDATE ux_requests SET checked_at = ?4 WHERE tenant = ?1 AND executor = ?2 AND request_key = ?3";
 
-/// Creates the breadcrumb of a request, unless an earlier request has its key. Says too whether more breadcrumbs than were removed
-/// may be over.
-pub(super) fn request(
-    writing: &mut Writing<'_>,
-    request: Checked,
-) -> Result<(Requested, bool), Fault> {
-    if let Some(recorded) = find(writing, &request)? {
-        return Ok((request.answer(&recorded)?, false));
+/// Maximum number of old keys that a request checks, and that it checks if there are too many keys.
+const SWEPT: i64 = 64;
+const SWEPT_IF_FULL: i64 = 1_024;
+
+/// The answer, or an error if there are too many keys, and whether more breadcrumbs than were removed may be over. The error is an
+/// answer, because the transaction retains the checks of old keys.
+pub(super) type Answer = (Result<Requested, StoreError>, bool);
+
+/// Creates the breadcrumb of a request, unless an earlier request has its key.
+pub(super) fn request(writing: &mut Writing<'_>, request: &Checked) -> Result<Answer, Fault> {
+    if let Some(recorded) = find(writing, request)? {
+        return Ok((Ok(request.answer(&recorded)?), false));
     }
-    sweep(writing)?;
-    let limits = writing.limits;
-    let most = limits.open_runs.saturating_add(limits.finished_runs);
-    let (first, last) = range(writing)?;
-    if usize::try_from(last - first).unwrap_or(usize::MAX) >= most {
-        return Err(Checked::full(NAME, most).into());
+    let limit = limit(writing.limits);
+    let is_full = |writing: &Writing<'_>| {
+        usize::try_from(writing.tenant.requests).unwrap_or_default() >= limit
+    };
+    let most = match is_full(writing) {
+        true => SWEPT_IF_FULL,
+        false => SWEPT,
+    };
+    sweep(writing, most)?;
+    if is_full(writing) {
+        return Ok((Err(Checked::full(NAME, limit)), false));
     }
     let writes = vec![Write::Create(request.breadcrumb.clone())];
     let (committed, has_expired) = stage::commit(writing, writes, None)?;
@@ -46,21 +54,13 @@ pub(super) fn request(
         id: BreadcrumbId::NIL,
         tombstone: None,
     })?;
-    let mut insert = writing.sql(
-        "INSERT INTO ux_requests (tenant, executor, request_key, trigger_id, version, digest, number, checked_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-    )?;
-    insert.execute((
-        writing.tenant.id,
-        &*request.executor,
-        &*request.key,
-        blob(breadcrumb.id),
-        breadcrumb.version.cast_signed(),
-        request.digest,
-        last + 1,
-        writing.now.as_micros(),
-    ))?;
-    Ok((Requested::Created { breadcrumb }, has_expired))
+    insert(writing, request, &request.recorded(&breadcrumb))?;
+    Ok((Ok(Requested::Created { breadcrumb }), has_expired))
+}
+
+/// Maximum number of keys of a tenant.
+fn limit(limits: &SqliteLimits) -> usize {
+    limits.open_runs.saturating_add(limits.finished_runs)
 }
 
 fn find(writing: &Writing<'_>, request: &Checked) -> rusqlite::Result<Option<Recorded>> {
@@ -78,37 +78,44 @@ fn find(writing: &Writing<'_>, request: &Checked) -> rusqlite::Result<Option<Rec
     found.optional()
 }
 
-/// The number before the first key, and the number of the last key. Their difference is at least the number of keys.
-fn range(writing: &Writing<'_>) -> rusqlite::Result<(i64, i64)> {
-    let one = |sql| -> rusqlite::Result<Option<i64>> {
-        let mut one = writing.sql(sql)?;
-        one.query_row([writing.tenant.id], |row| row.get(0))
-    };
-    let first = one("SELECT min(number) FROM ux_requests WHERE tenant = ?1")?;
-    let last = one("SELECT max(number) FROM ux_requests WHERE tenant = ?1")?;
-    Ok((first.map_or(0, |first| first - 1), last.unwrap_or(0)))
+fn insert(
+    writing: &mut Writing<'_>,
+    request: &Checked,
+    recorded: &Recorded,
+) -> rusqlite::Result<()> {
+    let mut insert = writing.sql(
+        "INSERT INTO ux_requests (tenant, executor, request_key, trigger_id, version, digest, checked_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?;
+    insert.execute((
+        writing.tenant.id,
+        &*request.executor,
+        &*request.key,
+        blob(recorded.id),
+        recorded.version.cast_signed(),
+        &recorded.digest,
+        writing.now.as_micros(),
+    ))?;
+    writing.tenant.requests += 1;
+    Ok(())
 }
 
-/// Deletes old keys without a run.
-fn sweep(writing: &Writing<'_>) -> rusqlite::Result<()> {
+/// Deletes old keys without a run, and notes the time of the check in the others. It checks up to `most` keys.
+fn sweep(writing: &mut Writing<'_>, most: i64) -> rusqlite::Result<()> {
     let (tenant, now) = (writing.tenant.id, writing.now.as_micros());
     let until = Checked::checked_before(writing.now).as_micros();
-    let most = i64::try_from(Checked::SWEPT).unwrap_or(i64::MAX);
-    let mut oldest = writing.sql(OLDEST)?;
-    let oldest = oldest.query_map((tenant, most), |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let mut old = None;
-    for key in oldest {
-        let (number, checked_at): (i64, i64) = key?;
-        if checked_at > until {
-            break;
+    let mut old = writing.sql(OLD)?;
+    let old = old.query_map((tenant, until, most), |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    })?;
+    let old: Vec<(String, String, bool)> = old.collect::<Result<_, _>>()?;
+    for (executor, key, has_run) in old {
+        if has_run {
+            writing.sql(RENEW)?.execute((tenant, executor, key, now))?;
+        } else {
+            writing.sql(DELETE)?.execute((tenant, executor, key))?;
+            writing.tenant.requests -= 1;
         }
-        old = Some(number);
-    }
-    if let Some(old) = old {
-        writing.sql(DELETE)?.execute((tenant, old))?;
-        let (before, last) = range(writing)?;
-        let renewed = (tenant, old, now, last - before);
-        writing.sql(RENEW)?.execute(renewed)?;
     }
     Ok(())
 }

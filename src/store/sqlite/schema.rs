@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// What leads from each version to the next; the version of a file is how many of them it has seen.
 const MIGRATIONS: &[&str] = &[
-    FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, PAGES, PAUSES, REQUESTS,
+    FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, PAGES, PAUSES, REQUESTS, KEYS,
 ];
 
 /// Every time is in microseconds since 1970, every id 16 bytes, every JSON text. All names begin with `ux_`, so that
@@ -148,6 +148,15 @@ const REQUESTS: &str = "
     CREATE INDEX ux_requests_by_number ON ux_requests (tenant, number, checked_at);
 ";
 
+/// The number of keys in the tenant's row. The keys that were checked longest ago are checked first.
+const KEYS: &str = "
+    ALTER TABLE ux_tenants ADD COLUMN requests INTEGER NOT NULL DEFAULT 0;
+    UPDATE ux_tenants SET requests = (SELECT count(*) FROM ux_requests AS r WHERE r.tenant = ux_tenants.id);
+    DROP INDEX ux_requests_by_number;
+    ALTER TABLE ux_requests DROP COLUMN number;
+    CREATE INDEX ux_requests_by_check ON ux_requests (tenant, checked_at);
+";
+
 /// Fails for a file of a newer version. Reads only.
 pub(super) fn check(connection: &Connection) -> Result<i64, SqliteError> {
     let found = match has_table(connection, "ux_schema_version")? {
@@ -236,9 +245,7 @@ mod tests {
             queue::FIRST,
             queue::PASSED,
             queue::TRANSFERRED,
-            requests::OLDEST,
-            requests::DELETE,
-            requests::RENEW,
+            requests::OLD,
             retention::EVENTS,
             retention::RUNS,
             retention::TOMBSTONES,

@@ -9,7 +9,8 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 /// The row of a tenant, if it was ever written to.
 pub(super) fn find(connection: &Connection, name: &str) -> rusqlite::Result<Option<Tenant>> {
     let mut found = connection.prepare_cached(
-        "SELECT id, latest, sequence, position, first_event, breadcrumbs, tombstones, open_runs, finished_runs
+        "SELECT id, latest, sequence, position, first_event, breadcrumbs, tombstones, open_runs, finished_runs,
+             requests
          FROM ux_tenants WHERE name = ?1",
     )?;
     let read = |row: &Row<'_>| Tenant::read(|column| row.get(column));
@@ -21,14 +22,14 @@ fn find_or_add(connection: &Connection, name: &str) -> rusqlite::Result<Tenant> 
         return Ok(found);
     }
     let mut add = connection
-        .prepare_cached("INSERT INTO ux_tenants VALUES (NULL, ?1, 0, 0, 0, 1, 0, 0, 0, 0)")?;
+        .prepare_cached("INSERT INTO ux_tenants VALUES (NULL, ?1, 0, 0, 0, 1, 0, 0, 0, 0, 0)")?;
     Ok(Tenant::new(add.insert([name])?))
 }
 
 fn write(connection: &Connection, tenant: &Tenant) -> rusqlite::Result<()> {
     let mut update = connection.prepare_cached(
         "UPDATE ux_tenants SET latest = ?1, sequence = ?2, position = ?3, first_event = ?4, breadcrumbs = ?5,
-         tombstones = ?6, open_runs = ?7, finished_runs = ?8 WHERE id = ?9",
+         tombstones = ?6, open_runs = ?7, finished_runs = ?8, requests = ?9 WHERE id = ?10",
     )?;
     let columns = tenant.columns().map(|(_, value)| value);
     update.execute(rusqlite::params_from_iter(

@@ -10,8 +10,8 @@ use universal_executor::error::Retry;
 use universal_executor::model::Timestamp;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
-    Claim, ClaimId, Claimed, Commit, ExecutorLimits, NewRun, RunEnd, RunFilter, RunLedger, RunRef,
-    RunState, StoreError, Write,
+    Claim, ClaimId, Claimed, Commit, ExecutorLimits, NewRequest, NewRun, Requested, RunEnd,
+    RunFilter, RunLedger, RunRef, RunState, StoreError, Write,
 };
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, EventSource, NewBreadcrumb, Patch, PostgresStore,
@@ -55,6 +55,29 @@ async fn a_commit_is_done_once_whatever_becomes_of_the_connection_in_it() {
         let rows = store.runs(&RunFilter::all()).await.unwrap();
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].state, RunState::Done);
+    }
+}
+
+#[tokio::test]
+async fn a_request_creates_one_breadcrumb_whatever_becomes_of_the_connection_in_it() {
+    for harm in [Harm::LosesAnswer, Harm::CutsBefore] {
+        let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
+        let store = through(&proxy, &namespaces.one()).await;
+        store.create(note()).await.unwrap();
+        let request = || NewRequest::new("agent", "key", NewBreadcrumb::new("question.v1"));
+
+        proxy.harm_next(harm);
+        let first = store.request(request()).await.unwrap();
+
+        assert!(proxy.is_done());
+        let Requested::Created { breadcrumb } = &first else {
+            panic!("created")
+        };
+        let found = store.recent("question.v1", 10).await.unwrap();
+        assert_eq!(found, [breadcrumb.clone()]);
+        let again = store.request(request()).await.unwrap();
+        assert!(matches!(again, Requested::Existing { .. }), "{again:?}");
+        assert_eq!(again.trigger(), first.trigger());
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::postgres::server::{Namespaces, store_in, url};
 use crate::request_keys;
 use futures::StreamExt as _;
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use sqlx::Connection as _;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -127,6 +127,16 @@ async fn keys_of_requests_have_the_limit_of_runs() {
 }
 
 #[tokio::test]
+async fn old_keys_of_requests_without_a_run_make_room_in_a_full_store() {
+    let namespaces = Namespaces::default();
+    let mut limits = PostgresLimits::default();
+    (limits.open_runs, limits.finished_runs) = (80, 20);
+    let store = namespaces.builder().limits(limits).connect().await.unwrap();
+    let pass = async |time| store.pass(time);
+    request_keys::old_keys_without_a_run_make_room_in_a_full_store(&store, pass).await;
+}
+
+#[tokio::test]
 async fn of_a_hundred_requests_of_two_processes_with_one_key_one_creates_a_breadcrumb() {
     let namespaces = Namespaces::default();
     let (one, other) = two(&namespaces).await;
@@ -147,6 +157,40 @@ async fn of_a_hundred_requests_of_two_processes_with_one_key_one_creates_a_bread
     let other_note = NewRequest::new("agent", "key", note().title("other"));
     let conflict = other.request(other_note).await.unwrap_err();
     assert_eq!(conflict.code(), "key_conflict");
+}
+
+#[tokio::test]
+async fn requests_of_two_processes_with_the_same_keys_and_other_commits_are_committed_once_each() {
+    let namespaces = Namespaces::default();
+    let (one, other) = two(&namespaces).await;
+    let request = |store: &PostgresStore, key: u32| {
+        let store = store.clone();
+        let request = NewRequest::new("agent", key.to_string(), note().title(key.to_string()));
+        async move { store.request(request).await.unwrap().trigger() }
+    };
+    let other_work = |store: &PostgresStore| {
+        let store = store.clone();
+        async move {
+            let trigger = store.create(NewBreadcrumb::new("order.v1")).await.unwrap();
+            let run = RunRef::new("agent", trigger.id, 1).ordered_by(Some("key"));
+            store.enqueue(vec![run.clone().into()]).await.unwrap();
+            drop(store.claim(&run, None).await.unwrap());
+        }
+    };
+
+    let (mut ascending, mut descending, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    for key in 0..60 {
+        ascending.push(request(&one, key));
+        descending.push(request(&other, 59 - key));
+        others.push(other_work(if key % 2 == 0 { &one } else { &other }));
+    }
+    let requests = join(join_all(ascending), join_all(descending));
+    let ((ascending, mut descending), _) = join(requests, join_all(others)).await;
+
+    descending.reverse();
+    assert_eq!(ascending, descending);
+    let created = one.recent("note.v1", 200).await.unwrap();
+    assert_eq!(created.len(), 60);
 }
 
 #[tokio::test]

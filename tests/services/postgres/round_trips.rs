@@ -5,8 +5,8 @@ use crate::postgres::server::Namespaces;
 use futures::future::join_all;
 use serde_json::json;
 use universal_executor::store::{
-    Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits, Lease, NewRun, Query, RunEnd,
-    RunLedger, RunRef, Write,
+    Claim, ClaimId, Claimed, Commit, Committed, ExecutorLimits, Lease, NewRequest, NewRun, Query,
+    RunEnd, RunLedger, RunRef, Write,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch, PostgresStore,
@@ -96,6 +96,11 @@ async fn what_is_read_and_written(
 
     let made = store.create(note()).await.unwrap();
     counts.push(("create", counter.take()));
+    let request = || NewRequest::new("agent", made.id.to_string(), note());
+    store.request(request()).await.unwrap();
+    counts.push(("request", counter.take()));
+    store.request(request()).await.unwrap();
+    counts.push(("repeated request", counter.take()));
     store
         .update(made.id, 1, Patch::new().title("t"))
         .await
@@ -125,6 +130,8 @@ async fn reads_cost_one_round_trip_and_commits_no_more_than_by_hand() {
     // A commit begins with the row of the tenant, looks at what it changes, writes, and ends.
     let expected = [
         ("create", 2),
+        ("request", 2),
+        ("repeated request", 2),
         ("update", 2),
         ("get", 1),
         ("latest", 1),

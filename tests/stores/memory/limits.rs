@@ -93,6 +93,13 @@ async fn keys_of_requests_have_the_limit_of_runs() {
     request_keys::keys_have_the_limit_of_runs(&store, tokio::time::advance).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn old_keys_of_requests_without_a_run_make_room_in_a_full_store() {
+    let store = store(|limits| (limits.open_runs, limits.finished_runs) = (80, 20));
+    let pass = tokio::time::advance;
+    request_keys::old_keys_without_a_run_make_room_in_a_full_store(&store, pass).await;
+}
+
 #[tokio::test]
 async fn one_open_run_too_many_is_full_and_none_of_the_batch_is_added() {
     let store = store(|limits| limits.open_runs = 2);

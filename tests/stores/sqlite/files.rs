@@ -8,7 +8,9 @@ use std::time::Duration;
 use universal_executor::error::Retry;
 use universal_executor::store::conformance::WordCounts;
 use universal_executor::store::meaning::Meaning;
-use universal_executor::store::{Query, SqliteError, StoreError, VectorQuery};
+use universal_executor::store::{
+    NewRequest, Query, RunLedger as _, SqliteError, SqliteLimits, StoreError, VectorQuery,
+};
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Selector, SqliteStore,
 };
@@ -29,6 +31,7 @@ async fn a_file_of_the_first_version_is_brought_to_this_ones() {
                 ALTER TABLE ux_runs DROP COLUMN cause; ALTER TABLE ux_runs DROP COLUMN claim;
                 ALTER TABLE ux_runs DROP COLUMN code; ALTER TABLE ux_runs DROP COLUMN added_at; DROP TABLE ux_positions;
                 DROP TABLE ux_listeners; DROP TABLE ux_paused; DROP TABLE ux_requests;
+                ALTER TABLE ux_tenants DROP COLUMN requests;
                 UPDATE ux_schema_version SET version = 1";
     older.execute_batch(undo).unwrap();
     older.close().unwrap();
@@ -40,6 +43,33 @@ async fn a_file_of_the_first_version_is_brought_to_this_ones() {
     let query = VectorQuery::new(Query::new(Selector::any()), "apples");
     let found = store.vector_search(&query).await.unwrap();
     assert_eq!(found[0].breadcrumb, note);
+}
+
+#[tokio::test]
+async fn a_migrated_file_knows_how_many_keys_of_requests_it_has() {
+    let folder = Folder::new();
+    let request = |n: u32| NewRequest::new("agent", n.to_string(), note());
+    let store = quick(&folder.file()).open().await.unwrap();
+    let first = store.request(request(0)).await.unwrap();
+    store.request(request(1)).await.unwrap();
+    store.close().await;
+    let older = Connection::open(folder.file()).unwrap();
+    let undo = "ALTER TABLE ux_tenants DROP COLUMN requests; DROP INDEX ux_requests_by_check;
+                ALTER TABLE ux_requests ADD COLUMN number INTEGER NOT NULL DEFAULT 1;
+                CREATE INDEX ux_requests_by_number ON ux_requests (tenant, number, checked_at);
+                UPDATE ux_schema_version SET version = 10";
+    older.execute_batch(undo).unwrap();
+    older.close().unwrap();
+
+    let mut limits = SqliteLimits::default();
+    (limits.open_runs, limits.finished_runs) = (2, 1);
+    let store = quick(&folder.file()).limits(limits).open().await.unwrap();
+
+    let again = store.request(request(0)).await.unwrap();
+    assert_eq!(again.trigger(), first.trigger());
+    store.request(request(2)).await.unwrap();
+    let full = store.request(request(3)).await.unwrap_err();
+    assert_eq!(full.code(), "full");
 }
 
 #[tokio::test]
@@ -62,7 +92,7 @@ async fn a_file_of_a_newer_version_is_refused_and_left_as_it_is() {
             refused,
             SqliteError::NewerSchema {
                 found: 99,
-                known: 10
+                known: 11
             }
         ),
         "{refused:?}"

@@ -128,6 +128,15 @@ async fn keys_of_requests_have_the_limit_of_runs() {
 }
 
 #[tokio::test]
+async fn old_keys_of_requests_without_a_run_make_room_in_a_full_store() {
+    let folder = Folder::new();
+    let limits = |limits: &mut SqliteLimits| (limits.open_runs, limits.finished_runs) = (80, 20);
+    let store = limited(&folder, limits).await;
+    let pass = async |time| store.pass(time);
+    request_keys::old_keys_without_a_run_make_room_in_a_full_store(&store, pass).await;
+}
+
+#[tokio::test]
 async fn one_open_run_too_many_is_full_and_none_of_the_batch_is_added() {
     let folder = Folder::new();
     let store = limited(&folder, |limits| limits.open_runs = 2).await;
