@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::runtime::Runtime;
-use universal_executor::store::meaning::{EmbedError, Embedder, Meaning};
+use universal_executor::store::embedding::{EmbedError, Embedder, EmbeddingConfig};
 use universal_executor::store::{Durability, MemoryLimits, Query, VectorQuery, Write};
 use universal_executor::{
     BreadcrumbStore, MemoryStore, NewBreadcrumb, PostgresStore, Selector, SqliteStore, async_trait,
@@ -112,7 +112,9 @@ fn on_server(tokio: &Runtime, url: &str, plain: &Plain, n: usize) {
     let url = format!("{url}{with}options=-c%20maintenance_work_mem%3D512MB");
     let name = format!("ux_bench_{}", std::process::id());
     let builder = PostgresStore::builder(url).schema(&name);
-    let store = builder.meaning(Meaning::by(Numbers).batch(500)).connect();
+    let store = builder
+        .embeddings(EmbeddingConfig::new(Numbers).batch(500))
+        .connect();
     let store = tokio.block_on(store).unwrap();
     tokio.block_on(fill(&store, n));
     let query = |n: usize| {
@@ -174,7 +176,8 @@ async fn remove(name: &str) {
 
 /// A store in memory and one in a file, with so many notes.
 async fn stores(folder: &Path, n: usize) -> (MemoryStore, SqliteStore) {
-    let memory = MemoryStore::with_meaning(MemoryLimits::default(), Meaning::by(Numbers));
+    let memory =
+        MemoryStore::with_embeddings(MemoryLimits::default(), EmbeddingConfig::new(Numbers));
     let file = open(folder, 256 << 20).await;
     fill(&memory, n).await;
     fill(&file, n).await;
@@ -184,7 +187,9 @@ async fn stores(folder: &Path, n: usize) -> (MemoryStore, SqliteStore) {
 /// Opens the file, with so many bytes for vectors in memory.
 async fn open(folder: &Path, bytes: usize) -> SqliteStore {
     let file = SqliteStore::builder(folder.join("vectors.db")).durability(Durability::Normal);
-    let file = file.meaning(Meaning::by(Numbers)).vector_cache(bytes);
+    let file = file
+        .embeddings(EmbeddingConfig::new(Numbers))
+        .vector_cache(bytes);
     file.open().await.unwrap()
 }
 

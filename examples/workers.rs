@@ -22,7 +22,7 @@ use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
-use universal_executor::source::{Backed, NatsRelay, NatsSource, StartAt};
+use universal_executor::source::{FallbackSource, NatsRelay, NatsSource, StartAt};
 use universal_executor::store::{DeadLetter, Query, RunState, Write};
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, EventSource as _, ExecutionContext,
@@ -64,7 +64,7 @@ async fn work(store: PostgresStore, nats: &str, name: String) -> Result<(), BoxE
         .group("workers")
         .connect()
         .await?;
-    let source = Backed::new(quick, store.events_of("workers")).ask_every(5 * LEASE);
+    let source = FallbackSource::new(quick, store.events_of("workers")).ask_every(5 * LEASE);
     let answers = Answers {
         subscriptions: Subscriptions::new([Subscription::trigger("question.v1")])?,
         profile: Profile::new("answers").lease(LEASE),

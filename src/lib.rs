@@ -82,7 +82,7 @@
 //! | `openai` | `agent::OpenAiCompatible` and `agent::OpenAiEmbedder`: endpoints with the OpenAI chat completions API |
 //! | `genai` | `agent::GenaiModel`: Anthropic, Gemini, Ollama and other providers through the crate `genai` |
 //! | `cli` | `agent::CliProvider`: external programs as agents, which call back over HTTP on loopback |
-//! | `embed-local` | `store::meaning::LocalEmbedder`: embeddings for vector search without a network (Model2Vec) |
+//! | `embed-local` | `store::embedding::LocalEmbedder`: embeddings for vector search without a network (Model2Vec) |
 //! | `templates` | Handlebars templates in [`hints`] |
 //! | `validate` | JSON Schema checks of tool and workflow input and output |
 //! | `yaml` | `workflow::Workflow::from_yaml`: workflow definitions in YAML |

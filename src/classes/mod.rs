@@ -90,7 +90,7 @@ const KNOWN: &[Class] = &[
         })
     },
     |error| {
-        class(error, |e: &store::meaning::EmbedError| {
+        class(error, |e: &store::embedding::EmbedError| {
             (e.retry(), "embedding")
         })
     },

@@ -1,6 +1,6 @@
 //! What a runtime counts, through the [`metrics`](https://docs.rs/metrics) facade, with the feature `metrics`: install a
 //! recorder before the runtime runs. Without the feature nothing is counted here; [`RunReport`](super::RunReport) always
-//! is. How long a store or a source takes is measured by [`Observed`](crate::store::Observed):
+//! is. How long a store or a source takes is measured by [`Instrumented`](crate::store::Instrumented):
 //! [`store::metrics`](crate::store::metrics).
 //!
 //! | name | kind | labels | what |

@@ -318,7 +318,7 @@ impl Runtime {
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Redo`] if the run is not known
     /// or did not fail.
     pub async fn redo(&self, run: &RunRef) -> Result<(), RuntimeError> {
-        let store_context = self.home_of(&run.executor)?;
+        let store_context = self.store_context_of(&run.executor)?;
         let redone = durable_ledger(&store_context, &run.executor)?
             .redo(run)
             .await;
@@ -336,7 +336,7 @@ impl Runtime {
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Cancel`] if the run is unknown.
     pub async fn cancel(&self, run: &RunRef) -> Result<Cancelled, RuntimeError> {
-        let store_context = self.home_of(&run.executor)?;
+        let store_context = self.store_context_of(&run.executor)?;
         let cancelled = durable_ledger(&store_context, &run.executor)?
             .cancel(run)
             .await;
@@ -354,7 +354,7 @@ impl Runtime {
     ///
     /// [`Run::transferred_to`]: crate::store::Run::transferred_to
     pub async fn skip(&self, run: &RunRef) -> Result<(), RuntimeError> {
-        let store_context = self.home_of(&run.executor)?;
+        let store_context = self.store_context_of(&run.executor)?;
         let skipped = durable_ledger(&store_context, &run.executor)?
             .skip(run)
             .await;
@@ -372,7 +372,7 @@ impl Runtime {
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Pause`] if the store fails.
     pub async fn pause(&self, executor: &str) -> Result<bool, RuntimeError> {
-        let store_context = self.home_of(executor)?;
+        let store_context = self.store_context_of(executor)?;
         let paused = durable_ledger(&store_context, executor)?.pause_executor(executor);
         let paused = paused.await;
         paused.map_err(|source| RuntimeError::pause(executor, source))
@@ -386,7 +386,7 @@ impl Runtime {
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Pause`] if the store fails.
     pub async fn resume(&self, executor: &str) -> Result<bool, RuntimeError> {
-        let store_context = self.home_of(executor)?;
+        let store_context = self.store_context_of(executor)?;
         let resumed = durable_ledger(&store_context, executor)?.resume_executor(executor);
         let resumed = resumed.await;
         let resumed = resumed.map_err(|source| RuntimeError::pause(executor, source))?;
@@ -395,7 +395,7 @@ impl Runtime {
     }
 
     /// Returns the store handle of an executor.
-    fn home_of(&self, executor: &str) -> Result<Arc<StoreContext>, RuntimeError> {
+    fn store_context_of(&self, executor: &str) -> Result<Arc<StoreContext>, RuntimeError> {
         let unknown = || RuntimeError::UnknownExecutor {
             id: executor.to_owned(),
         };

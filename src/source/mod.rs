@@ -21,11 +21,11 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
-mod backed;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod deliveries;
 mod error;
+mod fallback;
 #[cfg(any(feature = "openai", feature = "rcrt"))]
 pub(crate) mod frames;
 #[cfg(feature = "nats")]
@@ -33,13 +33,15 @@ mod nats;
 #[cfg(feature = "rcrt")]
 pub(crate) mod sse;
 
-pub use backed::Backed;
 pub use deliveries::Deliveries;
 pub use error::SourceError;
+pub use fallback::FallbackSource;
 #[cfg(feature = "nats")]
 pub use nats::{NatsError, NatsRelay, NatsServer, NatsSource, NatsSourceBuilder};
 #[cfg(feature = "rcrt")]
-pub use sse::{BearerToken, Missed, SseError, SseHealth, SseSource, SseSourceBuilder, TokenError};
+pub use sse::{
+    Backfill, BearerToken, SseError, SseHealth, SseSource, SseSourceBuilder, TokenError,
+};
 
 use crate::model::Event;
 use async_trait::async_trait;

@@ -1,4 +1,4 @@
-use super::meaning::EmbedError;
+use super::embedding::EmbedError;
 use super::run::{RunRef, RunState};
 use crate::error::{BoxError, Retry};
 use crate::model::{Breadcrumb, BreadcrumbId, ConditionError, JsonError, Timestamp};

@@ -1,4 +1,4 @@
-//! What [`Observed`](super::Observed) stores and sources measure, through the
+//! What [`Instrumented`](super::Instrumented) stores and sources measure, through the
 //! [`metrics`](https://docs.rs/metrics) facade, with the feature `metrics`: install a recorder first. Without the
 //! feature nothing is measured here. What a runtime counts is in [`runtime::metrics`](crate::runtime::metrics).
 //!

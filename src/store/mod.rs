@@ -4,7 +4,7 @@
 //! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both, as have `SqliteStore` (feature
 //! `sqlite`) in a file and `PostgresStore` (feature `postgres`); all search by [`meaning`] if they are given an embedder. `RcrtStore` (feature `rcrt`) is on a server
 //! without a ledger; [`WithLedger`] joins the breadcrumbs of one store to the ledger of another. To a store without a ledger the crate adds one
-//! that ends with the process, see [`BreadcrumbStore::ledger`]. [`Observed`] tells how
+//! that ends with the process, see [`BreadcrumbStore::ledger`]. [`Instrumented`] tells how
 //! long each call of any of them takes and how it ends, and `Faulty` (feature `conformance`) lets calls fail on purpose.
 //!
 //! ```
@@ -32,19 +32,20 @@ pub mod conformance;
 mod draft;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod durable;
+pub mod embedding;
 mod error;
 mod ext;
 #[cfg(feature = "conformance")]
 mod faulty;
 mod identity;
+mod instrumented;
 mod ledger;
 mod lineage;
-pub mod meaning;
 mod memory;
 pub mod metrics;
 #[cfg(feature = "mock")]
 pub mod mock;
-mod observed;
+mod nacked;
 mod operation;
 mod pause;
 #[cfg(feature = "postgres")]
@@ -54,7 +55,6 @@ mod query;
 #[cfg(feature = "rcrt")]
 mod rcrt;
 mod request;
-mod returned;
 mod row;
 mod rules;
 mod run;
@@ -77,10 +77,10 @@ pub use ext::BreadcrumbStoreExt;
 #[cfg(feature = "conformance")]
 pub use faulty::{Fault, Faulty, Injected, Moment};
 pub use identity::StoreId;
+pub use instrumented::Instrumented;
 pub use ledger::{KeyPosition, RunLedger, SavedPosition};
 pub use lineage::{Lineage, Saved, Wake, WrittenBy};
 pub use memory::{MemoryLimits, MemoryStore};
-pub use observed::Observed;
 pub use operation::Operation;
 pub use pause::PausedExecutor;
 #[cfg(feature = "postgres")]

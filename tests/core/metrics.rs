@@ -12,7 +12,7 @@ use universal_executor::runtime::metrics::{
 };
 use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::metrics::{SOURCE_SECONDS, STORE_SECONDS};
-use universal_executor::store::{Fault, Faulty, Moment, Observed};
+use universal_executor::store::{Fault, Faulty, Instrumented, Moment};
 use universal_executor::{
     BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Delivery, Event, EventSource, MemoryStore,
     NewBreadcrumb, Runtime, Selector, async_trait, permanent,
@@ -247,7 +247,7 @@ async fn calls_of_a_store_and_of_a_source_are_measured_by_operation_and_outcome(
         Moment::Before => Fault::Delay(Duration::from_secs(2)),
         Moment::After => Fault::None,
     });
-    let store = Observed::new("slow", slow);
+    let store = Instrumented::new("slow", slow);
     let message = put(store.inner().inner(), "message.v1", json!({})).await;
     let source = store.beside(Lossy(event_of(&message)));
 

@@ -13,8 +13,8 @@ use universal_executor::executor::{
 use universal_executor::hints::Hints;
 use universal_executor::model::Timestamp;
 use universal_executor::store::{
-    Claim, ClaimId, Claimed, Commit, ExecutorLimits, Faulty, Lease, Lost, NewRun, Observed, Query,
-    Run, RunEnd, RunFilter, RunRef, StoreError, VectorQuery, Write,
+    Claim, ClaimId, Claimed, Commit, ExecutorLimits, Faulty, Instrumented, Lease, Lost, NewRun,
+    Query, Run, RunEnd, RunFilter, RunRef, StoreError, VectorQuery, Write,
 };
 use universal_executor::tool::{
     Catalog, Permissions, ToolContext, ToolDispatcher, ToolExecutor, ToolRegistry, ToolSpec,
@@ -134,7 +134,7 @@ fn every_public_type_can_be_shared_between_threads() {
     shared::<(
         MemoryStore,
         WithLedger<MemoryStore, Arc<dyn BreadcrumbStore>>,
-        Observed<MemoryStore>,
+        Instrumented<MemoryStore>,
         Faulty<Arc<dyn BreadcrumbStore>>,
         Delivery,
         Runtime,
@@ -199,12 +199,12 @@ fn models_and_what_they_are_asked_may_cross_threads() {
 fn embedders_may_cross_threads() {
     fn shared<T: Send + Sync + 'static>() {}
     fn unsized_shared<T: ?Sized + Send + Sync>() {}
-    use universal_executor::store::meaning;
+    use universal_executor::store::embedding;
 
-    shared::<(meaning::EmbedError, meaning::Meaning)>();
-    unsized_shared::<dyn meaning::Embedder>();
+    shared::<(embedding::EmbedError, embedding::EmbeddingConfig)>();
+    unsized_shared::<dyn embedding::Embedder>();
     #[cfg(feature = "embed-local")]
-    shared::<meaning::LocalEmbedder>();
+    shared::<embedding::LocalEmbedder>();
 }
 
 #[cfg(feature = "sqlite")]

@@ -7,6 +7,7 @@
     reason = "a helper that fails must fail the test that uses it"
 )]
 
+mod embedding;
 #[cfg(all(
     feature = "openai",
     feature = "rcrt",
@@ -19,7 +20,6 @@ mod ledger_model;
 #[path = "../support/log.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 mod log;
-mod meaning;
 mod nats;
 #[path = "../support/one_store.rs"]
 mod one_store;

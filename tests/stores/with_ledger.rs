@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 use universal_executor::store::MemoryLimits;
 use universal_executor::store::conformance::{Subject, WordCounts};
-use universal_executor::store::meaning::Meaning;
+use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::{EventSource, MemoryStore, WithLedger};
 
 /// Two stores in memory, one for the breadcrumbs and what they mean, one for the runs.
@@ -15,7 +15,8 @@ impl Subject for Two {
     type Store = WithLedger<MemoryStore, MemoryStore>;
 
     async fn fresh(&self) -> Self::Store {
-        let service = MemoryStore::with_meaning(MemoryLimits::default(), Meaning::by(WordCounts));
+        let service =
+            MemoryStore::with_embeddings(MemoryLimits::default(), EmbeddingConfig::new(WordCounts));
         let ledger = MemoryStore::default();
         *self.0.lock().unwrap() = Some((service.clone(), ledger.clone()));
         WithLedger::new(service, ledger)

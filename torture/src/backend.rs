@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 use universal_executor::error::Retry;
-use universal_executor::source::{Backed, NatsRelay, NatsSource, StartAt};
+use universal_executor::source::{FallbackSource, NatsRelay, NatsSource, StartAt};
 use universal_executor::{BreadcrumbStore, EventSource, PostgresStore, SqliteStore};
 
 /// The tenant of canaries: what is in it is of no concern to any worker.
@@ -138,7 +138,8 @@ impl Place {
                 match builder.connect().await {
                     Ok(source) if settings.backed => {
                         let sure = store.events_of("workers");
-                        let source = Backed::new(source, sure).ask_every(settings.sweep() * 4);
+                        let source =
+                            FallbackSource::new(source, sure).ask_every(settings.sweep() * 4);
                         return Ok(Box::new(source));
                     }
                     Ok(source) => return Ok(Box::new(source)),

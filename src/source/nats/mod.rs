@@ -26,9 +26,9 @@
 
 mod error;
 mod link;
+mod nacked;
 mod place;
 mod relay;
-mod returned;
 mod server;
 mod subject;
 mod subscription;
@@ -57,7 +57,7 @@ const LARGEST_MESSAGE: usize = Event::MAX_CONTEXT_BYTES + (64 << 10);
 ///
 /// Positions are those of the stream. What is given back comes again after its delay. It does not say that it is
 /// [complete](EventSource::is_complete): what a relay has not published, or the server lost, is found by looking into the
-/// store. With [`Backed`](super::Backed) that is so also for what happened while no worker ran.
+/// store. With [`FallbackSource`](super::FallbackSource) that is so also for what happened while no worker ran.
 ///
 /// A connection that is lost is made again, with longer and longer pauses up to 30 s; the subscription says so with an error
 /// and goes on. A consumer that is gone is made again, where it was, and so is a stream, from its beginning on.

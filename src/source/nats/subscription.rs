@@ -1,8 +1,8 @@
 //! One subscription: a pull consumer, made again when it is lost.
 
 use super::link::{is_unknown, pause};
+use super::nacked::Nacked;
 use super::place::Place;
-use super::returned::Returned;
 use super::{LARGEST_MESSAGE, NatsError, NatsSource};
 use crate::bugs::planted;
 use crate::clock::later;
@@ -27,7 +27,7 @@ struct Subscription {
     /// How often in a row it could not go on, and when it is tried again.
     failures: u32,
     again: Instant,
-    returned: Arc<Returned>,
+    returned: Arc<Nacked>,
 }
 
 pub(super) async fn begin(source: NatsSource, from: StartAt) -> Result<Deliveries, SourceError> {
@@ -247,7 +247,7 @@ struct NatsReceipt {
     position: Option<u64>,
     /// How long the server is told to wait at the most.
     longest: Duration,
-    returned: Arc<Returned>,
+    returned: Arc<Nacked>,
 }
 
 #[async_trait]

@@ -1,4 +1,4 @@
-use super::missed::Missed;
+use super::backfill::Backfill;
 use super::settings::Settings;
 use super::source::SseSource;
 use super::token::BearerToken;
@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct SseSourceBuilder {
     url: String,
     token: BearerToken,
-    missed: Option<Arc<dyn Missed>>,
+    backfill: Option<Arc<dyn Backfill>>,
     connect_timeout: Duration,
     watchdog: Duration,
     check_every: Duration,
@@ -54,7 +54,7 @@ impl SseSourceBuilder {
         Self {
             url,
             token: BearerToken::none(),
-            missed: None,
+            backfill: None,
             connect_timeout: Duration::from_secs(10),
             watchdog: Duration::from_secs(15),
             check_every: Duration::from_secs(60),
@@ -72,10 +72,10 @@ impl SseSourceBuilder {
         self
     }
 
-    /// Asks for what the stream left out, after every connect and from time to time. By default nobody is asked, and what
-    /// happens while there is no connection is not told of.
-    pub fn missed(mut self, missed: Arc<dyn Missed>) -> Self {
-        self.missed = Some(missed);
+    /// Reads missing events from a list, after each connect and from time to time. By default, the source does not deliver events that
+    /// were written while it had no connection.
+    pub fn backfill(mut self, backfill: Arc<dyn Backfill>) -> Self {
+        self.backfill = Some(backfill);
         self
     }
 
@@ -146,7 +146,7 @@ impl SseSourceBuilder {
             client: client.map_err(|error| SseError::Http(error.into()))?,
             url,
             token: self.token,
-            missed: self.missed,
+            backfill: self.backfill,
             watchdog: self.watchdog,
             check_every: self.check_every,
             grace: self.grace,

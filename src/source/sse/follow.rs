@@ -136,15 +136,15 @@ impl Follower {
 
     /// Notes what was there before the first connection: nobody is told of that.
     async fn begin(&mut self) -> Result<(), BoxError> {
-        let Some(missed) = self
+        let Some(backfill) = self
             .settings
-            .missed
+            .backfill
             .clone()
             .filter(|_| self.caught_up.is_none())
         else {
             return Ok(());
         };
-        let newest = missed.newest().await?;
+        let newest = backfill.newest().await?;
         let feed = Arc::clone(&self.feed);
         let note = move |id, version| {
             feed.note(id, version);
@@ -153,7 +153,7 @@ impl Follower {
         let after = earlier(newest, self.settings.overlap);
         // A slow server may take longer. Then the stream may deliver events from before this moment, also to a subscriber that
         // starts at `StartAt::Now`.
-        if let Some(noted) = within(MOST_WAIT, missed.since(after, &note)).await {
+        if let Some(noted) = within(MOST_WAIT, backfill.since(after, &note)).await {
             noted?;
         }
         self.caught_up = Some(newest);
@@ -286,17 +286,18 @@ impl Follower {
 
     /// Asks for what happened since the last time that all was known, and a bit before.
     fn ask(&self) -> Look {
-        let (Some(missed), Some(caught_up)) = (self.settings.missed.clone(), self.caught_up) else {
+        let (Some(backfill), Some(caught_up)) = (self.settings.backfill.clone(), self.caught_up)
+        else {
             return Look::Never;
         };
         let overlap = self.settings.overlap;
         let feed = Arc::clone(&self.feed);
         let answer = async move {
-            let newest = missed.newest().await?;
+            let newest = backfill.newest().await?;
             // A clock that was set back makes what is newest older than what was.
             let after = earlier(caught_up.min(newest), overlap);
             let wanted = move |id, version| !feed.knows(id, version);
-            let events = missed.since(after, &wanted).await?;
+            let events = backfill.since(after, &wanted).await?;
             Ok(Found { events, newest })
         };
         Look::Asks(answer.boxed())

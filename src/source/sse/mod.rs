@@ -1,12 +1,12 @@
 //! Events from a server that sends them (`text/event-stream`).
 
+mod backfill;
 mod builder;
 mod catch_up;
 mod connect;
 mod feed;
 mod follow;
 mod line;
-mod missed;
 mod recent;
 mod settings;
 mod size;
@@ -14,8 +14,8 @@ mod source;
 mod token;
 mod waiting;
 
+pub use backfill::Backfill;
 pub use builder::{SseError, SseSourceBuilder};
-pub use missed::Missed;
 pub(crate) use size::event_size;
 pub use source::{SseHealth, SseSource};
 pub(crate) use token::Agent;

@@ -1,4 +1,4 @@
-use super::missed::Missed;
+use super::backfill::Backfill;
 use super::token::BearerToken;
 use crate::backoff::full_jitter;
 use reqwest::{Client, Url};
@@ -13,7 +13,7 @@ pub(super) struct Settings {
     pub(super) client: Client,
     pub(super) url: Url,
     pub(super) token: BearerToken,
-    pub(super) missed: Option<Arc<dyn Missed>>,
+    pub(super) backfill: Option<Arc<dyn Backfill>>,
     pub(super) watchdog: Duration,
     pub(super) check_every: Duration,
     pub(super) grace: Duration,

@@ -56,7 +56,6 @@ mod given;
 mod leases;
 mod lineage;
 mod listing;
-mod near;
 mod needs;
 mod ordered;
 mod pages;
@@ -68,6 +67,7 @@ mod run_pages;
 mod tenants;
 mod turns;
 mod unchecked;
+mod vector_search;
 mod versions;
 mod waits;
 mod writes;
@@ -120,11 +120,6 @@ pub use lineage::{
     own_is_a_version, the_store_tells_who_wrote_a_version,
 };
 pub use listing::{runs_are_listed_by_what_they_are, runs_are_listed_in_the_order_they_are_due};
-pub use near::{
-    WordCounts, as_near_is_newest_first, near_by_what_hints_leave, near_by_what_it_says_now,
-    near_enough, near_is_within_the_whole_selector, tenants_apart_by_meaning,
-    the_nearest_come_first, what_is_gone_is_not_near,
-};
 pub use ordered::{
     a_lease_that_ran_out_keeps_its_line_waiting, a_retry_keeps_its_line_waiting,
     a_run_added_for_later_keeps_its_turn, a_suspended_run_keeps_its_line_waiting, ordered,
@@ -168,6 +163,11 @@ pub use turns::{
     what_is_behind_another_waits_for_some_time,
 };
 pub use unchecked::{Unchecked, check, report, unchecked};
+pub use vector_search::{
+    WordCounts, as_near_is_newest_first, near_by_what_hints_leave, near_by_what_it_says_now,
+    near_enough, near_is_within_the_whole_selector, tenants_apart_by_meaning,
+    the_nearest_come_first, what_is_gone_is_not_near,
+};
 pub use versions::{
     a_lost_lease_transfers_nothing, a_run_that_is_transferred_can_be_skipped,
     a_run_that_is_transferred_keeps_its_line_waiting,

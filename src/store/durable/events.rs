@@ -7,7 +7,7 @@ use crate::error::Retry;
 use crate::model::{Event, EventKind, Timestamp};
 use crate::source::{Deliveries, Delivery, Receipt, SourceError, StartAt};
 use crate::store::StoreError;
-use crate::store::returned::Returned;
+use crate::store::nacked::Nacked;
 use async_trait::async_trait;
 use futures::stream;
 use std::collections::VecDeque;
@@ -149,7 +149,7 @@ struct Subscriber<L> {
     /// What was read and not delivered yet.
     read: VecDeque<(u64, Event)>,
     cursor: Option<Arc<Cursor>>,
-    returned: Arc<Returned<Event>>,
+    returned: Arc<Nacked<Event>>,
 }
 
 impl<L: Log> Subscriber<L> {
@@ -231,7 +231,7 @@ struct LogReceipt {
     position: u64,
     event: Event,
     cursor: Option<Arc<Cursor>>,
-    returned: Arc<Returned<Event>>,
+    returned: Arc<Nacked<Event>>,
 }
 
 #[async_trait]

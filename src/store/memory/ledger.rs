@@ -200,10 +200,10 @@ impl RunLedger for MemoryStore {
     async fn request(&self, request: NewRequest) -> Result<Requested, StoreError> {
         let request = Checked::new(request, self.shared.limits.breadcrumb_bytes)?;
         let Some(keeper) = &self.keeper else {
-            return self.request_now(request);
+            return self.request_now(&request);
         };
         let keeping = keeper.begin();
-        let requested = self.request_now(request)?;
+        let requested = self.request_now(&request)?;
         if let Requested::Created { breadcrumb } = &requested {
             let created = std::slice::from_ref(breadcrumb);
             Box::pin(keeping.committed(self, created, BTreeSet::new())).await;
@@ -276,11 +276,11 @@ impl MemoryStore {
         Ok(())
     }
 
-    fn request_now(&self, request: Checked) -> Result<Requested, StoreError> {
+    fn request_now(&self, request: &Checked) -> Result<Requested, StoreError> {
         let now = self.now();
         let mut state = self.tenant.write();
         let (limits, tenant) = (&self.shared.limits, &self.tenant.name);
-        let (requested, committed) = requests::request(&mut state, &request, limits, tenant, now)?;
+        let (requested, committed) = requests::request(&mut state, request, limits, tenant, now)?;
         let last = state.log.last();
         drop(state);
         if committed.is_some() {

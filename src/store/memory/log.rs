@@ -3,7 +3,7 @@
 use super::Tenant;
 use crate::model::{Breadcrumb, Event, EventKind, Timestamp};
 use crate::source::{Deliveries, Delivery, EventSource, Receipt, SourceError, StartAt};
-use crate::store::returned::Returned;
+use crate::store::nacked::Nacked;
 use async_trait::async_trait;
 use futures::stream;
 use std::collections::VecDeque;
@@ -165,7 +165,7 @@ struct Subscriber {
     read: VecDeque<Logged>,
     /// Time of the newest event up to `next` that was delivered or precedes the subscription.
     delivered_to: Option<Timestamp>,
-    returned: Arc<Returned<Logged>>,
+    returned: Arc<Nacked<Logged>>,
 }
 
 impl Subscriber {
@@ -215,7 +215,7 @@ impl Subscriber {
 struct MemoryReceipt {
     position: u64,
     event: Logged,
-    returned: Arc<Returned<Logged>>,
+    returned: Arc<Nacked<Logged>>,
 }
 
 #[async_trait]

@@ -12,7 +12,7 @@ mod tests;
 mod vectors;
 mod workers;
 
-use super::meaning::{self, Keeper, Keepers, Made, Meaning, Nearest, Page, Vectors};
+use super::embedding::{self, EmbeddingConfig, Keeper, Keepers, Made, Nearest, Page, Vectors};
 use super::row::{ASIDE, Origin};
 use super::rules;
 use super::tenants::Tenants;
@@ -131,8 +131,8 @@ impl MemoryStore {
     /// An empty store with limits of its own that can be searched by meaning. Vectors are kept in memory too: four bytes for
     /// each dimension.
     #[must_use]
-    pub fn with_meaning(limits: MemoryLimits, meaning: Meaning) -> Self {
-        Self::with(limits, Some(Keepers::new(meaning)))
+    pub fn with_embeddings(limits: MemoryLimits, config: EmbeddingConfig) -> Self {
+        Self::with(limits, Some(Keepers::new(config)))
     }
 
     fn with(limits: MemoryLimits, keepers: Option<Keepers>) -> Self {
@@ -360,7 +360,7 @@ impl BreadcrumbStore for MemoryStore {
             .check()
             .map_err(StoreError::InvalidQuery)?;
         keeper.catch_up(self);
-        let Some(to) = keeper.meaning.of_query(&query.text).await? else {
+        let Some(to) = keeper.config.of_query(&query.text).await? else {
             return Ok(Vec::new());
         };
         let now = self.now();
@@ -386,7 +386,7 @@ impl BreadcrumbStore for MemoryStore {
         let Some(keeper) = &self.keeper else {
             return self.commit_now(writes, end);
         };
-        let (keeping, deleted) = (keeper.begin(), meaning::deleted(&writes));
+        let (keeping, deleted) = (keeper.begin(), embedding::deleted(&writes));
         let committed = self.commit_now(writes, end)?;
         // Boxed, so that commits to a store without embeddings need no room for it.
         Box::pin(keeping.committed(self, &committed.written, deleted)).await;

@@ -2,7 +2,7 @@
 
 use super::vectors::{Chunk, VectorTable};
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
-use crate::store::meaning::{Made, Nearest, Page};
+use crate::store::embedding::{Made, Nearest, Page};
 use crate::store::{Lineage, Query, VectorQuery};
 use foldhash::fast::RandomState;
 use std::collections::btree_map::Range;

@@ -4,7 +4,7 @@
 use super::table::{OrderKey, lives};
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::Query;
-use crate::store::meaning::{Nearest, similarity};
+use crate::store::embedding::{Nearest, similarity};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use super::PostgresStore;
 use super::error::PostgresError;
-use crate::store::meaning::Meaning;
+use crate::store::embedding::EmbeddingConfig;
 use std::fmt;
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ pub(super) struct Settings {
     pub(super) patience: Duration,
     pub(super) poll: Duration,
     pub(super) vectors: bool,
-    pub(super) meaning: Option<Meaning>,
+    pub(super) embeddings: Option<EmbeddingConfig>,
     pub(super) forgets_vectors: bool,
 }
 
@@ -73,7 +73,7 @@ impl PostgresBuilder {
                 patience: Duration::from_secs(10),
                 poll: Duration::from_secs(1),
                 vectors: true,
-                meaning: None,
+                embeddings: None,
                 forgets_vectors: false,
             },
         }
@@ -125,8 +125,8 @@ impl PostgresBuilder {
     /// `vector` (pgvector), see [`has_vectors`](PostgresStore::has_vectors). The tables remember the model: with another the
     /// store does not connect, see [`forget_vectors`](Self::forget_vectors).
     #[must_use]
-    pub fn meaning(mut self, meaning: Meaning) -> Self {
-        self.settings.meaning = Some(meaning);
+    pub fn embeddings(mut self, config: EmbeddingConfig) -> Self {
+        self.settings.embeddings = Some(config);
         self
     }
 

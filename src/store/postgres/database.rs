@@ -24,7 +24,7 @@ use super::writer::{self, ATTEMPTS, is_worth_another};
 use super::writing::Writing;
 use crate::store::StoreError;
 use crate::store::durable::tenant::Time;
-use crate::store::meaning::Keepers;
+use crate::store::embedding::Keepers;
 use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
 use std::fmt;
@@ -146,8 +146,8 @@ impl Database {
         if pgvector.is_some() {
             // Forgetting many takes long.
             vectors::begin(&mut first, &settings).await?;
-            if let Some(meaning) = &settings.meaning {
-                let indexed = pgvector::is_indexed(&mut first, meaning.dimensions());
+            if let Some(config) = &settings.embeddings {
+                let indexed = pgvector::is_indexed(&mut first, config.dimensions());
                 is_indexed = connections.in_time(indexed).await??;
             }
         }
@@ -159,7 +159,7 @@ impl Database {
             schema = settings.schema,
             "connected to PostgreSQL"
         );
-        let keepers = settings.meaning.clone().map(Keepers::new);
+        let keepers = settings.embeddings.clone().map(Keepers::new);
         let ((alive, open), (ends, ended)) = (watch::channel(()), watch::channel(()));
         Ok(Self {
             name: connection::name(&options, &settings.schema).into(),

@@ -2,7 +2,7 @@
 
 use crate::error::{BoxError, Retry};
 use crate::store::StoreError;
-use crate::store::meaning::EmbedError;
+use crate::store::embedding::EmbedError;
 use std::fmt;
 use std::io;
 use std::sync::Arc;

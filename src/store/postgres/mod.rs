@@ -16,7 +16,6 @@ mod ledger;
 mod list;
 mod listen;
 mod log;
-mod near;
 mod paused;
 mod pgvector;
 mod place;
@@ -41,6 +40,7 @@ mod sweep;
 mod table;
 mod task;
 mod tenant;
+mod vector_search;
 mod vectors;
 mod workers;
 mod writer;
@@ -50,7 +50,7 @@ pub use builder::{PostgresBuilder, PostgresLimits};
 pub use error::PostgresError;
 pub use stats::PostgresStats;
 
-use super::meaning::{self, Keeper, Made, Page, Vectors};
+use super::embedding::{self, Keeper, Made, Page, Vectors};
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Query, RunLedger, Scored, StoreError,
     StoreId, VectorQuery, canonical, wake,
@@ -61,7 +61,6 @@ use async_trait::async_trait;
 use builder::Settings;
 use database::{Database, Job};
 use log::PostgresEvents;
-use near::Near;
 use pgvector::{Index, Pgvector};
 use search::Search;
 use stage::Stage;
@@ -71,6 +70,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use table::Get;
 use tenant::Named;
+use vector_search::VectorSearch;
 use vectors::{Put, Without};
 
 const NAME: &str = "PostgresStore";
@@ -214,8 +214,8 @@ impl PostgresStore {
     /// [`StoreError::Unsupported`] without an embedder, [`StoreError::Forbidden`] if that has more than 2,000 dimensions, else
     /// only if the store is unavailable.
     pub async fn index_vectors(&self) -> Result<(), StoreError> {
-        let (meaning, pgvector) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
-        let dimensions = meaning.meaning.dimensions();
+        let (config, pgvector) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
+        let dimensions = config.config.dimensions();
         let index = Index {
             pgvector,
             dimensions,
@@ -355,15 +355,15 @@ impl BreadcrumbStore for PostgresStore {
         let selector = &query.query.selector;
         selector.check().map_err(StoreError::InvalidQuery)?;
         keeper.catch_up(self);
-        let meaning = &keeper.meaning;
-        let Some(to) = meaning.of_query(&query.text).await? else {
+        let config = &keeper.config;
+        let Some(to) = config.of_query(&query.text).await? else {
             return Ok(Vec::new());
         };
-        let near = Near {
+        let near = VectorSearch {
             tenant: &self.tenant,
             query,
             to: &to,
-            meaning,
+            config,
             pgvector,
             is_indexed: self.database.is_indexed.load(Ordering::Relaxed),
         };
@@ -375,7 +375,7 @@ impl BreadcrumbStore for PostgresStore {
         let writes = canonical::writes(commit.writes, limit)?;
         let end = canonical::end(commit.end, limit)?;
         let keeping = self.keeper.as_ref();
-        let keeping = keeping.map(|keeper| (keeper.begin(), meaning::deleted(&writes)));
+        let keeping = keeping.map(|keeper| (keeper.begin(), embedding::deleted(&writes)));
         let stage = Stage { writes, end };
         let (committed, has_expired) = self.write(stage).await?;
         if has_expired {
@@ -403,7 +403,7 @@ impl Vectors for PostgresStore {
         let (keeper, _) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
         let without = Without {
             tenant: &self.tenant,
-            model: keeper.meaning.model(),
+            model: keeper.config.model(),
             after,
             most,
         };
@@ -415,7 +415,7 @@ impl Vectors for PostgresStore {
         let put = Put {
             tenant: Arc::clone(&self.tenant),
             pgvector: pgvector.clone(),
-            meaning: keeper.meaning.clone(),
+            config: keeper.config.clone(),
             made,
         };
         self.database.repeat(put).await

@@ -57,7 +57,7 @@ pub(super) async fn prepare(
     };
     match found {
         Ok(found) => Ok(Some(found)),
-        Err(error) if settings.meaning.is_none() => {
+        Err(error) if settings.embeddings.is_none() => {
             tracing::debug!(error = %Chain(&error), "there are no tables for vectors");
             Ok(None)
         }

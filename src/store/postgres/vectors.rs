@@ -12,7 +12,7 @@ use super::tenant::{Named, clock};
 use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::StoreError;
 use crate::store::durable::tenant::Time;
-use crate::store::meaning::{EmbedError, Made, Meaning, Page};
+use crate::store::embedding::{EmbedError, EmbeddingConfig, Made, Page};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) async fn begin(
     connection: &mut PgConnection,
     settings: &Settings,
 ) -> Result<(), PostgresError> {
-    if settings.meaning.is_none() && !settings.forgets_vectors {
+    if settings.embeddings.is_none() && !settings.forgets_vectors {
         return Ok(());
     }
     let mut transaction = connection.begin().await?;
@@ -29,23 +29,26 @@ pub(super) async fn begin(
         let forget = "DELETE FROM ux_embedder; DELETE FROM ux_embeddings";
         sqlx::raw_sql(forget).execute(&mut *transaction).await?;
     }
-    if let Some(meaning) = &settings.meaning {
+    if let Some(config) = &settings.embeddings {
         let insert =
             "INSERT INTO ux_embedder (model, dimensions) VALUES ($1, $2) ON CONFLICT DO NOTHING";
         let insert = sqlx::query(insert)
-            .bind(column::name(meaning.model()))
-            .bind(dimensions(meaning));
+            .bind(column::name(config.model()))
+            .bind(dimensions(config));
         insert.execute(&mut *transaction).await?;
-        compare(meaning, kept(&mut transaction).await?)?;
+        compare(config, kept(&mut transaction).await?)?;
     }
     transaction.commit().await?;
     Ok(())
 }
 
 /// Fails if the vectors are by another model by now: another process may have had them forgotten.
-pub(super) async fn check(connection: &mut PgConnection, meaning: &Meaning) -> Result<(), Fault> {
+pub(super) async fn check(
+    connection: &mut PgConnection,
+    config: &EmbeddingConfig,
+) -> Result<(), Fault> {
     let kept = kept(connection).await?;
-    compare(meaning, kept).map_err(|error| StoreError::from(error).into())
+    compare(config, kept).map_err(|error| StoreError::from(error).into())
 }
 
 /// The model and the dimensions of the vectors.
@@ -56,14 +59,14 @@ async fn kept(connection: &mut PgConnection) -> sqlx::Result<Kept> {
     kept.fetch_optional(connection).await
 }
 
-fn compare(meaning: &Meaning, kept: Kept) -> Result<(), EmbedError> {
+fn compare(config: &EmbeddingConfig, kept: Kept) -> Result<(), EmbedError> {
     let (model, dimensions) = kept.unwrap_or_default();
     let dimensions = usize::try_from(dimensions).unwrap_or_default();
-    meaning.check(&column::of_name(model), dimensions)
+    config.check(&column::of_name(model), dimensions)
 }
 
-pub(super) fn dimensions(meaning: &Meaning) -> i32 {
-    i32::try_from(meaning.dimensions()).unwrap_or(i32::MAX)
+pub(super) fn dimensions(config: &EmbeddingConfig) -> i32 {
+    i32::try_from(config.dimensions()).unwrap_or(i32::MAX)
 }
 
 /// Adds to a statement that breadcrumbs have no vector any more.
@@ -154,7 +157,7 @@ impl Read for Without<'_> {
 pub(super) struct Put {
     pub(super) tenant: Arc<Named>,
     pub(super) pgvector: Pgvector,
-    pub(super) meaning: Meaning,
+    pub(super) config: EmbeddingConfig,
     pub(super) made: Vec<Made>,
 }
 
@@ -190,10 +193,10 @@ impl Read for Put {
             .bind(versions)
             .bind(places)
             .bind(numbers)
-            .bind(column::name(self.meaning.model()))
-            .bind(dimensions(&self.meaning));
+            .bind(column::name(self.config.model()))
+            .bind(dimensions(&self.config));
         let kept: Kept = kept.fetch_optional(connection).await?;
-        compare(&self.meaning, kept).map_err(|error| StoreError::from(error).into())
+        compare(&self.config, kept).map_err(|error| StoreError::from(error).into())
     }
 }
 

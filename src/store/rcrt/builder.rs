@@ -235,7 +235,7 @@ impl RcrtBuilder {
         let (first, longest) = self.stream.reconnect;
         let events = SseSource::builder(url)
             .token(token)
-            .missed(Arc::new(reader.clone()))
+            .backfill(Arc::new(reader.clone()))
             .connect_timeout(self.connect_timeout)
             .watchdog(self.stream.watchdog)
             .check_every(self.stream.check_every)

@@ -1,9 +1,9 @@
 //! Writing on a server without transactions: checked as a whole, then done one by one.
 
 use super::NAME;
+use super::creation_key::creation_keys;
 use super::error::{MAX_BODY, SplitCharacter, store_error, too_large};
 use super::read::{Look, Reader};
-use super::slot::slots;
 use super::wire;
 use crate::clock::wall_micros;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, JsonError, NewBreadcrumb, Patch, Timestamp};
@@ -34,14 +34,14 @@ pub(super) async fn commit(reader: &Reader, commit: Commit) -> Result<Committed,
     let creations = writes
         .iter()
         .filter(|write| matches!(write, Write::Create(_)));
-    let mut slot = slots(end.as_ref(), &reader.owner, creations.count());
+    let mut creation = creation_keys(end.as_ref(), &reader.owner, creations.count());
     let mut marked = Vec::with_capacity(writes.len());
     for write in &mut writes {
         marked.push(match write {
             Write::Create(new) => {
-                let slot = slot();
-                slot.mark(new);
-                Some(slot)
+                let creation = creation();
+                creation.mark(new);
+                Some(creation)
             }
             Write::Update { .. } | Write::Delete { .. } => None,
         });
@@ -50,10 +50,10 @@ pub(super) async fn commit(reader: &Reader, commit: Commit) -> Result<Committed,
     let mut current = targets(reader, &writes).await?;
     rehearse(reader, &writes, current.clone())?;
     let mut done = Vec::with_capacity(writes.len());
-    for (index, (write, slot)) in writes.into_iter().zip(marked).enumerate() {
-        done.push(match (write, slot) {
-            (Write::Create(new), Some(slot)) => {
-                let id = super::create::create(reader, index, &new, &slot).await?;
+    for (index, (write, creation)) in writes.into_iter().zip(marked).enumerate() {
+        done.push(match (write, creation) {
+            (Write::Create(new), Some(creation)) => {
+                let id = super::create::create(reader, index, &new, &creation).await?;
                 Done::Created(id, new)
             }
             (Write::Create(_), None) => continue,

@@ -1,10 +1,10 @@
 //! Creating a breadcrumb once, on a server that says of a repetition only that it is one.
 
+use super::creation_key::CreationKey;
 use super::error::{store_error, write_error};
 use super::filter::Filter;
 use super::http::{Call, Failure};
 use super::read::Reader;
-use super::slot::Slot;
 use super::{NAME, commit, wire};
 use crate::clock::later;
 use crate::error::Chain;
@@ -24,33 +24,33 @@ const MAX_KEYS: u32 = 64;
 /// How often the server may fail otherwise.
 const TRIES: u32 = 3;
 
-/// Creates a breadcrumb, or finds the one that was created in its slot.
+/// Creates a breadcrumb, or finds the one that was created in its creation.
 ///
 /// A key that was seen (409) says nothing: it may have been used up by a creation that failed. So whatever is not a clear
-/// answer is settled by looking for the tag of the slot. Another key is taken only when the server says that it has seen
-/// this one: whoever creates in the same slot later then comes by the same keys, and does not find one that nobody used.
+/// answer is settled by looking for the tag of the creation. Another key is taken only when the server says that it has seen
+/// this one: whoever creates in the same creation later then comes by the same keys, and does not find one that nobody used.
 /// When all keys are used up no later attempt can do better, so that is an error for good.
 pub(super) async fn create(
     reader: &Reader,
     index: usize,
     new: &NewBreadcrumb,
-    slot: &Slot,
+    creation: &CreationKey,
 ) -> Result<BreadcrumbId, StoreError> {
     let body = commit::body(index, wire::create_body(new))?;
     let mut patience = reader.settings.patience;
     let (mut epoch, mut tries) = (0, 1);
     loop {
-        let failure = match send(reader, &body, &slot.key(epoch)).await {
+        let failure = match send(reader, &body, &creation.key(epoch)).await {
             Ok(id) => return Ok(id),
             Err(failure) => failure,
         };
         let is_seen = failure.status() == Some(409);
         if is_seen || failure.may_be_done() {
-            tracing::debug!(failure = %Chain(&failure), slot = slot.key(epoch), "a breadcrumb may have been created");
-            if slot.tag().is_none() {
+            tracing::debug!(failure = %Chain(&failure), creation = creation.key(epoch), "a breadcrumb may have been created");
+            if creation.tag().is_none() {
                 return Err(unknown(failure));
             }
-            if let Some(id) = look_up(reader, slot, patience).await? {
+            if let Some(id) = look_up(reader, creation, patience).await? {
                 return Ok(id);
             }
             // What was on its way has come by now.
@@ -74,17 +74,17 @@ pub(super) async fn create(
     }
 }
 
-/// The id of what was created in a slot, as soon as it is there; the oldest, should there be several.
+/// The id of what was created in a creation, as soon as it is there; the oldest, should there be several.
 async fn look_up(
     reader: &Reader,
-    slot: &Slot,
+    creation: &CreationKey,
     patience: Duration,
 ) -> Result<Option<BreadcrumbId>, StoreError> {
     const LONGEST_PAUSE: Duration = Duration::from_secs(1);
     let end = later(Instant::now(), patience);
     let mut pause = Duration::from_millis(50);
     loop {
-        if let Some(id) = created_in(reader, slot).await? {
+        if let Some(id) = created_in(reader, creation).await? {
             return Ok(Some(id));
         }
         if Instant::now() + pause > end {
@@ -95,15 +95,20 @@ async fn look_up(
     }
 }
 
-async fn created_in(reader: &Reader, slot: &Slot) -> Result<Option<BreadcrumbId>, StoreError> {
+async fn created_in(
+    reader: &Reader,
+    creation: &CreationKey,
+) -> Result<Option<BreadcrumbId>, StoreError> {
     let filter = Filter {
         schema: None,
-        tag: slot.tag().map(str::to_owned),
+        tag: creation.tag().map(str::to_owned),
     };
     let mut pages = reader.pages(&filter);
     let mut ids = Vec::new();
     while let Some(rows) = pages.next().await.map_err(store_error)? {
-        let here = rows.iter().filter(|row| slot.is_on(&row.breadcrumb.tags));
+        let here = rows
+            .iter()
+            .filter(|row| creation.is_on(&row.breadcrumb.tags));
         ids.extend(here.map(|row| row.breadcrumb.id));
         if pages.too_far().is_some() {
             break;

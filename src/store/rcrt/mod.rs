@@ -1,19 +1,19 @@
 //! The store on an RCRT server.
 
+mod backfill;
 mod builder;
 mod commit;
 mod create;
+mod creation_key;
 mod error;
 mod filter;
 mod foreign;
 mod http;
-mod missed;
 mod offsets;
 mod pages;
 mod read;
 mod search;
 mod seek;
-mod slot;
 mod token_check;
 mod update;
 mod wire;

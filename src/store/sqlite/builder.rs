@@ -2,7 +2,7 @@
 
 use super::SqliteStore;
 use super::error::SqliteError;
-use crate::store::meaning::Meaning;
+use crate::store::embedding::EmbeddingConfig;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ pub struct SqliteBuilder {
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) limits: SqliteLimits,
-    pub(super) meaning: Option<Meaning>,
+    pub(super) embeddings: Option<EmbeddingConfig>,
     pub(super) forgets_vectors: bool,
     pub(super) database: DatabaseSettings,
 }
@@ -89,7 +89,7 @@ impl SqliteBuilder {
             path,
             settings: Settings {
                 limits: SqliteLimits::default(),
-                meaning: None,
+                embeddings: None,
                 forgets_vectors: false,
                 database: DatabaseSettings {
                     durability: Durability::default(),
@@ -154,8 +154,8 @@ impl SqliteBuilder {
     /// Has the store keep vectors of what is written, also of what was before, and search by them. The file remembers the
     /// model: with another it does not open, see [`forget_vectors`](Self::forget_vectors).
     #[must_use]
-    pub fn meaning(mut self, meaning: Meaning) -> Self {
-        self.settings.meaning = Some(meaning);
+    pub fn embeddings(mut self, config: EmbeddingConfig) -> Self {
+        self.settings.embeddings = Some(config);
         self
     }
 
@@ -214,7 +214,7 @@ impl SqliteBuilder {
     /// See [`SqliteError`].
     pub async fn open(mut self) -> Result<SqliteStore, SqliteError> {
         if self.settings.database.is_read_only {
-            self.settings.meaning = None;
+            self.settings.embeddings = None;
             self.settings.forgets_vectors = false;
         }
         SqliteStore::start(self.path, self.settings).await

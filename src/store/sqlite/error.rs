@@ -2,7 +2,7 @@
 
 use crate::error::{BoxError, Retry};
 use crate::store::StoreError;
-use crate::store::meaning::EmbedError;
+use crate::store::embedding::EmbedError;
 use rusqlite::ErrorCode;
 use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 use std::path::PathBuf;

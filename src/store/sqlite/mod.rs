@@ -39,7 +39,7 @@ pub use builder::{Durability, SqliteBuilder, SqliteLimits};
 pub use error::SqliteError;
 pub use stats::SqliteStats;
 
-use super::meaning::{self, Keeper, Made, Page, Vectors};
+use super::embedding::{self, Keeper, Made, Page, Vectors};
 use super::{
     BreadcrumbStore, Capabilities, Commit, Committed, Query, RunLedger, Scored, StoreError,
     StoreId, VectorQuery, canonical, wake,
@@ -57,7 +57,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use table::Found;
 use tenant::Writing;
-use vectors::Near;
+use vectors::VectorSearch;
 
 const NAME: &str = "SqliteStore";
 
@@ -368,16 +368,16 @@ impl BreadcrumbStore for SqliteStore {
             .check()
             .map_err(StoreError::InvalidQuery)?;
         keeper.catch_up(self);
-        let meaning = keeper.meaning.clone();
-        let Some(to) = meaning.of_query(&query.text).await? else {
+        let config = keeper.config.clone();
+        let Some(to) = config.of_query(&query.text).await? else {
             return Ok(Vec::new());
         };
         let (query, cache) = (query.clone(), Arc::clone(&self.opened.database.cache));
         let read = move |connection: &Connection, tenant, now, is_wanted: &dyn Fn() -> bool| {
-            let near = Near {
+            let near = VectorSearch {
                 query: &query,
                 to: &to,
-                meaning: &meaning,
+                config: &config,
                 cache: &cache,
             };
             vectors::nearest(connection, tenant, &near, now, is_wanted)
@@ -390,7 +390,7 @@ impl BreadcrumbStore for SqliteStore {
         let writes = canonical::writes(commit.writes, limit)?;
         let end = canonical::end(commit.end, limit)?;
         let keeping = self.keeper.as_ref();
-        let keeping = keeping.map(|keeper| (keeper.begin(), meaning::deleted(&writes)));
+        let keeping = keeping.map(|keeper| (keeper.begin(), embedding::deleted(&writes)));
         let (committed, has_expired) = self
             .write(move |writing| stage::commit(writing, writes, end))
             .await?;
@@ -432,8 +432,8 @@ impl Vectors for SqliteStore {
         let Some(keeper) = &self.keeper else {
             return Ok(());
         };
-        let meaning = keeper.meaning.clone();
-        self.write(move |writing| vectors::put(writing, &meaning, &made))
+        let config = keeper.config.clone();
+        self.write(move |writing| vectors::put(writing, &config, &made))
             .await
     }
 }

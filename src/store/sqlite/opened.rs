@@ -9,7 +9,7 @@ use super::vectors;
 use crate::error::Retry;
 use crate::store::StoreError;
 use crate::store::durable::tenant::Time;
-use crate::store::meaning::Keepers;
+use crate::store::embedding::Keepers;
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Opened {
             database,
             limits: settings.limits,
             time: Arc::default(),
-            keepers: settings.meaning.map(Keepers::new),
+            keepers: settings.embeddings.map(Keepers::new),
             handles: watch::Sender::new(()),
         })
     }
@@ -93,15 +93,12 @@ impl Opened {
 
 /// Deletes the vectors if the settings request it, and checks or records the embedder.
 async fn begin_vectors(database: &Database, settings: &Settings) -> Result<(), SqliteError> {
-    if settings.meaning.is_none() && !settings.forgets_vectors {
+    if settings.embeddings.is_none() && !settings.forgets_vectors {
         return Ok(());
     }
-    let (meaning, forgets) = (settings.meaning.clone(), settings.forgets_vectors);
+    let (config, forgets) = (settings.embeddings.clone(), settings.forgets_vectors);
     let begin = move |connection: &Connection| {
-        Ok((
-            vectors::begin(connection, meaning.as_ref(), forgets)?,
-            false,
-        ))
+        Ok((vectors::begin(connection, config.as_ref(), forgets)?, false))
     };
     let begun = database.write(begin).await;
     let begun = begun.map_err(|error| match error.retry() {

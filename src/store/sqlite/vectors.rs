@@ -7,8 +7,8 @@ use super::error::Fault;
 use super::tenant::Writing;
 use super::{search, table};
 use crate::model::Timestamp;
-use crate::store::meaning::{
-    EmbedError, Made, Meaning, Nearest, Page, from_bytes, similarity, to_bytes,
+use crate::store::embedding::{
+    EmbedError, EmbeddingConfig, Made, Nearest, Page, from_bytes, similarity, to_bytes,
 };
 use crate::store::{Scored, StoreError, VectorQuery};
 use rusqlite::{Connection, OptionalExtension, Statement};
@@ -29,29 +29,29 @@ pub(super) const WITHOUT: &str = "
 /// The inner result is an error if the vectors in the file are of another embedder. Then nothing was changed.
 pub(super) fn begin(
     connection: &Connection,
-    meaning: Option<&Meaning>,
+    config: Option<&EmbeddingConfig>,
     forgets: bool,
 ) -> rusqlite::Result<Result<(), EmbedError>> {
     if forgets {
         connection.execute_batch("DELETE FROM ux_vectors; DELETE FROM ux_embedder")?;
     }
-    let Some(meaning) = meaning else {
+    let Some(config) = config else {
         return Ok(Ok(()));
     };
     if let Some(kept) = kept(connection)? {
-        return Ok(meaning.check(&kept.model, kept.dimensions));
+        return Ok(config.check(&kept.model, kept.dimensions));
     }
-    let dimensions = i64::try_from(meaning.dimensions()).unwrap_or(i64::MAX);
+    let dimensions = i64::try_from(config.dimensions()).unwrap_or(i64::MAX);
     let insert = "INSERT INTO ux_embedder VALUES (1, ?1, ?2, random())";
-    connection.execute(insert, (meaning.model(), dimensions))?;
+    connection.execute(insert, (config.model(), dimensions))?;
     Ok(Ok(()))
 }
 
 /// Says since when there are vectors. Fails if they are by another model by now: another process may have had them
 /// forgotten.
-pub(super) fn check(connection: &Connection, meaning: &Meaning) -> Result<i64, Fault> {
+pub(super) fn check(connection: &Connection, config: &EmbeddingConfig) -> Result<i64, Fault> {
     let kept = kept(connection)?.unwrap_or_default();
-    let checked = meaning.check(&kept.model, kept.dimensions);
+    let checked = config.check(&kept.model, kept.dimensions);
     checked.map_err(|error: EmbedError| StoreError::from(error))?;
     Ok(kept.since)
 }
@@ -111,10 +111,10 @@ pub(super) fn without(
 /// Keeps vectors of the versions that are still there.
 pub(super) fn put(
     writing: &mut Writing<'_>,
-    meaning: &Meaning,
+    config: &EmbeddingConfig,
     made: &[Made],
 ) -> Result<(), Fault> {
-    check(writing.connection, meaning)?;
+    check(writing.connection, config)?;
     let mut put = writing.sql(
         "INSERT OR IGNORE INTO ux_vectors SELECT serial, ?4 FROM ux_breadcrumbs
          WHERE tenant = ?1 AND id = ?2 AND version = ?3 AND deleted = 0",
@@ -132,10 +132,10 @@ pub(super) fn put(
 }
 
 /// What is searched by meaning, and near to what.
-pub(super) struct Near<'q> {
+pub(super) struct VectorSearch<'q> {
     pub(super) query: &'q VectorQuery,
     pub(super) to: &'q [f32],
-    pub(super) meaning: &'q Meaning,
+    pub(super) config: &'q EmbeddingConfig,
     pub(super) cache: &'q Cache,
 }
 
@@ -143,12 +143,12 @@ pub(super) struct Near<'q> {
 pub(super) fn nearest(
     connection: &Connection,
     tenant: i64,
-    near: &Near<'_>,
+    near: &VectorSearch<'_>,
     now: Timestamp,
     is_wanted: &dyn Fn() -> bool,
 ) -> Result<Vec<Scored>, Fault> {
     let (query, to) = (near.query, near.to);
-    let since = check(connection, near.meaning)?;
+    let since = check(connection, near.config)?;
     let mut nearest = Nearest::new(query);
     let mut vector = vec![0.0; to.len()];
     let mut vectors = connection.prepare_cached(OF)?;

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::time::Duration;
 use universal_executor::agent::{OpenAiCompatible, OpenAiEmbedder, ProviderError};
 use universal_executor::error::Retry;
-use universal_executor::store::meaning::{EmbedError, Embedder, Meaning};
+use universal_executor::store::embedding::{EmbedError, Embedder, EmbeddingConfig};
 use universal_executor::store::{MemoryLimits, Query, VectorQuery};
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Selector,
@@ -144,7 +144,10 @@ fn an_embedder_has_a_model() {
 #[tokio::test]
 async fn a_store_sends_nothing_that_hints_exclude_and_finds_by_the_answer() {
     let server = Server::start(vectors(&[(0, [0.6, 0.8])])).await;
-    let store = MemoryStore::with_meaning(MemoryLimits::default(), Meaning::by(embedder(&server)));
+    let store = MemoryStore::with_embeddings(
+        MemoryLimits::default(),
+        EmbeddingConfig::new(embedder(&server)),
+    );
     let note = NewBreadcrumb::new("note.v1")
         .title("Title")
         .context(json!({"text": "shown", "token": "sk-hidden"}))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::source::{
-    Backed, Deliveries, NatsRelay, NatsSource, NatsSourceBuilder, StartAt,
+    Deliveries, FallbackSource, NatsRelay, NatsSource, NatsSourceBuilder, StartAt,
 };
 use universal_executor::store::{Fault, Faulty, Operation};
 use universal_executor::{BreadcrumbId, EventSource, MemoryStore};
@@ -112,7 +112,7 @@ async fn a_source_counts_the_events_that_its_group_has_not_acknowledged() {
     first.ack().await.unwrap();
 
     eventually(async || source.behind().await.unwrap() == Some(2)).await;
-    let backed = Backed::new(source, store.events());
+    let backed = FallbackSource::new(source, store.events());
     assert_eq!(backed.behind().await.unwrap(), Some(2));
     let alone = NatsSource::builder(url(), &*tenant)
         .connect()

@@ -6,7 +6,7 @@ use crate::postgres::server::{Namespaces, store_in};
 use futures::future::join_all;
 use futures::{FutureExt as _, StreamExt as _};
 use std::time::Duration;
-use universal_executor::source::{Backed, NatsServer, NatsSource, StartAt};
+use universal_executor::source::{FallbackSource, NatsServer, NatsSource, StartAt};
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt as _, EventSource as _, NewBreadcrumb, PostgresStore,
     Runtime, Selector,
@@ -22,7 +22,8 @@ async fn worker(
     let relayed = Relayed::of(server.clone(), tenant, store.events_of("nats")).await;
     let quick = NatsSource::builder(server, tenant).group("workers");
     let quick = quick.connect().await.unwrap();
-    let source = Backed::new(quick, store.events_of("workers")).ask_every(Duration::from_secs(2));
+    let source =
+        FallbackSource::new(quick, store.events_of("workers")).ask_every(Duration::from_secs(2));
     (runtime(source, store).build().unwrap(), relayed)
 }
 
@@ -177,7 +178,7 @@ async fn a_backlog_tells_what_waits_in_the_source_and_in_the_ledger() {
         .connect()
         .await
         .unwrap();
-    let source = Backed::new(quick, store.events_of("workers"));
+    let source = FallbackSource::new(quick, store.events_of("workers"));
     let runtime = Runtime::builder(source).executor(answers).build().unwrap();
 
     let before = runtime.backlog().await.unwrap();

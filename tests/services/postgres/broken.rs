@@ -74,7 +74,7 @@ async fn a_request_creates_one_breadcrumb_whatever_becomes_of_the_connection_in_
             panic!("created")
         };
         let found = store.recent("question.v1", 10).await.unwrap();
-        assert_eq!(found, [breadcrumb.clone()]);
+        assert_eq!(found, std::slice::from_ref(breadcrumb));
         let again = store.request(request()).await.unwrap();
         assert!(matches!(again, Requested::Existing { .. }), "{again:?}");
         assert_eq!(again.trigger(), first.trigger());

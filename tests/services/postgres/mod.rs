@@ -23,7 +23,7 @@ use sqlx::Connection as _;
 use std::sync::Mutex;
 use std::time::Duration;
 use universal_executor::store::conformance::{Subject, WordCounts, unchecked};
-use universal_executor::store::meaning::Meaning;
+use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::{EventSource, PostgresStore};
 
 /// Executes statements over a connection of its own.
@@ -38,13 +38,13 @@ pub(crate) async fn execute(sql: String) {
 pub(crate) struct Server {
     connected: Mutex<Vec<PostgresStore>>,
     namespaces: Namespaces,
-    meaning: Option<Meaning>,
+    config: Option<EmbeddingConfig>,
 }
 
 impl Server {
-    fn with_meaning() -> Self {
+    fn with_embeddings() -> Self {
         Self {
-            meaning: Some(Meaning::by(WordCounts)),
+            config: Some(EmbeddingConfig::new(WordCounts)),
             ..Self::default()
         }
     }
@@ -55,8 +55,8 @@ impl Subject for Server {
 
     async fn fresh(&self) -> PostgresStore {
         let mut builder = self.namespaces.builder();
-        if let Some(meaning) = &self.meaning {
-            builder = builder.meaning(meaning.clone());
+        if let Some(config) = &self.config {
+            builder = builder.embeddings(config.clone());
         }
         let store = builder.connect().await.unwrap();
         self.connected.lock().unwrap().push(store.clone());
@@ -156,7 +156,7 @@ async fn executors_that_connect_each_cost_as_much_as_executors_of_one_handle() {
 
 #[tokio::test]
 async fn a_store_with_an_embedder_is_checked_for_every_promise() {
-    assert_eq!(unchecked(&Held(Server::with_meaning())).await, []);
+    assert_eq!(unchecked(&Held(Server::with_embeddings())).await, []);
 }
 
-universal_executor::store_conformance!(with_meaning, Held(Server::with_meaning()));
+universal_executor::store_conformance!(with_embeddings, Held(Server::with_embeddings()));

@@ -10,7 +10,7 @@ use std::error::Error as _;
 use std::time::Duration;
 use universal_executor::error::Retry;
 use universal_executor::store::conformance::WordCounts;
-use universal_executor::store::meaning::{EmbedError, Embedder, Meaning};
+use universal_executor::store::embedding::{EmbedError, Embedder, EmbeddingConfig};
 use universal_executor::store::{PostgresError, Query, StoreError, VectorQuery, Write};
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch, PostgresStore, Selector, async_trait,
@@ -30,8 +30,8 @@ async fn text(connection: &mut PgConnection, sql: &str) -> Option<String> {
     text.await.unwrap()
 }
 
-fn meaning() -> Meaning {
-    Meaning::by(WordCounts).batch(1_000)
+fn config() -> EmbeddingConfig {
+    EmbeddingConfig::new(WordCounts).batch(1_000)
 }
 
 /// Notes with a word of their own and one that many have; the hundredth part has a tag.
@@ -93,7 +93,11 @@ async fn count(connection: &mut PgConnection, sql: String) -> i64 {
 async fn a_vector_goes_with_its_version_and_with_its_breadcrumb() {
     let namespaces = Namespaces::default();
     let name = namespaces.one();
-    let store = store_in(&name).meaning(meaning()).connect().await.unwrap();
+    let store = store_in(&name)
+        .embeddings(config())
+        .connect()
+        .await
+        .unwrap();
     let mut other = PgConnection::connect(&url()).await.unwrap();
     let (changed, deleted) = (
         store.create(note()).await.unwrap(),
@@ -133,7 +137,7 @@ async fn a_vector_goes_with_its_version_and_with_its_breadcrumb() {
 async fn an_index_is_made_by_one_and_searched_by_all_that_connect_later() {
     let namespaces = Namespaces::default();
     let name = namespaces.one();
-    let open = || store_in(&name).meaning(meaning()).connect();
+    let open = || store_in(&name).embeddings(config()).connect();
     let store = open().await.unwrap();
     fill(&store, 1_000).await;
     let mut other = PgConnection::connect(&url()).await.unwrap();
@@ -170,7 +174,7 @@ async fn an_index_does_not_starve_what_a_selector_leaves() {
     let namespaces = Namespaces::default();
     let store = namespaces
         .builder()
-        .meaning(meaning())
+        .embeddings(config())
         .connect()
         .await
         .unwrap();
@@ -198,7 +202,11 @@ async fn an_index_does_not_starve_what_a_selector_leaves() {
 async fn an_index_that_was_given_up_is_made_anew() {
     let namespaces = Namespaces::default();
     let name = namespaces.one();
-    let store = store_in(&name).meaning(meaning()).connect().await.unwrap();
+    let store = store_in(&name)
+        .embeddings(config())
+        .connect()
+        .await
+        .unwrap();
     store.index_vectors().await.unwrap();
     let mut other = PgConnection::connect(&url()).await.unwrap();
     let index = format!("'{name}.ux_embeddings_near_512'::regclass");
@@ -214,7 +222,7 @@ async fn an_index_that_was_given_up_is_made_anew() {
 #[tokio::test]
 async fn an_index_of_too_many_dimensions_is_refused_and_none_is_made_without_an_embedder() {
     let namespaces = Namespaces::default();
-    let long = namespaces.builder().meaning(Meaning::by(Long));
+    let long = namespaces.builder().embeddings(EmbeddingConfig::new(Long));
     let (long, plain) = (
         long.connect().await.unwrap(),
         namespaces.builder().connect().await.unwrap(),
@@ -243,7 +251,11 @@ async fn the_table_that_nothing_was_written_to_is_made_anew() {
     );
     tell(&mut other, older).await;
 
-    let store = store_in(&name).meaning(meaning()).connect().await.unwrap();
+    let store = store_in(&name)
+        .embeddings(config())
+        .connect()
+        .await
+        .unwrap();
 
     fill(&store, 2).await;
     assert_eq!(nearest(&store, Selector::any()).await.len(), 2);
@@ -254,7 +266,7 @@ async fn round_trips_by_meaning_are_few() {
     let namespaces = Namespaces::default();
     let counter = Counter::start().await;
     let builder = PostgresStore::builder(counter.url()).schema(namespaces.one());
-    let store = builder.meaning(meaning()).connect().await.unwrap();
+    let store = builder.embeddings(config()).connect().await.unwrap();
     // None as near as another, which would have more of them looked at.
     let notes = (0..30).map(|n| {
         let context = json!({"text": format!("w500{}", " pears".repeat(n)), "n": n});
@@ -311,7 +323,7 @@ async fn without_vectors_everything_else_works() {
 #[tokio::test]
 async fn a_meaning_without_vectors_is_refused_and_told_the_way_out() {
     let namespaces = Namespaces::default();
-    let builder = namespaces.builder().without_vectors().meaning(meaning());
+    let builder = namespaces.builder().without_vectors().embeddings(config());
 
     let refused = builder.connect().await.unwrap_err();
 
@@ -353,7 +365,7 @@ async fn a_user_who_may_not_make_the_extension_has_everything_else() {
 
     let builder = || PostgresStore::builder(&url).schema("poor");
     let store = builder().connect().await.unwrap();
-    let refused = builder().meaning(meaning()).connect().await.unwrap_err();
+    let refused = builder().embeddings(config()).connect().await.unwrap_err();
 
     works_without(&store).await;
     assert!(

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 use universal_executor::store::MemoryLimits;
 use universal_executor::store::conformance::{Subject, WordCounts, unchecked};
-use universal_executor::store::meaning::Meaning;
+use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::{EventSource, MemoryStore};
 
 /// A fresh store in memory, whose time passes by moving tokio's clock.
@@ -48,7 +48,7 @@ impl Subject for WithMeaning {
     type Store = MemoryStore;
 
     async fn fresh(&self) -> MemoryStore {
-        MemoryStore::with_meaning(MemoryLimits::default(), Meaning::by(WordCounts))
+        MemoryStore::with_embeddings(MemoryLimits::default(), EmbeddingConfig::new(WordCounts))
     }
 
     async fn in_tenant(&self, store: &MemoryStore, tenant: &str) -> Option<MemoryStore> {
@@ -127,7 +127,7 @@ async fn executors_with_clones_of_a_handle_cost_as_much_as_executors_of_one_hand
 }
 
 universal_executor::store_conformance!(memory, Memory);
-universal_executor::store_conformance!(with_meaning, WithMeaning);
+universal_executor::store_conformance!(with_embeddings, WithMeaning);
 universal_executor::source_conformance!(memory_events, source::Events);
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use universal_executor::model::Timestamp;
-use universal_executor::source::{BearerToken, Missed, SourceError, SseSource, StartAt};
+use universal_executor::source::{Backfill, BearerToken, SourceError, SseSource, StartAt};
 use universal_executor::{
     BoxError, BreadcrumbId, BreadcrumbStoreExt, Event, EventSource, RcrtStore, Secret, async_trait,
 };
@@ -40,7 +40,7 @@ const SOON: Duration = Duration::from_secs(120);
 struct Slow(RcrtStore);
 
 #[async_trait]
-impl Missed for Slow {
+impl Backfill for Slow {
     async fn newest(&self) -> Result<Timestamp, BoxError> {
         self.0.latest("missed.v1").await?;
         Ok(Timestamp::UNIX_EPOCH)
@@ -92,7 +92,7 @@ async fn subscriber_that_is_flooded() {
     let store = store.timeout(SOON).build().unwrap();
     let source = SseSource::builder(format!("{url}/events/stream"))
         .token(BearerToken::fixed(token))
-        .missed(Arc::new(Slow(store.clone())))
+        .backfill(Arc::new(Slow(store.clone())))
         .reconnect(Duration::from_millis(5), Duration::from_millis(50))
         .buffer(64)
         .build()

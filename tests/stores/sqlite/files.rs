@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 use universal_executor::error::Retry;
 use universal_executor::store::conformance::WordCounts;
-use universal_executor::store::meaning::Meaning;
+use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::store::{
     NewRequest, Query, RunLedger as _, SqliteError, SqliteLimits, StoreError, VectorQuery,
 };
@@ -36,8 +36,12 @@ async fn a_file_of_the_first_version_is_brought_to_this_ones() {
     older.execute_batch(undo).unwrap();
     older.close().unwrap();
 
-    let meaning = Meaning::by(WordCounts);
-    let store = quick(&folder.file()).meaning(meaning).open().await.unwrap();
+    let config = EmbeddingConfig::new(WordCounts);
+    let store = quick(&folder.file())
+        .embeddings(config)
+        .open()
+        .await
+        .unwrap();
 
     store.embedded().await.unwrap();
     let query = VectorQuery::new(Query::new(Selector::any()), "apples");

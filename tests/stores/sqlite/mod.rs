@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use universal_executor::source::Deliveries;
 use universal_executor::store::conformance::{Subject, WordCounts, unchecked};
-use universal_executor::store::meaning::Meaning;
+use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::store::{Durability, SqliteBuilder};
 use universal_executor::{BreadcrumbStoreExt as _, EventSource, NewBreadcrumb, SqliteStore};
 
@@ -88,13 +88,13 @@ pub(crate) fn quick(path: &Path) -> SqliteBuilder {
 pub(crate) struct File {
     folder: Folder,
     opened: std::sync::Mutex<Vec<SqliteStore>>,
-    meaning: Option<Meaning>,
+    config: Option<EmbeddingConfig>,
 }
 
 impl File {
-    fn with_meaning() -> Self {
+    fn with_embeddings() -> Self {
         Self {
-            meaning: Some(Meaning::by(WordCounts)),
+            config: Some(EmbeddingConfig::new(WordCounts)),
             ..Self::default()
         }
     }
@@ -105,7 +105,7 @@ impl Default for File {
         Self {
             folder: Folder::new(),
             opened: std::sync::Mutex::default(),
-            meaning: None,
+            config: None,
         }
     }
 }
@@ -143,8 +143,8 @@ impl Subject for File {
         let number = self.opened.lock().unwrap().len();
         let path = self.folder.0.join(format!("{number}.db"));
         let mut builder = quick(&path);
-        if let Some(meaning) = &self.meaning {
-            builder = builder.meaning(meaning.clone());
+        if let Some(config) = &self.config {
+            builder = builder.embeddings(config.clone());
         }
         let store = builder.open().await.unwrap();
         self.opened.lock().unwrap().push(store.clone());
@@ -216,7 +216,7 @@ universal_executor::store_conformance!(observed, watched::Watched(File::default(
 universal_executor::store_conformance!(without_faults, watched::Faultless(File::default()));
 #[tokio::test]
 async fn a_store_with_an_embedder_is_checked_for_every_promise() {
-    assert_eq!(unchecked(&File::with_meaning()).await, []);
+    assert_eq!(unchecked(&File::with_embeddings()).await, []);
 }
 
-universal_executor::store_conformance!(with_meaning, File::with_meaning());
+universal_executor::store_conformance!(with_embeddings, File::with_embeddings());

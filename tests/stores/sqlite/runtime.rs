@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
-use universal_executor::source::{Backed, Deliveries, SourceError, StartAt};
+use universal_executor::source::{Deliveries, FallbackSource, SourceError, StartAt};
 use universal_executor::store::{RunFilter, RunLedger, RunState, SqliteLimits};
 use universal_executor::tool::{ToolExecutor, json_tool};
 use universal_executor::{
@@ -179,7 +179,7 @@ async fn triggers_that_the_sure_source_missed_are_answered_though_the_quick_one_
         inner: store.events_of("tools"),
         begin: Arc::clone(&begin),
     };
-    let runtime = Runtime::builder(Backed::new(store.events(), sure))
+    let runtime = Runtime::builder(FallbackSource::new(store.events(), sure))
         .executor(echo(&store))
         .build()
         .unwrap();

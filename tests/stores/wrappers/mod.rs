@@ -4,7 +4,7 @@ mod calls;
 mod faulty;
 mod faulty_source;
 mod flawed;
-mod observed;
+mod instrumented;
 mod promises;
 pub(crate) mod watched;
 pub(crate) mod wrapped;

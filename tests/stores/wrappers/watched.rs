@@ -3,16 +3,16 @@
 use std::time::Duration;
 use universal_executor::EventSource;
 use universal_executor::store::conformance::Subject as StoreSubject;
-use universal_executor::store::{Fault, Faulty, Observed};
+use universal_executor::store::{Fault, Faulty, Instrumented};
 
 /// A store that tells of each call.
 pub(crate) struct Watched<S>(pub(crate) S);
 
 impl<S: StoreSubject> StoreSubject for Watched<S> {
-    type Store = Observed<S::Store>;
+    type Store = Instrumented<S::Store>;
 
     async fn fresh(&self) -> Self::Store {
-        Observed::new("watched", self.0.fresh().await)
+        Instrumented::new("watched", self.0.fresh().await)
     }
 
     async fn in_tenant(&self, store: &Self::Store, tenant: &str) -> Option<Self::Store> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 use universal_executor::source::conformance::{Abilities, Change, Subject as SourceSubject};
-use universal_executor::store::{Fault, Faulty, Moment, Observed, Operation};
+use universal_executor::store::{Fault, Faulty, Instrumented, Moment, Operation};
 use universal_executor::{BoxError, Event, EventSource};
 
 /// A source with something around it.
@@ -18,7 +18,7 @@ impl<S> Around<S> {
     pub(crate) fn watched(inside: S) -> Self {
         Self {
             inside,
-            wrap: |source| Box::new(Observed::new("watched", source)),
+            wrap: |source| Box::new(Instrumented::new("watched", source)),
         }
     }
 

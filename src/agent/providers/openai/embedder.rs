@@ -7,7 +7,7 @@ use crate::agent::providers::ProviderError;
 use crate::agent::providers::completions::failure::{Failed, classify};
 use crate::error::Retry;
 use crate::model::parse_as;
-use crate::store::meaning::{EmbedError, Embedder};
+use crate::store::embedding::{EmbedError, Embedder};
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,14 +22,14 @@ use serde_json::{Value, json};
 /// use universal_executor::MemoryStore;
 /// use universal_executor::agent::OpenAiCompatible;
 /// use universal_executor::store::MemoryLimits;
-/// use universal_executor::store::meaning::Meaning;
+/// use universal_executor::store::embedding::EmbeddingConfig;
 ///
 /// # fn example() -> Result<(), universal_executor::BoxError> {
 /// let embedder = OpenAiCompatible::builder("https://api.openai.com/v1")
 ///     .key_from_env("OPENAI_API_KEY")
 ///     .model("text-embedding-3-small")
 ///     .embedder(1_536)?;
-/// let store = MemoryStore::with_meaning(MemoryLimits::default(), Meaning::by(embedder).later());
+/// let store = MemoryStore::with_embeddings(MemoryLimits::default(), EmbeddingConfig::new(embedder).later());
 /// # Ok(())
 /// # }
 /// ```

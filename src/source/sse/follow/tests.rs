@@ -1,6 +1,6 @@
 use super::*;
 use crate::model::BreadcrumbId;
-use crate::source::{Missed, SseSource};
+use crate::source::{Backfill, SseSource};
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream};
 use std::sync::Mutex;
@@ -35,7 +35,7 @@ impl Asked {
 }
 
 #[async_trait]
-impl Missed for Asked {
+impl Backfill for Asked {
     async fn newest(&self) -> Result<Timestamp, BoxError> {
         let number = {
             let mut at = self.at.lock().unwrap();
@@ -61,7 +61,7 @@ impl Missed for Asked {
 /// Who follows a stream that was opened just now, with somebody to ask.
 fn follower(asked: &Arc<Asked>) -> Follower {
     let built =
-        SseSource::builder("http://localhost:1").missed(Arc::clone(asked) as Arc<dyn Missed>);
+        SseSource::builder("http://localhost:1").backfill(Arc::clone(asked) as Arc<dyn Backfill>);
     let settings = built.settings().unwrap();
     let mut follower = Follower::new(Arc::new(settings), Arc::new(Feed::new(64)));
     follower.caught_up = Some(Timestamp::UNIX_EPOCH);

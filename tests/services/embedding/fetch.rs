@@ -1,11 +1,11 @@
 //! A vector fetch of an agent's definition, from the event to what its model is shown.
 
-use crate::meaning::in_memory;
-use crate::meaning::told::{Does, Told};
+use crate::embedding::in_memory;
+use crate::embedding::told::{Does, Told};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use universal_executor::agent::{AgentDefinition, AgentExecutor, ScriptedModel};
-use universal_executor::store::meaning::Meaning;
+use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::{
     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome, Runtime, UniversalExecutor,
 };
@@ -31,7 +31,7 @@ fn agent(store: &MemoryStore, model: &Arc<ScriptedModel>) -> AgentExecutor {
 }
 
 async fn with_notes(embedder: &Told) -> MemoryStore {
-    let store = in_memory(Meaning::by(embedder.clone()));
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     for text in NOTES {
         let note = NewBreadcrumb::new("note.v1").context(json!({"text": text}));
         store.create(note).await.unwrap();

@@ -3,7 +3,7 @@ use super::Subject;
 use super::broken::{expect, same, some};
 use super::given::{OVER, SHORT, note, other_tenant};
 use crate::model::{BreadcrumbId, NewBreadcrumb, Patch, Selector};
-use crate::store::meaning::{EmbedError, Embedder};
+use crate::store::embedding::{EmbedError, Embedder};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query, Scored, StoreError, VectorQuery};
 use async_trait::async_trait;
 use serde_json::json;
@@ -18,9 +18,9 @@ const CAT: &str = "a cat sleeps in the warm sun";
 /// use universal_executor::MemoryStore;
 /// use universal_executor::store::MemoryLimits;
 /// use universal_executor::store::conformance::WordCounts;
-/// use universal_executor::store::meaning::Meaning;
+/// use universal_executor::store::embedding::EmbeddingConfig;
 ///
-/// let store = MemoryStore::with_meaning(MemoryLimits::default(), Meaning::by(WordCounts));
+/// let store = MemoryStore::with_embeddings(MemoryLimits::default(), EmbeddingConfig::new(WordCounts));
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WordCounts;

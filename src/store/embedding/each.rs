@@ -1,6 +1,6 @@
 //! What an embedder makes of some texts, and which of them it cannot do.
 
-use super::{EmbedError, Meaning};
+use super::{EmbedError, EmbeddingConfig};
 use crate::error::Chain;
 
 /// A text that any embedder can do: if it fails at this, it is down, and no text is to blame.
@@ -17,7 +17,7 @@ pub(super) struct Found {
     pub(super) failed: Option<EmbedError>,
 }
 
-impl Meaning {
+impl EmbeddingConfig {
     /// Asks for all texts at once. Where the embedder fails at them and still does a plain one, asks for ever smaller parts,
     /// so that a text it cannot do does not keep the others from being found.
     ///

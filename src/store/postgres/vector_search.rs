@@ -13,7 +13,7 @@ use super::tenant::{Named, clock};
 use super::vectors;
 use crate::model::Timestamp;
 use crate::store::durable::tenant::Time;
-use crate::store::meaning::{Meaning, Nearest, similarity};
+use crate::store::embedding::{EmbeddingConfig, Nearest, similarity};
 use crate::store::{Scored, VectorQuery};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
@@ -25,18 +25,18 @@ const PAGE: usize = 256;
 const SPARE: usize = 8;
 
 /// Reads the nearest of what a query selects.
-pub(super) struct Near<'q> {
+pub(super) struct VectorSearch<'q> {
     pub(super) tenant: &'q Named,
     pub(super) query: &'q VectorQuery,
     /// What they shall be near to.
     pub(super) to: &'q [f32],
-    pub(super) meaning: &'q Meaning,
+    pub(super) config: &'q EmbeddingConfig,
     pub(super) pgvector: &'q Pgvector,
     /// Whether there is an index, which finds nearly all of them.
     pub(super) is_indexed: bool,
 }
 
-impl Read for Near<'_> {
+impl Read for VectorSearch<'_> {
     type Answer = Vec<Scored>;
 
     fn tenant(&self) -> Option<&str> {
@@ -62,7 +62,7 @@ impl Read for Near<'_> {
             .await?;
         if rows.is_empty() {
             // There may be none since they were forgotten.
-            vectors::check(connection, self.meaning).await?;
+            vectors::check(connection, self.config).await?;
         }
         let is_last = rows.len() < page;
         if found.take(rows)? || is_last {
@@ -79,7 +79,7 @@ enum Way {
     ByIndex,
 }
 
-impl Near<'_> {
+impl VectorSearch<'_> {
     /// How many rows the first page has.
     fn page(&self) -> usize {
         let query = &self.query.query;
@@ -163,8 +163,8 @@ impl Near<'_> {
             .bind(asked.time.shift())
             .bind(most.map(|most| most.cast_signed() as i64))
             .bind(self.to)
-            .bind(column::name(self.meaning.model()))
-            .bind(vectors::dimensions(self.meaning));
+            .bind(column::name(self.config.model()))
+            .bind(vectors::dimensions(self.config));
         asked
             .bind(rows, asked.query.before)
             .fetch_all(connection)
@@ -217,14 +217,14 @@ impl Near<'_> {
 
 /// What was found so far.
 struct Met<'q> {
-    near: &'q Near<'q>,
+    near: &'q VectorSearch<'q>,
     nearest: Nearest<'q>,
     /// How much the server may be off.
     blur: f64,
 }
 
 impl<'q> Met<'q> {
-    fn new(near: &'q Near<'q>) -> Self {
+    fn new(near: &'q VectorSearch<'q>) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "there are few dimensions")]
         let blur = near.to.len() as f64 * f64::from(f32::EPSILON);
         Self {

@@ -1,11 +1,11 @@
 //! All stores find the same, in the same order, with the same scores.
 
-use crate::meaning::{Folder, in_memory, on_server};
+use crate::embedding::{Folder, in_memory, on_server};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
 use universal_executor::store::conformance::WordCounts;
-use universal_executor::store::meaning::Meaning;
+use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::store::{Query, VectorQuery};
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch, Selector};
 
@@ -98,11 +98,11 @@ proptest! {
     ) {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let folder = Folder::new();
-        let meaning = || Meaning::by(WordCounts);
+        let config = || EmbeddingConfig::new(WordCounts);
 
         let (memory, file) = tokio.block_on(async {
-            let memory = in_memory(meaning());
-            let file = folder.file().meaning(meaning()).open().await.unwrap();
+            let memory = in_memory(config());
+            let file = folder.file().embeddings(config()).open().await.unwrap();
             (found(&memory, &steps, &queries).await, found(&file, &steps, &queries).await)
         });
 
@@ -120,11 +120,11 @@ proptest! {
     ) {
         let Some(server) = on_server() else { return Ok(()) };
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let meaning = || Meaning::by(WordCounts);
+        let config = || EmbeddingConfig::new(WordCounts);
 
         let (memory, postgres) = tokio.block_on(async {
-            let memory = in_memory(meaning());
-            let postgres = server.builder().meaning(meaning()).connect().await.unwrap();
+            let memory = in_memory(config());
+            let postgres = server.builder().embeddings(config()).connect().await.unwrap();
             (found(&memory, &steps, &queries).await, found(&postgres, &steps, &queries).await)
         });
 
@@ -134,7 +134,7 @@ proptest! {
 
 #[tokio::test]
 async fn many_notes_are_compared_as_few_are() {
-    let store = in_memory(Meaning::by(WordCounts));
+    let store = in_memory(EmbeddingConfig::new(WordCounts));
     for n in 0..3_000 {
         let tag = if n % 100 == 0 { "few" } else { "many" };
         let new = NewBreadcrumb::new("note.v1")

@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 /// ```no_run
 /// use universal_executor::MemoryStore;
 /// use universal_executor::store::MemoryLimits;
-/// use universal_executor::store::meaning::{LocalEmbedder, Meaning};
+/// use universal_executor::store::embedding::{LocalEmbedder, EmbeddingConfig};
 ///
 /// # async fn example() -> Result<(), universal_executor::BoxError> {
 /// let embedder = LocalEmbedder::from_dir("models/potion-base-8M").await?;
-/// let store = MemoryStore::with_meaning(MemoryLimits::default(), Meaning::by(embedder));
+/// let store = MemoryStore::with_embeddings(MemoryLimits::default(), EmbeddingConfig::new(embedder));
 /// # Ok(())
 /// # }
 /// ```

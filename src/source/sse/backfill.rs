@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 /// Knows what happened without a stream: what an [`SseSource`](super::SseSource) asks for what its stream left out.
 #[async_trait]
-pub trait Missed: Send + Sync + 'static {
+pub trait Backfill: Send + Sync + 'static {
     /// The time of the newest change, by the clock of the server; the earliest time if there is none. Never a time that is
     /// later than that clock says: all up to it counts as known once [`since`](Self::since) has answered, and what has a
     /// time from the future would hide all that comes before it.

@@ -1,12 +1,12 @@
 //! Search by meaning: texts become vectors, and what is near a text is found by them.
 //!
-//! A store that is given a [`Meaning`] keeps beside each breadcrumb a vector of what it says, made by an [`Embedder`], and
+//! A store that is given a [`EmbeddingConfig`] keeps beside each breadcrumb a vector of what it says, made by an [`Embedder`], and
 //! answers [`vector_search`](super::BreadcrumbStore::vector_search); so a subscription with a `vector` fetch finds what
 //! its trigger is about.
 //!
 //! ```
 //! use serde_json::json;
-//! use universal_executor::store::meaning::{EmbedError, Embedder, Meaning};
+//! use universal_executor::store::embedding::{EmbedError, Embedder, EmbeddingConfig};
 //! use universal_executor::store::{MemoryLimits, Query, VectorQuery};
 //! use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Selector, async_trait};
 //!
@@ -31,7 +31,7 @@
 //! }
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-//! let store = MemoryStore::with_meaning(MemoryLimits::default(), Meaning::by(Letters));
+//! let store = MemoryStore::with_embeddings(MemoryLimits::default(), EmbeddingConfig::new(Letters));
 //! for text in ["a balloon", "the zoo is full of zebras"] {
 //!     store.create(NewBreadcrumb::new("note.v1").context(json!({"text": text}))).await?;
 //! }
@@ -54,7 +54,7 @@
 //! are forgotten. An embedder that can do nothing is waited for.
 //!
 //! # When
-//! By default a commit returns once what it wrote has vectors, or after [`Meaning::patience`]; with [`Meaning::later`] they
+//! By default a commit returns once what it wrote has vectors, or after [`EmbeddingConfig::patience`]; with [`EmbeddingConfig::later`] they
 //! are made in the background. A commit never fails because of them: what is missing, also from before the store was given
 //! an embedder or since it crashed, is made up for in the background when the tenant is used next.
 //!
@@ -124,17 +124,17 @@ impl<E: Embedder + ?Sized> Embedder for Arc<E> {
 
 /// How a store keeps the meaning of what is written to it.
 #[derive(Clone, Debug)]
-pub struct Meaning {
+pub struct EmbeddingConfig {
     embedder: Arc<dyn Embedder>,
     later: bool,
     batch: usize,
     patience: Duration,
 }
 
-impl Meaning {
+impl EmbeddingConfig {
     /// Vectors by an embedder, made as part of each commit.
     #[must_use]
-    pub fn by(embedder: impl Embedder) -> Self {
+    pub fn new(embedder: impl Embedder) -> Self {
         Self {
             embedder: Arc::new(embedder),
             later: false,

@@ -11,7 +11,7 @@ use crate::postgres::server::Namespaces;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use universal_executor::store::meaning::Meaning;
+use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::store::{Durability, MemoryLimits, Query, SqliteBuilder, VectorQuery};
 use universal_executor::{BreadcrumbStore, MemoryStore, Selector, SqliteStore};
 
@@ -22,7 +22,10 @@ impl Folder {
     fn new() -> Self {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let name = format!("universal-executor-meaning-{}-{number}", std::process::id());
+        let name = format!(
+            "universal-executor-embedding-{}-{number}",
+            std::process::id()
+        );
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -57,8 +60,8 @@ fn on_server() -> Option<Namespaces> {
     None
 }
 
-fn in_memory(meaning: Meaning) -> MemoryStore {
-    MemoryStore::with_meaning(MemoryLimits::default(), meaning)
+fn in_memory(config: EmbeddingConfig) -> MemoryStore {
+    MemoryStore::with_embeddings(MemoryLimits::default(), config)
 }
 
 /// The texts of the notes nearest to a text.

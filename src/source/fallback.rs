@@ -25,12 +25,12 @@ use tokio::time::{Instant, sleep, sleep_until};
 ///
 /// ```
 /// use futures::StreamExt;
-/// use universal_executor::source::{Backed, StartAt};
+/// use universal_executor::source::{FallbackSource, StartAt};
 /// use universal_executor::{BreadcrumbStoreExt, EventSource, MemoryStore, NewBreadcrumb};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
 /// let (store, elsewhere) = (MemoryStore::default(), MemoryStore::default());
-/// let source = Backed::new(elsewhere.events(), store.events());
+/// let source = FallbackSource::new(elsewhere.events(), store.events());
 /// let mut events = source.subscribe(StartAt::Now).await?;
 /// let message = store.create(NewBreadcrumb::new("user.message.v1")).await?;
 ///
@@ -42,13 +42,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// # Ok::<(), universal_executor::BoxError>(())
 /// ```
 #[derive(Clone)]
-pub struct Backed {
+pub struct FallbackSource {
     quick: Arc<dyn EventSource>,
     sure: Arc<dyn EventSource>,
     interval: Duration,
 }
 
-impl Backed {
+impl FallbackSource {
     /// The quick source, and the one behind it.
     #[must_use]
     pub fn new(quick: impl EventSource, sure: impl EventSource) -> Self {
@@ -68,7 +68,7 @@ impl Backed {
 }
 
 #[async_trait]
-impl EventSource for Backed {
+impl EventSource for FallbackSource {
     /// Fails only if the one behind does: the quick one is tried again and again.
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         let is_out = watch::Sender::new(true);
@@ -265,9 +265,9 @@ async fn silence(quick_is_out: &mut watch::Receiver<bool>, time: Duration) {
     sleep(time).await;
 }
 
-impl fmt::Debug for Backed {
+impl fmt::Debug for FallbackSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Backed")
+        f.debug_struct("FallbackSource")
             .field("interval", &self.interval)
             .finish_non_exhaustive()
     }
@@ -360,7 +360,7 @@ mod tests {
 
     async fn backed() -> (Fed, Fed, Deliveries) {
         let (quick, sure) = (Fed::default(), Fed::default());
-        let source = Backed::new(quick.clone(), sure.clone());
+        let source = FallbackSource::new(quick.clone(), sure.clone());
         assert!(source.is_complete());
         let events = source.subscribe(StartAt::Now).await.unwrap();
         (quick, sure, events)
@@ -422,7 +422,7 @@ mod tests {
     #[tokio::test]
     async fn it_is_behind_as_the_quick_source_says_unless_the_sure_one_is_out() {
         let (quick, sure) = (Fed::default(), Fed::default());
-        let source = Backed::new(quick.clone(), sure.clone());
+        let source = FallbackSource::new(quick.clone(), sure.clone());
 
         quick.is_out(true);
         assert_eq!(source.behind().await.unwrap(), Some(0));
@@ -435,7 +435,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn it_begins_without_the_quick_source_and_not_without_the_other() {
         let (quick, sure) = (Fed::default(), Fed::default());
-        let source = Backed::new(quick.clone(), sure.clone());
+        let source = FallbackSource::new(quick.clone(), sure.clone());
         quick.is_out(true);
         let mut events = source.subscribe(StartAt::Now).await.unwrap();
         sure.feed(1);

@@ -1,6 +1,6 @@
 //! Keeps vectors up with what is written: after each commit, and in passes that find what has none.
 
-use super::{Meaning, text};
+use super::{EmbeddingConfig, text};
 use crate::backoff::full_jitter;
 use crate::clock::within;
 use crate::error::Chain;
@@ -57,14 +57,14 @@ pub(in crate::store) struct Made {
 /// The keepers of all tenants of a store.
 #[derive(Debug)]
 pub(in crate::store) struct Keepers {
-    meaning: Meaning,
+    config: EmbeddingConfig,
     by_tenant: Tenants<Keeper>,
 }
 
 impl Keepers {
-    pub(in crate::store) fn new(meaning: Meaning) -> Self {
+    pub(in crate::store) fn new(config: EmbeddingConfig) -> Self {
         Self {
-            meaning,
+            config,
             by_tenant: Tenants::new(),
         }
     }
@@ -72,13 +72,13 @@ impl Keepers {
     pub(in crate::store) fn of(&self, tenant: &str) -> Arc<Keeper> {
         // A new keeper replaces one without handles: it looks for missing vectors first.
         self.by_tenant
-            .of(tenant, |_| true, || Keeper::new(self.meaning.clone()))
+            .of(tenant, |_| true, || Keeper::new(self.config.clone()))
     }
 }
 
 /// What keeps the vectors of one tenant.
 pub(in crate::store) struct Keeper {
-    pub(in crate::store) meaning: Meaning,
+    pub(in crate::store) config: EmbeddingConfig,
     /// Whether something may have no vector.
     behind: AtomicBool,
     /// Whether the embedder failed the last time, so that no commit waits for it.
@@ -94,9 +94,9 @@ pub(in crate::store) struct Keeper {
 }
 
 impl Keeper {
-    fn new(meaning: Meaning) -> Self {
+    fn new(config: EmbeddingConfig) -> Self {
         Self {
-            meaning,
+            config,
             behind: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             going_on: AtomicBool::new(false),
@@ -138,7 +138,7 @@ impl Keeper {
     async fn embed_now<S: Vectors>(&self, store: &S, written: Vec<Arc<Breadcrumb>>) -> bool {
         let store = store.clone();
         let reopen = || Some(store.clone());
-        match within(self.meaning.patience, self.make(&reopen, written)).await {
+        match within(self.config.patience, self.make(&reopen, written)).await {
             Some(Ok(_)) => true,
             Some(Err(error)) => {
                 self.failing.store(true, Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl Keeper {
             }
             None => {
                 self.failing.store(true, Ordering::Relaxed);
-                let patience = self.meaning.patience;
+                let patience = self.config.patience;
                 tracing::warn!(
                     ?patience,
                     "what was written is embedded later, as it takes long"
@@ -191,7 +191,7 @@ impl Keeper {
             let Some(store) = reopen() else {
                 return Ok(None);
             };
-            let page = store.without_vector(after, self.meaning.batch).await?;
+            let page = store.without_vector(after, self.config.batch).await?;
             drop(store);
             let made = self.make(reopen, page.found).await;
             self.failing.store(made.is_err(), Ordering::Relaxed);
@@ -216,7 +216,7 @@ impl Keeper {
         of: Vec<Arc<Breadcrumb>>,
     ) -> Result<usize, StoreError> {
         let mut refused = 0;
-        for some in of.chunks(self.meaning.batch) {
+        for some in of.chunks(self.config.batch) {
             let Some(store) = reopen() else {
                 return Ok(refused);
             };
@@ -233,7 +233,7 @@ impl Keeper {
                     None => made.push(of_version(breadcrumb, None)),
                 }
             }
-            let found = self.meaning.each(&asked).await;
+            let found = self.config.each(&asked).await;
             refused += found.refused;
             for (breadcrumb, direction) in wanted.into_iter().zip(found.directions) {
                 made.push(of_version(breadcrumb, direction));
@@ -255,7 +255,7 @@ impl Keeper {
 impl fmt::Debug for Keeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keeper")
-            .field("meaning", &self.meaning)
+            .field("config", &self.config)
             .finish_non_exhaustive()
     }
 }
@@ -299,7 +299,7 @@ impl Keeping {
         let last: Vec<_> = last.cloned().collect();
         if last.is_empty() {
             self.is_done = true;
-        } else if !keeper.meaning.later && !keeper.failing.load(Ordering::Relaxed) {
+        } else if !keeper.config.later && !keeper.failing.load(Ordering::Relaxed) {
             self.is_done = keeper.embed_now(store, last).await;
         }
         drop(self);

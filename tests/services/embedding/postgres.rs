@@ -1,14 +1,14 @@
 //! Vectors in PostgreSQL are kept up with what is written, by several processes and whatever the embedder does.
 
-use crate::meaning::told::{Does, Told};
-use crate::meaning::{in_memory, near, on_server};
+use crate::embedding::told::{Does, Told};
+use crate::embedding::{in_memory, near, on_server};
 use crate::postgres::server::store_in;
 use futures::poll;
 use serde_json::json;
 use std::pin::pin;
 use universal_executor::error::Retry;
 use universal_executor::store::conformance::WordCounts;
-use universal_executor::store::meaning::{EmbedError, Meaning};
+use universal_executor::store::embedding::{EmbedError, EmbeddingConfig};
 use universal_executor::store::{PostgresError, Query, StoreError, VectorQuery, Write};
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch, Selector};
 
@@ -34,7 +34,7 @@ async fn what_was_written_without_an_embedder_is_made_up_for() {
         .await
         .unwrap();
 
-    let store = store_in(&name).meaning(Meaning::by(Told::new()));
+    let store = store_in(&name).embeddings(EmbeddingConfig::new(Told::new()));
     let store = store.connect().await.unwrap();
 
     assert_eq!(store.embedded().await.unwrap(), 0);
@@ -50,7 +50,7 @@ async fn vectors_are_made_once_for_all_processes() {
     let (name, embedder) = (server.one(), Told::new());
     let connect = || {
         store_in(&name)
-            .meaning(Meaning::by(embedder.clone()))
+            .embeddings(EmbeddingConfig::new(embedder.clone()))
             .connect()
     };
     let (one, other) = (connect().await.unwrap(), connect().await.unwrap());
@@ -66,7 +66,9 @@ async fn vectors_are_made_once_for_all_processes() {
 async fn an_embedder_that_fails_does_not_fail_the_commit() {
     let Some(server) = on_server() else { return };
     let embedder = Told::new();
-    let store = server.builder().meaning(Meaning::by(embedder.clone()));
+    let store = server
+        .builder()
+        .embeddings(EmbeddingConfig::new(embedder.clone()));
     let store = store.connect().await.unwrap();
     embedder.shall(Does::Fail);
 
@@ -84,7 +86,9 @@ async fn nothing_is_locked_while_the_embedder_is_asked_and_a_vector_of_an_older_
     let Some(server) = on_server() else { return };
     let embedder = Told::new();
     let store = server.builder().connections(2);
-    let store = store.meaning(Meaning::by(embedder.clone())).connect();
+    let store = store
+        .embeddings(EmbeddingConfig::new(embedder.clone()))
+        .connect();
     let store = store.await.unwrap();
     embedder.shall(Does::Wait);
     let mut creating = pin!(store.create(note("apples")));
@@ -110,7 +114,7 @@ async fn what_points_nowhere_is_not_found_and_not_asked_for_again() {
     let (name, embedder) = (server.one(), Told::new());
     let connect = || {
         store_in(&name)
-            .meaning(Meaning::by(embedder.clone()))
+            .embeddings(EmbeddingConfig::new(embedder.clone()))
             .connect()
     };
     embedder.shall(Does::Zero);
@@ -133,7 +137,7 @@ async fn what_points_nowhere_is_not_found_and_not_asked_for_again() {
 async fn a_store_with_vectors_of_another_model_does_not_connect_until_they_are_forgotten() {
     let Some(server) = on_server() else { return };
     let name = server.one();
-    let told = |model| store_in(&name).meaning(Meaning::by(Told::named(model)));
+    let told = |model| store_in(&name).embeddings(EmbeddingConfig::new(Told::named(model)));
     let old = told("old").connect().await.unwrap();
     old.create(note("apples")).await.unwrap();
 
@@ -165,9 +169,14 @@ async fn a_store_with_vectors_of_another_model_does_not_connect_until_they_are_f
 #[tokio::test]
 async fn many_that_are_as_near_are_found_as_in_memory() {
     let Some(server) = on_server() else { return };
-    let meaning = || Meaning::by(WordCounts).batch(1_000);
-    let memory = in_memory(meaning());
-    let postgres = server.builder().meaning(meaning()).connect().await.unwrap();
+    let config = || EmbeddingConfig::new(WordCounts).batch(1_000);
+    let memory = in_memory(config());
+    let postgres = server
+        .builder()
+        .embeddings(config())
+        .connect()
+        .await
+        .unwrap();
     let notes = (0..1_000).map(|n| {
         let text = if n % 3 == 0 {
             "apples"
@@ -210,7 +219,7 @@ async fn a_store_can_be_closed_while_the_embedder_is_waited_for() {
     let Some(server) = on_server() else { return };
     let (name, embedder) = (server.one(), Told::new());
     embedder.shall(Does::Wait);
-    let store = store_in(&name).meaning(Meaning::by(embedder.clone()).later());
+    let store = store_in(&name).embeddings(EmbeddingConfig::new(embedder.clone()).later());
     let store = store.connect().await.unwrap();
     store.create(note("apples")).await.unwrap();
     while embedder.asked().is_empty() {
@@ -219,7 +228,7 @@ async fn a_store_can_be_closed_while_the_embedder_is_waited_for() {
 
     store.close().await;
 
-    let store = store_in(&name).meaning(Meaning::by(Told::new()));
+    let store = store_in(&name).embeddings(EmbeddingConfig::new(Told::new()));
     let store = store.connect().await.unwrap();
     store.embedded().await.unwrap();
     assert_eq!(near(&store, "apples", 1).await, ["apples"]);

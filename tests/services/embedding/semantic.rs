@@ -1,11 +1,11 @@
 //! What a model of words finds among fifty short texts, with real weights; see `scripts/test-model`.
 
-use crate::meaning::{Folder, in_memory, near, on_server};
+use crate::embedding::{Folder, in_memory, near, on_server};
 use serde_json::json;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use universal_executor::store::meaning::{Embedder, LocalEmbedder, Meaning};
+use universal_executor::store::embedding::{Embedder, EmbeddingConfig, LocalEmbedder};
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb};
 
 const TEXTS: [&str; 50] = [
@@ -117,7 +117,7 @@ async fn fill(store: &impl BreadcrumbStore) {
 async fn of_twenty_questions_most_find_their_answer_among_the_first_three() {
     let Some(model) = model().await else { return };
     assert_eq!(model.dimensions(), 384);
-    let store = in_memory(Meaning::by(model));
+    let store = in_memory(EmbeddingConfig::new(model));
     fill(&store).await;
 
     let mut missed = Vec::new();
@@ -141,17 +141,17 @@ async fn of_twenty_questions_most_find_their_answer_among_the_first_three() {
 async fn all_stores_find_the_same_ten() {
     let Some(model) = model().await else { return };
     let folder = Folder::new();
-    let memory = in_memory(Meaning::by(model.clone()));
+    let memory = in_memory(EmbeddingConfig::new(model.clone()));
     let file = folder
         .file()
-        .meaning(Meaning::by(model.clone()))
+        .embeddings(EmbeddingConfig::new(model.clone()))
         .open()
         .await
         .unwrap();
     let server = on_server();
     let postgres = match &server {
         Some(server) => {
-            let builder = server.builder().meaning(Meaning::by(model));
+            let builder = server.builder().embeddings(EmbeddingConfig::new(model));
             Some(builder.connect().await.unwrap())
         }
         None => None,

@@ -1,13 +1,13 @@
 //! Vectors are kept up with what is written, whatever the embedder does.
 
-use crate::meaning::told::{Does, Told};
-use crate::meaning::{Folder, in_memory, near};
+use crate::embedding::told::{Does, Told};
+use crate::embedding::{Folder, in_memory, near};
 use futures::poll;
 use serde_json::json;
 use std::pin::pin;
 use std::time::Duration;
 use universal_executor::error::Retry;
-use universal_executor::store::meaning::{EmbedError, Meaning};
+use universal_executor::store::embedding::{EmbedError, EmbeddingConfig};
 use universal_executor::store::{Query, SqliteError, StoreError, VectorQuery, Write};
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch, Selector, SqliteStore,
@@ -31,7 +31,7 @@ fn bad_answer(error: StoreError) -> String {
 #[tokio::test]
 async fn a_commit_returns_once_what_it_wrote_can_be_found() {
     let embedder = Told::new();
-    let store = in_memory(Meaning::by(embedder.clone()));
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()));
 
     store.create(note("apples")).await.unwrap();
 
@@ -42,7 +42,7 @@ async fn a_commit_returns_once_what_it_wrote_can_be_found() {
 #[tokio::test]
 async fn of_one_commit_only_what_is_left_at_its_end_is_embedded_in_batches() {
     let embedder = Told::new();
-    let store = in_memory(Meaning::by(embedder.clone()).batch(2));
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()).batch(2));
     let gone = store.create(note("gone")).await.unwrap();
     let changed = store.create(note("before")).await.unwrap();
     let write = |version, text| Write::Update {
@@ -71,7 +71,7 @@ async fn of_one_commit_only_what_is_left_at_its_end_is_embedded_in_batches() {
 #[tokio::test]
 async fn an_embedder_that_fails_does_not_fail_the_commit_and_is_made_up_for() {
     let embedder = Told::new();
-    let store = in_memory(Meaning::by(embedder.clone()));
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     embedder.shall(Does::Fail);
 
     let written = store.create(note("apples")).await.unwrap();
@@ -88,7 +88,7 @@ async fn an_embedder_that_fails_does_not_fail_the_commit_and_is_made_up_for() {
 #[tokio::test(start_paused = true)]
 async fn while_an_embedder_fails_no_commit_asks_it_and_the_background_tries_again() {
     let embedder = Told::new();
-    let store = in_memory(Meaning::by(embedder.clone()));
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     embedder.shall(Does::Fail);
     store.create(note("first")).await.unwrap();
     let asked = embedder.asked().len();
@@ -112,7 +112,7 @@ async fn while_an_embedder_fails_no_commit_asks_it_and_the_background_tries_agai
 async fn a_commit_waits_for_an_embedder_only_so_long() {
     let embedder = Told::new();
     let patience = Duration::from_secs(3);
-    let store = in_memory(Meaning::by(embedder.clone()).patience(patience));
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()).patience(patience));
     embedder.shall(Does::Wait);
     let begun = tokio::time::Instant::now();
 
@@ -128,7 +128,7 @@ async fn a_commit_waits_for_an_embedder_only_so_long() {
 #[tokio::test]
 async fn later_no_commit_waits_for_the_embedder() {
     let embedder = Told::new();
-    let store = in_memory(Meaning::by(embedder.clone()).later());
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()).later());
     embedder.shall(Does::Wait);
 
     for text in ["apples", "pears"] {
@@ -149,7 +149,7 @@ async fn later_no_commit_waits_for_the_embedder() {
 #[tokio::test]
 async fn later_what_is_written_is_embedded_without_anybody_waiting() {
     let embedder = Told::new();
-    let store = in_memory(Meaning::by(embedder.clone()).later());
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()).later());
 
     store.create(note("apples")).await.unwrap();
 
@@ -162,7 +162,7 @@ async fn later_what_is_written_is_embedded_without_anybody_waiting() {
 #[tokio::test]
 async fn a_vector_of_a_version_that_was_replaced_meanwhile_is_not_kept() {
     let embedder = Told::new();
-    let store = in_memory(Meaning::by(embedder.clone()));
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     embedder.shall(Does::Wait);
     let mut creating = pin!(store.create(note("apples")));
     assert!(poll!(creating.as_mut()).is_pending());
@@ -184,7 +184,7 @@ async fn a_vector_of_a_version_that_was_replaced_meanwhile_is_not_kept() {
 #[tokio::test]
 async fn a_commit_that_nobody_waits_for_any_more_is_made_up_for() {
     let embedder = Told::new();
-    let store = in_memory(Meaning::by(embedder.clone()));
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     store.embedded().await.unwrap();
     embedder.shall(Does::Wait);
     {
@@ -208,7 +208,7 @@ async fn a_commit_that_nobody_waits_for_any_more_is_made_up_for() {
 #[tokio::test]
 async fn a_text_that_is_refused_does_not_keep_others_from_being_found() {
     let embedder = Told::new();
-    let store = in_memory(Meaning::by(embedder.clone()).later());
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()).later());
     embedder.shall(Does::Refuse("poison"));
     for text in ["apples", "poison", "pears"] {
         store.create(note(text)).await.unwrap();
@@ -222,7 +222,7 @@ async fn a_text_that_is_refused_does_not_keep_others_from_being_found() {
 #[tokio::test]
 async fn what_is_not_one_finite_vector_for_each_text_is_an_error() {
     let embedder = Told::new();
-    let store = in_memory(Meaning::by(embedder.clone()));
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()));
 
     for (does, problem) in [
         (Does::Forget, "0 vectors for 1 texts"),
@@ -238,7 +238,7 @@ async fn what_is_not_one_finite_vector_for_each_text_is_an_error() {
 #[tokio::test]
 async fn what_points_nowhere_is_not_found_and_finds_nothing() {
     let embedder = Told::new();
-    let store = in_memory(Meaning::by(embedder.clone()));
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     embedder.shall(Does::Zero);
     store.create(note("apples")).await.unwrap();
 
@@ -280,7 +280,7 @@ async fn a_file_that_was_written_without_an_embedder_is_made_up_for() {
 
     let store = folder
         .file()
-        .meaning(Meaning::by(embedder.clone()))
+        .embeddings(EmbeddingConfig::new(embedder.clone()))
         .open()
         .await
         .unwrap();
@@ -295,7 +295,7 @@ async fn a_file_that_was_written_without_an_embedder_is_made_up_for() {
 #[tokio::test]
 async fn a_file_that_was_searched_before_is_searched_as_it_is_now() {
     let folder = Folder::new();
-    let store = folder.file().meaning(Meaning::by(Told::new()));
+    let store = folder.file().embeddings(EmbeddingConfig::new(Told::new()));
     let store = store.open().await.unwrap();
     let written = store.create(note("apples")).await.unwrap();
     store.create(note("pears")).await.unwrap();
@@ -315,7 +315,12 @@ async fn a_file_that_was_searched_before_is_searched_as_it_is_now() {
 async fn vectors_in_a_file_are_made_once() {
     let folder = Folder::new();
     let embedder = Told::new();
-    let open = || folder.file().meaning(Meaning::by(embedder.clone())).open();
+    let open = || {
+        folder
+            .file()
+            .embeddings(EmbeddingConfig::new(embedder.clone()))
+            .open()
+    };
     let store = open().await.unwrap();
     store.create(note("apples")).await.unwrap();
     store.close().await;
@@ -330,7 +335,11 @@ async fn vectors_in_a_file_are_made_once() {
 #[tokio::test]
 async fn a_file_with_vectors_of_another_model_does_not_open_until_they_are_forgotten() {
     let folder = Folder::new();
-    let open = |model| folder.file().meaning(Meaning::by(Told::named(model)));
+    let open = |model| {
+        folder
+            .file()
+            .embeddings(EmbeddingConfig::new(Told::named(model)))
+    };
     let store = open("old").open().await.unwrap();
     store.create(note("apples")).await.unwrap();
     store.close().await;
@@ -353,7 +362,11 @@ async fn a_file_with_vectors_of_another_model_does_not_open_until_they_are_forgo
 #[tokio::test]
 async fn a_store_whose_vectors_were_forgotten_for_another_model_says_so() {
     let folder = Folder::new();
-    let open = |model| folder.file().meaning(Meaning::by(Told::named(model)));
+    let open = |model| {
+        folder
+            .file()
+            .embeddings(EmbeddingConfig::new(Told::named(model)))
+    };
     let old = open("old").open().await.unwrap();
     old.create(note("apples")).await.unwrap();
     let new = open("new").forget_vectors().open().await.unwrap();
@@ -378,8 +391,8 @@ async fn a_store_can_be_closed_while_the_embedder_is_waited_for() {
     let folder = Folder::new();
     let embedder = Told::new();
     embedder.shall(Does::Wait);
-    let meaning = Meaning::by(embedder.clone()).later();
-    let store = folder.file().meaning(meaning).open().await.unwrap();
+    let config = EmbeddingConfig::new(embedder.clone()).later();
+    let store = folder.file().embeddings(config).open().await.unwrap();
     store.create(note("apples")).await.unwrap();
     while embedder.asked().is_empty() {
         tokio::task::yield_now().await;
@@ -387,8 +400,8 @@ async fn a_store_can_be_closed_while_the_embedder_is_waited_for() {
 
     store.close().await;
 
-    let meaning = Meaning::by(Told::new());
-    let store: SqliteStore = folder.file().meaning(meaning).open().await.unwrap();
+    let config = EmbeddingConfig::new(Told::new());
+    let store: SqliteStore = folder.file().embeddings(config).open().await.unwrap();
     store.embedded().await.unwrap();
     assert_eq!(near(&store, "apples", 1).await, ["apples"]);
 }

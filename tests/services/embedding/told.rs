@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use universal_executor::async_trait;
 use universal_executor::store::conformance::WordCounts;
-use universal_executor::store::meaning::{EmbedError, Embedder};
+use universal_executor::store::embedding::{EmbedError, Embedder};
 
 /// Counts words, and remembers what it was asked.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::source::{Deliveries, Receipt, SourceError, StartAt};
 use universal_executor::store::{
-    Fault, Faulty, Moment, Observed, Operation, Query, StoreError, VectorQuery,
+    Fault, Faulty, Instrumented, Moment, Operation, Query, StoreError, VectorQuery,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Delivery, Event, EventSource, MemoryStore,
@@ -52,7 +52,7 @@ async fn each_call_is_told_of_once() {
     let (log, _guard) = capture();
     for operation in of_stores() {
         let inside = MemoryStore::default();
-        let store = Observed::new("watched", able(&inside));
+        let store = Instrumented::new("watched", able(&inside));
 
         call(&store, &inside, operation).await.unwrap();
 
@@ -70,7 +70,7 @@ async fn who_was_asked_what_and_how_long_it_took_is_told() {
             Moment::After => Fault::None,
         },
     );
-    let store = Observed::new("sessions", slow);
+    let store = Instrumented::new("sessions", slow);
 
     store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
 
@@ -93,7 +93,7 @@ async fn an_error_is_told_by_its_code_and_whether_it_is_worth_trying_again() {
     let (log, _guard) = capture();
     let inside = MemoryStore::default();
     let note = put(&inside, "note.v1", json!({})).await;
-    let store = Observed::new("watched", inside.clone());
+    let store = Instrumented::new("watched", inside.clone());
     let down = store.beside(Shim::new(&inside, |_| Do::Fail(unavailable())));
 
     let answers = [
@@ -122,7 +122,7 @@ async fn an_error_is_told_by_its_code_and_whether_it_is_worth_trying_again() {
 async fn a_call_that_nobody_waits_for_any_more_is_told_as_dropped() {
     let (log, _guard) = capture();
     let hangs = Faulty::new(MemoryStore::default(), |_, _| Fault::Hang);
-    let store = Observed::new("watched", hangs);
+    let store = Instrumented::new("watched", hangs);
 
     let answer = timeout(MINUTE, store.get(BreadcrumbId::NIL)).await;
 
@@ -134,7 +134,7 @@ async fn a_call_that_nobody_waits_for_any_more_is_told_as_dropped() {
 async fn neither_what_is_written_or_asked_nor_what_an_error_says_is_told() {
     let (log, _guard) = capture();
     let inside = MemoryStore::default();
-    let store = Observed::new("watched", inside.clone());
+    let store = Instrumented::new("watched", inside.clone());
     let down = store.beside(Shim::new(&inside, |_| {
         Do::Fail(StoreError::Unavailable {
             store: "shim",
@@ -170,7 +170,7 @@ async fn neither_what_is_written_or_asked_nor_what_an_error_says_is_told() {
 #[tokio::test]
 async fn a_store_is_what_it_is_when_it_is_observed() {
     let inside = MemoryStore::default().in_tenant("acme");
-    let with = Observed::new("watched", inside.clone());
+    let with = Instrumented::new("watched", inside.clone());
     let without = with.beside(Shim::without_ledger(&inside));
 
     assert_eq!(with.tenant(), "acme");
@@ -219,7 +219,7 @@ impl EventSource for Short {
 async fn each_call_of_a_source_is_told_of_with_its_outcome() {
     let (log, _guard) = capture();
     let note = put(&MemoryStore::default(), "note.v1", json!({})).await;
-    let source = Observed::new("short", Short(Event::created(&note)));
+    let source = Instrumented::new("short", Short(Event::created(&note)));
 
     let refused = source.subscribe(StartAt::Beginning).await;
     let mut events = source.subscribe(StartAt::Now).await.unwrap();
@@ -248,7 +248,7 @@ async fn each_call_of_a_source_is_told_of_with_its_outcome() {
 async fn a_delivery_took_as_long_as_it_was_waited_for() {
     let (log, _guard) = capture();
     let store = MemoryStore::default();
-    let source = Observed::new("watched", store.events());
+    let source = Instrumented::new("watched", store.events());
     let mut events = source.subscribe(StartAt::Now).await.unwrap();
 
     // One is not waited for, and the next is, in two halves.
@@ -275,7 +275,7 @@ async fn a_delivery_took_as_long_as_it_was_waited_for() {
 async fn a_source_that_is_complete_is_so_when_it_is_observed() {
     let store = MemoryStore::default();
     let note = put(&store, "note.v1", json!({})).await;
-    let short = Observed::new("short", Short(Event::created(&note)));
+    let short = Instrumented::new("short", Short(Event::created(&note)));
 
     assert!(short.beside(store.events()).is_complete());
     assert!(!short.is_complete());

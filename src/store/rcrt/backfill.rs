@@ -6,7 +6,7 @@ use super::wire::Row;
 use crate::clock::wall_micros;
 use crate::error::BoxError;
 use crate::model::{BreadcrumbId, Event, Timestamp};
-use crate::source::Missed;
+use crate::source::Backfill;
 use crate::source::sse::event_size;
 use async_trait::async_trait;
 use futures::TryStreamExt as _;
@@ -17,7 +17,7 @@ use std::pin::pin;
 const MAX_FOUND: usize = 16 << 20;
 
 #[async_trait]
-impl Missed for Reader {
+impl Backfill for Reader {
     async fn newest(&self) -> Result<Timestamp, BoxError> {
         let mut pages = self.changes();
         let rows = pages.next().await?.unwrap_or_default();

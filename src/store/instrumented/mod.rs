@@ -15,11 +15,11 @@ use tokio::time::Instant;
 /// capabilities and the ledger of the store inside.
 ///
 /// ```
-/// use universal_executor::store::Observed;
+/// use universal_executor::store::Instrumented;
 /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let store = Observed::new("sessions", MemoryStore::default());
+/// let store = Instrumented::new("sessions", MemoryStore::default());
 ///
 /// // DEBUG asked a store name="sessions" tenant="default" operation="commit" outcome="ok" retryable=false took=12.3µs
 /// store.create(NewBreadcrumb::new("note.v1")).await?;
@@ -44,12 +44,12 @@ use tokio::time::Instant;
 /// Subscribing is a call, and so are each delivery and what a source is told of one. A store made from a handle, by
 /// `in_tenant` or as `events`, is not observed unless it is wrapped too.
 #[derive(Clone, Debug)]
-pub struct Observed<S> {
+pub struct Instrumented<S> {
     name: Arc<str>,
     inner: S,
 }
 
-impl<S> Observed<S> {
+impl<S> Instrumented<S> {
     /// A store or a source that is called by a name when it tells of its calls.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, inner: S) -> Self {
@@ -61,8 +61,8 @@ impl<S> Observed<S> {
 
     /// Another store or source by the same name.
     #[must_use]
-    pub fn beside<T>(&self, other: T) -> Observed<T> {
-        Observed {
+    pub fn beside<T>(&self, other: T) -> Instrumented<T> {
+        Instrumented {
             name: Arc::clone(&self.name),
             inner: other,
         }
@@ -75,7 +75,7 @@ impl<S> Observed<S> {
     }
 }
 
-impl<S: BreadcrumbStore> Observed<S> {
+impl<S: BreadcrumbStore> Instrumented<S> {
     fn data(&self) -> StoreId {
         self.inner.identity()
     }
@@ -95,7 +95,7 @@ impl<S: BreadcrumbStore> Observed<S> {
     }
 }
 
-wrap_store!(Observed, "Observed");
+wrap_store!(Instrumented, "Instrumented");
 
 /// One call. It is told of when this is dropped, so that one which nobody waits for any more is told of too.
 struct Watch<'o> {

@@ -1,10 +1,10 @@
 //! A text that the embedder cannot do is given up, and nothing else is.
 
-use crate::meaning::told::{Does, Told};
-use crate::meaning::{Folder, in_memory, near};
+use crate::embedding::told::{Does, Told};
+use crate::embedding::{Folder, in_memory, near};
 use serde_json::json;
 use universal_executor::store::Write;
-use universal_executor::store::meaning::Meaning;
+use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch};
 
 /// What an embedder may do instead of a vector for a text with the word.
@@ -38,7 +38,7 @@ async fn found(store: &MemoryStore) -> usize {
 async fn a_commit_with_a_text_that_the_embedder_cannot_do_is_found_but_for_that() {
     for does in WAYS {
         let embedder = Told::new();
-        let store = in_memory(Meaning::by(embedder.clone()));
+        let store = in_memory(EmbeddingConfig::new(embedder.clone()));
         embedder.shall(does);
 
         write(&store, "poison").await;
@@ -64,7 +64,7 @@ async fn texts_from_before_that_the_embedder_cannot_do_are_counted_and_not_tried
         let open = || {
             folder
                 .file()
-                .meaning(Meaning::by(embedder.clone()).batch(5))
+                .embeddings(EmbeddingConfig::new(embedder.clone()).batch(5))
                 .open()
         };
 
@@ -84,7 +84,7 @@ async fn texts_from_before_that_the_embedder_cannot_do_are_counted_and_not_tried
 #[tokio::test]
 async fn a_text_that_was_given_up_is_tried_again_once_it_changes() {
     let embedder = Told::new();
-    let store = in_memory(Meaning::by(embedder.clone()));
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     embedder.shall(Does::Break("poison"));
     let written = store.create(note("poison")).await.unwrap();
     assert!(near(&store, "apples", 1).await.is_empty());
@@ -98,7 +98,7 @@ async fn a_text_that_was_given_up_is_tried_again_once_it_changes() {
 #[tokio::test]
 async fn a_store_goes_on_embedding_what_commits_write_after_a_text_was_given_up() {
     let embedder = Told::new();
-    let store = in_memory(Meaning::by(embedder.clone()));
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     embedder.shall(Does::Break("poison"));
     store.create(note("poison")).await.unwrap();
 
@@ -111,7 +111,7 @@ async fn a_store_goes_on_embedding_what_commits_write_after_a_text_was_given_up(
 #[tokio::test]
 async fn an_answer_that_would_be_too_large_is_asked_for_in_parts() {
     let embedder = Told::new();
-    let store = in_memory(Meaning::by(embedder.clone()));
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     embedder.shall(Does::AtMost(2));
 
     write(&store, "word8").await;
@@ -130,7 +130,7 @@ async fn an_embedder_that_can_do_nothing_is_asked_twice_and_nothing_is_given_up(
         Does::Spoil,
     ] {
         let embedder = Told::new();
-        let store = in_memory(Meaning::by(embedder.clone()));
+        let store = in_memory(EmbeddingConfig::new(embedder.clone()));
         embedder.shall(does);
 
         write(&store, "word8").await;
@@ -146,7 +146,7 @@ async fn an_embedder_that_can_do_nothing_is_asked_twice_and_nothing_is_given_up(
 #[tokio::test]
 async fn an_embedder_that_sheds_load_is_asked_once() {
     let embedder = Told::new();
-    let store = in_memory(Meaning::by(embedder.clone()));
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     embedder.shall(Does::Fail);
 
     write(&store, "word8").await;
@@ -160,7 +160,7 @@ async fn an_embedder_that_goes_down_at_any_call_is_soon_left_alone_and_nothing_m
     const GIVEN_UP: usize = 8;
     for after in 0..16 {
         let embedder = Told::new();
-        let store = in_memory(Meaning::by(embedder.clone()));
+        let store = in_memory(EmbeddingConfig::new(embedder.clone()));
         embedder.shall(Does::Sink("poison", after));
 
         write(&store, "poison").await;
@@ -177,7 +177,7 @@ async fn an_embedder_that_goes_down_at_any_call_is_soon_left_alone_and_nothing_m
 #[tokio::test]
 async fn texts_of_which_the_embedder_can_do_none_are_given_up_with_few_calls_for_each() {
     let embedder = Told::new();
-    let store = in_memory(Meaning::by(embedder.clone()));
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()));
     embedder.shall(Does::Break("word"));
 
     write(&store, "word8").await;

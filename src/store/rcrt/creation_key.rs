@@ -7,14 +7,14 @@ use uuid::Uuid;
 
 /// How a breadcrumb is found if the answer to its creation is lost.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Slot {
+pub(super) struct CreationKey {
     /// What all keys of it begin with.
     key: String,
     /// The tags it has; none if it cannot be told from others.
     tags: Vec<String>,
 }
 
-impl Slot {
+impl CreationKey {
     /// What a run ends with: a place among what it creates then. The same in every attempt.
     fn of_run(run_key: &str, place: Place, of: usize) -> Self {
         Self {
@@ -66,12 +66,12 @@ impl Slot {
     }
 }
 
-/// The slots of the creations of a commit.
-pub(super) fn slots(
+/// The creation_keys of the creations of a commit.
+pub(super) fn creation_keys(
     end: Option<&(Lease, RunEnd)>,
     tenant: &str,
     of: usize,
-) -> impl FnMut() -> Slot {
+) -> impl FnMut() -> CreationKey {
     let run = end.and_then(|(lease, end)| match end {
         RunEnd::Done | RunEnd::Skipped(_) | RunEnd::Superseded => Some((lease.key(tenant), false)),
         RunEnd::Failed(_) => Some((lease.key(tenant), true)),
@@ -80,16 +80,16 @@ pub(super) fn slots(
     let in_run = end.is_some();
     let mut number = 0;
     move || {
-        let slot = match &run {
+        let creation = match &run {
             Some((key, has_failed)) => {
                 let has_failed = *has_failed;
-                Slot::of_run(key, Place { has_failed, number }, of)
+                CreationKey::of_run(key, Place { has_failed, number }, of)
             }
-            None if in_run => Slot::of_write(),
-            None => Slot::anonymous(),
+            None if in_run => CreationKey::of_write(),
+            None => CreationKey::anonymous(),
         };
         number += 1;
-        slot
+        creation
     }
 }
 
@@ -99,12 +99,12 @@ mod tests {
     use crate::model::{BreadcrumbId, Timestamp};
     use crate::store::RunRef;
 
-    fn first(end: Option<RunEnd>) -> [Slot; 2] {
+    fn first(end: Option<RunEnd>) -> [CreationKey; 2] {
         let run = RunRef::new("echo", BreadcrumbId::NIL, 1);
         let lease = Lease::new(run, 1, Timestamp::UNIX_EPOCH);
         let end = end.map(|end| (lease, end));
-        let mut slots = slots(end.as_ref(), "t", 2);
-        [slots(), slots()]
+        let mut creation_keys = creation_keys(end.as_ref(), "t", 2);
+        [creation_keys(), creation_keys()]
     }
 
     #[test]

@@ -1,4 +1,4 @@
-use super::{Ended, Observed, Watch};
+use super::{Ended, Instrumented, Watch};
 use crate::source::{Deliveries, Delivery, EventSource, Receipt, SourceError, StartAt};
 use crate::store::Operation;
 use async_trait::async_trait;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[async_trait]
-impl<E: EventSource> EventSource for Observed<E> {
+impl<E: EventSource> EventSource for Instrumented<E> {
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         let subscribe = self.inner.subscribe(from);
         let deliveries = watched(&self.name, Operation::Subscribe, subscribe).await?;

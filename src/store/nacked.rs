@@ -7,12 +7,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// Events that a subscriber gave back, to come again when they are due.
-pub(super) struct Returned<E> {
+pub(super) struct Nacked<E> {
     events: Mutex<Vec<(Instant, u64, E)>>,
     added: Notify,
 }
 
-impl<E> Default for Returned<E> {
+impl<E> Default for Nacked<E> {
     fn default() -> Self {
         Self {
             events: Mutex::default(),
@@ -21,7 +21,7 @@ impl<E> Default for Returned<E> {
     }
 }
 
-impl<E> Returned<E> {
+impl<E> Nacked<E> {
     /// How many one subscriber may give back at a time.
     const MOST: usize = 1_024;
 

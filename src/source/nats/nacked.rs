@@ -8,9 +8,9 @@ use tokio::time::Instant;
 /// When what was given back is due, by position. The server is told of a short delay at a time: it keeps what it is told
 /// for whoever comes next, and that shall not have to wait.
 #[derive(Default)]
-pub(super) struct Returned(Mutex<BTreeMap<u64, Instant>>);
+pub(super) struct Nacked(Mutex<BTreeMap<u64, Instant>>);
 
-impl Returned {
+impl Nacked {
     /// How many are remembered.
     const MOST: usize = 16_384;
 
@@ -62,7 +62,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn so_many_are_remembered_and_what_is_due_makes_room() {
-        let (returned, most) = (Returned::default(), Returned::MOST as u64);
+        let (returned, most) = (Nacked::default(), Nacked::MOST as u64);
         let soon = Instant::now() + Duration::from_secs(1);
         assert!((0..most).all(|position| returned.set(position, soon)));
 
