@@ -1,29 +1,30 @@
-//! What an embedder makes of some texts, and which of them it cannot do.
+//! Embeds a batch of strings and isolates the strings that the embedder rejects.
 
 use super::{EmbedError, EmbeddingConfig};
 use crate::error::Chain;
 
-/// A text that any embedder can do: if it fails at this, it is down, and no text is to blame.
+/// Probe string. An embedder that fails to embed this string is down, and no other string is the cause.
 const PLAIN: &str = "a plain text";
 
-/// What came of texts, in their order, until the embedder went down.
+/// Result of embedding a batch. Incomplete if `failed` is `Some`.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// None for a text that points nowhere, and for one that the embedder cannot do.
+    /// Normalized vectors in the order of the strings. `None` for a zero vector and for a string that the embedder rejects.
     pub(super) directions: Vec<Option<Vec<f32>>>,
-    /// How many it cannot do.
+    /// Number of strings that the embedder rejects.
     pub(super) refused: usize,
-    /// Why the others have to wait.
+    /// Error that ended the batch early. The strings after `directions` are not embedded.
     pub(super) failed: Option<EmbedError>,
 }
 
 impl EmbeddingConfig {
-    /// Asks for all texts at once. Where the embedder fails at them and still does a plain one, asks for ever smaller parts,
-    /// so that a text it cannot do does not keep the others from being found.
+    /// Embeds all strings in one call. If the call fails and the embedder still embeds [`PLAIN`], splits the batch in halves and
+    /// embeds each half, so that one bad string does not prevent the search for the others.
     ///
-    /// A text is given up only if the embedder fails at it alone, twice, and does a plain one after either time. That takes
-    /// at most five calls for each text, and few for most of them as long as most can be done. An embedder that is down is
-    /// called twice, and if it goes down meanwhile hardly more often than the texts can be halved.
+    /// A string is rejected only if the embedder fails twice at this string alone and embeds [`PLAIN`] after each failure. A batch
+    /// takes at most five calls per string, and few calls if most strings are valid. An embedder that is down receives two calls.
+    /// If the embedder goes down during the batch, the number of further calls is about the number of times that the batch can be
+    /// halved.
     pub(super) async fn each(&self, texts: &[String]) -> Found {
         let mut found = Found::default();
         let mut left = Vec::from_iter((!texts.is_empty()).then_some(texts));
@@ -53,12 +54,15 @@ impl EmbeddingConfig {
         found
     }
 
-    /// Asks for one text again and gives it up if that fails as well.
+    /// Embeds one string again, and rejects the string if the second attempt fails too.
+    ///
+    /// # Errors
+    /// Fails if the cause is the embedder and not the string.
     async fn last_try(&self, one: &[String], found: &mut Found) -> Result<(), EmbedError> {
         match self.directions(one).await {
             Ok(direction) => found.directions.extend(direction),
             Err(error) if concerns_texts(&error) && self.is_up().await => {
-                tracing::warn!(error = %Chain(&error), "a text is not embedded");
+                tracing::warn!(error = %Chain(&error), "embedding a string failed twice, its breadcrumb is stored without a vector");
                 found.directions.push(None);
                 found.refused += 1;
             }
@@ -72,7 +76,7 @@ impl EmbeddingConfig {
     }
 }
 
-/// Whether fewer texts, or others, may do better at once.
+/// Returns `true` if a call with fewer or other strings can succeed at once.
 fn concerns_texts(error: &EmbedError) -> bool {
     match error {
         EmbedError::Failed { .. }

@@ -1,72 +1,72 @@
 use crate::error::{BoxError, Retry};
 use std::time::Duration;
 
-/// Why texts have no vectors. Variants name what the caller can do next.
+/// Error of an [`Embedder`](super::Embedder). Each variant allows a different reaction of the caller.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbedError {
-    /// The embedder sheds load or takes too long, whatever the texts are: a store waits for it.
+    /// The embedder is overloaded or too slow, independent of the strings. A store retries after `retry_after`.
     #[error("the embedder {model:?} is unavailable")]
     Unavailable {
-        /// Its model.
+        /// Model name of the embedder.
         model: String,
-        /// When to try again.
+        /// Delay before the next attempt.
         retry_after: Duration,
-        /// What it says.
+        /// Cause, as reported by the embedder.
         source: BoxError,
     },
-    /// The embedder failed or cannot be reached. A store finds out whether that is because of one of the texts.
+    /// The embedder failed or is unreachable. A store then embeds smaller batches to find out if one of the strings is the cause.
     #[error("the embedder {model:?} failed")]
     Failed {
-        /// Its model.
+        /// Model name of the embedder.
         model: String,
-        /// What it says.
+        /// Cause, as reported by the embedder.
         source: BoxError,
     },
-    /// One of the texts is nothing that the embedder takes; others may be.
+    /// The embedder rejects one of the strings, and may accept the others.
     #[error("the embedder {model:?} refuses a text")]
     Refused {
-        /// Its model.
+        /// Model name of the embedder.
         model: String,
-        /// What it says.
+        /// Cause, as reported by the embedder.
         source: BoxError,
     },
-    /// The embedder cannot be used as it is: the key, the model or its files have to change.
+    /// The configuration of the embedder is invalid: the API key, the model name or the model files must change.
     #[error("the embedder {model:?} cannot be used")]
     Unusable {
-        /// Its model.
+        /// Model name of the embedder.
         model: String,
-        /// What it says.
+        /// Cause, as reported by the embedder.
         source: BoxError,
     },
-    /// What the embedder answers is not one vector for each text.
+    /// The response of the embedder is not one finite vector of [`dimensions`](super::Embedder::dimensions) numbers per string.
     #[error("the embedder {model:?} answers with {problem}")]
     BadAnswer {
-        /// Its model.
+        /// Model name of the embedder.
         model: String,
-        /// What is wrong: `2 vectors for 3 texts`.
+        /// Description of the error, such as `2 vectors for 3 texts`.
         problem: String,
     },
-    /// The vectors of a store come from another model, and those of two models cannot be compared: use that one again, or
-    /// have the store forget its vectors.
+    /// The store's vectors come from another model, and vectors of two models cannot be compared. Open the store with the stored
+    /// model again, or delete its vectors with `forget_vectors`.
     #[error(
-        "the vectors of the store are by {kept_model:?} with {kept_dimensions} dimensions, the embedder is {model:?} with \
-         {dimensions}; open the store with the former, or once with `forget_vectors` to have all of them made anew"
+        "the store has vectors of model {kept_model:?} with {kept_dimensions} dimensions, and the embedder is {model:?} with \
+         {dimensions}; open the store with {kept_model:?}, or once with `forget_vectors` to embed all breadcrumbs again"
     )]
     OtherModel {
-        /// The model of the vectors.
+        /// Model name of the stored vectors.
         kept_model: String,
-        /// Their length.
+        /// Number of dimensions of the stored vectors.
         kept_dimensions: usize,
-        /// The model of the embedder.
+        /// Model name of the embedder.
         model: String,
-        /// The length of its vectors.
+        /// Number of dimensions of the embedder's vectors.
         dimensions: usize,
     },
 }
 
 impl EmbedError {
-    /// Whether embedding the same again could succeed.
+    /// Returns whether the same call can succeed later, and after which delay.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

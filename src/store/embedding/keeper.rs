@@ -1,4 +1,4 @@
-//! Keeps vectors up with what is written: after each commit, and in passes that find what has none.
+//! Keeps the vectors of a store up to date: after each commit, and in passes over the breadcrumbs without a vector.
 
 use super::{EmbeddingConfig, text};
 use crate::backoff::full_jitter;
@@ -17,36 +17,37 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// The longest pause between passes while the embedder fails.
+/// Maximum delay between passes while the embedder fails.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// A store that is used makes a pass at least so often, for what other processes leave.
+/// Maximum time between two passes of a store in use. The passes embed breadcrumbs that other processes left without a vector.
 const PASS_EVERY: Duration = Duration::from_secs(60);
 
-/// A store of one tenant that keeps vectors.
+/// A store of one tenant that persists vectors.
 #[async_trait]
 pub(in crate::store) trait Vectors: BreadcrumbStore + Clone {
-    /// Makes another handle as long as the store is there, which this does not keep open.
+    /// Returns a function that creates another handle, or returns `None` after the store was closed. The function does not keep the
+    /// store open.
     fn reopen(&self) -> impl Fn() -> Option<Self> + Send + Sync + 'static;
 
-    /// Up to so many breadcrumbs that were written after a time and have no vector of their version, oldest first.
+    /// Returns at most `most` breadcrumbs that were written after `after` and have no vector of their version, oldest first.
     async fn without_vector(&self, after: Timestamp, most: usize) -> Result<Page, StoreError>;
 
-    /// Keeps vectors of those breadcrumbs that still have the version. Doing it again changes nothing.
+    /// Persists the vectors of breadcrumbs whose version is still the current one. Idempotent.
     async fn put_vectors(&self, made: Vec<Made>) -> Result<(), StoreError>;
 }
 
-/// Some breadcrumbs without a vector.
+/// A page of breadcrumbs without a vector.
 pub(in crate::store) struct Page {
     pub(in crate::store) found: Vec<Arc<Breadcrumb>>,
-    /// Up to when there are no others.
+    /// Time up to which no other breadcrumb lacks a vector.
     pub(in crate::store) until: Timestamp,
-    /// Whether there may be more after that.
+    /// If `true`, later breadcrumbs can lack a vector too.
     pub(in crate::store) more: bool,
 }
 
-/// The vector of a version of a breadcrumb, of length one; none if it says nothing that could have one, or nothing that the
-/// embedder can do.
+/// The vector of one breadcrumb version, with length one. `None` if the breadcrumb has no text to embed, or the embedder rejects the
+/// text.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Made {
     pub(in crate::store) id: BreadcrumbId,
@@ -54,7 +55,7 @@ pub(in crate::store) struct Made {
     pub(in crate::store) vector: Option<Vec<f32>>,
 }
 
-/// The keepers of all tenants of a store.
+/// The [`Keeper`]s of all tenants of a store.
 #[derive(Debug)]
 pub(in crate::store) struct Keepers {
     config: EmbeddingConfig,
@@ -70,26 +71,26 @@ impl Keepers {
     }
 
     pub(in crate::store) fn of(&self, tenant: &str) -> Arc<Keeper> {
-        // A new keeper replaces one without handles: it looks for missing vectors first.
+        // A new keeper can replace a keeper without handles, because it starts with a pass over all missing vectors.
         self.by_tenant
             .of(tenant, |_| true, || Keeper::new(self.config.clone()))
     }
 }
 
-/// What keeps the vectors of one tenant.
+/// Maintains the vectors of one tenant.
 pub(in crate::store) struct Keeper {
     pub(in crate::store) config: EmbeddingConfig,
-    /// Whether something may have no vector.
+    /// If `true`, a breadcrumb may lack a vector.
     behind: AtomicBool,
-    /// Whether the embedder failed the last time, so that no commit waits for it.
+    /// If `true`, the last call of the embedder failed, and commits do not wait for their vectors.
     failing: AtomicBool,
-    /// Whether a task makes up for what is missing.
+    /// If `true`, a background task embeds the breadcrumbs without a vector.
     going_on: AtomicBool,
-    /// Until when everything has a vector, or cannot have one; in microseconds.
+    /// Time in microseconds up to which every breadcrumb has a vector, or cannot have one.
     until: AtomicI64,
-    /// One pass at a time.
+    /// Allows one pass at a time.
     passes: Semaphore,
-    /// When the last one began.
+    /// Start of the last pass.
     passed: Mutex<Option<Instant>>,
 }
 
@@ -106,7 +107,8 @@ impl Keeper {
         }
     }
 
-    /// Begins something that writes. Until that says what it wrote, nobody knows whether it did.
+    /// Registers a write before it starts. If the guard is dropped before the vectors are stored, it sets
+    /// `behind`, and the next [`catch_up`](Self::catch_up) starts a pass.
     pub(in crate::store) fn begin(self: &Arc<Self>) -> Keeping {
         Keeping {
             keeper: Arc::clone(self),
@@ -114,12 +116,13 @@ impl Keeper {
         }
     }
 
-    /// Has what is missing made up for in the background, unless that is going on. Outside of a runtime nothing happens.
+    /// Starts a background task that embeds the breadcrumbs without a vector, unless one is running or no vector is missing. Does
+    /// nothing outside of a tokio runtime.
     pub(in crate::store) fn catch_up<S: Vectors>(self: &Arc<Self>, store: &S) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
-        // Another process may have left something.
+        // Another process may have left breadcrumbs without a vector.
         if self
             .last_pass()
             .is_none_or(|passed| passed.elapsed() > PASS_EVERY)
@@ -134,7 +137,7 @@ impl Keeper {
         }
     }
 
-    /// Makes vectors of breadcrumbs, unless that fails or takes too long.
+    /// Embeds breadcrumbs. Returns `false` if the embedder or the store fails, or if embedding exceeds the `patience` of the config.
     async fn embed_now<S: Vectors>(&self, store: &S, written: Vec<Arc<Breadcrumb>>) -> bool {
         let store = store.clone();
         let reopen = || Some(store.clone());
@@ -142,7 +145,7 @@ impl Keeper {
             Some(Ok(_)) => true,
             Some(Err(error)) => {
                 self.failing.store(true, Ordering::Relaxed);
-                tracing::warn!(error = %Chain(&error), "what was written is embedded later");
+                tracing::warn!(error = %Chain(&error), "embedding a commit failed, will retry in the background");
                 false
             }
             None => {
@@ -150,17 +153,17 @@ impl Keeper {
                 let patience = self.config.patience;
                 tracing::warn!(
                     ?patience,
-                    "what was written is embedded later, as it takes long"
+                    "embedding a commit timed out, will retry in the background"
                 );
                 false
             }
         }
     }
 
-    /// Makes vectors of all that has none, and says of how many breadcrumbs the embedder cannot do the text.
+    /// Embeds all breadcrumbs without a vector. Returns the number of breadcrumbs that the embedder rejects.
     ///
     /// # Errors
-    /// If the store or the embedder fails; what was made until then stays.
+    /// Fails if the store or the embedder fails. The vectors that were stored before stay.
     pub(in crate::store) async fn embedded<S: Vectors>(
         self: &Arc<Self>,
         store: &S,
@@ -174,7 +177,8 @@ impl Keeper {
         self.passed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One pass over what has no vector, from where the last one ended. None if the store is gone.
+    /// Embeds the breadcrumbs without a vector, from the time at which the last pass ended. Returns the number of breadcrumbs that
+    /// the embedder rejects, or `None` if the store was closed.
     async fn pass<S: Vectors>(
         self: &Arc<Self>,
         reopen: &(impl Fn() -> Option<S> + Send + Sync),
@@ -182,7 +186,7 @@ impl Keeper {
         // The semaphore is never closed.
         let place = self.passes.acquire().await.ok();
         *self.last_pass() = Some(Instant::now());
-        // What is written from now on says so again.
+        // Later writes set the flag again.
         self.behind.store(false, Ordering::SeqCst);
         let mut keeping = self.begin();
         let mut after = Timestamp::from_micros(self.until.load(Ordering::Relaxed));
@@ -208,8 +212,8 @@ impl Keeper {
         Ok(Some(refused))
     }
 
-    /// Makes vectors of breadcrumbs and puts them, and says how many the embedder cannot do. The store is not kept open while
-    /// it is asked.
+    /// Embeds breadcrumbs and stores their vectors. Returns the number of breadcrumbs that the embedder rejects. Holds no handle of
+    /// the store during a call of the embedder.
     async fn make<S: Vectors>(
         &self,
         reopen: &(impl Fn() -> Option<S> + Send + Sync),
@@ -238,7 +242,7 @@ impl Keeper {
             for (breadcrumb, direction) in wanted.into_iter().zip(found.directions) {
                 made.push(of_version(breadcrumb, direction));
             }
-            // Also before it fails, so that the next pass does not ask for the same again.
+            // Stored also before a failure is returned, so that the next pass does not embed the same breadcrumbs again.
             if !made.is_empty()
                 && let Some(store) = reopen()
             {
@@ -268,7 +272,7 @@ fn of_version(breadcrumb: &Breadcrumb, vector: Option<Vec<f32>>) -> Made {
     }
 }
 
-/// What a commit deletes.
+/// Returns the IDs of the breadcrumbs that a commit deletes.
 pub(in crate::store) fn deleted(writes: &[Write]) -> BTreeSet<BreadcrumbId> {
     let deleted = writes.iter().filter_map(|write| match write {
         Write::Delete { id, .. } => Some(*id),
@@ -277,15 +281,15 @@ pub(in crate::store) fn deleted(writes: &[Write]) -> BTreeSet<BreadcrumbId> {
     deleted.collect()
 }
 
-/// Something that may leave breadcrumbs without a vector: it may fail, and its future may be dropped.
+/// Guard of a write that can leave breadcrumbs without a vector, because the write can fail or its future can be dropped.
 pub(in crate::store) struct Keeping {
     keeper: Arc<Keeper>,
     is_done: bool,
 }
 
 impl Keeping {
-    /// Has vectors made of what a commit wrote and did not delete, now or in the background. Nothing that goes wrong with
-    /// that concerns the commit.
+    /// Embeds the breadcrumbs that a commit wrote and did not delete, at once or in the background. The commit succeeds even if
+    /// embedding fails.
     pub(in crate::store) async fn committed<S: Vectors>(
         mut self,
         store: &S,
@@ -294,7 +298,7 @@ impl Keeping {
     ) {
         let keeper = Arc::clone(&self.keeper);
         let mut seen = deleted;
-        // The last version of each.
+        // Only the last version of each breadcrumb counts.
         let last = written.iter().rev().filter(|one| seen.insert(one.id));
         let last: Vec<_> = last.cloned().collect();
         if last.is_empty() {
@@ -315,7 +319,8 @@ impl Drop for Keeping {
     }
 }
 
-/// A task that makes up for what is missing. It ends with its runtime at any moment, and says so.
+/// A background task that embeds the breadcrumbs without a vector. Its drop resets `going_on`, also if the tokio runtime drops the
+/// task.
 struct GoingOn(Arc<Keeper>);
 
 impl GoingOn {
@@ -324,7 +329,7 @@ impl GoingOn {
         (!is_going_on).then(|| Self(Arc::clone(keeper)))
     }
 
-    /// Makes passes until nothing is missing or the store is gone.
+    /// Runs passes until no vector is missing or the store is closed.
     async fn run<S: Vectors>(self, reopen: impl Fn() -> Option<S> + Send + Sync + 'static) {
         let keeper = Arc::clone(&self.0);
         let mut going_on = Some(self);
@@ -336,13 +341,13 @@ impl GoingOn {
                     Ok(None) => return,
                     Err(error) => {
                         failed += 1;
-                        tracing::warn!(error = %Chain(&error), failed, "what was written is embedded later");
+                        tracing::warn!(error = %Chain(&error), failed, "embedding missing vectors failed, will retry");
                         tokio::time::sleep(pause(&error, failed)).await;
                     }
                 }
             }
             drop(going_on.take());
-            // Who found it going on meanwhile has started no other.
+            // A caller of `catch_up` that saw `going_on` set has started no task.
             if keeper.behind.load(Ordering::SeqCst) {
                 going_on = Self::begin(&keeper);
             }
@@ -356,8 +361,8 @@ impl Drop for GoingOn {
     }
 }
 
-/// How long to wait after so many failures. What trying again does not help is tried again all the same, since the next
-/// thing that is written may do better, but not soon.
+/// Returns the delay after `failed` consecutive failures: exponential from 1 s to [`LONGEST_PAUSE`]. An error that no retry can fix
+/// is retried after [`LONGEST_PAUSE`], because breadcrumbs written in the meantime may be embedded without an error.
 fn pause(error: &StoreError, failed: u32) -> Duration {
     match error.retry() {
         Retry::After(least) => {

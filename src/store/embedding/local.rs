@@ -8,12 +8,12 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A model of words in a folder, which needs no network: it adds up what the words of a text mean (feature
-/// `embed-local`).
+/// An embedder that runs a static [Model2Vec](https://github.com/MinishLab/model2vec) model from a local directory, without
+/// network (feature `embed-local`).
 ///
-/// That is a thousand times quicker than a model that reads whole sentences, and knows nothing of the order of words. The
-/// folder is one of Model2Vec: `tokenizer.json`, `model.safetensors` and `config.json`, as those named potion on Hugging Face
-/// are. The files are read whole and have to be trusted.
+/// The vector of a string is the mean of its token vectors. A static model is about a thousand times faster than a sentence
+/// transformer, and ignores word order. The directory contains `tokenizer.json`, `model.safetensors` and `config.json`, like the
+/// potion models on Hugging Face. The files are read into memory and are not validated: use only files from a trusted source.
 ///
 /// ```no_run
 /// use universal_executor::MemoryStore;
@@ -33,11 +33,11 @@ pub struct LocalEmbedder {
 }
 
 impl LocalEmbedder {
-    /// Reads a model from a folder. It goes by the name of the folder and a digest of its files, so that other files are
+    /// Reads a model from a directory. The model name is the directory name and a digest of the files, so that changed files count as
     /// another model.
     ///
     /// # Errors
-    /// [`EmbedError::Unusable`] if the files are not there or are no model.
+    /// Returns [`EmbedError::Unusable`] if a file is missing, unreadable or not a valid model.
     pub async fn from_dir(folder: impl Into<PathBuf>) -> Result<Self, EmbedError> {
         let folder = folder.into();
         let name = folder.file_name().unwrap_or(folder.as_os_str());
@@ -59,7 +59,7 @@ impl Embedder for LocalEmbedder {
     async fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError> {
         let (model, texts) = (self.model.clone(), texts.to_vec());
         let embed = move || Ok(model.encode_with_args(&texts, None, texts.len().max(1)));
-        // The tokenizer panics at texts that it cannot take apart.
+        // The tokenizer panics for strings that it cannot tokenize. `spawn_blocking` turns the panic into an error.
         on_thread(embed).await.map_err(|source| EmbedError::Failed {
             model: self.name.clone(),
             source,
@@ -83,14 +83,14 @@ impl fmt::Debug for LocalEmbedder {
     }
 }
 
-/// Does what takes a processor or a disk for a while.
+/// Runs CPU-bound or blocking work on a thread of tokio's blocking pool.
 async fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BoxError> + Send + 'static,
 ) -> Result<T, BoxError> {
     tokio::task::spawn_blocking(work).await?
 }
 
-/// The model of a folder, and what tells its files from others.
+/// Loads the model in a directory. Returns the model and the first six bytes of the digest of its files, in hexadecimal.
 fn load(folder: &Path) -> Result<(StaticModel, String), BoxError> {
     let read = |name: &str| {
         let read = fs::read(folder.join(name));

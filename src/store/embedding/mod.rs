@@ -1,8 +1,8 @@
-//! Search by meaning: texts become vectors, and what is near a text is found by them.
+//! Semantic search: an [`Embedder`] turns strings into vectors, and a store finds the breadcrumbs with the most similar vectors.
 //!
-//! A store that is given a [`EmbeddingConfig`] keeps beside each breadcrumb a vector of what it says, made by an [`Embedder`], and
-//! answers [`vector_search`](super::BreadcrumbStore::vector_search); so a subscription with a `vector` fetch finds what
-//! its trigger is about.
+//! A store with an [`EmbeddingConfig`] saves a vector for each breadcrumb and supports
+//! [`vector_search`](super::BreadcrumbStore::vector_search). A subscription with a `vector` fetch then finds the breadcrumbs whose
+//! meaning is similar to the trigger.
 //!
 //! ```
 //! use serde_json::json;
@@ -10,7 +10,7 @@
 //! use universal_executor::store::{MemoryLimits, Query, VectorQuery};
 //! use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Selector, async_trait};
 //!
-//! /// Counts letters. A model knows more of what words mean.
+//! /// Counts letters. A real embedder runs a model.
 //! #[derive(Debug)]
 //! struct Letters;
 //!
@@ -44,23 +44,24 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 //!
-//! # What becomes a vector
-//! The title and what the hints leave of the context, as they do for a model: those of the breadcrumb, else those of the
-//! definition of its schema. Texts stand for themselves, numbers after the name of their field; the first
-//! [`MAX_TEXT_BYTES`] count. A breadcrumb whose hints cannot be used has no vector, and neither has one that says nothing.
-//! A definition that changes has no effect on vectors that were made before.
+//! # Embedded text
+//! The embedded text of a breadcrumb is its title and its context, one value per line. LLM hints filter the context in the same way
+//! as for a model: the breadcrumb's hints, or else the hints of its schema definition. A string is a line by itself. A number or a
+//! boolean follows its field name. The text ends after [`MAX_TEXT_BYTES`] bytes. A breadcrumb has no vector if its hints are invalid
+//! or if its text is empty. A changed schema definition has no effect on existing vectors.
 //!
-//! A text that the embedder cannot do has no vector either, and is not tried again until its breadcrumb changes or vectors
-//! are forgotten. An embedder that can do nothing is waited for.
+//! A breadcrumb whose text the embedder rejects has no vector either. The store retries it after the breadcrumb changes or after the
+//! vectors were deleted with `forget_vectors`. If the embedder is down, the store retries until the embedder answers.
 //!
-//! # When
-//! By default a commit returns once what it wrote has vectors, or after [`EmbeddingConfig::patience`]; with [`EmbeddingConfig::later`] they
-//! are made in the background. A commit never fails because of them: what is missing, also from before the store was given
-//! an embedder or since it crashed, is made up for in the background when the tenant is used next.
+//! # Time of embedding
+//! By default, a commit returns when its breadcrumbs have vectors, or after [`EmbeddingConfig::patience`]. With
+//! [`EmbeddingConfig::later`], the store embeds in the background. A commit never fails because of the embedder. The next use of the
+//! tenant starts a background task that embeds all breadcrumbs without a vector, including the breadcrumbs that were written before
+//! the store had an embedder or shortly before a crash.
 //!
-//! # What it does not do
-//! It never searches by words. Stores compare with every vector that the selector leaves; only one in PostgreSQL can have an
-//! index, which is quicker among very many and approximate.
+//! # Limits
+//! The search compares vectors only and has no keyword search. Stores compare the query with the vector of every breadcrumb that the
+//! selector matches. Only a PostgreSQL store can have an index, which is faster for large tables and approximate.
 
 mod each;
 mod error;
@@ -88,22 +89,23 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The most bytes of a text that is embedded: 4 KiB; what follows does not count.
+/// Maximum size of an embedded text in bytes: 4 KiB. The rest of a longer text is not embedded.
 pub const MAX_TEXT_BYTES: usize = 4 << 10;
 
-/// Makes vectors of texts, so that texts that mean the same have vectors that point the same way.
+/// A model that turns strings into vectors. Strings with a similar meaning have vectors of a similar direction.
 #[async_trait]
 pub trait Embedder: Debug + Send + Sync + 'static {
-    /// One vector for each text, in their order. Of any length but zero: what counts is where they point.
+    /// Returns one vector per string, in the order of the strings. Stores use only the direction of a vector, so its length is
+    /// arbitrary. A zero vector counts as no vector.
     ///
     /// # Errors
-    /// [`EmbedError`] says whether trying again could help.
+    /// Returns an [`EmbedError`], whose variant determines if and when the store retries.
     async fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, EmbedError>;
 
-    /// How many numbers each vector has.
+    /// Returns the number of elements of each vector.
     fn dimensions(&self) -> usize;
 
-    /// What tells this model from others, whose vectors cannot be compared with these; a store remembers it.
+    /// Returns the unique name of the model. A store saves the name, because vectors of two models cannot be compared.
     fn model(&self) -> &str;
 }
 
@@ -122,7 +124,7 @@ impl<E: Embedder + ?Sized> Embedder for Arc<E> {
     }
 }
 
-/// How a store keeps the meaning of what is written to it.
+/// Configuration of the vectors of a store: the embedder, the batch size and the time of embedding.
 #[derive(Clone, Debug)]
 pub struct EmbeddingConfig {
     embedder: Arc<dyn Embedder>,
@@ -132,7 +134,7 @@ pub struct EmbeddingConfig {
 }
 
 impl EmbeddingConfig {
-    /// Vectors by an embedder, made as part of each commit.
+    /// Creates a configuration with which each commit waits for its vectors.
     #[must_use]
     pub fn new(embedder: impl Embedder) -> Self {
         Self {
@@ -143,30 +145,31 @@ impl EmbeddingConfig {
         }
     }
 
-    /// Makes them in the background instead, so that no commit waits for the embedder.
+    /// Embeds in the background, so that no commit waits for the embedder.
     #[must_use]
     pub fn later(mut self) -> Self {
         self.later = true;
         self
     }
 
-    /// Sets how many texts the embedder is given at once: 32 by default, at least 1 and at most 1,000.
+    /// Sets the maximum number of strings in one call of the embedder, clamped to 1 to 1,000. Defaults to 32.
     #[must_use]
     pub fn batch(mut self, texts: usize) -> Self {
         self.batch = texts.clamp(1, 1_000);
         self
     }
 
-    /// Sets how long a commit waits for its vectors; 5 s by default. After that they are made in the background.
+    /// Sets the maximum time that a commit waits for its vectors. After this time, the store embeds in the background. Defaults to
+    /// 5 s.
     #[must_use]
     pub fn patience(mut self, limit: Duration) -> Self {
         self.patience = limit;
         self
     }
 
-    /// The directions of texts; none for a text that has none. What an embedder answers is checked here.
+    /// Embeds strings, validates the response of the embedder and normalizes the vectors. Returns `None` for a zero vector.
     async fn directions(&self, texts: &[String]) -> Result<Vec<Option<Vec<f32>>>, EmbedError> {
-        // A panic is a failure like others: commits outlive it, and so does what makes up for what is missing.
+        // A panic counts as a failure, so that it ends neither a commit nor the background task.
         let asked = AssertUnwindSafe(async { self.embedder.embed(texts).await });
         let answer = asked.catch_unwind().await.unwrap_or_else(|_| {
             let (model, source) = (self.embedder.model().to_owned(), "it panicked".into());
@@ -193,7 +196,7 @@ impl EmbeddingConfig {
         directions.collect()
     }
 
-    /// Where the text of a query points; none if it says nothing.
+    /// Embeds the text of a query. Returns `None` if the text is blank or its vector is zero.
     pub(in crate::store) async fn of_query(
         &self,
         text: &str,
@@ -216,7 +219,7 @@ impl EmbeddingConfig {
         self.embedder.dimensions()
     }
 
-    /// Fails if vectors are by another model.
+    /// Fails if the stored vectors come from another model or have another number of dimensions.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn check(&self, kept: &str, dimensions: usize) -> Result<(), EmbedError> {
         if kept == self.model() && dimensions == self.dimensions() {

@@ -1,4 +1,4 @@
-//! The nearest of many, one after another.
+//! Selection of the most similar breadcrumbs from a sequence of candidates.
 
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::{Scored, VectorQuery};
@@ -6,8 +6,8 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// The nearest breadcrumbs so far: as many as a query asks for, and none that is less near than it wants. Of two that are
-/// as near the newer comes first.
+/// The most similar breadcrumbs so far, up to the query's limit and with at least its minimum score. For equal scores, the newer
+/// breadcrumb comes first.
 pub(in crate::store) struct Nearest<'q> {
     query: &'q VectorQuery,
     found: BinaryHeap<Reverse<Found>>,
@@ -27,7 +27,7 @@ impl<'q> Nearest<'q> {
         }
     }
 
-    /// Whether a breadcrumb that is so near might be one of them, so that it is worth a look at what it says.
+    /// Returns `true` if a breadcrumb with this score can be in the result, so that the caller must read it.
     pub(in crate::store) fn wants(&self, score: f64) -> bool {
         let is_near = self.query.min_score.is_none_or(|least| score >= least);
         let has_room = self.found.len() < self.query.query.limit;
@@ -39,13 +39,13 @@ impl<'q> Nearest<'q> {
                     .is_some_and(|Reverse(last)| score >= last.score))
     }
 
-    /// Whether there are as many as the query asks for.
+    /// Returns `true` if the query's limit is reached.
     #[cfg(feature = "postgres")]
     pub(in crate::store) fn is_full(&self) -> bool {
         self.found.len() >= self.query.query.limit
     }
 
-    /// Adds a breadcrumb that is wanted and selected.
+    /// Adds a breadcrumb that the query selects and whose score [is wanted](Self::wants).
     pub(in crate::store) fn add(&mut self, score: f64, breadcrumb: Arc<Breadcrumb>) {
         self.found.push(Reverse(Found {
             score,
@@ -57,7 +57,7 @@ impl<'q> Nearest<'q> {
         }
     }
 
-    /// All of them, nearest first.
+    /// Returns the result, highest score first.
     pub(in crate::store) fn into_scored(self) -> Vec<Scored> {
         let found = self.found.into_sorted_vec().into_iter();
         let scored = found.map(|Reverse(found)| Scored {

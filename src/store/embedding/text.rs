@@ -1,4 +1,4 @@
-//! What a breadcrumb says, as a text to be embedded: only what a model may see of it.
+//! The text of a breadcrumb that is embedded: the parts that LLM hints do not hide.
 
 use super::MAX_TEXT_BYTES;
 use crate::model::Breadcrumb;
@@ -7,10 +7,10 @@ use crate::store::{BreadcrumbStore, StoreError};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The texts of breadcrumbs; none for one that says nothing or whose hints cannot be used.
+/// Returns the text of each breadcrumb, or `None` if the text is empty or the hints are invalid.
 ///
 /// # Errors
-/// If the store does not tell the hints of schemas: then nobody knows what may be shown.
+/// Fails if the store cannot read the hints of the schemas, because the text could then contain hidden fields.
 pub(super) async fn texts(
     store: &impl BreadcrumbStore,
     of: &[Arc<Breadcrumb>],
@@ -20,7 +20,7 @@ pub(super) async fn texts(
     let texts = breadcrumbs.iter().zip(shown).map(|(breadcrumb, shown)| {
         if shown.is_none() {
             let id = breadcrumb.id;
-            tracing::warn!(%id, "a breadcrumb is not embedded, as its hints cannot be used");
+            tracing::warn!(%id, "breadcrumb has invalid hints and is stored without a vector");
         }
         let text = shown.map(|context| text(&breadcrumb.title, &context));
         text.filter(|text| !text.is_empty())
@@ -28,7 +28,7 @@ pub(super) async fn texts(
     Ok(texts.collect())
 }
 
-/// The title and all that is said below it, one piece a line: texts as they are, numbers and the like after their name.
+/// Returns the title and the values of the context, one per line. A number or a boolean follows its field name.
 fn text(title: &str, context: &Value) -> String {
     let mut text = start_of(title.trim()).to_owned();
     let mut left = vec![("", context)];
@@ -63,7 +63,7 @@ fn push(text: &mut String, words: &[&str]) {
     }
 }
 
-/// As much of a text as is embedded.
+/// Truncates a string to [`MAX_TEXT_BYTES`] at a character boundary.
 pub(super) fn start_of(text: &str) -> &str {
     let end = text.floor_char_boundary(MAX_TEXT_BYTES);
     text.get(..end).unwrap_or(text)

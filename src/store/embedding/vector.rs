@@ -1,6 +1,6 @@
-//! Vectors of length one, and how near two of them are.
+//! Unit vectors and their similarity.
 
-/// A vector of length one that points where another does; none for zero, which points nowhere.
+/// Normalizes a vector to length one. Returns `None` for a zero vector.
 pub(super) fn direction(mut vector: Vec<f32>) -> Option<Vec<f32>> {
     let squares = vector.iter().map(|one| f64::from(*one).powi(2));
     let length = squares.sum::<f64>().sqrt();
@@ -18,10 +18,10 @@ pub(super) fn direction(mut vector: Vec<f32>) -> Option<Vec<f32>> {
     Some(vector)
 }
 
-/// The cosine of the angle between two vectors of length one, -1 to 1. Every store counts in this order, so that their
-/// scores are the same.
+/// Returns the cosine similarity of two unit vectors, from -1 to 1. All stores use this order of summation, so that their scores are
+/// identical.
 pub(in crate::store) fn similarity(a: &[f32], b: &[f32]) -> f64 {
-    /// So many sums at a time, which the compiler turns into a few instructions.
+    /// Number of independent sums, so that the compiler can use SIMD instructions.
     const LANES: usize = 16;
     let (parts, rest) = a.as_chunks::<LANES>();
     let (others, other_rest) = b.as_chunks::<LANES>();
@@ -33,17 +33,17 @@ pub(in crate::store) fn similarity(a: &[f32], b: &[f32]) -> f64 {
     }
     let rest = rest.iter().zip(other_rest).map(|(a, b)| a * b);
     let sum = sums.iter().sum::<f32>() + rest.sum::<f32>();
-    // Zero has one sign, so that it is as near as zero.
+    // Adding 0.0 turns -0.0 into 0.0, because `total_cmp` orders the two.
     f64::from(sum).clamp(-1.0, 1.0) + 0.0
 }
 
-/// The bytes of a vector as a column has them.
+/// Encodes a vector as little-endian bytes for a database column.
 #[cfg(feature = "sqlite")]
 pub(in crate::store) fn to_bytes(vector: &[f32]) -> Vec<u8> {
     vector.iter().flat_map(|one| one.to_le_bytes()).collect()
 }
 
-/// Reads a vector from a column into the place of another. False if there is none of the same length.
+/// Decodes the bytes of a database column into `vector`. Returns `false` if the lengths differ. `vector` is then partly overwritten.
 #[cfg(feature = "sqlite")]
 pub(in crate::store) fn from_bytes(bytes: &[u8], vector: &mut [f32]) -> bool {
     let (parts, rest) = bytes.as_chunks::<4>();
