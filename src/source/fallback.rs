@@ -11,17 +11,17 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// A quick source that may lose events, and behind it one that loses none: such as NATS, and the events that a store
-/// remembers for a consumer by name.
+/// An event source that combines a quick source, which may lose events, with a sure source, which loses none. For example, the quick
+/// source is NATS, and the sure source reads the events that a store retains for a named consumer.
 ///
-/// While the quick one delivers, the other is only asked from time to time, every 60 s by default, for what it has that was
-/// not acknowledged. While the quick one cannot be reached the other is listened to all the time. So most events come
-/// twice, which the ledger makes harmless, and losing the quick source altogether, at whatever time and also while no
-/// worker runs, costs no event and little time.
+/// While the quick source delivers, the sure source is polled for unacknowledged events at an interval, 60 s by default. While the
+/// quick source is unreachable, the sure source is read continuously. Most events are therefore delivered twice, and the run ledger
+/// removes the duplicates. A loss of the quick source, even while no worker runs, loses no event and causes only a short delay.
 ///
-/// The one behind has to remember what was acknowledged, and is [complete](EventSource::is_complete) for both of them. All
-/// workers that use one name there need the same executors: what one has acknowledged is not asked for by the others.
-/// Positions are those of the quick source, for what it delivers.
+/// The sure source must persist acknowledgements. It determines if the combination is [complete](EventSource::is_complete). All
+/// workers with the same consumer name at the sure source need the same executors, because an event that one worker acknowledged is
+/// not delivered to the others. An event of the quick source has the quick source's position, and an event of the sure source has no
+/// position.
 ///
 /// ```
 /// use futures::StreamExt;
@@ -34,7 +34,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// let mut events = source.subscribe(StartAt::Now).await?;
 /// let message = store.create(NewBreadcrumb::new("user.message.v1")).await?;
 ///
-/// // The quick one never heard of it.
+/// // The quick source did not receive the event.
 /// let delivery = events.next().await.ok_or("the stream ended")??;
 /// assert_eq!(delivery.event.breadcrumb_id, message.id);
 /// # Ok::<(), universal_executor::BoxError>(())
@@ -49,7 +49,7 @@ pub struct FallbackSource {
 }
 
 impl FallbackSource {
-    /// The quick source, and the one behind it.
+    /// Combines a quick source with a sure source. Polls the sure source every 60 s while the quick source delivers.
     #[must_use]
     pub fn new(quick: impl EventSource, sure: impl EventSource) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl FallbackSource {
         }
     }
 
-    /// Sets how often the one behind is asked while the quick one delivers; every 60 s by default.
+    /// Sets the interval at which the sure source is polled while the quick source delivers. Defaults to 60 s.
     #[must_use]
     pub fn ask_every(mut self, interval: Duration) -> Self {
         self.interval = interval;
@@ -69,14 +69,17 @@ impl FallbackSource {
 
 #[async_trait]
 impl EventSource for FallbackSource {
-    /// Fails only if the one behind does: the quick one is tried again and again.
+    /// Subscribes to both sources. Retries the quick source until it succeeds.
+    ///
+    /// # Errors
+    /// Fails if the subscription to the sure source fails.
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         let is_out = watch::Sender::new(true);
         let sure = Sure {
             source: Arc::clone(&self.sure),
             from: match from {
                 StartAt::Now | StartAt::Beginning => from,
-                // Of the quick one.
+                // The position belongs to the quick source.
                 StartAt::After(_) => StartAt::Now,
             },
             interval: self.interval,
@@ -134,10 +137,10 @@ impl EventSource for FallbackSource {
 
 struct Quick {
     source: Arc<dyn EventSource>,
-    /// Where the next subscription begins.
+    /// Start of the next subscription.
     from: StartAt,
     is_out: watch::Sender<bool>,
-    /// How often in a row it could not deliver.
+    /// Number of consecutive failures.
     failures: u32,
     open: Option<Deliveries>,
 }
@@ -171,18 +174,18 @@ impl Quick {
                 }
                 None => {
                     self.open = None;
-                    self.failed("it ended").await;
+                    self.failed("the event stream ended").await;
                 }
             }
         }
     }
 
-    /// Has the other asked at once, and waits before this is tried again.
+    /// Switches to the sure source, and waits before the next attempt: at most 5 s, with exponential backoff.
     async fn failed(&mut self, error: &str) {
         const LONGEST: Duration = Duration::from_secs(5);
         tracing::warn!(
             error,
-            "the quick source of events does not deliver; the one behind it does"
+            "quick event source failed, will retry; reading from the sure source"
         );
         self.is_out.send_replace(true);
         self.failures = self.failures.saturating_add(1);
@@ -195,13 +198,13 @@ struct Sure {
     from: StartAt,
     interval: Duration,
     quick_is_out: watch::Receiver<bool>,
-    /// When it was asked last.
+    /// Start of the last poll.
     asked: Instant,
     open: Option<Deliveries>,
 }
 
 impl Sure {
-    /// How long it has nothing before it is left alone, while the quick one delivers.
+    /// Time without an event after which a poll ends, while the quick source delivers.
     const SILENCE: Duration = Duration::from_secs(1);
 
     async fn begin(mut self) -> Result<Self, SourceError> {
@@ -231,7 +234,7 @@ impl Sure {
                     }
                     Some(Err(error)) => {
                         match error {
-                            // Asked again when it is due: each error holds up the quick source.
+                            // Polled again after the interval, because each error delays the events of the quick source.
                             SourceError::Refused(_) | SourceError::Unavailable { .. } => {
                                 self.open = None;
                             }
@@ -250,14 +253,14 @@ impl Sure {
     }
 }
 
-/// Waits until the quick source is out; for ever if it is gone altogether.
+/// Waits until the quick source is unreachable. Never returns if the quick half of the stream was dropped.
 async fn wait_until_out(quick_is_out: &mut watch::Receiver<bool>) {
     if quick_is_out.wait_for(|out| *out).await.is_err() {
         std::future::pending().await
     }
 }
 
-/// Waits for some time while the quick source is there.
+/// Waits until the quick source is reachable, then for `time`. Never returns if the quick half of the stream was dropped.
 async fn silence(quick_is_out: &mut watch::Receiver<bool>, time: Duration) {
     if quick_is_out.wait_for(|out| !*out).await.is_err() {
         std::future::pending::<()>().await;
@@ -285,7 +288,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Delivers what it is fed, to whoever subscribes, once.
+    /// An event source that delivers each event of [`feed`](Self::feed) once, to any of its subscribers.
     #[derive(Clone, Default)]
     struct Fed(Arc<Inner>);
 
@@ -366,7 +369,7 @@ mod tests {
         (quick, sure, events)
     }
 
-    /// The version and position of the next event, if there is one in time.
+    /// Returns the version and position of the next event, or `None` after `time`.
     async fn within(events: &mut Deliveries, time: Duration) -> Option<(u64, Option<u64>)> {
         let delivery = timeout(time, events.next()).await.ok()?.unwrap().unwrap();
         Some((delivery.event.version, delivery.position))

@@ -1,4 +1,4 @@
-//! Events that a subscriber gave back.
+//! Events that a subscriber nacked.
 
 use crate::source::SourceError;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Events that a subscriber gave back, to come again when they are due.
+/// Queue of nacked events, which are delivered again when they are due.
 pub(super) struct Nacked<E> {
     events: Mutex<Vec<(Instant, u64, E)>>,
     added: Notify,
@@ -22,7 +22,7 @@ impl<E> Default for Nacked<E> {
 }
 
 impl<E> Nacked<E> {
-    /// How many one subscriber may give back at a time.
+    /// Maximum number of nacked events of one subscriber that wait for redelivery.
     const MOST: usize = 1_024;
 
     pub(super) fn give_back(
@@ -37,7 +37,7 @@ impl<E> Nacked<E> {
         };
         let mut events = self.lock();
         if events.len() >= Self::MOST {
-            return refused("too many events were given back already");
+            return refused("too many nacked events wait for redelivery");
         }
         events.push((due, position, event));
         drop(events);
@@ -56,7 +56,7 @@ impl<E> Nacked<E> {
         Some((position, event))
     }
 
-    /// Waits until one is due, or another is given back.
+    /// Waits until an event is due, or until another event is nacked.
     pub(super) async fn due_or_added(&self) {
         let first_due = self.lock().iter().map(|(due, ..)| *due).min();
         let due = async {

@@ -1,24 +1,24 @@
-//! What was given back and is not due yet.
+//! Nacked messages that are not due.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// When what was given back is due, by position. The server is told of a short delay at a time: it keeps what it is told
-/// for whoever comes next, and that shall not have to wait.
+/// Due times of nacked messages by stream position. The server receives only short delays, which are renewed until a message is due:
+/// a delay on the server outlives this worker, and would delay the message for the next worker of the group.
 #[derive(Default)]
 pub(super) struct Nacked(Mutex<BTreeMap<u64, Instant>>);
 
 impl Nacked {
-    /// How many are remembered.
+    /// Maximum number of due times in memory.
     const MOST: usize = 16_384;
 
-    /// Notes when something is due; false if there is no room.
+    /// Records the due time of a message. Returns `false` if [`MOST`](Self::MOST) other messages are not due.
     pub(super) fn set(&self, position: u64, due: Instant) -> bool {
         let mut open = self.open();
         if open.len() >= Self::MOST {
-            // What came to another worker when it was due is still in here.
+            // A message that was redelivered to another worker leaves an expired entry.
             let now = Instant::now();
             open.retain(|_, due| *due > now);
         }
@@ -29,7 +29,7 @@ impl Nacked {
         has_room
     }
 
-    /// How long something is not due yet; what is due is forgotten.
+    /// Returns the time until a message is due. Removes the entry and returns `None` if the message is due.
     pub(super) fn early(&self, position: u64) -> Option<Duration> {
         let mut open = self.open();
         let left = open
@@ -46,7 +46,7 @@ impl Nacked {
         self.open().remove(&position);
     }
 
-    /// The first position that was given back.
+    /// Returns the lowest position of the nacked messages.
     pub(super) fn first(&self) -> Option<u64> {
         self.open().keys().next().copied()
     }

@@ -1,4 +1,4 @@
-//! One subscription: a pull consumer, made again when it is lost.
+//! A subscription to a NATS stream: a pull consumer, which is created again when it is lost.
 
 use super::link::{is_unknown, pause};
 use super::nacked::Nacked;
@@ -21,11 +21,12 @@ use tokio::time::{Instant, sleep_until};
 
 struct Subscription {
     source: NatsSource,
-    /// Where a consumer begins that has to be made.
+    /// Start of the next consumer to create.
     place: Place,
     messages: Option<pull::Stream>,
-    /// How often in a row it could not go on, and when it is tried again.
+    /// Number of consecutive failures.
     failures: u32,
+    /// Time of the next attempt.
     again: Instant,
     returned: Arc<Nacked>,
 }
@@ -68,15 +69,15 @@ impl Subscription {
                     }
                     continue;
                 }
-                Some(Err(error)) => NatsError::failed("go on delivering", error),
-                None => NatsError::failed("go on delivering", "the consumer ended"),
+                Some(Err(error)) => NatsError::failed("deliver the next message", error),
+                None => NatsError::failed("deliver the next message", "the consumer ended"),
             };
             self.messages = None;
             return Err(self.lost(ended));
         }
     }
 
-    /// Makes the consumer, or goes on with the one that is there.
+    /// Creates the consumer, or continues with the group's existing consumer, and requests messages.
     async fn open(&mut self) -> Result<(), NatsError> {
         let stream = self.source.link.make_stream().await?;
         let (created, last) = {
@@ -108,12 +109,13 @@ impl Subscription {
             .expires(Duration::from_secs(15))
             .messages()
             .await;
-        let messages = messages.map_err(|error| NatsError::failed("ask for messages", error))?;
+        let messages = messages.map_err(|error| NatsError::failed("request messages", error))?;
         self.messages = Some(messages);
         Ok(())
     }
 
-    /// What a message announces; none if that is nothing that could ever be read.
+    /// Reads the event in a message. Returns `None` and naks the message if a nacked message arrives before it is due. Returns `None` and
+    /// terminates the message if its payload is not an event.
     async fn delivery(&mut self, message: Message) -> Option<Delivery> {
         let position = message.info().ok().map(|info| info.stream_sequence);
         if let Some(left) = position.and_then(|position| self.returned.early(position)) {
@@ -131,7 +133,7 @@ impl Subscription {
                     position,
                     bytes,
                     why,
-                    "a message in the stream is no event, and is left out"
+                    "message in the NATS stream is not an event, skipped"
                 );
                 drop(message.ack_with(AckKind::Term).await);
                 return None;
@@ -157,7 +159,7 @@ impl Subscription {
     }
 }
 
-/// Why a message is no event; without what is in it.
+/// Reason why a message is not an event. Omits the payload, which may be confidential.
 struct Unreadable {
     why: &'static str,
     bytes: usize,
@@ -174,13 +176,13 @@ fn read(payload: &[u8]) -> Result<Event, Unreadable> {
     serde_json::from_slice(payload).map_err(|_| unreadable("it is not the JSON of an event"))
 }
 
-/// The consumer of this name, if there is one.
+/// Returns the pull consumer with this name, or `None` if it does not exist.
 async fn find(stream: &Stream, name: &str) -> Result<Option<PullConsumer>, NatsError> {
     const FIND: &str = "find the consumer";
     match stream.consumer_info(name).await {
         Ok(info) if info.config.deliver_subject.is_some() => Err(NatsError::OtherConsumer {
             consumer: name.to_owned(),
-            difference: "it pushes".to_owned(),
+            difference: "it is a push consumer".to_owned(),
         }),
         Ok(_) => {
             let found = stream.get_consumer(name).await;
@@ -193,12 +195,13 @@ async fn find(stream: &Stream, name: &str) -> Result<Option<PullConsumer>, NatsE
     }
 }
 
-/// Makes a consumer. Another worker may have made it a moment before, to begin at another place.
+/// Creates a consumer. If that fails and the consumer has a name, returns the existing consumer: another worker may have created it a
+/// moment before, with another start position.
 async fn make(stream: &Stream, wanted: &pull::Config) -> Result<PullConsumer, NatsError> {
     let made = stream.create_consumer(wanted.clone()).await;
     let error = match made {
         Ok(made) => return Ok(made),
-        Err(error) => NatsError::failed("make the consumer", error),
+        Err(error) => NatsError::failed("create the consumer", error),
     };
     match &wanted.durable_name {
         Some(name) => find(stream, name).await?.ok_or(error),
@@ -206,8 +209,8 @@ async fn make(stream: &Stream, wanted: &pull::Config) -> Result<PullConsumer, Na
     }
 }
 
-/// Whether a consumer is the one that is wanted, as far as it matters: one that was there before, or what a server made
-/// that does not know all it was told.
+/// Checks that a consumer has the settings that delivery depends on. An existing consumer may have other settings, and an old server
+/// ignores settings that it does not support.
 fn check(wanted: &pull::Config, found: &Config) -> Result<(), NatsError> {
     let difference = if found.filter_subject != wanted.filter_subject {
         format!(
@@ -224,14 +227,14 @@ fn check(wanted: &pull::Config, found: &Config) -> Result<(), NatsError> {
             found.max_ack_pending, wanted.max_ack_pending
         )
     } else if found.headers_only {
-        "it leaves out what is in the messages".to_owned()
+        "it delivers only the headers of messages".to_owned()
     } else {
         if found.ack_wait != wanted.ack_wait {
             let (found, wanted) = (found.ack_wait, wanted.ack_wait);
             tracing::warn!(
                 ?found,
                 ?wanted,
-                "the consumer waits otherwise for acknowledgements"
+                "existing NATS consumer has another acknowledgement timeout than configured"
             );
         }
         return Ok(());
@@ -245,14 +248,14 @@ fn check(wanted: &pull::Config, found: &Config) -> Result<(), NatsError> {
 struct NatsReceipt {
     message: Message,
     position: Option<u64>,
-    /// How long the server is told to wait at the most.
+    /// Maximum delay of a nak that is sent to the server.
     longest: Duration,
     returned: Arc<Nacked>,
 }
 
 #[async_trait]
 impl Receipt for NatsReceipt {
-    /// Waits until the server says that it knows.
+    /// Acknowledges the message, and waits until the server confirms it.
     async fn ack(&self) -> Result<(), SourceError> {
         if let Some(position) = self.position {
             self.returned.forget(position);
@@ -265,7 +268,7 @@ impl Receipt for NatsReceipt {
             && !self.returned.set(position, later(Instant::now(), delay))
         {
             return Err(SourceError::NotTakenBack {
-                reason: "too many were given back",
+                reason: "too many nacked messages wait for redelivery",
             });
         }
         let kind = match planted("nak-late") {
@@ -286,7 +289,7 @@ fn untold(source: async_nats::Error) -> SourceError {
 pub(super) fn unavailable(error: NatsError) -> SourceError {
     let retry_after = match error.retry() {
         Retry::After(delay) => delay,
-        // Somebody may put it right.
+        // An operator may fix the configuration.
         Retry::Never => Duration::from_secs(30),
     };
     SourceError::Unavailable {

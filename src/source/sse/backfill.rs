@@ -2,23 +2,25 @@ use crate::error::BoxError;
 use crate::model::{BreadcrumbId, Event, Timestamp};
 use async_trait::async_trait;
 
-/// Knows what happened without a stream: what an [`SseSource`](super::SseSource) asks for what its stream left out.
+/// A list of changes, which an [`SseSource`](super::SseSource) queries for the events that its stream did not deliver.
 #[async_trait]
 pub trait Backfill: Send + Sync + 'static {
-    /// The time of the newest change, by the clock of the server; the earliest time if there is none. Never a time that is
-    /// later than that clock says: all up to it counts as known once [`since`](Self::since) has answered, and what has a
-    /// time from the future would hide all that comes before it.
+    /// Returns the time of the newest change by the server's clock, or [`Timestamp::UNIX_EPOCH`] without a change.
+    ///
+    /// The returned time must not be later than the server's current time. After [`since`](Self::since) has returned, the source
+    /// regards all changes up to this time as delivered, so a time in the future would hide the changes before it.
     ///
     /// # Errors
-    /// Fails if the server does not say.
+    /// Fails if the time cannot be read from the server.
     async fn newest(&self) -> Result<Timestamp, BoxError>;
 
-    /// What was changed after a time, oldest first: an event for each breadcrumb, at the version it has now. `wanted` is
-    /// asked about each before more of it is read, and what it does not want is left out. Until it has answered for the
-    /// first time after a connect, at most 5 s, the events of the stream wait.
+    /// Returns the changes after a time, oldest first: one event per breadcrumb, with its current version.
+    ///
+    /// Call `wanted` with the ID and version of each breadcrumb before reading the rest of it, and omit the breadcrumb if `wanted`
+    /// returns `false`. After a connect, the source holds the events of the stream until the first call returns, at most 5 s.
     ///
     /// # Errors
-    /// Fails if the server does not say, or not all of it.
+    /// Fails if the changes cannot be read from the server, or only some of them.
     async fn since(
         &self,
         after: Timestamp,

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Makes an [`SseSource`].
+/// Builder for an [`SseSource`].
 #[must_use]
 pub struct SseSourceBuilder {
     url: String,
@@ -24,23 +24,23 @@ pub struct SseSourceBuilder {
     buffer: usize,
 }
 
-/// An [`SseSource`] cannot be made.
+/// Error of [`SseSourceBuilder::build`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SseError {
-    /// The URL is none.
-    #[error("the URL of the stream {problem}; use one like http://localhost:8080/events/stream")]
+    /// The URL is invalid.
+    #[error("the event stream URL {problem}; use one like http://localhost:8080/events/stream")]
     BadUrl {
-        /// What is wrong with it. The URL is not repeated, as there may be credentials in it.
+        /// Description of the error. Omits the URL, because a URL can contain credentials.
         problem: &'static str,
     },
-    /// The HTTP client cannot be made.
-    #[error("the HTTP client cannot be made")]
+    /// The HTTP client cannot be created.
+    #[error("cannot create the HTTP client")]
     Http(#[source] BoxError),
 }
 
 impl SseError {
-    /// Never: the configuration has to change.
+    /// Returns [`Retry::Never`], because the configuration must change first.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -66,71 +66,73 @@ impl SseSourceBuilder {
         }
     }
 
-    /// Sends a token when it connects; none by default.
+    /// Sets the token that the source sends with each connect. Defaults to no token.
     pub fn token(mut self, token: BearerToken) -> Self {
         self.token = token;
         self
     }
 
-    /// Reads missing events from a list, after each connect and from time to time. By default, the source does not deliver events that
-    /// were written while it had no connection.
+    /// Sets the list from which the source reads missing events, after each connect and every [`check_every`](Self::check_every).
+    /// Defaults to none: the source then does not deliver events that were written while it had no connection.
     pub fn backfill(mut self, backfill: Arc<dyn Backfill>) -> Self {
         self.backfill = Some(backfill);
         self
     }
 
-    /// Sets how long a connection may take to be made; ten seconds by default.
+    /// Sets the timeout for opening a connection. Defaults to 10 s.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
     }
 
-    /// Sets after how long without a complete frame a connection counts as dead; 15 s by default, three pings of an RCRT
-    /// server. Bytes that complete no frame do not count.
+    /// Sets the maximum time between two complete frames, after which the source reconnects. Bytes of an incomplete frame do not
+    /// extend this time. Defaults to 15 s, three ping intervals of a server of RCRT (Right Context Right Time).
     pub fn watchdog(mut self, limit: Duration) -> Self {
         self.watchdog = limit;
         self
     }
 
-    /// Sets how often is asked for what a living stream left out; every minute by default.
+    /// Sets the interval at which a connected source queries the [`backfill`](Self::backfill) for missing events. Defaults to 60 s.
     pub fn check_every(mut self, interval: Duration) -> Self {
         self.check_every = interval;
         self
     }
 
-    /// Sets how long something found by asking may still come by the stream before it counts as left out; 2 s by default.
+    /// Sets the time that the stream has to deliver an event after the [`backfill`](Self::backfill) found the event. After this time,
+    /// the source delivers the event and counts it as missed by the stream. Defaults to 2 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Sets how far back is asked behind what is known, as commits of a time may become visible later than those after
-    /// them, and clocks of one server may differ; a minute by default.
+    /// Sets the time span before the newest known change that each [`backfill`](Self::backfill) query repeats. The overlap finds
+    /// commits that became visible out of order, and commits with a timestamp from another clock of the server. Defaults to 60 s.
     pub fn overlap(mut self, overlap: Duration) -> Self {
         self.overlap = overlap;
         self
     }
 
-    /// Sets the first and the longest pause between two connections, and between two looks for what was left out if they
-    /// fail; 1 s and 60 s by default. Each doubles the one before, and up to half of it is taken off by chance. A server may
-    /// ask for another first one between connections.
+    /// Sets the first and the maximum delay between two connection attempts, and between two attempts of a failed
+    /// [`backfill`](Self::backfill) query. The delay doubles with each attempt, minus a random jitter of up to 50%. Defaults to 1 s
+    /// and 60 s. A `retry` field of the stream replaces the first delay between connection attempts, clamped to 0.5 s to 60 s.
     pub fn reconnect(mut self, first: Duration, longest: Duration) -> Self {
         self.reconnect = first;
         self.longest_pause = longest;
         self
     }
 
-    /// Sets how many events are kept for a subscriber that is slow, before it is told that some were dropped; 1,024 by
-    /// default. Each takes 97 KiB of memory at the most, and usually less than one.
+    /// Sets the number of events that the source buffers for a slow subscriber. The source drops the oldest events of a full buffer and
+    /// reports them as [`SourceError::Lagged`](crate::source::SourceError::Lagged). Defaults to 1,024, at least 1. An event takes at
+    /// most 97 KiB of memory, and usually less than 1 KiB.
     pub fn buffer(mut self, events: usize) -> Self {
         self.buffer = events.max(1);
         self
     }
 
-    /// The source; it connects when it is subscribed to.
+    /// Builds the source. The source connects at the first subscription.
     ///
     /// # Errors
-    /// [`SseError`] if the URL cannot be used.
+    /// Returns an [`SseError`] if the URL is invalid or the HTTP client cannot be created.
     pub fn build(self) -> Result<SseSource, SseError> {
         self.settings().map(SseSource::of)
     }
@@ -140,7 +142,7 @@ impl SseSourceBuilder {
         if !self.token.is_absent() {
             http::warn_if_exposed(&url);
         }
-        // How long a stream may be silent is for the watchdog to say.
+        // No read timeout: the watchdog limits the silence of a stream.
         let client = http::client().connect_timeout(self.connect_timeout).build();
         Ok(Settings {
             client: client.map_err(|error| SseError::Http(error.into()))?,

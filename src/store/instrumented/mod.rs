@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A store, or a source of events, that tells of each call: what was asked, how long it took and how it ended.
+/// A wrapper around a store or an event source that logs each call: the operation, its duration and its outcome.
 ///
-/// Each call is one `tracing` event at the level `DEBUG`, in the span of its caller, and with the feature `metrics` one
-/// entry in a histogram of [`store::metrics`](super::metrics). Nothing else changes: it has the tenant, the
-/// capabilities and the ledger of the store inside.
+/// Each call is one `tracing` event at the level `DEBUG`, in the span of its caller. With the feature `metrics`, each call is also
+/// one value of a histogram of [`store::metrics`](super::metrics). The wrapper has the tenant, the capabilities and the ledger of
+/// the inner store, and returns the result of each call unchanged.
 ///
 /// ```
 /// use universal_executor::store::Instrumented;
@@ -28,21 +28,21 @@ use tokio::time::Instant;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # What it tells
-/// | field | of |
+/// # Fields
+/// | field | meaning |
 /// |---|---|
-/// | `name` | this wrapper, as it was made |
-/// | `tenant` | the store; a source has none |
-/// | `operation` | the [`Operation`], by its name |
-/// | `outcome` | `ok`, the code of the error, `dropped` if nobody waited any more, `ended` for a stream |
-/// | `retryable` | the error: whether trying again could help |
-/// | `took` | the call; for `next` this is how long it waited for an event |
+/// | `name` | name that was passed to [`new`](Self::new) |
+/// | `tenant` | tenant of the store; absent for a source |
+/// | `operation` | [name](Operation::name) of the [`Operation`] |
+/// | `outcome` | `ok`, the error code, `dropped` if the caller dropped the future, or `ended` at the end of an event stream |
+/// | `retryable` | `true` if the call failed and a retry can succeed |
+/// | `took` | duration of the call; for `next`, the time until the source delivered an event |
 ///
-/// It never tells what is read or written, or what an error says.
+/// The event contains neither breadcrumbs nor error messages.
 ///
 /// # Sources
-/// Subscribing is a call, and so are each delivery and what a source is told of one. A store made from a handle, by
-/// `in_tenant` or as `events`, is not observed unless it is wrapped too.
+/// A subscription, each delivery, and each `ack` or `nack` of a delivery is one call. A store from `in_tenant` and a source from
+/// `events` of the wrapped store are not instrumented. Wrap each of them with [`beside`](Self::beside).
 #[derive(Clone, Debug)]
 pub struct Instrumented<S> {
     name: Arc<str>,
@@ -50,7 +50,7 @@ pub struct Instrumented<S> {
 }
 
 impl<S> Instrumented<S> {
-    /// A store or a source that is called by a name when it tells of its calls.
+    /// Wraps a store or an event source. `name` identifies the wrapper in the log.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, inner: S) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl<S> Instrumented<S> {
         }
     }
 
-    /// Another store or source by the same name.
+    /// Wraps another store or event source under the same name.
     #[must_use]
     pub fn beside<T>(&self, other: T) -> Instrumented<T> {
         Instrumented {
@@ -68,7 +68,7 @@ impl<S> Instrumented<S> {
         }
     }
 
-    /// What is inside, and tells nothing.
+    /// Returns the inner store or event source. Calls of the inner value are not logged.
     #[must_use]
     pub const fn inner(&self) -> &S {
         &self.inner
@@ -97,17 +97,17 @@ impl<S: BreadcrumbStore> Instrumented<S> {
 
 wrap_store!(Instrumented, "Instrumented");
 
-/// One call. It is told of when this is dropped, so that one which nobody waits for any more is told of too.
+/// Measurement of one call. Logs the call when dropped, so that a call whose future is dropped is logged too.
 struct Watch<'o> {
     name: &'o str,
-    /// None for a source.
+    /// `None` for an event source.
     tenant: Option<&'o str>,
     operation: Operation,
     began: Instant,
     ended: Ended,
 }
 
-/// How a call ended.
+/// Outcome of a call.
 struct Ended {
     outcome: &'static str,
     retryable: bool,

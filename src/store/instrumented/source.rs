@@ -34,13 +34,13 @@ impl<E: EventSource> EventSource for Instrumented<E> {
         self.inner.description()
     }
 
-    /// Not observed: it is asked by those who observe.
+    /// Not logged, because only monitoring calls this method.
     async fn behind(&self) -> Result<Option<u64>, SourceError> {
         self.inner.behind().await
     }
 }
 
-/// Tells of a call of a source.
+/// Awaits a call of an event source and logs it.
 async fn watched<T>(
     name: &str,
     operation: Operation,

@@ -1,5 +1,5 @@
-//! What the stream of events left out, from the list. What time it is says the `Date` of an answer, or this machine where
-//! there is none.
+//! Search of the breadcrumb list for events that the event stream did not deliver. The current time is the `Date` header of a
+//! response, or this machine's clock if the header is missing.
 
 use super::read::Reader;
 use super::wire::Row;
@@ -12,8 +12,7 @@ use async_trait::async_trait;
 use futures::TryStreamExt as _;
 use std::pin::pin;
 
-/// How many bytes of memory the events take that are told of at a time. Without contexts that is more than as many events as
-/// a list has, unless they have very large tags.
+/// Maximum size in memory of the events that one query returns: 16 MiB. Events without contexts exceed it only with very large tags.
 const MAX_FOUND: usize = 16 << 20;
 
 #[async_trait]
@@ -38,11 +37,14 @@ impl Backfill for Reader {
             if !wanted(full.id, full.version) {
                 continue;
             }
-            // Without contexts, as there may be many of them.
+            // Without contexts, because there may be many events.
             let event = Event::updated(&full).envelope();
             bytes += event_size(&event);
             if bytes > MAX_FOUND {
-                tracing::warn!(found = found.len(), "more happened than is told of");
+                tracing::warn!(
+                    found = found.len(),
+                    "missed events exceed 16 MiB of memory, the rest is omitted"
+                );
                 break;
             }
             found.push(event);
@@ -53,7 +55,7 @@ impl Backfill for Reader {
 }
 
 impl Reader {
-    /// The ids of what was changed after a time and is wanted.
+    /// Returns the IDs of the breadcrumbs that were changed after `after` and that `wanted` accepts.
     async fn changed(
         &self,
         after: Timestamp,
@@ -70,8 +72,11 @@ impl Reader {
                     break;
                 }
                 if let Some(looked_at) = pages.too_far() {
-                    // What is newest is told of; a look into the store finds the rest.
-                    tracing::warn!(looked_at, "more happened than is looked at");
+                    // The newest changes are returned. A sweep of the store finds the others.
+                    tracing::warn!(
+                        looked_at,
+                        "too many changes to search for missed events, older changes are omitted"
+                    );
                     break;
                 }
             }
@@ -82,7 +87,8 @@ impl Reader {
     }
 }
 
-/// The time of the newest row that is not from the future: one that is hides nothing that comes after it.
+/// Returns the time of the newest row that is not later than `now`: `now` if all rows are later, the Unix epoch without rows. A time
+/// in the future would hide later changes.
 fn newest(rows: &[Row], now: Timestamp) -> Timestamp {
     let times = rows.iter().map(|row| row.breadcrumb.updated_at);
     let past = times.filter(|time| *time <= now).max();

@@ -1,4 +1,4 @@
-//! Writing on a server without transactions: checked as a whole, then done one by one.
+//! Commits on a server without transactions: all writes are validated, then sent one by one.
 
 use super::NAME;
 use super::creation_key::creation_keys;
@@ -12,7 +12,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How many breadcrumbs are read at a time.
+/// Maximum number of concurrent reads.
 const AT_ONCE: usize = 8;
 
 pub(super) async fn commit(reader: &Reader, commit: Commit) -> Result<Committed, StoreError> {
@@ -75,13 +75,13 @@ pub(super) async fn commit(reader: &Reader, commit: Commit) -> Result<Committed,
     written(reader, done).await.map(Committed::new)
 }
 
-/// What became of a write.
+/// Result of a write.
 enum Done {
     Created(BreadcrumbId, NewBreadcrumb),
     Made(Breadcrumb),
 }
 
-/// The breadcrumbs that are to be changed, as they are before; none for what is not there.
+/// Reads the current versions of the breadcrumbs to update or delete. The value is `None` for a missing breadcrumb.
 async fn targets(
     reader: &Reader,
     writes: &[Write],
@@ -100,7 +100,7 @@ async fn targets(
     read.try_collect().await.map_err(store_error)
 }
 
-/// Does all writes on paper, so that what cannot be done is known before anything is.
+/// Validates all writes against the current breadcrumbs, so that an invalid write fails the commit before the first request.
 fn rehearse(
     reader: &Reader,
     writes: &[Write],
@@ -154,7 +154,7 @@ fn living(
     })
 }
 
-/// Whether a breadcrumb is one that stores keep, and that the server takes.
+/// Rejects a breadcrumb larger than [`Json::MAX_BYTES`], the limit of all stores.
 fn fits(index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
     let size = breadcrumb.size();
     if size > Json::MAX_BYTES {
@@ -192,7 +192,7 @@ fn is_safe(
     }
 }
 
-/// The body of a write, if the server takes one of its size.
+/// Returns the request body of a write, or an error if it exceeds [`MAX_BODY`].
 pub(super) fn body(
     index: usize,
     body: Result<String, serde_json::Error>,
@@ -207,8 +207,9 @@ pub(super) fn body(
     }
 }
 
-/// What was written, as the server has it. It is done by now, so what cannot be read, or has changed since, is told as it
-/// was meant. Only what this owner will never see is an error.
+/// Returns the written breadcrumbs as the server stores them. The writes have succeeded at this point, so a breadcrumb that cannot be
+/// read, or was changed since, is returned as it was sent. Fails only if a breadcrumb was created for another owner and is invisible
+/// to this store.
 async fn written(reader: &Reader, done: Vec<Done>) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
     let read = |done| async move {
         let (id, new) = match done {
@@ -219,7 +220,7 @@ async fn written(reader: &Reader, done: Vec<Done>) -> Result<Vec<Arc<Breadcrumb>
             Ok(Look::Own(found)) if found.version == 1 => Ok(Arc::new(found)),
             Ok(Look::Foreign) => Err(StoreError::Forbidden {
                 reason: format!(
-                    "the token is of another owner than the store, and {id} was created there; use a token of {}",
+                    "breadcrumb {id} was created for another owner, because the API token belongs to that owner; use a token of {}",
                     reader.owner
                 ),
             }),

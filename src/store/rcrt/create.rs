@@ -1,4 +1,4 @@
-//! Creating a breadcrumb once, on a server that says of a repetition only that it is one.
+//! Creation of a breadcrumb exactly once, on a server that answers a repeated idempotency key with 409 and without the breadcrumb.
 
 use super::creation_key::CreationKey;
 use super::error::{store_error, write_error};
@@ -15,21 +15,22 @@ use reqwest::header::HeaderName;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How many bytes are read of an answer that is an id.
+/// Maximum size of a response that contains only an ID: 64 KiB.
 pub(super) const MAX_ANSWER: usize = 64 << 10;
 
-/// How many keys there are for one creation. Each attempt comes by all that earlier ones used up and left nothing.
+/// Maximum number of idempotency keys of one creation. Each attempt starts with the first key, and so meets all the keys that earlier
+/// attempts used up.
 const MAX_KEYS: u32 = 64;
 
-/// How often the server may fail otherwise.
+/// Maximum number of attempts that fail for another reason than a used key.
 const TRIES: u32 = 3;
 
-/// Creates a breadcrumb, or finds the one that was created in its creation.
+/// Creates a breadcrumb, or finds the breadcrumb that an earlier attempt created with the same [`CreationKey`]. Returns its ID.
 ///
-/// A key that was seen (409) says nothing: it may have been used up by a creation that failed. So whatever is not a clear
-/// answer is settled by looking for the tag of the creation. Another key is taken only when the server says that it has seen
-/// this one: whoever creates in the same creation later then comes by the same keys, and does not find one that nobody used.
-/// When all keys are used up no later attempt can do better, so that is an error for good.
+/// A used idempotency key (status 409) does not prove a success, because a failed creation uses up its key too. After every unclear
+/// response, this function searches for the tag of the creation. It takes the next key only after a 409: then each later attempt
+/// meets the same sequence of used keys, and cannot create a duplicate under an unused key. If all keys are used up, no later attempt
+/// can succeed, so the error is permanent.
 pub(super) async fn create(
     reader: &Reader,
     index: usize,
@@ -53,7 +54,7 @@ pub(super) async fn create(
             if let Some(id) = look_up(reader, creation, patience).await? {
                 return Ok(id);
             }
-            // What was on its way has come by now.
+            // A request in flight has reached the server by now.
             patience = Duration::ZERO;
         } else if !failure.is_passing() {
             return Err(write_error(failure, index, body.len()));
@@ -74,7 +75,8 @@ pub(super) async fn create(
     }
 }
 
-/// The id of what was created in a creation, as soon as it is there; the oldest, should there be several.
+/// Searches for the breadcrumb of a creation until it is visible, at most for `patience`. Returns the ID of the oldest breadcrumb if
+/// there are several.
 async fn look_up(
     reader: &Reader,
     creation: &CreationKey,
@@ -131,10 +133,11 @@ async fn send(reader: &Reader, body: &str, key: &str) -> Result<BreadcrumbId, Fa
         max_bytes: MAX_ANSWER,
     };
     let answer = reader.link.send(&call).await?;
-    wire::created(&answer.text).map_err(|_| Failure::Unreadable("it has no id".into()))
+    wire::created(&answer.text)
+        .map_err(|_| Failure::Unreadable("the response has no breadcrumb ID".into()))
 }
 
-/// A write that may have been done, and cannot be looked for.
+/// Returns the error of a creation with an unknown outcome that cannot be searched for, or was not found.
 fn unknown(failure: Failure) -> StoreError {
     StoreError::Unavailable {
         store: NAME,
@@ -143,7 +146,7 @@ fn unknown(failure: Failure) -> StoreError {
     }
 }
 
-/// A write that cannot be done under any of its keys.
+/// Returns the permanent error of a creation whose idempotency keys are all used up.
 fn used_up(failure: Failure) -> StoreError {
     StoreError::Refused {
         store: NAME,
@@ -152,7 +155,7 @@ fn used_up(failure: Failure) -> StoreError {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the breadcrumb may have been created or not")]
+#[error("the outcome of the breadcrumb creation is unknown")]
 struct OutcomeUnknown(#[source] Failure);
 
 #[derive(Debug, thiserror::Error)]

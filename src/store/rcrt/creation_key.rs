@@ -1,21 +1,22 @@
-//! The names under which what is created can be found again. Pure.
+//! Idempotency keys and tags by which a created breadcrumb can be found again.
 
 use crate::model::NewBreadcrumb;
 use crate::store::answered::{Place, run_tag};
 use crate::store::{Lease, RunEnd};
 use uuid::Uuid;
 
-/// How a breadcrumb is found if the answer to its creation is lost.
+/// Identity of one creation, by which the breadcrumb is found if the response of the server is lost.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct CreationKey {
-    /// What all keys of it begin with.
+    /// Prefix of the creation's idempotency keys.
     key: String,
-    /// The tags it has; none if it cannot be told from others.
+    /// Tags of the created breadcrumb. Empty if the creation cannot be searched for.
     tags: Vec<String>,
 }
 
 impl CreationKey {
-    /// What a run ends with: a place among what it creates then. The same in every attempt.
+    /// Returns the key of a breadcrumb that a run creates at its end, identified by its place among these breadcrumbs. Equal in every
+    /// attempt of the run.
     fn of_run(run_key: &str, place: Place, of: usize) -> Self {
         Self {
             key: format!("{run_key}:{place}"),
@@ -23,14 +24,14 @@ impl CreationKey {
         }
     }
 
-    /// What a run writes on its way: another in every attempt.
+    /// Returns a unique key for a breadcrumb that a run creates before its end. Differs in every attempt.
     fn of_write() -> Self {
         let key = Uuid::new_v4().to_string();
         let tags = vec![format!("ux:write:{key}")];
         Self { key, tags }
     }
 
-    /// What comes from outside every run, and is kept as it is.
+    /// Returns a unique key without tags, for a breadcrumb from outside of any run. The breadcrumb is created unchanged.
     fn anonymous() -> Self {
         Self {
             key: Uuid::new_v4().to_string(),
@@ -38,17 +39,18 @@ impl CreationKey {
         }
     }
 
-    /// The idempotency key of the n-th time that it is created.
+    /// Returns the idempotency key with the number `epoch`, which starts at 0.
     pub(super) fn key(&self, epoch: u32) -> String {
         format!("{}:{epoch}", self.key)
     }
 
-    /// The tag by which it is looked for.
+    /// Returns the tag to search for, if the creation has tags.
     pub(super) fn tag(&self) -> Option<&str> {
         self.tags.first().map(String::as_str)
     }
 
-    /// Whether what has these tags was created in it, be it by an attempt that created more or less beside it.
+    /// Returns `true` if a breadcrumb with these tags was created by this creation, also in an attempt that created another number of
+    /// breadcrumbs.
     pub(super) fn is_on(&self, tags: &[String]) -> bool {
         let place = |tags| Place::of(tags).map(|(place, _)| place);
         self.tag()
@@ -56,7 +58,7 @@ impl CreationKey {
             && place(&self.tags) == place(tags)
     }
 
-    /// Adds its tags to what is created, if they are not there.
+    /// Adds the missing tags of this creation to a new breadcrumb.
     pub(super) fn mark(&self, new: &mut NewBreadcrumb) {
         for tag in &self.tags {
             if !new.tags.contains(tag) {
@@ -66,7 +68,7 @@ impl CreationKey {
     }
 }
 
-/// The creation_keys of the creations of a commit.
+/// Returns a function that yields the keys of a commit's creations in order. `of` is the number of creations.
 pub(super) fn creation_keys(
     end: Option<&(Lease, RunEnd)>,
     tenant: &str,
