@@ -12,7 +12,7 @@ const APPLES: &str = "red apples grow on old trees";
 const MARKET: &str = "the stock market fell sharply today";
 const CAT: &str = "a cat sleeps in the warm sun";
 
-/// An embedder for tests that needs no model: texts are near if they have words in common.
+/// An embedder for tests that needs no model: strings with more words in common are more similar.
 ///
 /// ```
 /// use universal_executor::MemoryStore;
@@ -41,7 +41,7 @@ impl Embedder for WordCounts {
 }
 
 impl WordCounts {
-    /// Each word counts where its FNV-1a hash says.
+    /// Returns a vector of word counts. The FNV-1a hash of a word selects its element.
     fn count(self, text: &str) -> Vec<f32> {
         let mut counts = vec![0.0; self.dimensions()];
         for word in text.to_lowercase().split(|c: char| !c.is_alphanumeric()) {
@@ -57,18 +57,24 @@ impl WordCounts {
     }
 }
 
-/// What says the same as a text comes before what says something else, and says how near it is.
+/// A breadcrumb with the text of the query comes first, and each result has a score if the store's capabilities declare scores.
 pub async fn the_nearest_come_first<S: Subject>(subject: &S) -> Result<(), Broken> {
     let (store, [apples, market, cat]) = three(subject).await?;
 
     for (text, first) in [(APPLES, apples), (MARKET, market), (CAT, cat)] {
         let found = store.vector_search(&notes(text)).await?;
-        same(ids(&found).first(), Some(&first), "what is nearest")?;
-        same(found.len(), 3, "how many are found")?;
+        same(ids(&found).first(), Some(&first), "the first result")?;
+        same(found.len(), 3, "the number of results")?;
         let scores: Vec<_> = found.iter().filter_map(|one| one.score).collect();
         let tells = store.capabilities().scores;
-        expect(!tells || scores.len() == 3, "scores are told as declared")?;
-        expect(scores.is_sorted_by(|a, b| a >= b), "the nearest come first")?;
+        expect(
+            !tells || scores.len() == 3,
+            "each result has a score if the capabilities declare scores",
+        )?;
+        expect(
+            scores.is_sorted_by(|a, b| a >= b),
+            "the highest score comes first",
+        )?;
         expect(
             scores.iter().all(|score| (-1.0..=1.0).contains(score)),
             "a score is a cosine",
@@ -76,12 +82,13 @@ pub async fn the_nearest_come_first<S: Subject>(subject: &S) -> Result<(), Broke
     }
     let mut one = notes(CAT);
     one.query.limit = 1;
-    same(near(&store, &one).await?, [cat], "the nearest one")?;
+    same(near(&store, &one).await?, [cat], "the result with limit 1")?;
     one.query.limit = 0;
-    same(near(&store, &one).await?, [], "none of them")
+    same(near(&store, &one).await?, [], "the result with limit 0")
 }
 
-/// Only what the selector, the scope, the place and the exclusion leave is found, however near anything else is.
+/// A vector search returns only breadcrumbs that match the query's selector, scope tags, position and exclusions, even if others are
+/// more similar.
 pub async fn near_is_within_the_whole_selector<S: Subject>(subject: &S) -> Result<(), Broken> {
     let (store, [apples, market, cat]) = three(subject).await?;
     let mut other = note(CAT).tag("other").context(json!({"text": CAT, "n": 5}));
@@ -109,21 +116,25 @@ pub async fn near_is_within_the_whole_selector<S: Subject>(subject: &S) -> Resul
         same(
             near(&store, &asked(query)).await?,
             found,
-            "what is near and selected",
+            "the results that match the query",
         )?;
     }
     let found = near(&store, &asked(all().exclude(cat))).await?;
     expect(
         found.len() == 2 && !found.contains(&cat),
-        "what is excluded makes room for the next",
+        "an excluded breadcrumb does not count towards the limit",
     )?;
     let before = store.get(cat).await?.order_key();
     let mut found = near(&store, &asked(all().before(before))).await?;
     found.sort_unstable();
-    same(found, sorted([apples, market]), "what is older")
+    same(
+        found,
+        sorted([apples, market]),
+        "the results before a position",
+    )
 }
 
-/// What is less near than the query wants is left out.
+/// A vector search omits breadcrumbs with a score below the query's minimum.
 pub async fn near_enough<S: Subject>(subject: &S) -> Result<(), Broken> {
     let (store, [_, _, cat]) = three(subject).await?;
 
@@ -136,21 +147,21 @@ pub async fn near_enough<S: Subject>(subject: &S) -> Result<(), Broken> {
     same(
         near(&store, &notes(CAT).min_score(middle)).await?,
         [cat],
-        "what is near enough",
+        "the results above the minimum score",
     )?;
     same(
         near(&store, &notes(CAT).min_score(first)).await?,
         [cat],
-        "what is just near enough",
+        "the results with exactly the minimum score",
     )?;
     same(
         near(&store, &notes(CAT).min_score(1.1)).await?,
         [],
-        "what is nearer than can be",
+        "the results with a minimum score above 1",
     )
 }
 
-/// Of what is as near the newest comes first.
+/// Of breadcrumbs with equal scores, the newest comes first.
 pub async fn as_near_is_newest_first<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let mut expected = Vec::new();
@@ -163,10 +174,14 @@ pub async fn as_near_is_newest_first<S: Subject>(subject: &S) -> Result<(), Brok
     query.query.limit = 3;
 
     expected.truncate(3);
-    same(near(&store, &query).await?, expected, "what is near")
+    same(
+        near(&store, &query).await?,
+        expected,
+        "the newest of equal scores",
+    )
 }
 
-/// A breadcrumb is found by what its current version says, and by nothing that it said before.
+/// A breadcrumb is found by the text of its current version only, and not by the text of an older version.
 pub async fn near_by_what_it_says_now<S: Subject>(subject: &S) -> Result<(), Broken> {
     let (store, [apples, market, _]) = three(subject).await?;
     let says_cat = Patch::new().title(CAT).context(json!({"text": CAT}));
@@ -176,11 +191,11 @@ pub async fn near_by_what_it_says_now<S: Subject>(subject: &S) -> Result<(), Bro
         .await?;
 
     let found = store.vector_search(&notes(CAT)).await?;
-    same(found.len(), 3, "how many are found")?;
+    same(found.len(), 3, "the number of results")?;
     same(
         ids(&found).first(),
         Some(&apples),
-        "what says so now, and is newer",
+        "the breadcrumb whose current text matches, and is newer",
     )?;
     let mut one = notes(MARKET);
     one.query.limit = 1;
@@ -188,13 +203,16 @@ pub async fn near_by_what_it_says_now<S: Subject>(subject: &S) -> Result<(), Bro
     let version = found
         .first()
         .map(|one| (one.breadcrumb.id, one.breadcrumb.version));
-    same(version, Some((market, 2)), "the current version")?;
+    same(version, Some((market, 2)), "the version of the result")?;
     let said = store.vector_search(&notes(APPLES)).await?;
     let scores = (score_of(&said, apples), score_of(&said, market));
-    expect(scores.0 < Some(0.99), "nothing says what was said before")
+    expect(
+        scores.0 < Some(0.99),
+        "no result is found by the text of an older version",
+    )
 }
 
-/// What was deleted or has expired is not found.
+/// A vector search returns no deleted and no expired breadcrumb.
 pub async fn what_is_gone_is_not_near<S: Subject>(subject: &S) -> Result<(), Broken> {
     let (store, [apples, market, cat]) = three(subject).await?;
     let now = store.get(apples).await?.created_at;
@@ -205,12 +223,19 @@ pub async fn what_is_gone_is_not_near<S: Subject>(subject: &S) -> Result<(), Bro
     subject.pass(OVER).await;
 
     let found = near(&store, &notes(CAT)).await?;
-    expect(!found.contains(&cat), "what was deleted is not found")?;
-    expect(!found.contains(&short), "what has expired is not found")?;
-    same(sorted(found), sorted([apples, market]), "what is left")
+    expect(!found.contains(&cat), "a deleted breadcrumb is not found")?;
+    expect(
+        !found.contains(&short),
+        "an expired breadcrumb is not found",
+    )?;
+    same(
+        sorted(found),
+        sorted([apples, market]),
+        "the remaining results",
+    )
 }
 
-/// What hints exclude has no part in the meaning, whether they are of the breadcrumb or of its schema.
+/// Fields that LLM hints exclude are not embedded, with hints of the breadcrumb and with hints of its schema.
 pub async fn near_by_what_hints_leave<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let hints = json!({"exclude": ["hidden"]});
@@ -240,20 +265,20 @@ pub async fn near_by_what_hints_leave<S: Subject>(subject: &S) -> Result<(), Bro
     same(
         score_of(&found, own),
         score,
-        "how near it is, by its own hints",
+        "the score with the breadcrumb's hints",
     )?;
     same(
         score_of(&found, of_schema),
         score,
-        "how near it is, by those of its schema",
+        "the score with the schema's hints",
     )?;
     expect(
         !ids(&found).contains(&unusable),
-        "hints that cannot be used withhold all of it",
+        "a breadcrumb with invalid hints is not found",
     )
 }
 
-/// What others wrote is not found, however near it is.
+/// A vector search returns no breadcrumb of another tenant, however similar it is.
 pub async fn tenants_apart_by_meaning<S: Subject>(subject: &S) -> Result<(), Broken> {
     let (store, [_, _, cat]) = three(subject).await?;
     let other = other_tenant(subject, &store).await?;
@@ -262,17 +287,17 @@ pub async fn tenants_apart_by_meaning<S: Subject>(subject: &S) -> Result<(), Bro
     same(
         near(&other, &notes(CAT)).await?,
         [theirs],
-        "what the other tenant finds",
+        "the results of the other tenant",
     )?;
     let found = near(&store, &notes(CAT)).await?;
     same(
         (found.first(), found.len()),
         (Some(&cat), 3),
-        "what this tenant finds",
+        "the results of this tenant",
     )
 }
 
-/// A fresh store with three notes that have little in common.
+/// Creates a store with three notes that have few words in common.
 async fn three<S: Subject>(subject: &S) -> Result<(S::Store, [BreadcrumbId; 3]), StoreError> {
     let store = subject.fresh().await;
     let apples = store.create(note(APPLES)).await?.id;

@@ -1,7 +1,8 @@
-//! The nearest of what a query selects: in the order of the server, as far as SQL can tell, each looked at in full.
+//! Vector search: the server sorts the candidates by distance, and this module checks each candidate against the whole query.
 //!
-//! How near they are is counted here once more, as every store does it, so that all find the same. The server counts the
-//! same numbers in another order, and may be off by a little: so much more of its order is looked at.
+//! This module computes each score again with [`similarity`], so that all stores return the same results. The server sums in another
+//! order, and its distances can have a small rounding error. The search therefore reads candidates until their distance exceeds the
+//! limit by more than this error.
 
 use super::column;
 use super::database::Read;
@@ -19,20 +20,20 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use std::sync::Arc;
 
-/// How many rows are read at once.
+/// Maximum number of rows of one page.
 const PAGE: usize = 256;
-/// How many more than are wanted, where SQL tells all that is asked for but the end of their time.
+/// Number of rows beyond the query's limit on the first page if SQL checks all of the query except the TTL of breadcrumbs.
 const SPARE: usize = 8;
 
-/// Reads the nearest of what a query selects.
+/// A vector search in one tenant.
 pub(super) struct VectorSearch<'q> {
     pub(super) tenant: &'q Named,
     pub(super) query: &'q VectorQuery,
-    /// What they shall be near to.
+    /// Unit vector of the query's text.
     pub(super) to: &'q [f32],
     pub(super) config: &'q EmbeddingConfig,
     pub(super) pgvector: &'q Pgvector,
-    /// Whether there is an index, which finds nearly all of them.
+    /// If `true`, there is an approximate index for the vectors.
     pub(super) is_indexed: bool,
 }
 
@@ -61,7 +62,7 @@ impl Read for VectorSearch<'_> {
             .rows(&asked, Way::Exact, Some(page), connection)
             .await?;
         if rows.is_empty() {
-            // There may be none since they were forgotten.
+            // Without rows, the vectors may have been deleted, or replaced by vectors of another model.
             vectors::check(connection, self.config).await?;
         }
         let is_last = rows.len() < page;
@@ -72,7 +73,7 @@ impl Read for VectorSearch<'_> {
     }
 }
 
-/// How the server finds them.
+/// Search method of the server.
 #[derive(Clone, Copy)]
 enum Way {
     Exact,
@@ -80,7 +81,7 @@ enum Way {
 }
 
 impl VectorSearch<'_> {
-    /// How many rows the first page has.
+    /// Returns the size of the first page in rows.
     fn page(&self) -> usize {
         let query = &self.query.query;
         if query.selector.conditions().is_empty() {
@@ -90,7 +91,7 @@ impl VectorSearch<'_> {
         }
     }
 
-    /// What an index finds. None if that is not enough: it may have passed over some that are selected.
+    /// Searches with the index. Returns `None` if the index yields too few breadcrumbs, because an approximate index can miss some.
     async fn by_index(
         &self,
         asked: &Asked<'_>,
@@ -109,9 +110,10 @@ impl VectorSearch<'_> {
         Ok(is_enough.then(|| found.nearest.into_scored()))
     }
 
-    /// How thoroughly the index is searched. What is selected is planned for each time: few are compared without it.
+    /// Returns the statements that begin a transaction for an index search and set its breadth. The server plans each statement with
+    /// its parameters, so that it compares few selected rows without the index.
     fn settings(&self, page: usize) -> String {
-        /// What the extension allows.
+        /// Maximum value of `hnsw.ef_search`.
         const MOST: usize = 1_000;
         let breadth = page.saturating_mul(8).clamp(200, MOST);
         let iterates = if self.pgvector.iterates {
@@ -125,7 +127,7 @@ impl VectorSearch<'_> {
         )
     }
 
-    /// All that are near enough, page by page. The server puts them in order once.
+    /// Reads candidates page by page through a cursor until the result is complete. The server sorts the candidates once.
     async fn all(
         &self,
         asked: &Asked<'_>,
@@ -148,7 +150,7 @@ impl VectorSearch<'_> {
         Ok(found.nearest.into_scored())
     }
 
-    /// The first rows, or a cursor over all of them.
+    /// Returns the first `most` rows, or declares a cursor over all rows if `most` is `None`.
     async fn rows(
         &self,
         asked: &Asked<'_>,
@@ -171,13 +173,14 @@ impl VectorSearch<'_> {
             .await
     }
 
-    /// The statement for what SQL can tell, nearest first: rows first, then what is in them.
+    /// Returns the SQL statement, nearest rows first. The inner query sorts the rows by distance, and the outer query reads their
+    /// columns.
     fn sql(&self, asked: &Asked<'_>, way: Way, is_page: bool) -> String {
-        /// How many parameters come before those of what is asked for.
+        /// Number of parameters before the parameters of the filter.
         const PARAMETERS: usize = 7;
         let (schema, n) = (&self.pgvector.schema, self.to.len());
         let (distance, which) = match way {
-            // Of vectors of length one the product is the cosine.
+            // The inner product of two unit vectors is their cosine. `<#>` returns the negative inner product.
             Way::Exact => (
                 format!("1 + (e.embedding OPERATOR({schema}.<#>) $5::real[]::{schema}.vector)"),
                 String::from("e.dimensions = $7"),
@@ -215,11 +218,11 @@ impl VectorSearch<'_> {
     }
 }
 
-/// What was found so far.
+/// Result so far of a vector search.
 struct Met<'q> {
     near: &'q VectorSearch<'q>,
     nearest: Nearest<'q>,
-    /// How much the server may be off.
+    /// Maximum rounding error of the server's distances.
     blur: f64,
 }
 
@@ -234,7 +237,7 @@ impl<'q> Met<'q> {
         }
     }
 
-    /// Adds the next rows, nearest first, and says whether that was enough.
+    /// Adds the next rows, nearest first. Returns `true` if no further row can be in the result.
     fn take(&mut self, rows: Vec<PgRow>) -> sqlx::Result<bool> {
         for row in rows {
             let distance: f64 = row.try_get(1)?;
@@ -246,7 +249,7 @@ impl<'q> Met<'q> {
             if self.nearest.wants(score) {
                 let now: Timestamp = column::time(&row, 0)?;
                 let one = table::read(&row, 3)?;
-                // SQL is a filter and no more: the query itself says what it selects.
+                // SQL is only a prefilter. `Query::selects` decides.
                 if one.lives(now) && self.near.query.query.selects(&one.breadcrumb) {
                     self.nearest.add(score, Arc::new(one.breadcrumb));
                 }
