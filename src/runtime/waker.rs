@@ -50,7 +50,7 @@ impl Look {
         !self.waits.is_empty() || !self.sleepers.is_empty()
     }
 
-    /// Leaves the suspended runs to the next look at all of them, which finds them as new ones.
+    /// Forgets the suspended runs, so that the next check of all suspended runs adds them again.
     pub(super) fn give_up(&self, store_context: &StoreContext) {
         for sleeper in &self.sleepers {
             store_context.wakes.forget(sleeper);
@@ -66,36 +66,37 @@ pub(super) struct Waker {
     opened: Instant,
     jobs: JoinSet<Done>,
     reconcile: Instant,
-    /// A look at all suspended runs is on its way.
+    /// If `true`, a check of all suspended runs is in progress.
     reconciling: bool,
     sweeps: Sweeps,
     catch_up: CatchUp,
-    /// The position is being loaded.
+    /// If `true`, the saved position is being loaded.
     loading: bool,
-    /// Announcements that could not be read, and when they are read again.
+    /// Announcements whose breadcrumb could not be read.
     deferred: VecDeque<Look>,
+    /// Time at which the deferred announcements are read again.
     again: Instant,
     /// Time up to which the store was searched for answers that the source delivered to another worker.
     searched: Option<Timestamp>,
-    /// Time of the next search. None while one runs, and if each worker receives every event.
+    /// Time of the next search. `None` during a search, and if each worker receives every event.
     search: Option<Instant>,
 }
 
-/// The state of the sweeps.
+/// State of the sweeps.
 #[derive(Default)]
 struct Sweeps {
     is_running: bool,
-    /// The next sweep reads the last part before the position again.
+    /// If `true`, the next sweep also reads the last part before the position again.
     overlaps: bool,
-    /// The last sweep left breadcrumbs that the store could not read.
+    /// If `true`, the store could not read some breadcrumbs of the last sweep.
     has_unread: bool,
 }
 
-/// The sweeps from the start until one has read everything.
+/// Progress of the catch-up: the sweeps from the start until one has read everything.
 #[derive(Default)]
 struct CatchUp {
     began: Option<Instant>,
-    /// Number of breadcrumbs that these sweeps and later ones have read.
+    /// Number of breadcrumbs that all sweeps have read, including sweeps after the catch-up.
     breadcrumbs: usize,
     is_over: bool,
 }
@@ -105,11 +106,11 @@ enum Done {
     Looked,
     /// The store did not answer, or did not show the announced version.
     Deferred(Look),
-    /// All suspended runs were listed, or could not be.
+    /// The check of all suspended runs ended. `listed` is `false` if the runs could not be listed.
     Reconciled {
         listed: bool,
     },
-    /// The store was searched for answers up to a time, or could not be.
+    /// The store was searched for answers up to this time. `None` if the search failed or must be repeated.
     Searched(Option<Timestamp>),
     /// A sweep ended. Without a result, the store could not be read, and a sweep is due again.
     Swept {
@@ -117,7 +118,7 @@ enum Done {
         overlaps: bool,
         count: usize,
     },
-    /// The position was loaded, or could not be.
+    /// The load of the saved position ended. `loaded` is `false` if it failed.
     Loaded {
         loaded: bool,
     },
@@ -171,7 +172,7 @@ impl Waker {
                 () = store_context.empty.cancelled() => break,
                 Some(done) = self.jobs.join_next() => match done {
                     Ok(done) => self.note(done),
-                    // A store that panics has not answered.
+                    // A job that panicked may have been any job, so all of them count as failed.
                     Err(_) => {
                         self.note(Done::Reconciled { listed: false });
                         self.note(Done::Swept {
@@ -282,10 +283,10 @@ impl Waker {
         }
     }
 
-    /// Reads an announcement again later, as long as a wait needs it.
+    /// Defers an announcement, which is read again after [`PAUSE`] if a wait or a suspended run still needs it.
     fn defer(&mut self, look: Look) {
         if look.rounds >= MOST_ROUNDS || self.deferred.len() >= MOST_DEFERRED {
-            tracing::warn!(id = %look.id, version = look.version, "an announced breadcrumb could not be read");
+            tracing::warn!(id = %look.id, version = look.version, "gave up reading an announced breadcrumb");
             look.give_up(&self.store_context);
             return;
         }
@@ -330,7 +331,7 @@ impl Waker {
                 (_, Err(_)) => None,
                 (Some(after), Ok(newest)) => Some(newest.max(after)),
                 (None, Ok(newest)) if is_first => Some(earlier(newest, opened.elapsed())),
-                // A wait that was opened meanwhile may have its answer already: the next search begins before that.
+                // The answer to a wait that was opened in the meantime may be in the store already, so the next search must start earlier.
                 (None, Ok(_)) if store_context.has_waiting() => None,
                 (None, Ok(newest)) => Some(newest),
             })
@@ -385,7 +386,7 @@ impl Waker {
         self.sweep();
     }
 
-    /// Loads the position of the executors here, which the ledger did not tell before.
+    /// Loads the saved position of this worker's executors, after an earlier attempt failed.
     fn load(&mut self) {
         if std::mem::replace(&mut self.loading, true) {
             return;
@@ -406,7 +407,7 @@ impl Waker {
         });
     }
 
-    /// Saves how far a complete source has delivered.
+    /// Saves the time up to which a complete source has delivered.
     fn save_delivered(&mut self) {
         if let Some(newest) = self.shared.progress.newest() {
             self.store_context.checkpoint.delivered_before(newest);
@@ -449,7 +450,7 @@ impl Waker {
     }
 }
 
-/// Saves the position. The next save repeats one that failed.
+/// Saves the position. A failed save is repeated by the next save.
 async fn save(shared: &Shared, store_context: &StoreContext) {
     if let Err(error) = checkpoint::save(shared, store_context).await {
         tracing::warn!(code = error.code(), error = %Chain(&error), "cannot save the position, will retry");
@@ -475,9 +476,9 @@ async fn look_at(store_context: Arc<StoreContext>, mut look: Look) -> Done {
                 return Done::Looked;
             }
             Err(StoreError::NotFound { .. }) if reads_own_writes => return Done::Looked,
-            // The store does not see it yet.
+            // The version is not visible in the store.
             Ok(_) | Err(StoreError::NotFound { .. }) => look.rounds += 1,
-            // The store does not answer.
+            // The store is unavailable.
             Err(_) => {}
         }
         sleep(pause).await;
@@ -486,7 +487,7 @@ async fn look_at(store_context: Arc<StoreContext>, mut look: Look) -> Done {
     Done::Deferred(look)
 }
 
-/// Waits until a moment, or for ever without one.
+/// Waits until `moment`. Never returns if `moment` is `None`.
 pub(super) async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,

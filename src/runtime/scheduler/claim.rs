@@ -25,7 +25,7 @@ const BATCH: usize = 64;
 const MOST_ASKED: usize = 256;
 
 impl Scheduler {
-    /// Enqueues runs, and claims due runs of the executors whose turn it is, as many as there are places at hand.
+    /// Enqueues runs, and claims due runs of the executors whose turn it is, at most one per free permit.
     pub(super) async fn claim(
         &mut self,
         place: Option<OwnedSemaphorePermit>,
@@ -58,13 +58,13 @@ impl Scheduler {
         self.claiming = None;
         let claimed = match (claimed, reply) {
             (Ok(enqueued), reply) => {
-                // A task that has ended enqueues its runs again.
+                // The send fails only if the requester has ended. Then its runs are enqueued again.
                 drop(reply.map(|reply| reply.send(Ok(()))));
                 enqueued.claimed
             }
             (Err(error), Some(reply)) => {
                 if claims && !matches!(error, StoreError::Unavailable { .. }) {
-                    // It refuses the new runs.
+                    // The ledger refused the new runs, so it has claimed none.
                     self.in_doubt = None;
                 }
                 drop(reply.send(Err(error)));
@@ -94,7 +94,7 @@ impl Scheduler {
         }
     }
 
-    /// As many places as are at hand and as executors may start runs.
+    /// Acquires permits: at most one per run that the executors may start, at most [`BATCH`], and at most the free permits.
     fn places_for(
         &self,
         asked: &[ExecutorLimits],
@@ -109,8 +109,8 @@ impl Scheduler {
         places
     }
 
-    /// The executors whose turn it is, with those of new runs. New runs do not wait until the ledger answers a release: then no
-    /// run is claimed with them.
+    /// Returns the executors whose turn it is, including the executors of new runs. New runs do not wait for the release of unsettled
+    /// leases: if there are any, returns no executors, and the new runs are enqueued without a claim.
     async fn whose_turn_after(&mut self, new: Option<&[NewRun]>) -> Vec<ExecutorLimits> {
         for new in new.into_iter().flatten() {
             self.heat(&new.run.executor);
@@ -122,7 +122,7 @@ impl Scheduler {
         }
     }
 
-    /// Releases the leases that were left behind, if there are any. Returns `false` if the ledger does not answer.
+    /// Releases the leases whose release failed before, if there are any. Returns `false` if unreleased leases remain.
     async fn is_settled(&mut self) -> bool {
         if self.in_doubt.is_none() && self.unreleased.is_empty() {
             return true;
@@ -171,7 +171,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts the claims of all executors off until a moment.
+    /// Postpones the claims of all executors until a moment.
     fn cool(&mut self, until: Instant) {
         for executor in std::mem::take(&mut self.hot) {
             self.quota(&executor).hot = false;
@@ -179,7 +179,7 @@ impl Scheduler {
         }
     }
 
-    /// The executors whose turn it is and how much each may start; they are hot no more.
+    /// Returns the executors whose turn it is, with the number of runs that each may start, and removes them from the `hot` queue.
     fn whose_turn(&mut self) -> Vec<ExecutorLimits> {
         let now = Instant::now();
         let mut asked = Vec::new();
@@ -207,7 +207,7 @@ impl Scheduler {
         asked
     }
 
-    /// Ends the tasks that have older leases of claimed runs: they can write nothing more.
+    /// Aborts the tasks that hold older leases of claimed runs. A write under an older lease fails.
     fn end_older(&self, claimed: &[Claimed]) {
         let running = claimed
             .iter()
@@ -215,7 +215,7 @@ impl Scheduler {
         running.for_each(|running| running.task.abort());
     }
 
-    /// Returns to the ledger the claimed runs that two workers died holding, except one if none runs here.
+    /// Releases the claimed runs whose last two workers died, except one if no such run is in progress here.
     ///
     /// Runs that lose a worker together are claimed again together. A run that kills its worker must not cost the others their third
     /// lease, so they are released before it starts.
@@ -232,7 +232,7 @@ impl Scheduler {
         claimed
     }
 
-    /// Gives claimed runs back for a while, and reports whether the ledger has taken all of them.
+    /// Releases claimed runs for [`PAUSE`]. Returns `true` if the ledger has released all of them.
     async fn put_off(&mut self, runs: Vec<Claimed>) -> bool {
         let again = later(Instant::now(), PAUSE);
         for run in &runs {
@@ -244,7 +244,7 @@ impl Scheduler {
     }
 
     /// Starts claimed runs; an executor with more free places keeps its turn. Returns the runs that are not started: their
-    /// executor was removed, or there is no place for them.
+    /// executor was removed, or no permit is free.
     fn start_all(
         &mut self,
         claimed: Vec<Claimed>,

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 pub(super) struct Started {
     pub(super) executor: Arc<str>,
     pub(super) run: RunRef,
-    /// The token of the lease with which it was started.
+    /// Token of the lease with which the task was started.
     pub(super) token: u64,
     pub(super) scope: Arc<RunScope>,
     /// `None` if the run was postponed.
@@ -30,7 +30,7 @@ pub(super) struct Started {
     pub(super) at: Instant,
 }
 
-/// The task that has a run.
+/// A task that processes a run.
 pub(super) struct Running {
     pub(super) task: AbortHandle,
     /// If `true`, the last two workers that held this run died, so the run may be the cause.
@@ -44,7 +44,7 @@ pub(super) enum Work {
         /// The lease, if its release failed.
         unreleased: Option<(Lease, Because)>,
     },
-    /// The run was put off.
+    /// The run was released without an attempt.
     Held {
         /// The lease, if its release failed.
         unreleased: Option<(Lease, Because)>,
@@ -153,7 +153,7 @@ async fn work_on(
                 Err(_) | Ok(Outcome::InProgress { .. } | Outcome::Paused { .. })
             );
             if never_began && !scope.was_taken() {
-                // Nothing else releases the lease.
+                // The executor did not start, so no other code releases the lease.
                 let because = Because::NotNow { delay: PAUSE };
                 unreleased = process::give_back(&store_context, lease, because).await;
             }
@@ -164,7 +164,7 @@ async fn work_on(
         }
         Ok(None) => Because::Dropped,
         Err(error) => {
-            tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "a run is processed later");
+            tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot check the run's definition, will retry");
             Because::NotNow { delay: PAUSE }
         }
     };

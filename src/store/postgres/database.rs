@@ -1,4 +1,4 @@
-//! What the handles of one store share: the connections, the clock, and how transactions are made.
+//! State shared by all handles of one store: the connections, the clock and the queue of transactions.
 
 use super::builder::Settings;
 use super::connection;
@@ -32,53 +32,54 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::sync::watch;
 
-/// Something to be done in a transaction, as often as it takes for one to be committed.
+/// A unit of work in a transaction. A job runs again if its transaction is retried.
 pub(super) trait Job: Send + Sync + 'static {
-    /// What comes of it.
+    /// Result of the job.
     type Answer: Send + 'static;
 
-    /// Adds what it is going to look at.
+    /// Adds the facts that the job reads.
     fn wants(&self, _wanted: &mut Wanted) {}
 
-    /// Does it. An error undoes it.
+    /// Runs the job. The changes of a job that fails are rolled back.
     fn run(
         &self,
         writing: &mut Writing<'_>,
     ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
 
-    /// The due runs that the transaction claims after its commit, if the job claims any.
+    /// Returns the claim of due runs that the transaction makes after its commit, if the job claims any.
     fn claims(&self) -> Option<&Asked> {
         None
     }
 
-    /// Adds the leased runs to an answer.
+    /// Adds the leased runs to the result.
     fn leased(_answer: &mut Self::Answer, _leased: Result<Vec<Leased>, StoreError>) {}
 
-    /// Replaces the open times in an answer, once the place of the changes is known.
+    /// Replaces the provisional times in the result after the transaction has its place in the commit order.
     fn settle(_answer: &mut Self::Answer, _place: &Place) {}
 
-    /// What to do once it is committed, also if nobody waits for the answer any more.
+    /// Runs after the commit, also if the caller no longer waits for the result.
     fn committed(&self, _answer: &Self::Answer) {}
 }
 
-/// Something to be read or told in one statement, as often as it takes.
+/// A read, or an idempotent write in one statement. It runs again if its attempt fails with a transient error.
 pub(super) trait Read: Send + Sync {
-    /// What comes of it.
+    /// Result of the read.
     type Answer: Send + 'static;
 
-    /// Whether it may take as long as it takes.
+    /// If `true`, the read has no timeout.
     const TAKES_LONG: bool = false;
 
-    /// Whether it executes what a connection has [`prepared`].
+    /// If `true`, the read executes [`prepared`] statements of the connection.
     const IS_PREPARED: bool = false;
 
-    /// The tenant it is about, if it has to see what was done there for callers that are gone.
+    /// Returns the tenant whose abandoned jobs must end before the read, or `None` to read at once. An abandoned job has a caller that
+    /// no longer waits.
     fn tenant(&self) -> Option<&str>;
 
-    /// Is told over which session it is about to be done, if it [is prepared](Self::IS_PREPARED).
+    /// Receives the session of the next attempt if [`IS_PREPARED`](Self::IS_PREPARED) is `true`.
     fn over(&self, _session: Session) {}
 
-    /// Does it.
+    /// Runs the read once.
     fn run(
         &self,
         connection: &mut PgConnection,
@@ -86,7 +87,7 @@ pub(super) trait Read: Send + Sync {
     ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
 }
 
-/// What the handles of one store share. The connections are closed when the last pointer to it goes.
+/// State shared by all handles of one store. The connections close when the last reference is dropped.
 pub(super) struct Database {
     /// Name of the database. Handles that were connected in the same way have the same name.
     pub(super) name: Arc<str>,
@@ -94,20 +95,20 @@ pub(super) struct Database {
     pub(super) time: Time,
     pub(super) acknowledged: Acknowledgements,
     pub(super) connections: Connections,
-    /// How to connect, for who hears of the events of other processes.
+    /// Options of the connection that listens for events of other processes.
     pub(super) options: PgConnectOptions,
-    /// None: there are no tables for vectors.
+    /// `None` if the schema has no tables for vectors.
     pub(super) pgvector: Option<Pgvector>,
-    /// None: nothing has a vector.
+    /// `None` if the store has no embedder.
     pub(super) keepers: Option<Keepers>,
-    /// Whether there is an index for the vectors of the embedder.
+    /// If `true`, there is an index for vectors with the embedder's number of dimensions.
     pub(super) is_indexed: AtomicBool,
-    /// Whether a sweep is going on.
+    /// If `true`, a sweep is running.
     pub(super) sweeping: AtomicBool,
     pub(super) notifying: Notifying,
-    /// Whether the events of other processes are listened to.
+    /// If `true`, a task listens for events of other processes.
     pub(super) listening: AtomicBool,
-    /// Changes when there may be new events.
+    /// A value that changes when there may be new events.
     pub(super) announced: watch::Sender<u64>,
     /// Number of announcements of other processes.
     pub(super) others: Arc<AtomicU64>,
@@ -119,10 +120,10 @@ pub(super) struct Database {
     /// Jobs that wait for a transaction.
     pub(super) waiting: Waiting,
     pub(super) round_trip: RoundTrip,
-    /// Its other side is told when this goes.
+    /// Closes the receivers of [`open`](Self::open()) when the last reference to the database is dropped.
     _open: watch::Sender<()>,
     open: watch::Receiver<()>,
-    /// Each task that has a connection has one of these; their other side is told when all are gone.
+    /// Sender that each task with a connection clones. [`closed`](Self::closed) ends when all clones are dropped.
     pub(super) ends: watch::Sender<()>,
     ended: watch::Receiver<()>,
 }
@@ -133,7 +134,7 @@ impl Database {
         let connections = Connections::new(options.clone(), &settings);
         let mut first = connections.one().await?;
         let can_flush = connections.in_time(connection::check(&mut first)).await??;
-        // Bringing much of it to another version takes long.
+        // Without a timeout, because a migration of large tables takes long.
         if !connections
             .in_time(schema::is_current(&mut first, &settings.schema))
             .await??
@@ -144,7 +145,7 @@ impl Database {
         let pgvector = pgvector.await??;
         let mut is_indexed = false;
         if pgvector.is_some() {
-            // Forgetting many takes long.
+            // Without a timeout, because deleting many vectors takes long.
             vectors::begin(&mut first, &settings).await?;
             if let Some(config) = &settings.embeddings {
                 let indexed = pgvector::is_indexed(&mut first, config.dimensions());
@@ -189,8 +190,9 @@ impl Database {
         })
     }
 
-    /// Maximum number of transactions of a tenant at the same time. Several are worth it if a transaction mostly waits for the
-    /// network. Otherwise one larger transaction costs the server less.
+    /// Returns the maximum number of concurrent transactions of a tenant: 1 to 4, one more per millisecond of the network round trip,
+    /// and at most half of the connections. Several transactions help if they mostly wait for the network. Otherwise one larger
+    /// transaction costs the server less.
     pub(super) fn most_turns(&self) -> usize {
         const MOST: usize = 4;
         let half = self.settings.connections as usize / 2;
@@ -202,7 +204,7 @@ impl Database {
             .min(half.max(1))
     }
 
-    /// Does a job in a transaction, and answers when that is committed.
+    /// Runs a job in a transaction, and returns its result after the commit.
     pub(super) async fn write<J: Job>(
         self: &Arc<Self>,
         tenant: &Arc<Named>,
@@ -211,7 +213,7 @@ impl Database {
         writer::write(self, tenant, job).await
     }
 
-    /// Does what one statement does, which is the same if it is done twice, and finishes it whoever waits for it.
+    /// Runs an idempotent statement to its end, even if the caller stops waiting.
     pub(super) async fn repeat<R: Read + 'static>(
         self: &Arc<Self>,
         job: R,
@@ -230,7 +232,10 @@ impl Database {
         done.map_err(|_| ended())?
     }
 
-    /// Waits until what was done in a tenant for callers that are gone is there to be read, but not for ever.
+    /// Waits until the abandoned jobs of a tenant have ended, so that a read sees a stable state.
+    ///
+    /// # Errors
+    /// Fails if the jobs have not ended after the `patience` of the settings.
     pub(super) async fn settled(&self, tenant: &str) -> Result<(), StoreError> {
         let settled = self.progress.settled(tenant);
         match tokio::time::timeout(self.settings.patience, settled).await {
@@ -239,7 +244,7 @@ impl Database {
         }
     }
 
-    /// Reads with one connection. Every commit that was answered before is there.
+    /// Runs a read with one connection. The read sees every commit that returned before.
     pub(super) async fn read<R: Read>(&self, read: R) -> Result<R::Answer, StoreError> {
         if let Some(tenant) = read.tenant() {
             self.settled(tenant).await?;
@@ -281,7 +286,7 @@ impl Database {
         answer
     }
 
-    /// Notes that events up to a mark are not in the database any more, which ends at `found`.
+    /// Records that the database lost events up to `mark`, and that its last event is at position `found`. All later writes fail.
     pub(super) fn lost(&self, tenant: &Named, mark: Mark, found: u64) -> Arc<PostgresError> {
         self.loss.note(PostgresError::LostCommits {
             schema: self.settings.schema.clone(),
@@ -291,15 +296,15 @@ impl Database {
         })
     }
 
-    /// Ends with the last pointer to this.
+    /// Returns a receiver that closes when the last reference to the database is dropped.
     pub(super) fn open(&self) -> watch::Receiver<()> {
         self.open.clone()
     }
 
-    /// Ends when the last pointer has gone and the connections are closed.
+    /// Returns a future that ends when the last reference is dropped and all connections are closed.
     pub(super) fn closed(&self) -> impl Future<Output = ()> + use<> {
         let mut ended = self.ended.clone();
-        // Nothing is ever sent.
+        // No value is ever sent. `changed` fails when the last sender is dropped.
         async move { while ended.changed().await.is_ok() {} }
     }
 }

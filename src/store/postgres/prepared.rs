@@ -1,8 +1,8 @@
-//! Statements that each connection has prepared under a name, and how to execute them by a message of its own.
+//! Named prepared statements of each connection, and their execution in simple query messages.
 //!
-//! What is done for every run and every commit is to be planned once, whatever the parameters are: the driver lets the
-//! server decide that, which plans for each time if it takes the plan for a good one. And a message can have more than
-//! one statement in it, which is one round trip, but no parameters: so they are written into it here.
+//! The statements of every run and every commit must be planned once for all parameters. With statements that the driver prepares,
+//! the server can choose to plan each execution. A simple query message can contain several statements, which saves round trips, but
+//! no parameters: this module formats the parameters as SQL literals.
 
 use super::column::{self, literal};
 use super::{begin, facts, lease, log, queue};
@@ -12,14 +12,14 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Either, PgConnection};
 use uuid::Uuid;
 
-/// What each connection is told before it executes one of them: there have to be tables.
+/// Returns the `PREPARE` statements that each connection runs before it executes a prepared statement. The tables must exist.
 pub(super) fn statements() -> String {
     let (begin, facts) = (begin::statements(), facts::statements());
     let (lease, queue) = (lease::statement(), queue::statement());
     format!("{begin}; {facts}; {lease}; {queue}; {}", log::NEXT)
 }
 
-/// Sends statements as one message. Returns the rows of each.
+/// Sends statements as one message. Returns the rows of each statement.
 pub(super) async fn rows(
     connection: &mut PgConnection,
     statements: &[String],
@@ -39,10 +39,10 @@ pub(super) async fn rows(
     Ok(rows)
 }
 
-/// Begins a message: what follows in its transaction is planned once.
+/// First statement of a message. The server plans the later statements of the transaction once, for all parameters.
 pub(super) const PLANNED_ONCE: &str = "SET LOCAL plan_cache_mode = force_generic_plan";
 
-/// Where the clock is held, and how far it is moved, as `$2` and `$3` of [`clock`](super::tenant::clock).
+/// Formats the time at which a test holds the clock, or NULL, and the clock's shift: `$2` and `$3` of [`clock`](super::tenant::clock).
 pub(super) fn time(time: &Time) -> String {
     let held = time.held().map(|held| held.to_string());
     format!("{}, {}", held.as_deref().unwrap_or("NULL"), time.shift())
@@ -52,7 +52,7 @@ pub(super) fn id(id: Uuid) -> String {
     format!("'{id}'::uuid")
 }
 
-/// The name of an executor or a line, as it is kept.
+/// Formats the stored form of an executor ID or an ordering key as an SQL literal.
 pub(super) fn name(name: &str) -> String {
     literal(&column::name(name))
 }
@@ -62,7 +62,7 @@ pub(super) fn names<'n>(names: impl Iterator<Item = &'n str>) -> String {
     format!("{}::text[]", literal(&column::texts(&names)))
 }
 
-/// The ordering keys of runs. A run without one has the value NULL.
+/// Formats ordering keys as an SQL array. The element of a run without a key is NULL.
 pub(super) fn some_names<'n>(names: impl Iterator<Item = Option<&'n str>>) -> String {
     let names = names.map(|name| name.map(column::name_of));
     let names = column::array(names, |name, to| column::push_quoted(to, name));

@@ -8,10 +8,10 @@ use super::requests;
 use super::writing::Writing;
 use crate::store::durable::tenant::Tenant;
 
-/// A search that meets more breadcrumbs whose time is over has them removed, for the next one.
+/// Maximum number of expired breadcrumbs that a search may meet without starting their removal.
 pub(super) const MANY_EXPIRED: usize = 64;
 
-/// The most rows of a kind that one transaction removes: as much as many commits together add.
+/// Maximum number of rows of one kind that one transaction removes: as many as many commits add.
 const MOST: i64 = 16_384;
 
 /// Retains the last event that each consumer acknowledged, whose time bounds the events that the consumer misses.
@@ -27,20 +27,21 @@ const RUNS: &str = "
     DELETE FROM ux_runs WHERE serial IN (SELECT serial FROM ux_runs
         WHERE tenant = $1 AND over IS NOT NULL ORDER BY over LIMIT $2 FOR UPDATE SKIP LOCKED)";
 
-/// Reports whether a tenant has clearly more events, tombstones or ended runs than the limits allow.
+/// Returns `true` if a tenant's events, tombstones or ended runs exceed their limit by more than a batch.
 pub(super) fn has_excess(tenant: &Tenant, limits: &PostgresLimits) -> bool {
     excess(tenant.events(), limits.events) > 0
         || excess(tenant.tombstones, limits.tombstones) > 0
         || excess(tenant.finished_runs, limits.finished_runs) > 0
 }
 
-/// Removes the oldest of them, and old keys of requests.
+/// The job that removes the oldest events, tombstones and ended runs, and old request keys.
 pub(super) struct Forget {
+    /// If `true`, the job also removes old request keys.
     pub(super) checks_keys: bool,
 }
 
 impl Job for Forget {
-    /// True if there may be more old keys.
+    /// `true` if there may be more old request keys.
     type Answer = bool;
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<bool, Fault> {
@@ -72,7 +73,8 @@ async fn remove(writing: &mut Writing<'_>, sql: &'static str, bound: i64) -> sql
     Ok(removed.rows_affected().cast_signed())
 }
 
-/// How many to remove: none until there is enough for a batch, a sixteenth of the limit but no more than 256.
+/// Returns the number of rows to remove: 0 until the excess is larger than a batch, then the excess, at most [`MOST`]. A batch is a
+/// sixteenth of the limit, at most 256 rows.
 fn excess(kept: i64, limit: usize) -> i64 {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let over = kept.saturating_sub(limit);

@@ -1,12 +1,12 @@
-//! What is over its limit is forgotten, oldest first and in batches, by the commits that come after.
+//! Retention: a commit that exceeds a limit removes the oldest events, tombstones or ended runs in its own transaction, in batches.
 
 use super::error::Fault;
 use super::tenant::Writing;
 
-/// A search that meets more breadcrumbs whose time is over has them removed, for the next one.
+/// Maximum number of expired breadcrumbs that a search may meet without starting their removal.
 pub(super) const MANY_EXPIRED: usize = 64;
 
-/// The most rows of a kind that one commit removes.
+/// Maximum number of rows of one kind that one commit removes.
 const MOST: i64 = 1_024;
 
 /// Retains the last event that each consumer acknowledged, whose time bounds the events that the consumer misses.
@@ -22,7 +22,7 @@ pub(super) const RUNS: &str = "
     DELETE FROM ux_runs WHERE serial IN (SELECT serial FROM ux_runs
         WHERE tenant = ?1 AND over IS NOT NULL ORDER BY over LIMIT ?2)";
 
-/// Forgets events, tombstones and runs that are over, as far as there are clearly more than the limits say.
+/// Removes the oldest events, tombstones and ended runs if they exceed their limits by more than a batch.
 pub(super) fn forget(writing: &mut Writing<'_>) -> Result<(), Fault> {
     let limits = writing.limits;
     let tenant = &writing.tenant;
@@ -47,7 +47,8 @@ pub(super) fn forget(writing: &mut Writing<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// How many to remove: none until there is enough for a batch, a sixteenth of the limit but no more than 256.
+/// Returns the number of rows to remove: 0 until the excess is larger than a batch, then the excess, at most [`MOST`]. A batch is a
+/// sixteenth of the limit, at most 256 rows.
 fn excess(kept: i64, limit: usize) -> i64 {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let over = kept.saturating_sub(limit);

@@ -1,4 +1,4 @@
-//! The row of a tenant, and what a job of the writer works with.
+//! The row of a tenant in `ux_tenants`, and the context of a writer job.
 
 use super::builder::SqliteLimits;
 use super::error::Fault;
@@ -6,7 +6,7 @@ use crate::model::Timestamp;
 use crate::store::durable::tenant::{Tenant, Time};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 
-/// The row of a tenant, if it was ever written to.
+/// Returns the row of a tenant, or `None` if nothing was ever written to the tenant.
 pub(super) fn find(connection: &Connection, name: &str) -> rusqlite::Result<Option<Tenant>> {
     let mut found = connection.prepare_cached(
         "SELECT id, latest, sequence, position, first_event, breadcrumbs, tombstones, open_runs, finished_runs,
@@ -38,19 +38,19 @@ fn write(connection: &Connection, tenant: &Tenant) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// What a job of the writer works with: the transaction, and the tenant it is about.
+/// Context of a writer job: the open transaction and the tenant of the job.
 pub(super) struct Writing<'t> {
     pub(super) connection: &'t Connection,
     pub(super) limits: &'t SqliteLimits,
-    /// Its name.
+    /// Name of the tenant.
     pub(super) name: &'t str,
-    /// Its row, written back when the job is done.
+    /// Row of the tenant. A changed row is written when the job has succeeded.
     pub(super) tenant: Tenant,
     pub(super) now: Timestamp,
 }
 
 impl<'t> Writing<'t> {
-    /// Does something with a tenant, in the transaction that is open.
+    /// Runs a job on a tenant in the open transaction. Adds the tenant's row if it is missing.
     pub(super) fn with<T>(
         connection: &'t Connection,
         limits: &'t SqliteLimits,
@@ -77,7 +77,7 @@ impl<'t> Writing<'t> {
         self.connection.prepare_cached(sql)
     }
 
-    /// Later than every commit before, so that update order is commit order.
+    /// Returns a time later than every time of earlier commits, so that update order is commit order.
     pub(super) fn next_time(&mut self) -> Timestamp {
         self.tenant.latest = self.now.as_micros().max(self.tenant.latest + 1);
         Timestamp::from_micros(self.tenant.latest)

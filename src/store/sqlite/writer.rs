@@ -1,5 +1,5 @@
-//! The thread that writes. What waits is committed together, since it is the commit that costs: each job in a savepoint
-//! of its own, so that one that fails takes no other with it. Answers go out after the commit.
+//! The writer thread. One transaction commits all waiting jobs, because a commit costs more than the writes. Each job has its own
+//! savepoint, so that a failed job does not roll back the others. The writer answers the callers after the commit.
 
 use super::cursor;
 use super::error::{Fault, unavailable};
@@ -18,26 +18,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// The most jobs of one transaction.
+/// Maximum number of jobs that the writer receives at once.
 const MOST: usize = 128;
-/// After this a transaction takes no more jobs.
+/// Duration after which a transaction accepts no more jobs.
 const LONG: Duration = Duration::from_millis(50);
 
-/// Something to be done in a transaction.
+/// A unit of work in a transaction of the writer.
 pub(super) trait Job: Send {
-    /// Whether anybody still wants it. From then on it is done.
+    /// Returns `true` if a caller still waits for the job. The job then runs even if the caller stops waiting.
     fn begin(&self) -> bool;
 
-    /// Does it, in a savepoint.
+    /// Runs the job in a savepoint.
     ///
     /// # Errors
-    /// Only if the driver failed.
+    /// Fails only if an error of the driver must roll back the whole transaction.
     fn run(&mut self, connection: &Connection) -> Result<(), rusqlite::Error>;
 
-    /// Returns `true` if it ran and wrote events.
+    /// Returns `true` if the job ran and wrote events.
     fn has_events(&self) -> bool;
 
-    /// Answers, with the error that undid the transaction if there is one.
+    /// Answers the caller. `undone` is the error that rolled back the transaction, if any.
     fn finish(self: Box<Self>, undone: Option<&Undone>);
 }
 
@@ -52,8 +52,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Does jobs until there can be no more, waits for the others and closes the file. SQLite takes the log away with the
-    /// last connection, but of two that close at the same time each sees the other, and neither does it.
+    /// Runs jobs until the last sender is dropped, waits until the other connections are closed, and closes the file. SQLite deletes
+    /// the WAL file when the last connection closes. If two connections close at the same time, neither of them deletes it.
     pub(super) fn run(
         mut self,
         mut jobs: mpsc::Receiver<Box<dyn Job>>,
@@ -66,7 +66,7 @@ impl Writer {
                 self.transaction(&mut waiting);
             }
         }
-        // The last acknowledgements, if no job followed them, and the end of the registration.
+        // Stores acknowledgements that no job has stored, and removes the registration of this process.
         let mut last: VecDeque<_> = self.wake_ups.leave().into_iter().collect();
         if !self.acknowledged.is_empty() || !last.is_empty() {
             self.transaction(&mut last);
@@ -74,7 +74,7 @@ impl Writer {
         others_closed();
     }
 
-    /// Does as many jobs as there is time for, and answers them.
+    /// Runs one transaction with the waiting jobs, until [`LONG`] has passed, and answers their callers.
     fn transaction(&mut self, waiting: &mut VecDeque<Box<dyn Job>>) {
         self.progress.begin();
         let positions = self.acknowledged.take();
@@ -103,7 +103,7 @@ impl Writer {
         }
     }
 
-    /// One transaction. Every job that was begun is in `done`, also if all of it is rolled back.
+    /// Commits one transaction. `done` receives every job that was started, also if the transaction is rolled back.
     fn commit(
         &mut self,
         waiting: &mut VecDeque<Box<dyn Job>>,
@@ -126,7 +126,7 @@ impl Writer {
         });
         let committed = worked.and_then(|()| connection.execute_batch("COMMIT"));
         if committed.is_err() && !connection.is_autocommit() {
-            // If this fails too the next transaction cannot begin, and says so.
+            // If the rollback fails, the next transaction cannot begin and reports the cause.
             drop(connection.execute_batch("ROLLBACK"));
         }
         drop(turn);
@@ -148,7 +148,7 @@ impl Writer {
         let Err(error) = schema::check(connection) else {
             return Ok(turn);
         };
-        // If this fails too the next transaction cannot begin, and reports the cause.
+        // If the rollback fails, the next transaction cannot begin and reports the cause.
         drop(connection.execute_batch("ROLLBACK"));
         Err(match error.retry() {
             Retry::Never => self.guard.refuse_writes(error),
@@ -177,7 +177,7 @@ impl Writer {
     }
 }
 
-/// A job with an answer.
+/// A job that sends a result to its caller.
 pub(super) struct Task<W, A, T> {
     fate: Fate,
     work: Option<W>,
@@ -193,7 +193,8 @@ where
     W: FnOnce(&Connection) -> Result<(T, bool), Fault>,
     A: FnOnce(&T),
 {
-    /// A job; what comes of it and whether there are new events, what to do once that is committed, and who answers.
+    /// Creates a job. `work` returns the result and whether it wrote events. `then` runs after the commit. Also returns the receiver of
+    /// the result, and the [`Fate`] with which the caller gives the job up.
     pub(super) fn new(work: W, then: A) -> (Self, Answer<T>, Fate) {
         let (reply, answer) = oneshot::channel();
         let fate = Fate::default();
@@ -229,9 +230,9 @@ where
                 self.done = Some(Err(error));
                 connection.prepare_cached("ROLLBACK TO job")?.execute(())?;
             }
-            // What the disk or the memory does not allow can undo the whole transaction.
+            // SQLite can roll back the whole transaction, for example if the disk is full.
             Err(Fault::Driver(error)) if connection.is_autocommit() => return Err(error),
-            // The caller of `transaction` must learn of damage.
+            // `transaction` must receive a corruption error, to pass it to the guard.
             Err(Fault::Driver(error)) if is_corruption(&error) => return Err(error),
             Err(Fault::Driver(error)) => {
                 self.done = Some(Err(unavailable(&Arc::new(error))));
@@ -248,7 +249,7 @@ where
 
     fn finish(self: Box<Self>, undone: Option<&Undone>) {
         let done = match (self.done, undone) {
-            // A refusal too may be due to what was undone.
+            // A refusal counts as an error too, because it may depend on a write that was rolled back.
             (_, Some(undone)) => Err(undone.error()),
             (Some(done), None) => done,
             (None, None) => return,
@@ -256,12 +257,12 @@ where
         if let Ok((answer, _)) = &done {
             (self.then)(answer);
         }
-        // Who asked may be gone.
+        // The send fails if the caller no longer waits.
         drop(self.reply.send(done.map(|(answer, _)| answer)));
     }
 }
 
-/// A job that does nothing: with every transaction goes what was acknowledged.
+/// A job without work. It starts a transaction, and every transaction stores the pending acknowledgements.
 pub(super) struct StoreAcknowledged;
 
 impl Job for StoreAcknowledged {
@@ -287,7 +288,7 @@ mod tests {
 
     type Reply = oneshot::Receiver<Result<usize, StoreError>>;
 
-    /// A writer of a database that may have so many pages more.
+    /// Creates a writer for a database that can grow by `pages` pages.
     fn writer(pages: i64) -> Writer {
         let mut connection = Connection::open_in_memory().unwrap();
         crate::store::sqlite::schema::migrate(&mut connection).unwrap();
@@ -309,7 +310,7 @@ mod tests {
         }
     }
 
-    /// A job that writes so many bytes.
+    /// Creates a job that writes `size` bytes.
     fn job(size: usize) -> (Box<dyn Job>, Reply, Fate) {
         let work = move |connection: &Connection| {
             connection.execute("INSERT INTO kept VALUES (zeroblob(?1))", [size as i64])?;
