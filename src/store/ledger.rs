@@ -262,7 +262,7 @@ pub trait RunLedger: Send + Sync {
     /// The run is enqueued by the event, as for any other breadcrumb, so all executors that match are triggered. An equal breadcrumb
     /// is equal in all fields, also in its [`ttl`](crate::Breadcrumb::ttl): set a time that is the same in each call.
     ///
-    /// A key is retained for at least [7 days](NewRequest::KEPT), and for as long as the ledger has its run. Later writes delete
+    /// A key is retained for at least [7 days](NewRequest::KEPT), and for as long as the ledger has its run. Later requests delete
     /// older keys. Needs [`Capabilities::keyed_requests`](super::Capabilities::keyed_requests).
     ///
     /// # Errors

@@ -109,6 +109,9 @@ pub(in crate::store) struct Recorded {
 }
 
 impl Checked {
+    /// Maximum number of old keys that a request checks if there are too many keys.
+    pub(in crate::store) const SWEPT_IF_FULL: usize = 16_384;
+
     /// Checks a request. `limit` is the maximum size of a breadcrumb in bytes.
     pub(in crate::store) fn new(request: NewRequest, limit: usize) -> Result<Self, StoreError> {
         let NewRequest {
@@ -173,10 +176,20 @@ impl Checked {
         }
     }
 
-    /// The time at or before which a key must have been checked last to be checked again.
+    /// The time at or before which a key must have been added or renewed to be checked.
     pub(in crate::store) fn checked_before(now: Timestamp) -> Timestamp {
-        let kept = i64::try_from(NewRequest::KEPT.as_micros()).unwrap_or(i64::MAX);
-        Timestamp::from_micros(now.as_micros().saturating_sub(kept))
+        Self::before(now, NewRequest::KEPT)
+    }
+
+    /// The time of a key that has a run when it is checked. It is checked again a day later.
+    pub(in crate::store) fn renewed_at(now: Timestamp) -> Timestamp {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        Self::before(now, NewRequest::KEPT.saturating_sub(DAY))
+    }
+
+    fn before(now: Timestamp, by: Duration) -> Timestamp {
+        let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+        Timestamp::from_micros(now.as_micros().saturating_sub(by))
     }
 }
 

@@ -7,9 +7,8 @@ use crate::store::{Committed, Requested, RunRef, StoreError, Write};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Maximum number of old keys that a request checks, and that it checks if there are too many keys.
+/// Maximum number of old keys that a request checks while there is room for more keys.
 const SWEPT: usize = 64;
-const SWEPT_IF_FULL: usize = 1_024;
 
 /// Executor ID and key.
 type Name = (Arc<str>, Arc<str>);
@@ -17,8 +16,8 @@ type Name = (Arc<str>, Arc<str>);
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     keys: HashMap<Name, Recorded>,
-    /// The keys by number, with the times of their last checks. A checked key takes the next number.
-    checks: BTreeMap<u64, (Timestamp, Name)>,
+    /// The keys in the order in which they are checked: by the time when each was added or renewed, and a number.
+    checks: BTreeMap<(Timestamp, u64), Name>,
     /// The last number.
     last: u64,
 }
@@ -30,12 +29,12 @@ impl Requests {
 
     fn insert(&mut self, name: Name, recorded: Recorded, now: Timestamp) {
         self.keys.insert(name.clone(), recorded);
-        self.check_at(name, now);
+        self.add_check(name, now);
     }
 
-    fn check_at(&mut self, name: Name, now: Timestamp) {
+    fn add_check(&mut self, name: Name, time: Timestamp) {
         self.last += 1;
-        self.checks.insert(self.last, (now, name));
+        self.checks.insert((time, self.last), name);
     }
 
     /// Deletes old keys without a run. It checks up to `most` keys.
@@ -43,14 +42,14 @@ impl Requests {
         let until = Checked::checked_before(now);
         for _ in 0..most {
             let first = self.checks.first_entry();
-            let Some(first) = first.filter(|first| first.get().0 <= until) else {
+            let Some(first) = first.filter(|first| first.key().0 <= until) else {
                 return;
             };
-            let (_, name) = first.remove();
+            let name = first.remove();
             let run = self.keys.get(&name);
             let run = run.map(|of| RunRef::new(Arc::clone(&name.0), of.id, of.version));
             if run.is_some_and(|run| has_run(&run)) {
-                self.check_at(name, now);
+                self.add_check(name, Checked::renewed_at(now));
             } else {
                 self.keys.remove(&name);
             }
@@ -73,7 +72,7 @@ pub(super) fn request(
     let runs = &state.runs;
     let limit = limits.open_runs.saturating_add(limits.finished_runs);
     let most = match state.requests.keys.len() >= limit {
-        true => SWEPT_IF_FULL,
+        true => Checked::SWEPT_IF_FULL,
         false => SWEPT,
     };
     state.requests.sweep(|run| runs.has(run), now, most);

@@ -30,20 +30,22 @@ pub(super) const FIND: &str = "
         SELECT * FROM ux_requests AS r WHERE r.tenant = $1 AND r.executor = u.executor AND r.request_key = u.request_key
         LIMIT 1) AS r";
 
-/// Checks the keys that were checked longest ago: deletes those without a run, and notes the time of the check in the others.
+/// Checks the oldest keys: deletes those without a run, and moves the next check of the others. Each row is looked up by itself,
+/// however the statistics of the server describe the tables. A transaction that changes keys has the tenant's row locked, so rows do not move.
 const SWEEP: &str = "
-    WITH old AS MATERIALIZED (SELECT o.executor, o.request_key, EXISTS (SELECT FROM ux_runs AS r
-            WHERE r.tenant = $1 AND r.trigger_id = o.trigger_id AND r.trigger_version = o.version
-                AND r.executor = o.executor) AS has_run
-        FROM (SELECT * FROM ux_requests WHERE tenant = $1 AND checked_at <= $2 ORDER BY checked_at LIMIT $4) AS o),
-    deleted AS (DELETE FROM ux_requests AS q USING old WHERE NOT old.has_run AND q.tenant = $1
-        AND q.executor = old.executor AND q.request_key = old.request_key RETURNING 1),
-    renewed AS (UPDATE ux_requests AS q SET checked_at = $3 FROM old WHERE old.has_run AND q.tenant = $1
-        AND q.executor = old.executor AND q.request_key = old.request_key RETURNING 1)
+    WITH old AS MATERIALIZED (SELECT o.row, r.has_run FROM (SELECT ctid AS row, executor, trigger_id, version
+            FROM ux_requests WHERE tenant = $1 AND checked_at > 0 AND checked_at <= $2 ORDER BY checked_at LIMIT $4) AS o
+        LEFT JOIN LATERAL (SELECT TRUE AS has_run FROM ux_runs AS r WHERE r.tenant = $1
+            AND r.trigger_id = o.trigger_id AND r.trigger_version = o.version AND r.executor = o.executor LIMIT 1)
+            AS r ON TRUE),
+    deleted AS (DELETE FROM ux_requests WHERE ctid = ANY (ARRAY(SELECT o.row FROM old AS o WHERE o.has_run IS NULL))
+        RETURNING 1),
+    renewed AS (UPDATE ux_requests SET checked_at = $3 WHERE ctid = ANY (ARRAY(SELECT o.row FROM old AS o
+        WHERE o.has_run)) RETURNING 1)
     SELECT (SELECT count(*) FROM deleted), (SELECT count(*) FROM renewed)";
 
 /// Maximum number of keys that one transaction checks.
-const SWEPT: i64 = 1_024;
+pub(super) const SWEPT: usize = 1_024;
 
 /// Creates the breadcrumb of a request, unless an earlier request has its key.
 pub(super) struct Request(pub(super) Checked);
@@ -69,9 +71,12 @@ impl Job for Request {
             if writing.counters == Counters::Exceeded {
                 return Err(full.into());
             }
-            // The tables have to show the runs that jobs before this one have added.
-            writing.flush().await?;
-            sweep(writing).await?;
+            if !writing.has_swept_keys {
+                writing.has_swept_keys = true;
+                // The tables have to show the runs that jobs before this one have added.
+                writing.flush().await?;
+                sweep(writing, Checked::SWEPT_IF_FULL).await?;
+            }
             if is_full(writing) {
                 return Ok((Err(full), false));
             }
@@ -99,7 +104,7 @@ fn is_full(writing: &Writing<'_>) -> bool {
 }
 
 impl Writing<'_> {
-    /// Returns what is recorded of a key, also by a job of this transaction.
+    /// Returns the record of a key, also of one that this transaction adds.
     async fn requested(&mut self, key: &Key) -> sqlx::Result<Option<Recorded>> {
         let own = self.own.requests.get(key);
         if let Some(recorded) = own.or_else(|| self.earlier.requests.get(key)) {
@@ -171,15 +176,18 @@ pub(super) fn insert(statement: &mut Statement, keys: &BTreeMap<Key, Recorded>) 
     statement.push(" AS u (executor, request_key, trigger_id, version, digest))");
 }
 
-/// Deletes old keys without a run, with the tenant's row locked. Returns `true` if there may be more old keys.
-pub(super) async fn sweep(writing: &mut Writing<'_>) -> sqlx::Result<bool> {
+/// Deletes old keys without a run, with the tenant's row locked. It checks up to `most` keys. Returns `true` if there may be more old
+/// keys.
+pub(super) async fn sweep(writing: &mut Writing<'_>, most: usize) -> sqlx::Result<bool> {
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    writing.requests.clear();
     let sweep = sqlx::query(SWEEP)
         .bind(writing.tenant.id)
         .bind(Checked::checked_before(writing.now).as_micros())
-        .bind(writing.now.as_micros())
-        .bind(SWEPT);
+        .bind(Checked::renewed_at(writing.now).as_micros())
+        .bind(most);
     let swept = sweep.fetch_one(writing.tells()).await?;
     let (deleted, renewed): (i64, i64) = (swept.try_get(0)?, swept.try_get(1)?);
     writing.tenant.requests -= deleted;
-    Ok(deleted + renewed >= SWEPT)
+    Ok(deleted + renewed >= most)
 }

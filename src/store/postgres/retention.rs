@@ -61,7 +61,7 @@ impl Job for Forget {
             writing.tenant.finished_runs -= remove(writing, RUNS, runs).await?;
         }
         match self.checks_keys {
-            true => Ok(requests::sweep(writing).await?),
+            true => Ok(requests::sweep(writing, requests::SWEPT).await?),
             false => Ok(false),
         }
     }

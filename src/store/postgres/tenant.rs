@@ -27,7 +27,7 @@ pub(super) struct Named {
     pub(super) name: Arc<str>,
     id: OnceLock<i64>,
     mark: Mutex<Mark>,
-    /// The time at which old keys of requests are checked again, in microseconds.
+    /// The time at which old keys of requests are checked again, in microseconds. 0 before the first commit.
     next_check: AtomicI64,
     /// Newest events that this process committed over any handle of the tenant.
     pub(super) recent: Arc<Recent>,
@@ -39,7 +39,7 @@ impl Named {
             name: name.into(),
             id: OnceLock::new(),
             mark: Mutex::default(),
-            next_check: AtomicI64::new(i64::MIN),
+            next_check: AtomicI64::new(0),
             recent,
         }
     }
@@ -54,23 +54,24 @@ impl Named {
         self.lock().add(events);
     }
 
-    /// Returns `true` if the old keys of requests are to be checked. They are not for an hour then, whatever becomes of this check,
-    /// unless [`check_again`](Self::check_again) is called.
+    /// Returns `true` if the old keys of requests are to be checked: an hour after the first commit of this process, and then every
+    /// hour.
     pub(super) fn begins_check(&self, tenant: &Tenant) -> bool {
         const HOUR: i64 = 60 * 60 * 1_000_000;
         let next = self.next_check.load(Ordering::Relaxed);
+        if tenant.requests == 0 || tenant.latest < next {
+            return false;
+        }
         let after = tenant.latest.saturating_add(HOUR);
-        let next_check = &self.next_check;
-        tenant.requests > 0
-            && tenant.latest >= next
-            && next_check
-                .compare_exchange(next, after, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+        let swapped =
+            self.next_check
+                .compare_exchange(next, after, Ordering::Relaxed, Ordering::Relaxed);
+        swapped.is_ok() && next > 0
     }
 
-    /// The old keys of requests are checked after the next commit.
-    pub(super) fn check_again(&self) {
-        self.next_check.store(i64::MIN, Ordering::Relaxed);
+    /// The next check of old keys is at a time, in microseconds, or after the next commit if that is later.
+    pub(super) fn check_at(&self, time: i64) {
+        self.next_check.store(time.max(1), Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Mark> {

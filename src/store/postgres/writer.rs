@@ -31,6 +31,9 @@ use uuid::Uuid;
 /// reason.
 pub(super) const ATTEMPTS: u32 = 20;
 
+/// Number of failed attempts after which a transaction locks the tenant's row from the start.
+const COLLISIONS: u32 = 3;
+
 /// Why a transaction was not committed, or may not have been.
 #[derive(Debug)]
 pub(super) enum Failed {
@@ -172,7 +175,8 @@ async fn attempt(
                 if let Some(Place { tenant: row, .. }) = done.places.last() {
                     let checks_keys = tenant.begins_check(row);
                     if checks_keys || has_excess(row, &database.settings.limits) {
-                        forget(database, tenant, checks_keys).await;
+                        let next_check = forget(database, tenant, checks_keys, row.latest).await;
+                        next_check.into_iter().for_each(|at| tenant.check_at(at));
                     }
                 }
                 return Ok(done);
@@ -182,14 +186,18 @@ async fn attempt(
             Err(Failed::Driver(error)) if attempt < ATTEMPTS && is_worth_another(&error) => {
                 tracing::debug!(error = %Chain(&error), attempt, "a transaction failed, will retry");
                 attempt += 1;
+                // With the tenant's row locked, no other transaction adds the same run or key.
+                locks = locks || attempt > COLLISIONS;
             }
             Err(failed) => return Err(failed),
         }
     }
 }
 
-/// Removes the rows of a tenant that are beyond its limits. With `checks_keys`, it removes old keys of requests as well.
-async fn forget(database: &Database, tenant: &Named, checks_keys: bool) {
+/// Removes the rows of a tenant that are beyond its limits. With `checks_keys`, it removes old keys of requests as well, and returns the
+/// time of the next check if that is earlier than usual. `now` is the time of the commit before, in microseconds.
+async fn forget(database: &Database, tenant: &Named, checks_keys: bool, now: i64) -> Option<i64> {
+    const MINUTE: i64 = 60 * 1_000_000;
     let (reply, mut has_more) = oneshot::channel();
     let mut forget: Tasks = vec![Box::new(Asked::new(Forget { checks_keys }, reply, None))];
     match commit(database, tenant, &mut forget, true).await {
@@ -199,16 +207,12 @@ async fn forget(database: &Database, tenant: &Named, checks_keys: bool) {
                 tenant.recent.forget_before(first);
             }
             answer(forget, Ok(done));
-            if matches!(has_more.try_recv(), Ok(Ok(true))) {
-                tenant.check_again();
-            }
+            matches!(has_more.try_recv(), Ok(Ok(true))).then_some(now)
         }
         Err(failed) => {
-            if checks_keys {
-                tenant.check_again();
-            }
             let error = failed.told();
             tracing::debug!(error = %Chain(&error), "retention failed, will retry after a later commit");
+            checks_keys.then_some(now.saturating_add(MINUTE))
         }
     }
 }

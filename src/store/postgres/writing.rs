@@ -76,6 +76,8 @@ pub(super) struct Writing<'t> {
     pub(super) own: Changes,
     /// If `true`, the current job has written to the tables.
     is_told: bool,
+    /// If `true`, the transaction has deleted old keys of requests.
+    pub(super) has_swept_keys: bool,
     places: Vec<(Place, Vec<Event>)>,
 }
 
@@ -94,8 +96,12 @@ impl<'t> Writing<'t> {
             true => Some(position_before_the_lock(connection).await?),
             false => None,
         };
-        let (lines, mut seen) = (wanted.lines.clone(), wanted.seen.clone());
-        let requests = wanted.requests.clone();
+        let lines = wanted.lines.clone();
+        let added = Wanted {
+            seen: wanted.seen.clone(),
+            requests: wanted.requests.clone(),
+            ..Wanted::default()
+        };
         let waits_for_locks = !wanted.lines.is_empty() || !wanted.runs.is_empty();
         let sent = Instant::now();
         let begun = begin::begin(connection, id, &database.time, wanted).await?;
@@ -131,23 +137,25 @@ impl<'t> Writing<'t> {
             earlier: Changes::default(),
             own: Changes::default(),
             is_told: false,
+            has_swept_keys: false,
             places: Vec::new(),
         };
         if locks {
             writing.lock_tenant().await?;
-            // Another transaction may have added a run or a key before the lock.
-            writing
-                .runs
-                .retain(|_, known| known.as_ref().is_some_and(|known| known.is_locked));
-            seen.retain(|run| !writing.runs.contains_key(&row::asked(run)));
-            let seen = Wanted {
-                seen,
-                requests,
-                ..Wanted::default()
-            };
-            writing.read(seen).await?;
+            writing.read_added(added).await?;
         }
         Ok(writing)
+    }
+
+    /// Reads again the runs and keys that another transaction may have added before this one locked the tenant's row.
+    async fn read_added(&mut self, mut wanted: Wanted) -> sqlx::Result<()> {
+        let is_locked = |known: &Option<Known>| known.as_ref().is_some_and(|known| known.is_locked);
+        self.runs.retain(|_, known| is_locked(known));
+        let runs = &self.runs;
+        wanted
+            .seen
+            .retain(|run| !runs.contains_key(&row::asked(run)));
+        self.read(wanted).await
     }
 
     /// Locks the tenant's row, so that its counters are exact.

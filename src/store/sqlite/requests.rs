@@ -10,7 +10,7 @@ use crate::store::request::{Checked, Recorded};
 use crate::store::{Requested, StoreError, Write};
 use rusqlite::OptionalExtension as _;
 
-/// The keys that were checked longest ago, and whether each has a run.
+/// The oldest keys, and whether each has a run.
 pub(super) const OLD: &str = "
     SELECT q.executor, q.request_key, EXISTS (SELECT 1 FROM ux_runs AS r WHERE r.tenant = ?1
             AND r.executor = q.executor AND r.trigger_id = q.trigger_id AND r.trigger_version = q.version)
@@ -22,9 +22,8 @@ const DELETE: &str =
 const RENEW: &str = "
     UPDATE ux_requests SET checked_at = ?4 WHERE tenant = ?1 AND executor = ?2 AND request_key = ?3";
 
-/// Maximum number of old keys that a request checks, and that it checks if there are too many keys.
-const SWEPT: i64 = 64;
-const SWEPT_IF_FULL: i64 = 1_024;
+/// Maximum number of old keys that a request checks while there is room for more keys.
+const SWEPT: usize = 64;
 
 /// The answer, or an error if there are too many keys, and whether more breadcrumbs than were removed may be over. The error is an
 /// answer, because the transaction retains the checks of old keys.
@@ -40,7 +39,7 @@ pub(super) fn request(writing: &mut Writing<'_>, request: &Checked) -> Result<An
         usize::try_from(writing.tenant.requests).unwrap_or_default() >= limit
     };
     let most = match is_full(writing) {
-        true => SWEPT_IF_FULL,
+        true => Checked::SWEPT_IF_FULL,
         false => SWEPT,
     };
     sweep(writing, most)?;
@@ -100,9 +99,11 @@ fn insert(
     Ok(())
 }
 
-/// Deletes old keys without a run, and notes the time of the check in the others. It checks up to `most` keys.
-fn sweep(writing: &mut Writing<'_>, most: i64) -> rusqlite::Result<()> {
-    let (tenant, now) = (writing.tenant.id, writing.now.as_micros());
+/// Deletes old keys without a run, and moves the next check of the others. It checks up to `most` keys.
+fn sweep(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result<()> {
+    let tenant = writing.tenant.id;
+    let renewed_at = Checked::renewed_at(writing.now).as_micros();
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
     let until = Checked::checked_before(writing.now).as_micros();
     let mut old = writing.sql(OLD)?;
     let old = old.query_map((tenant, until, most), |row| {
@@ -111,7 +112,8 @@ fn sweep(writing: &mut Writing<'_>, most: i64) -> rusqlite::Result<()> {
     let old: Vec<(String, String, bool)> = old.collect::<Result<_, _>>()?;
     for (executor, key, has_run) in old {
         if has_run {
-            writing.sql(RENEW)?.execute((tenant, executor, key, now))?;
+            let renewed = (tenant, executor, key, renewed_at);
+            writing.sql(RENEW)?.execute(renewed)?;
         } else {
             writing.sql(DELETE)?.execute((tenant, executor, key))?;
             writing.tenant.requests -= 1;
