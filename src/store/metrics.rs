@@ -1,6 +1,5 @@
-//! What [`Instrumented`](super::Instrumented) stores and sources measure, through the
-//! [`metrics`](https://docs.rs/metrics) facade, with the feature `metrics`: install a recorder first. Without the
-//! feature nothing is measured here. What a runtime counts is in [`runtime::metrics`](crate::runtime::metrics).
+//! Metrics of [`Instrumented`](super::Instrumented) stores and sources, through the [`metrics`](https://docs.rs/metrics) facade, with the
+//! feature `metrics`. Install a recorder first. The metrics of a runtime are in [`runtime::metrics`](crate::runtime::metrics).
 //!
 //! | name | kind | labels | what |
 //! |---|---|---|---|

@@ -55,9 +55,9 @@ const LARGEST_MESSAGE: usize = Event::MAX_CONTEXT_BYTES + (64 << 10);
 /// not acknowledged comes again, to whichever worker of the group asks, and each event goes to one of them. Without, each
 /// subscription has everything, from where it begins on.
 ///
-/// Positions are those of the stream. What is given back comes again after its delay. It does not say that it is
-/// [complete](EventSource::is_complete): what a relay has not published, or the server lost, is found by looking into the
-/// store. With [`FallbackSource`](super::FallbackSource) that is so also for what happened while no worker ran.
+/// Positions are those of the stream. A nacked delivery is repeated after its delay. The source is not
+/// [complete](EventSource::is_complete): a sweep of the store finds the events that a relay has not published or the server lost.
+/// With [`FallbackSource`](super::FallbackSource), events that were committed while no worker ran are delivered as well.
 ///
 /// A connection that is lost is made again, with longer and longer pauses up to 30 s; the subscription says so with an error
 /// and goes on. A consumer that is gone is made again, where it was, and so is a stream, from its beginning on.
