@@ -24,14 +24,15 @@ pub(crate) struct Raw {
 /// The statements.
 struct Sql {
     create: String,
-    event: &'static str,
+    event: String,
     answer: String,
-    finish: &'static str,
+    finish: String,
     enqueue: String,
     claim: String,
     create_many: String,
     answer_many: String,
     claim_many: String,
+    read: String,
 }
 
 const BREADCRUMB: &str =
@@ -39,36 +40,39 @@ const BREADCRUMB: &str =
     sensitivity, writer, correlation, hops, created_by, title, tags, context)";
 
 impl Sql {
+    /// The statements, with `:tenant` in place of the ID of the tenant.
     fn new() -> Self {
         let lease = format!(
             "state = 1, attempts = attempts + 1, token = token + 1, granted_at = {NOW}, due = {NOW} + 60000000"
         );
         let due = format!(
-            "SELECT serial FROM ux_runs WHERE tenant = 1 AND executor = 'answerer' AND due <= {NOW} AND head
+            "SELECT serial FROM ux_runs WHERE tenant = :tenant AND executor = 'answerer' AND due <= {NOW} AND head
              AND due IS NOT NULL ORDER BY due, sequence"
         );
         Self {
             create: format!(
-                "{} INSERT INTO {BREADCRUMB} SELECT 1, $1::text::uuid, 1, 'question.v1', latest, latest, FALSE, 1, 0,
+                "{} INSERT INTO {BREADCRUMB} SELECT :tenant, $1::text::uuid, 1, 'question.v1', latest, latest, FALSE, 1, 0,
                      NULL, NULL, NULL, NULL, '', ARRAY['session:1'], $2 FROM t
                  RETURNING updated_at, (SELECT position FROM t), (SELECT sequence FROM t)",
                 tenant("", "1")
             ),
-            event: "INSERT INTO ux_events VALUES (1, $1, $2::text::uuid, 1, $3, 0, 'answer.v1', '[\"session:1\"]')",
+            event: "INSERT INTO ux_events VALUES (:tenant, $1, $2::text::uuid, 1, $3, 0, 'answer.v1', '[\"session:1\"]')"
+                .to_owned(),
             answer: format!(
-                "{} INSERT INTO {BREADCRUMB} SELECT 1, $1::text::uuid, 1, 'answer.v1', latest, latest, FALSE, 1, 0,
+                "{} INSERT INTO {BREADCRUMB} SELECT :tenant, $1::text::uuid, 1, 'answer.v1', latest, latest, FALSE, 1, 0,
                      'answerer', $3, 1, 'answerer', '', ARRAY['session:1'], $2 FROM t
                  RETURNING updated_at, (SELECT position FROM t), (SELECT sequence FROM t)",
                 tenant(&over("1"), "1")
             ),
             finish: "UPDATE ux_runs SET state = 3, due = NULL, head = FALSE, written = ARRAY[$3::text::uuid], over = $4
-                     WHERE serial = $1 AND state = 1 AND token = $2",
+                     WHERE serial = $1 AND state = 1 AND token = $2"
+                .to_owned(),
             enqueue: format!(
-                "WITH t AS (UPDATE ux_tenants SET sequence = sequence + 1, open_runs = open_runs + 1 WHERE id = 1
+                "WITH t AS (UPDATE ux_tenants SET sequence = sequence + 1, open_runs = open_runs + 1 WHERE id = :tenant
                      RETURNING sequence)
                  INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, state, epoch, attempts, abandoned,
                      token, granted_at, enqueued_at, sequence, due, head, lease, event, correlation, hops, written)
-                 SELECT 1, 'answerer', $1::text::uuid, 1, 0, 0, 0, 0, 0, {NOW}, {NOW}, sequence, {NOW}, TRUE, 60000000,
+                 SELECT :tenant, 'answerer', $1::text::uuid, 1, 0, 0, 0, 0, 0, {NOW}, {NOW}, sequence, {NOW}, TRUE, 60000000,
                      $2, $1, 0, '{{}}' FROM t ON CONFLICT DO NOTHING"
             ),
             claim: format!(
@@ -88,7 +92,27 @@ impl Sql {
                 "UPDATE ux_runs SET {lease} WHERE serial IN ({due} LIMIT $1 FOR UPDATE SKIP LOCKED)
                  RETURNING serial, token, trigger_id::text"
             ),
+            read: "SELECT * FROM ux_breadcrumbs WHERE tenant = :tenant AND id = $1::text::uuid".to_owned(),
         }
+    }
+
+    /// The statements for a tenant, by its ID.
+    fn of(tenant: i64) -> Self {
+        let mut sql = Self::new();
+        for one in [
+            &mut sql.create,
+            &mut sql.event,
+            &mut sql.answer,
+            &mut sql.enqueue,
+            &mut sql.claim,
+            &mut sql.create_many,
+            &mut sql.answer_many,
+            &mut sql.claim_many,
+            &mut sql.read,
+        ] {
+            *one = one.replace(":tenant", &tenant.to_string());
+        }
+        sql
     }
 }
 
@@ -96,7 +120,7 @@ impl Sql {
 fn tenant(and: &str, n: &str) -> String {
     format!(
         "WITH t AS (UPDATE ux_tenants SET latest = greatest(latest + {n}, {NOW}), position = position + {n},
-             breadcrumbs = breadcrumbs + {n} {and} WHERE id = 1 RETURNING latest, position, sequence)"
+             breadcrumbs = breadcrumbs + {n} {and} WHERE id = :tenant RETURNING latest, position, sequence)"
     )
 }
 
@@ -110,11 +134,11 @@ fn over(n: &str) -> String {
 /// Writes many breadcrumbs and their events.
 fn many(tenant: &str, writer: &str, rest: &str) -> String {
     format!(
-        "{tenant}, b AS (INSERT INTO {BREADCRUMB} SELECT 1, u.id::uuid, 1, 'answer.v1', t.latest + u.place - $3,
+        "{tenant}, b AS (INSERT INTO {BREADCRUMB} SELECT :tenant, u.id::uuid, 1, 'answer.v1', t.latest + u.place - $3,
              t.latest + u.place - $3, FALSE, 1, 0, {writer}, '', ARRAY['session:1'], u.context
              FROM t, unnest($1::text[], $2::text[]) WITH ORDINALITY AS u (id, context, place))
          {rest}
-         INSERT INTO ux_events SELECT 1, t.position + u.place - $3, u.id::uuid, 1, t.latest + u.place - $3, 0,
+         INSERT INTO ux_events SELECT :tenant, t.position + u.place - $3, u.id::uuid, 1, t.latest + u.place - $3, 0,
              'answer.v1', '[\"session:1\"]' FROM t, unnest($1::text[]) WITH ORDINALITY AS u (id, place)"
     )
 }
@@ -146,9 +170,12 @@ impl Raw {
         let pool = PgPoolOptions::new()
             .max_connections(Self::CONNECTIONS as u32)
             .test_before_acquire(false);
+        let pool = pool.connect_with(options).await.unwrap();
+        let tenant = sqlx::query_scalar("SELECT id FROM ux_tenants WHERE name = 'default'");
+        let tenant = tenant.fetch_one(&pool).await.unwrap();
         Self {
-            pool: pool.connect_with(options).await.unwrap(),
-            sql: Sql::new(),
+            pool,
+            sql: Sql::of(tenant),
         }
     }
 
@@ -191,8 +218,7 @@ impl Raw {
             let enqueue = query(&self.sql.enqueue).bind(&id).bind(event);
             enqueue.execute(&mut *connection).await.unwrap();
             let claimed = self.claim(connection).await;
-            let read = query("SELECT * FROM ux_breadcrumbs WHERE tenant = 1 AND id = $1::text::uuid");
-            let read = read.bind(&claimed.trigger);
+            let read = query(&self.sql.read).bind(&claimed.trigger);
             read.fetch_one(&mut *connection).await.unwrap();
             self.answer(connection, &claimed).await;
         })
@@ -217,7 +243,7 @@ impl Raw {
             .bind(answer_to(&claimed.trigger))
             .bind(&claimed.trigger);
         let answered = answer.fetch_one(&mut *transaction).await.unwrap();
-        let finish = query(self.sql.finish)
+        let finish = query(&self.sql.finish)
             .bind(claimed.serial)
             .bind(claimed.token)
             .bind(&id)
@@ -234,7 +260,7 @@ impl Raw {
         id: &str,
         written: &sqlx::postgres::PgRow,
     ) {
-        let event = query(self.sql.event)
+        let event = query(&self.sql.event)
             .bind(written.get::<i64, _>(1))
             .bind(id)
             .bind(written.get::<i64, _>(0));

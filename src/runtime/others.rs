@@ -48,13 +48,15 @@ impl Live {
 
 /// Returns the other recorded versions of the executors whose own versions are given.
 pub(super) fn other_versions(workers: &[Worker], own: &[Version]) -> BTreeMap<Version, Live> {
+    let own = own.iter().map(|own| (&*own.executor, &own.hash));
+    let own: HashMap<&str, &Arc<str>> = own.collect();
     let mut others = BTreeMap::new();
     for worker in workers {
         for of in &worker.record.executors {
-            let version = of.version();
-            if own.iter().any(|own| own.executor == of.id) && !own.contains(&version) {
-                let known = others.entry(version).or_insert_with(|| Live::of(worker));
-                *known = Live::of(worker).max(*known);
+            if own.get(&*of.id).is_some_and(|hash| **hash != of.version) {
+                let live = Live::of(worker);
+                let known = others.entry(of.version()).or_insert(live);
+                *known = live.max(*known);
             }
         }
     }

@@ -4,6 +4,7 @@ use super::RuntimeError;
 use super::store_context::StoreContext;
 use crate::executor::{UniversalExecutor, check};
 use crate::model::{BreadcrumbId, Event, Role, Route, SubscriptionIndex};
+use crate::store::ExecutorVersion;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
@@ -15,6 +16,8 @@ pub(super) struct Member {
     pub(super) store_context: Arc<StoreContext>,
     /// The breadcrumb that defines the executor, or `None` for an executor in the code of the service.
     pub(super) definition: Option<BreadcrumbId>,
+    /// The form of the executor in the record of this worker.
+    pub(super) version: Arc<ExecutorVersion>,
 }
 
 /// Executor that an event triggers: its version here, or one on another worker.
@@ -192,10 +195,15 @@ impl Members {
     ) {
         let store_context = self.move_in(&executor);
         self.index.insert(&id, executor.subscriptions());
+        let version = Arc::new(ExecutorVersion::new(
+            Arc::clone(&id),
+            executor.subscriptions(),
+        ));
         let member = Member {
             executor,
             store_context,
             definition,
+            version,
         };
         if let Some(before) = self.by_id.insert(id, member) {
             self.move_out(&before.store_context);

@@ -5,10 +5,9 @@ use super::shared::{Shared, in_time};
 use super::store_context::StoreContext;
 use crate::clock::later;
 use crate::error::Chain;
-use crate::executor::UniversalExecutor;
 use crate::store::{ExecutorVersion, MOST_ACCEPTED, StoreError, Version, Worker, WorkerRecord};
 use futures::future::join_all;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -126,10 +125,10 @@ impl WorkerRecords {
     }
 
     /// Returns the executors on a store, in the form of their records.
-    fn executors(&self, store_context: &StoreContext) -> Vec<ExecutorVersion> {
+    fn executors(&self, store_context: &StoreContext) -> Vec<Arc<ExecutorVersion>> {
         let members = self.shared.registry.all().into_iter();
         let here = members.filter(|member| member.store_context.number == store_context.number);
-        here.map(|member| version_of(&*member.executor)).collect()
+        here.map(|member| member.version).collect()
     }
 
     fn versions(&self, store_context: &StoreContext) -> Vec<Version> {
@@ -145,7 +144,8 @@ impl WorkerRecords {
         let record = store_contexts.iter().map(|store_context| async move {
             let id = format!("{}-{}", this.id, store_context.number);
             let mut record = WorkerRecord::new(id, &*this.name);
-            record.executors = this.executors(store_context);
+            let executors = this.executors(store_context).into_iter();
+            record.executors = executors.map(Arc::unwrap_or_clone).collect();
             (record.known_versions, record.stopped) = (store_context.others().known(), stopped);
             if let Err(error) = in_time(store_context.ledger().record_worker(&record)).await {
                 tracing::warn!(worker = &*this.name, code = error.code(), error = %Chain(&error), "cannot store the record of this worker, will retry");
@@ -202,15 +202,12 @@ impl WorkerRecords {
 
 /// Reports whether a worker enqueues runs for these versions: it runs them, lists them, or does not run their executors.
 fn knows_all(record: &WorkerRecord, versions: &[Version]) -> bool {
+    let executors = record.executors.iter();
+    let hashes: HashMap<&str, &Arc<str>> = executors.map(|of| (&*of.id, &of.version)).collect();
     versions.iter().all(|version| {
-        let mut same = record.executors.iter();
-        let own = same.find(|of| of.id == version.executor);
-        own.is_none_or(|own| own.version == version.hash) || record.known_versions.contains(version)
+        let own = hashes.get(&*version.executor);
+        own.is_none_or(|own| **own == version.hash) || record.known_versions.contains(version)
     })
-}
-
-fn version_of(executor: &dyn UniversalExecutor) -> ExecutorVersion {
-    ExecutorVersion::new(executor.id(), executor.subscriptions())
 }
 
 /// Accepts the runs that were transferred to versions of executors. Returns `true` if none is left.
