@@ -166,10 +166,12 @@ async fn release_of_tasks(
 
 impl Started {
     /// Returns the leases to release of a task that ended early: the leases of runs within its run, and its own. An at-most-once
-    /// run keeps its lease once `execute` was called, because its outcome is unknown.
+    /// run keeps its lease once `execute` was called, or may have been called under an earlier lease, because its outcome is unknown. A
+    /// released run would be ready, and the next claim could execute it.
     pub(super) fn leases(&self) -> Vec<Lease> {
-        let is_free = !self.at_most_once || self.scope.is_unused();
-        let own = is_free.then(|| self.scope.lease());
+        let own = self.scope.lease();
+        let is_free = !self.at_most_once || (self.scope.is_unused() && own.abandoned == 0);
+        let own = is_free.then_some(own);
         self.scope.leases_within().into_iter().chain(own).collect()
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use universal_executor::store::{Fault, Faulty, Moment, Operation, RunRef, RunState};
-use universal_executor::{BreadcrumbStore, MemoryStore, Profile, Runtime};
+use universal_executor::{BreadcrumbStore, MemoryStore, Profile, RunLedger as _, Runtime};
 
 /// An executor that handles one run at a time, at most once, for ten seconds.
 fn at_most_once(id: &str, store: &(impl BreadcrumbStore + Clone)) -> Arc<Probe> {
@@ -138,6 +138,30 @@ async fn a_runtime_that_ends_releases_every_run_whose_execute_was_not_called() {
             (RunState::Ready, 0),
             "reading the trigger hangs, {end:?}"
         );
+    }
+}
+
+/// A released run would be ready, and the next claim could execute it a second time.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_may_have_executed_under_an_earlier_lease_is_not_released() {
+    for end in [End::Drop, End::Stop] {
+        let store = MemoryStore::default();
+        let question = put(&store, "question.v1", json!({"n": 0})).await;
+        let run = RunRef::new("worker", question.id, 1).lasting(10 * SECOND);
+        drop(store.claim(&run, None).await.unwrap());
+        sleep(11 * SECOND).await;
+        let plan = |operation, moment| match (operation, moment) {
+            // The run cannot end as failed.
+            (Operation::Commit, Moment::Before) => Fault::Hang,
+            (_, _) => Fault::None,
+        };
+        let probe = at_most_once("worker", &Arc::new(Faulty::new(store.clone(), plan)));
+
+        run_for_a_second(&runtime_of(&probe, &store), end).await;
+
+        assert_eq!(probe.executed(), 0);
+        let run = runs(&store).await.remove(0);
+        assert_eq!((run.state, run.attempts), (RunState::Running, 2), "{end:?}");
     }
 }
 
