@@ -2,7 +2,7 @@
 //!
 //! [`BreadcrumbStore`] is the only thing an executor reads from and writes to; [`RunLedger`] is what makes a
 //! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both, as have `SqliteStore` (feature
-//! `sqlite`) in a file and `PostgresStore` (feature `postgres`); all search by [`meaning`] if they are given an embedder. `RcrtStore` (feature `rcrt`) is on a server
+//! `sqlite`) in a file and `PostgresStore` (feature `postgres`); all have [vector search](embedding) if they are given an embedder. `RcrtStore` (feature `rcrt`) is on a server
 //! without a ledger; [`WithLedger`] joins the breadcrumbs of one store to the ledger of another. To a store without a ledger the crate adds one
 //! that ends with the process, see [`BreadcrumbStore::ledger`]. [`Instrumented`] tells how
 //! long each call of any of them takes and how it ends, and `Faulty` (feature `conformance`) lets calls fail on purpose.

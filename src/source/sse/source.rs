@@ -33,7 +33,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 ///
 /// # What it promises
 /// What happens while there is a connection, each version once as long as it is remembered (65,536 of them). With somebody to ask for what was
-/// [missed](SseSourceBuilder::missed), as [`RcrtStore::events`](crate::store::RcrtStore::events) has: also what happened
+/// [backfill](SseSourceBuilder::backfill), as [`RcrtStore::events`](crate::store::RcrtStore::events) has: also what happened
 /// while there was none, and what a living stream left out, unless a later version, a deletion or the end of its time came
 /// before it was asked for. That comes after what is newer.
 ///

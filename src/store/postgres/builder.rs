@@ -140,7 +140,7 @@ impl PostgresBuilder {
 
     /// Leaves the extension `vector` (pgvector) alone: there will be no tables for vectors, see
     /// [`has_vectors`](PostgresStore::has_vectors). By default the extension is made in the schema `public` where the
-    /// server has it and the user may, and nothing is said if not, unless [`meaning`](Self::meaning) is asked for.
+    /// server has it and the user may, and nothing is said if not, unless [`embeddings`](Self::embeddings) is asked for.
     #[must_use]
     pub fn without_vectors(mut self) -> Self {
         self.settings.vectors = false;

@@ -107,10 +107,10 @@ const NAME: &str = "PostgresStore";
 /// # Limits
 /// See [`PostgresLimits`]. Old versions are not kept; an event that comes again after its run was forgotten runs again.
 /// The events of a version that was replaced since come without the context. It needs PostgreSQL 14 or later, no
-/// extension unless it is to [search by meaning](PostgresBuilder::meaning), and a pooler between only if that keeps sessions.
+/// extension unless it is to [search by meaning](PostgresBuilder::embeddings), and a pooler between only if that keeps sessions.
 ///
 /// # Search by meaning
-/// With the extension `vector` (pgvector) of the server, and an [embedder](PostgresBuilder::meaning). It is exact: whatever the
+/// With the extension `vector` (pgvector) of the server, and an [embedder](PostgresBuilder::embeddings). It is exact: whatever the
 /// selector leaves is compared, and scores and order are those of the other stores. With
 /// [`index_vectors`](Self::index_vectors) it is quicker among very many, and may miss some of the nearest.
 ///
@@ -183,7 +183,7 @@ impl PostgresStore {
     }
 
     /// Whether there are tables for vectors: the server has the extension `vector` (pgvector), and it was there or could be
-    /// made. They are used by a store that has an [embedder](PostgresBuilder::meaning).
+    /// made. They are used by a store that has an [embedder](PostgresBuilder::embeddings).
     #[must_use]
     pub fn has_vectors(&self) -> bool {
         self.database.pgvector.is_some()

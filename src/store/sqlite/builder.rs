@@ -208,7 +208,7 @@ impl SqliteBuilder {
     /// [`busy_timeout`](Self::busy_timeout), [`poll_every`](Self::poll_every), [`readers`](Self::readers),
     /// [`vector_cache`](Self::vector_cache) and [`read_only`](Self::read_only), the new handle shares its connections, threads
     /// and cache. Otherwise the handle gets its own, like a handle of another process. [`limits`](Self::limits) and
-    /// [`meaning`](Self::meaning) always apply to this handle and its clones only.
+    /// [`embeddings`](Self::embeddings) always apply to this handle and its clones only.
     ///
     /// # Errors
     /// See [`SqliteError`].
