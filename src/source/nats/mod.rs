@@ -55,7 +55,7 @@ const LARGEST_MESSAGE: usize = Event::MAX_CONTEXT_BYTES + (64 << 10);
 /// not acknowledged comes again, to whichever worker of the group asks, and each event goes to one of them. Without, each
 /// subscription has everything, from where it begins on.
 ///
-/// Positions are those of the stream. A nacked delivery is repeated after its delay. The source is not
+/// Positions are sequence numbers of the stream. A nacked delivery is repeated after its delay. The source is not
 /// [complete](EventSource::is_complete): a sweep of the store finds the events that a relay has not published or the server lost.
 /// With [`FallbackSource`](super::FallbackSource), events that were committed while no worker ran are delivered as well.
 ///

@@ -32,10 +32,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// ```
 ///
 /// # What it promises
-/// What happens while there is a connection, each version once as long as it is remembered (65,536 of them). With somebody to ask for what was
-/// [backfill](SseSourceBuilder::backfill), as [`RcrtStore::events`](crate::store::RcrtStore::events) has: also what happened
-/// while there was none, and what a living stream left out, unless a later version, a deletion or the end of its time came
-/// before it was asked for. That comes after what is newer.
+/// Events of the time with a connection are delivered. Each version is delivered once, as long as it is among the last 65,536. With a
+/// [backfill](SseSourceBuilder::backfill), as in [`RcrtStore::events`](crate::store::RcrtStore::events), events that the stream omitted and
+/// events of the time without a connection are delivered too, after newer ones. An event is missing if a later version, a deletion or the
+/// end of the time to live came before the list was read.
 ///
 /// # What it does not
 /// Nothing is remembered: it has no positions, [`StartAt::Beginning`] and [`StartAt::After`] begin now, nothing is taken

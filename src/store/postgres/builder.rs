@@ -138,9 +138,9 @@ impl PostgresBuilder {
         self
     }
 
-    /// Leaves the extension `vector` (pgvector) alone: there will be no tables for vectors, see
-    /// [`has_vectors`](PostgresStore::has_vectors). By default the extension is made in the schema `public` where the
-    /// server has it and the user may, and nothing is said if not, unless [`embeddings`](Self::embeddings) is asked for.
+    /// Uses no extension `vector` (pgvector) and creates no tables for vectors, see [`has_vectors`](PostgresStore::has_vectors). By
+    /// default, the store creates the extension in the schema `public` if the server has it and the user has the privilege. A missing
+    /// extension is an error only with [`embeddings`](Self::embeddings).
     #[must_use]
     pub fn without_vectors(mut self) -> Self {
         self.settings.vectors = false;

@@ -110,9 +110,9 @@ const NAME: &str = "PostgresStore";
 /// extension unless it is to [search by meaning](PostgresBuilder::embeddings), and a pooler between only if that keeps sessions.
 ///
 /// # Search by meaning
-/// With the extension `vector` (pgvector) of the server, and an [embedder](PostgresBuilder::embeddings). It is exact: whatever the
-/// selector leaves is compared, and scores and order are those of the other stores. With
-/// [`index_vectors`](Self::index_vectors) it is quicker among very many, and may miss some of the nearest.
+/// Needs the extension `vector` (pgvector) on the server, and an [embedder](PostgresBuilder::embeddings). The search is exact: it compares
+/// all breadcrumbs that the selector matches, with the same scores and order as the other stores. With
+/// [`index_vectors`](Self::index_vectors) it is faster on large tables, and may miss some of the nearest.
 ///
 /// ```no_run
 /// use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, PostgresStore};
