@@ -54,7 +54,7 @@ impl Named {
         self.lock().add(events);
     }
 
-    /// Returns `true` if the old keys of requests are to be checked: an hour after the first commit of this process, and then every
+    /// Returns `true` if the old keys of requests are to be checked: an hour after the first commit over this handle, and then every
     /// hour.
     pub(super) fn begins_check(&self, tenant: &Tenant) -> bool {
         const HOUR: i64 = 60 * 60 * 1_000_000;

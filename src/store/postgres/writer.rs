@@ -186,7 +186,7 @@ async fn attempt(
             Err(Failed::Driver(error)) if attempt < ATTEMPTS && is_worth_another(&error) => {
                 tracing::debug!(error = %Chain(&error), attempt, "a transaction failed, will retry");
                 attempt += 1;
-                // With the tenant's row locked, no other transaction adds the same run or key.
+                // With the tenant's row locked, no other transaction adds the same key.
                 locks = locks || attempt > COLLISIONS;
             }
             Err(failed) => return Err(failed),
