@@ -38,6 +38,8 @@ pub(super) struct Start {
     pub(super) attempt: u32,
     /// How many workers in a row died holding it.
     pub(super) abandoned: u32,
+    /// If `true`, an earlier owner of the run may have executed it.
+    pub(super) may_have_executed: bool,
     /// How many runs followed from one another to its trigger.
     pub(super) hops: u32,
     /// Whether its trigger is a dead letter.
@@ -67,7 +69,7 @@ pub(super) fn before_start(profile: &Profile, start: Start) -> Option<Refusal> {
         });
     }
     let once = profile.execution == Execution::AtMostOnce;
-    if once && start.abandoned > 0 && !planted("more-than-once") {
+    if once && start.may_have_executed && !planted("more-than-once") {
         return Some(Refusal::Fail(FailureClass::OutcomeUnknown));
     }
     if start.abandoned >= ABANDONED_MOST {
@@ -150,6 +152,7 @@ mod tests {
         Start {
             attempt,
             abandoned,
+            may_have_executed: abandoned > 0,
             ..Start::default()
         }
     }

@@ -123,7 +123,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             return error;
         }
         let once = self.executor.profile().execution == Execution::AtMostOnce;
-        if once && (started || self.lease.abandoned > 0) {
+        if once && (started || self.lease.may_have_executed) {
             return error;
         }
         let (run, at) = (self.lease.run.clone(), now + delay);

@@ -414,6 +414,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         let start = Start {
             attempt: self.attempt,
             abandoned: self.lease.abandoned,
+            may_have_executed: self.lease.may_have_executed,
             hops: self.lineage.hops,
             is_dead_letter: trigger.schema_name.as_deref() == Some(DeadLetter::SCHEMA),
         };

@@ -20,6 +20,9 @@ pub struct Lease {
     /// Number of consecutive leases that expired before this claim. A lease does not count once its owner
     /// [reported](super::RunLedger::heartbeat) it after it was lost.
     pub abandoned: u32,
+    /// If `true`, a lease of this epoch expired before this claim, so its owner may have executed the run without a report. Unlike
+    /// [`abandoned`](Self::abandoned), it stays `true` when that owner reports the lost lease.
+    pub may_have_executed: bool,
     /// The time of the first claim of the current attempt, by the store's clock. A [retry](super::RunLedger::retry) that does not
     /// count, and a claim after a lease that expired, continue the age.
     pub attempt_since: Timestamp,
@@ -37,6 +40,7 @@ impl Lease {
             token,
             epoch: 0,
             abandoned: 0,
+            may_have_executed: false,
             attempt_since: granted_at,
             granted_at,
             until: granted_at + run.lease,
@@ -48,6 +52,13 @@ impl Lease {
     #[must_use]
     pub fn history(mut self, epoch: u32, abandoned: u32, attempt_since: Timestamp) -> Self {
         (self.epoch, self.abandoned, self.attempt_since) = (epoch, abandoned, attempt_since);
+        self
+    }
+
+    /// Sets whether a lease of this epoch expired before this one.
+    #[must_use]
+    pub fn may_have_executed(mut self, yes: bool) -> Self {
+        self.may_have_executed = yes;
         self
     }
 

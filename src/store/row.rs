@@ -35,6 +35,8 @@ pub(in crate::store) struct Row {
     pub(in crate::store) epoch: u32,
     pub(in crate::store) attempts: u32,
     pub(in crate::store) abandoned: u32,
+    /// If `true`, a lease of this epoch expired.
+    pub(in crate::store) has_expired: bool,
     pub(in crate::store) token: u64,
     /// The claim of due runs from which the newest lease comes; `None` after a claim of this run alone.
     pub(in crate::store) claim: Option<ClaimId>,
@@ -145,6 +147,7 @@ impl Row {
             epoch: 0,
             attempts: 0,
             abandoned: 0,
+            has_expired: false,
             token: 0,
             claim: None,
             granted_at: NOT_CLAIMED,
@@ -168,7 +171,7 @@ impl Row {
     pub(in crate::store) fn reopen(&mut self, now: Timestamp) {
         self.state = RunState::Ready;
         self.epoch = self.epoch.saturating_add(1);
-        (self.attempts, self.abandoned) = (0, 0);
+        (self.attempts, self.abandoned, self.has_expired) = (0, 0, false);
         (self.saved, self.wait, self.reason, self.over) = (None, None, None, None);
         (self.code, self.cause) = (None, None);
         self.written.clear();
@@ -201,6 +204,7 @@ impl Row {
     ) {
         if self.state == RunState::Running {
             self.abandoned = self.abandoned.saturating_add(1);
+            self.has_expired = true;
         }
         if self.state == RunState::Suspended {
             self.wait = None;
@@ -364,7 +368,8 @@ impl Row {
 
     pub(in crate::store) fn lease(&self) -> Lease {
         let lease = Lease::new(self.run.clone(), self.token, self.granted_at);
-        let mut lease = lease.history(self.epoch, self.abandoned, self.since);
+        let lease = lease.history(self.epoch, self.abandoned, self.since);
+        let mut lease = lease.may_have_executed(self.has_expired);
         lease.until = self.due.unwrap_or(lease.until);
         lease
     }

@@ -170,7 +170,7 @@ impl Started {
     /// released run would be ready, and the next claim could execute it.
     pub(super) fn leases(&self) -> Vec<Lease> {
         let own = self.scope.lease();
-        let is_free = !self.at_most_once || (self.scope.is_unused() && own.abandoned == 0);
+        let is_free = !self.at_most_once || (self.scope.is_unused() && !own.may_have_executed);
         let own = is_free.then_some(own);
         self.scope.leases_within().into_iter().chain(own).collect()
     }

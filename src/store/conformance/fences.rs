@@ -2,7 +2,7 @@ use super::Broken;
 use super::Subject;
 use super::broken::{expect, granted, lease_lost, running, same, some};
 use super::given::{
-    HOUR, OVER, SHORT, create, end, ids_of, ledger_of, new_run, note, recorded, row, run_of,
+    HOUR, OVER, SHORT, create, end, ids_of, ledger_of, new_run, next_due, note, recorded, row, run_of,
     trigger,
 };
 use crate::model::{Json, Selector};
@@ -101,6 +101,33 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: Subject>
         1,
         "the number after a report of another epoch",
     )
+}
+
+/// A lease that expired may have executed its run. Later claims learn that, also after its owner reported the lost lease and another
+/// owner released the run. A run that is redone begins anew.
+pub async fn a_claim_knows_that_an_earlier_lease_expired<S: Subject>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let run = new_run(&store, "agent").await?.lasting(SHORT);
+    let first = granted(ledger.claim(&run, None).await)?.lease;
+    same(first.may_have_executed, false, "before a lease expired")?;
+    subject.pass(OVER).await;
+
+    let second = next_due(ledger, &run).await?.lease;
+    same(second.may_have_executed, true, "after a lease expired")?;
+    ledger.heartbeat(&[first]).await?;
+    ledger.release(second).await?;
+    let third = granted(ledger.claim(&run, None).await)?.lease;
+
+    same(third.abandoned, 0, "the number after a report")?;
+    same(third.may_have_executed, true, "after a report and a release")?;
+    let failed = RunEnd::Failed(DeadLetter::new(FailureClass::OutcomeUnknown, "", 1));
+    end(&store, &third, failed, Vec::new()).await?;
+    ledger.redo(&run).await?;
+    let redone = granted(ledger.claim(&run, None).await)?.lease;
+    same(redone.may_have_executed, false, "after the run is redone")
 }
 
 /// **Fenced.** Once another worker has claimed the run, the old lease can do nothing.

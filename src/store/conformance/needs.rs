@@ -23,6 +23,7 @@ pub(super) const NEEDS: &[Needs] = &[
             "of_many_claims_one_is_granted",
             "an_unknown_run_is_an_error",
             "counted_at_claim",
+            "a_claim_knows_that_an_earlier_lease_expired",
             "a_retry_ends_the_row_of_abandoned_leases",
             "an_owner_that_reports_a_lost_lease_has_not_abandoned_it",
             "fenced",

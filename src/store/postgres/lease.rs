@@ -98,7 +98,7 @@ pub(super) fn statement() -> String {
                      AND octet_length(b.context) <= {MOST_AT_HAND} LIMIT 1) AS b ON TRUE)
          UPDATE ux_runs AS r SET state = {running}, attempts = r.attempts + $7,
              abandoned = (r.abandoned + CASE WHEN r.state = {running} THEN 1 ELSE 0 END) * $7, token = r.token + 1,
-             granted_at = b.now, due = b.now + r.lease,
+             has_expired = r.has_expired OR r.state = {running}, granted_at = b.now, due = b.now + r.lease,
              enqueued_at = CASE WHEN r.state = {suspended} OR r.granted_at = 0 THEN b.now ELSE r.enqueued_at END,
              wake = NULL, suspended_at = NULL, reason = NULL, claim = $8
          FROM found AS b WHERE r.serial = b.serial RETURNING {columns}, b.turn AS ux_turn, b.place, b.id IS NOT NULL, {trigger}"

@@ -29,13 +29,13 @@ macro_rules! columns {
         "r.serial, r.executor, r.trigger_id, r.trigger_version, r.state, r.epoch, r.attempts, r.abandoned, r.token,
          r.granted_at, r.enqueued_at, r.sequence, r.due, r.head, r.lease, r.line, r.event, r.correlation, r.hops, r.saved,
          r.woken_by, r.wake, r.suspended_at, r.written, r.reason, r.over, r.cause, r.claim, r.code,
-         COALESCE(r.added_at, r.enqueued_at)"
+         COALESCE(r.added_at, r.enqueued_at), r.has_expired"
     };
 }
 pub(super) use columns;
 
 /// Number of the columns of a row. Columns behind them start at this index.
-pub(super) const COLUMNS: usize = 30;
+pub(super) const COLUMNS: usize = 31;
 
 /// Rows with these columns.
 macro_rules! select {
@@ -157,7 +157,7 @@ pub(super) fn insert(statement: &mut Statement, rows: &[&Kept], skips_known: boo
         .push(
             " AS (INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, line, event, added_at, state, epoch,
              attempts, abandoned, token, granted_at, enqueued_at, sequence, due, head, lease, correlation, hops, saved,
-             woken_by, wake, suspended_at, written, reason, over, cause, claim, code) SELECT t.id, u.executor, u.trigger_id,
+             woken_by, wake, suspended_at, written, reason, over, cause, claim, code, has_expired) SELECT t.id, u.executor, u.trigger_id,
              u.trigger_version, u.line, u.event, u.added_at, ",
         )
         .push(CHANGING)
@@ -234,7 +234,7 @@ pub(super) async fn save(
 /// The columns that can change.
 const NAMES: &str =
     "state, epoch, attempts, abandoned, token, granted_at, enqueued_at, sequence, due, head, lease,
-    correlation, hops, saved, woken_by, wake, suspended_at, written, reason, over, cause, claim, code";
+    correlation, hops, saved, woken_by, wake, suspended_at, written, reason, over, cause, claim, code, has_expired";
 
 /// The columns of a table `u` with these names, with their types. Times and sequence numbers that are
 /// [open](super::tenant::open) are added to the values of the table `t`.
@@ -244,7 +244,7 @@ const CHANGING: &str = "u.state, u.epoch, u.attempts, u.abandoned, u.token, u.gr
     u.suspended_at + CASE WHEN u.suspended_at & (1::bigint << 60) <> 0 THEN t.base - (1::bigint << 60) ELSE 0 END,
     u.written::uuid[], u.reason,
     u.over + CASE WHEN u.over & (1::bigint << 61) <> 0 THEN t.sequence - (1::bigint << 61) ELSE 0 END,
-    u.cause, u.claim, u.code";
+    u.cause, u.claim, u.code, u.has_expired";
 
 /// The values of these columns.
 fn changing(rows: &[&Kept]) -> Vec<Value> {
@@ -294,6 +294,7 @@ fn changing(rows: &[&Kept]) -> Vec<Value> {
         all(rows, |row| row.cause.as_deref().map(name_of)).into(),
         all(rows, |row| row.claim.map(|id| Id::from(id.as_uuid()))).into(),
         all(rows, |row| row.code.as_deref().map(name_of)).into(),
+        all(rows, |row| row.has_expired).into(),
     ]
 }
 
@@ -317,6 +318,7 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
         epoch: count(row, 5)?,
         attempts: count(row, 6)?,
         abandoned: count(row, 7)?,
+        has_expired: row.try_get(30)?,
         token: number(row, 8)?,
         claim: claim.map(|id| id.uuid().into()),
         granted_at: time(row, 9)?,

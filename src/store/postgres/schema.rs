@@ -6,6 +6,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 /// What leads from each version to the next; the version of a schema is how many of them it has seen.
 const MIGRATIONS: &[&str] = &[
     FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH,
+    TWELFTH,
 ];
 
 /// Every time is in microseconds since 1970, every JSON is text as it was written, for nothing but reading: what is
@@ -140,6 +141,12 @@ const ELEVENTH: &str = "
     DROP INDEX ux_requests_by_number;
     ALTER TABLE ux_requests DROP COLUMN number;
     CREATE INDEX ux_requests_by_check ON ux_requests (tenant, checked_at) WHERE checked_at > 0;
+";
+
+/// Whether a lease of a run expired. The number of abandoned leases does not tell, because it counts those in a row only.
+const TWELFTH: &str = "
+    ALTER TABLE ux_runs ADD COLUMN has_expired BOOLEAN NOT NULL DEFAULT FALSE;
+    UPDATE ux_runs SET has_expired = TRUE WHERE abandoned > 0;
 ";
 
 fn known() -> i64 {

@@ -26,7 +26,7 @@ macro_rules! select {
             "SELECT serial, executor, trigger_id, trigger_version, state, epoch, attempts, abandoned, token, granted_at,
                  enqueued_at, sequence, due, head, lease, line, event, correlation, hops, saved, woken_by, wake,
                  suspended_at, written, reason, over, cause, claim, code,
-                 COALESCE(added_at, enqueued_at) FROM ux_runs ",
+                 COALESCE(added_at, enqueued_at), has_expired FROM ux_runs ",
             $rest
         )
     };
@@ -99,7 +99,7 @@ pub(super) fn update(writing: &Writing<'_>, serial: i64, row: &Row) -> rusqlite:
         "UPDATE ux_runs SET state = ?2, epoch = ?3, attempts = ?4, abandoned = ?5, token = ?6, granted_at = ?7,
              enqueued_at = ?8, sequence = ?9, due = ?10, head = ?11, lease = ?12, correlation = ?13, hops = ?14,
              saved = ?15, woken_by = ?16, wake = ?17, suspended_at = ?18, written = ?19, reason = ?20, over = ?21,
-             cause = ?22, claim = ?23, code = ?24
+             cause = ?22, claim = ?23, code = ?24, has_expired = ?25
          WHERE serial = ?1",
     )?;
     update.execute(rusqlite::params![
@@ -127,6 +127,7 @@ pub(super) fn update(writing: &Writing<'_>, serial: i64, row: &Row) -> rusqlite:
         row.cause,
         row.claim.map(|id| id.as_uuid().into_bytes()),
         row.code,
+        row.has_expired,
     ])?;
     Ok(())
 }
@@ -140,6 +141,7 @@ pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Kept> {
         epoch: row.get(5)?,
         attempts: row.get(6)?,
         abandoned: row.get(7)?,
+        has_expired: row.get(30)?,
         token: number(row, 8)?,
         claim: claim(row)?,
         granted_at: Timestamp::from_micros(row.get(9)?),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// What leads from each version to the next; the version of a file is how many of them it has seen.
 const MIGRATIONS: &[&str] = &[
-    FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, PAGES, PAUSES, REQUESTS, KEYS,
+    FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, PAGES, PAUSES, REQUESTS, KEYS, EXPIRED,
 ];
 
 /// Every time is in microseconds since 1970, every id 16 bytes, every JSON text. All names begin with `ux_`, so that
@@ -155,6 +155,12 @@ const KEYS: &str = "
     DROP INDEX ux_requests_by_number;
     ALTER TABLE ux_requests DROP COLUMN number;
     CREATE INDEX ux_requests_by_check ON ux_requests (tenant, checked_at);
+";
+
+/// Whether a lease of a run expired. The number of abandoned leases does not tell, because it counts those in a row only.
+const EXPIRED: &str = "
+    ALTER TABLE ux_runs ADD COLUMN has_expired INTEGER NOT NULL DEFAULT 0;
+    UPDATE ux_runs SET has_expired = 1 WHERE abandoned > 0;
 ";
 
 /// Fails for a file of a newer version. Reads only.

@@ -233,7 +233,7 @@ impl Joined<'_> {
             return Ok(done);
         }
         // The run was executed, so a run that may be executed at most once must not start again.
-        claimed.lease.abandoned = claimed.lease.abandoned.max(1);
+        claimed.lease.may_have_executed = true;
         let with = saved.with;
         claimed.state = with.map(|with| Saved::new(Json::default(), Some(with)));
         Ok(Claim::Granted(claimed))
