@@ -2,8 +2,8 @@ use super::Broken;
 use super::Subject;
 use super::broken::{expect, granted, lease_lost, running, same, some};
 use super::given::{
-    HOUR, OVER, SHORT, create, end, ids_of, ledger_of, new_run, next_due, note, recorded, row, run_of,
-    trigger,
+    HOUR, OVER, SHORT, create, end, ids_of, ledger_of, new_run, next_due, note, recorded, row,
+    run_of, trigger,
 };
 use crate::model::{Json, Selector};
 use crate::store::{
@@ -122,7 +122,11 @@ pub async fn a_claim_knows_that_an_earlier_lease_expired<S: Subject>(
     let third = granted(ledger.claim(&run, None).await)?.lease;
 
     same(third.abandoned, 0, "the number after a report")?;
-    same(third.may_have_executed, true, "after a report and a release")?;
+    same(
+        third.may_have_executed,
+        true,
+        "after a report and a release",
+    )?;
     let failed = RunEnd::Failed(DeadLetter::new(FailureClass::OutcomeUnknown, "", 1));
     end(&store, &third, failed, Vec::new()).await?;
     ledger.redo(&run).await?;

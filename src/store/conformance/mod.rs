@@ -105,9 +105,10 @@ pub use ends::{
     a_skipped_run_keeps_its_reason, redo_begins_a_new_epoch, writes_on_the_way_are_recorded,
 };
 pub use fences::{
-    a_claim_knows_that_an_earlier_lease_expired, a_lease_that_ran_out_may_still_commit, a_retry_ends_the_row_of_abandoned_leases,
-    a_suspension_parts_before_from_after, an_owner_that_reports_a_lost_lease_has_not_abandoned_it,
-    counted_at_claim, fenced, the_stores_clock,
+    a_claim_knows_that_an_earlier_lease_expired, a_lease_that_ran_out_may_still_commit,
+    a_retry_ends_the_row_of_abandoned_leases, a_suspension_parts_before_from_after,
+    an_owner_that_reports_a_lost_lease_has_not_abandoned_it, counted_at_claim, fenced,
+    the_stores_clock,
 };
 pub use leases::{
     a_heartbeat_extends_the_lease, a_heartbeat_tells_what_is_lost, a_release_refunds_the_attempt,

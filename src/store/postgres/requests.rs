@@ -18,6 +18,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// An executor ID and the key of a request.
 pub(super) type Key = (Arc<str>, Arc<str>);
@@ -71,17 +72,19 @@ impl Job for Request {
             if writing.counters == Counters::Exceeded {
                 return Err(full.into());
             }
-            if !writing.has_swept_keys {
-                writing.has_swept_keys = true;
-                // The tables have to show the runs that jobs before this one have added.
-                writing.flush().await?;
-                sweep(writing, Checked::SWEPT_IF_FULL).await?;
-            }
+            make_room(writing).await?;
             if is_full(writing) {
                 return Ok((Err(full), false));
             }
         }
-        let (breadcrumb, has_expired) = create(writing, request.breadcrumb.clone()).await?;
+        let (breadcrumb, has_expired) = match create(writing, request.breadcrumb.clone()).await {
+            // The transaction retains the checks of old keys.
+            Err(Fault::Refused(error)) if writing.has_swept_keys => {
+                writing.forget();
+                return Ok((Err(error), false));
+            }
+            created => created?,
+        };
         writing.record(name, request.recorded(&breadcrumb));
         Ok((Ok(Requested::Created { breadcrumb }), has_expired))
     }
@@ -125,6 +128,28 @@ impl Writing<'_> {
         self.own.requests.insert(key, recorded);
         self.tenant.requests += 1;
     }
+}
+
+/// Deletes old keys without a run until there is room, once in a transaction. It ends early if that takes long, because other
+/// transactions wait for the tenant's row.
+async fn make_room(writing: &mut Writing<'_>) -> sqlx::Result<()> {
+    const LONG: Duration = Duration::from_secs(2);
+    if std::mem::replace(&mut writing.has_swept_keys, true) {
+        return Ok(());
+    }
+    // The tables have to show the runs that jobs before this one have added.
+    writing.flush().await?;
+    let began = Instant::now();
+    let mut checked = 0;
+    while checked < Checked::SWEPT_IF_FULL && is_full(writing) && began.elapsed() < LONG {
+        if !sweep(writing, SWEPT).await? {
+            break;
+        }
+        checked += SWEPT;
+    }
+    // The job can be refused without these changes.
+    writing.keep();
+    Ok(())
 }
 
 /// Returns the statement that looks up keys.

@@ -5,8 +5,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// What leads from each version to the next; the version of a schema is how many of them it has seen.
 const MIGRATIONS: &[&str] = &[
-    FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH,
-    TWELFTH,
+    FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH,
 ];
 
 /// Every time is in microseconds since 1970, every JSON is text as it was written, for nothing but reading: what is

@@ -31,8 +31,14 @@ use uuid::Uuid;
 /// reason.
 pub(super) const ATTEMPTS: u32 = 20;
 
-/// Number of failed attempts after which a transaction locks the tenant's row from the start.
+/// Number of attempts, ended by a row that another transaction added first, after which a transaction locks the tenant's row from the
+/// start.
 const COLLISIONS: u32 = 3;
+
+/// Error codes (SQLSTATE) of PostgreSQL.
+const DEADLOCK: &str = "40P01";
+const DIVISION_BY_ZERO: &str = "22012";
+const UNIQUE_VIOLATION: &str = "23505";
 
 /// Why a transaction was not committed, or may not have been.
 #[derive(Debug)]
@@ -154,7 +160,7 @@ async fn attempt(
     tenant: &Named,
     jobs: &mut Tasks,
 ) -> Result<Done, Failed> {
-    let (mut attempt, mut locks) = (1, false);
+    let (mut attempt, mut collisions, mut locks) = (1, 0, false);
     loop {
         match commit(database, tenant, jobs, locks).await {
             Ok(mut done) => {
@@ -183,11 +189,16 @@ async fn attempt(
             }
             Err(Failed::Crowded) if !locks => locks = true,
             Err(Failed::Crowded) if jobs.len() > 1 => return Err(Failed::Together),
+            // Jobs that lock more after the tenant's row can wait for a transaction that waits for the row.
+            Err(Failed::Driver(error)) if locks && jobs.len() > 1 && has_code(&error, DEADLOCK) => {
+                return Err(Failed::Together);
+            }
             Err(Failed::Driver(error)) if attempt < ATTEMPTS && is_worth_another(&error) => {
                 tracing::debug!(error = %Chain(&error), attempt, "a transaction failed, will retry");
                 attempt += 1;
-                // With the tenant's row locked, no other transaction adds the same key.
-                locks = locks || attempt > COLLISIONS;
+                // With the tenant's row locked, no other transaction adds the same run or key.
+                collisions += u32::from(has_code(&error, UNIQUE_VIOLATION));
+                locks = locks || collisions >= COLLISIONS;
             }
             Err(failed) => return Err(failed),
         }
@@ -410,9 +421,12 @@ async fn work(
 
 /// Returns `true` if a transaction ended because it would have exceeded a limit.
 fn is_crowded(error: &sqlx::Error) -> bool {
-    const DIVISION_BY_ZERO: &str = "22012";
-    let code = error.as_database_error().and_then(|said| said.code());
-    code.is_some_and(|code| code == DIVISION_BY_ZERO)
+    has_code(error, DIVISION_BY_ZERO)
+}
+
+fn has_code(error: &sqlx::Error, code: &str) -> bool {
+    let found = error.as_database_error().and_then(|error| error.code());
+    found.is_some_and(|found| found == code)
 }
 
 /// Whether the same again may succeed at once.

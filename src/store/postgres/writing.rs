@@ -98,6 +98,7 @@ impl<'t> Writing<'t> {
         };
         let lines = wanted.lines.clone();
         let added = Wanted {
+            runs: wanted.runs.clone(),
             seen: wanted.seen.clone(),
             requests: wanted.requests.clone(),
             ..Wanted::default()
@@ -149,12 +150,16 @@ impl<'t> Writing<'t> {
 
     /// Reads again the runs and keys that another transaction may have added before this one locked the tenant's row.
     async fn read_added(&mut self, mut wanted: Wanted) -> sqlx::Result<()> {
-        let is_locked = |known: &Option<Known>| known.as_ref().is_some_and(|known| known.is_locked);
-        self.runs.retain(|_, known| is_locked(known));
+        // A missing row is not locked, so another transaction can have added it.
+        let is_certain = |known: &Option<Known>| {
+            let known = known.as_ref();
+            known.is_some_and(|known| known.is_locked && known.kept.is_some())
+        };
+        self.runs.retain(|_, known| is_certain(known));
         let runs = &self.runs;
-        wanted
-            .seen
-            .retain(|run| !runs.contains_key(&row::asked(run)));
+        for named in [&mut wanted.runs, &mut wanted.seen] {
+            named.retain(|run| !runs.contains_key(&row::asked(run)));
+        }
         self.read(wanted).await
     }
 

@@ -6,7 +6,8 @@ use std::path::Path;
 
 /// What leads from each version to the next; the version of a file is how many of them it has seen.
 const MIGRATIONS: &[&str] = &[
-    FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, PAGES, PAUSES, REQUESTS, KEYS, EXPIRED,
+    FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, PAGES, PAUSES, REQUESTS, KEYS,
+    EXPIRED,
 ];
 
 /// Every time is in microseconds since 1970, every id 16 bytes, every JSON text. All names begin with `ux_`, so that

@@ -58,7 +58,8 @@ async fn a_migrated_file_knows_how_many_keys_of_requests_it_has() {
     store.request(request(1)).await.unwrap();
     store.close().await;
     let older = Connection::open(folder.file()).unwrap();
-    let undo = "ALTER TABLE ux_runs DROP COLUMN has_expired; ALTER TABLE ux_tenants DROP COLUMN requests;
+    let undo =
+        "ALTER TABLE ux_runs DROP COLUMN has_expired; ALTER TABLE ux_tenants DROP COLUMN requests;
                 DROP INDEX ux_requests_by_check;
                 ALTER TABLE ux_requests ADD COLUMN number INTEGER NOT NULL DEFAULT 1;
                 CREATE INDEX ux_requests_by_number ON ux_requests (tenant, number, checked_at);
