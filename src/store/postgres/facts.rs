@@ -5,7 +5,7 @@ use super::changes::{Changes, Line, line_of};
 use super::requests::{self, Key};
 use super::row::{self, Asked, Kept, Name, select_known};
 use super::writing::Writing;
-use super::{prepared, table};
+use super::{column, prepared, table};
 use crate::bugs::planted;
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::RunRef;
@@ -71,6 +71,7 @@ impl Wanted {
         }
         if !self.requests.is_empty() {
             message.push(requests::read(tenant, &self.requests));
+            message.push(format!("EXECUTE ux_oldest_key ({tenant})"));
         }
         Asking(self)
     }
@@ -106,8 +107,10 @@ impl Asking {
         }
         let keys = wanted.requests.into_iter();
         stored.requests = keys.map(|key| (key, None)).collect();
-        let rows = next(!stored.requests.is_empty());
-        requests::add(&mut stored.requests, rows)?;
+        let has_requests = !stored.requests.is_empty();
+        requests::add(&mut stored.requests, next(has_requests))?;
+        let oldest = next(has_requests).first();
+        stored.oldest_key = oldest.map(|row| column::time(row, 0)).transpose()?;
         Ok(stored)
     }
 }
@@ -121,6 +124,8 @@ pub(super) struct Stored {
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
     /// Recorded keys of requests, and `None` for a new one.
     pub(super) requests: BTreeMap<Key, Option<Recorded>>,
+    /// Time of the oldest key.
+    pub(super) oldest_key: Option<Timestamp>,
 }
 
 /// Statements that each connection prepares for [`Wanted::ask`].
@@ -174,7 +179,8 @@ pub(super) fn statements() -> String {
         "WHERE r.serial IS NULL OR r.correlation IS NULL",
         "NULL::bigint"
     );
-    format!("{known}{seen}{}; {}", table::FIND, requests::FIND)
+    let requests = format!("{}; {}", requests::FIND, requests::OLDEST);
+    format!("{known}{seen}{}; {requests}", table::FIND)
 }
 
 /// Returns the statement that reads the facts of one run.

@@ -92,4 +92,6 @@ pub(super) struct Ended {
     pub(super) places: Vec<(Place, Vec<Event>)>,
     /// Changes that are not written yet.
     pub(super) last: Option<Last>,
+    /// If `true`, keys of requests are old.
+    pub(super) has_old_keys: bool,
 }

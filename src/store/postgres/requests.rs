@@ -31,6 +31,11 @@ pub(super) const FIND: &str = "
         SELECT * FROM ux_requests AS r WHERE r.tenant = $1 AND r.executor = u.executor AND r.request_key = u.request_key
         LIMIT 1) AS r";
 
+/// The statement that each connection prepares to read the time of the oldest key.
+pub(super) const OLDEST: &str = "
+    PREPARE ux_oldest_key (bigint) AS
+    SELECT checked_at FROM ux_requests WHERE tenant = $1 AND checked_at > 0 ORDER BY checked_at LIMIT 1";
+
 /// Checks the oldest keys: deletes those without a run, and moves the next check of the others. Each row is looked up by itself,
 /// however the statistics of the server describe the tables. A transaction that changes keys has the tenant's row locked, so rows do not move.
 const SWEEP: &str = "
@@ -107,6 +112,12 @@ fn is_full(writing: &Writing<'_>) -> bool {
 }
 
 impl Writing<'_> {
+    /// Returns `true` if a key is old. Known only if a job of the transaction is a request.
+    pub(super) fn has_old_keys(&self) -> bool {
+        let until = Checked::checked_before(self.now);
+        self.oldest_key.is_some_and(|oldest| oldest <= until)
+    }
+
     /// Returns the record of a key, also of one that this transaction adds.
     async fn requested(&mut self, key: &Key) -> sqlx::Result<Option<Recorded>> {
         let own = self.own.requests.get(key);

@@ -41,10 +41,9 @@ pub(super) struct Forget {
 }
 
 impl Job for Forget {
-    /// `true` if there may be more old request keys.
-    type Answer = bool;
+    type Answer = ();
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<bool, Fault> {
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
         let limits = writing.limits;
         let events = excess(writing.tenant.events(), limits.events);
         if events > 0 {
@@ -60,10 +59,10 @@ impl Job for Forget {
         if runs > 0 {
             writing.tenant.finished_runs -= remove(writing, RUNS, runs).await?;
         }
-        match self.checks_keys {
-            true => Ok(requests::sweep(writing, requests::SWEPT).await?),
-            false => Ok(false),
+        if self.checks_keys {
+            requests::sweep(writing, requests::SWEPT).await?;
         }
+        Ok(())
     }
 }
 

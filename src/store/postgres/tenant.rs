@@ -8,8 +8,9 @@ use crate::model::Timestamp;
 use crate::store::durable::tenant::{Tenant, Time};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 /// What the clock of the server shows, in SQL, moved and stopped as [`Time`] says: `$2` is where it is held, and `$3` how
@@ -27,8 +28,8 @@ pub(super) struct Named {
     pub(super) name: Arc<str>,
     id: OnceLock<i64>,
     mark: Mutex<Mark>,
-    /// The time at which old keys of requests are checked again, in microseconds. 0 before the first commit.
-    next_check: AtomicI64,
+    /// Time of the last failed check of old keys.
+    failed_check: Mutex<Option<Instant>>,
     /// Newest events that this process committed over any handle of the tenant.
     pub(super) recent: Arc<Recent>,
 }
@@ -39,7 +40,7 @@ impl Named {
             name: name.into(),
             id: OnceLock::new(),
             mark: Mutex::default(),
-            next_check: AtomicI64::new(0),
+            failed_check: Mutex::default(),
             recent,
         }
     }
@@ -54,24 +55,22 @@ impl Named {
         self.lock().add(events);
     }
 
-    /// Returns `true` if the old keys of requests are to be checked: an hour after the first commit over this handle, and then every
-    /// hour.
-    pub(super) fn begins_check(&self, tenant: &Tenant) -> bool {
-        const HOUR: i64 = 60 * 60 * 1_000_000;
-        let next = self.next_check.load(Ordering::Relaxed);
-        if tenant.requests == 0 || tenant.latest < next {
-            return false;
-        }
-        let after = tenant.latest.saturating_add(HOUR);
-        let swapped =
-            self.next_check
-                .compare_exchange(next, after, Ordering::Relaxed, Ordering::Relaxed);
-        swapped.is_ok() && next > 0
+    /// Returns `true` unless a check of old keys failed less than a minute ago.
+    pub(super) fn can_check_keys(&self) -> bool {
+        let failed = *self
+            .failed_check
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        failed.is_none_or(|failed| failed.elapsed() >= Duration::from_secs(60))
     }
 
-    /// The next check of old keys is at a time, in microseconds, or after the next commit if that is later.
-    pub(super) fn check_at(&self, time: i64) {
-        self.next_check.store(time.max(1), Ordering::Relaxed);
+    /// Notes that a check of old keys failed.
+    pub(super) fn check_failed(&self) {
+        let mut failed = self
+            .failed_check
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *failed = Some(Instant::now());
     }
 
     fn lock(&self) -> MutexGuard<'_, Mark> {

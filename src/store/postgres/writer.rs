@@ -178,12 +178,12 @@ async fn attempt(
                     }
                     listen::announce(database);
                 }
-                if let Some(Place { tenant: row, .. }) = done.places.last() {
-                    let checks_keys = tenant.begins_check(row);
-                    if checks_keys || has_excess(row, &database.settings.limits) {
-                        let next_check = forget(database, tenant, checks_keys, row.latest).await;
-                        next_check.into_iter().for_each(|at| tenant.check_at(at));
-                    }
+                let newest = done.places.last();
+                let has_excess = newest
+                    .is_some_and(|place| has_excess(&place.tenant, &database.settings.limits));
+                let checks_keys = done.has_old_keys && tenant.can_check_keys();
+                if has_excess || checks_keys {
+                    forget(database, tenant, checks_keys).await;
                 }
                 return Ok(done);
             }
@@ -205,11 +205,9 @@ async fn attempt(
     }
 }
 
-/// Removes the rows of a tenant that are beyond its limits. With `checks_keys`, it removes old keys of requests as well, and returns the
-/// time of the next check if that is earlier than usual. `now` is the time of the commit before, in microseconds.
-async fn forget(database: &Database, tenant: &Named, checks_keys: bool, now: i64) -> Option<i64> {
-    const MINUTE: i64 = 60 * 1_000_000;
-    let (reply, mut has_more) = oneshot::channel();
+/// Removes the rows of a tenant that are beyond its limits. With `checks_keys`, it removes old keys of requests as well.
+async fn forget(database: &Database, tenant: &Named, checks_keys: bool) {
+    let (reply, _answer) = oneshot::channel();
     let mut forget: Tasks = vec![Box::new(Asked::new(Forget { checks_keys }, reply, None))];
     match commit(database, tenant, &mut forget, true).await {
         Ok(done) => {
@@ -217,13 +215,13 @@ async fn forget(database: &Database, tenant: &Named, checks_keys: bool, now: i64
                 let first = place.tenant.first_event.cast_unsigned();
                 tenant.recent.forget_before(first);
             }
-            answer(forget, Ok(done));
-            matches!(has_more.try_recv(), Ok(Ok(true))).then_some(now)
         }
         Err(failed) => {
+            if checks_keys {
+                tenant.check_failed();
+            }
             let error = failed.told();
             tracing::debug!(error = %Chain(&error), "retention failed, will retry after a later commit");
-            checks_keys.then_some(now.saturating_add(MINUTE))
         }
     }
 }
@@ -237,6 +235,8 @@ pub(super) struct Done {
     events: Vec<(u64, Vec<Event>)>,
     /// Runs that were claimed after the commit. `None` if the answer was lost.
     leased: Option<Vec<Leased>>,
+    /// If `true`, keys of requests are old.
+    has_old_keys: bool,
 }
 
 impl Done {
@@ -319,6 +319,7 @@ impl Ending<'_> {
     ) -> Result<Done, Failed> {
         let mut done = Done {
             leased: Some(Vec::new()),
+            has_old_keys: ended.has_old_keys,
             ..Done::default()
         };
         for (place, events) in ended.places {

@@ -70,6 +70,8 @@ pub(super) struct Writing<'t> {
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
     /// Recorded keys of requests, and `None` for a new one.
     pub(super) requests: BTreeMap<Key, Option<Recorded>>,
+    /// Time of the oldest key at the beginning. Known only if a job is a request.
+    pub(super) oldest_key: Option<Timestamp>,
     /// Changes of the jobs before.
     pub(super) earlier: Changes,
     /// Changes of the current job.
@@ -135,6 +137,7 @@ impl<'t> Writing<'t> {
             runs: begun.facts.runs,
             breadcrumbs: begun.facts.breadcrumbs,
             requests: begun.facts.requests,
+            oldest_key: begun.facts.oldest_key,
             earlier: Changes::default(),
             own: Changes::default(),
             is_told: false,
@@ -333,8 +336,9 @@ impl<'t> Writing<'t> {
 
     /// Ends the transaction. Its last message is sent by the caller.
     pub(super) fn end(mut self) -> Ended {
-        let last = self.unwritten();
+        let (has_old_keys, last) = (self.has_old_keys(), self.unwritten());
         Ended {
+            has_old_keys,
             tenant: self.tenant.id,
             transaction: self.transaction,
             places: self.places,
