@@ -1,7 +1,7 @@
 //! The events of one tenant in the order of the commits, and the source over them.
 
-use super::Tenant;
-use crate::model::{Breadcrumb, Event, EventKind, Timestamp};
+use super::{MemoryLimits, Tenant};
+use crate::model::{Breadcrumb, Event, EventKind, Json, Timestamp};
 use crate::source::{Deliveries, Delivery, EventSource, Receipt, SourceError, StartAt};
 use crate::store::nacked::Nacked;
 use async_trait::async_trait;
@@ -28,6 +28,19 @@ impl Logged {
             true => Self::Alone(Arc::new(event_of(kind, breadcrumb))),
             false => Self::Shared(kind, Arc::clone(breadcrumb)),
         }
+    }
+
+    /// Number of bytes that the event keeps in memory besides its envelope, if nothing else does.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Shared(_, breadcrumb) => breadcrumb.size(),
+            Self::Alone(event) => event.context.as_ref().map_or(0, Json::size),
+        }
+    }
+
+    /// Drops the breadcrumb or the context. A subscriber reads it from the store instead.
+    fn drop_context(&mut self) {
+        *self = Self::Alone(Arc::new(self.event().envelope()));
     }
 
     fn event(&self) -> Event {
@@ -59,14 +72,35 @@ pub(super) struct Log {
     events: VecDeque<Logged>,
     /// The position of the last event.
     last: u64,
+    /// Number of the oldest events whose context was dropped.
+    envelopes: usize,
+    /// Sum of the [bytes](Logged::bytes) of the other events.
+    bytes: usize,
 }
 
 impl Log {
-    pub(super) fn push(&mut self, kind: EventKind, breadcrumb: &Arc<Breadcrumb>, keep: usize) {
-        self.events.push_back(Logged::new(kind, breadcrumb));
+    /// Adds an event, and drops the oldest events and contexts that exceed the limits.
+    pub(super) fn push(
+        &mut self,
+        kind: EventKind,
+        breadcrumb: &Arc<Breadcrumb>,
+        limits: &MemoryLimits,
+    ) {
+        let event = Logged::new(kind, breadcrumb);
+        self.bytes += event.bytes();
+        self.events.push_back(event);
         self.last += 1;
-        while self.events.len() > keep {
-            self.events.pop_front();
+        while self.events.len() > limits.events {
+            let dropped = self.events.pop_front();
+            self.bytes -= dropped.as_ref().map_or(0, Logged::bytes);
+            self.envelopes = self.envelopes.saturating_sub(1);
+        }
+        while self.bytes > limits.event_bytes
+            && let Some(oldest) = self.events.get_mut(self.envelopes)
+        {
+            self.bytes -= oldest.bytes();
+            oldest.drop_context();
+            self.envelopes += 1;
         }
     }
 

@@ -73,8 +73,13 @@ pub struct MemoryLimits {
     pub finished_runs: usize,
     /// Events; the oldest are forgotten. 100,000 by default.
     pub events: usize,
+    /// Bytes of the breadcrumbs that the events share, also of replaced and deleted ones. Beyond it, the oldest events are delivered without
+    /// context, and the runtime reads the breadcrumb from the store. 64 MiB by default.
+    pub event_bytes: usize,
     /// Tombstones; the oldest are forgotten. 10,000 by default.
     pub tombstones: usize,
+    /// Bytes of all tombstones, which have the last versions of deleted breadcrumbs; the oldest are removed. 64 MiB by default.
+    pub tombstone_bytes: usize,
 }
 
 impl Default for MemoryLimits {
@@ -85,7 +90,9 @@ impl Default for MemoryLimits {
             open_runs: 1_000_000,
             finished_runs: 100_000,
             events: 100_000,
+            event_bytes: 64 << 20,
             tombstones: 10_000,
+            tombstone_bytes: 64 << 20,
         }
     }
 }

@@ -104,10 +104,10 @@ fn apply(
         EventKind::Deleted | EventKind::Ping => {
             state
                 .table
-                .bury(Arc::clone(breadcrumb), writer.cloned(), limits.tombstones);
+                .bury(Arc::clone(breadcrumb), writer.cloned(), limits);
         }
     }
-    state.log.push(kind, breadcrumb, limits.events);
+    state.log.push(kind, breadcrumb, limits);
 }
 
 /// Who writes under a lease, and where that came from: one hop after the trigger.

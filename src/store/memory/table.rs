@@ -1,5 +1,6 @@
 //! The breadcrumbs of one tenant, under the orders in which they are asked for.
 
+use super::MemoryLimits;
 use super::vectors::{Chunk, VectorTable};
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::embedding::{Made, Nearest, Page};
@@ -34,6 +35,8 @@ pub(super) struct Table {
     tombstones: HashMap<BreadcrumbId, Entry, RandomState>,
     /// The tombstones in the order of the deletions.
     graves: VecDeque<BreadcrumbId>,
+    /// Sum of the sizes of the tombstones in bytes.
+    grave_bytes: usize,
     all: Ordered,
     by_schema: HashMap<String, SchemaIndex>,
     by_tag: HashMap<String, Ordered>,
@@ -99,10 +102,16 @@ impl Table {
             .insert(breadcrumb.id, Entry { breadcrumb, writer });
     }
 
-    /// Puts a tombstone in the place of a breadcrumb; only the latest `keep` tombstones stay.
-    pub(super) fn bury(&mut self, tombstone: Arc<Breadcrumb>, writer: Option<Writer>, keep: usize) {
+    /// Replaces a breadcrumb by its tombstone, and removes the oldest tombstones that exceed the limits.
+    pub(super) fn bury(
+        &mut self,
+        tombstone: Arc<Breadcrumb>,
+        writer: Option<Writer>,
+        limits: &MemoryLimits,
+    ) {
         self.take_out(tombstone.id);
         self.graves.push_back(tombstone.id);
+        self.grave_bytes += tombstone.size();
         self.tombstones.insert(
             tombstone.id,
             Entry {
@@ -110,10 +119,12 @@ impl Table {
                 writer,
             },
         );
-        while self.graves.len() > keep {
-            if let Some(oldest) = self.graves.pop_front() {
-                self.tombstones.remove(&oldest);
-            }
+        while self.graves.len() > limits.tombstones || self.grave_bytes > limits.tombstone_bytes {
+            let Some(oldest) = self.graves.pop_front() else {
+                return;
+            };
+            let removed = self.tombstones.remove(&oldest);
+            self.grave_bytes -= removed.map_or(0, |entry| entry.breadcrumb.size());
         }
     }
 

@@ -1,13 +1,17 @@
 use crate::request_keys;
+use futures::StreamExt as _;
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 use universal_executor::error::Retry;
+use universal_executor::source::StartAt;
 use universal_executor::store::{
     Claim, Claimed, Commit, DeadLetter, FailureClass, MemoryLimits, NewRun, Query, RunEnd,
     RunFilter, RunLedger, RunRef, StoreError, Write,
 };
 use universal_executor::{
-    BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch, Selector,
+    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, EventSource as _, MemoryStore, NewBreadcrumb,
+    Patch, Selector,
 };
 
 fn store(change: impl FnOnce(&mut MemoryLimits)) -> MemoryStore {
@@ -425,4 +429,80 @@ async fn a_dead_letter_names_the_run_and_nothing_else() {
             "updated_by": "summary",
         })
     );
+}
+
+/// Number of breadcrumbs of 100 kB that are in memory after each of a hundred was created and then changed by `change`.
+async fn in_memory_after(change: impl AsyncFn(&MemoryStore, &Breadcrumb)) -> usize {
+    let store = store(|limits| limits.event_bytes = 1_000_000);
+    let context = json!({"text": "x".repeat(100_000)});
+    let mut all = Vec::new();
+    for _ in 0..100 {
+        let created = store.create(note().context(context.clone())).await.unwrap();
+        all.push(Arc::downgrade(&created));
+        change(&store, &created).await;
+    }
+    all.iter().filter(|one| one.strong_count() > 0).count()
+}
+
+#[tokio::test]
+async fn the_event_log_keeps_a_limited_number_of_bytes_of_deleted_breadcrumbs() {
+    let kept = in_memory_after(async |store, created| {
+        store.delete(created.id).await.unwrap();
+    });
+    assert!(kept.await <= 10);
+}
+
+#[tokio::test]
+async fn tombstones_have_a_limit_in_bytes() {
+    let store = store(|limits| limits.tombstone_bytes = 250_000);
+    let context = json!({"text": "x".repeat(100_000)});
+    let mut has_tombstone = Vec::new();
+    let mut deleted = Vec::new();
+    for _ in 0..5 {
+        let created = store.create(note().context(context.clone())).await.unwrap();
+        store.delete(created.id).await.unwrap();
+        deleted.push(created.id);
+    }
+
+    for id in deleted {
+        let Err(StoreError::NotFound { tombstone, .. }) = store.get(id).await else {
+            panic!("it was deleted")
+        };
+        has_tombstone.push(tombstone.is_some());
+    }
+    assert_eq!(has_tombstone, [false, false, false, true, true]);
+}
+
+#[tokio::test]
+async fn the_event_log_keeps_a_limited_number_of_bytes_of_replaced_breadcrumbs() {
+    let kept = in_memory_after(async |store, created| {
+        let small = Patch::new().context(json!({"text": null}));
+        store
+            .update(created.id, created.version, small)
+            .await
+            .unwrap();
+    });
+    assert!(kept.await <= 10);
+}
+
+#[tokio::test]
+async fn events_beyond_the_limit_of_bytes_are_delivered_without_context() {
+    let store = store(|limits| limits.event_bytes = 250_000);
+    let context = json!({"text": "x".repeat(100_000)});
+    let mut created = Vec::new();
+    for _ in 0..5 {
+        created.push(store.create(note().context(context.clone())).await.unwrap());
+    }
+
+    let events = store.events().subscribe(StartAt::Beginning).await.unwrap();
+    let events: Vec<_> = events.take(5).map(Result::unwrap).collect().await;
+
+    let ids: Vec<_> = events.iter().map(|one| one.event.breadcrumb_id).collect();
+    let expected: Vec<_> = created.iter().map(|one| one.id).collect();
+    assert_eq!(ids, expected);
+    let has_context: Vec<bool> = events
+        .iter()
+        .map(|one| one.event.context.is_some())
+        .collect();
+    assert_eq!(has_context, [false, false, false, true, true]);
 }
