@@ -35,6 +35,19 @@ impl Postgres {
         Self::new(options.to_url_lossy().as_str(), name)
     }
 
+    /// Returns the size of all tables in bytes, with their indexes.
+    #[allow(dead_code, reason = "only `large` measures sizes")]
+    pub(crate) async fn size(&self) -> u64 {
+        let mut connection = PgConnection::connect(&self.url).await.unwrap();
+        let size = sqlx::query_scalar::<_, i64>(
+            "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
+             JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind = 'r'",
+        );
+        let size = size.bind(&self.schema).fetch_one(&mut connection).await;
+        connection.close().await.unwrap();
+        size.unwrap().unsigned_abs()
+    }
+
     /// Returns the median time of a query that does nothing, in milliseconds.
     pub(crate) fn round_trip(&self) -> f64 {
         const QUERIES: usize = 50;

@@ -191,7 +191,7 @@ impl Condition {
     }
 
     /// The compiled path and operator.
-    pub(super) fn compiled(&self) -> Option<(&Path, Op, &Value)> {
+    pub(crate) fn compiled(&self) -> Option<(&Path, Op, &Value)> {
         let test = self.test.as_ref().ok()?;
         Some((&test.path, test.op, &test.value))
     }

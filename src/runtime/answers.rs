@@ -1,4 +1,4 @@
-//! A search of the store for answers that the source delivered to another worker.
+//! A search of the store for answers without an event: the source delivered it to another worker, or the runtime takes no events.
 
 use super::position::Range;
 use super::shared::Shared;
@@ -50,8 +50,7 @@ async fn answer(shared: &Shared, store_context: &StoreContext, found: &Arc<Bread
             .waits
             .answer(&store_context.waits.concerned(&event), found);
     }
-    let sleepers = store_context.wakes.concerned(&event);
-    for sleeper in sleepers.iter().filter(|sleeper| sleeper.wakes_on(found)) {
-        wake(store_context, sleeper, found.id).await;
+    for candidate in store_context.wakes.concerned(&event) {
+        wake(store_context, &candidate, found).await;
     }
 }

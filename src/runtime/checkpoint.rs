@@ -52,9 +52,9 @@ impl Checkpoint {
         self.state().newest.get_or_insert(newest);
     }
 
-    /// Returns `true` if the store was read before the first subscription.
-    pub(super) fn has_newest(&self) -> bool {
-        self.state().newest.is_some()
+    /// The time of the newest breadcrumb before the first subscription. `None` if the store was not read.
+    pub(super) fn newest(&self) -> Option<Timestamp> {
+        self.state().newest
     }
 
     /// Notes the time after which the source delivers every event.

@@ -4,7 +4,7 @@ mod input;
 
 use self::input::{Next, next, subscribe};
 use super::ack_tracker::{AckTracker, AckTrackers, Back, Origin, Place, trackers};
-use super::checkpoint;
+use super::checkpoint::{self, OVERLAP, earlier};
 use super::definitions::{Announced, Keeper};
 use super::enqueue::{Arrival, Candidate, Enqueuer};
 use super::scheduler::Scheduler;
@@ -53,6 +53,8 @@ pub(super) struct Intake<'r> {
     back: mpsc::Receiver<Back>,
     /// For the next delivery. Without one nothing new is taken in, only what has a place.
     place: Option<Place>,
+    /// Time from which the runtime counts as blocked, unless there is a place before. `None` from then on.
+    blocked: Option<Instant>,
     /// When places are to be opened again whose tasks ended badly.
     reopen: Option<Instant>,
     /// When to pull again after an error, and how many there were in a row.
@@ -88,6 +90,7 @@ impl<'r> Intake<'r> {
             found: mpsc::channel(64),
             back,
             place: None,
+            blocked: None,
             reopen: None,
             pause: None,
             errors: 0,
@@ -135,7 +138,7 @@ impl<'r> Intake<'r> {
         const PATIENCE: Duration = Duration::from_secs(15);
         let (store_contexts, shared) = (self.shared.registry.store_contexts(), &self.shared);
         let begin = store_contexts.iter().map(|store_context| async move {
-            if !store_context.checkpoint.has_newest()
+            if store_context.checkpoint.newest().is_none()
                 && sweep::starts_at_newest(shared, store_context).await
                 && let Ok(Ok(newest)) =
                     timeout(PATIENCE, sweep::newest(store_context.store())).await
@@ -170,7 +173,7 @@ impl<'r> Intake<'r> {
         loop {
             // A source that always has something must not keep other tasks from running.
             tokio::task::coop::consume_budget().await;
-            let (pause, reopen) = (self.pause, self.reopen);
+            let (pause, reopen, blocked) = (self.pause, self.reopen, self.blocked);
             let closed = deliveries.is_none();
             self.turn = self.turn.wrapping_add(1);
             let found_first = self.turn.is_multiple_of(FOUND_FIRST);
@@ -196,7 +199,8 @@ impl<'r> Intake<'r> {
                         self.shared.source_ended();
                     }
                 },
-                place = self.trackers.place(), if !has_place => self.place = Some(place),
+                place = self.trackers.place(), if !has_place => self.note_place(place),
+                () = until(blocked), if !has_place && blocked.is_some() => self.note_blocked(),
                 Some((delivery, place, origin)) = self.back.recv() => {
                     self.dispatch(delivery, place, origin).await;
                 }
@@ -215,6 +219,40 @@ impl<'r> Intake<'r> {
                     }
                 }
             }
+        }
+    }
+
+    /// Takes the place for a delivery. Without another one after [`PAUSE`], the runtime counts as blocked.
+    fn take_place(&mut self) -> Option<Place> {
+        self.blocked = Some(later(Instant::now(), PAUSE));
+        self.place.take()
+    }
+
+    fn note_place(&mut self, place: Place) {
+        self.place = Some(place);
+        let is_blocked = self.blocked.take().is_none();
+        if is_blocked {
+            for store_context in self.shared.registry.store_contexts() {
+                store_context.set_blocked(None);
+            }
+        }
+    }
+
+    /// Lets the waker of each store search it for answers, because no event can be taken until runs of the deliveries before are in the
+    /// ledger. A full ledger has room again only if its suspended runs get their answers.
+    fn note_blocked(&mut self) {
+        self.blocked = None;
+        tracing::debug!(
+            "no more events are taken until there is room; the stores are searched for answers"
+        );
+        for store_context in self.shared.registry.store_contexts() {
+            let newest = self.shared.progress.newest();
+            let newest = newest.or_else(|| store_context.checkpoint.newest());
+            let overlap = match self.shared.source_is_complete {
+                true => Duration::ZERO,
+                false => OVERLAP,
+            };
+            store_context.set_blocked(newest.map(|newest| earlier(newest, overlap)));
         }
     }
 
@@ -283,15 +321,16 @@ impl<'r> Intake<'r> {
         self.shared.count(|report| report.events += 1);
         metrics::add(metrics::EVENTS, 1);
         self.shared.source_delivers();
-        if planted("ack-first") {
-            drop(delivery.ack().await);
-        }
         let event = &delivery.event;
         self.shared.progress.begin(delivery.position, event);
+        if planted("ack-first") {
+            drop(delivery.ack().await);
+            self.shared.progress.end(delivery.position, event);
+        }
         if event.kind != EventKind::Ping {
             self.shared.progress.dedup().announced(event);
         }
-        if let Some(place) = self.place.take() {
+        if let Some(place) = self.take_place() {
             self.dispatch(delivery, place, Origin::Source).await;
         }
     }
@@ -302,7 +341,7 @@ impl<'r> Intake<'r> {
             found.taken();
             return;
         }
-        let Some(place) = self.place.take() else {
+        let Some(place) = self.take_place() else {
             return;
         };
         let delivery = Delivery::new(Event::updated(&found.breadcrumb));
@@ -388,19 +427,16 @@ impl<'r> Intake<'r> {
             return told;
         }
         for store_context in self.shared.registry.store_contexts() {
-            let (waits, sleepers) = (
-                store_context.waits.concerned(event),
-                store_context.wakes.concerned(event),
-            );
-            if waits.is_empty() && sleepers.is_empty() {
+            let waits = store_context.waits.concerned(event);
+            let may_wake = store_context.wakes.concerns(event);
+            if waits.is_empty() && !may_wake {
                 continue;
             }
             if let Some(tasks) = self.stores.get(&store_context.number) {
                 let look = Look {
-                    id: event.breadcrumb_id,
-                    version: event.version,
+                    event: event.envelope(),
                     waits,
-                    sleepers,
+                    may_wake,
                     rounds: 0,
                 };
                 match tasks.looks.try_send(look) {

@@ -46,6 +46,8 @@ pub(super) struct StoreContext {
     pace: Mutex<Pace>,
     /// If `true`, a check of all suspended runs and a sweep are requested.
     everything: AtomicBool,
+    /// While the runtime takes no events: the time after which the store is searched for answers.
+    blocked: Mutex<Option<Timestamp>>,
     pub(super) nudged: Notify,
     pub(super) asked: Notify,
     /// The operations whose last call failed, by [`Operation::bit`].
@@ -100,6 +102,7 @@ impl StoreContext {
             checkpoint: Checkpoint::default(),
             pace: Mutex::default(),
             everything: AtomicBool::new(false),
+            blocked: Mutex::default(),
             nudged: Notify::new(),
             asked: Notify::new(),
             failing: AtomicU8::new(0),
@@ -187,6 +190,19 @@ impl StoreContext {
     /// Returns `true` once if such a check was requested.
     pub(super) fn take_everything(&self) -> bool {
         self.everything.swap(false, Ordering::Relaxed)
+    }
+
+    /// Notes that the runtime takes no events, after the time up to which it has taken all. `None` once it takes events again.
+    pub(super) fn set_blocked(&self, after: Option<Timestamp>) {
+        *lock(&self.blocked) = after;
+        if after.is_some() {
+            self.asked.notify_one();
+        }
+    }
+
+    /// The time after which the store is searched for answers. `None` while the runtime takes events.
+    pub(super) fn blocked(&self) -> Option<Timestamp> {
+        *lock(&self.blocked)
     }
 
     /// Returns `true` if a wait or a suspended run may be answered.

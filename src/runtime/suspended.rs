@@ -1,13 +1,17 @@
 //! Suspended runs on one store: found in the ledger, and woken by the breadcrumbs that they wait for.
 
+use super::answers;
 use super::shared::{Shared, in_time, in_time_of_pages};
 use super::store_context::StoreContext;
-use super::wakes::{Sleeper, Wakes};
+use super::wakes::{Candidate, Inserted, Sleeper};
 use crate::error::Chain;
-use crate::model::BreadcrumbId;
-use crate::store::{Query, Run, RunFilter, RunLedger, RunRef, RunState, StoreError};
-use std::collections::HashSet;
+use crate::model::Breadcrumb;
+use crate::store::{Query, Run, RunFilter, RunLedger, RunQuery, RunRef, RunState, StoreError};
 use std::sync::Arc;
+
+/// Maximum number of runs whose answers a check of all suspended runs searches one by one. For more runs, the store is read once from
+/// the oldest suspension on.
+const SEARCHES: usize = 256;
 
 /// The suspended runs of the same executor on the same trigger.
 async fn suspended(ledger: &dyn RunLedger, run: &RunRef) -> Result<Vec<Run>, StoreError> {
@@ -18,11 +22,14 @@ async fn suspended(ledger: &dyn RunLedger, run: &RunRef) -> Result<Vec<Run>, Sto
     in_time(ledger.runs(&filter)).await
 }
 
-/// Returns `true` if a run is still in the suspension that the sleeper describes, and not in a later one.
-async fn still_sleeps(ledger: &dyn RunLedger, sleeper: &Sleeper) -> Result<bool, StoreError> {
-    let suspended = suspended(ledger, &sleeper.run).await?;
-    let still = |row: &Run| row.run == sleeper.run && row.suspended_at == Some(sleeper.since);
-    Ok(suspended.iter().any(still))
+/// Returns the stored suspension of a candidate, or `None` if the run is not in this suspension any more.
+async fn sleeper(
+    ledger: &dyn RunLedger,
+    candidate: &Candidate,
+) -> Result<Option<Sleeper>, StoreError> {
+    let suspended = suspended(ledger, &candidate.run).await?;
+    let mut sleepers = suspended.into_iter().filter_map(Sleeper::of);
+    Ok(sleepers.find(|sleeper| sleeper.run == candidate.run && sleeper.since == candidate.since))
 }
 
 /// Registers a run that was just suspended, and wakes it if its answer is already in the store.
@@ -31,7 +38,11 @@ pub(super) async fn look_after(store_context: &StoreContext, run: &RunRef) {
     match suspended(ledger, run).await {
         Ok(suspended) => {
             for sleeper in suspended.into_iter().filter_map(Sleeper::of) {
-                keep(store_context, Arc::new(sleeper)).await;
+                let sleeper = Arc::new(sleeper);
+                match store_context.wakes.insert(&sleeper) {
+                    Inserted::Added | Inserted::Full => search(store_context, &sleeper).await,
+                    Inserted::Known => {}
+                }
             }
         }
         Err(error) => {
@@ -41,90 +52,127 @@ pub(super) async fn look_after(store_context: &StoreContext, run: &RunRef) {
 }
 
 /// Checks all suspended runs of the executors that live here for breadcrumbs that woke them without an event. Returns `false` if
-/// the ledger did not list them.
+/// the ledger did not list them, or the store did not show its breadcrumbs.
 pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> bool {
-    let ledger = store_context.ledger();
-    let filter = RunFilter::all()
-        .state(RunState::Suspended)
-        .limit(Wakes::MOST);
-    // The answer of the ledger lacks runs that are suspended in the meantime.
-    let kept = store_context.wakes.all();
-    let suspended = match in_time(ledger.runs(&filter)).await {
-        Ok(suspended) => suspended,
-        Err(error) => {
-            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list suspended runs, will retry");
-            return false;
-        }
-    };
+    let (ledger, wakes) = (store_context.ledger(), &store_context.wakes);
     let living = shared.registry.of_store(store_context);
-    let here = suspended
-        .into_iter()
-        .filter(|run| living.binary_search(&run.run.executor).is_ok());
-    let sleepers: Vec<Arc<Sleeper>> = here.filter_map(Sleeper::of).map(Arc::new).collect();
-    #[expect(
-        clippy::mutable_key_type,
-        reason = "the hash of a run is that of its name"
-    )]
-    let runs: HashSet<RunRef> = sleepers.iter().map(|sleeper| sleeper.run.clone()).collect();
-    for gone in kept.iter().filter(|kept| !runs.contains(&kept.run)) {
-        store_context.wakes.forget(gone);
+    // The pages lack runs that are suspended in the meantime.
+    wakes.begin_check();
+    let (mut searches, mut beyond) = (0, 0);
+    let mut query = RunQuery::all()
+        .state(RunState::Suspended)
+        .limit(RunQuery::MAX_LIMIT);
+    loop {
+        let page = match in_time(ledger.runs_page(&query)).await {
+            Ok(page) => page,
+            Err(error) => {
+                tracing::warn!(code = error.code(), error = %Chain(&error), "cannot list suspended runs, will retry");
+                return false;
+            }
+        };
+        let here = page
+            .runs
+            .into_iter()
+            .filter(|run| living.binary_search(&run.run.executor).is_ok());
+        for sleeper in here.filter_map(Sleeper::of).map(Arc::new) {
+            let inserted = wakes.insert(&sleeper);
+            beyond += usize::from(inserted == Inserted::Full);
+            match inserted {
+                Inserted::Known => {}
+                Inserted::Added | Inserted::Full if searches < SEARCHES => {
+                    searches += 1;
+                    search(store_context, &sleeper).await;
+                }
+                Inserted::Added => wakes.note_unsearched(sleeper.after),
+                Inserted::Full => {}
+            }
+        }
+        match page.next {
+            Some(next) => query.after = Some(next),
+            None => break,
+        }
     }
-    for sleeper in sleepers {
-        keep(store_context, sleeper).await;
+    wakes.end_check();
+    if beyond > 0 {
+        tracing::warn!(
+            runs = beyond,
+            searches = SEARCHES,
+            "too many suspended runs to watch for the answers of all; each check searches for the answers of some of the others only"
+        );
     }
-    true
+    search_from_oldest(shared, store_context).await
 }
 
-/// Registers a suspended run for later breadcrumbs, then searches the store once for earlier ones. If the search fails, the run is
+/// Searches the store once for the answers of many runs. Returns `false` if it cannot be read.
+async fn search_from_oldest(shared: &Shared, store_context: &StoreContext) -> bool {
+    let Some(after) = store_context.wakes.take_unsearched() else {
+        return true;
+    };
+    match answers::search(shared, store_context, after).await {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot search for the answers that suspended runs wait for, will retry");
+            store_context.wakes.note_unsearched(after);
+            false
+        }
+    }
+}
+
+/// Searches the store once for an answer that was committed before a suspended run was registered. If the search fails, the run is
 /// unregistered, so that the next check of all suspended runs repeats both.
-async fn keep(store_context: &StoreContext, sleeper: Arc<Sleeper>) {
+async fn search(store_context: &StoreContext, sleeper: &Sleeper) {
     /// An answer that so many newer ones hide is found when one of them comes.
     const NEWEST: usize = 32;
-    if !store_context.wakes.insert(&sleeper) {
-        return;
-    }
     for selector in &sleeper.selectors {
-        let query = Query::new(selector.clone()).limit(NEWEST);
+        let query = Query::new(selector.clone())
+            .after(sleeper.after)
+            .limit(NEWEST);
         match in_time_of_pages(store_context.store().search(&query)).await {
             Ok(found) => {
-                // The first that came.
-                let mut found = found.iter().rev();
-                if let Some(first) = found.find(|found| sleeper.wakes_on(found)) {
-                    wake(store_context, &sleeper, first.id).await;
+                let mut oldest_first = found.iter().rev();
+                if let Some(first) = oldest_first.find(|found| sleeper.wakes_on(found)) {
+                    let candidate = Candidate {
+                        run: sleeper.run.clone(),
+                        since: sleeper.since,
+                    };
+                    wake(store_context, &candidate, first).await;
                     return;
                 }
             }
             Err(error) => {
                 tracing::warn!(run = %sleeper.run, code = error.code(), error = %Chain(&error), "cannot search for the answer that a suspended run waits for, will retry");
-                store_context.wakes.forget(&sleeper);
+                store_context.wakes.forget(&sleeper.run, sleeper.since);
             }
         }
     }
 }
 
-/// Wakes a run, unless another worker has done so. A run that was suspended again in the meantime can wait for something else.
-pub(super) async fn wake(store_context: &StoreContext, sleeper: &Sleeper, with: BreadcrumbId) {
-    let ledger = store_context.ledger();
-    let resumed = match still_sleeps(ledger, sleeper).await {
-        Ok(true) => in_time(ledger.resume(&sleeper.run, with)).await,
-        Ok(false) => {
-            store_context.wakes.forget(sleeper);
-            store_context.suspended(sleeper.run.clone());
+/// Wakes a run with a breadcrumb that it waits for, unless another worker has done so. A run that was suspended again in the meantime
+/// can wait for something else.
+pub(super) async fn wake(store_context: &StoreContext, candidate: &Candidate, found: &Breadcrumb) {
+    let (ledger, wakes) = (store_context.ledger(), &store_context.wakes);
+    let Candidate { run, since } = candidate;
+    let resumed = match sleeper(ledger, candidate).await {
+        Ok(Some(sleeper)) if sleeper.wakes_on(found) => in_time(ledger.resume(run, found.id)).await,
+        Ok(Some(_)) => return,
+        Ok(None) => {
+            wakes.forget(run, *since);
+            store_context.suspended(run.clone());
             return;
         }
         Err(error) => Err(error),
     };
     match resumed {
         Ok(()) => {
-            store_context.wakes.forget(sleeper);
-            store_context.nudge([Arc::clone(&sleeper.run.executor)]);
+            wakes.forget(run, *since);
+            store_context.nudge([Arc::clone(&run.executor)]);
         }
         Err(StoreError::WrongState { .. } | StoreError::UnknownRun { .. }) => {
-            store_context.wakes.forget(sleeper);
+            wakes.forget(run, *since);
         }
         Err(error) => {
-            tracing::warn!(run = %sleeper.run, code = error.code(), error = %Chain(&error), "cannot wake a suspended run, will retry");
-            store_context.wakes.forget(sleeper);
+            tracing::warn!(%run, code = error.code(), error = %Chain(&error), "cannot wake a suspended run, will retry");
+            wakes.forget(run, *since);
         }
     }
 }

@@ -7,10 +7,9 @@ use super::shared::{PAUSE, Shared, in_time};
 use super::store_context::{Operation, StoreContext};
 use super::suspended::{look_after, reconcile, wake};
 use super::sweep::{self, Found, Swept};
-use super::wakes::Sleeper;
 use crate::clock::later;
 use crate::error::Chain;
-use crate::model::{BreadcrumbId, Timestamp};
+use crate::model::{Event, Timestamp};
 use crate::store::StoreError;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,27 +32,27 @@ const AT_ONCE: usize = 64;
 
 /// An announced version that may answer waits or wake suspended runs.
 pub(super) struct Look {
-    pub(super) id: BreadcrumbId,
-    pub(super) version: u64,
+    /// The event, without its context.
+    pub(super) event: Event,
     pub(super) waits: Vec<u64>,
-    pub(super) sleepers: Vec<Arc<Sleeper>>,
+    /// If `true`, it may wake suspended runs.
+    pub(super) may_wake: bool,
     /// Number of answers of the store that did not show the version.
     pub(super) rounds: u32,
 }
 
 impl Look {
-    /// Drops the waits and suspended runs that ended. Returns `true` if any is left.
+    /// Drops the waits that ended. Returns `true` if any is left, or a suspended run may be woken.
     fn is_of_concern(&mut self, store_context: &StoreContext) -> bool {
         self.waits.retain(|wait| store_context.waits.is_open(*wait));
-        self.sleepers
-            .retain(|sleeper| store_context.wakes.keeps(sleeper));
-        !self.waits.is_empty() || !self.sleepers.is_empty()
+        self.may_wake = self.may_wake && store_context.wakes.concerns(&self.event);
+        !self.waits.is_empty() || self.may_wake
     }
 
     /// Forgets the suspended runs, so that the next check of all suspended runs adds them again.
     pub(super) fn give_up(&self, store_context: &StoreContext) {
-        for sleeper in &self.sleepers {
-            store_context.wakes.forget(sleeper);
+        if self.may_wake {
+            store_context.wakes.forget_concerned(&self.event);
         }
     }
 }
@@ -66,8 +65,7 @@ pub(super) struct Waker {
     opened: Instant,
     jobs: JoinSet<Done>,
     reconcile: Instant,
-    /// If `true`, a check of all suspended runs is in progress.
-    reconciling: bool,
+    check: Check,
     sweeps: Sweeps,
     catch_up: CatchUp,
     /// If `true`, the saved position is being loaded.
@@ -76,10 +74,26 @@ pub(super) struct Waker {
     deferred: VecDeque<Look>,
     /// Time at which the deferred announcements are read again.
     again: Instant,
-    /// Time up to which the store was searched for answers that the source delivered to another worker.
-    searched: Option<Timestamp>,
-    /// Time of the next search. `None` during a search, and if each worker receives every event.
-    search: Option<Instant>,
+    search: Search,
+}
+
+/// State of the checks of all suspended runs.
+#[derive(Default)]
+struct Check {
+    began: Option<Instant>,
+    /// Earliest time of the next check: a check of many runs must not take most of the time.
+    not_before: Option<Instant>,
+}
+
+/// State of the searches for answers that this runtime gets no event for: the source delivered the event to another worker, or the
+/// runtime takes no events.
+#[derive(Default)]
+struct Search {
+    /// Time up to which the store was searched.
+    to: Option<Timestamp>,
+    is_running: bool,
+    /// Time of the next search. `None` during a search, and if this runtime gets every event.
+    next: Option<Instant>,
 }
 
 /// State of the sweeps.
@@ -131,7 +145,10 @@ impl Waker {
         inbox: mpsc::Receiver<Look>,
         found: mpsc::Sender<Found>,
     ) -> Self {
-        let search = shared.source_is_shared.then(Instant::now);
+        let search = Search {
+            next: shared.source_is_shared.then(Instant::now),
+            ..Search::default()
+        };
         Self {
             shared,
             store_context,
@@ -140,7 +157,7 @@ impl Waker {
             opened: Instant::now(),
             jobs: JoinSet::new(),
             reconcile: Instant::now(),
-            reconciling: false,
+            check: Check::default(),
             sweeps: Sweeps {
                 overlaps: true,
                 ..Sweeps::default()
@@ -149,7 +166,6 @@ impl Waker {
             loading: false,
             deferred: VecDeque::new(),
             again: Instant::now(),
-            searched: None,
             search,
         }
     }
@@ -183,7 +199,7 @@ impl Waker {
                         if self.loading {
                             self.note(Done::Loaded { loaded: false });
                         }
-                        if self.shared.source_is_shared {
+                        if self.search.is_running {
                             self.note(Done::Searched(None));
                         }
                     }
@@ -199,7 +215,7 @@ impl Waker {
                 () = sleep_until(self.again), if room && !self.deferred.is_empty() => {
                     self.look_again();
                 }
-                () = until(self.search), if self.search.is_some() => self.search_for_answers(),
+                () = until(self.search.next), if self.search.next.is_some() => self.search_for_answers(),
             }
         }
         // The next start has less to read.
@@ -220,7 +236,7 @@ impl Waker {
             Done::Looked => {}
             Done::Deferred(look) => self.defer(look),
             Done::Reconciled { listed } => {
-                self.reconciling = false;
+                self.end_check(listed);
                 self.store_context.answered(Operation::List, listed);
                 if !listed {
                     self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE));
@@ -286,7 +302,8 @@ impl Waker {
     /// Defers an announcement, which is read again after [`PAUSE`] if a wait or a suspended run still needs it.
     fn defer(&mut self, look: Look) {
         if look.rounds >= MOST_ROUNDS || self.deferred.len() >= MOST_DEFERRED {
-            tracing::warn!(id = %look.id, version = look.version, "gave up reading an announced breadcrumb");
+            let (id, version) = (look.event.breadcrumb_id, look.event.version);
+            tracing::warn!(%id, version, "gave up reading an announced breadcrumb");
             look.give_up(&self.store_context);
             return;
         }
@@ -311,12 +328,25 @@ impl Waker {
         }
     }
 
-    /// Searches the store for answers that the source delivered to another worker. While nothing waits, the search only
-    /// notes the time of the newest breadcrumb, after which the next search begins.
+    /// Searches the store for answers without an event. While nothing waits, the search only notes the time of the newest breadcrumb,
+    /// after which the next search begins.
     fn search_for_answers(&mut self) {
-        self.search = None;
-        let after = self.searched.filter(|_| self.store_context.has_waiting());
-        let (is_first, opened) = (self.searched.is_none(), self.opened);
+        self.search.next = None;
+        self.search.is_running = true;
+        let (is_shared, is_waiting) = (
+            self.shared.source_is_shared,
+            self.store_context.has_waiting(),
+        );
+        // Until the runtime was blocked, the events told of all answers.
+        let to = match is_shared {
+            true => self.search.to,
+            false => self.search.to.max(self.store_context.blocked()),
+        };
+        let after = to.filter(|_| is_waiting);
+        if after.is_none() && !is_shared {
+            return self.note_searched(None);
+        }
+        let (is_first, opened) = (to.is_none(), self.opened);
         let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
         self.job(async move {
             let searched = match after {
@@ -339,16 +369,32 @@ impl Waker {
     }
 
     fn note_searched(&mut self, newest: Option<Timestamp>) {
-        self.searched = newest.or(self.searched);
+        self.search.is_running = false;
+        self.search.to = newest.or(self.search.to);
+        let is_blocked = self.store_context.blocked().is_some();
+        if !self.shared.source_is_shared && !is_blocked {
+            return;
+        }
         let interval = self.shared.settings.sweep;
-        let pause = match self.store_context.waits.len() > 0 || self.searched.is_none() {
+        let is_urgent =
+            is_blocked || self.store_context.waits.len() > 0 || self.search.to.is_none();
+        let pause = match is_urgent {
             true => interval.min(PAUSE),
             false => interval,
         };
-        self.search = Some(later(Instant::now(), pause));
+        self.search.next = Some(later(Instant::now(), pause));
+    }
+
+    /// Begins to search for answers if the runtime takes no events.
+    fn search_if_blocked(&mut self) {
+        let is_idle = self.search.next.is_none() && !self.search.is_running;
+        if is_idle && self.store_context.blocked().is_some() {
+            self.search_for_answers();
+        }
     }
 
     fn look_as_asked(&mut self) {
+        self.search_if_blocked();
         let suspended = self.store_context.take_suspended();
         if !suspended.is_empty() {
             let store_context = Arc::clone(&self.store_context);
@@ -369,14 +415,7 @@ impl Waker {
     /// Checks all suspended runs, also those of other workers, and searches the store for breadcrumbs without an event.
     fn look_at_everything(&mut self) {
         self.reconcile = later(Instant::now(), self.shared.settings.reconcile);
-        if !std::mem::replace(&mut self.reconciling, true) {
-            let (shared, store_context) =
-                (Arc::clone(&self.shared), Arc::clone(&self.store_context));
-            self.job(async move {
-                let listed = reconcile(&shared, &store_context).await;
-                Done::Reconciled { listed }
-            });
-        }
+        self.check();
         if self.shared.source_is_complete && !self.sweeps.has_unread {
             self.save_delivered();
         } else {
@@ -384,6 +423,30 @@ impl Waker {
             self.store_context.checkpoint.want();
         }
         self.sweep();
+    }
+
+    /// Begins a check of all suspended runs, unless one is running or ended a moment ago.
+    fn check(&mut self) {
+        let now = Instant::now();
+        let is_early = self.check.not_before.is_some_and(|time| now < time);
+        if self.check.began.is_some() || is_early {
+            return;
+        }
+        self.check.began = Some(now);
+        let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
+        self.job(async move {
+            let listed = reconcile(&shared, &store_context).await;
+            Done::Reconciled { listed }
+        });
+    }
+
+    fn end_check(&mut self, listed: bool) {
+        /// The time between two checks, as a multiple of the time of the first.
+        const PAUSES: u32 = 10;
+        let took = self.check.began.take().map(|began| began.elapsed());
+        let pause = took.filter(|_| listed).unwrap_or_default();
+        let pause = pause.saturating_mul(PAUSES);
+        self.check.not_before = Some(later(Instant::now(), pause));
     }
 
     /// Loads the saved position of this worker's executors, after an earlier attempt failed.
@@ -463,15 +526,14 @@ async fn look_at(store_context: Arc<StoreContext>, mut look: Look) -> Done {
     let mut pause = Duration::from_millis(100);
     let reads_own_writes = store_context.store().capabilities().reads_own_writes;
     for _ in 0..TRIES {
-        match in_time(store_context.store().get(look.id)).await {
-            Ok(found) if found.version >= look.version || reads_own_writes => {
+        match in_time(store_context.store().get(look.event.breadcrumb_id)).await {
+            Ok(found) if found.version >= look.event.version || reads_own_writes => {
                 store_context.waits.answer(&look.waits, &found);
-                for sleeper in look
-                    .sleepers
-                    .iter()
-                    .filter(|sleeper| sleeper.wakes_on(&found))
-                {
-                    wake(&store_context, sleeper, found.id).await;
+                if look.may_wake {
+                    let event = Event::updated(&found);
+                    for candidate in store_context.wakes.concerned(&event) {
+                        wake(&store_context, &candidate, &found).await;
+                    }
                 }
                 return Done::Looked;
             }

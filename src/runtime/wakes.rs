@@ -1,8 +1,13 @@
 //! What the suspended runs of one store wait for.
 
-use crate::model::{Breadcrumb, Event, Selector, SelectorIndex, Timestamp};
+mod compact;
+mod exact;
+mod interned;
+
+use self::compact::Compact;
+use self::exact::Exact;
+use crate::model::{Breadcrumb, Event, Selector, Timestamp};
 use crate::store::{Run, RunRef};
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A suspended run.
@@ -10,14 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Sleeper {
     pub(super) run: RunRef,
     pub(super) selectors: Vec<Selector>,
-    /// Since when it is suspended, which tells its suspensions apart.
+    /// Time of the suspension, which tells the suspensions of a run apart.
     pub(super) since: Timestamp,
-    /// What was committed after this wakes it.
+    /// Only breadcrumbs that were committed after this time wake it.
     pub(super) after: Timestamp,
 }
 
 impl Sleeper {
-    /// The sleeper that a row of the ledger is, if a breadcrumb can wake it.
+    /// The suspended run of a row of the ledger. `None` unless a breadcrumb can wake it.
     pub(super) fn of(run: Run) -> Option<Self> {
         let (wake, since) = (run.wake?, run.suspended_at?);
         (!wake.selectors.is_empty()).then_some(Self {
@@ -28,119 +33,201 @@ impl Sleeper {
         })
     }
 
-    /// Whether a breadcrumb, read from the store, is what it waits for.
+    /// Returns `true` if a breadcrumb, read from the store, wakes it.
     pub(super) fn wakes_on(&self, breadcrumb: &Breadcrumb) -> bool {
-        breadcrumb.updated_at > self.after
-            && self
-                .selectors
-                .iter()
-                .any(|selector| selector.matches(breadcrumb))
+        let is_selected = |selector: &Selector| selector.matches(breadcrumb);
+        breadcrumb.updated_at > self.after && self.selectors.iter().any(is_selected)
     }
+}
+
+/// A suspended run that an event may wake. Its row in the ledger decides.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub(super) run: RunRef,
+    /// Time of the suspension.
+    pub(super) since: Timestamp,
+}
+
+/// Result of [`Wakes::insert`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Inserted {
+    Added,
+    /// The suspension, or a later one of the run, is stored already.
+    Known,
+    /// No more runs can be stored.
+    Full,
 }
 
 /// The suspended runs of one store, found by what they wait for.
-#[derive(Debug, Default)]
-pub(super) struct Wakes(Mutex<Open>);
+///
+/// The first runs are stored with their selectors, and further runs in little memory. Runs for which the latter is impossible are always
+/// stored with their selectors.
+#[derive(Debug)]
+pub(super) struct Wakes(Mutex<Stored>);
 
 #[derive(Debug, Default)]
-struct Open {
-    index: SelectorIndex<u64>,
-    by_number: HashMap<u64, Arc<Sleeper>>,
-    by_run: HashMap<RunRef, Vec<u64>>,
-    next: u64,
+struct Stored {
+    /// Number of runs that are stored with their selectors before further ones take little memory.
+    few: usize,
+    exact: Exact,
+    compact: Compact,
+    /// Number of the last check of all suspended runs.
+    check: u32,
+    /// The store has to be searched for earlier answers of some runs, from this time on.
+    unsearched: Option<Timestamp>,
+}
+
+impl Default for Wakes {
+    fn default() -> Self {
+        Self::storing(1_000)
+    }
 }
 
 impl Wakes {
-    /// How many runs are kept here; what is beyond is found by the sweep alone.
-    pub(super) const MOST: usize = 100_000;
+    /// Maximum number of runs that are stored with their selectors.
+    const MOST_EXACT: usize = 100_000;
 
-    /// Keeps a sleeper, if there is room; false if it, or a later suspension of its run, is kept already.
-    pub(super) fn insert(&self, sleeper: &Arc<Sleeper>) -> bool {
-        let mut open = self.open();
-        if open.since(&sleeper.run) >= Some(sleeper.since) {
-            return false;
+    /// Maximum number of selectors of the other runs.
+    const MOST: usize = 4_000_000;
+
+    /// Stores that many runs with their selectors before further ones take little memory.
+    fn storing(few: usize) -> Self {
+        let stored = Stored {
+            few,
+            ..Stored::default()
+        };
+        Self(Mutex::new(stored))
+    }
+
+    /// Adds a suspended run.
+    pub(super) fn insert(&self, sleeper: &Arc<Sleeper>) -> Inserted {
+        let mut stored = self.stored();
+        let check = stored.check;
+        if stored.since(&sleeper.run) >= Some(sleeper.since) {
+            stored.exact.confirm(&sleeper.run, check);
+            stored.compact.confirm(&sleeper.run, check);
+            return Inserted::Known;
         }
-        open.remove(&sleeper.run);
-        if open.by_run.len() >= Self::MOST {
-            return true;
+        stored.remove(&sleeper.run);
+        let selectors = stored.compact.len() + sleeper.selectors.len();
+        let is_compact = stored.exact.len() >= stored.few
+            && selectors <= Self::MOST
+            && stored.compact.insert(sleeper, check);
+        if is_compact {
+            return Inserted::Added;
         }
-        let first = open.next;
-        let mut numbers = Vec::with_capacity(sleeper.selectors.len());
-        for (number, selector) in (first..).zip(&sleeper.selectors) {
-            open.index.insert(number, selector);
-            open.by_number.insert(number, Arc::clone(sleeper));
-            open.next = number + 1;
-            numbers.push(number);
+        if stored.exact.len() >= Self::MOST_EXACT {
+            return Inserted::Full;
         }
-        open.by_run.insert(sleeper.run.clone(), numbers);
-        true
+        stored.exact.insert(sleeper, check);
+        Inserted::Added
     }
 
     pub(super) fn remove(&self, run: &RunRef) {
-        self.open().remove(run);
+        self.stored().remove(run);
     }
 
-    /// Forgets a sleeper, unless a later suspension of its run is kept by now.
-    pub(super) fn forget(&self, sleeper: &Sleeper) {
-        let mut open = self.open();
-        if open.since(&sleeper.run) == Some(sleeper.since) {
-            open.remove(&sleeper.run);
+    /// Removes a suspension, unless a later one of its run is stored.
+    pub(super) fn forget(&self, run: &RunRef, since: Timestamp) {
+        let mut stored = self.stored();
+        if stored.since(run) == Some(since) {
+            stored.remove(run);
+        }
+    }
+
+    /// Removes all runs that an event may wake.
+    pub(super) fn forget_concerned(&self, event: &Event) {
+        let mut stored = self.stored();
+        for candidate in stored.concerned(event) {
+            stored.remove(&candidate.run);
+        }
+        if let (None, Some(schema)) = (&event.context, &event.schema_name) {
+            stored.compact.forget_tests_of_context(schema);
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.open().by_run.is_empty()
+        let stored = self.stored();
+        stored.exact.len() + stored.compact.len() == 0
     }
 
-    /// Returns `true` if this is the stored suspension of its run.
-    pub(super) fn keeps(&self, sleeper: &Sleeper) -> bool {
-        self.open().since(&sleeper.run) == Some(sleeper.since)
+    /// Selectors that select everything that may wake a run.
+    pub(super) fn selectors(&self) -> Vec<Selector> {
+        let stored = self.stored();
+        let mut selectors = stored.exact.selectors();
+        selectors.extend(stored.compact.selectors());
+        selectors
     }
 
-    /// All that are kept.
-    pub(super) fn all(&self) -> Vec<Arc<Sleeper>> {
-        let open = self.open();
-        let first = |numbers: &Vec<u64>| open.by_number.get(numbers.first()?).cloned();
-        open.by_run.values().filter_map(first).collect()
+    /// Returns `true` if an event may wake a run.
+    pub(super) fn concerns(&self, event: &Event) -> bool {
+        let stored = self.stored();
+        stored.exact.len() + stored.compact.len() > 0
+            && (!stored.concerned(event).is_empty() || !stored.compact.find(event, &mut Vec::new()))
     }
 
-    /// The sleepers that an event may wake.
-    pub(super) fn concerned(&self, event: &Event) -> Vec<Arc<Sleeper>> {
-        let open = self.open();
-        if open.by_run.is_empty() {
-            return Vec::new();
+    /// The runs that an event with its context may wake.
+    pub(super) fn concerned(&self, event: &Event) -> Vec<Candidate> {
+        self.stored().concerned(event)
+    }
+
+    /// Begins a check of all suspended runs. The caller [inserts](Self::insert) all that the ledger lists.
+    pub(super) fn begin_check(&self) {
+        let mut stored = self.stored();
+        stored.check = stored.check.wrapping_add(1);
+    }
+
+    /// Ends a check: removes the runs that were not inserted since its beginning.
+    pub(super) fn end_check(&self) {
+        /// Number of entries under one lock.
+        const STEP: usize = 16_384;
+        let check = {
+            let mut stored = self.stored();
+            let check = stored.check;
+            stored.exact.retain(check);
+            check
+        };
+        let mut next = Some(0);
+        while let Some(start) = next {
+            next = self.stored().compact.retain(check, start, STEP);
         }
-        let mut found: Vec<Arc<Sleeper>> = Vec::new();
-        for number in open.index.matching(event) {
-            if let Some(sleeper) = open.by_number.get(&number)
-                && !found.iter().any(|known| Arc::ptr_eq(known, sleeper))
-            {
-                found.push(Arc::clone(sleeper));
-            }
-        }
-        found
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    /// Notes that the store has to be searched for answers that were committed after a time.
+    pub(super) fn note_unsearched(&self, after: Timestamp) {
+        let mut stored = self.stored();
+        let earlier = stored.unsearched.map_or(after, |time| time.min(after));
+        stored.unsearched = Some(earlier);
+    }
+
+    /// Returns the time of [`note_unsearched`](Self::note_unsearched) once.
+    pub(super) fn take_unsearched(&self) -> Option<Timestamp> {
+        self.stored().unsearched.take()
+    }
+
+    fn stored(&self) -> MutexGuard<'_, Stored> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Open {
-    /// When a run was suspended, if it is kept.
+impl Stored {
     fn since(&self, run: &RunRef) -> Option<Timestamp> {
-        let number = self.by_run.get(run)?.first()?;
-        self.by_number.get(number).map(|known| known.since)
+        let exact = self.exact.since(run);
+        exact.or_else(|| self.compact.since(run))
     }
 
     fn remove(&mut self, run: &RunRef) {
-        for number in self.by_run.remove(run).unwrap_or_default() {
-            let Some(sleeper) = self.by_number.remove(&number) else {
-                continue;
-            };
-            for selector in &sleeper.selectors {
-                self.index.remove(number, selector);
-            }
+        if !self.exact.remove(run) {
+            self.compact.remove(run);
         }
     }
+
+    fn concerned(&self, event: &Event) -> Vec<Candidate> {
+        let mut found = self.exact.find(event);
+        self.compact.find(event, &mut found);
+        found
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -199,6 +199,7 @@ pub(crate) enum Call<'c> {
     Save,
     Resume,
     Runs(&'c RunFilter),
+    RunsPage(&'c RunQuery),
 }
 
 /// What it does then.
@@ -473,7 +474,9 @@ impl RunLedger for Shim {
     }
 
     async fn runs_page(&self, query: &RunQuery) -> Result<RunPage, StoreError> {
-        self.inner.runs_page(query).await
+        let page = self.inner.runs_page(query).await;
+        self.play(Call::RunsPage(query)).await?;
+        page
     }
 
     async fn written_by(

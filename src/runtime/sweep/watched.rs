@@ -23,9 +23,7 @@ pub(super) fn watched(shared: &Shared, store_context: &StoreContext) -> Vec<Sele
     }
     triggers.extend(store_context.others().triggers().iter().cloned());
     let mut waits = store_context.waits.selectors();
-    for sleeper in store_context.wakes.all() {
-        waits.extend(sleeper.selectors.iter().cloned());
-    }
+    waits.extend(store_context.wakes.selectors());
     few(&triggers, &waits)
 }
 

@@ -234,10 +234,18 @@ impl Runs {
         let mut rows: Vec<&Row> = candidates
             .filter(|row| row.is_on_page(query, now))
             .collect();
-        rows.sort_unstable_by_key(|row| Reverse(row.sequence));
         // A row beyond the page shows that another page follows.
-        let rows = rows.into_iter().take(query.page_size() + 1);
-        RunPage::new(rows.map(|row| row.on_page(now)).collect(), query)
+        let size = query.page_size() + 1;
+        let newest_first = |row: &&Row| Reverse(row.sequence);
+        if rows.len() > size {
+            rows.select_nth_unstable_by_key(size, newest_first);
+            rows.truncate(size);
+        }
+        rows.sort_unstable_by_key(newest_first);
+        RunPage::new(
+            rows.into_iter().map(|row| row.on_page(now)).collect(),
+            query,
+        )
     }
 
     /// Returns rows among which are all rows in these states: on one trigger, or all.

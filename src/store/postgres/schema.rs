@@ -6,6 +6,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 /// What leads from each version to the next; the version of a schema is how many of them it has seen.
 const MIGRATIONS: &[&str] = &[
     FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH,
+    THIRTEENTH,
 ];
 
 /// Every time is in microseconds since 1970, every JSON is text as it was written, for nothing but reading: what is
@@ -146,6 +147,11 @@ const ELEVENTH: &str = "
 const TWELFTH: &str = "
     ALTER TABLE ux_runs ADD COLUMN has_expired BOOLEAN NOT NULL DEFAULT FALSE;
     UPDATE ux_runs SET has_expired = TRUE WHERE abandoned > 0;
+";
+
+/// The suspended runs in the order of pages, so that a worker reads a million of them page by page.
+const THIRTEENTH: &str = "
+    CREATE INDEX ux_runs_suspended ON ux_runs (tenant, sequence) WHERE state = 2;
 ";
 
 fn known() -> i64 {

@@ -7,7 +7,7 @@ use std::path::Path;
 /// What leads from each version to the next; the version of a file is how many of them it has seen.
 const MIGRATIONS: &[&str] = &[
     FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, PAGES, PAUSES, REQUESTS, KEYS,
-    EXPIRED,
+    EXPIRED, SUSPENDED,
 ];
 
 /// Every time is in microseconds since 1970, every id 16 bytes, every JSON text. All names begin with `ux_`, so that
@@ -164,6 +164,11 @@ const EXPIRED: &str = "
     UPDATE ux_runs SET has_expired = 1 WHERE abandoned > 0;
 ";
 
+/// The suspended runs in the order of pages, so that a worker reads a million of them page by page.
+const SUSPENDED: &str = "
+    CREATE INDEX ux_runs_suspended ON ux_runs (tenant, sequence) WHERE state = 2;
+";
+
 /// Fails for a file of a newer version. Reads only.
 pub(super) fn check(connection: &Connection) -> Result<i64, SqliteError> {
     let found = match has_table(connection, "ux_schema_version")? {
@@ -245,8 +250,10 @@ mod tests {
         connection::set_up(&tables).unwrap();
         migrate(&mut tables).unwrap();
         let failed = list::part(RunState::Failed, Stored::Over);
+        let suspended = list::part(RunState::Suspended, Stored::NotDue);
         for sql in [
             &*failed,
+            &*suspended,
             log::NEXT,
             queue::DUE,
             queue::FIRST,

@@ -2,7 +2,8 @@
 
 use crate::runtime::events::{Dice, Told};
 use crate::runtime::{
-    MINUTE, SECOND, asks_back, in_state, number, only, put_tagged, runtime, until, until_suspended,
+    DAY, MINUTE, SECOND, asks_back, in_state, number, only, put_tagged, runtime, until,
+    until_suspended,
 };
 use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use serde_json::{Value, json};
@@ -10,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::time::Instant;
 use universal_executor::model::Timestamp;
-use universal_executor::store::RunState;
+use universal_executor::store::{MemoryLimits, RunState};
 use universal_executor::{
-    Breadcrumb, Event, MemoryStore, NewBreadcrumb, Response, RunLedger, Runtime, Selector, Wake,
-    suspend,
+    Breadcrumb, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Response, RunLedger,
+    Runtime, Selector, Wake, suspend,
 };
 
 fn reply(tag: &str) -> Selector {
@@ -616,9 +617,7 @@ async fn a_look_at_all_suspended_runs_forgets_none_that_is_suspended_meanwhile()
     let store = MemoryStore::default();
     let slow = Shim::new(&store, |call| match call {
         // The look at all, which begins before the question is asked.
-        Call::Runs(filter) if filter.executor.is_none() && filter.claim.is_none() => {
-            Do::Wait(3 * SECOND)
-        }
+        Call::RunsPage(_) => Do::Wait(3 * SECOND),
         _ => Do::Pass,
     });
     let asks = asks_back("asks", &slow, |_| Wake::on(reply("to:me"))).shared();
@@ -656,4 +655,81 @@ async fn a_suspended_run_is_woken_though_the_event_went_to_another_worker() {
     runtime.run_until(scenario).await.unwrap();
 
     assert!(took < 10 * SECOND, "{took:?}");
+}
+
+/// Answers free a full ledger, and the events of these answers come behind triggers that have no room in it.
+#[tokio::test(start_paused = true)]
+async fn suspended_runs_that_fill_the_ledger_get_their_answers() {
+    const ROOM: usize = 4;
+    const QUESTIONS: u64 = 40;
+    let mut limits = MemoryLimits::default();
+    limits.open_runs = ROOM;
+    let store = MemoryStore::with_limits(limits);
+    let wake = |question: &Breadcrumb| {
+        let selector = reply(&format!("to:{}", number(question, "n")));
+        Wake::on(selector).since(question.updated_at)
+    };
+    let asks = asks_back("asks", &store, wake).shared();
+    let runtime = Runtime::builder(store.events())
+        .executor(Arc::clone(&asks))
+        .max_deliveries(8)
+        .reconcile_every(DAY)
+        .build()
+        .unwrap();
+    let asked = async {
+        for n in 0..QUESTIONS {
+            put(&store, "question.v1", json!({ "n": n })).await;
+        }
+        until_suspended(&store, ROOM).await;
+        for n in (0..QUESTIONS).rev() {
+            put_tagged(&store, "reply.v1", &format!("to:{n}")).await;
+        }
+        until(&store, "answer.v1", 40).await;
+    };
+
+    let report = runtime.run_until(asked).await.unwrap();
+
+    assert_eq!((report.suspended, report.responded), (QUESTIONS, QUESTIONS));
+}
+
+/// More runs than a worker stores with their selectors, and more than it searches the answers of one by one.
+#[tokio::test(start_paused = true)]
+async fn each_of_very_many_suspended_runs_gets_its_answer() {
+    const QUESTIONS: u64 = 1_300;
+    let store = MemoryStore::default();
+    let wake = |question: &Breadcrumb| {
+        let n = number(question, "n");
+        Wake::on(match n % 2 {
+            0 => reply(&format!("to:{n}")),
+            _ => Selector::schema("reply.v1").matching("$.order.id", "eq", n.to_string()),
+        })
+    };
+    let asks = asks_back("asks", &store, wake).shared();
+    let suspended = async {
+        for n in 0..QUESTIONS {
+            put(&store, "question.v1", json!({ "n": n })).await;
+        }
+        until_suspended(&store, 1_300).await;
+    };
+    let first = runtime(store.events(), [&asks]);
+    first.run_until(suspended).await.unwrap();
+    let answer = async |n: u64| {
+        let new = NewBreadcrumb::new("reply.v1").tag(format!("to:{n}"));
+        let new = new.context(json!({"order": {"id": n.to_string()}}));
+        store.create(new).await.unwrap();
+    };
+    for n in (0..QUESTIONS).filter(|n| n % 3 == 0) {
+        answer(n).await;
+    }
+
+    let next = runtime(store.events(), [&asks]);
+    let answered = async {
+        for n in (0..QUESTIONS).rev().filter(|n| n % 3 > 0) {
+            answer(n).await;
+        }
+        until(&store, "answer.v1", 1_300).await;
+    };
+    let report = next.run_until(answered).await.unwrap();
+
+    assert_eq!(report.responded, QUESTIONS);
 }

@@ -462,7 +462,7 @@ async fn a_runtime_is_not_ready_while_its_suspended_runs_cannot_be_listed() {
     let away = Arc::new(AtomicBool::new(true));
     let is_away = Arc::clone(&away);
     let shim = Shim::new(&store, move |call| match call {
-        Call::Runs(filter) if filter.states == [RunState::Suspended] => {
+        Call::RunsPage(query) if query.states == [RunState::Suspended] => {
             match is_away.load(Ordering::SeqCst) {
                 true => Do::Fail(unavailable()),
                 false => Do::Pass,

@@ -1,0 +1,381 @@
+//! Suspended runs in little memory: about 120 bytes for each selector of a run.
+//!
+//! Each selector is represented by one test that everything it selects passes, and only a hash of the test is stored. A breadcrumb that
+//! passes the test may wake the run; the row in the ledger, which has the selector, decides.
+
+use super::interned::Interned;
+use super::{Candidate, Sleeper};
+use crate::model::{BreadcrumbId, Event, Op, Path, Selector, Timestamp};
+use crate::store::RunRef;
+use foldhash::fast::RandomState as FastState;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+
+/// Maximum number of selectors with one test, so that an event has few candidates.
+const MOST_WITH_TEST: usize = 16;
+
+/// Maximum number of paths of one schema whose values are tested.
+const MOST_PATHS: usize = 32;
+
+/// End of a list of entries.
+const END: u32 = u32::MAX;
+
+/// Suspended runs by one test of each of their selectors.
+#[derive(Debug, Default)]
+pub(super) struct Compact {
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    /// The first entry with a test, by the hash of the test.
+    by_test: HashMap<u64, u32, FastState>,
+    /// The first entry of the runs with a hash.
+    by_run: HashMap<u64, u32, FastState>,
+    kinds: Interned<Kind>,
+    /// The kinds of tests by schema.
+    by_schema: HashMap<Arc<str>, Vec<(u32, Option<Path>)>>,
+    executors: Interned<Arc<str>>,
+    /// A keyed hash keeps the authors of breadcrumbs from choosing tests that collide.
+    state: RandomState,
+}
+
+/// One selector of a suspended run.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    trigger: BreadcrumbId,
+    version: u64,
+    /// Time of the suspension.
+    since: Timestamp,
+    test: u64,
+    next_with_test: u32,
+    next_of_run: u32,
+    executor: u32,
+    kind: u32,
+    /// Number of the last check of all suspended runs that listed the run.
+    check: u32,
+}
+
+/// Kind of a test: it compares a tag of the breadcrumbs of a schema, or the text at a path of their context.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct Kind {
+    schema: Arc<str>,
+    path: Option<Arc<str>>,
+}
+
+/// A test of a selector: its kind, and the text that has to be there.
+struct Test<'s> {
+    kind: Kind,
+    path: Option<&'s Path>,
+    text: &'s str,
+}
+
+impl Compact {
+    /// Adds a run that is not here. Returns `false`, and adds nothing, if a test cannot represent one of its selectors.
+    pub(super) fn insert(&mut self, sleeper: &Sleeper, check: u32) -> bool {
+        let tests: Option<Vec<Test<'_>>> =
+            sleeper.selectors.iter().map(|one| self.test(one)).collect();
+        let Some(tests) = tests else {
+            return false;
+        };
+        let run = &sleeper.run;
+        for test in tests {
+            let executor = self.executors.acquire(&run.executor);
+            let kind = self.kinds.acquire(&test.kind);
+            let kinds = self
+                .by_schema
+                .entry(Arc::clone(&test.kind.schema))
+                .or_default();
+            if !kinds.iter().any(|(known, _)| *known == kind) {
+                kinds.push((kind, test.path.cloned()));
+            }
+            let entry = Entry {
+                trigger: run.trigger_id,
+                version: run.trigger_version,
+                since: sleeper.since,
+                test: self.hash(kind, test.text),
+                next_with_test: END,
+                next_of_run: END,
+                executor,
+                kind,
+                check,
+            };
+            self.link(entry);
+        }
+        true
+    }
+
+    /// Number of selectors.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// Returns the time of the suspension of a run that is here.
+    pub(super) fn since(&self, run: &RunRef) -> Option<Timestamp> {
+        let slot = *self.of_run(run).first()?;
+        self.entry(slot).map(|entry| entry.since)
+    }
+
+    /// Notes that a check of all suspended runs listed a run.
+    pub(super) fn confirm(&mut self, run: &RunRef, check: u32) {
+        for slot in self.of_run(run) {
+            if let Some(Some(entry)) = self.entries.get_mut(index(slot)) {
+                entry.check = check;
+            }
+        }
+    }
+
+    /// Removes a run. Returns `true` if it was here.
+    pub(super) fn remove(&mut self, run: &RunRef) -> bool {
+        let slots = self.of_run(run);
+        for slot in &slots {
+            self.unlink(*slot);
+        }
+        !slots.is_empty()
+    }
+
+    /// Removes runs that the last check did not list, among `most` entries from `start`. Returns where to continue.
+    pub(super) fn retain(&mut self, check: u32, start: usize, most: usize) -> Option<usize> {
+        let end = self.entries.len().min(start.saturating_add(most));
+        for slot in start..end {
+            let Some(Some(entry)) = self.entries.get(slot) else {
+                continue;
+            };
+            if entry.check != check
+                && let Ok(slot) = u32::try_from(slot)
+            {
+                self.unlink(slot);
+            }
+        }
+        (end < self.entries.len()).then_some(end)
+    }
+
+    /// Adds the runs that an event may wake. Returns `false` if others may be woken as well, which depends on the context that the event
+    /// does not carry.
+    pub(super) fn find(&self, event: &Event, found: &mut Vec<Candidate>) -> bool {
+        let kinds = event.schema_name.as_deref();
+        let kinds = kinds.and_then(|schema| self.by_schema.get(schema));
+        let mut is_all = true;
+        for (kind, path) in kinds.into_iter().flatten() {
+            match (path, &event.context) {
+                (None, _) => {
+                    for tag in &event.tags {
+                        self.find_test(*kind, tag, found);
+                    }
+                }
+                (Some(path), Some(context)) => {
+                    if let Ok(Some(Value::String(text))) = path.first(context) {
+                        self.find_test(*kind, text, found);
+                    }
+                }
+                (Some(_), None) => is_all = false,
+            }
+        }
+        is_all
+    }
+
+    /// Returns selectors that select everything that may wake a run.
+    pub(super) fn selectors(&self) -> impl Iterator<Item = Selector> {
+        self.by_schema
+            .keys()
+            .map(|schema| Selector::schema(&**schema))
+    }
+
+    /// Removes all runs with a selector of this schema that tests the context.
+    pub(super) fn forget_tests_of_context(&mut self, schema: &str) {
+        let kinds = self.by_schema.get(schema).into_iter().flatten();
+        let kinds: Vec<u32> = kinds
+            .filter_map(|(kind, path)| path.as_ref().map(|_| *kind))
+            .collect();
+        for slot in 0..self.entries.len() {
+            if let Some(Some(entry)) = self.entries.get(slot)
+                && kinds.contains(&entry.kind)
+                && let Some(named) = self.named(entry)
+            {
+                self.remove(&named.run);
+            }
+        }
+    }
+
+    fn find_test(&self, kind: u32, text: &str, found: &mut Vec<Candidate>) {
+        let first = self.by_test.get(&self.hash(kind, text)).copied();
+        for slot in self.list(first, Link::Test) {
+            let named = self.entry(slot).and_then(|entry| self.named(entry));
+            let is_new = |named: &Candidate| !found.iter().any(|known| known.run == named.run);
+            found.extend(named.filter(is_new));
+        }
+    }
+
+    /// A test that represents a selector: of the first text in its conditions or tag that few selectors have.
+    fn test<'s>(&self, selector: &'s Selector) -> Option<Test<'s>> {
+        let schema: Arc<str> = selector.schema_name()?.into();
+        let kinds = self.by_schema.get(&*schema).map_or(0, Vec::len);
+        let conditions = selector.conditions().iter();
+        let texts = conditions.filter_map(|condition| match condition.compiled()? {
+            (path, Op::Eq, Value::String(text)) if path.is_plain() => Some((Some(path), text)),
+            _ => None,
+        });
+        let tags = selector.all_of_tags().iter().map(|tag| (None, tag));
+        let mut tests = texts.chain(tags).map(|(path, text)| Test {
+            kind: Kind {
+                schema: Arc::clone(&schema),
+                path: path.map(|path| path.source().into()),
+            },
+            path,
+            text,
+        });
+        tests.find(|test| match self.kinds.find(&test.kind) {
+            Some(kind) => self.count(kind, test.text) < MOST_WITH_TEST,
+            None => kinds < MOST_PATHS,
+        })
+    }
+
+    fn count(&self, kind: u32, text: &str) -> usize {
+        let first = self.by_test.get(&self.hash(kind, text)).copied();
+        self.list(first, Link::Test).count()
+    }
+
+    fn hash(&self, kind: u32, text: &str) -> u64 {
+        self.state.hash_one((kind, text))
+    }
+
+    fn run_hash(&self, executor: u32, trigger: BreadcrumbId, version: u64) -> u64 {
+        self.state.hash_one((executor, trigger, version))
+    }
+
+    fn named(&self, entry: &Entry) -> Option<Candidate> {
+        let executor = self.executors.get(entry.executor)?;
+        Some(Candidate {
+            run: RunRef::new(Arc::clone(executor), entry.trigger, entry.version),
+            since: entry.since,
+        })
+    }
+
+    fn entry(&self, slot: u32) -> Option<&Entry> {
+        self.entries.get(index(slot))?.as_ref()
+    }
+
+    /// The entries of a run.
+    fn of_run(&self, run: &RunRef) -> Vec<u32> {
+        let Some(executor) = self.executors.find(&run.executor) else {
+            return Vec::new();
+        };
+        let hash = self.run_hash(executor, run.trigger_id, run.trigger_version);
+        let is_of_run = |slot: &u32| {
+            self.entry(*slot).is_some_and(|entry| {
+                let name = (entry.executor, entry.trigger, entry.version);
+                name == (executor, run.trigger_id, run.trigger_version)
+            })
+        };
+        let first = self.by_run.get(&hash).copied();
+        self.list(first, Link::Run).filter(is_of_run).collect()
+    }
+
+    /// The entries of a list.
+    fn list(&self, first: Option<u32>, link: Link) -> impl Iterator<Item = u32> {
+        std::iter::successors(first, move |slot| {
+            let next = self.entry(*slot).map_or(END, |entry| entry.next(link));
+            (next != END).then_some(next)
+        })
+    }
+
+    fn link(&mut self, mut entry: Entry) {
+        let hash = self.run_hash(entry.executor, entry.trigger, entry.version);
+        // The limit on entries is far below the largest number.
+        let new = u32::try_from(self.entries.len()).unwrap_or(END);
+        let slot = self.free.pop().unwrap_or(new);
+        entry.next_with_test = self.by_test.insert(entry.test, slot).unwrap_or(END);
+        entry.next_of_run = self.by_run.insert(hash, slot).unwrap_or(END);
+        match self.entries.get_mut(index(slot)) {
+            Some(place) => *place = Some(entry),
+            None => self.entries.push(Some(entry)),
+        }
+    }
+
+    /// Removes an entry.
+    fn unlink(&mut self, slot: u32) {
+        let Some(entry) = self.entry(slot).copied() else {
+            return;
+        };
+        let hash = self.run_hash(entry.executor, entry.trigger, entry.version);
+        self.unlink_from(Link::Test, entry.test, slot, entry.next_with_test);
+        self.unlink_from(Link::Run, hash, slot, entry.next_of_run);
+        if let Some(place) = self.entries.get_mut(index(slot)) {
+            *place = None;
+            self.free.push(slot);
+        }
+        self.executors.release(entry.executor);
+        if let Some(kind) = self.kinds.release(entry.kind)
+            && let Some(kinds) = self.by_schema.get_mut(&kind.schema)
+        {
+            kinds.retain(|(known, _)| *known != entry.kind);
+            if kinds.is_empty() {
+                self.by_schema.remove(&kind.schema);
+            }
+        }
+    }
+
+    /// Removes an entry from one of its lists. `next` is the entry behind it.
+    fn unlink_from(&mut self, link: Link, hash: u64, slot: u32, next: u32) {
+        let firsts = match link {
+            Link::Test => &mut self.by_test,
+            Link::Run => &mut self.by_run,
+        };
+        let first = firsts.get(&hash).copied();
+        if first == Some(slot) {
+            match next {
+                END => drop(firsts.remove(&hash)),
+                next => drop(firsts.insert(hash, next)),
+            }
+            return;
+        }
+        let is_before = |before: &u32| {
+            let before = self.entry(*before);
+            before.is_some_and(|before| before.next(link) == slot)
+        };
+        let before = self.list(first, link).find(is_before);
+        let before = before.and_then(|before| self.entries.get_mut(index(before)));
+        if let Some(Some(before)) = before {
+            *before.next_mut(link) = next;
+        }
+    }
+}
+
+#[cfg(test)]
+impl Compact {
+    /// Returns `true` if nothing is left of the runs that were stored.
+    pub(super) fn is_bare(&self) -> bool {
+        self.len() == 0
+            && self.by_test.is_empty()
+            && self.by_run.is_empty()
+            && self.by_schema.is_empty()
+            && self.executors.is_empty()
+            && self.kinds.is_empty()
+    }
+}
+
+/// The lists of an entry: the entries with the same test, and the entries of the same run.
+#[derive(Clone, Copy, Debug)]
+enum Link {
+    Test,
+    Run,
+}
+
+impl Entry {
+    fn next(&self, link: Link) -> u32 {
+        match link {
+            Link::Test => self.next_with_test,
+            Link::Run => self.next_of_run,
+        }
+    }
+
+    fn next_mut(&mut self, link: Link) -> &mut u32 {
+        match link {
+            Link::Test => &mut self.next_with_test,
+            Link::Run => &mut self.next_of_run,
+        }
+    }
+}
+
+fn index(slot: u32) -> usize {
+    usize::try_from(slot).unwrap_or(usize::MAX)
+}

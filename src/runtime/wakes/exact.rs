@@ -1,0 +1,118 @@
+//! Suspended runs with their selectors.
+
+use super::{Candidate, Sleeper};
+use crate::model::{Event, Selector, SelectorIndex, Timestamp};
+use crate::store::RunRef;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Suspended runs by their selectors.
+#[derive(Debug, Default)]
+pub(super) struct Exact {
+    index: SelectorIndex<u64>,
+    by_number: HashMap<u64, Arc<Sleeper>>,
+    by_run: HashMap<RunRef, Entry>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Numbers of the selectors.
+    numbers: Vec<u64>,
+    since: Timestamp,
+    /// Number of the last check of all suspended runs that listed the run.
+    check: u32,
+}
+
+impl Exact {
+    /// Adds a run that is not here.
+    pub(super) fn insert(&mut self, sleeper: &Arc<Sleeper>, check: u32) {
+        let mut numbers = Vec::with_capacity(sleeper.selectors.len());
+        for (number, selector) in (self.next..).zip(&sleeper.selectors) {
+            self.index.insert(number, selector);
+            self.by_number.insert(number, Arc::clone(sleeper));
+            self.next = number + 1;
+            numbers.push(number);
+        }
+        let entry = Entry {
+            numbers,
+            since: sleeper.since,
+            check,
+        };
+        self.by_run.insert(sleeper.run.clone(), entry);
+    }
+
+    /// Number of runs.
+    pub(super) fn len(&self) -> usize {
+        self.by_run.len()
+    }
+
+    /// Returns the time of the suspension of a run that is here.
+    pub(super) fn since(&self, run: &RunRef) -> Option<Timestamp> {
+        self.by_run.get(run).map(|entry| entry.since)
+    }
+
+    /// Notes that a check of all suspended runs listed a run.
+    pub(super) fn confirm(&mut self, run: &RunRef, check: u32) {
+        if let Some(entry) = self.by_run.get_mut(run) {
+            entry.check = check;
+        }
+    }
+
+    /// Removes a run. Returns `true` if it was here.
+    pub(super) fn remove(&mut self, run: &RunRef) -> bool {
+        let Some(entry) = self.by_run.remove(run) else {
+            return false;
+        };
+        for number in entry.numbers {
+            let Some(sleeper) = self.by_number.remove(&number) else {
+                continue;
+            };
+            for selector in &sleeper.selectors {
+                self.index.remove(number, selector);
+            }
+        }
+        true
+    }
+
+    /// Removes runs that the last check did not list.
+    pub(super) fn retain(&mut self, check: u32) {
+        let unlisted = self.by_run.iter().filter(|(_, entry)| entry.check != check);
+        let unlisted: Vec<RunRef> = unlisted.map(|(run, _)| run.clone()).collect();
+        for run in unlisted {
+            self.remove(&run);
+        }
+    }
+
+    /// The runs that an event may wake.
+    pub(super) fn find(&self, event: &Event) -> Vec<Candidate> {
+        let mut found: Vec<Candidate> = Vec::new();
+        if self.by_run.is_empty() {
+            return found;
+        }
+        let mut last: Option<&Arc<Sleeper>> = None;
+        for number in self.index.matching(event) {
+            let Some(sleeper) = self.by_number.get(&number) else {
+                continue;
+            };
+            // The selectors of a run have consecutive numbers.
+            if last.is_none_or(|last| !Arc::ptr_eq(last, sleeper)) {
+                found.push(Candidate {
+                    run: sleeper.run.clone(),
+                    since: sleeper.since,
+                });
+            }
+            last = Some(sleeper);
+        }
+        found
+    }
+
+    pub(super) fn selectors(&self) -> Vec<Selector> {
+        let sleepers = self.by_run.values().filter_map(|entry| {
+            let number = entry.numbers.first()?;
+            self.by_number.get(number)
+        });
+        let selectors = sleepers.flat_map(|sleeper| sleeper.selectors.iter().cloned());
+        selectors.collect()
+    }
+}

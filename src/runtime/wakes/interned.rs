@@ -1,0 +1,75 @@
+//! Values that many entries share, by small numbers.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Values by number. A value is removed once it is released as often as it was acquired.
+#[derive(Debug)]
+pub(super) struct Interned<T> {
+    values: Vec<Option<(T, usize)>>,
+    numbers: HashMap<T, u32>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Interned<T> {
+    fn default() -> Self {
+        Self {
+            values: Vec::new(),
+            numbers: HashMap::new(),
+            free: Vec::new(),
+        }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Interned<T> {
+    /// Adds a use of a value, and returns its number.
+    pub(super) fn acquire(&mut self, value: &T) -> u32 {
+        if let Some(number) = self.numbers.get(value) {
+            if let Some(Some((_, uses))) = self.values.get_mut(index(*number)) {
+                *uses += 1;
+            }
+            return *number;
+        }
+        let new = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
+        let number = self.free.pop().unwrap_or(new);
+        self.numbers.insert(value.clone(), number);
+        let value = Some((value.clone(), 1));
+        match self.values.get_mut(index(number)) {
+            Some(place) => *place = value,
+            None => self.values.push(value),
+        }
+        number
+    }
+
+    /// Removes a use of a value. Returns the value if it was the last use.
+    pub(super) fn release(&mut self, number: u32) -> Option<T> {
+        let place = self.values.get_mut(index(number))?;
+        let (_, uses) = place.as_mut()?;
+        *uses -= 1;
+        if *uses > 0 {
+            return None;
+        }
+        let (value, _) = place.take()?;
+        self.numbers.remove(&value);
+        self.free.push(number);
+        Some(value)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    pub(super) fn find(&self, value: &T) -> Option<u32> {
+        self.numbers.get(value).copied()
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<&T> {
+        let value = self.values.get(index(number))?.as_ref();
+        value.map(|(value, _)| value)
+    }
+}
+
+fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
