@@ -9,48 +9,60 @@ use crate::model::{Breadcrumb, Event, Timestamp};
 use crate::store::StoreError;
 use std::sync::Arc;
 
+/// Receivers of answers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum To {
+    /// The suspended runs only, because the search begins before the waits.
+    Suspended,
+    WaitsAndSuspended,
+}
+
 /// Gives each breadcrumb committed after a time to the waits and suspended runs that it answers, oldest first. Returns the
 /// time of the newest breadcrumb.
 pub(super) async fn search(
     shared: &Shared,
     store_context: &StoreContext,
     after: Timestamp,
+    to: To,
 ) -> Result<Timestamp, StoreError> {
-    sweep::since(
-        store_context.store(),
-        after,
-        &mut Answers {
-            shared,
-            store_context,
-        },
-    )
-    .await
+    let mut answers = Answers {
+        shared,
+        store_context,
+        to,
+    };
+    sweep::since(store_context.store(), after, &mut answers).await
 }
 
 /// Matches the pages of a search.
 struct Answers<'s> {
     shared: &'s Shared,
     store_context: &'s StoreContext,
+    to: To,
 }
 
 impl Pages for Answers<'_> {
     async fn take(&mut self, page: Vec<Arc<Breadcrumb>>, _: &[Range]) -> Result<Next, StoreError> {
         for found in page {
-            answer(self.shared, self.store_context, &found).await;
+            self.answer(&found).await;
         }
         Ok(Next::Continue)
     }
 }
 
-async fn answer(shared: &Shared, store_context: &StoreContext, found: &Arc<Breadcrumb>) {
-    let event = Event::updated(found);
-    // A version announced to this worker was matched when it was announced: a later wait must not get it.
-    if !shared.progress.dedup().knows(found) {
-        store_context
-            .waits
-            .answer(&store_context.waits.concerned(&event), found);
-    }
-    for candidate in store_context.wakes.concerned(&event) {
-        wake(store_context, &candidate, found).await;
+impl Answers<'_> {
+    async fn answer(&self, found: &Arc<Breadcrumb>) {
+        let Self {
+            shared,
+            store_context,
+            to,
+        } = self;
+        // A version announced to this worker was matched when it was announced: a later wait must not get it.
+        if *to == To::WaitsAndSuspended && !shared.progress.dedup().knows(found) {
+            let waits = store_context.waits.concerned(&Event::updated(found));
+            store_context.waits.answer(&waits, found);
+        }
+        for candidate in store_context.wakes.concerned(found) {
+            wake(store_context, &candidate, found).await;
+        }
     }
 }

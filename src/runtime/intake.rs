@@ -9,7 +9,7 @@ use super::definitions::{Announced, Keeper};
 use super::enqueue::{Arrival, Candidate, Enqueuer};
 use super::scheduler::Scheduler;
 use super::shared::{PAUSE, Shared};
-use super::store_context::StoreContext;
+use super::store_context::{Blocked, StoreContext};
 use super::sweep::{self, Found};
 use super::unended::Unended;
 use super::waker::{self, Look, Waker, until};
@@ -252,7 +252,8 @@ impl<'r> Intake<'r> {
                 true => Duration::ZERO,
                 false => OVERLAP,
             };
-            store_context.set_blocked(newest.map(|newest| earlier(newest, overlap)));
+            let after = newest.map(|newest| earlier(newest, overlap));
+            store_context.set_blocked(Some(Blocked { after }));
         }
     }
 

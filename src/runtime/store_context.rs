@@ -46,12 +46,19 @@ pub(super) struct StoreContext {
     pace: Mutex<Pace>,
     /// If `true`, a check of all suspended runs and a sweep are requested.
     everything: AtomicBool,
-    /// While the runtime takes no events: the time after which the store is searched for answers.
-    blocked: Mutex<Option<Timestamp>>,
+    /// Set while the runtime takes no events.
+    blocked: Mutex<Option<Blocked>>,
     pub(super) nudged: Notify,
     pub(super) asked: Notify,
     /// The operations whose last call failed, by [`Operation::bit`].
     failing: AtomicU8,
+}
+
+/// State of a runtime that takes no events.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocked {
+    /// The time up to which it has taken all events. `None` if it has taken none.
+    pub(super) after: Option<Timestamp>,
 }
 
 /// A store operation whose failure makes the runtime unready.
@@ -192,16 +199,16 @@ impl StoreContext {
         self.everything.swap(false, Ordering::Relaxed)
     }
 
-    /// Notes that the runtime takes no events, after the time up to which it has taken all. `None` once it takes events again.
-    pub(super) fn set_blocked(&self, after: Option<Timestamp>) {
-        *lock(&self.blocked) = after;
-        if after.is_some() {
+    /// Notes that the runtime takes no events, or `None` once it takes events again.
+    pub(super) fn set_blocked(&self, blocked: Option<Blocked>) {
+        *lock(&self.blocked) = blocked;
+        if blocked.is_some() {
             self.asked.notify_one();
         }
     }
 
-    /// The time after which the store is searched for answers. `None` while the runtime takes events.
-    pub(super) fn blocked(&self) -> Option<Timestamp> {
+    /// Returns `None` while the runtime takes events.
+    pub(super) fn blocked(&self) -> Option<Blocked> {
         *lock(&self.blocked)
     }
 

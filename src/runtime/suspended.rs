@@ -1,6 +1,6 @@
 //! Suspended runs on one store: found in the ledger, and woken by the breadcrumbs that they wait for.
 
-use super::answers;
+use super::answers::{self, To};
 use super::shared::{Shared, in_time, in_time_of_pages};
 use super::store_context::StoreContext;
 use super::wakes::{Candidate, Inserted, Sleeper};
@@ -52,12 +52,18 @@ pub(super) async fn look_after(store_context: &StoreContext, run: &RunRef) {
 }
 
 /// Checks all suspended runs of the executors that live here for breadcrumbs that woke them without an event. Returns `false` if
-/// the ledger did not list them, or the store did not show its breadcrumbs.
+/// the ledger did not list them. Afterwards, [`search_from_oldest`] searches the answers of runs that the check has left out.
 pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> bool {
     let (ledger, wakes) = (store_context.ledger(), &store_context.wakes);
     let living = shared.registry.of_store(store_context);
+    let most = match store_context.store().capabilities().oldest_first {
+        true => SEARCHES,
+        // Such a store answers a query for one run quickly, and reads everything slowly.
+        false => usize::MAX,
+    };
     // The pages lack runs that are suspended in the meantime.
     wakes.begin_check();
+    let passed = wakes.next_beyond(SEARCHES);
     let (mut searches, mut beyond) = (0, 0);
     let mut query = RunQuery::all()
         .state(RunState::Suspended)
@@ -75,16 +81,19 @@ pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> 
             .into_iter()
             .filter(|run| living.binary_search(&run.run.executor).is_ok());
         for sleeper in here.filter_map(Sleeper::of).map(Arc::new) {
-            let inserted = wakes.insert(&sleeper);
-            beyond += usize::from(inserted == Inserted::Full);
-            match inserted {
+            match wakes.insert(&sleeper) {
                 Inserted::Known => {}
-                Inserted::Added | Inserted::Full if searches < SEARCHES => {
+                Inserted::Added if searches < most => {
                     searches += 1;
                     search(store_context, &sleeper).await;
                 }
                 Inserted::Added => wakes.note_unsearched(sleeper.after),
-                Inserted::Full => {}
+                Inserted::Full => {
+                    if (passed..passed.saturating_add(SEARCHES)).contains(&beyond) {
+                        search(store_context, &sleeper).await;
+                    }
+                    beyond += 1;
+                }
             }
         }
         match page.next {
@@ -93,6 +102,9 @@ pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> 
         }
     }
     wakes.end_check();
+    if beyond <= passed.saturating_add(SEARCHES) {
+        wakes.end_beyond();
+    }
     if beyond > 0 {
         tracing::warn!(
             runs = beyond,
@@ -100,15 +112,15 @@ pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> 
             "too many suspended runs to watch for the answers of all; each check searches for the answers of some of the others only"
         );
     }
-    search_from_oldest(shared, store_context).await
+    true
 }
 
 /// Searches the store once for the answers of many runs. Returns `false` if it cannot be read.
-async fn search_from_oldest(shared: &Shared, store_context: &StoreContext) -> bool {
+pub(super) async fn search_from_oldest(shared: &Shared, store_context: &StoreContext) -> bool {
     let Some(after) = store_context.wakes.take_unsearched() else {
         return true;
     };
-    match answers::search(shared, store_context, after).await {
+    match answers::search(shared, store_context, after, To::Suspended).await {
         Ok(_) => true,
         Err(error) => {
             tracing::warn!(code = error.code(), error = %Chain(&error), "cannot search for the answers that suspended runs wait for, will retry");

@@ -1,11 +1,11 @@
 //! Answers the waits on one store, wakes suspended runs, and schedules the sweeps.
 
-use super::answers;
+use super::answers::{self, To};
 use super::checkpoint::{self, earlier};
 use super::metrics;
 use super::shared::{PAUSE, Shared, in_time};
 use super::store_context::{Operation, StoreContext};
-use super::suspended::{look_after, reconcile, wake};
+use super::suspended::{look_after, reconcile, search_from_oldest, wake};
 use super::sweep::{self, Found, Swept};
 use crate::clock::later;
 use crate::error::Chain;
@@ -83,6 +83,8 @@ struct Check {
     began: Option<Instant>,
     /// Earliest time of the next check: a check of many runs must not take most of the time.
     not_before: Option<Instant>,
+    /// If `true`, the store is searched for answers of runs that the last check has left out.
+    is_searching: bool,
 }
 
 /// State of the searches for answers that this runtime gets no event for: the source delivered the event to another worker, or the
@@ -123,6 +125,10 @@ enum Done {
     /// The check of all suspended runs ended. `listed` is `false` if the runs could not be listed.
     Reconciled {
         listed: bool,
+    },
+    /// The search for the answers of runs that a check has left out ended.
+    SearchedFromOldest {
+        read: bool,
     },
     /// The store was searched for answers up to this time. `None` if the search failed or must be repeated.
     Searched(Option<Timestamp>),
@@ -199,6 +205,7 @@ impl Waker {
                         if self.loading {
                             self.note(Done::Loaded { loaded: false });
                         }
+                        self.check.is_searching = false;
                         if self.search.is_running {
                             self.note(Done::Searched(None));
                         }
@@ -238,9 +245,14 @@ impl Waker {
             Done::Reconciled { listed } => {
                 self.end_check(listed);
                 self.store_context.answered(Operation::List, listed);
+                self.search_from_oldest();
                 if !listed {
                     self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE));
                 }
+            }
+            Done::SearchedFromOldest { read } => {
+                self.check.is_searching = false;
+                self.store_context.answered(Operation::Read, read);
             }
             Done::Searched(newest) => self.note_searched(newest),
             Done::Swept {
@@ -340,17 +352,23 @@ impl Waker {
         // Until the runtime was blocked, the events told of all answers.
         let to = match is_shared {
             true => self.search.to,
-            false => self.search.to.max(self.store_context.blocked()),
+            false => self.search.to.max(
+                self.store_context
+                    .blocked()
+                    .and_then(|blocked| blocked.after),
+            ),
         };
         let after = to.filter(|_| is_waiting);
-        if after.is_none() && !is_shared {
+        if after.is_none() && to.is_some() && !is_shared {
             return self.note_searched(None);
         }
         let (is_first, opened) = (to.is_none(), self.opened);
         let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
         self.job(async move {
             let searched = match after {
-                Some(after) => answers::search(&shared, &store_context, after).await,
+                Some(after) => {
+                    answers::search(&shared, &store_context, after, To::WaitsAndSuspended).await
+                }
                 None => sweep::newest(store_context.store()).await,
             };
             if let Err(error) = &searched {
@@ -428,8 +446,11 @@ impl Waker {
     /// Begins a check of all suspended runs, unless one is running or ended a moment ago.
     fn check(&mut self) {
         let now = Instant::now();
-        let is_early = self.check.not_before.is_some_and(|time| now < time);
-        if self.check.began.is_some() || is_early {
+        if self.check.began.is_some() {
+            return;
+        }
+        if let Some(time) = self.check.not_before.filter(|time| now < *time) {
+            self.reconcile = self.reconcile.min(time);
             return;
         }
         self.check.began = Some(now);
@@ -443,10 +464,24 @@ impl Waker {
     fn end_check(&mut self, listed: bool) {
         /// The time between two checks, as a multiple of the time of the first.
         const PAUSES: u32 = 10;
+        /// Maximum time between two checks.
+        const LONGEST: Duration = Duration::from_secs(600);
         let took = self.check.began.take().map(|began| began.elapsed());
         let pause = took.filter(|_| listed).unwrap_or_default();
-        let pause = pause.saturating_mul(PAUSES);
+        let pause = pause.saturating_mul(PAUSES).min(LONGEST);
         self.check.not_before = Some(later(Instant::now(), pause));
+    }
+
+    /// Searches the store for the answers of runs that the last check has left out.
+    fn search_from_oldest(&mut self) {
+        if std::mem::replace(&mut self.check.is_searching, true) {
+            return;
+        }
+        let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
+        self.job(async move {
+            let read = search_from_oldest(&shared, &store_context).await;
+            Done::SearchedFromOldest { read }
+        });
     }
 
     /// Loads the saved position of this worker's executors, after an earlier attempt failed.
@@ -530,8 +565,7 @@ async fn look_at(store_context: Arc<StoreContext>, mut look: Look) -> Done {
             Ok(found) if found.version >= look.event.version || reads_own_writes => {
                 store_context.waits.answer(&look.waits, &found);
                 if look.may_wake {
-                    let event = Event::updated(&found);
-                    for candidate in store_context.wakes.concerned(&event) {
+                    for candidate in store_context.wakes.concerned(&found) {
                         wake(&store_context, &candidate, &found).await;
                     }
                 }

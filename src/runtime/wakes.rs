@@ -73,6 +73,8 @@ struct Stored {
     compact: Compact,
     /// Number of the last check of all suspended runs.
     check: u32,
+    /// Number of runs beyond the limit whose answers were searched.
+    beyond: usize,
     /// The store has to be searched for earlier answers of some runs, from this time on.
     unsearched: Option<Timestamp>,
 }
@@ -166,9 +168,14 @@ impl Wakes {
             && (!stored.concerned(event).is_empty() || !stored.compact.find(event, &mut Vec::new()))
     }
 
-    /// The runs that an event with its context may wake.
-    pub(super) fn concerned(&self, event: &Event) -> Vec<Candidate> {
-        self.stored().concerned(event)
+    /// The runs that a breadcrumb of the store may wake.
+    pub(super) fn concerned(&self, found: &Breadcrumb) -> Vec<Candidate> {
+        // An event lacks a context above the limit for events.
+        let event = Event {
+            context: Some(found.context.clone()),
+            ..Event::updated(found)
+        };
+        self.stored().concerned(&event)
     }
 
     /// Begins a check of all suspended runs. The caller [inserts](Self::insert) all that the ledger lists.
@@ -191,6 +198,19 @@ impl Wakes {
         while let Some(start) = next {
             next = self.stored().compact.retain(check, start, STEP);
         }
+    }
+
+    /// Returns how many of the runs beyond the limit a check passes over before it searches the answers of the next `n`.
+    pub(super) fn next_beyond(&self, n: usize) -> usize {
+        let mut stored = self.stored();
+        let passed = stored.beyond;
+        stored.beyond = passed.saturating_add(n);
+        passed
+    }
+
+    /// Notes that the last check has searched the answers of all runs beyond the limit: the next one begins with the first again.
+    pub(super) fn end_beyond(&self) {
+        self.stored().beyond = 0;
     }
 
     /// Notes that the store has to be searched for answers that were committed after a time.

@@ -137,13 +137,12 @@ impl Compact {
     pub(super) fn retain(&mut self, check: u32, start: usize, most: usize) -> Option<usize> {
         let end = self.entries.len().min(start.saturating_add(most));
         for slot in start..end {
-            let Some(Some(entry)) = self.entries.get(slot) else {
-                continue;
-            };
-            if entry.check != check
-                && let Ok(slot) = u32::try_from(slot)
+            // All entries of the run, also those of other steps.
+            if let Some(Some(entry)) = self.entries.get(slot)
+                && entry.check != check
+                && let Some(candidate) = self.candidate(entry)
             {
-                self.unlink(slot);
+                self.remove(&candidate.run);
             }
         }
         (end < self.entries.len()).then_some(end)
@@ -189,9 +188,9 @@ impl Compact {
         for slot in 0..self.entries.len() {
             if let Some(Some(entry)) = self.entries.get(slot)
                 && kinds.contains(&entry.kind)
-                && let Some(named) = self.named(entry)
+                && let Some(candidate) = self.candidate(entry)
             {
-                self.remove(&named.run);
+                self.remove(&candidate.run);
             }
         }
     }
@@ -199,9 +198,9 @@ impl Compact {
     fn find_test(&self, kind: u32, text: &str, found: &mut Vec<Candidate>) {
         let first = self.by_test.get(&self.hash(kind, text)).copied();
         for slot in self.list(first, Link::Test) {
-            let named = self.entry(slot).and_then(|entry| self.named(entry));
-            let is_new = |named: &Candidate| !found.iter().any(|known| known.run == named.run);
-            found.extend(named.filter(is_new));
+            let candidate = self.entry(slot).and_then(|entry| self.candidate(entry));
+            let is_new = |new: &Candidate| !found.iter().any(|known| known.run == new.run);
+            found.extend(candidate.filter(is_new));
         }
     }
 
@@ -242,7 +241,7 @@ impl Compact {
         self.state.hash_one((executor, trigger, version))
     }
 
-    fn named(&self, entry: &Entry) -> Option<Candidate> {
+    fn candidate(&self, entry: &Entry) -> Option<Candidate> {
         let executor = self.executors.get(entry.executor)?;
         Some(Candidate {
             run: RunRef::new(Arc::clone(executor), entry.trigger, entry.version),

@@ -128,7 +128,7 @@ fn apply(wakes: &Wakes, model: &mut Model, step: Step) {
 /// Asserts that an event leads to all runs that its breadcrumb wakes, and to no run that is not stored.
 fn assert_found(wakes: &Wakes, model: &Model, found: &Breadcrumb) {
     let event = Event::updated(found);
-    let candidates = wakes.concerned(&event);
+    let candidates = wakes.concerned(found);
     let is_candidate = |n: u8| candidates.iter().any(|candidate| candidate.run == run(n));
     for (n, sleeper) in model {
         assert!(is_candidate(*n) || !sleeper.wakes_on(found), "{sleeper:?}");
@@ -186,7 +186,7 @@ fn runs_that_no_rare_test_tells_apart_are_stored_with_their_selectors() {
         .context(json!({"n": 1}));
     let found = new.first_version(BreadcrumbId::NIL, time(200));
 
-    let candidates = wakes.concerned(&Event::created(&found));
+    let candidates = wakes.concerned(&found);
 
     // Sixteen by their tag, and the others by their condition, which none of them passes.
     assert_eq!(candidates.len(), 16);
@@ -211,9 +211,25 @@ fn answers_lead_to_each_of_more_than_a_hundred_thousand_runs() {
 
     for n in [0, 999, 1_000, 100_000, RUNS - 1] {
         let new = NewBreadcrumb::new("reply.v1").tag(format!("to:{n}"));
-        let event = Event::created(&new.first_version(BreadcrumbId::NIL, time(2)));
-        let found = wakes.concerned(&event);
+        let found = wakes.concerned(&new.first_version(BreadcrumbId::NIL, time(2)));
         let runs: Vec<RunRef> = found.into_iter().map(|candidate| candidate.run).collect();
         assert_eq!(runs, [run(n)]);
     }
+}
+
+#[test]
+fn an_answer_that_is_too_large_for_an_event_leads_to_the_run_that_tests_its_context() {
+    let wakes = Wakes::storing(0);
+    let selector = Selector::schema("reply.v1").matching("$.order", "eq", "7");
+    wakes.insert(&sleeper(1, 1, &[selector]));
+    let large = "x".repeat(Event::MAX_CONTEXT_BYTES + 1);
+    let new = NewBreadcrumb::new("reply.v1").context(json!({"order": "7", "large": large}));
+    let found = new.first_version(BreadcrumbId::NIL, time(200));
+    let event = Event::created(&found);
+    assert!(event.context.is_none());
+
+    let candidates = wakes.concerned(&found);
+
+    assert_eq!(candidates.len(), 1);
+    assert!(wakes.concerns(&event));
 }

@@ -84,8 +84,7 @@ impl Job for Request {
         }
         let (breadcrumb, has_expired) = match create(writing, request.breadcrumb.clone()).await {
             // The transaction retains the checks of old keys.
-            Err(Fault::Refused(error)) if writing.has_swept_keys => {
-                writing.forget();
+            Err(Fault::Refused(error)) if writing.has_swept_keys && writing.forget() => {
                 return Ok((Err(error), false));
             }
             created => created?,
