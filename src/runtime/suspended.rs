@@ -5,7 +5,7 @@ use super::shared::{Shared, in_time, in_time_of_pages};
 use super::store_context::StoreContext;
 use super::wakes::{Candidate, Inserted, Sleeper};
 use crate::error::Chain;
-use crate::model::Breadcrumb;
+use crate::model::{Breadcrumb, Timestamp};
 use crate::store::{Query, Run, RunFilter, RunLedger, RunQuery, RunRef, RunState, StoreError};
 use std::sync::Arc;
 
@@ -115,11 +115,12 @@ pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> 
     true
 }
 
-/// Searches the store once for the answers of many runs. Returns `false` if it cannot be read.
-pub(super) async fn search_from_oldest(shared: &Shared, store_context: &StoreContext) -> bool {
-    let Some(after) = store_context.wakes.take_unsearched() else {
-        return true;
-    };
+/// Searches the store once for the answers of many runs that were committed after a time. Returns `false` if it cannot be read.
+pub(super) async fn search_from_oldest(
+    shared: &Shared,
+    store_context: &StoreContext,
+    after: Timestamp,
+) -> bool {
     match answers::search(shared, store_context, after, To::Suspended).await {
         Ok(_) => true,
         Err(error) => {

@@ -474,12 +474,16 @@ impl Waker {
 
     /// Searches the store for the answers of runs that the last check has left out.
     fn search_from_oldest(&mut self) {
-        if std::mem::replace(&mut self.check.is_searching, true) {
+        if self.check.is_searching {
             return;
         }
+        let Some(after) = self.store_context.wakes.take_unsearched() else {
+            return;
+        };
+        self.check.is_searching = true;
         let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
         self.job(async move {
-            let read = search_from_oldest(&shared, &store_context).await;
+            let read = search_from_oldest(&shared, &store_context, after).await;
             Done::SearchedFromOldest { read }
         });
     }

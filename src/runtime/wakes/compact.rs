@@ -1,4 +1,4 @@
-//! Suspended runs in little memory: about 120 bytes for each selector of a run.
+//! Suspended runs in little memory: 110 to 220 bytes for each selector of a run.
 //!
 //! Each selector is represented by one test that everything it selects passes, and only a hash of the test is stored. A breadcrumb that
 //! passes the test may wake the run; the row in the ledger, which has the selector, decides.
