@@ -52,7 +52,7 @@ pub(super) async fn look_after(store_context: &StoreContext, run: &RunRef) {
 }
 
 /// Checks all suspended runs of the executors that live here for breadcrumbs that woke them without an event. Returns `false` if
-/// the ledger did not list them. Afterwards, [`search_from_oldest`] searches the answers of runs that the check has left out.
+/// the ledger did not list them. Afterwards, [`search_from_oldest`] searches the answers of the runs that the check has not searched.
 pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> bool {
     let (ledger, wakes) = (store_context.ledger(), &store_context.wakes);
     let living = shared.registry.of_store(store_context);

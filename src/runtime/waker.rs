@@ -83,7 +83,7 @@ struct Check {
     began: Option<Instant>,
     /// Earliest time of the next check: a check of many runs must not take most of the time.
     not_before: Option<Instant>,
-    /// If `true`, the store is searched for answers of runs that the last check has left out.
+    /// If `true`, the store is searched for answers of the runs that the last check has not searched.
     is_searching: bool,
 }
 
@@ -126,7 +126,7 @@ enum Done {
     Reconciled {
         listed: bool,
     },
-    /// The search for the answers of runs that a check has left out ended.
+    /// The search for the answers of the runs that a check has not searched ended.
     SearchedFromOldest {
         read: bool,
     },
@@ -472,7 +472,7 @@ impl Waker {
         self.check.not_before = Some(later(Instant::now(), pause));
     }
 
-    /// Searches the store for the answers of runs that the last check has left out.
+    /// Searches the store for the answers of the runs that the last check has not searched.
     fn search_from_oldest(&mut self) {
         if self.check.is_searching {
             return;

@@ -208,7 +208,7 @@ impl Wakes {
         passed
     }
 
-    /// Notes that the last check has searched the answers of all runs beyond the limit: the next one begins with the first again.
+    /// Notes that the last check has searched the answers of all runs beyond the limit: the next one starts with the first again.
     pub(super) fn end_beyond(&self) {
         self.stored().beyond = 0;
     }

@@ -104,7 +104,7 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: Subject>
 }
 
 /// A lease that expired may have executed its run. Later claims learn that, also after its owner reported the lost lease and another
-/// owner released the run. A run that is redone begins anew.
+/// owner released the run. A run that is redone starts again without it.
 pub async fn a_claim_knows_that_an_earlier_lease_expired<S: Subject>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -143,7 +143,7 @@ const ELEVENTH: &str = "
     CREATE INDEX ux_requests_by_check ON ux_requests (tenant, checked_at) WHERE checked_at > 0;
 ";
 
-/// Whether a lease of a run expired. The number of abandoned leases does not tell, because it counts those in a row only.
+/// Adds the column that tells whether a lease of a run expired. The number of abandoned leases does not tell, because it counts those in a row only.
 const TWELFTH: &str = "
     ALTER TABLE ux_runs ADD COLUMN has_expired BOOLEAN NOT NULL DEFAULT FALSE;
     UPDATE ux_runs SET has_expired = TRUE WHERE abandoned > 0;

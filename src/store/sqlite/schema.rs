@@ -158,7 +158,7 @@ const KEYS: &str = "
     CREATE INDEX ux_requests_by_check ON ux_requests (tenant, checked_at);
 ";
 
-/// Whether a lease of a run expired. The number of abandoned leases does not tell, because it counts those in a row only.
+/// Adds the column that tells whether a lease of a run expired. The number of abandoned leases does not tell, because it counts those in a row only.
 const EXPIRED: &str = "
     ALTER TABLE ux_runs ADD COLUMN has_expired INTEGER NOT NULL DEFAULT 0;
     UPDATE ux_runs SET has_expired = 1 WHERE abandoned > 0;
