@@ -326,7 +326,6 @@ impl<'r> Intake<'r> {
         self.shared.progress.begin(delivery.position, event);
         if planted("ack-first") {
             drop(delivery.ack().await);
-            self.shared.progress.end(delivery.position, event);
         }
         if event.kind != EventKind::Ping {
             self.shared.progress.dedup().announced(event);

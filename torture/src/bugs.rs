@@ -53,7 +53,7 @@ pub const BUGS: [Bug; 18] = [
         "a delivery is acknowledged before its runs are in the ledger",
         |settings| {
             settings.each_point = 3;
-            // What NATS has lost is found by looking, so whether it loses anything is seen only by whoever does not.
+            // A sweep finds what NATS has lost. The mistake also removes the sweep at the start.
             settings.looks = false;
         },
     )
