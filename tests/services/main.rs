@@ -15,6 +15,8 @@ mod embedding;
     feature = "yaml"
 ))]
 mod first_failures;
+#[path = "../support/inbox.rs"]
+mod inbox;
 #[path = "../support/ledger_model.rs"]
 mod ledger_model;
 #[path = "../support/log.rs"]

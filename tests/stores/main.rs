@@ -11,6 +11,9 @@
 #[cfg(feature = "sqlite")]
 #[path = "../support/child.rs"]
 mod child;
+#[cfg(feature = "sqlite")]
+#[path = "../support/inbox.rs"]
+mod inbox;
 #[path = "../support/ledger_model.rs"]
 mod ledger_model;
 mod memory;

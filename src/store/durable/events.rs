@@ -3,7 +3,7 @@
 use super::cursor::Cursor;
 use crate::bugs::planted;
 use crate::clock::later;
-use crate::error::Retry;
+use crate::error::{Chain, Retry};
 use crate::model::{Event, EventKind, Timestamp};
 use crate::source::{Deliveries, Delivery, Receipt, SourceError, StartAt};
 use crate::store::StoreError;
@@ -26,6 +26,8 @@ pub(in crate::store) struct Page {
     /// The position of the last.
     pub(in crate::store) last: u64,
     pub(in crate::store) events: VecDeque<(u64, Event)>,
+    /// If `true`, the table `ux_inbox` has breadcrumbs of the tenant that the store can take in.
+    pub(in crate::store) has_inbox: bool,
 }
 
 impl Page {
@@ -35,6 +37,7 @@ impl Page {
             first: 1,
             last: 0,
             events: VecDeque::new(),
+            has_inbox: false,
         }
     }
 }
@@ -49,6 +52,9 @@ pub(in crate::store) trait Log: Clone + Send + Sync + 'static {
 
     /// Up to [`PAGE`] of them from a position on, and which there are, at one moment.
     fn page(&self, from: u64) -> impl Future<Output = Result<Page, StoreError>> + Send;
+
+    /// Takes in breadcrumbs from the table `ux_inbox`, oldest first. Returns `true` if there may be more.
+    fn take_in(&self) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Returns the time of the event at a position, or `None` if that event is gone. The event at the position of each
     /// consumer is retained.
@@ -121,6 +127,7 @@ pub(in crate::store) async fn subscribe<L: Log>(
         changed,
         is_at_end: false,
         poll_at: Instant::now(),
+        inbox_at: Instant::now(),
         next,
         delivered_to,
         read: VecDeque::new(),
@@ -143,6 +150,8 @@ struct Subscriber<L> {
     is_at_end: bool,
     /// Time of the next read without an announcement.
     poll_at: Instant,
+    /// Time until which nothing is taken from `ux_inbox`, because the last attempt failed.
+    inbox_at: Instant,
     next: u64,
     /// Time of the newest event up to `next` that was delivered, was acknowledged or precedes the subscription.
     delivered_to: Option<Timestamp>,
@@ -207,11 +216,34 @@ impl<L: Log> Subscriber<L> {
             self.next = last + 1;
         }
         self.is_at_end = self.next > page.last;
+        if page.has_inbox {
+            self.take_in().await;
+        }
         if planted("hasty-reader") {
             let newest = self.log.page(u64::MAX).await.map_err(unavailable)?;
             self.next = self.next.max(newest.last + 1);
         }
         Ok(!self.read.is_empty())
+    }
+
+    /// Takes breadcrumbs from `ux_inbox`. Their events are read as all others.
+    async fn take_in(&mut self) {
+        /// Pause after a failure.
+        const INBOX_PAUSE: Duration = Duration::from_secs(5);
+        let now = Instant::now();
+        if now >= self.inbox_at {
+            match self.log.take_in().await {
+                Ok(true) => self.poll_at = now,
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot take breadcrumbs from the table ux_inbox, will retry");
+                    self.inbox_at = later(now, INBOX_PAUSE);
+                }
+            }
+        }
+        if now < self.inbox_at {
+            self.poll_at = self.poll_at.min(self.inbox_at);
+        }
     }
 
     fn delivery(&self, position: u64, event: Event) -> Delivery {

@@ -4,4 +4,5 @@
 pub(super) mod cursor;
 pub(super) mod events;
 pub(super) mod found;
+pub(super) mod inbox;
 pub(super) mod tenant;

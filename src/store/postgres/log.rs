@@ -7,6 +7,7 @@ use super::cursor;
 use super::database::{Database, Read};
 use super::error::{Fault, standby_is_behind};
 use super::history::{Mark, Now, Seen, refused};
+use super::inbox::{self, First, TakeIn};
 use super::listen::listen;
 use super::prepared::{self, PLANNED_ONCE};
 use super::statement::Statement;
@@ -18,6 +19,7 @@ use crate::store::durable::cursor::Cursor;
 use crate::store::durable::events::{
     Log, PAGE, Page, description, kind, kind_of, subscribe, unavailable,
 };
+use crate::store::durable::inbox::AT_ONCE;
 use crate::store::durable::tenant::Time;
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
@@ -65,7 +67,8 @@ pub(super) const NEXT: &str = "
     PREPARE ux_next (text, bigint, bigint, bigint, bigint) AS
     SELECT t.first_event, t.position, e.*, s.breadcrumb_id AS seen_id, s.version AS seen_version,
         CASE WHEN pg_is_in_recovery() THEN TRUE ELSE current_setting('synchronous_standby_names') = ''
-            AND pg_current_wal_insert_lsn() <= pg_current_wal_flush_lsn() END AS is_durable
+            AND pg_current_wal_insert_lsn() <= pg_current_wal_flush_lsn() END AS is_durable,
+        (NOT pg_is_in_recovery() AND EXISTS (SELECT 1 FROM ux_inbox AS i WHERE i.tenant = $1 AND i.refused IS NULL)) AS has_inbox
     FROM ux_tenants AS t LEFT JOIN LATERAL (
         SELECT e.position AS place, e.kind, e.breadcrumb_id, e.version, e.updated_at, e.schema_name, e.tags, b.context
         FROM ux_events AS e LEFT JOIN LATERAL (SELECT b.context FROM ux_breadcrumbs AS b WHERE b.tenant = e.tenant
@@ -104,12 +107,17 @@ impl Read for From<'_> {
             seen.cast_signed(),
         );
         let rows = sqlx::raw_sql(AssertSqlSafe(message));
-        for row in rows.fetch_all(&mut *connection).await? {
+        let rows = rows.fetch_all(&mut *connection).await?;
+        if rows.is_empty() {
+            page.has_inbox = inbox::is_filled(connection, &self.tenant.name).await?;
+        }
+        for row in rows {
             (page.first, page.last) = (number(&row, 0)?, number(&row, 1)?);
             if row.try_get::<Option<i64>, _>(11)?.is_some() {
                 at_mark = Some((id(&row, 10)?, number(&row, 11)?));
             }
             is_durable = row.try_get("is_durable")?;
+            page.has_inbox = row.try_get("has_inbox")?;
             if row.try_get::<Option<i64>, _>(2)?.is_some() && self.position >= page.first {
                 page.events.push_back(event(&row)?);
             }
@@ -308,6 +316,23 @@ impl Log for PostgresEvents {
             return Err(standby_is_behind(&self.tenant.name, mark.head));
         }
         Err(refused(&self.database.lost(&self.tenant, mark, now.last)))
+    }
+
+    async fn take_in(&self) -> Result<bool, StoreError> {
+        let take_in = async |most| {
+            let tenant = &self.tenant.name;
+            let rows = self.database.read(First { tenant, most }).await?;
+            let is_all = i64::try_from(rows.len()).unwrap_or(most) < most;
+            if !rows.is_empty() {
+                self.database.write(&self.tenant, TakeIn(rows)).await?;
+            }
+            Ok(!is_all)
+        };
+        match take_in(AT_ONCE).await {
+            // The room that is left may be enough for a few.
+            Err(StoreError::Full { .. }) => take_in(1).await,
+            taken => taken,
+        }
     }
 
     async fn time_of(&self, position: u64) -> Result<Option<Timestamp>, StoreError> {

@@ -11,6 +11,7 @@ mod end;
 mod error;
 mod facts;
 mod history;
+mod inbox;
 mod lease;
 mod ledger;
 mod list;

@@ -92,6 +92,8 @@ impl Recent {
             first: from,
             last: *newest.max(last),
             events,
+            // An insertion there announces itself like a commit of another process.
+            has_inbox: false,
         })
     }
 

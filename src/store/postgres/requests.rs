@@ -82,13 +82,14 @@ impl Job for Request {
                 return Ok((Err(full), false));
             }
         }
-        let (breadcrumb, has_expired) = match create(writing, request.breadcrumb.clone()).await {
-            // The transaction retains the checks of old keys.
-            Err(Fault::Refused(error)) if writing.has_swept_keys && writing.forget() => {
-                return Ok((Err(error), false));
-            }
-            created => created?,
-        };
+        let (breadcrumb, has_expired) =
+            match create(writing, None, request.breadcrumb.clone()).await {
+                // The transaction retains the checks of old keys.
+                Err(Fault::Refused(error)) if writing.has_swept_keys && writing.forget() => {
+                    return Ok((Err(error), false));
+                }
+                created => created?,
+            };
         writing.record(name, request.recorded(&breadcrumb));
         Ok((Ok(Requested::Created { breadcrumb }), has_expired))
     }

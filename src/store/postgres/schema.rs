@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 /// What leads from each version to the next; the version of a schema is how many of them it has seen.
 const MIGRATIONS: &[&str] = &[
     FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH,
-    THIRTEENTH,
+    THIRTEENTH, FOURTEENTH,
 ];
 
 /// Every time is in microseconds since 1970, every JSON is text as it was written, for nothing but reading: what is
@@ -152,6 +152,24 @@ const TWELFTH: &str = "
 /// The suspended runs in the order of pages, so that a worker reads a million of them page by page.
 const THIRTEENTH: &str = "
     CREATE INDEX ux_runs_suspended ON ux_runs (tenant, sequence) WHERE state = 2;
+";
+
+/// Rows that other programs insert in their transactions, one for each new breadcrumb. `refused` has the reason why the store did not take
+/// a row.
+/// The notification has the form of those between processes.
+const FOURTEENTH: &str = "
+    CREATE TABLE ux_inbox (
+        serial BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, tenant TEXT NOT NULL DEFAULT 'default', id UUID,
+        breadcrumb JSON NOT NULL CHECK (json_typeof(breadcrumb) = 'object' AND octet_length(breadcrumb::text) <= 2097152),
+        refused TEXT, UNIQUE (tenant, id)
+    );
+    CREATE INDEX ux_inbox_by_tenant ON ux_inbox (tenant, serial) WHERE refused IS NULL;
+    CREATE FUNCTION ux_inbox_notify() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_notify('ux_events', TG_TABLE_SCHEMA || ' inbox');
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER ux_inbox_notify AFTER INSERT ON ux_inbox FOR EACH STATEMENT EXECUTE FUNCTION ux_inbox_notify();
 ";
 
 fn known() -> i64 {

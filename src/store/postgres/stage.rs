@@ -81,15 +81,17 @@ impl Job for Stage {
     }
 }
 
-/// Creates a breadcrumb outside of a run. Says too whether more breadcrumbs than were removed may be over.
+/// Creates a breadcrumb outside of a run, with a chosen ID if there is one. Says too whether more breadcrumbs than were removed may be over.
 pub(super) async fn create(
     writing: &mut Writing<'_>,
+    id: Option<BreadcrumbId>,
     new: NewBreadcrumb,
 ) -> Result<(Arc<Breadcrumb>, bool), Fault> {
     let has_expired = table::expire(writing, EXPIRED_AT_ONCE).await?;
     let mut staged = Staged::begin(writing, None);
     let at = staged.writing.next_time();
-    let created = staged.create(0, new, at)?;
+    let id = id.unwrap_or_else(|| Uuid::now_v7().into());
+    let created = staged.create(0, new.first_version(id, at))?;
     staged.end()?;
     Ok((created, has_expired))
 }
@@ -118,7 +120,7 @@ impl<'w, 't> Staged<'w, 't> {
         let at = self.writing.next_time();
         match write {
             Write::Create(new) => {
-                self.create(index, new, at)?;
+                self.create(index, new.first_version(Uuid::now_v7().into(), at))?;
             }
             Write::Update { id, version, patch } => {
                 let before = self.find(id).await?;
@@ -149,13 +151,8 @@ impl<'w, 't> Staged<'w, 't> {
         Ok(())
     }
 
-    fn create(
-        &mut self,
-        index: usize,
-        new: NewBreadcrumb,
-        at: Timestamp,
-    ) -> Result<Arc<Breadcrumb>, StoreError> {
-        let created = Arc::new(new.first_version(Uuid::now_v7().into(), at));
+    fn create(&mut self, index: usize, created: Breadcrumb) -> Result<Arc<Breadcrumb>, StoreError> {
+        let created = Arc::new(created);
         self.check_size(index, &created)?;
         self.writing.create(&created, self.writer.as_ref());
         self.has_created = true;

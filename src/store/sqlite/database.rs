@@ -35,7 +35,7 @@ pub(super) struct Database {
     pub(super) cache: Arc<Cache>,
     /// `true` while a sweep runs.
     pub(super) sweeping: Arc<AtomicBool>,
-    is_read_only: bool,
+    pub(super) is_read_only: bool,
     guard: Arc<Guard>,
     progress: Arc<Progress>,
     writes: mpsc::Sender<Box<dyn Job>>,

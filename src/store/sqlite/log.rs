@@ -4,6 +4,7 @@ use super::NAME;
 use super::column::{blob, id, number, tags, texts};
 use super::cursor;
 use super::error::Fault;
+use super::inbox;
 use super::opened::Opened;
 use super::tenant::{self, Writing};
 use crate::model::{Event, Json, Timestamp};
@@ -13,6 +14,7 @@ use crate::store::durable::cursor::Cursor;
 use crate::store::durable::events::{
     Log, PAGE, Page, description, kind, kind_of, subscribe, unavailable,
 };
+use crate::store::durable::inbox::AT_ONCE;
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 use std::collections::VecDeque;
@@ -46,8 +48,12 @@ pub(super) const NEXT: &str = "
     WHERE e.tenant = ?1 AND e.position >= ?2 ORDER BY e.position LIMIT ?3";
 
 fn page(connection: &Connection, name: &str, from: u64) -> Result<Page, Fault> {
+    let has_inbox = inbox::is_filled(connection, name)?;
     let Some(tenant) = tenant::find(connection, name)? else {
-        return Ok(Page::empty());
+        return Ok(Page {
+            has_inbox,
+            ..Page::empty()
+        });
     };
     let (first, last) = (
         tenant.first_event.cast_unsigned(),
@@ -65,6 +71,7 @@ fn page(connection: &Connection, name: &str, from: u64) -> Result<Page, Fault> {
         first,
         last,
         events,
+        has_inbox,
     })
 }
 
@@ -159,7 +166,21 @@ impl Log for SqliteEvents {
         let tenant = Arc::clone(&self.tenant);
         let read =
             move |connection: &Connection, _: &dyn Fn() -> bool| page(connection, &tenant, from);
-        self.opened.database.read(read).await
+        let mut page = self.opened.database.read(read).await?;
+        page.has_inbox &= !self.opened.database.is_read_only;
+        Ok(page)
+    }
+
+    async fn take_in(&self) -> Result<bool, StoreError> {
+        let take_in = |most| {
+            self.opened
+                .write(&self.tenant, move |writing| inbox::take_in(writing, most))
+        };
+        match take_in(AT_ONCE).await {
+            // The room that is left may be enough for a few.
+            Err(StoreError::Full { .. }) => take_in(1).await,
+            taken => taken,
+        }
     }
 
     async fn time_of(&self, position: u64) -> Result<Option<Timestamp>, StoreError> {

@@ -6,6 +6,7 @@ mod cursor;
 mod database;
 mod error;
 mod guard;
+mod inbox;
 mod ledger;
 mod list;
 mod listen;

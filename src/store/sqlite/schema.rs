@@ -7,7 +7,7 @@ use std::path::Path;
 /// What leads from each version to the next; the version of a file is how many of them it has seen.
 const MIGRATIONS: &[&str] = &[
     FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, PAGES, PAUSES, REQUESTS, KEYS,
-    EXPIRED, SUSPENDED,
+    EXPIRED, SUSPENDED, INBOX,
 ];
 
 /// Every time is in microseconds since 1970, every id 16 bytes, every JSON text. All names begin with `ux_`, so that
@@ -169,6 +169,18 @@ const SUSPENDED: &str = "
     CREATE INDEX ux_runs_suspended ON ux_runs (tenant, sequence) WHERE state = 2;
 ";
 
+/// Rows that other programs insert in their transactions, one for each new breadcrumb. `refused` has the reason why the store did not take
+/// a row. The constraints work with SQLite 3.38 and later, because the program can have an older version than this crate.
+const INBOX: &str = "
+    CREATE TABLE ux_inbox (
+        serial INTEGER PRIMARY KEY, tenant TEXT NOT NULL DEFAULT 'default', id BLOB CHECK (length(id) = 16),
+        breadcrumb TEXT NOT NULL CHECK (json_valid(breadcrumb) AND json_type(breadcrumb) = 'object'
+            AND length(CAST(breadcrumb AS BLOB)) <= 2097152),
+        refused TEXT, UNIQUE (tenant, id)
+    ) STRICT;
+    CREATE INDEX ux_inbox_by_tenant ON ux_inbox (tenant, serial) WHERE refused IS NULL;
+";
+
 /// Fails for a file of a newer version. Reads only.
 pub(super) fn check(connection: &Connection) -> Result<i64, SqliteError> {
     let found = match has_table(connection, "ux_schema_version")? {
@@ -238,7 +250,9 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), SqliteError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{connection, list, log, queue, requests, retention, row, table, vectors};
+    use super::super::{
+        connection, inbox, list, log, queue, requests, retention, row, table, vectors,
+    };
     use super::*;
     use crate::store::RunState;
     use crate::store::run_page::Stored;
@@ -254,6 +268,8 @@ mod tests {
         for sql in [
             &*failed,
             &*suspended,
+            inbox::FIRST,
+            inbox::IS_FILLED,
             log::NEXT,
             queue::DUE,
             queue::FIRST,

@@ -4,7 +4,7 @@ use super::error::Fault;
 use super::table::{self, Found};
 use super::tenant::Writing;
 use super::{NAME, log, retention, runs};
-use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, Patch};
+use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, NewBreadcrumb, Patch};
 use crate::store::durable::found::Writer;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;
@@ -59,6 +59,25 @@ pub(super) fn commit(
     Ok((committed, has_expired))
 }
 
+/// Creates a breadcrumb outside of a run, with a chosen ID if there is one.
+pub(super) fn create(
+    writing: &mut Writing<'_>,
+    id: Option<BreadcrumbId>,
+    new: NewBreadcrumb,
+) -> Result<(), Fault> {
+    let at = writing.next_time();
+    let mut stage = Stage {
+        begun: writing.tenant.latest,
+        creates: false,
+        writing,
+        writer: None,
+        written: Vec::new(),
+    };
+    let id = id.unwrap_or_else(|| Uuid::now_v7().into());
+    stage.create(0, new.first_version(id, at))?;
+    Ok(stage.check_room()?)
+}
+
 struct Stage<'w, 't> {
     writing: &'w mut Writing<'t>,
     writer: Option<Writer>,
@@ -72,13 +91,7 @@ impl Stage<'_, '_> {
     fn write(&mut self, index: usize, write: Write) -> Result<(), Fault> {
         let at = self.writing.next_time();
         match write {
-            Write::Create(new) => {
-                let created = new.first_version(Uuid::now_v7().into(), at);
-                self.check_size(index, &created)?;
-                self.creates = true;
-                table::insert(self.writing, &created, self.writer.as_ref())?;
-                self.announce(EventKind::Created, created)
-            }
+            Write::Create(new) => self.create(index, new.first_version(Uuid::now_v7().into(), at)),
             Write::Update { id, version, patch } => {
                 let before = self.find(id)?;
                 if before.breadcrumb.version != version {
@@ -112,6 +125,13 @@ impl Stage<'_, '_> {
                 self.announce(EventKind::Deleted, tombstone)
             }
         }
+    }
+
+    fn create(&mut self, index: usize, created: Breadcrumb) -> Result<(), Fault> {
+        self.check_size(index, &created)?;
+        self.creates = true;
+        table::insert(self.writing, &created, self.writer.as_ref())?;
+        self.announce(EventKind::Created, created)
     }
 
     fn find(&self, id: BreadcrumbId) -> Result<Found, StoreError> {

@@ -4,6 +4,7 @@ mod alike;
 mod broken;
 mod counter;
 mod far;
+mod inbox;
 mod incomplete;
 mod order;
 mod processes;

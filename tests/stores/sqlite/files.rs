@@ -98,7 +98,7 @@ async fn a_file_of_a_newer_version_is_refused_and_left_as_it_is() {
             refused,
             SqliteError::NewerSchema {
                 found: 99,
-                known: 13
+                known: 14
             }
         ),
         "{refused:?}"

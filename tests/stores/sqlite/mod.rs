@@ -5,6 +5,7 @@ mod claims;
 mod damage;
 mod events;
 mod files;
+mod inbox;
 mod json;
 mod limits;
 mod processes;
