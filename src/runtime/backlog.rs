@@ -1,8 +1,6 @@
 use super::Runtime;
 use super::registry::Registry;
 use super::shared::{in_time, in_time_of_source};
-use crate::clock;
-use crate::model::Timestamp;
 use crate::source::EventSource;
 use crate::store::{RunFilter, RunLedger, RunState, StoreError};
 use std::sync::Arc;
@@ -28,8 +26,7 @@ pub struct Due {
     /// How many there are, counted up to [`MOST_COUNTED`](Self::MOST_COUNTED). One that is behind another of its
     /// ordering key counts too, and one whose worker died once its lease is over.
     pub due: usize,
-    /// For how long the oldest of them could be claimed, by the clock of this machine; none if there is none. A test that pauses
-    /// time moves the clock of a store in memory and not this one: nothing is due then.
+    /// How long the oldest of them could have been claimed, by the store's clock. `None` if there is none.
     pub oldest: Option<Duration>,
 }
 
@@ -59,17 +56,11 @@ async fn due(ledger: &dyn RunLedger, executor: Arc<str>) -> Result<Due, StoreErr
         .state(RunState::Ready)
         .limit(Due::MOST_COUNTED);
     let waiting = in_time(ledger.runs(&waiting)).await?;
-    let now = Timestamp::from_micros(clock::wall_micros());
-    let since = |run: &crate::store::Run| run.due.unwrap_or(run.since);
-    let due: Vec<Timestamp> = waiting
-        .iter()
-        .map(since)
-        .filter(|due| *due <= now)
-        .collect();
+    let due = waiting.iter().filter_map(|run| run.due_for);
     Ok(Due {
         executor,
-        due: due.len(),
-        oldest: due.iter().min().map(|oldest| now.since(*oldest)),
+        due: due.clone().count(),
+        oldest: due.max(),
     })
 }
 

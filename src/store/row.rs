@@ -445,6 +445,7 @@ impl Row {
             added_at: self.added_at,
             attempts: self.attempts,
             due: self.due,
+            due_for: self.due.filter(|due| *due <= now).map(|due| now.since(due)),
             wake: wait.map(|wait| wait.wake.clone()),
             suspended_at: wait
                 .filter(|_| state == RunState::Suspended)

@@ -320,6 +320,9 @@ pub struct Run {
     /// When it can be claimed next, if ever: its time, the end of its lease or of its wait. One that is behind another
     /// of its ordering key waits for that one too.
     pub due: Option<Timestamp>,
+    /// How long the run could have been claimed, by the store's clock. `None` unless it can be claimed now. A run behind another one of
+    /// its ordering key counts as claimable.
+    pub due_for: Option<Duration>,
     /// The time when the run was added or woken; once claimed, the time of the first claim of its current attempt.
     pub since: Timestamp,
     /// The time when the run was added to the ledger, which stays the same when it is redone. For a run that was added before the
@@ -359,6 +362,7 @@ impl Run {
             state,
             attempts: 0,
             due: None,
+            due_for: None,
             since,
             added_at: since,
             wake: None,

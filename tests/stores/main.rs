@@ -14,6 +14,8 @@ mod child;
 #[cfg(feature = "sqlite")]
 #[path = "../support/inbox.rs"]
 mod inbox;
+#[path = "../support/clock_jumps.rs"]
+mod clock_jumps;
 #[path = "../support/ledger_model.rs"]
 mod ledger_model;
 mod memory;

@@ -67,6 +67,14 @@ impl Store {
         }
     }
 
+    /// Moves its clock, in microseconds.
+    pub fn move_clock(&self, micros: i64) {
+        match self {
+            Self::Sqlite(store) => store.move_clock(micros),
+            Self::Postgres(store) => store.move_clock(micros),
+        }
+    }
+
     /// Its commits, for a consumer that is remembered.
     pub fn events_of(&self, consumer: &str) -> Box<dyn EventSource> {
         match self {

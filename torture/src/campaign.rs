@@ -2,6 +2,7 @@
 
 use crate::backend::{OTHERS, Place, Store};
 use crate::check::check;
+use crate::clock::Clock;
 use crate::history::History;
 use crate::nemesis::{self, Slot};
 use crate::oracle::Oracle;
@@ -10,7 +11,7 @@ use crate::report::Report;
 use crate::servers::Servers;
 use crate::settings::{On, Settings};
 use crate::snapshot::Snapshot;
-use crate::{BoxError, load, people, say};
+use crate::{BoxError, clock, load, people, say};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,10 +92,12 @@ pub async fn run(
     place.prepare(&store, settings).await?;
     load::backlog(&store.handle(), &oracle, settings).await?;
     let others = store.in_tenant(OTHERS);
+    let mut clock = Clock::of(folder);
     let campaign = harm(folder, settings, &store, servers, proxy.as_ref(), &oracle);
     tokio::select! {
         done = campaign => done?,
         () = people::approve(&store) => {}
+        () = clock.follow(&store) => {}
         // What is published of the other tenant is for nobody here.
         () = place.relay(&others, Some(OTHERS)) => {}
     }
@@ -179,6 +182,7 @@ async fn do_harm(
             timed("locks", nemesis::lock(folder, settings)),
             timed("restarts", nemesis::restart(servers, folder, settings)),
             timed("meddling", nemesis::meddle(proxy, settings)),
+            timed("jumps", clock::jump(folder, settings)),
         )?;
         drop(others);
         Ok(())

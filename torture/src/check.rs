@@ -432,7 +432,8 @@ impl Check<'_> {
             self.found(format!("{} deliveries in an inbox", self.history.inbox));
         }
         let stolen = self.history.stolen.len();
-        if stolen * 50 > self.history.executions() {
+        // A clock that jumps ahead ends all leases.
+        if self.settings.jumps == 0 && stolen * 50 > self.history.executions() {
             self.found(format!("{stolen} runs were taken from workers that live"));
         }
         let shifts: BTreeMap<_, _> = self.snapshot.rows.iter().collect();

@@ -15,6 +15,7 @@ mod backend;
 mod bugs;
 mod campaign;
 mod check;
+mod clock;
 mod executors;
 mod history;
 mod load;
@@ -76,7 +77,11 @@ async fn main() -> Result<ExitCode, BoxError> {
             let (on, seed) = chosen(rest)?;
             campaigns(
                 on,
-                &[Settings::ci_on(seed, on), Settings::deaf_on(seed, on)],
+                &[
+                    Settings::ci_on(seed, on),
+                    Settings::deaf_on(seed, on),
+                    Settings::clock_on(seed, on),
+                ],
             )
             .await
         }
@@ -84,9 +89,17 @@ async fn main() -> Result<ExitCode, BoxError> {
             let (on, seed) = chosen(rest)?;
             campaigns(
                 on,
-                &[Settings::full_on(seed, on), Settings::deaf_on(seed, on)],
+                &[
+                    Settings::full_on(seed, on),
+                    Settings::deaf_on(seed, on),
+                    Settings::full_clock_on(seed, on),
+                ],
             )
             .await
+        }
+        ["clock", rest @ ..] => {
+            let (on, seed) = chosen(rest)?;
+            campaigns(on, &[Settings::full_clock_on(seed, on)]).await
         }
         ["bugs", ..] if !cfg!(feature = "_bugs") => Err("this needs the feature _bugs".into()),
         ["bugs", which] => mistakes(which, bugs).await,
@@ -282,7 +295,11 @@ fn folder(settings: &Settings) -> Result<PathBuf, BoxError> {
         settings.seed,
         std::process::id(),
         settings.bug.as_deref().unwrap_or("none"),
-        if settings.deaf { "-deaf" } else { "" },
+        match (settings.deaf, settings.jumps > 0) {
+            (true, _) => "-deaf",
+            (false, true) => "-clock",
+            (false, false) => "",
+        },
     );
     let folder = std::env::temp_dir().join(name);
     // It has the password of a server in it.

@@ -315,7 +315,7 @@ pub async fn restart(
             }
             Harm::NatsRestarted => servers.restart_nats(down).await?,
             Harm::StreamDeleted => servers.delete_stream().await?,
-            Harm::AnswerLost | Harm::Cut | Harm::Slow => {}
+            Harm::AnswerLost | Harm::Cut | Harm::Slow | Harm::ClockJumped => {}
         }
         oracle.note(&Record::Harmed(harm))?;
     }
@@ -347,7 +347,10 @@ pub async fn meddle(proxy: Option<&Proxy>, settings: &Settings) -> Result<(), Bo
                 sleep(Duration::from_millis(random.u64(200..1_000))).await;
                 proxy.delay(0)?;
             }
-            Harm::PostgresRestarted | Harm::NatsRestarted | Harm::StreamDeleted => {}
+            Harm::PostgresRestarted
+            | Harm::NatsRestarted
+            | Harm::StreamDeleted
+            | Harm::ClockJumped => {}
         }
     }
     Ok(())

@@ -122,6 +122,8 @@ pub enum Harm {
     Cut,
     /// All connections to PostgreSQL were slow for a while.
     Slow,
+    /// The clock of the store was set back, or jumped ahead.
+    ClockJumped,
 }
 
 impl Harm {
@@ -134,6 +136,7 @@ impl Harm {
             Self::AnswerLost => "answer_of_commit_lost",
             Self::Cut => "connections_cut",
             Self::Slow => "connections_slow",
+            Self::ClockJumped => "clock_jumped",
         }
     }
 }

@@ -41,6 +41,9 @@ pub struct Settings {
     pub stops: u64,
     /// How often a worker is killed at each of the points.
     pub each_point: u64,
+    /// Number of jumps of the clock, by an hour or a day.
+    #[serde(default)]
+    pub jumps: u64,
     /// How often another process locks the store, and for how long.
     pub locks: u64,
     /// How long each lock holds, or how long a server may take until it is back.
@@ -130,6 +133,7 @@ impl Settings {
             kill_every: (1_400, 3_800),
             stops: 4,
             each_point: 1,
+            jumps: 0,
             locks: 1,
             lock_for: 1_200,
             servers: Harms::default(),
@@ -263,6 +267,32 @@ impl Settings {
             servers: Harms::default(),
             deaf: true,
             ..Self::ci_on(seed, on)
+        }
+    }
+
+    /// A short one in which the clock jumps. Nothing is paid, because a payment whose approval came too late is no payment.
+    pub fn clock_on(seed: u64, on: On) -> Self {
+        let ci = Self::ci_on(seed, on);
+        Self {
+            jumps: 20,
+            payments: 0,
+            servers: Harms {
+                postgres_restarts: 0,
+                nats_restarts: 0,
+                streams_deleted: 0,
+                ..ci.servers
+            },
+            ..ci
+        }
+    }
+
+    /// The same as [`clock_on`](Self::clock_on) with many jumps.
+    pub fn full_clock_on(seed: u64, on: On) -> Self {
+        Self {
+            jumps: 120,
+            kills: 60,
+            stops: 20,
+            ..Self::clock_on(seed, on)
         }
     }
 

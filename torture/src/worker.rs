@@ -1,6 +1,7 @@
 //! A worker: a process with all executors, on a store that fails now and then, until it is told to end or killed.
 
 use crate::backend::Place;
+use crate::clock::Clock;
 use crate::executors::{self, Role};
 use crate::noise::Noisy;
 use crate::oracle::{Oracle, Record};
@@ -37,6 +38,8 @@ pub async fn run(folder: &Path, slot: &str) -> Result<(), BoxError> {
     let plan = Arc::new(Plan::new(&settings, Arc::clone(&oracle), seed)?);
     let place = Place::read(folder)?;
     let inner = place.open().await?;
+    let mut clock = Clock::of(folder);
+    clock.set(&inner);
     let events = place.source(&inner, slot, &settings).await?;
     let store = Faulty::new(inner.handle(), {
         let plan = Arc::clone(&plan);
@@ -49,6 +52,7 @@ pub async fn run(folder: &Path, slot: &str) -> Result<(), BoxError> {
     let report = tokio::select! {
         report = work(&runtime, &mut signals) => report?,
         () = place.relay(&inner, None) => return Err("the relay ended".into()),
+        () = clock.follow(&inner) => return Err("the clock ended".into()),
     };
 
     plan.note_inbox()?;

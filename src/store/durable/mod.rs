@@ -5,4 +5,5 @@ pub(super) mod cursor;
 pub(super) mod events;
 pub(super) mod found;
 pub(super) mod inbox;
+pub(super) mod jumps;
 pub(super) mod tenant;

@@ -1,3 +1,4 @@
+use super::jumps::Jumps;
 use crate::bugs::planted;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,6 +10,7 @@ pub(in crate::store) struct Time {
     shift: AtomicI64,
     /// Where tests have stopped it, if they have.
     held: OnceLock<i64>,
+    pub(in crate::store) jumps: Jumps,
 }
 
 impl Time {
@@ -38,9 +40,29 @@ impl Time {
         self.shift.fetch_add(micros, Ordering::Relaxed);
     }
 
+    /// Moves the clock by that many microseconds, so that tests see the effect of a wall clock that jumps.
+    #[cfg(feature = "conformance")]
+    pub(in crate::store) fn jump(&self, micros: i64) {
+        self.shift.fetch_add(micros, Ordering::Relaxed);
+    }
+
     #[cfg(feature = "conformance")]
     pub(in crate::store) fn hold(&self) {
         self.held.get_or_init(crate::clock::wall_micros);
+    }
+}
+
+/// Maximum number of microseconds by which a wall clock may be behind the last commit without counting as set back. Commits of one
+/// microsecond are a microsecond apart each, so the last of them can be ahead.
+pub(in crate::store) const AHEAD: i64 = 1_000;
+
+/// Time of a store's clock, by the wall clock and [`Tenant::latest`]: the wall clock, unless it was set back. Then the clock stands still
+/// until the wall clock has reached the old time again. All in microseconds.
+#[cfg(feature = "sqlite")]
+pub(in crate::store) fn shown(wall: i64, latest: i64) -> i64 {
+    match wall.saturating_add(AHEAD) >= latest {
+        true => wall,
+        false => latest.saturating_add(1),
     }
 }
 
@@ -48,7 +70,7 @@ impl Time {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(in crate::store) struct Tenant {
     pub(in crate::store) id: i64,
-    /// The time of the last commit.
+    /// The time of the last commit of a breadcrumb. At least the time at which a row became due at once, less one microsecond.
     pub(in crate::store) latest: i64,
     /// The last run that was added or came to its end.
     pub(in crate::store) sequence: i64,

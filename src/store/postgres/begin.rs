@@ -1,10 +1,11 @@
 //! The first message of a transaction: locks, the tenant's row, the clock, and the wanted facts.
 
+use super::NAME;
 use super::changes::Line;
 use super::column;
 use super::facts::{Stored, Wanted};
 use super::prepared::{self, PLANNED_ONCE};
-use super::tenant::{self, clock};
+use super::tenant::{self, WALL_CLOCK, clock};
 use crate::model::Timestamp;
 use crate::store::durable::tenant::{Tenant, Time};
 use sqlx::{PgConnection, Row as _};
@@ -33,7 +34,7 @@ pub(super) fn statements() -> String {
         "PREPARE ux_begin (bigint, bigint, bigint) AS
          SELECT {columns}, {clock}, pg_current_xact_id()::text, coalesce((SELECT b.ttl FROM ux_breadcrumbs AS b
              WHERE b.tenant = $1 AND b.ttl IS NOT NULL AND NOT b.deleted ORDER BY b.ttl LIMIT 1) <= {clock}, FALSE),
-             (SELECT since FROM ux_alive)
+             (SELECT since FROM ux_alive), {WALL_CLOCK}
          FROM ux_tenants AS n WHERE n.id = $1",
         clock = clock!()
     );
@@ -72,6 +73,7 @@ pub(super) async fn begin(
     let facts = wanted.read(&rows.split_off(before))?;
     let row = rows.last().and_then(|rows| rows.first());
     let row = row.ok_or(sqlx::Error::RowNotFound)?;
+    time.jumps.read(NAME, row.try_get(14)?);
     Ok(Begun {
         tenant: tenant::read(row)?,
         now: column::time(row, 10)?,

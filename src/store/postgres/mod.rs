@@ -244,6 +244,13 @@ impl PostgresStore {
         self.database.time.pass(duration);
     }
 
+    /// Moves the clock of this store by that many microseconds, so that tests see the effect of a wall clock that jumps.
+    #[cfg(feature = "conformance")]
+    #[doc(hidden)]
+    pub fn move_clock(&self, micros: i64) {
+        self.database.time.jump(micros);
+    }
+
     /// Stops the clock of this store, so that only [`pass`](Self::pass) moves it.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]

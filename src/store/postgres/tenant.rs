@@ -13,13 +13,19 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// What the clock of the server shows, in SQL, moved and stopped as [`Time`] says: `$2` is where it is held, and `$3` how
-/// far it is moved.
+/// SQL of the store's clock in microseconds, by the same rule as [`shown`](crate::store::durable::tenant::shown): the server's clock,
+/// unless it was set back behind [`Tenant::latest`] of the tenant `$1`. `$2` and `$3` change it in tests: the time at which the clock is
+/// stopped, and the time that is added.
 macro_rules! clock {
     () => {
-        "(coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + $3::bigint)"
+        "(SELECT CASE WHEN wall.now + 1000 >= wall.latest THEN wall.now ELSE wall.latest + 1 END FROM \
+         (SELECT coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + $3::bigint AS now, \
+          coalesce((SELECT latest FROM ux_tenants WHERE id = $1), 0) AS latest) AS wall)"
     };
 }
+
+/// SQL of the server's clock in microseconds. Tests change it by `$2` and `$3`.
+pub(super) const WALL_CLOCK: &str = "(coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + $3::bigint)";
 pub(super) use clock;
 
 /// A tenant by its name, which has an id once it was ever written to.
@@ -162,11 +168,9 @@ pub(super) fn place(tenant: i64, time: &Time, position: Option<i64>) -> Statemen
 pub(super) fn update(statement: &mut Statement, before: &Tenant, after: &Tenant, new: i64) {
     let times = after.latest - before.latest;
     statement
-        .push(" UPDATE ux_tenants AS n SET latest = CASE WHEN ")
+        .push(" UPDATE ux_tenants AS n SET latest = t.base + ")
         .push_bind(times)
-        .push(" > 0 THEN t.base + ")
-        .push_bind(times)
-        .push(" ELSE n.latest END, sequence = n.sequence + ")
+        .push(", sequence = n.sequence + ")
         .push_bind(after.sequence - before.sequence)
         .push(", position = t.position + ")
         .push_bind(after.position - before.position)

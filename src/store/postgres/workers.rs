@@ -162,13 +162,15 @@ impl Read for Record {
     async fn run(&self, connection: &mut PgConnection, clock: &Time) -> Result<(), Fault> {
         let text = serde_json::to_string(&self.worker).map_err(|error| unreadable(0, error))?;
         let tenant = self.tenant.id_or_new(&mut *connection).await?;
+        // By the rule of `Worker::deletes_old`.
         let kept = i64::try_from(Worker::KEPT.as_micros()).unwrap_or(i64::MAX);
         let record = sqlx::query(concat!(
             "WITH clock AS MATERIALIZED (SELECT ",
             clock!(),
             " AS now),
              old AS (DELETE FROM ux_workers AS w USING clock WHERE w.tenant = $1 AND w.id <> $4
-                 AND (w.seen_at < clock.now - $6 OR w.id IN (SELECT k.id FROM ux_workers AS k
+                 AND (w.seen_at < clock.now - $6 AND EXISTS (SELECT 1 FROM ux_workers AS o
+                     WHERE o.tenant = $1 AND o.id = $4 AND o.seen_at >= clock.now - $8) OR w.id IN (SELECT k.id FROM ux_workers AS k
                      WHERE k.tenant = $1 AND k.id <> $4 ORDER BY k.seen_at DESC, k.id DESC OFFSET $7)))
              INSERT INTO ux_workers (tenant, id, started_at, seen_at, record)
                  SELECT $1, $4, clock.now, clock.now, $5 FROM clock
@@ -181,7 +183,8 @@ impl Read for Record {
             .bind(column::name(&self.worker.id))
             .bind(text)
             .bind(kept)
-            .bind(i64::try_from(Worker::MOST - 1).unwrap_or(i64::MAX));
+            .bind(i64::try_from(Worker::MOST - 1).unwrap_or(i64::MAX))
+            .bind(i64::try_from(Worker::LIVE.as_micros()).unwrap_or(i64::MAX));
         record.execute(connection).await?;
         Ok(())
     }

@@ -107,6 +107,12 @@ impl Change {
         self.leaves = true;
     }
 
+    /// Returns `true` if the row is due now. A store then has to remember that its clock has shown this time, so that the row stays due
+    /// after the clock was set back.
+    pub(in crate::store) fn is_due(&self, now: Timestamp) -> bool {
+        self.row.due.is_some_and(|due| due <= now)
+    }
+
     /// Puts the row behind all others of its key, which takes a sequence number. It is due now.
     fn join_last(&mut self, is_alone: bool, now: Timestamp, next: u64) {
         self.row.sequence = next + self.sequences;

@@ -202,6 +202,13 @@ impl SqliteStore {
         self.opened.time.pass(duration);
     }
 
+    /// Moves the clock of this open file by that many microseconds, so that tests see the effect of a wall clock that jumps.
+    #[cfg(feature = "conformance")]
+    #[doc(hidden)]
+    pub fn move_clock(&self, micros: i64) {
+        self.opened.time.jump(micros);
+    }
+
     /// Stops the clock of this open file, so that only [`pass`](Self::pass) moves it.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
@@ -278,7 +285,8 @@ impl SqliteStore {
                     None => return Ok(T::default()),
                 },
             };
-            work(connection, id, time.now(), is_wanted)
+            let latest = tenant::latest(connection, id)?;
+            work(connection, id, tenant::shown(time.now(), latest), is_wanted)
         };
         self.opened.database.read(read).await
     }

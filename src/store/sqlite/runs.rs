@@ -233,6 +233,9 @@ fn apply(writing: &mut Writing<'_>, serial: Option<i64>, change: &Change) -> Res
     if !change.is_changed {
         return Ok(());
     }
+    if change.is_due(writing.now) {
+        writing.tenant.latest = writing.tenant.latest.max(writing.now.as_micros() - 1);
+    }
     writing.tenant.sequence += change.sequences.cast_signed();
     writing.tenant.open_runs += i64::from(change.opened);
     writing.tenant.finished_runs += i64::from(change.finished);

@@ -1,9 +1,11 @@
 //! The row of a tenant in `ux_tenants`, and the context of a writer job.
 
+use super::NAME;
 use super::builder::SqliteLimits;
 use super::error::Fault;
+use crate::bugs::planted;
 use crate::model::Timestamp;
-use crate::store::durable::tenant::{Tenant, Time};
+use crate::store::durable::tenant::{Tenant, Time, shown as shown_micros};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 
 /// Returns the row of a tenant, or `None` if nothing was ever written to the tenant.
@@ -24,6 +26,29 @@ fn find_or_add(connection: &Connection, name: &str) -> rusqlite::Result<Tenant> 
     let mut add = connection
         .prepare_cached("INSERT INTO ux_tenants VALUES (NULL, ?1, 0, 0, 0, 1, 0, 0, 0, 0, 0)")?;
     Ok(Tenant::new(add.insert([name])?))
+}
+
+/// Returns [`Tenant::latest`] of a tenant.
+pub(super) fn latest(connection: &Connection, tenant: i64) -> rusqlite::Result<Timestamp> {
+    let mut latest = connection.prepare_cached("SELECT latest FROM ux_tenants WHERE id = ?1")?;
+    latest
+        .query_row([tenant], |row| row.get(0))
+        .map(Timestamp::from_micros)
+}
+
+/// Time of the store's clock for a job.
+fn now(time: &Time, tenant: &Tenant) -> Timestamp {
+    let wall = time.now();
+    time.jumps.read(NAME, wall.as_micros());
+    shown(wall, Timestamp::from_micros(tenant.latest))
+}
+
+/// Time of the store's clock, by the wall clock and [`Tenant::latest`].
+pub(super) fn shown(wall: Timestamp, latest: Timestamp) -> Timestamp {
+    if planted("own-clock") {
+        return wall;
+    }
+    Timestamp::from_micros(shown_micros(wall.as_micros(), latest.as_micros()))
 }
 
 fn write(connection: &Connection, tenant: &Tenant) -> rusqlite::Result<()> {
@@ -63,7 +88,7 @@ impl<'t> Writing<'t> {
             connection,
             limits,
             name,
-            now: time.now(),
+            now: now(time, &before),
             tenant: before.clone(),
         };
         let done = job(&mut writing)?;

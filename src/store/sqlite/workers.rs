@@ -4,13 +4,19 @@ use super::error::{Fault, unreadable};
 use super::tenant::Writing;
 use crate::model::{Timestamp, parse_as};
 use crate::store::{Worker, WorkerRecord};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _};
 use rusqlite::types::Type;
 
 /// Stores the record of a worker, and deletes old records.
 pub(super) fn record(writing: &Writing<'_>, worker: &WorkerRecord) -> Result<(), Fault> {
     let text = serde_json::to_string(worker).map_err(|error| unreadable(4, Type::Text, error))?;
     let (tenant, now) = (writing.tenant.id, writing.now);
+    let seen = "SELECT seen_at FROM ux_workers WHERE tenant = ?1 AND id = ?2";
+    let seen = writing
+        .sql(seen)?
+        .query_row((tenant, &*worker.id), |row| row.get(0))
+        .optional()?;
+    let deletes_old = Worker::deletes_old(seen.map(Timestamp::from_micros), now);
     writing
         .sql(
             "INSERT INTO ux_workers (tenant, id, started_at, seen_at, record) VALUES (?1, ?2, ?3, ?3, ?4)
@@ -21,10 +27,15 @@ pub(super) fn record(writing: &Writing<'_>, worker: &WorkerRecord) -> Result<(),
     let most = i64::try_from(Worker::MOST).unwrap_or(i64::MAX);
     writing
         .sql(
-            "DELETE FROM ux_workers WHERE tenant = ?1 AND (seen_at < ?2 OR id IN
+            "DELETE FROM ux_workers WHERE tenant = ?1 AND (?4 AND seen_at < ?2 OR id IN
                  (SELECT id FROM ux_workers WHERE tenant = ?1 ORDER BY seen_at DESC, id DESC LIMIT -1 OFFSET ?3))",
         )?
-        .execute((tenant, now.as_micros().saturating_sub(kept), most))?;
+        .execute((
+            tenant,
+            now.as_micros().saturating_sub(kept),
+            most,
+            deletes_old,
+        ))?;
     Ok(())
 }
 

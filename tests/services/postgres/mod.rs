@@ -18,7 +18,7 @@ mod vectors;
 #[path = "../../stores/wrappers/wrapped.rs"]
 mod wrapped;
 
-use crate::{ledger_model, one_store, request_keys, search_model, start_stop};
+use crate::{clock_jumps, ledger_model, one_store, request_keys, search_model, start_stop};
 use server::Namespaces;
 use sqlx::Connection as _;
 use std::sync::Mutex;
@@ -109,6 +109,28 @@ impl Subject for Held {
 #[tokio::test]
 async fn old_keys_of_requests_without_a_run_are_deleted() {
     request_keys::old_keys_without_a_run_are_deleted(&Held::default()).await;
+}
+
+#[tokio::test]
+async fn after_the_clock_was_set_back_ready_runs_are_claimed() {
+    let namespaces = Namespaces::default();
+    let store = namespaces.builder().connect().await.unwrap();
+    clock_jumps::ready_runs_stay_ready(&store, |by| store.move_clock(by)).await;
+}
+
+#[tokio::test]
+async fn after_the_clock_was_set_back_leases_are_held_and_expire() {
+    let namespaces = Namespaces::default();
+    let store = namespaces.builder().connect().await.unwrap();
+    let pass = async |by| store.pass(by);
+    clock_jumps::leases_are_held_and_expire(&store, |by| store.move_clock(by), pass).await;
+}
+
+#[tokio::test]
+async fn after_the_clock_was_set_back_commits_stay_in_order() {
+    let namespaces = Namespaces::default();
+    let store = namespaces.builder().connect().await.unwrap();
+    clock_jumps::commits_stay_in_order(&store, |by| store.move_clock(by)).await;
 }
 
 #[test]

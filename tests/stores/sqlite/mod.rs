@@ -19,7 +19,7 @@ mod torn;
 mod wake_ups;
 
 use crate::wrappers::watched;
-use crate::{ledger_model, one_store, request_keys, search_model, start_stop};
+use crate::{clock_jumps, ledger_model, one_store, request_keys, search_model, start_stop};
 use futures::StreamExt as _;
 
 use std::path::{Path, PathBuf};
@@ -170,6 +170,28 @@ impl Subject for File {
 #[tokio::test]
 async fn old_keys_of_requests_without_a_run_are_deleted() {
     request_keys::old_keys_without_a_run_are_deleted(&Held::default()).await;
+}
+
+#[tokio::test]
+async fn after_the_clock_was_set_back_ready_runs_are_claimed() {
+    let folder = Folder::new();
+    let store = quick(&folder.file()).open().await.unwrap();
+    clock_jumps::ready_runs_stay_ready(&store, |by| store.move_clock(by)).await;
+}
+
+#[tokio::test]
+async fn after_the_clock_was_set_back_leases_are_held_and_expire() {
+    let folder = Folder::new();
+    let store = quick(&folder.file()).open().await.unwrap();
+    let pass = async |by| store.pass(by);
+    clock_jumps::leases_are_held_and_expire(&store, |by| store.move_clock(by), pass).await;
+}
+
+#[tokio::test]
+async fn after_the_clock_was_set_back_commits_stay_in_order() {
+    let folder = Folder::new();
+    let store = quick(&folder.file()).open().await.unwrap();
+    clock_jumps::commits_stay_in_order(&store, |by| store.move_clock(by)).await;
 }
 
 #[test]

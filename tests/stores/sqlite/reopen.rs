@@ -32,10 +32,10 @@ async fn end(store: &SqliteStore, lease: &Lease, end: RunEnd) {
     store.commit(commit).await.unwrap();
 }
 
-/// All of a row but the lease, which belongs to a handle.
+/// All of a row but the lease, which belongs to a handle, and the time for which it is due, which grows.
 fn shape(row: &Run) -> String {
     let mut row = row.clone();
-    row.lease = None;
+    (row.lease, row.due_for) = (None, None);
     format!("{row:?} {:?} {:?}", row.run.event, row.run.order)
 }
 

@@ -58,6 +58,7 @@ impl Check<'_> {
             (Harm::AnswerLost, asked.answers_lost / 2),
             (Harm::Cut, asked.cuts),
             (Harm::Slow, asked.slow),
+            (Harm::ClockJumped, self.settings.jumps),
         ] {
             let done = self.history.harms.get(&harm).copied().unwrap_or_default();
             if done < least {

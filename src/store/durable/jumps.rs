@@ -1,0 +1,88 @@
+//! Jumps of the wall clock that a store reads.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Minimum size of a reported jump. Smaller differences are corrections of the clock, or readings that waited for a lock.
+const LEAST: Duration = Duration::from_secs(60);
+
+/// Compares a wall clock with the monotonic clock of this process.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Jumps(Mutex<Option<Reading>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    /// Wall time in microseconds.
+    wall: i64,
+    at: Instant,
+}
+
+impl Jumps {
+    /// Adds a wall time in microseconds that was just read, and logs a jump since the reading before.
+    pub(in crate::store) fn read(&self, store: &'static str, wall: i64) {
+        let reading = Reading {
+            wall,
+            at: Instant::now(),
+        };
+        let before = {
+            let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            last.replace(reading)
+        };
+        let Some(jump) = before.and_then(|before| jump(before, reading)) else {
+            return;
+        };
+        let seconds = jump / 1_000_000;
+        if jump < 0 {
+            tracing::warn!(
+                store,
+                seconds,
+                "the clock of the store was set back; ready work continues, and delayed runs and expired leases wait until the clock shows the earlier time again"
+            );
+        } else {
+            tracing::warn!(
+                store,
+                seconds,
+                "the clock of the store jumped ahead; delayed runs start, and leases expire, before their time"
+            );
+        }
+    }
+}
+
+/// Difference between the wall time that passed and the time that passed, in microseconds. `None` if it is small.
+fn jump(before: Reading, after: Reading) -> Option<i64> {
+    let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+    let passed = micros(after.at.saturating_duration_since(before.at));
+    let jump = after
+        .wall
+        .saturating_sub(before.wall)
+        .saturating_sub(passed);
+    (jump.unsigned_abs() >= micros(LEAST).unsigned_abs()).then_some(jump)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jump_is_the_wall_time_that_passed_without_the_time_that_passed() {
+        const SECOND: i64 = 1_000_000;
+        let start = Instant::now();
+        let after = |wall: i64, seconds: u64| {
+            let before = Reading {
+                wall: 1_000 * SECOND,
+                at: start,
+            };
+            let after = Reading {
+                wall: (1_000 + wall) * SECOND,
+                at: start + Duration::from_secs(seconds),
+            };
+            jump(before, after).map(|jump| jump / SECOND)
+        };
+
+        assert_eq!(after(3_600, 3_600), None);
+        assert_eq!(after(3_659, 3_600), None);
+        assert_eq!(after(3_660, 3_600), Some(60));
+        assert_eq!(after(-3_600, 0), Some(-3_600));
+        assert_eq!(after(0, 86_400), Some(-86_400));
+    }
+}

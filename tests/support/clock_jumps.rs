@@ -1,0 +1,115 @@
+//! A store whose wall clock is set back.
+
+use std::time::Duration;
+use universal_executor::store::{
+    Claim, ClaimId, Claimed, Commit, ExecutorLimits, NewRun, RunEnd, RunFilter, RunLedger, RunRef,
+    RunState, Wake, Write,
+};
+use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Selector};
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// An hour back, in microseconds.
+const BACK: i64 = -60 * 60 * 1_000_000;
+
+async fn run(store: &impl BreadcrumbStore) -> RunRef {
+    let trigger = store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+    RunRef::new("agent", trigger.id, 1)
+}
+
+async fn claim(ledger: &dyn RunLedger, n: usize) -> Vec<Claimed> {
+    let limits = [ExecutorLimits::new("agent", n)];
+    let claimed = ledger.claim_next(n, &limits, ClaimId::unique()).await;
+    claimed.unwrap()
+}
+
+/// Runs that were ready before the clock was set back are claimed afterwards: a new one, a released one, one to be retried at once, one
+/// that was woken, and one that was redone. `jump` moves the clock of the store.
+pub(crate) async fn ready_runs_stay_ready(store: &impl BreadcrumbStore, jump: impl Fn(i64)) {
+    let ledger = store.ledger().unwrap();
+    let mut runs = Vec::new();
+    for _ in 0..5 {
+        let run = run(store).await;
+        ledger
+            .enqueue(vec![NewRun::from(run.clone())])
+            .await
+            .unwrap();
+        runs.push(run);
+    }
+    let answer = store.create(NewBreadcrumb::new("answer.v1")).await.unwrap();
+    let mut leases = claim(ledger, 4).await.into_iter().map(|one| one.lease);
+    let mut lease = || leases.next().unwrap();
+    ledger.release(lease()).await.unwrap();
+    let retried = lease();
+    let at = answer.updated_at;
+    ledger.retry(retried, at, true, None).await.unwrap();
+    let suspended = lease();
+    let woken = suspended.run.clone();
+    let wake = Wake::on(Selector::schema("answer.v1"));
+    let state = serde_json::json!({}).into();
+    let end = Some((suspended, RunEnd::Suspended { wake, state }));
+    let writes = Vec::new();
+    store.commit(Commit { writes, end }).await.unwrap();
+    ledger.resume(&woken, answer.id).await.unwrap();
+    let skipped = lease();
+    let redone = skipped.run.clone();
+    let end = Some((skipped, RunEnd::Skipped(RunEnd::UNMATCHED)));
+    let writes = Vec::new();
+    store.commit(Commit { writes, end }).await.unwrap();
+    ledger.redo(&redone).await.unwrap();
+
+    jump(BACK);
+
+    let ready = RunFilter::all().state(RunState::Ready);
+    let listed = ledger.runs(&ready).await.unwrap();
+    assert!(listed.iter().all(|run| run.due_for.is_some()), "{listed:?}");
+    let claimed = claim(ledger, 9).await;
+    assert_eq!(claimed.len(), 5, "{claimed:?}");
+    jump(BACK);
+    let later = run(store).await;
+    ledger
+        .enqueue(vec![NewRun::from(later.clone())])
+        .await
+        .unwrap();
+    jump(BACK);
+    assert_eq!(claim(ledger, 9).await.len(), 1);
+}
+
+/// A lease that was granted before the clock was set back is held afterwards, and it expires at most one jump late.
+pub(crate) async fn leases_are_held_and_expire(
+    store: &impl BreadcrumbStore,
+    jump: impl Fn(i64),
+    pass: impl AsyncFn(Duration),
+) {
+    let ledger = store.ledger().unwrap();
+    let first = run(store).await;
+    let Claim::Granted(Claimed { lease, .. }) = ledger.claim(&first, None).await.unwrap() else {
+        panic!("granted")
+    };
+
+    jump(BACK);
+
+    let lost = ledger.heartbeat(std::slice::from_ref(&lease)).await;
+    assert!(lost.unwrap().is_empty());
+    let other = ledger.claim(&first, None).await.unwrap();
+    assert!(matches!(other, Claim::Running { .. }), "{other:?}");
+    assert_eq!(claim(ledger, 9).await.len(), 0);
+    pass(HOUR + lease.run.lease).await;
+    assert_eq!(claim(ledger, 9).await.len(), 1);
+    let end = Some((lease, RunEnd::Done));
+    let writes = vec![Write::Create(NewBreadcrumb::new("answer.v1"))];
+    let late = store.commit(Commit { writes, end }).await.unwrap_err();
+    assert_eq!(late.code(), "lease_lost");
+}
+
+/// Breadcrumbs that are committed after the clock was set back are later than all before.
+pub(crate) async fn commits_stay_in_order(store: &impl BreadcrumbStore, jump: impl Fn(i64)) {
+    let before = store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+
+    jump(BACK);
+
+    let after = store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+    assert!(after.updated_at > before.updated_at);
+    let newest = store.latest("note.v1").await.unwrap().unwrap();
+    assert_eq!(newest.id, after.id);
+}
