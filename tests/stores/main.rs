@@ -11,11 +11,11 @@
 #[cfg(feature = "sqlite")]
 #[path = "../support/child.rs"]
 mod child;
+#[path = "../support/clock_jumps.rs"]
+mod clock_jumps;
 #[cfg(feature = "sqlite")]
 #[path = "../support/inbox.rs"]
 mod inbox;
-#[path = "../support/clock_jumps.rs"]
-mod clock_jumps;
 #[path = "../support/ledger_model.rs"]
 mod ledger_model;
 mod memory;

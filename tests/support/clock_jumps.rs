@@ -1,9 +1,10 @@
 //! A store whose wall clock is set back.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 use universal_executor::store::{
     Claim, ClaimId, Claimed, Commit, ExecutorLimits, NewRun, RunEnd, RunFilter, RunLedger, RunRef,
-    RunState, Wake, Write,
+    RunState, Wake, WorkerRecord, Write,
 };
 use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Selector};
 
@@ -112,4 +113,40 @@ pub(crate) async fn commits_stay_in_order(store: &impl BreadcrumbStore, jump: im
     assert!(after.updated_at > before.updated_at);
     let newest = store.latest("note.v1").await.unwrap().unwrap();
     assert_eq!(newest.id, after.id);
+}
+
+/// After the clock jumped ahead by two days, the records of the other workers stay until these workers had time to store them again.
+/// `jump` moves the clock of the store, and `pass` lets time pass.
+pub(crate) async fn records_of_workers_stay(
+    store: &impl BreadcrumbStore,
+    jump: impl Fn(i64),
+    pass: impl AsyncFn(Duration),
+) {
+    let ledger = store.ledger().unwrap();
+    let record = async |id: &str| {
+        let record = WorkerRecord::new(id, id);
+        ledger.record_worker(&record).await.unwrap();
+    };
+    let ids = async || {
+        let workers = ledger.workers().await.unwrap();
+        let ids = workers
+            .into_iter()
+            .map(|worker| worker.record.id.to_string());
+        ids.collect::<BTreeSet<_>>()
+    };
+    for id in ["first", "second", "dead"] {
+        record(id).await;
+    }
+
+    jump(2 * 24 * -BACK);
+    record("first").await;
+    record("new").await;
+    let after_the_jump = ids().await;
+    record("second").await;
+    pass(Duration::from_secs(10)).await;
+    record("first").await;
+
+    assert_eq!(after_the_jump.len(), 4, "{after_the_jump:?}");
+    let expected = ["first", "new", "second"].map(str::to_owned);
+    assert_eq!(ids().await, BTreeSet::from(expected));
 }

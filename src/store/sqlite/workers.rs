@@ -4,8 +4,8 @@ use super::error::{Fault, unreadable};
 use super::tenant::Writing;
 use crate::model::{Timestamp, parse_as};
 use crate::store::{Worker, WorkerRecord};
-use rusqlite::{Connection, OptionalExtension as _};
 use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension as _};
 
 /// Stores the record of a worker, and deletes old records.
 pub(super) fn record(writing: &Writing<'_>, worker: &WorkerRecord) -> Result<(), Fault> {

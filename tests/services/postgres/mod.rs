@@ -133,6 +133,14 @@ async fn after_the_clock_was_set_back_commits_stay_in_order() {
     clock_jumps::commits_stay_in_order(&store, |by| store.move_clock(by)).await;
 }
 
+#[tokio::test]
+async fn after_the_clock_jumped_ahead_records_of_workers_stay() {
+    let namespaces = Namespaces::default();
+    let store = namespaces.builder().connect().await.unwrap();
+    let pass = async |by| store.pass(by);
+    clock_jumps::records_of_workers_stay(&store, |by| store.move_clock(by), pass).await;
+}
+
 #[test]
 fn the_ledger_does_what_the_model_does() {
     ledger_model::the_ledger_does_what_the_model_does::<Held>(16);

@@ -348,6 +348,7 @@ async fn child_that_subscribes_until_it_is_killed() {
     };
     let store = SqliteStore::open(path).await.unwrap();
     let mut events = subscribe(&store).await;
+    writeln!(std::io::stdout(), "subscribed").unwrap();
     while let Some(event) = events.next().await {
         let id = event.unwrap().event.breadcrumb_id;
         writeln!(std::io::stdout(), "heard {id}").unwrap();
@@ -380,9 +381,10 @@ async fn the_registration_of_a_killed_process_disappears() {
     let folder = Folder::new();
     let store = quick(&folder.file()).open().await.unwrap();
     let mut child = child(SUBSCRIBES, &folder.file());
+    let mut told = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(told.any(|line| line.unwrap().contains("subscribed")));
     registered(&folder.file(), 1).await;
     let written = store.create(note()).await.unwrap().id;
-    let mut told = BufReader::new(child.stdout.take().unwrap()).lines();
     let heard = format!("heard {written}");
     assert!(told.any(|line| line.unwrap().contains(&heard)));
     let left = listeners(&folder.file());
