@@ -165,8 +165,8 @@ pub trait RunLedger: Send + Sync {
 
     /// Stores the record of a worker with the current time, in the place of the record with the same ID.
     ///
-    /// Deletes records older than [24 h](Worker::KEPT), unless the worker stores its first record in 30 s: the clock may have jumped
-    /// ahead. Deletes the oldest beyond [1,000](Worker::MOST).
+    /// Deletes records older than [24 h](Worker::KEPT), and the oldest beyond [1,000](Worker::MOST). While the clock of the store may have
+    /// jumped ahead a moment ago, records must not be deleted by their age: the live workers need time to store theirs again.
     ///
     /// # Errors
     /// Only if the store is unavailable.

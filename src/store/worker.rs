@@ -144,12 +144,6 @@ impl Worker {
         }
     }
 
-    /// Returns `true` if a worker deletes old records when it stores its own: it did so in the last [30 s](Self::LIVE) before. The first
-    /// store after the clock has jumped ahead deletes nothing, so the live workers store their records before one of them does.
-    pub(crate) fn deletes_old(seen_before: Option<Timestamp>, now: Timestamp) -> bool {
-        seen_before.is_some_and(|before| now.since(before) <= Self::LIVE)
-    }
-
     /// Returns the time at which the store deletes this record, unless the worker stores it again.
     #[must_use]
     pub fn kept_until(&self) -> Timestamp {

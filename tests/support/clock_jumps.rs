@@ -134,16 +134,20 @@ pub(crate) async fn records_of_workers_stay(
             .map(|worker| worker.record.id.to_string());
         ids.collect::<BTreeSet<_>>()
     };
+    record("first").await;
+    pass(HOUR).await;
     for id in ["first", "second", "dead"] {
         record(id).await;
     }
 
     jump(2 * 24 * -BACK);
-    record("first").await;
-    record("new").await;
+    for id in ["first", "first", "new"] {
+        record(id).await;
+    }
     let after_the_jump = ids().await;
+    pass(Duration::from_secs(15)).await;
     record("second").await;
-    pass(Duration::from_secs(10)).await;
+    pass(Duration::from_secs(15)).await;
     record("first").await;
 
     assert_eq!(after_the_jump.len(), 4, "{after_the_jump:?}");

@@ -1,6 +1,6 @@
 //! Jumps of the wall clock that a store reads.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Minimum size of a reported jump. Smaller differences are corrections of the clock, or readings that waited for a lock.
@@ -8,7 +8,16 @@ const LEAST: Duration = Duration::from_secs(60);
 
 /// Compares a wall clock with the monotonic clock of this process.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Jumps(Mutex<Option<Reading>>);
+pub(in crate::store) struct Jumps(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    last: Option<Reading>,
+    /// Time of the first reading after the last jump.
+    steady_since: Option<Instant>,
+    /// Time that a test let pass, which counts as time of the monotonic clock.
+    passed: Duration,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Reading {
@@ -20,15 +29,18 @@ struct Reading {
 impl Jumps {
     /// Adds a wall time in microseconds that was just read, and logs a jump since the reading before.
     pub(in crate::store) fn read(&self, store: &'static str, wall: i64) {
-        let reading = Reading {
-            wall,
-            at: Instant::now(),
+        let jump = {
+            let mut state = self.state();
+            let at = state.now();
+            let reading = Reading { wall, at };
+            let before = state.last.replace(reading);
+            let jump = before.and_then(|before| jump(before, reading));
+            if jump.is_some() || before.is_none() {
+                state.steady_since = Some(at);
+            }
+            jump
         };
-        let before = {
-            let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            last.replace(reading)
-        };
-        let Some(jump) = before.and_then(|before| jump(before, reading)) else {
+        let Some(jump) = jump else {
             return;
         };
         let seconds = jump / 1_000_000;
@@ -45,6 +57,33 @@ impl Jumps {
                 "the clock of the store jumped ahead; delayed runs start, and leases expire, before their time"
             );
         }
+    }
+}
+
+impl Jumps {
+    /// Returns `true` if this process has read the clock for some time, and saw no jump in that time.
+    pub(in crate::store) fn is_steady_for(&self, time: Duration) -> bool {
+        let state = self.state();
+        let since = state.steady_since;
+        since.is_some_and(|since| state.now().saturating_duration_since(since) >= time)
+    }
+
+    /// Lets time pass for a test.
+    #[cfg(feature = "conformance")]
+    pub(in crate::store) fn pass(&self, time: Duration) {
+        let mut state = self.state();
+        state.passed = state.passed.saturating_add(time);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn now(&self) -> Instant {
+        let now = Instant::now();
+        now.checked_add(self.passed).unwrap_or(now)
     }
 }
 

@@ -38,6 +38,7 @@ impl Time {
     pub(in crate::store) fn pass(&self, duration: std::time::Duration) {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         self.shift.fetch_add(micros, Ordering::Relaxed);
+        self.jumps.pass(duration);
     }
 
     /// Moves the clock by that many microseconds, so that tests see the effect of a wall clock that jumps.

@@ -27,10 +27,9 @@ impl Workers {
             started_at: known.map_or(now, |known| known.started_at),
             seen_at: now,
         };
-        let deletes_old = Worker::deletes_old(known.map(|known| known.seen_at), now);
         self.0.insert(Arc::clone(&record.id), kept);
         self.0
-            .retain(|_, kept| !deletes_old || now.since(kept.seen_at) <= Worker::KEPT);
+            .retain(|_, kept| now.since(kept.seen_at) <= Worker::KEPT);
         while self.0.len() > Worker::MOST {
             let oldest = self.0.iter().min_by_key(|(_, kept)| kept.seen_at);
             let Some(oldest) = oldest.map(|(id, _)| Arc::clone(id)) else {

@@ -1,5 +1,6 @@
 //! Records of the workers that share the tables, and the runs that they transfer to one another.
 
+use super::NAME;
 use super::changes::{Line, line_of};
 use super::column::{self, time, unreadable};
 use super::database::{Job, Read};
@@ -162,15 +163,19 @@ impl Read for Record {
     async fn run(&self, connection: &mut PgConnection, clock: &Time) -> Result<(), Fault> {
         let text = serde_json::to_string(&self.worker).map_err(|error| unreadable(0, error))?;
         let tenant = self.tenant.id_or_new(&mut *connection).await?;
-        // By the rule of `Worker::deletes_old`.
+        let wall =
+            sqlx::query_scalar("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint");
+        let wall: i64 = wall.fetch_one(&mut *connection).await?;
+        clock
+            .jumps
+            .read(NAME, clock.held().unwrap_or(wall) + clock.shift());
         let kept = i64::try_from(Worker::KEPT.as_micros()).unwrap_or(i64::MAX);
         let record = sqlx::query(concat!(
             "WITH clock AS MATERIALIZED (SELECT ",
             clock!(),
             " AS now),
              old AS (DELETE FROM ux_workers AS w USING clock WHERE w.tenant = $1 AND w.id <> $4
-                 AND (w.seen_at < clock.now - $6 AND EXISTS (SELECT 1 FROM ux_workers AS o
-                     WHERE o.tenant = $1 AND o.id = $4 AND o.seen_at >= clock.now - $8) OR w.id IN (SELECT k.id FROM ux_workers AS k
+                 AND ($8 AND w.seen_at < clock.now - $6 OR w.id IN (SELECT k.id FROM ux_workers AS k
                      WHERE k.tenant = $1 AND k.id <> $4 ORDER BY k.seen_at DESC, k.id DESC OFFSET $7)))
              INSERT INTO ux_workers (tenant, id, started_at, seen_at, record)
                  SELECT $1, $4, clock.now, clock.now, $5 FROM clock
@@ -184,7 +189,7 @@ impl Read for Record {
             .bind(text)
             .bind(kept)
             .bind(i64::try_from(Worker::MOST - 1).unwrap_or(i64::MAX))
-            .bind(i64::try_from(Worker::LIVE.as_micros()).unwrap_or(i64::MAX));
+            .bind(clock.jumps.is_steady_for(Worker::LIVE));
         record.execute(connection).await?;
         Ok(())
     }

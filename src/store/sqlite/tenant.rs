@@ -5,6 +5,7 @@ use super::builder::SqliteLimits;
 use super::error::Fault;
 use crate::bugs::planted;
 use crate::model::Timestamp;
+use crate::store::Worker;
 use crate::store::durable::tenant::{Tenant, Time, shown as shown_micros};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 
@@ -72,6 +73,8 @@ pub(super) struct Writing<'t> {
     /// Row of the tenant. A changed row is written when the job has succeeded.
     pub(super) tenant: Tenant,
     pub(super) now: Timestamp,
+    /// If `true`, records of workers can be deleted by their age: the clock did not jump for a while.
+    pub(super) is_clock_steady: bool,
 }
 
 impl<'t> Writing<'t> {
@@ -89,6 +92,7 @@ impl<'t> Writing<'t> {
             limits,
             name,
             now: now(time, &before),
+            is_clock_steady: time.jumps.is_steady_for(Worker::LIVE),
             tenant: before.clone(),
         };
         let done = job(&mut writing)?;

@@ -4,19 +4,13 @@ use super::error::{Fault, unreadable};
 use super::tenant::Writing;
 use crate::model::{Timestamp, parse_as};
 use crate::store::{Worker, WorkerRecord};
+use rusqlite::Connection;
 use rusqlite::types::Type;
-use rusqlite::{Connection, OptionalExtension as _};
 
 /// Stores the record of a worker, and deletes old records.
 pub(super) fn record(writing: &Writing<'_>, worker: &WorkerRecord) -> Result<(), Fault> {
     let text = serde_json::to_string(worker).map_err(|error| unreadable(4, Type::Text, error))?;
     let (tenant, now) = (writing.tenant.id, writing.now);
-    let seen = "SELECT seen_at FROM ux_workers WHERE tenant = ?1 AND id = ?2";
-    let seen = writing
-        .sql(seen)?
-        .query_row((tenant, &*worker.id), |row| row.get(0))
-        .optional()?;
-    let deletes_old = Worker::deletes_old(seen.map(Timestamp::from_micros), now);
     writing
         .sql(
             "INSERT INTO ux_workers (tenant, id, started_at, seen_at, record) VALUES (?1, ?2, ?3, ?3, ?4)
@@ -34,7 +28,7 @@ pub(super) fn record(writing: &Writing<'_>, worker: &WorkerRecord) -> Result<(),
             tenant,
             now.as_micros().saturating_sub(kept),
             most,
-            deletes_old,
+            writing.is_clock_steady,
         ))?;
     Ok(())
 }
