@@ -29,6 +29,12 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
+/// Maximum number of deliveries that wait for their redelivery by the runtime.
+const MOST_RETURNED: usize = 64;
+
+/// Maximum number of triggers that a sweep found and that wait for the intake.
+const MOST_FOUND: usize = 64;
+
 /// How often what a sweep found goes before what a source delivers.
 const FOUND_FIRST: u32 = 64;
 
@@ -77,7 +83,7 @@ impl<'r> Intake<'r> {
         shared: Arc<Shared>,
         tasks: &'r mut JoinSet<()>,
     ) -> Self {
-        let (returned, back) = mpsc::channel(64);
+        let (returned, back) = mpsc::channel(MOST_RETURNED);
         let (trackers, receipts) = trackers(&shared, runtime.settings.max_deliveries, returned);
         tasks.spawn(receipts.run());
         Self {
@@ -87,7 +93,7 @@ impl<'r> Intake<'r> {
             stores: HashMap::new(),
             definitions: None,
             trackers,
-            found: mpsc::channel(64),
+            found: mpsc::channel(MOST_FOUND),
             back,
             place: None,
             blocked: None,

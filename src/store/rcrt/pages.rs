@@ -189,7 +189,7 @@ impl<'r> Pages<'r> {
     fn skip(&mut self, failure: Failure) -> Result<(), Failure> {
         tracing::warn!(
             offset = self.offset,
-            "a row of a list is too large and is left out"
+            "a row of a list is too large, omitted"
         );
         self.offset += 1;
         self.pages += 1;
