@@ -15,6 +15,7 @@ mod child;
 mod executor;
 mod key_order;
 mod layers;
+mod limits;
 mod log_lines;
 mod main_job;
 #[cfg(feature = "metrics")]
