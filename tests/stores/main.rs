@@ -25,6 +25,9 @@ mod one_store;
 mod rcrt;
 #[path = "../support/request_keys.rs"]
 mod request_keys;
+#[cfg(feature = "sqlite")]
+#[path = "../support/saved_states/mod.rs"]
+mod saved_states;
 #[path = "../support/search_model.rs"]
 mod search_model;
 mod security;

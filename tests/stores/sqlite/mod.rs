@@ -12,6 +12,7 @@ mod processes;
 mod read_only;
 mod reopen;
 mod runtime;
+mod saved_states;
 mod shared;
 mod source;
 mod torn;
