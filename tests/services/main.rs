@@ -30,6 +30,8 @@ mod one_store;
 mod postgres;
 #[path = "../support/request_keys.rs"]
 mod request_keys;
+#[path = "../support/saved_states/mod.rs"]
+mod saved_states;
 #[path = "../support/search_model.rs"]
 mod search_model;
 mod security;

@@ -12,6 +12,7 @@ mod proxy;
 mod read_only;
 mod restored;
 mod round_trips;
+mod saved_states;
 pub(crate) mod server;
 mod source;
 mod vectors;
