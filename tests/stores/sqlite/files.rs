@@ -30,7 +30,7 @@ async fn a_file_of_the_first_version_is_brought_to_this_ones() {
                 DROP TABLE ux_embedder; DROP TABLE ux_workers; DROP INDEX ux_runs_transferred;
                 ALTER TABLE ux_runs DROP COLUMN cause; ALTER TABLE ux_runs DROP COLUMN claim;
                 ALTER TABLE ux_runs DROP COLUMN code; ALTER TABLE ux_runs DROP COLUMN added_at; DROP TABLE ux_positions;
-                DROP INDEX ux_runs_suspended; DROP TABLE ux_listeners; DROP TABLE ux_paused; DROP TABLE ux_requests;
+                DROP INDEX ux_runs_suspended; DROP TABLE ux_inbox; DROP TABLE ux_listeners; DROP TABLE ux_paused; DROP TABLE ux_requests;
                 ALTER TABLE ux_tenants DROP COLUMN requests; ALTER TABLE ux_runs DROP COLUMN has_expired;
                 UPDATE ux_schema_version SET version = 1";
     older.execute_batch(undo).unwrap();
@@ -59,7 +59,7 @@ async fn a_migrated_file_knows_how_many_keys_of_requests_it_has() {
     store.close().await;
     let older = Connection::open(folder.file()).unwrap();
     let undo =
-        "DROP INDEX ux_runs_suspended; ALTER TABLE ux_runs DROP COLUMN has_expired; ALTER TABLE ux_tenants DROP COLUMN requests;
+        "DROP TABLE ux_inbox; DROP INDEX ux_runs_suspended; ALTER TABLE ux_runs DROP COLUMN has_expired; ALTER TABLE ux_tenants DROP COLUMN requests;
                 DROP INDEX ux_requests_by_check;
                 ALTER TABLE ux_requests ADD COLUMN number INTEGER NOT NULL DEFAULT 1;
                 CREATE INDEX ux_requests_by_number ON ux_requests (tenant, number, checked_at);
