@@ -43,6 +43,8 @@ pub(super) struct Changes {
     pub(super) joined: BTreeSet<Line>,
     /// Ordering keys whose first run may have ended or left.
     pub(super) left: BTreeSet<Line>,
+    /// If `true`, the tenant's row has to get the time of this transaction, because a row became due at once.
+    pub(super) shows_time: bool,
 }
 
 impl Changes {
@@ -63,6 +65,7 @@ impl Changes {
         self.requests.extend(later.requests);
         self.joined.extend(later.joined);
         self.left.extend(later.left);
+        self.shows_time |= later.shows_time;
     }
 
     /// Adds to a statement with a table [`t`](super::tenant::place) all changes, in parts that change different rows. Returns the

@@ -54,8 +54,6 @@ pub(super) struct Writing<'t> {
     /// The tenant's row with all changes so far.
     pub(super) tenant: Tenant,
     pub(super) now: Timestamp,
-    /// If `true`, the tenant's row has to get the time of this transaction, because a row became due at once.
-    shows_time: bool,
     /// If `true`, the time to live of a breadcrumb is over.
     pub(super) has_expired: bool,
     transaction: Transaction,
@@ -128,7 +126,6 @@ impl<'t> Writing<'t> {
             before: tenant.clone(),
             tenant,
             now: begun.now,
-            shows_time: false,
             transaction: Transaction {
                 number: begun.number,
                 since,
@@ -196,7 +193,7 @@ impl<'t> Writing<'t> {
             };
             lines.insert(line);
         }
-        self.shows_time |= change.is_due(self.now);
+        self.own.shows_time |= change.is_due(self.now);
         let row = change.row;
         self.own
             .runs
@@ -272,7 +269,7 @@ impl<'t> Writing<'t> {
         let mut changes = std::mem::take(&mut self.earlier);
         changes.append(std::mem::take(&mut self.own));
         let (before, after) = (&self.written, &self.tenant);
-        let changes_tenant = before != after || self.shows_time;
+        let changes_tenant = before != after || changes.shows_time;
         if changes.is_empty() && !changes_tenant {
             return None;
         }
@@ -311,7 +308,6 @@ impl<'t> Writing<'t> {
             events: changes.events,
         };
         self.written = self.tenant.clone();
-        self.shows_time = false;
         self.runs.clear();
         self.breadcrumbs.clear();
         self.requests.clear();
