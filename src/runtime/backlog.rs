@@ -26,7 +26,7 @@ pub struct Due {
     /// How many there are, counted up to [`MOST_COUNTED`](Self::MOST_COUNTED). One that is behind another of its
     /// ordering key counts too, and one whose worker died once its lease is over.
     pub due: usize,
-    /// How long the oldest of them could have been claimed, by the store's clock. `None` if there is none.
+    /// Time for which the oldest of them could have been claimed, by the store's clock. `None` without due runs.
     pub oldest: Option<Duration>,
 }
 

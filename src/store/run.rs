@@ -320,7 +320,7 @@ pub struct Run {
     /// When it can be claimed next, if ever: its time, the end of its lease or of its wait. One that is behind another
     /// of its ordering key waits for that one too.
     pub due: Option<Timestamp>,
-    /// How long the run could have been claimed, by the store's clock. `None` unless it can be claimed now. A run behind another one of
+    /// Time for which the run could have been claimed, by the store's clock. `None` unless it can be claimed now. A run behind another one of
     /// its ordering key counts as claimable.
     pub due_for: Option<Duration>,
     /// The time when the run was added or woken; once claimed, the time of the first claim of its current attempt.

@@ -88,7 +88,7 @@ pub(super) async fn sweep(
     overlaps: bool,
     count: &mut usize,
 ) -> Result<Swept, StoreError> {
-    // With this mistake, only the acknowledgement protects a delivery. The sweep would find most of those that are lost.
+    // With this mistake, only the acknowledgement protects a delivery. The sweep would find most lost deliveries.
     if planted("ack-first") {
         return Ok(Swept::All);
     }

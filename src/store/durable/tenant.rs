@@ -55,7 +55,8 @@ impl Time {
 
 /// Maximum number of microseconds by which a wall clock may be behind the last commit without counting as set back. Commits of one
 /// microsecond are a microsecond apart each, so the last of them can be ahead.
-pub(in crate::store) const AHEAD: i64 = 1_000;
+#[cfg(feature = "sqlite")]
+const AHEAD: i64 = 1_000;
 
 /// Time of a store's clock, by the wall clock and [`Tenant::latest`]: the wall clock, unless it was set back. Then the clock stands still
 /// until the wall clock has reached the old time again. All in microseconds.

@@ -109,6 +109,7 @@ impl Change {
 
     /// Returns `true` if the row is due now. A store then has to remember that its clock has shown this time, so that the row stays due
     /// after the clock was set back.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn is_due(&self, now: Timestamp) -> bool {
         self.row.due.is_some_and(|due| due <= now)
     }
