@@ -1,7 +1,7 @@
 //! New breadcrumbs that other programs insert with SQL, and that a store takes in.
 
 use crate::error::Chain;
-use crate::model::{BreadcrumbId, NewBreadcrumb};
+use crate::model::{BreadcrumbId, NewBreadcrumb, parse_as};
 use crate::store::{StoreError, canonical};
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
@@ -60,13 +60,13 @@ impl Inserted {
     /// # Errors
     /// The reason why the row cannot be taken in as it is.
     pub(in crate::store) fn read(&self, limit: usize) -> Result<NewBreadcrumb, Refusal> {
-        let fields: BTreeMap<String, IgnoredAny> =
-            serde_json::from_str(&self.text).map_err(Refusal::Unreadable)?;
+        let text = self.text.as_bytes();
+        let fields: BTreeMap<String, IgnoredAny> = parse_as(text).map_err(Refusal::Unreadable)?;
         let is_unknown = |field: &String| !FIELDS.contains(&field.as_str());
         if let Some(unknown) = fields.into_keys().find(is_unknown) {
             return Err(Refusal::UnknownField(unknown));
         }
-        let new = serde_json::from_str(&self.text).map_err(Refusal::Unreadable)?;
+        let new = parse_as(text).map_err(Refusal::Unreadable)?;
         canonical::new_breadcrumb(0, new, limit).map_err(Refusal::Rejected)
     }
 }
