@@ -11,6 +11,7 @@
 #[cfg(feature = "sqlite")]
 #[path = "../support/child.rs"]
 mod child;
+#[cfg(feature = "sqlite")]
 #[path = "../support/clock_jumps.rs"]
 mod clock_jumps;
 #[cfg(feature = "sqlite")]
