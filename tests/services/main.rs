@@ -7,6 +7,8 @@
     reason = "a helper that fails must fail the test that uses it"
 )]
 
+#[path = "../support/backup.rs"]
+mod backup;
 #[path = "../support/clock_jumps.rs"]
 mod clock_jumps;
 mod embedding;

@@ -7,6 +7,9 @@
     reason = "a helper that fails must fail the test that uses it"
 )]
 
+#[cfg(feature = "sqlite")]
+#[path = "../support/backup.rs"]
+mod backup;
 #[allow(dead_code, reason = "each test binary uses a different part")]
 #[cfg(feature = "sqlite")]
 #[path = "../support/child.rs"]

@@ -69,7 +69,8 @@ impl UniversalExecutor for Confirmer {
     }
 }
 
-fn runtime(store: &Arc<dyn BreadcrumbStore>, events: impl EventSource + 'static) -> Runtime {
+/// A runtime that confirms each order once.
+pub(crate) fn runtime(store: &Arc<dyn BreadcrumbStore>, events: impl EventSource + 'static) -> Runtime {
     let confirmer = Confirmer {
         subscriptions: Subscriptions::new([Subscription::trigger("order.v1")]).unwrap(),
         store: Arc::clone(store),

@@ -1,6 +1,7 @@
 //! The store in PostgreSQL: the promises of every store, and those of its own. `scripts/services` starts the server that
 //! they need.
 mod alike;
+mod backup;
 mod broken;
 mod counter;
 mod far;

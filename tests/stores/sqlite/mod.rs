@@ -1,5 +1,6 @@
 //! The store in a file: the promises of every store, and those of its own.
 mod alike;
+mod backup;
 mod claims;
 #[cfg(unix)]
 mod damage;
