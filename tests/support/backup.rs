@@ -37,7 +37,8 @@ async fn confirmed(store: &impl BreadcrumbStore) -> BTreeMap<u64, Vec<Breadcrumb
 
 async fn orders(store: &impl BreadcrumbStore) -> BTreeSet<u64> {
     let orders = store.recent("order.v1", 10_000).await.unwrap();
-    let number = |order: &Arc<universal_executor::Breadcrumb>| order.context["number"].as_u64().unwrap();
+    let number =
+        |order: &Arc<universal_executor::Breadcrumb>| order.context["number"].as_u64().unwrap();
     orders.iter().map(number).collect()
 }
 
@@ -102,7 +103,10 @@ pub(crate) async fn a_copy_of_a_store_that_works_is_continued<S: Copied + 'stati
     let work = async {
         assert!(sender.send(load.await).is_ok());
     };
-    timeout(PATIENCE, runtime.run_until(work)).await.unwrap().unwrap();
+    timeout(PATIENCE, runtime.run_until(work))
+        .await
+        .unwrap()
+        .unwrap();
     let copy = taken.try_recv().unwrap();
     let in_copy = orders(&copy).await.len();
     assert!(in_copy > ORDERS / 2 && in_copy < ORDERS, "{in_copy}");

@@ -70,7 +70,10 @@ impl UniversalExecutor for Confirmer {
 }
 
 /// A runtime that confirms each order once.
-pub(crate) fn runtime(store: &Arc<dyn BreadcrumbStore>, events: impl EventSource + 'static) -> Runtime {
+pub(crate) fn runtime(
+    store: &Arc<dyn BreadcrumbStore>,
+    events: impl EventSource + 'static,
+) -> Runtime {
     let confirmer = Confirmer {
         subscriptions: Subscriptions::new([Subscription::trigger("order.v1")]).unwrap(),
         store: Arc::clone(store),

@@ -44,6 +44,9 @@ impl Page {
 
 /// The events that a store keeps of one tenant.
 pub(in crate::store) trait Log: Clone + Send + Sync + 'static {
+    /// Name for logs.
+    fn log_name(&self) -> String;
+
     /// Changes when there may be more of them.
     fn announced(&self) -> watch::Receiver<u64>;
 
@@ -53,7 +56,7 @@ pub(in crate::store) trait Log: Clone + Send + Sync + 'static {
     /// Up to [`PAGE`] of them from a position on, and which there are, at one moment.
     fn page(&self, from: u64) -> impl Future<Output = Result<Page, StoreError>> + Send;
 
-    /// Takes in breadcrumbs from the table `ux_inbox`, oldest first. Returns `true` if there may be more.
+    /// Takes in rows of the table `ux_inbox`, oldest first. Returns `true` if there was any, so there may be more.
     fn take_in(&self) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Returns the time of the event at a position, or `None` if that event is gone. The event at the position of each
@@ -127,6 +130,7 @@ pub(in crate::store) async fn subscribe<L: Log>(
         changed,
         is_at_end: false,
         poll_at: Instant::now(),
+        has_inbox: page.has_inbox,
         inbox_at: Instant::now(),
         next,
         delivered_to,
@@ -150,6 +154,8 @@ struct Subscriber<L> {
     is_at_end: bool,
     /// Time of the next read without an announcement.
     poll_at: Instant,
+    /// If `true`, the table `ux_inbox` had rows at the last read.
+    has_inbox: bool,
     /// Time until which nothing is taken from `ux_inbox`, because the last attempt failed.
     inbox_at: Instant,
     next: u64,
@@ -199,6 +205,9 @@ impl<L: Log> Subscriber<L> {
     async fn read_on(&mut self) -> Result<bool, SourceError> {
         self.changed.mark_unchanged();
         (self.is_at_end, self.poll_at) = (false, later(Instant::now(), self.log.poll()));
+        if std::mem::take(&mut self.has_inbox) {
+            self.take_in().await;
+        }
         let page = self.log.page(self.next).await.map_err(unavailable)?;
         if self.next < page.first {
             let missed = page.first - self.next;
@@ -217,7 +226,8 @@ impl<L: Log> Subscriber<L> {
         }
         self.is_at_end = self.next > page.last;
         if page.has_inbox {
-            self.take_in().await;
+            // The events that were read are delivered first.
+            (self.has_inbox, self.poll_at) = (true, self.poll_at.min(self.inbox_at));
         }
         if planted("hasty-reader") {
             let newest = self.log.page(u64::MAX).await.map_err(unavailable)?;
@@ -231,18 +241,18 @@ impl<L: Log> Subscriber<L> {
         /// Pause after a failure.
         const INBOX_PAUSE: Duration = Duration::from_secs(5);
         let now = Instant::now();
-        if now >= self.inbox_at {
-            match self.log.take_in().await {
-                Ok(true) => self.poll_at = now,
-                Ok(false) => {}
-                Err(error) => {
-                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot take breadcrumbs from the table ux_inbox, will retry");
-                    self.inbox_at = later(now, INBOX_PAUSE);
-                }
-            }
-        }
         if now < self.inbox_at {
-            self.poll_at = self.poll_at.min(self.inbox_at);
+            return;
+        }
+        match self.log.take_in().await {
+            Ok(true) => {}
+            // Another process takes the rows in, or has locked them.
+            Ok(false) => self.inbox_at = later(now, self.log.poll()),
+            Err(error) => {
+                let log = self.log.log_name();
+                tracing::warn!(source = log, code = error.code(), error = %Chain(&error), "cannot take in the rows of the table ux_inbox, will retry");
+                self.inbox_at = later(now, INBOX_PAUSE);
+            }
         }
     }
 

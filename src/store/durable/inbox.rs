@@ -6,8 +6,11 @@ use crate::store::{StoreError, canonical};
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 
-/// Maximum number of breadcrumbs that one transaction takes in.
-pub(in crate::store) const AT_ONCE: i64 = 64;
+/// Maximum number of rows that one transaction takes in.
+pub(in crate::store) const AT_ONCE: usize = 64;
+
+/// Number of bytes of JSON after which a transaction takes in no more rows.
+pub(in crate::store) const ENOUGH_BYTES: usize = 1 << 20;
 
 /// Names of the fields that a breadcrumb can have.
 const FIELDS: [&str; 11] = [
@@ -30,13 +33,24 @@ pub(in crate::store) struct Inserted {
     pub(in crate::store) serial: i64,
     /// The ID that the program chose. `None` if the store chooses one.
     pub(in crate::store) id: Option<BreadcrumbId>,
-    /// The breadcrumb as JSON.
-    pub(in crate::store) text: String,
+    /// The breadcrumb as JSON. SQLite does not check that a text is UTF-8.
+    pub(in crate::store) text: Vec<u8>,
+}
+
+/// What one transaction did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::store) struct TakenIn {
+    /// Number of rows that were taken in or refused.
+    pub(in crate::store) rows: usize,
+    /// Number of rows that were refused.
+    pub(in crate::store) refused: usize,
 }
 
 /// The reason why a row is not taken in. The row keeps it in its column `refused`.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::store) enum Refusal {
+    #[error("the breadcrumb is not UTF-8")]
+    NotUtf8(#[source] std::str::Utf8Error),
     #[error("the breadcrumb cannot be read")]
     Unreadable(#[source] serde_json::Error),
     #[error("the breadcrumb has the unknown field {0:?}; the fields are {known}", known = FIELDS.join(", "))]
@@ -60,25 +74,30 @@ impl Inserted {
     /// # Errors
     /// The reason why the row cannot be taken in as it is.
     pub(in crate::store) fn read(&self, limit: usize) -> Result<NewBreadcrumb, Refusal> {
-        let text = self.text.as_bytes();
-        let fields: BTreeMap<String, IgnoredAny> = parse_as(text).map_err(Refusal::Unreadable)?;
+        let text = std::str::from_utf8(&self.text).map_err(Refusal::NotUtf8)?;
+        let fields: BTreeMap<String, IgnoredAny> =
+            parse_as(text.as_bytes()).map_err(Refusal::Unreadable)?;
         let is_unknown = |field: &String| !FIELDS.contains(&field.as_str());
         if let Some(unknown) = fields.into_keys().find(is_unknown) {
             return Err(Refusal::UnknownField(unknown));
         }
-        let new = parse_as(text).map_err(Refusal::Unreadable)?;
+        let new = parse_as(text.as_bytes()).map_err(Refusal::Unreadable)?;
         canonical::new_breadcrumb(0, new, limit).map_err(Refusal::Rejected)
     }
 }
 
-/// Logs that rows were refused.
-pub(in crate::store) fn log_refused(store: &'static str, tenant: &str, rows: usize) {
-    tracing::warn!(
-        store,
-        tenant,
-        rows,
-        "refused rows of the table ux_inbox; the column refused has the reason of each"
-    );
+impl TakenIn {
+    /// Logs refused rows. Call it after the commit.
+    pub(in crate::store) fn log(self, store: &'static str, tenant: &str) {
+        if self.refused > 0 {
+            tracing::warn!(
+                store,
+                tenant,
+                rows = self.refused,
+                "refused rows of the table ux_inbox; the column refused has the reason of each"
+            );
+        }
+    }
 }
 
 #[cfg(test)]
@@ -91,7 +110,7 @@ mod tests {
         Inserted {
             serial: 1,
             id: None,
-            text: breadcrumb.to_string(),
+            text: breadcrumb.to_string().into_bytes(),
         }
     }
 
@@ -114,6 +133,16 @@ mod tests {
         assert_eq!(serde_json::to_value(&read).unwrap(), json);
         let fields: Vec<&String> = json.as_object().unwrap().keys().collect();
         assert_eq!(fields.len(), FIELDS.len(), "{fields:?}");
+    }
+
+    #[test]
+    fn a_row_that_is_not_utf_8_is_refused() {
+        let mut row = inserted(&json!({}));
+        row.text = b"{\"title\": \"\xFF\"}".to_vec();
+
+        let refusal = row.read(1_000).unwrap_err();
+
+        assert!(refusal.text().contains("not UTF-8"), "{}", refusal.text());
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Jumps {
             tracing::warn!(
                 store,
                 seconds,
-                "the clock of the store jumped ahead; delayed runs start, and leases expire, before their time"
+                "the clock of the store jumped ahead, or this machine was suspended; after a jump, delayed runs start, and leases expire, before their time"
             );
         }
     }

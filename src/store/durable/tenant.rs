@@ -58,13 +58,19 @@ impl Time {
 #[cfg(feature = "sqlite")]
 const AHEAD: i64 = 1_000;
 
-/// Time of a store's clock, by the wall clock and [`Tenant::latest`]: the wall clock, unless it was set back. Then the clock stands still
-/// until the wall clock has reached the old time again. All in microseconds.
+/// Maximum number of microseconds for which the clock stands still: 7 days. A wall clock that was years ahead for a moment must not stop all
+/// delays for years.
+#[cfg(feature = "sqlite")]
+const STANDS: i64 = 7 * 24 * 60 * 60 * 1_000_000;
+
+/// Time of a store's clock, by the wall clock and [`Tenant::latest`]: the wall clock, unless it was set back by at most 7 days. Then the
+/// clock stands still until the wall clock has reached the old time again. All in microseconds.
 #[cfg(feature = "sqlite")]
 pub(in crate::store) fn shown(wall: i64, latest: i64) -> i64 {
-    match wall.saturating_add(AHEAD) >= latest {
-        true => wall,
-        false => latest.saturating_add(1),
+    let behind = latest.saturating_sub(wall);
+    match behind > AHEAD && behind <= STANDS {
+        true => latest.saturating_add(1),
+        false => wall,
     }
 }
 

@@ -1,105 +1,132 @@
 //! The table `ux_inbox`: new breadcrumbs that other programs insert in their transactions.
 
-use super::NAME;
 use super::column::{self, Id};
-use super::database::{Job, Read};
+use super::database::Job;
 use super::error::Fault;
 use super::stage;
 use super::writing::Writing;
+use crate::model::BreadcrumbId;
 use crate::store::StoreError;
-use crate::store::durable::inbox::{Inserted, Refusal, log_refused};
-use crate::store::durable::tenant::Time;
+use crate::store::durable::inbox::{ENOUGH_BYTES, Inserted, Refusal, TakenIn};
 use sqlx::{PgConnection, Row as _};
 
 /// Reads whether there are rows of a tenant that the store can take in.
 pub(super) async fn is_filled(connection: &mut PgConnection, tenant: &str) -> sqlx::Result<bool> {
     let is_filled = sqlx::query_scalar(
-        "SELECT NOT pg_is_in_recovery() AND EXISTS (SELECT 1 FROM ux_inbox AS i WHERE i.tenant = $1 AND i.refused IS NULL)",
+        "SELECT NOT pg_is_in_recovery() AND EXISTS (SELECT 1 FROM ux_inbox AS i WHERE i.tenant = $1 AND i.refused IS NULL)
+             AND has_table_privilege('ux_inbox', 'DELETE')",
     );
     let is_filled = is_filled.bind(column::name(tenant));
     is_filled.fetch_one(connection).await
 }
 
-/// Reads the oldest rows that the store can take in.
-pub(super) struct First<'t> {
-    pub(super) tenant: &'t str,
-    pub(super) most: i64,
+/// Creates the breadcrumbs of at most `most` rows, oldest first, and deletes these rows. A row that cannot be taken in gets its reason.
+/// Does nothing while another transaction takes in rows of the tenant, so that they stay in their order.
+pub(super) struct TakeIn {
+    pub(super) most: usize,
 }
 
-impl Read for First<'_> {
-    type Answer = Vec<Inserted>;
+impl Job for TakeIn {
+    type Answer = TakenIn;
 
-    fn tenant(&self) -> Option<&str> {
-        None
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<TakenIn, Fault> {
+        let rows = self.first(writing).await?;
+        let known = known(writing, &rows).await?;
+        let (mut taken, mut refused) = (Vec::new(), Vec::new());
+        for row in &rows {
+            match create(writing, row, &known).await? {
+                Ok(()) => taken.push(row.serial),
+                Err(refusal) => refused.push((row.serial, refusal.text())),
+            }
+        }
+        if !taken.is_empty() {
+            let delete = sqlx::query("DELETE FROM ux_inbox AS i WHERE i.serial = ANY($1)");
+            delete.bind(taken).execute(writing.tells()).await?;
+        }
+        let answer = TakenIn {
+            rows: rows.len(),
+            refused: refused.len(),
+        };
+        if !refused.is_empty() {
+            let (serials, reasons): (Vec<i64>, Vec<String>) = refused.into_iter().unzip();
+            let refuse = sqlx::query(
+                "UPDATE ux_inbox AS i SET refused = u.reason FROM unnest($1::bigint[], $2::text[]) AS u (serial, reason)
+                 WHERE i.serial = u.serial",
+            );
+            let refuse = refuse.bind(serials).bind(reasons);
+            refuse.execute(writing.tells()).await?;
+        }
+        Ok(answer)
     }
+}
 
-    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Self::Answer, Fault> {
-        let first = sqlx::query(
-            "SELECT i.serial, i.id, i.breadcrumb::text FROM ux_inbox AS i WHERE i.tenant = $1 AND i.refused IS NULL
-             ORDER BY i.serial LIMIT $2",
+impl TakeIn {
+    /// Locks the oldest rows that no other transaction has locked, and reads them until they have enough bytes.
+    async fn first(&self, writing: &mut Writing<'_>) -> sqlx::Result<Vec<Inserted>> {
+        /// First key of the lock: `ux_i` in ASCII.
+        const LOCK: i32 = 0x7578_5F69;
+        let tenant = column::name(writing.name);
+        let lock = "SELECT pg_try_advisory_xact_lock($1, hashtext(current_schema() || ' ' || $2))";
+        let lock = sqlx::query_scalar::<_, bool>(lock).bind(LOCK);
+        // These statements change nothing, so a job that fails later can be forgotten.
+        let connection = &mut *writing.connection;
+        if !lock.bind(&*tenant).fetch_one(&mut *connection).await? {
+            return Ok(Vec::new());
+        }
+        let rows = sqlx::query(
+            "SELECT i.serial, octet_length(i.breadcrumb::text) FROM ux_inbox AS i WHERE i.tenant = $1 AND i.refused IS NULL
+             ORDER BY i.serial LIMIT $2 FOR UPDATE SKIP LOCKED",
         );
-        let first = first.bind(column::name(self.tenant)).bind(self.most);
-        let mut rows = Vec::new();
-        for row in first.fetch_all(connection).await? {
+        let most = i64::try_from(self.most).unwrap_or(i64::MAX);
+        let rows = rows.bind(&*tenant).bind(most);
+        let (mut serials, mut bytes) = (Vec::<i64>::new(), 0);
+        for row in rows.fetch_all(&mut *connection).await? {
+            if bytes < ENOUGH_BYTES {
+                serials.push(row.try_get(0)?);
+                bytes += usize::try_from(row.try_get::<i32, _>(1)?).unwrap_or(ENOUGH_BYTES);
+            }
+        }
+        let texts = sqlx::query(
+            "SELECT i.serial, i.id, i.breadcrumb::text FROM ux_inbox AS i WHERE i.serial = ANY($1) ORDER BY i.serial",
+        );
+        let mut rows = Vec::with_capacity(serials.len());
+        for row in texts.bind(serials).fetch_all(connection).await? {
             let id: Option<Id> = row.try_get(1)?;
             rows.push(Inserted {
                 serial: row.try_get(0)?,
                 id: id.map(Into::into),
-                text: row.try_get(2)?,
+                text: row.try_get::<String, _>(2)?.into_bytes(),
             });
         }
         Ok(rows)
     }
 }
 
-/// Creates the breadcrumbs of rows, and deletes these rows. A row that cannot be taken in gets its reason. Rows that another transaction
-/// takes in are left to it.
-pub(super) struct TakeIn(pub(super) Vec<Inserted>);
-
-impl Job for TakeIn {
-    type Answer = ();
-
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
-        let serials: Vec<i64> = self.0.iter().map(|row| row.serial).collect();
-        let lock = sqlx::query_scalar(
-            "SELECT i.serial FROM ux_inbox AS i WHERE i.serial = ANY($1) AND i.refused IS NULL FOR UPDATE SKIP LOCKED",
-        );
-        let locked: Vec<i64> = lock.bind(serials).fetch_all(writing.tells()).await?;
-        let (mut taken, mut refused) = (Vec::new(), Vec::new());
-        for row in &self.0 {
-            if !locked.contains(&row.serial) {
-                continue;
-            }
-            match create(writing, row).await? {
-                Ok(()) => taken.push(row.serial),
-                Err(refusal) => refused.push((row.serial, refusal.text())),
-            }
-        }
-        let delete = sqlx::query("DELETE FROM ux_inbox AS i WHERE i.serial = ANY($1)");
-        delete.bind(taken).execute(writing.tells()).await?;
-        if refused.is_empty() {
-            return Ok(());
-        }
-        log_refused(NAME, writing.name, refused.len());
-        let (serials, reasons): (Vec<i64>, Vec<String>) = refused.into_iter().unzip();
-        let refuse = sqlx::query(
-            "UPDATE ux_inbox AS i SET refused = u.reason FROM unnest($1::bigint[], $2::text[]) AS u (serial, reason)
-             WHERE i.serial = u.serial",
-        );
-        let refuse = refuse.bind(serials).bind(reasons);
-        refuse.execute(writing.tells()).await?;
-        Ok(())
+/// Returns the chosen IDs of rows that breadcrumbs and tombstones have.
+async fn known(writing: &mut Writing<'_>, rows: &[Inserted]) -> sqlx::Result<Vec<BreadcrumbId>> {
+    let chosen: Vec<Id> = rows.iter().filter_map(|row| row.id).map(Id::from).collect();
+    if chosen.is_empty() {
+        return Ok(Vec::new());
     }
+    let known =
+        sqlx::query("SELECT b.id FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND b.id = ANY($2)");
+    let known = known.bind(writing.tenant.id).bind(chosen);
+    let known = known.fetch_all(&mut *writing.connection).await?;
+    known.iter().map(|row| column::id(row, 0)).collect()
 }
 
 /// Creates the breadcrumb of a row. The inner error is the reason why the row is refused.
-async fn create(writing: &mut Writing<'_>, row: &Inserted) -> Result<Result<(), Refusal>, Fault> {
+async fn create(
+    writing: &mut Writing<'_>,
+    row: &Inserted,
+    known: &[BreadcrumbId],
+) -> Result<Result<(), Refusal>, Fault> {
     let new = match row.read(writing.limits.breadcrumb_bytes) {
         Ok(new) => new,
         Err(refusal) => return Ok(Err(refusal)),
     };
     if let Some(id) = row.id
-        && writing.breadcrumb(id).await?.is_some()
+        && known.contains(&id)
     {
         return Ok(Err(Refusal::Exists(id)));
     }

@@ -7,7 +7,7 @@ use super::cursor;
 use super::database::{Database, Read};
 use super::error::{Fault, standby_is_behind};
 use super::history::{Mark, Now, Seen, refused};
-use super::inbox::{self, First, TakeIn};
+use super::inbox::{self, TakeIn};
 use super::listen::listen;
 use super::prepared::{self, PLANNED_ONCE};
 use super::statement::Statement;
@@ -24,10 +24,11 @@ use crate::store::durable::tenant::Time;
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Adds to a statement that events are noted at the next positions.
 pub(super) fn push(statement: &mut Statement, events: &[Event]) {
@@ -68,7 +69,8 @@ pub(super) const NEXT: &str = "
     SELECT t.first_event, t.position, e.*, s.breadcrumb_id AS seen_id, s.version AS seen_version,
         CASE WHEN pg_is_in_recovery() THEN TRUE ELSE current_setting('synchronous_standby_names') = ''
             AND pg_current_wal_insert_lsn() <= pg_current_wal_flush_lsn() END AS is_durable,
-        (NOT pg_is_in_recovery() AND EXISTS (SELECT 1 FROM ux_inbox AS i WHERE i.tenant = $1 AND i.refused IS NULL)) AS has_inbox
+        (NOT pg_is_in_recovery() AND EXISTS (SELECT 1 FROM ux_inbox AS i WHERE i.tenant = $1 AND i.refused IS NULL)
+            AND has_table_privilege('ux_inbox', 'DELETE')) AS has_inbox
     FROM ux_tenants AS t LEFT JOIN LATERAL (
         SELECT e.position AS place, e.kind, e.breadcrumb_id, e.version, e.updated_at, e.schema_name, e.tags, b.context
         FROM ux_events AS e LEFT JOIN LATERAL (SELECT b.context FROM ux_breadcrumbs AS b WHERE b.tenant = e.tenant
@@ -190,6 +192,22 @@ pub(super) struct PostgresEvents {
     pub(super) consumer: Option<Arc<str>>,
     /// Number of announcements of other processes before the last query of a subscriber.
     pub(super) others: Arc<AtomicU64>,
+    /// Time of the last query of a subscriber.
+    pub(super) queried_at: Arc<Mutex<Option<Instant>>>,
+}
+
+impl PostgresEvents {
+    /// Returns `true` if the last query is so old that the next page must not come from memory: the events there hide rows of `ux_inbox`.
+    fn must_query(&self) -> bool {
+        let queried_at = *self.queried_at();
+        queried_at.is_none_or(|at| at.elapsed() >= self.database.settings.poll)
+    }
+
+    fn queried_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.queried_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[async_trait]
@@ -197,6 +215,7 @@ impl EventSource for PostgresEvents {
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         let own = Self {
             others: Arc::default(),
+            queried_at: Arc::default(),
             ..self.clone()
         };
         subscribe(own, from).await
@@ -279,6 +298,10 @@ impl Read for TimeOf<'_> {
 }
 
 impl Log for PostgresEvents {
+    fn log_name(&self) -> String {
+        format!("{NAME}, tenant {:?}", self.tenant.name)
+    }
+
     fn announced(&self) -> watch::Receiver<u64> {
         listen(&self.database);
         self.tenant.recent.keep();
@@ -292,7 +315,9 @@ impl Log for PostgresEvents {
     async fn page(&self, from: u64) -> Result<Page, StoreError> {
         self.database.loss.check()?;
         let others = self.database.others.load(Ordering::SeqCst);
-        if let Some(mut page) = self.tenant.recent.page(from) {
+        if !self.must_query()
+            && let Some(mut page) = self.tenant.recent.page(from)
+        {
             if others != self.others.load(Ordering::SeqCst) {
                 // Events of another process can follow.
                 page.last += 1;
@@ -306,8 +331,10 @@ impl Log for PostgresEvents {
             position: from,
             flushes: self.database.can_flush,
         };
+        let begun = Instant::now();
         let (page, now) = self.database.read(from).await?;
         if mark.is_in(&now) {
+            *self.queried_at() = Some(begun);
             self.others.store(others, Ordering::SeqCst);
             self.tenant.saw(newest(&page));
             return Ok(page);
@@ -319,20 +346,14 @@ impl Log for PostgresEvents {
     }
 
     async fn take_in(&self) -> Result<bool, StoreError> {
-        let take_in = async |most| {
-            let tenant = &self.tenant.name;
-            let rows = self.database.read(First { tenant, most }).await?;
-            let is_all = i64::try_from(rows.len()).unwrap_or(most) < most;
-            if !rows.is_empty() {
-                self.database.write(&self.tenant, TakeIn(rows)).await?;
-            }
-            Ok(!is_all)
+        let take_in = |most| self.database.write(&self.tenant, TakeIn { most });
+        let taken = match take_in(AT_ONCE).await {
+            // One row may be possible: the room that is left can be enough for it.
+            Err(_) => take_in(1).await?,
+            Ok(taken) => taken,
         };
-        match take_in(AT_ONCE).await {
-            // The room that is left may be enough for a few.
-            Err(StoreError::Full { .. }) => take_in(1).await,
-            taken => taken,
-        }
+        taken.log(NAME, &self.tenant.name);
+        Ok(taken.rows > 0)
     }
 
     async fn time_of(&self, position: u64) -> Result<Option<Timestamp>, StoreError> {

@@ -288,6 +288,7 @@ impl PostgresStore {
             tenant: Arc::clone(&self.tenant),
             consumer,
             others: Arc::default(),
+            queried_at: Arc::default(),
         }
     }
 

@@ -18,7 +18,7 @@ use uuid::Uuid;
 /// stopped, and the time that is added.
 macro_rules! clock {
     () => {
-        "(SELECT CASE WHEN wall.now + 1000 >= wall.latest THEN wall.now ELSE wall.latest + 1 END FROM \
+        "(SELECT CASE WHEN wall.latest - wall.now BETWEEN 1001 AND 604800000000 THEN wall.latest + 1 ELSE wall.now END FROM \
          (SELECT coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + $3::bigint AS now, \
           coalesce((SELECT latest FROM ux_tenants WHERE id = $1), 0) AS latest) AS wall)"
     };

@@ -1,14 +1,14 @@
 //! The table `ux_inbox`: new breadcrumbs that other programs insert in their transactions.
 
-use super::NAME;
 use super::column::id;
 use super::error::Fault;
-use super::stage;
-use super::table;
+use super::stage::{self, EXPIRED_AT_ONCE};
 use super::tenant::Writing;
+use super::{retention, table};
 use crate::store::StoreError;
-use crate::store::durable::inbox::{AT_ONCE, Inserted, Refusal, log_refused};
+use crate::store::durable::inbox::{ENOUGH_BYTES, Inserted, Refusal, TakenIn};
 use rusqlite::Connection;
+use rusqlite::types::ValueRef;
 
 /// Rows that the store can take in, oldest first.
 pub(super) const FIRST: &str = "
@@ -22,34 +22,45 @@ pub(super) fn is_filled(connection: &Connection, tenant: &str) -> rusqlite::Resu
     connection.prepare_cached(IS_FILLED)?.exists([tenant])
 }
 
-/// Creates the breadcrumbs of the oldest `most` rows, and deletes these rows. A row that cannot be taken in gets its reason. Returns
-/// `true` if there may be more rows.
-pub(super) fn take_in(writing: &mut Writing<'_>, most: i64) -> Result<bool, Fault> {
-    let mut first = writing.sql(FIRST)?;
-    let rows = first.query_map((writing.name, most), |row| {
-        let is_chosen = row.get_ref(1)? != rusqlite::types::ValueRef::Null;
-        Ok(Inserted {
-            serial: row.get(0)?,
-            id: is_chosen.then(|| id(row, 1)).transpose()?,
-            text: row.get(2)?,
-        })
-    })?;
-    let rows: Vec<Inserted> = rows.collect::<rusqlite::Result<_>>()?;
-    let mut refused = 0;
-    for row in &rows {
-        let Err(refusal) = create(writing, row)? else {
+/// Creates the breadcrumbs of at most `most` rows, oldest first, and deletes these rows. A row that cannot be taken in gets its reason.
+pub(super) fn take_in(writing: &mut Writing<'_>, most: usize) -> Result<TakenIn, Fault> {
+    // Expired breadcrumbs make room, as in a commit.
+    table::expire(writing, EXPIRED_AT_ONCE)?;
+    let mut taken = TakenIn::default();
+    for row in first(writing, most)? {
+        taken.rows += 1;
+        let Err(refusal) = create(writing, &row)? else {
             let mut delete = writing.sql("DELETE FROM ux_inbox WHERE serial = ?1")?;
             delete.execute([row.serial])?;
             continue;
         };
         let mut refuse = writing.sql("UPDATE ux_inbox SET refused = ?2 WHERE serial = ?1")?;
         refuse.execute((row.serial, refusal.text()))?;
-        refused += 1;
+        taken.refused += 1;
     }
-    if refused > 0 {
-        log_refused(NAME, writing.name, refused);
+    retention::forget(writing)?;
+    Ok(taken)
+}
+
+/// Reads rows until they have enough bytes.
+fn first(writing: &Writing<'_>, most: usize) -> rusqlite::Result<Vec<Inserted>> {
+    let mut first = writing.sql(FIRST)?;
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let mut found = first.query((writing.name, most))?;
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    while bytes < ENOUGH_BYTES
+        && let Some(row) = found.next()?
+    {
+        let is_chosen = row.get_ref(1)? != ValueRef::Null;
+        let text = row.get_ref(2)?.as_bytes()?.to_vec();
+        bytes += text.len();
+        rows.push(Inserted {
+            serial: row.get(0)?,
+            id: is_chosen.then(|| id(row, 1)).transpose()?,
+            text,
+        });
     }
-    Ok(i64::try_from(rows.len()).unwrap_or(AT_ONCE) == most)
+    Ok(rows)
 }
 
 /// Creates the breadcrumb of a row. The inner error is the reason why the row is refused.

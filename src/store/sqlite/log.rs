@@ -152,6 +152,10 @@ impl EventSource for SqliteEvents {
 }
 
 impl Log for SqliteEvents {
+    fn log_name(&self) -> String {
+        format!("{NAME}, tenant {:?}", self.tenant)
+    }
+
     fn announced(&self) -> watch::Receiver<u64> {
         self.opened.database.announced()
     }
@@ -176,11 +180,13 @@ impl Log for SqliteEvents {
             self.opened
                 .write(&self.tenant, move |writing| inbox::take_in(writing, most))
         };
-        match take_in(AT_ONCE).await {
-            // The room that is left may be enough for a few.
-            Err(StoreError::Full { .. }) => take_in(1).await,
-            taken => taken,
-        }
+        let taken = match take_in(AT_ONCE).await {
+            // One row may be possible: the room that is left can be enough for it.
+            Err(_) => take_in(1).await?,
+            Ok(taken) => taken,
+        };
+        taken.log(NAME, &self.tenant);
+        Ok(taken.rows > 0)
     }
 
     async fn time_of(&self, position: u64) -> Result<Option<Timestamp>, StoreError> {

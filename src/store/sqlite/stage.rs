@@ -10,14 +10,15 @@ use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;
 use uuid::Uuid;
 
+/// Minimum number of expired breadcrumbs that a commit can remove.
+pub(super) const EXPIRED_AT_ONCE: usize = 64;
+
 /// Writes, ends a run and notes the events of both. Says too whether more breadcrumbs than were removed may be over.
 pub(super) fn commit(
     writing: &mut Writing<'_>,
     writes: Vec<Write>,
     end: Option<(Lease, RunEnd)>,
 ) -> Result<(Committed, bool), Fault> {
-    /// What expired makes room for at least so much more.
-    const EXPIRED_AT_ONCE: usize = 64;
     let has_expired = table::expire(writing, EXPIRED_AT_ONCE.max(writes.len() + 1))?;
     let row = match &end {
         Some((lease, _)) => Some(runs::held(writing, lease)?),
