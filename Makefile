@@ -18,6 +18,7 @@
 #   make lint         clippy on all features and on the default features; warnings are errors
 #   make doc          the documentation, as docs.rs builds it but without feature badges; warnings are errors
 #   make torture      the long campaigns and all planted bugs: more than an hour (docs/torture.md)
+#   make large        a million suspended runs, finished runs and events on each store: up to an hour
 #   make fuzz         a million cases for every fuzz test, optimised
 #   make features-all every feature alone, and none, and all
 #   make slow         the twenty slowest tests (needs cargo-nextest)
@@ -26,7 +27,7 @@
 # PostgreSQL and NATS come from PyPI wheels through scripts/services, which needs Linux on x86-64.
 
 .PHONY: ci fmt crates build examples bench-build doctest features test test-all torture-ci \
-	lint doc torture fuzz features-all slow deny
+	lint doc torture large fuzz features-all slow deny
 .NOTPARALLEL:
 .DEFAULT_GOAL := ci
 
@@ -122,6 +123,13 @@ torture: build
 	cargo run $(CARGO_FLAGS) -p torture -- full --on postgres $(SEED)
 	cargo run $(CARGO_FLAGS) -p torture -- full --on postgres+nats $(SEED)
 	@torture=$$(scripts/built path torture) || exit 1; set -x; $$torture bugs all && $$torture controls all
+
+# Each bench prints one line for each store, and fails if a promise is broken. Bytes and rates: docs/scaling.md.
+large:
+	@trap 'scripts/services --name make stop' EXIT; trap 'exit 143' HUP INT TERM; \
+	services=$$(scripts/services --name make start) || exit 1; \
+	export $$services; set -x; \
+	for bench in large growth soak; do cargo bench $(CARGO_FLAGS) --all-features --bench $$bench || exit 1; done
 
 fuzz:
 	scripts/fuzz

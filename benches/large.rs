@@ -21,11 +21,14 @@ mod quick;
 #[path = "support/rounds.rs"]
 #[expect(dead_code, reason = "there is one round")]
 mod rounds;
+#[path = "support/selected.rs"]
+mod selected;
 #[expect(dead_code, reason = "the executor of the other bench is not used")]
 mod worker_sides;
 
 use large_sides::size::Size;
 use large_sides::{Measured, measure};
+use selected::{is_selected, postgres_url};
 use std::env;
 use worker_sides::SharedStore;
 use worker_sides::memory::Memory;
@@ -42,20 +45,9 @@ fn main() {
     if is_selected("sqlite") {
         print("sqlite", &Sqlite::new(), 1_000_000);
     }
-    if !is_selected("postgres") {
-        return;
+    if let Some(url) = postgres_url() {
+        print("postgres", &Postgres::new(&url, "large"), 1_000_000);
     }
-    match env::var("POSTGRES_URL") {
-        Ok(url) => print("postgres", &Postgres::new(&url, "large"), 1_000_000),
-        Err(_) => println!("PostgreSQL is skipped: POSTGRES_URL is not set, see scripts/services"),
-    }
-}
-
-fn is_selected(store: &str) -> bool {
-    const STORES: [&str; 3] = ["memory", "sqlite", "postgres"];
-    let words: Vec<String> = env::args().collect();
-    let selects = |store: &str| words.iter().any(|word| word == store);
-    selects(store) || !STORES.into_iter().any(selects)
 }
 
 /// Measures one store and prints a line.

@@ -8,6 +8,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection};
 use std::process;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use universal_executor::store::PostgresBuilder;
 use universal_executor::{EventSource, PostgresStore};
 
 /// A schema with one tenant for each measurement.
@@ -35,8 +36,13 @@ impl Postgres {
         Self::new(options.to_url_lossy().as_str(), name)
     }
 
+    /// Returns a builder of stores in the schema.
+    pub(crate) fn builder(&self) -> PostgresBuilder {
+        PostgresStore::builder(&self.url).schema(&self.schema)
+    }
+
     /// Returns the size of all tables in bytes, with their indexes.
-    #[allow(dead_code, reason = "only `large` measures sizes")]
+    #[allow(dead_code, reason = "only some benches measure sizes")]
     pub(crate) async fn size(&self) -> u64 {
         let mut connection = PgConnection::connect(&self.url).await.unwrap();
         let size = sqlx::query_scalar::<_, i64>(
@@ -92,8 +98,8 @@ impl SharedStore for Postgres {
     }
 
     async fn open(&self, location: &String) -> PostgresStore {
-        let builder = PostgresStore::builder(&self.url).schema(&self.schema);
-        builder.connect().await.unwrap().in_tenant(location)
+        let store = self.builder().connect().await.unwrap();
+        store.in_tenant(location)
     }
 
     fn events(handle: &PostgresStore) -> impl EventSource + use<> {

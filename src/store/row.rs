@@ -136,6 +136,11 @@ impl Origin {
 }
 
 impl Row {
+    /// Size of the saved state in bytes.
+    pub(in crate::store) fn state_bytes(&self) -> usize {
+        self.saved.as_ref().map_or(0, |saved| saved.state.size())
+    }
+
     /// A row that is ready. It keeps the event without its context, which may be large.
     pub(in crate::store) fn new(mut run: RunRef, lineage: Option<Lineage>, now: Timestamp) -> Self {
         if let Some(event) = run.event.as_mut().filter(|event| event.context.is_some()) {

@@ -19,6 +19,8 @@ mod embedding;
     feature = "yaml"
 ))]
 mod first_failures;
+#[path = "../support/consumers.rs"]
+mod consumers;
 #[path = "../support/inbox.rs"]
 mod inbox;
 #[path = "../support/ledger_model.rs"]

@@ -18,6 +18,9 @@ mod child;
 #[path = "../support/clock_jumps.rs"]
 mod clock_jumps;
 #[cfg(feature = "sqlite")]
+#[path = "../support/consumers.rs"]
+mod consumers;
+#[cfg(feature = "sqlite")]
 #[path = "../support/inbox.rs"]
 mod inbox;
 #[path = "../support/ledger_model.rs"]

@@ -14,7 +14,7 @@ use crate::runtime::registry::Registry;
 use crate::runtime::shared::{PAUSE, Shared, in_time, in_time_of_pages};
 use crate::store::{AddedLedger, Claim, Claimed, Commit, Query, RunEnd, RunRef, StoreError, Write};
 use serde_json::json;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, mpsc};
@@ -22,6 +22,9 @@ use tokio::time::{Instant, sleep_until};
 
 /// Whose runs in the ledger see to it that a definition is refused once, however many workers read it.
 const LEDGER_NAME: &str = "definitions";
+
+/// Maximum number of definitions of one runtime.
+const MOST: usize = 10_000;
 
 /// Definitions and the executors made of them.
 pub(in crate::runtime) struct Keeper {
@@ -154,20 +157,32 @@ impl Keeper {
         Ok(())
     }
 
+    /// Returns all definitions of a schema that the keeper knows, and the [oldest](MOST) others.
     async fn all_of(&self, schema: &str) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
         const PAGE: usize = 500;
         let mut query = Query::new(Selector::schema(schema).all_tags(&self.definitions.tags));
         query.limit = PAGE;
         let mut all: Vec<Arc<Breadcrumb>> = Vec::new();
+        let (mut others, mut omitted) = (VecDeque::new(), 0);
         loop {
             let page = in_time_of_pages(self.definitions.store.search(&query)).await?;
             query.before = page.last().map(|last| last.order_key());
             let is_last = page.len() < PAGE;
-            all.extend(page);
+            let is_known = |found: &Arc<Breadcrumb>| self.kept().contains_key(&found.id);
+            let (known, new): (Vec<_>, Vec<_>) = page.into_iter().partition(is_known);
+            all.extend(known);
+            others.extend(new);
+            let newest = others.len().saturating_sub(MOST);
+            omitted += others.drain(..newest).count();
             if is_last {
-                return Ok(all);
+                break;
             }
         }
+        if omitted > 0 {
+            tracing::warn!(schema, omitted, limit = MOST, "too many definitions, the newest are not loaded");
+        }
+        all.extend(others);
+        Ok(all)
     }
 
     /// Applies what a definition says now, or removes what was made of it.
@@ -204,7 +219,15 @@ impl Keeper {
         registry: &Registry,
         definition: &Arc<Breadcrumb>,
     ) -> Result<bool, StoreError> {
-        let before = self.kept().get(&definition.id).cloned();
+        let (before, count) = {
+            let kept = self.kept();
+            (kept.get(&definition.id).cloned(), kept.len())
+        };
+        if before.is_none() && count >= MOST {
+            let (id, limit) = (definition.id, MOST);
+            tracing::warn!(%id, limit, "too many definitions, the newest are not loaded");
+            return Ok(false);
+        }
         if before
             .as_ref()
             .is_some_and(|kept| kept.settles(definition.version))

@@ -37,6 +37,7 @@ pub(super) struct Link {
     pub(super) jetstream: Context,
     pub(super) stream: String,
     replicas: usize,
+    max_bytes: Option<u64>,
     /// The most bytes of a message that the stream takes, headers included; no bound if that is negative.
     largest: Arc<AtomicI32>,
 }
@@ -81,6 +82,7 @@ impl Link {
             client,
             stream: server.stream.clone(),
             replicas: server.replicas,
+            max_bytes: server.max_bytes,
             largest: Arc::new(AtomicI32::new(-1)),
         };
         link.check_version()?;
@@ -136,6 +138,8 @@ impl Link {
             subjects: vec![subject::of_all()],
             max_age: Duration::from_secs(7 * 24 * 60 * 60),
             duplicate_window: Duration::from_secs(120),
+            // -1 is without a limit.
+            max_bytes: self.max_bytes.map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
             num_replicas: self.replicas,
             ..stream::Config::default()
         };

@@ -27,6 +27,7 @@ pub struct NatsServer {
     pub(super) patience: Duration,
     pub(super) stream: String,
     pub(super) replicas: usize,
+    pub(super) max_bytes: Option<u64>,
 }
 
 #[derive(Clone)]
@@ -52,6 +53,7 @@ impl NatsServer {
             patience: Duration::ZERO,
             stream: Link::STREAM.to_owned(),
             replicas: 1,
+            max_bytes: None,
         }
     }
 
@@ -118,6 +120,16 @@ impl NatsServer {
     /// Sets how many servers of a cluster keep the stream, if it has to be made; 1 by default.
     pub fn replicas(mut self, servers: usize) -> Self {
         self.replicas = servers.max(1);
+        self
+    }
+
+    /// Sets the maximum size of the stream in bytes, if the stream has to be created. Without a limit by default, and then only the
+    /// limits of the account apply.
+    ///
+    /// At the limit the server deletes the oldest events. A subscriber that has not read them receives
+    /// [`SourceError::Lagged`](crate::source::SourceError::Lagged), and the runtime searches the store.
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = Some(bytes);
         self
     }
 

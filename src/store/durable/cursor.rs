@@ -1,7 +1,20 @@
 //! How far consumers of events have come, as the store remembers it by their names.
 
+use crate::store::StoreError;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Maximum number of consumers of one tenant. The store retains the position of each, and one event.
+pub(in crate::store) const MOST: usize = 1_000;
+
+/// Returns the error for one more consumer.
+pub(in crate::store) const fn too_many(store: &'static str) -> StoreError {
+    StoreError::Full {
+        store,
+        what: "consumers; delete rows of the table ux_consumers",
+        limit: MOST,
+    }
+}
 
 /// A tenant, and a consumer in it.
 pub(in crate::store) type Name = (Arc<str>, Arc<str>);

@@ -58,9 +58,7 @@ impl Jumps {
             );
         }
     }
-}
 
-impl Jumps {
     /// Returns `true` if this process has read the clock for some time, and saw no jump in that time.
     pub(in crate::store) fn is_steady_for(&self, time: Duration) -> bool {
         let state = self.state();

@@ -19,6 +19,8 @@ pub(super) struct Index {
     keys: BTreeMap<Position, RunRef>,
     /// Suspended rows by trigger.
     suspended: HashMap<BreadcrumbId, BTreeMap<u64, RunRef>, RandomState>,
+    /// All suspended rows, by their sequence.
+    waits: BTreeMap<u64, RunRef>,
     /// Transferred rows by executor and version.
     transferred: HashMap<(Arc<str>, Arc<str>), BTreeMap<u64, RunRef>>,
     /// Rows that are over, oldest first.
@@ -79,8 +81,11 @@ impl Index {
 
     fn set_suspended(&mut self, run: &RunRef, old: Option<u64>, new: Option<u64>) {
         let of_trigger = self.suspended.entry(run.trigger_id).or_default();
-        old.map(|old| of_trigger.remove(&old));
-        new.map(|new| of_trigger.insert(new, run.clone()));
+        old.map(|old| (of_trigger.remove(&old), self.waits.remove(&old)));
+        new.map(|new| {
+            of_trigger.insert(new, run.clone());
+            self.waits.insert(new, run.clone())
+        });
         if of_trigger.is_empty() {
             self.suspended.remove(&run.trigger_id);
         }
@@ -137,8 +142,14 @@ impl Index {
                     .into_iter()
                     .flat_map(BTreeMap::values),
             ),
-            None => Box::new(self.suspended.values().flat_map(BTreeMap::values)),
+            None => Box::new(self.waits.values()),
         }
+    }
+
+    /// Suspended rows with a lower sequence, or all, the highest sequence first.
+    pub(super) fn suspended_before(&self, end: Option<u64>) -> impl Iterator<Item = &RunRef> {
+        let before = self.waits.range(..end.unwrap_or(u64::MAX));
+        before.rev().map(|(_, run)| run)
     }
 
     /// Rows that were transferred to a version of an executor, and rows that were transferred to another version and left their

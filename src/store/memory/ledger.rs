@@ -1,5 +1,6 @@
 //! The ledger of one handle.
 
+use super::stage::difference;
 use super::table::Writer;
 use super::{MemoryStore, State, requests};
 use crate::model::{BreadcrumbId, Json, Timestamp};
@@ -151,7 +152,14 @@ impl RunLedger for MemoryStore {
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
         let state = canonical::state(&state, self.shared.limits.breadcrumb_bytes)?;
-        self.change(&lease.run, |row| rules::save(row, lease, state))
+        let bytes = state.size();
+        let mut tenant = self.tenant.write();
+        let row = tenant.runs.row(&lease.run);
+        let before = row.as_ref().map_or(0, Row::state_bytes);
+        let change = rules::save(row, lease, state)?;
+        tenant.check_bytes(difference(bytes, before), 0, self.shared.limits.bytes)?;
+        tenant.runs.apply(change);
+        Ok(())
     }
 
     async fn resume(&self, run: &RunRef, with: BreadcrumbId) -> Result<(), StoreError> {

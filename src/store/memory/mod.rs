@@ -67,6 +67,9 @@ pub struct MemoryLimits {
     pub breadcrumbs: usize,
     /// Bytes of one breadcrumb, see [`Breadcrumb::size`]; more is [`StoreError::Rejected`]. 1 MiB by default.
     pub breadcrumb_bytes: usize,
+    /// Bytes of all breadcrumbs and of the saved states of all runs. A write or a saved state that exceeds it is [`StoreError::Full`];
+    /// what makes the sum smaller succeeds. 1 GiB by default.
+    pub bytes: usize,
     /// Runs that are not over; one more is [`StoreError::Full`]. 1,000,000 by default.
     pub open_runs: usize,
     /// Runs that are over; the oldest are forgotten. 100,000 by default.
@@ -87,6 +90,7 @@ impl Default for MemoryLimits {
         Self {
             breadcrumbs: 1_000_000,
             breadcrumb_bytes: 1 << 20,
+            bytes: 1 << 30,
             open_runs: 1_000_000,
             finished_runs: 100_000,
             events: 100_000,
@@ -124,6 +128,22 @@ struct State {
     requests: Requests,
     /// The time of the last commit.
     latest: i64,
+}
+
+impl State {
+    /// Fails if breadcrumbs and saved states that grow by `more` bytes exceed a limit, after `less` bytes are removed.
+    fn check_bytes(&self, more: isize, less: usize, limit: usize) -> Result<(), StoreError> {
+        let before = self.table.bytes() + self.runs.bytes();
+        let after = before.saturating_add_signed(more).saturating_sub(less);
+        if more > 0 && after > limit {
+            return Err(StoreError::Full {
+                store: NAME,
+                what: "bytes of breadcrumbs and saved states",
+                limit,
+            });
+        }
+        Ok(())
+    }
 }
 
 const NAME: &str = "MemoryStore";

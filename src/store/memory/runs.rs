@@ -7,7 +7,7 @@ use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::row::{MOST_ACCEPTED, Origin, Row};
 use crate::store::rules::{self, Change, Facts, First};
 use crate::store::{
-    ClaimId, Claimed, ExecutorLimits, Lease, Lineage, Lost, Run, RunFilter, RunPage, RunQuery,
+    ClaimId, Claimed, ExecutorLimits, Lease, Lineage, Lost, Run, RunCursor, RunFilter, RunPage, RunQuery,
     RunRef, RunState, StoreError,
 };
 use foldhash::fast::RandomState;
@@ -22,14 +22,32 @@ pub(super) struct Runs {
     rows: HashMap<RunRef, Row, RandomState>,
     index: Index,
     open: usize,
+    /// Sum of the sizes of the saved states in bytes.
+    bytes: usize,
     sequence: u64,
     pub(super) paused: Paused,
+}
+
+/// Returns the rows with the highest sequences, the highest first.
+fn newest(mut rows: Vec<&Row>, most: usize) -> Vec<&Row> {
+    let newest_first = |row: &&Row| Reverse(row.sequence);
+    if rows.len() > most {
+        rows.select_nth_unstable_by_key(most, newest_first);
+        rows.truncate(most);
+    }
+    rows.sort_unstable_by_key(newest_first);
+    rows
 }
 
 impl Runs {
     /// How many rows are not over.
     pub(super) fn open(&self) -> usize {
         self.open
+    }
+
+    /// Sum of the sizes of the saved states in bytes.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Reports whether no row was ever added, and no executor is paused.
@@ -117,8 +135,10 @@ impl Runs {
     }
 
     fn put(&mut self, row: Row) {
+        self.bytes += row.state_bytes();
         if let Some(place) = self.rows.get_mut(&row.run) {
             let before = mem::replace(place, row);
+            self.bytes -= before.state_bytes();
             self.index.replace(Some(&before), Some(place));
         } else {
             self.index.replace(None, Some(&row));
@@ -216,6 +236,7 @@ impl Runs {
     pub(super) fn forget(&mut self, keep: usize) {
         while let Some(run) = self.index.oldest_over(keep).cloned() {
             let before = self.rows.remove(&run);
+            self.bytes -= before.as_ref().map_or(0, Row::state_bytes);
             self.index.replace(before.as_ref(), None);
         }
     }
@@ -230,18 +251,18 @@ impl Runs {
 
     /// Returns one page of the rows that a query selects.
     pub(super) fn page(&self, query: &RunQuery, now: Timestamp) -> RunPage {
-        let candidates = self.in_states(&query.states, None);
-        let mut rows: Vec<&Row> = candidates
-            .filter(|row| row.is_on_page(query, now))
-            .collect();
         // A row beyond the page shows that another page follows.
         let size = query.page_size() + 1;
-        let newest_first = |row: &&Row| Reverse(row.sequence);
-        if rows.len() > size {
-            rows.select_nth_unstable_by_key(size, newest_first);
-            rows.truncate(size);
-        }
-        rows.sort_unstable_by_key(newest_first);
+        let is_on_page = |row: &&Row| row.is_on_page(query, now);
+        let rows = match &*query.states {
+            [RunState::Suspended] => {
+                let end = query.after.map(RunCursor::as_u64);
+                let suspended = self.index.suspended_before(end);
+                let rows = suspended.filter_map(|run| self.rows.get(run));
+                rows.filter(is_on_page).take(size).collect()
+            }
+            _ => newest(self.rows.values().filter(is_on_page).collect(), size),
+        };
         RunPage::new(
             rows.into_iter().map(|row| row.on_page(now)).collect(),
             query,

@@ -3,7 +3,7 @@
 use super::table::{Writer, lives};
 use super::{MemoryLimits, NAME, State};
 use crate::model::{Breadcrumb, BreadcrumbId, EventKind, JsonError, Patch, Timestamp};
-use crate::store::row::End;
+use crate::store::row::{End, Row};
 use crate::store::rules;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use foldhash::fast::RandomState;
@@ -22,7 +22,15 @@ struct Stage<'s> {
     is_single: bool,
     created: usize,
     deleted: usize,
+    /// Number of bytes by which the breadcrumbs grow.
+    growth: isize,
     breadcrumb_bytes: usize,
+}
+
+/// Returns by how many bytes `after` exceeds `before`.
+pub(super) fn difference(after: usize, before: usize) -> isize {
+    let amount = isize::try_from(after.abs_diff(before)).unwrap_or(isize::MAX);
+    if after < before { -amount } else { amount }
 }
 
 pub(super) fn commit(
@@ -53,7 +61,8 @@ pub(super) fn commit(
         )?;
         stage.write(index, Write::Create(letter))?;
     }
-    let gone = stage.deleted + state.table.ended(now, most);
+    let (expired, expired_bytes) = state.table.ended(now, most);
+    let gone = stage.deleted + expired;
     if stage.created > 0
         && (state.table.len() + stage.created).saturating_sub(gone) > limits.breadcrumbs
     {
@@ -63,6 +72,8 @@ pub(super) fn commit(
             limit: limits.breadcrumbs,
         });
     }
+    let more = stage.growth + state_growth(end.as_ref(), row.as_ref());
+    state.check_bytes(more, expired_bytes, limits.bytes)?;
     if let Some((_, RunEnd::Suspended { .. })) = &end {
         // What is committed from now on is later than this, also if nothing was written.
         stage.next_time();
@@ -88,6 +99,24 @@ pub(super) fn commit(
         state.runs.forget(limits.finished_runs);
     }
     Ok(committed)
+}
+
+/// Returns by how many bytes the saved state of a run grows.
+fn state_growth(end: Option<&(Lease, RunEnd)>, row: Option<&Row>) -> isize {
+    match end {
+        Some((_, RunEnd::Suspended { state, .. })) => {
+            difference(state.size(), row.map_or(0, Row::state_bytes))
+        }
+        Some((
+            _,
+            RunEnd::Done
+            | RunEnd::Failed(_)
+            | RunEnd::Skipped(_)
+            | RunEnd::Superseded
+            | RunEnd::Continues,
+        ))
+        | None => 0,
+    }
 }
 
 fn apply(
@@ -131,6 +160,7 @@ impl<'s> Stage<'s> {
             is_single: writes <= 1,
             created: 0,
             deleted: 0,
+            growth: 0,
             breadcrumb_bytes,
         }
     }
@@ -142,6 +172,7 @@ impl<'s> Stage<'s> {
                 self.created += 1;
                 let created = new.first_version(Uuid::now_v7().into(), at);
                 self.check_size(index, &created)?;
+                self.growth += difference(created.size(), 0);
                 self.keep(EventKind::Created, created);
             }
             Write::Update { id, version, patch } => {
@@ -155,11 +186,13 @@ impl<'s> Stage<'s> {
                 }
                 let after = before.patched(patch, at);
                 self.check_size(index, &after)?;
+                self.growth += difference(after.size(), before.size());
                 self.keep(EventKind::Updated, after);
             }
             Write::Delete { id, by } => {
                 let before = self.find(id)?;
                 self.deleted += 1;
+                self.growth -= difference(before.size(), 0);
                 let tombstone = before.patched(
                     Patch {
                         updated_by: by,

@@ -32,6 +32,8 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     entries: HashMap<BreadcrumbId, Entry, RandomState>,
+    /// Sum of the sizes of the breadcrumbs in bytes.
+    bytes: usize,
     tombstones: HashMap<BreadcrumbId, Entry, RandomState>,
     /// The tombstones in the order of the deletions.
     graves: VecDeque<BreadcrumbId>,
@@ -57,6 +59,11 @@ impl Table {
         self.entries.len()
     }
 
+    /// Sum of the sizes of the breadcrumbs in bytes, without tombstones.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(super) fn get(&self, id: BreadcrumbId, now: Timestamp) -> Option<&Arc<Breadcrumb>> {
         self.entries
             .get(&id)
@@ -77,6 +84,7 @@ impl Table {
     /// Puts a new version in the place of the one before.
     pub(super) fn put(&mut self, breadcrumb: Arc<Breadcrumb>, writer: Option<Writer>) {
         self.take_out(breadcrumb.id);
+        self.bytes += breadcrumb.size();
         let key = breadcrumb.order_key();
         self.all.insert(key, Arc::clone(&breadcrumb));
         for tag in &breadcrumb.tags {
@@ -128,10 +136,14 @@ impl Table {
         }
     }
 
-    /// How many breadcrumbs [`expire`](Self::expire) would remove.
-    pub(super) fn ended(&self, now: Timestamp, most: usize) -> usize {
+    /// Returns the number of breadcrumbs that [`expire`](Self::expire) would remove, and the sum of their sizes in bytes.
+    pub(super) fn ended(&self, now: Timestamp, most: usize) -> (usize, usize) {
         let ended = self.ends.keys().take_while(|(end, _)| *end <= now);
-        ended.take(most).count()
+        ended.take(most).fold((0, 0), |(count, bytes), (_, id)| {
+            let entry = self.entries.get(id);
+            let size = entry.map_or(0, |entry| entry.breadcrumb.size());
+            (count + 1, bytes + size)
+        })
     }
 
     /// Removes up to `most` breadcrumbs whose time is over.
@@ -231,6 +243,7 @@ impl Table {
 
     fn take_out(&mut self, id: BreadcrumbId) -> Option<Arc<Breadcrumb>> {
         let breadcrumb = self.entries.remove(&id)?.breadcrumb;
+        self.bytes -= breadcrumb.size();
         let key = breadcrumb.order_key();
         self.all.remove(&key);
         for tag in &breadcrumb.tags {

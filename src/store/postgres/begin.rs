@@ -5,7 +5,7 @@ use super::changes::Line;
 use super::column;
 use super::facts::{Stored, Wanted};
 use super::prepared::{self, PLANNED_ONCE};
-use super::tenant::{self, WALL_CLOCK, clock};
+use super::tenant::{self, clock, wall_clock};
 use crate::model::Timestamp;
 use crate::store::durable::tenant::{Tenant, Time};
 use sqlx::{PgConnection, Row as _};
@@ -34,9 +34,10 @@ pub(super) fn statements() -> String {
         "PREPARE ux_begin (bigint, bigint, bigint) AS
          SELECT {columns}, {clock}, pg_current_xact_id()::text, coalesce((SELECT b.ttl FROM ux_breadcrumbs AS b
              WHERE b.tenant = $1 AND b.ttl IS NOT NULL AND NOT b.deleted ORDER BY b.ttl LIMIT 1) <= {clock}, FALSE),
-             (SELECT since FROM ux_alive), {WALL_CLOCK}
+             (SELECT since FROM ux_alive), {wall}
          FROM ux_tenants AS n WHERE n.id = $1",
-        clock = clock!()
+        clock = clock!(),
+        wall = wall_clock!()
     );
     // A division by zero ends the transaction if a limit would be exceeded.
     let take = format!(

@@ -1,5 +1,6 @@
 //! How far a consumer of events has come, for it to go on there after a restart.
 
+use super::NAME;
 use super::column;
 use super::database::{Database, Job, Read};
 use super::error::Fault;
@@ -7,7 +8,7 @@ use super::tenant::Named;
 use super::writing::Writing;
 use crate::error::Chain;
 use crate::store::StoreError;
-use crate::store::durable::cursor::{Acknowledged, Cursor, Name};
+use crate::store::durable::cursor::{Acknowledged, Cursor, MOST, Name, too_many};
 use crate::store::durable::tenant::Time;
 use sqlx::PgConnection;
 use std::collections::{BTreeMap, HashMap};
@@ -122,14 +123,18 @@ impl Job for Resume {
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<u64, Fault> {
         let position = sqlx::query_scalar::<_, i64>(
-            "INSERT INTO ux_consumers AS c VALUES ($1, $2, $3)
+            "INSERT INTO ux_consumers AS c SELECT $1, $2, $3
+             WHERE EXISTS (SELECT FROM ux_consumers AS k WHERE k.tenant = $1 AND k.name = $2)
+                OR (SELECT count(*) FROM ux_consumers AS k WHERE k.tenant = $1) < $4
              ON CONFLICT (tenant, name) DO UPDATE SET position = c.position RETURNING c.position",
         );
         let position = position
             .bind(writing.tenant.id)
             .bind(column::name(&self.consumer))
-            .bind(self.begin.cast_signed());
-        let position = position.fetch_one(writing.tells()).await?;
+            .bind(self.begin.cast_signed())
+            .bind(i64::try_from(MOST).unwrap_or(i64::MAX));
+        let position = position.fetch_optional(writing.tells()).await?;
+        let position = position.ok_or_else(|| too_many(NAME))?;
         Ok(position.cast_unsigned())
     }
 }

@@ -13,20 +13,38 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+/// SQL of the server's clock in microseconds.
+macro_rules! server_clock {
+    () => {
+        "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+    };
+}
+
+/// SQL of the server's clock in microseconds. Tests change it by `$2` and `$3`.
+macro_rules! wall_clock {
+    () => {
+        concat!(
+            "(coalesce($2::bigint, ",
+            $crate::store::postgres::tenant::server_clock!(),
+            ") + $3::bigint)"
+        )
+    };
+}
+
 /// SQL of the store's clock in microseconds, by the same rule as [`shown`](crate::store::durable::tenant::shown): the server's clock,
 /// unless it was set back behind [`Tenant::latest`] of the tenant `$1`. `$2` and `$3` change it in tests: the time at which the clock is
 /// stopped, and the time that is added.
 macro_rules! clock {
     () => {
-        "(SELECT CASE WHEN wall.latest - wall.now BETWEEN 1001 AND 604800000000 THEN wall.latest + 1 ELSE wall.now END FROM \
-         (SELECT coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + $3::bigint AS now, \
-          coalesce((SELECT latest FROM ux_tenants WHERE id = $1), 0) AS latest) AS wall)"
+        concat!(
+            "(SELECT CASE WHEN wall.latest - wall.now BETWEEN 1001 AND 604800000000 THEN wall.latest + 1 ELSE wall.now END FROM (SELECT ",
+            $crate::store::postgres::tenant::wall_clock!(),
+            " AS now, coalesce((SELECT latest FROM ux_tenants WHERE id = $1), 0) AS latest) AS wall)"
+        )
     };
 }
 
-/// SQL of the server's clock in microseconds. Tests change it by `$2` and `$3`.
-pub(super) const WALL_CLOCK: &str = "(coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + $3::bigint)";
-pub(super) use clock;
+pub(super) use {clock, server_clock, wall_clock};
 
 /// A tenant by its name, which has an id once it was ever written to.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use super::column::{self, time, unreadable};
 use super::database::{Job, Read};
 use super::error::Fault;
 use super::row;
-use super::tenant::{Named, clock};
+use super::tenant::{Named, clock, server_clock};
 use super::writing::Writing;
 use crate::model::parse_as;
 use crate::store::durable::tenant::Time;
@@ -163,12 +163,10 @@ impl Read for Record {
     async fn run(&self, connection: &mut PgConnection, clock: &Time) -> Result<(), Fault> {
         let text = serde_json::to_string(&self.worker).map_err(|error| unreadable(0, error))?;
         let tenant = self.tenant.id_or_new(&mut *connection).await?;
-        let wall =
-            sqlx::query_scalar("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint");
+        let wall = sqlx::query_scalar(concat!("SELECT ", server_clock!()));
         let wall: i64 = wall.fetch_one(&mut *connection).await?;
-        clock
-            .jumps
-            .read(NAME, clock.held().unwrap_or(wall) + clock.shift());
+        let wall = clock.held().unwrap_or(wall) + clock.shift();
+        clock.jumps.read(NAME, wall);
         let kept = i64::try_from(Worker::KEPT.as_micros()).unwrap_or(i64::MAX);
         let record = sqlx::query(concat!(
             "WITH clock AS MATERIALIZED (SELECT ",

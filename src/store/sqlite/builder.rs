@@ -76,6 +76,8 @@ pub(super) struct DatabaseSettings {
     pub(super) poll: Duration,
     pub(super) readers: usize,
     pub(super) vector_cache: usize,
+    /// Maximum size of the file in bytes; `None` without a limit.
+    pub(super) file_bytes: Option<u64>,
     pub(super) is_read_only: bool,
     /// If `false`, the database neither sends nor receives datagrams. For tests.
     pub(super) uses_datagrams: bool,
@@ -97,6 +99,7 @@ impl SqliteBuilder {
                     poll: Duration::from_millis(20),
                     readers: 4,
                     vector_cache: 256 << 20,
+                    file_bytes: None,
                     is_read_only: false,
                     uses_datagrams: true,
                     is_shared: true,
@@ -167,6 +170,17 @@ impl SqliteBuilder {
         self
     }
 
+    /// Sets the maximum size of the file in bytes, rounded down to whole pages of 4 KiB. Without a limit by default.
+    ///
+    /// A commit that needs more space fails with [`StoreError::Unavailable`](crate::store::StoreError::Unavailable) and the cause
+    /// [`SqliteError::DiskFull`](super::SqliteError::DiskFull). The file never becomes smaller by this setting: a file that is larger
+    /// already uses only the space of deleted rows. The write-ahead log (`-wal`) does not count.
+    #[must_use]
+    pub fn max_file_bytes(mut self, bytes: u64) -> Self {
+        self.settings.database.file_bytes = Some(bytes);
+        self
+    }
+
     /// Forgets all vectors in the file at opening, and whose they were. They are made anew, if there is an embedder: to be
     /// asked for once, when another model is to be used, or hints have changed.
     #[must_use]
@@ -206,7 +220,7 @@ impl SqliteBuilder {
     ///
     /// If this process has the file open with the same settings of [`durability`](Self::durability),
     /// [`busy_timeout`](Self::busy_timeout), [`poll_every`](Self::poll_every), [`readers`](Self::readers),
-    /// [`vector_cache`](Self::vector_cache) and [`read_only`](Self::read_only), the new handle shares its connections, threads
+    /// [`vector_cache`](Self::vector_cache), [`max_file_bytes`](Self::max_file_bytes) and [`read_only`](Self::read_only), the new handle shares its connections, threads
     /// and cache. Otherwise the handle gets its own, like a handle of another process. [`limits`](Self::limits) and
     /// [`embeddings`](Self::embeddings) always apply to this handle and its clones only.
     ///

@@ -38,7 +38,19 @@ pub(super) fn writer(path: &Path, settings: &DatabaseSettings) -> Result<Connect
     // A WAL that grew while somebody read for long is cut back to this.
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
     schema::migrate(&mut connection)?;
+    if let Some(bytes) = settings.file_bytes {
+        limit_file(&connection, bytes)?;
+    }
     Ok(connection)
+}
+
+/// Limits the size of the file for this connection. SQLite does not store the limit.
+fn limit_file(connection: &Connection, bytes: u64) -> rusqlite::Result<()> {
+    let page: i64 = connection.query_row("PRAGMA page_size", (), |row| row.get(0))?;
+    let pages = i64::try_from(bytes).unwrap_or(i64::MAX) / page.max(1);
+    // SQLite ignores a limit of zero, and takes a file that is larger as the limit.
+    let limit = format!("PRAGMA max_page_count = {}", pages.clamp(1, i64::from(u32::MAX - 1)));
+    connection.query_row(&limit, (), |_| Ok(()))
 }
 
 /// Makes a path absolute. Refuses names that have a special meaning in SQLite.

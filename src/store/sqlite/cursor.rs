@@ -1,10 +1,11 @@
 //! How far a consumer of events has come, for it to go on there after a restart.
 
+use super::NAME;
 use super::error::Fault;
 use super::opened::Opened;
 use super::tenant::Writing;
 use crate::store::StoreError;
-use crate::store::durable::cursor::{Cursor, Name};
+use crate::store::durable::cursor::{Cursor, MOST, Name, too_many};
 use rusqlite::{Connection, OptionalExtension};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -57,6 +58,11 @@ fn position(writing: &mut Writing<'_>, consumer: &str, begin: u64) -> Result<u64
         .optional()?;
     if let Some(known) = known {
         return Ok(known.cast_unsigned());
+    }
+    let mut count = writing.sql("SELECT count(*) FROM ux_consumers WHERE tenant = ?1")?;
+    let count: i64 = count.query_row([writing.tenant.id], |row| row.get(0))?;
+    if usize::try_from(count).unwrap_or(MOST) >= MOST {
+        return Err(too_many(NAME).into());
     }
     writing
         .sql("INSERT INTO ux_consumers VALUES (?1, ?2, ?3)")?

@@ -91,8 +91,9 @@ pub enum SqliteError {
     /// The vectors in the file are by another model, see [`EmbedError::OtherModel`]. Nothing was changed.
     #[error("the embedder does not fit the vectors in the file")]
     Embedder(#[from] EmbedError),
-    /// The disk is full. Nothing of the operation was stored. The store continues when there is space again.
-    #[error("the disk of the SQLite database is full; free some space")]
+    /// The disk is full, or the file has its [maximum size](super::SqliteBuilder::max_file_bytes). Nothing of the operation was stored.
+    /// The store continues when there is space again.
+    #[error("the disk of the SQLite database is full, or the file has its maximum size; free some space")]
     DiskFull {
         /// The pause before a retry.
         retry_after: Duration,

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::time::Instant;
 use universal_executor::model::Timestamp;
-use universal_executor::store::{MemoryLimits, RunState};
+use universal_executor::store::{
+    Claim, Claimed, Commit, MemoryLimits, RunEnd, RunRef, RunState, Write,
+};
 use universal_executor::{
-    Breadcrumb, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Response, RunLedger,
+    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Response, RunLedger,
     Runtime, Selector, Wake, suspend,
 };
 
@@ -732,4 +734,44 @@ async fn each_of_very_many_suspended_runs_gets_its_answer() {
     let report = next.run_until(answered).await.unwrap();
 
     assert_eq!(report.responded, QUESTIONS);
+}
+
+/// Suspends the run on a question until its reply, as another worker would.
+async fn suspend_elsewhere(store: &MemoryStore, question: &Breadcrumb) {
+    let run = RunRef::new("asks", question.id, 1);
+    let Claim::Granted(Claimed { lease, .. }) = store.claim(&run, None).await.unwrap() else {
+        panic!("the run is free")
+    };
+    let wake = Wake::on(reply(&format!("to:{}", number(question, "n"))));
+    let (writes, state) = (Vec::new(), json!({}).into());
+    let end = Some((lease, RunEnd::Suspended { wake, state }));
+    store.commit(Commit { writes, end }).await.unwrap();
+}
+
+/// More runs than a worker has room for with all their selectors.
+#[tokio::test(start_paused = true)]
+async fn answers_wake_any_of_101_000_suspended_runs() {
+    let store = MemoryStore::default();
+    for first in (0..101_000).step_by(1_000) {
+        let questions = (first..first + 1_000).map(|n| {
+            let question = NewBreadcrumb::new("question.v1");
+            Write::Create(question.context(json!({ "n": n })))
+        });
+        let questions: Vec<Write> = questions.collect();
+        for question in store.commit(questions.into()).await.unwrap().written {
+            suspend_elsewhere(&store, &question).await;
+        }
+    }
+    let asks = asks_back("asks", &store, |_| Wake::on(reply("none"))).shared();
+    let worker = runtime(store.events(), [&asks]);
+    let answered = async {
+        for n in (0..101_000).step_by(50) {
+            put_tagged(&store, "reply.v1", &format!("to:{n}")).await;
+        }
+        until(&store, "answer.v1", 2_020).await;
+    };
+
+    let report = worker.run_until(answered).await.unwrap();
+
+    assert_eq!(report.responded, 2_020);
 }

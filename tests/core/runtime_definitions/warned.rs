@@ -1,17 +1,19 @@
 //! Definitions in a store that load with warnings, which the runtime logs.
 
 use crate::runtime_definitions::given::{
-    agent, agents, redefine, rejections, runtime, until_rejected, until_running, until_said,
+    agent, agents, redefine, rejections, running, runtime, until_rejected, until_running,
+    until_said,
 };
 use crate::support::log::Log;
-use crate::support::put;
+use crate::support::{eventually, put};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::model::DefinitionOptions;
 use universal_executor::runtime::definitions::Definitions;
 use universal_executor::workflow::Parts;
-use universal_executor::{BreadcrumbStore, MemoryStore};
+use universal_executor::store::Write;
+use universal_executor::{BreadcrumbStore, MemoryStore, NewBreadcrumb};
 
 const WARNED: &str = "a definition loaded with a warning";
 
@@ -51,6 +53,36 @@ async fn the_warnings_of_a_definition_are_logged_once_for_each_version() {
     let replaced = log.take();
     assert_eq!(replaced.matches(WARNED).count(), 2, "{replaced}");
     assert!(replaced.contains("version=2"), "{replaced}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_loads_the_oldest_10_000_definitions() {
+    const MOST: usize = 10_000;
+    const TOO_MANY: &str = "too many definitions, the newest are not loaded";
+    let store = MemoryStore::default();
+    let definition = |number: usize| {
+        let agent = agent(&format!("agent-{number}"), "question.v1", "Hello.");
+        Write::Create(NewBreadcrumb::new("agent.def.v1").context(agent))
+    };
+    for first in (0..=MOST).step_by(1_000) {
+        let last = (first + 1_000).min(MOST + 1);
+        let writes: Vec<Write> = (first..last).map(definition).collect();
+        store.commit(writes.into()).await.unwrap();
+    }
+    let runtime = runtime(&store, agents(&store));
+    let (log, _guard) = Log::capture(tracing::Level::WARN, FmtSpan::NONE);
+
+    let scenario = async {
+        eventually(async || runtime.executors().len() == MOST).await;
+        let logged = log.take();
+        assert!(logged.contains(TOO_MANY) && logged.contains("omitted=1"), "{logged}");
+        store.commit(vec![definition(MOST + 1)].into()).await.unwrap();
+        eventually(async || log.take().contains(TOO_MANY)).await;
+    };
+    runtime.run_until(scenario).await.unwrap();
+
+    let newest = format!("agent-{MOST}");
+    assert!(!running(&runtime).contains(&newest));
 }
 
 #[tokio::test(start_paused = true)]

@@ -157,6 +157,20 @@ async fn a_stream_or_consumer_that_is_deleted_is_made_again_and_delivers_all_tha
 }
 
 #[tokio::test]
+async fn a_stream_is_created_with_the_maximum_size_that_was_set() {
+    let server = Server::started().await;
+    let limited = NatsServer::new(server.url()).max_bytes(10_000_000);
+    NatsRelay::connect(limited, "t").await.unwrap();
+    let client = async_nats::connect(server.url()).await.unwrap();
+
+    let stream = async_nats::jetstream::new(client).get_stream("BREADCRUMBS").await.unwrap();
+
+    let config = &stream.cached_info().config;
+    assert_eq!(config.max_bytes, 10_000_000, "{config:?}");
+    assert_eq!(config.discard, async_nats::jetstream::stream::DiscardPolicy::Old);
+}
+
+#[tokio::test]
 async fn a_relay_makes_a_stream_again_that_was_deleted() {
     let server = Server::started().await;
     let (store, tenant) = (MemoryStore::default(), uuid());

@@ -5,6 +5,7 @@ mod backup;
 mod broken;
 mod counter;
 mod far;
+mod growth;
 mod inbox;
 mod incomplete;
 mod order;

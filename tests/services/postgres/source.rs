@@ -1,5 +1,6 @@
 //! The events of a store in PostgreSQL, also for a consumer that is remembered, keep the promises of every source.
 
+use crate::consumers::one_consumer_too_many_is_refused;
 use crate::postgres::server::{Namespaces, store_in};
 use crate::postgres::wrapped::Around;
 use std::time::Duration;
@@ -88,6 +89,14 @@ impl Subject for Stores {
         tokio::time::advance(duration).await;
         tokio::time::resume();
     }
+}
+
+#[tokio::test]
+async fn a_tenant_has_a_limited_number_of_consumers() {
+    let namespaces = Namespaces::default();
+    let store = namespaces.builder().connect().await.unwrap();
+
+    one_consumer_too_many_is_refused(|name| Box::new(store.events_of(name))).await;
 }
 
 universal_executor::source_conformance!(events, Stores::new(false));

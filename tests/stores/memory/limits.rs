@@ -7,7 +7,7 @@ use universal_executor::error::Retry;
 use universal_executor::source::StartAt;
 use universal_executor::store::{
     Claim, Claimed, Commit, DeadLetter, FailureClass, MemoryLimits, NewRun, Query, RunEnd,
-    RunFilter, RunLedger, RunRef, StoreError, Write,
+    RunFilter, RunLedger, RunRef, StoreError, Wake, Write,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, EventSource as _, MemoryStore, NewBreadcrumb,
@@ -201,6 +201,73 @@ async fn a_run_that_was_redone_is_not_forgotten_for_its_first_end() {
     assert!(
         matches!(&claim, Claim::Granted(Claimed { lease, .. }) if lease.epoch == 1),
         "{claim:?}"
+    );
+}
+
+fn large(bytes: usize) -> NewBreadcrumb {
+    note().context(json!({"text": "x".repeat(bytes)}))
+}
+
+fn is_full_of_bytes<T>(result: Result<T, StoreError>) -> bool {
+    matches!(result, Err(StoreError::Full { what, limit: 10_000, .. }) if what.starts_with("bytes"))
+}
+
+#[tokio::test]
+async fn breadcrumbs_with_too_many_bytes_are_full() {
+    let store = store(|limits| limits.bytes = 10_000);
+    let first = store.create(large(6_000)).await.unwrap();
+
+    assert!(is_full_of_bytes(store.create(large(6_000)).await));
+    let larger = Patch::new().context(json!({"text": "x".repeat(11_000)}));
+    assert!(is_full_of_bytes(store.update(first.id, 1, larger).await));
+    assert!(store.create(large(1_000)).await.is_ok());
+    let smaller = Patch::new().context(json!({}));
+    let first = store.update(first.id, 1, smaller).await.unwrap();
+    let second = store.create(large(7_000)).await.unwrap();
+    assert!(is_full_of_bytes(store.create(large(7_000)).await));
+    store.delete(second.id).await.unwrap();
+    let expiring = large(7_000).ttl(store.get(first.id).await.unwrap().updated_at);
+    store.create(expiring).await.unwrap();
+    assert!(
+        store.create(large(7_000)).await.is_ok(),
+        "an expired breadcrumb makes room"
+    );
+}
+
+#[tokio::test]
+async fn saved_states_with_too_many_bytes_are_full() {
+    let store = store(|limits| limits.bytes = 10_000);
+    let trigger = store.create(note()).await.unwrap();
+    let lease = async |executor: &str| {
+        let run = RunRef::new(executor, trigger.id, 1);
+        match store.claim(&run, None).await.unwrap() {
+            Claim::Granted(Claimed { lease, .. }) => lease,
+            other => panic!("{other:?}"),
+        }
+    };
+    let text = |bytes| universal_executor::Json::from(json!({"text": "x".repeat(bytes)}));
+    let suspend = |lease, bytes| {
+        let wake = Wake::on(Selector::schema("reply.v1"));
+        let state = text(bytes);
+        store.commit(Commit {
+            writes: Vec::new(),
+            end: Some((lease, RunEnd::Suspended { wake, state })),
+        })
+    };
+    let (first, second) = (lease("first").await, lease("second").await);
+
+    store.save(&first, text(6_000)).await.unwrap();
+    assert!(is_full_of_bytes(store.save(&second, text(6_000)).await));
+    assert!(is_full_of_bytes(suspend(second.clone(), 6_000).await));
+    assert!(is_full_of_bytes(store.create(large(6_000)).await));
+    suspend(first, 500).await.unwrap();
+    store.save(&second, text(6_000)).await.unwrap();
+    let done = Some((second, RunEnd::Done));
+    let writes = Vec::new();
+    store.commit(Commit { writes, end: done }).await.unwrap();
+    assert!(
+        store.create(large(6_000)).await.is_ok(),
+        "a run that ended has no state"
     );
 }
 

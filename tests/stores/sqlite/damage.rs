@@ -254,6 +254,36 @@ async fn commits_fail_while_the_disk_is_full_and_succeed_once_there_is_space() {
 }
 
 #[tokio::test]
+async fn commits_fail_once_the_file_has_its_maximum_size() {
+    const MOST: u64 = 1 << 20;
+    let folder = Folder::new();
+    let limited = || quick(&folder.file()).max_file_bytes(MOST);
+    let store = limited().open().await.unwrap();
+    let large = || note().context(json!({"text": "x".repeat(10_000)}));
+    let mut ids = Vec::new();
+
+    let full = loop {
+        match store.create(large()).await {
+            Ok(created) => ids.push(created.id),
+            Err(error) => break error,
+        }
+    };
+
+    let cause = full.source().unwrap();
+    let cause = cause.downcast_ref::<SqliteError>().unwrap();
+    assert!(matches!(cause, SqliteError::DiskFull { .. }), "{cause:?}");
+    assert!(cause.to_string().contains("maximum size"), "{cause}");
+    store.close().await;
+    let size = fs::metadata(folder.file()).unwrap().len();
+    assert!((MOST / 2..=MOST).contains(&size), "{size}");
+    let store = limited().open().await.unwrap();
+    assert!(store.create(large()).await.is_err(), "a new connection has the limit");
+    store.close().await;
+    let store = quick(&folder.file()).open().await.unwrap();
+    store.create(large()).await.unwrap();
+}
+
+#[tokio::test]
 async fn commits_into_a_file_that_became_read_only_are_kept_or_refused() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = Folder::new();

@@ -1,5 +1,6 @@
 //! The commits of a file as events.
 
+use crate::consumers::one_consumer_too_many_is_refused;
 use crate::sqlite::{Folder, quick};
 use futures::StreamExt as _;
 use serde_json::json;
@@ -247,6 +248,14 @@ async fn a_consumer_that_acknowledged_nothing_begins_where_it_began() {
         .unwrap();
 
     assert_eq!(positions(&mut events, 1).await, [1]);
+}
+
+#[tokio::test]
+async fn a_tenant_has_a_limited_number_of_consumers() {
+    let folder = Folder::new();
+    let store = opened(&folder, 100).await;
+
+    one_consumer_too_many_is_refused(|name| Box::new(store.events_of(name))).await;
 }
 
 #[tokio::test]
