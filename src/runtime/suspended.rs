@@ -63,7 +63,7 @@ pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> 
     };
     // The pages lack runs that are suspended in the meantime.
     wakes.begin_check();
-    let passed = wakes.next_beyond(SEARCHES);
+    let passed = wakes.beyond();
     let (mut searches, mut beyond) = (0, 0);
     let mut query = RunQuery::all()
         .state(RunState::Suspended)
@@ -102,9 +102,8 @@ pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> 
         }
     }
     wakes.end_check();
-    if beyond <= passed.saturating_add(SEARCHES) {
-        wakes.end_beyond();
-    }
+    let searched = passed.saturating_add(SEARCHES);
+    wakes.pass_over(if beyond > searched { searched } else { 0 });
     if beyond > 0 {
         tracing::warn!(
             runs = beyond,

@@ -1,22 +1,26 @@
 //! Answers the waits on one store, wakes suspended runs, and schedules the sweeps.
 
-use super::answers::{self, To};
-use super::checkpoint::{self, earlier};
+mod look;
+mod search;
+
+pub(super) use self::look::Look;
+use self::look::look_at;
+use self::search::{Check, Search};
+use super::checkpoint;
 use super::metrics;
-use super::shared::{PAUSE, Shared, in_time};
+use super::shared::{PAUSE, Shared};
 use super::store_context::{Operation, StoreContext};
-use super::suspended::{look_after, reconcile, search_from_oldest, wake};
+use super::suspended::look_after;
 use super::sweep::{self, Found, Swept};
 use crate::clock::later;
 use crate::error::Chain;
-use crate::model::{Event, Timestamp};
-use crate::store::StoreError;
+use crate::model::Timestamp;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 /// Maximum number of announcements that wait to be read from the store.
 pub(super) const INBOX: usize = 16_384;
@@ -29,33 +33,6 @@ const MOST_ROUNDS: u32 = 128;
 
 /// Number of running jobs at which the waker accepts no more announcements.
 const AT_ONCE: usize = 64;
-
-/// An announced version that may answer waits or wake suspended runs.
-pub(super) struct Look {
-    /// The event, without its context.
-    pub(super) event: Event,
-    pub(super) waits: Vec<u64>,
-    /// If `true`, it may wake suspended runs.
-    pub(super) may_wake: bool,
-    /// Number of answers of the store that did not show the version.
-    pub(super) rounds: u32,
-}
-
-impl Look {
-    /// Drops the waits that ended. Returns `true` if any is left, or a suspended run may be woken.
-    fn is_of_concern(&mut self, store_context: &StoreContext) -> bool {
-        self.waits.retain(|wait| store_context.waits.is_open(*wait));
-        self.may_wake = self.may_wake && store_context.wakes.concerns(&self.event);
-        !self.waits.is_empty() || self.may_wake
-    }
-
-    /// Forgets the suspended runs, so that the next check of all suspended runs adds them again.
-    pub(super) fn give_up(&self, store_context: &StoreContext) {
-        if self.may_wake {
-            store_context.wakes.forget_concerned(&self.event);
-        }
-    }
-}
 
 pub(super) struct Waker {
     shared: Arc<Shared>,
@@ -75,27 +52,6 @@ pub(super) struct Waker {
     /// Time at which the deferred announcements are read again.
     again: Instant,
     search: Search,
-}
-
-/// State of the checks of all suspended runs.
-#[derive(Default)]
-struct Check {
-    began: Option<Instant>,
-    /// Earliest time of the next check: a check of many runs must not take most of the time.
-    not_before: Option<Instant>,
-    /// If `true`, the store is searched for answers of the runs that the last check has not searched.
-    is_searching: bool,
-}
-
-/// State of the searches for answers that this runtime gets no event for: the source delivered the event to another worker, or the
-/// runtime takes no events.
-#[derive(Default)]
-struct Search {
-    /// Time up to which the store was searched.
-    to: Option<Timestamp>,
-    is_running: bool,
-    /// Time of the next search. `None` during a search, and if this runtime gets every event.
-    next: Option<Instant>,
 }
 
 /// State of the sweeps.
@@ -205,7 +161,9 @@ impl Waker {
                         if self.loading {
                             self.note(Done::Loaded { loaded: false });
                         }
-                        self.check.is_searching = false;
+                        if let Some(after) = self.check.searching.take() {
+                            store_context.wakes.note_unsearched(after);
+                        }
                         if self.search.is_running {
                             self.note(Done::Searched(None));
                         }
@@ -251,7 +209,7 @@ impl Waker {
                 }
             }
             Done::SearchedFromOldest { read } => {
-                self.check.is_searching = false;
+                self.check.searching = None;
                 self.store_context.answered(Operation::Read, read);
             }
             Done::Searched(newest) => self.note_searched(newest),
@@ -340,77 +298,6 @@ impl Waker {
         }
     }
 
-    /// Searches the store for answers without an event. While nothing waits, the search only notes the time of the newest breadcrumb,
-    /// after which the next search begins.
-    fn search_for_answers(&mut self) {
-        self.search.next = None;
-        self.search.is_running = true;
-        let (is_shared, is_waiting) = (
-            self.shared.source_is_shared,
-            self.store_context.has_waiting(),
-        );
-        // Until the runtime was blocked, the events told of all answers.
-        let to = match is_shared {
-            true => self.search.to,
-            false => self.search.to.max(
-                self.store_context
-                    .blocked()
-                    .and_then(|blocked| blocked.after),
-            ),
-        };
-        let after = to.filter(|_| is_waiting);
-        if after.is_none() && to.is_some() && !is_shared {
-            return self.note_searched(None);
-        }
-        let (is_first, opened) = (to.is_none(), self.opened);
-        let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
-        self.job(async move {
-            let searched = match after {
-                Some(after) => {
-                    answers::search(&shared, &store_context, after, To::WaitsAndSuspended).await
-                }
-                None => sweep::newest(store_context.store()).await,
-            };
-            if let Err(error) = &searched {
-                tracing::warn!(code = error.code(), error = %Chain(error), "cannot search the store for answers, will retry");
-            }
-            store_context.answered(Operation::Read, searched.is_ok());
-            Done::Searched(match (after, searched) {
-                (_, Err(_)) => None,
-                (Some(after), Ok(newest)) => Some(newest.max(after)),
-                (None, Ok(newest)) if is_first => Some(earlier(newest, opened.elapsed())),
-                // The answer to a wait that was opened in the meantime may be in the store already, so the next search must start earlier.
-                (None, Ok(_)) if store_context.has_waiting() => None,
-                (None, Ok(newest)) => Some(newest),
-            })
-        });
-    }
-
-    fn note_searched(&mut self, newest: Option<Timestamp>) {
-        self.search.is_running = false;
-        self.search.to = newest.or(self.search.to);
-        let is_blocked = self.store_context.blocked().is_some();
-        if !self.shared.source_is_shared && !is_blocked {
-            return;
-        }
-        let interval = self.shared.settings.sweep;
-        let is_urgent =
-            is_blocked || self.store_context.waits.len() > 0 || self.search.to.is_none();
-        let pause = match is_urgent {
-            true => interval.min(PAUSE),
-            false => interval,
-        };
-        self.search.next = Some(later(Instant::now(), pause));
-    }
-
-    /// Begins to search for answers if the runtime takes no events.
-    fn search_if_blocked(&mut self) {
-        let is_idle = self.search.next.is_none() && !self.search.is_running;
-        if is_idle && self.store_context.blocked().is_some() {
-            self.search_for_answers();
-        }
-    }
-
     fn look_as_asked(&mut self) {
         self.search_if_blocked();
         let suspended = self.store_context.take_suspended();
@@ -433,7 +320,7 @@ impl Waker {
     /// Checks all suspended runs, also those of other workers, and searches the store for breadcrumbs without an event.
     fn look_at_everything(&mut self) {
         self.reconcile = later(Instant::now(), self.shared.settings.reconcile);
-        self.check();
+        self.check_suspended();
         if self.shared.source_is_complete && !self.sweeps.has_unread {
             self.save_delivered();
         } else {
@@ -441,51 +328,6 @@ impl Waker {
             self.store_context.checkpoint.want();
         }
         self.sweep();
-    }
-
-    /// Begins a check of all suspended runs, unless one is running or ended a moment ago.
-    fn check(&mut self) {
-        let now = Instant::now();
-        if self.check.began.is_some() {
-            return;
-        }
-        if let Some(time) = self.check.not_before.filter(|time| now < *time) {
-            self.reconcile = self.reconcile.min(time);
-            return;
-        }
-        self.check.began = Some(now);
-        let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
-        self.job(async move {
-            let listed = reconcile(&shared, &store_context).await;
-            Done::Reconciled { listed }
-        });
-    }
-
-    fn end_check(&mut self, listed: bool) {
-        /// The time between two checks, as a multiple of the time of the first.
-        const PAUSES: u32 = 10;
-        /// Maximum time between two checks.
-        const LONGEST: Duration = Duration::from_secs(600);
-        let took = self.check.began.take().map(|began| began.elapsed());
-        let pause = took.filter(|_| listed).unwrap_or_default();
-        let pause = pause.saturating_mul(PAUSES).min(LONGEST);
-        self.check.not_before = Some(later(Instant::now(), pause));
-    }
-
-    /// Searches the store for the answers of the runs that the last check has not searched.
-    fn search_from_oldest(&mut self) {
-        if self.check.is_searching {
-            return;
-        }
-        let Some(after) = self.store_context.wakes.take_unsearched() else {
-            return;
-        };
-        self.check.is_searching = true;
-        let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
-        self.job(async move {
-            let read = search_from_oldest(&shared, &store_context, after).await;
-            Done::SearchedFromOldest { read }
-        });
     }
 
     /// Loads the saved position of this worker's executors, after an earlier attempt failed.
@@ -557,34 +399,6 @@ async fn save(shared: &Shared, store_context: &StoreContext) {
     if let Err(error) = checkpoint::save(shared, store_context).await {
         tracing::warn!(code = error.code(), error = %Chain(&error), "cannot save the position, will retry");
     }
-}
-
-/// Reads the breadcrumb of an event, and passes it to the waits and suspended runs that it answers.
-async fn look_at(store_context: Arc<StoreContext>, mut look: Look) -> Done {
-    const TRIES: u32 = 4;
-    let mut pause = Duration::from_millis(100);
-    let reads_own_writes = store_context.store().capabilities().reads_own_writes;
-    for _ in 0..TRIES {
-        match in_time(store_context.store().get(look.event.breadcrumb_id)).await {
-            Ok(found) if found.version >= look.event.version || reads_own_writes => {
-                store_context.waits.answer(&look.waits, &found);
-                if look.may_wake {
-                    for candidate in store_context.wakes.concerned(&found) {
-                        wake(&store_context, &candidate, &found).await;
-                    }
-                }
-                return Done::Looked;
-            }
-            Err(StoreError::NotFound { .. }) if reads_own_writes => return Done::Looked,
-            // The version is not visible in the store.
-            Ok(_) | Err(StoreError::NotFound { .. }) => look.rounds += 1,
-            // The store is unavailable.
-            Err(_) => {}
-        }
-        sleep(pause).await;
-        pause *= 2;
-    }
-    Done::Deferred(look)
 }
 
 /// Waits until `moment`. Never returns if `moment` is `None`.

@@ -200,17 +200,14 @@ impl Wakes {
         }
     }
 
-    /// Returns how many of the runs beyond the limit a check passes over before it searches the answers of the next `n`.
-    pub(super) fn next_beyond(&self, n: usize) -> usize {
-        let mut stored = self.stored();
-        let passed = stored.beyond;
-        stored.beyond = passed.saturating_add(n);
-        passed
+    /// Returns how many of the runs beyond the limit a check passes over before it searches the answers of some.
+    pub(super) fn beyond(&self) -> usize {
+        self.stored().beyond
     }
 
-    /// Notes that the last check has searched the answers of all runs beyond the limit: the next one starts with the first again.
-    pub(super) fn end_beyond(&self) {
-        self.stored().beyond = 0;
+    /// Sets how many of the runs beyond the limit the next check passes over.
+    pub(super) fn pass_over(&self, beyond: usize) {
+        self.stored().beyond = beyond;
     }
 
     /// Notes that the store has to be searched for answers that were committed after a time.

@@ -1,0 +1,66 @@
+//! Reads announced versions that may answer waits or wake suspended runs.
+
+use super::Done;
+use crate::model::Event;
+use crate::runtime::shared::in_time;
+use crate::runtime::store_context::StoreContext;
+use crate::runtime::suspended::wake;
+use crate::store::StoreError;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// An announced version that may answer waits or wake suspended runs.
+pub(in crate::runtime) struct Look {
+    /// The event, without its context.
+    pub(in crate::runtime) event: Event,
+    pub(in crate::runtime) waits: Vec<u64>,
+    /// If `true`, it may wake suspended runs.
+    pub(in crate::runtime) may_wake: bool,
+    /// Number of answers of the store that did not show the version.
+    pub(in crate::runtime) rounds: u32,
+}
+
+impl Look {
+    /// Drops the waits that ended. Returns `true` if any is left, or a suspended run may be woken.
+    pub(super) fn is_of_concern(&mut self, store_context: &StoreContext) -> bool {
+        self.waits.retain(|wait| store_context.waits.is_open(*wait));
+        self.may_wake = self.may_wake && store_context.wakes.concerns(&self.event);
+        !self.waits.is_empty() || self.may_wake
+    }
+
+    /// Forgets the suspended runs, so that the next check of all suspended runs adds them again.
+    pub(in crate::runtime) fn give_up(&self, store_context: &StoreContext) {
+        if self.may_wake {
+            store_context.wakes.forget_concerned(&self.event);
+        }
+    }
+}
+
+/// Reads the breadcrumb of an event, and passes it to the waits and suspended runs that it answers.
+pub(super) async fn look_at(store_context: Arc<StoreContext>, mut look: Look) -> Done {
+    const TRIES: u32 = 4;
+    let mut pause = Duration::from_millis(100);
+    let reads_own_writes = store_context.store().capabilities().reads_own_writes;
+    for _ in 0..TRIES {
+        match in_time(store_context.store().get(look.event.breadcrumb_id)).await {
+            Ok(found) if found.version >= look.event.version || reads_own_writes => {
+                store_context.waits.answer(&look.waits, &found);
+                if look.may_wake {
+                    for candidate in store_context.wakes.concerned(&found) {
+                        wake(&store_context, &candidate, &found).await;
+                    }
+                }
+                return Done::Looked;
+            }
+            Err(StoreError::NotFound { .. }) if reads_own_writes => return Done::Looked,
+            // The version is not visible in the store.
+            Ok(_) | Err(StoreError::NotFound { .. }) => look.rounds += 1,
+            // The store is unavailable.
+            Err(_) => {}
+        }
+        sleep(pause).await;
+        pause *= 2;
+    }
+    Done::Deferred(look)
+}

@@ -1,0 +1,154 @@
+//! Checks of all suspended runs, and searches for answers without an event.
+
+use super::{Done, Waker};
+use crate::clock::later;
+use crate::error::Chain;
+use crate::model::Timestamp;
+use crate::runtime::answers::{self, To};
+use crate::runtime::checkpoint::earlier;
+use crate::runtime::shared::PAUSE;
+use crate::runtime::store_context::Operation;
+use crate::runtime::suspended::{reconcile, search_from_oldest};
+use crate::runtime::sweep;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// State of the checks of all suspended runs.
+#[derive(Default)]
+pub(super) struct Check {
+    pub(super) began: Option<Instant>,
+    /// Earliest time of the next check: a check of many runs must not take most of the time.
+    pub(super) not_before: Option<Instant>,
+    /// While the store is searched for answers of the runs that the last check has not searched: the time after which they come.
+    pub(super) searching: Option<Timestamp>,
+}
+
+/// State of the searches for answers that this runtime gets no event for: the source delivered the event to another worker, or the
+/// runtime takes no events.
+#[derive(Default)]
+pub(super) struct Search {
+    /// Time up to which the store was searched.
+    pub(super) to: Option<Timestamp>,
+    pub(super) is_running: bool,
+    /// Time of the next search. `None` during a search, and if this runtime gets every event.
+    pub(super) next: Option<Instant>,
+}
+
+impl Waker {
+    /// Searches the store for answers without an event. While nothing waits, the search only notes the time of the newest breadcrumb,
+    /// after which the next search begins.
+    pub(super) fn search_for_answers(&mut self) {
+        self.search.next = None;
+        self.search.is_running = true;
+        let (is_shared, is_waiting) = (
+            self.shared.source_is_shared,
+            self.store_context.has_waiting(),
+        );
+        // Until the runtime was blocked, the events told of all answers.
+        let to = match is_shared {
+            true => self.search.to,
+            false => self.search.to.max(
+                self.store_context
+                    .blocked()
+                    .and_then(|blocked| blocked.after),
+            ),
+        };
+        let after = to.filter(|_| is_waiting);
+        if after.is_none() && to.is_some() && !is_shared {
+            return self.note_searched(None);
+        }
+        let (is_first, opened) = (to.is_none(), self.opened);
+        let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
+        self.job(async move {
+            let searched = match after {
+                Some(after) => {
+                    answers::search(&shared, &store_context, after, To::WaitsAndSuspended).await
+                }
+                None => sweep::newest(store_context.store()).await,
+            };
+            if let Err(error) = &searched {
+                tracing::warn!(code = error.code(), error = %Chain(error), "cannot search the store for answers, will retry");
+            }
+            store_context.answered(Operation::Read, searched.is_ok());
+            Done::Searched(match (after, searched) {
+                (_, Err(_)) => None,
+                (Some(after), Ok(newest)) => Some(newest.max(after)),
+                (None, Ok(newest)) if is_first => Some(earlier(newest, opened.elapsed())),
+                // The answer to a wait that was opened in the meantime may be in the store already, so the next search must start earlier.
+                (None, Ok(_)) if store_context.has_waiting() => None,
+                (None, Ok(newest)) => Some(newest),
+            })
+        });
+    }
+
+    pub(super) fn note_searched(&mut self, newest: Option<Timestamp>) {
+        self.search.is_running = false;
+        self.search.to = newest.or(self.search.to);
+        let is_blocked = self.store_context.blocked().is_some();
+        if !self.shared.source_is_shared && !is_blocked {
+            return;
+        }
+        let interval = self.shared.settings.sweep;
+        let is_urgent =
+            is_blocked || self.store_context.waits.len() > 0 || self.search.to.is_none();
+        let pause = match is_urgent {
+            true => interval.min(PAUSE),
+            false => interval,
+        };
+        self.search.next = Some(later(Instant::now(), pause));
+    }
+
+    /// Begins to search for answers if the runtime takes no events.
+    pub(super) fn search_if_blocked(&mut self) {
+        let is_idle = self.search.next.is_none() && !self.search.is_running;
+        if is_idle && self.store_context.blocked().is_some() {
+            self.search_for_answers();
+        }
+    }
+
+    /// Begins a check of all suspended runs, unless one is running or ended a moment ago.
+    pub(super) fn check_suspended(&mut self) {
+        let now = Instant::now();
+        if self.check.began.is_some() {
+            return;
+        }
+        if let Some(time) = self.check.not_before.filter(|time| now < *time) {
+            self.reconcile = self.reconcile.min(time);
+            return;
+        }
+        self.check.began = Some(now);
+        let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
+        self.job(async move {
+            let listed = reconcile(&shared, &store_context).await;
+            Done::Reconciled { listed }
+        });
+    }
+
+    pub(super) fn end_check(&mut self, listed: bool) {
+        /// The time between two checks, as a multiple of the time of the first.
+        const PAUSES: u32 = 10;
+        /// Maximum time between two checks.
+        const LONGEST: Duration = Duration::from_secs(600);
+        let took = self.check.began.take().map(|began| began.elapsed());
+        let pause = took.filter(|_| listed).unwrap_or_default();
+        let pause = pause.saturating_mul(PAUSES).min(LONGEST);
+        self.check.not_before = Some(later(Instant::now(), pause));
+    }
+
+    /// Searches the store for the answers of the runs that the last check has not searched.
+    pub(super) fn search_from_oldest(&mut self) {
+        if self.check.searching.is_some() {
+            return;
+        }
+        let Some(after) = self.store_context.wakes.take_unsearched() else {
+            return;
+        };
+        self.check.searching = Some(after);
+        let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
+        self.job(async move {
+            let read = search_from_oldest(&shared, &store_context, after).await;
+            Done::SearchedFromOldest { read }
+        });
+    }
+}
