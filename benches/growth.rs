@@ -24,6 +24,7 @@ mod rounds;
 #[path = "support/selected.rs"]
 mod selected;
 #[path = "large_sides/size.rs"]
+#[expect(dead_code, reason = "other benches measure the process")]
 mod size;
 #[expect(dead_code, reason = "the executor of the other bench is not used")]
 mod worker_sides;
@@ -47,7 +48,9 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 const SMALL: usize = 1_000;
 
 fn main() {
-    println!("store     runs     large/s  small/s  large/small              bytes per finished run");
+    println!(
+        "store     runs     large/s  small/s  large/small              bytes per finished run"
+    );
     let asked = env::var("RUNS").ok().and_then(|runs| runs.parse().ok());
     let runs = match quick::is_quick() {
         true => 3_000,
@@ -112,7 +115,10 @@ fn measure<'a, S: Size<<Limited<'a, S> as SharedStore>::Location>>(
 }
 
 /// Returns a location with that many finished runs, and the bytes of one, without its trigger and event.
-fn filled<'a, S>(limited: &Limited<'a, S>, runs: usize) -> (<Limited<'a, S> as SharedStore>::Location, f64)
+fn filled<'a, S>(
+    limited: &Limited<'a, S>,
+    runs: usize,
+) -> (<Limited<'a, S> as SharedStore>::Location, f64)
 where
     S: Size<<Limited<'a, S> as SharedStore>::Location>,
     Limited<'a, S>: SharedStore,

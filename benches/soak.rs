@@ -118,7 +118,8 @@ where
     let limits = store_bytes + in_store + in_worker();
     let [first, second] = heap.map(megabytes);
     let [documents, limit] = [documents, limits].map(megabytes);
-    let shown = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |bytes| format!("{}", bytes >> 20));
+    let shown =
+        |bytes: Option<u64>| bytes.map_or("-".to_owned(), |bytes| format!("{}", bytes >> 20));
     println!(
         "{name:8} {events:>7}  {rate:>9.0}  {documents:>9.1}  {first:>16.1}  {second:>11.1}  {limit:>6.0}  {:>8}  {:>10}",
         shown(size::of_process()),

@@ -25,7 +25,7 @@ pub(crate) struct Limited<'a, S> {
     pub(crate) bytes: usize,
 }
 
-impl SharedStore for Limited<'_, Memory> {
+impl<'a> SharedStore for Limited<'a, Memory> {
     type Handle = MemoryStore;
     type Location = MemoryStore;
 
@@ -43,7 +43,7 @@ impl SharedStore for Limited<'_, Memory> {
         self.shared.open(location).await
     }
 
-    fn events(handle: &MemoryStore) -> impl EventSource + use<> {
+    fn events(handle: &MemoryStore) -> impl EventSource + use<'a> {
         Memory::events(handle)
     }
 
@@ -56,7 +56,7 @@ impl SharedStore for Limited<'_, Memory> {
     }
 }
 
-impl SharedStore for Limited<'_, Sqlite> {
+impl<'a> SharedStore for Limited<'a, Sqlite> {
     type Handle = SqliteStore;
     type Location = PathBuf;
 
@@ -74,7 +74,7 @@ impl SharedStore for Limited<'_, Sqlite> {
         builder.limits(limits).open().await.unwrap()
     }
 
-    fn events(handle: &SqliteStore) -> impl EventSource + use<> {
+    fn events(handle: &SqliteStore) -> impl EventSource + use<'a> {
         Sqlite::events(handle)
     }
 
@@ -87,7 +87,7 @@ impl SharedStore for Limited<'_, Sqlite> {
     }
 }
 
-impl SharedStore for Limited<'_, Postgres> {
+impl<'a> SharedStore for Limited<'a, Postgres> {
     type Handle = PostgresStore;
     type Location = String;
 
@@ -105,7 +105,7 @@ impl SharedStore for Limited<'_, Postgres> {
         builder.connect().await.unwrap().in_tenant(location)
     }
 
-    fn events(handle: &PostgresStore) -> impl EventSource + use<> {
+    fn events(handle: &PostgresStore) -> impl EventSource + use<'a> {
         Postgres::events(handle)
     }
 

@@ -3,8 +3,8 @@
 use super::executor::document;
 use serde_json::{Value, json};
 use universal_executor::BreadcrumbId;
-use universal_executor::store::{Committed, Write};
 use universal_executor::Patch;
+use universal_executor::store::{Committed, Write};
 
 /// Maximum number of documents.
 const MOST: usize = 2_000;
@@ -51,7 +51,10 @@ impl Documents {
         self.bytes -= old.bytes;
         if choice <= 1 {
             self.changes.push(Change::Deleted);
-            return Write::Delete { id: old.id, by: None };
+            return Write::Delete {
+                id: old.id,
+                by: None,
+            };
         }
         let (context, bytes) = self.random.context();
         self.changes.push(Change::Kept(bytes));
@@ -108,6 +111,9 @@ impl Random {
             1..=9 => 50 + self.below(700),
             _ => 1 + self.below(50),
         };
-        (json!({"lines": vec![LINE; lines]}), lines * (LINE.len() + 3))
+        (
+            json!({"lines": vec![LINE; lines]}),
+            lines * (LINE.len() + 3),
+        )
     }
 }

@@ -33,7 +33,11 @@ pub(crate) struct Soaked {
 }
 
 /// Writes that many events in a fresh location.
-pub(crate) async fn soak<S: SharedStore>(shared: &S, location: &S::Location, events: usize) -> Soaked {
+pub(crate) async fn soak<S: SharedStore>(
+    shared: &S,
+    location: &S::Location,
+    events: usize,
+) -> Soaked {
     let before = ALLOCATOR.current_usage();
     let handle = shared.open(location).await;
     let (marks, mut marked) = watch::channel(0);
@@ -57,7 +61,8 @@ pub(crate) async fn soak<S: SharedStore>(shared: &S, location: &S::Location, eve
             marked.wait_for(|last| *last >= least).await.unwrap();
             soaked.documents = soaked.documents.max(documents.bytes());
             let peak = ALLOCATOR.peak_usage().saturating_sub(before);
-            soaked.heap[usize::from(batch >= batches / 2)] = peak;
+            let [first, second] = &mut soaked.heap;
+            *(if batch < batches / 2 { first } else { second }) = peak;
         }
         marked.wait_for(|last| *last >= batches).await.unwrap();
     };

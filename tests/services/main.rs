@@ -11,6 +11,8 @@
 mod backup;
 #[path = "../support/clock_jumps.rs"]
 mod clock_jumps;
+#[path = "../support/consumers.rs"]
+mod consumers;
 mod embedding;
 #[cfg(all(
     feature = "openai",
@@ -19,8 +21,6 @@ mod embedding;
     feature = "yaml"
 ))]
 mod first_failures;
-#[path = "../support/consumers.rs"]
-mod consumers;
 #[path = "../support/inbox.rs"]
 mod inbox;
 #[path = "../support/ledger_model.rs"]

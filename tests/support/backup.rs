@@ -86,18 +86,22 @@ pub(crate) async fn a_copy_of_a_store_that_works_is_continued<S: Copied + 'stati
     let handle: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
     let runtime = runtime(&handle, store.consumer());
     let load = async {
-        let mut copy = Some(copy);
-        let mut taken = None;
-        for number in 0..ORDERS {
+        let mut events = store
+            .consumer()
+            .subscribe(StartAt::Beginning)
+            .await
+            .unwrap();
+        for number in 0..=ORDERS / 2 {
             order(store, number).await;
-            if number > ORDERS / 2
-                && !confirmed(store).await.is_empty()
-                && let Some(copy) = copy.take()
-            {
-                taken = Some(copy().await);
-            }
         }
-        taken.unwrap()
+        while confirmed(store).await.is_empty() {
+            events.next().await.unwrap().unwrap();
+        }
+        let copy = copy().await;
+        for number in ORDERS / 2 + 1..ORDERS {
+            order(store, number).await;
+        }
+        copy
     };
     let (sender, mut taken) = tokio::sync::oneshot::channel();
     let work = async {

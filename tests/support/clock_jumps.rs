@@ -115,6 +115,42 @@ pub(crate) async fn commits_stay_in_order(store: &impl BreadcrumbStore, jump: im
     assert_eq!(newest.id, after.id);
 }
 
+/// A clock that was ahead by years for a moment delays nothing for years. If it was ahead by ten days, the clock of the store runs twice as
+/// fast until it is there again. `jump` moves the clock of the store, and `pass` lets time pass.
+pub(crate) async fn large_set_backs_are_followed(
+    store: &impl BreadcrumbStore,
+    jump: impl Fn(i64),
+    pass: impl AsyncFn(Duration),
+) {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    const SECOND: Duration = Duration::from_secs(1);
+    let ledger = store.ledger().unwrap();
+    let start = store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+    let enqueue = async |after: Duration| {
+        let mut new = NewRun::from(run(store).await);
+        new.at = Some(start.updated_at + after);
+        ledger.enqueue(vec![new]).await.unwrap();
+    };
+    let ahead = i64::try_from(DAY.as_micros()).unwrap();
+
+    jump(10 * ahead);
+    enqueue(4 * DAY + 110 * SECOND).await;
+    enqueue(4 * DAY).await;
+    jump(-10 * ahead);
+    let at_once = claim(ledger, 9).await.len();
+    pass(60 * SECOND).await;
+    let soon = claim(ledger, 9).await.len();
+
+    assert_eq!((at_once, soon), (1, 1));
+    jump(3_650 * ahead);
+    enqueue(180 * SECOND).await;
+    jump(-3_650 * ahead);
+    let at_once = claim(ledger, 9).await.len();
+    pass(120 * SECOND).await;
+    let soon = claim(ledger, 9).await.len();
+    assert_eq!((at_once, soon), (0, 1));
+}
+
 /// After the clock jumped ahead by two days, the records of the other workers stay until these workers had time to store them again.
 /// `jump` moves the clock of the store, and `pass` lets time pass.
 pub(crate) async fn records_of_workers_stay(

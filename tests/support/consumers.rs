@@ -5,7 +5,9 @@ use universal_executor::EventSource;
 use universal_executor::source::{SourceError, StartAt};
 
 /// Subscribes with as many names as a tenant can have, and with one more.
-pub(crate) async fn one_consumer_too_many_is_refused(events: impl Fn(&str) -> Box<dyn EventSource>) {
+pub(crate) async fn one_consumer_too_many_is_refused(
+    events: impl Fn(&str) -> Box<dyn EventSource>,
+) {
     const MOST: usize = 1_000;
     let subscribe = async |number: usize| {
         let events = events(&format!("consumer-{number}"));
@@ -17,7 +19,10 @@ pub(crate) async fn one_consumer_too_many_is_refused(events: impl Fn(&str) -> Bo
 
     let refused = subscribe(MOST).await.unwrap_err();
 
-    assert!(matches!(refused, SourceError::Unavailable { .. }), "{refused:?}");
+    assert!(
+        matches!(refused, SourceError::Unavailable { .. }),
+        "{refused:?}"
+    );
     let refused = refused.source().unwrap().to_string();
     assert!(refused.contains("at most 1000 consumers"), "{refused}");
     subscribe(MOST - 1).await.unwrap();

@@ -43,6 +43,15 @@ struct Kept {
     refused: Option<Refused>,
 }
 
+/// Effect of a version of a definition.
+#[derive(Default)]
+struct Applied {
+    /// If `true`, another definition can take the name that this one had.
+    name_is_free: bool,
+    /// The executor that was loaded.
+    loaded: Option<Arc<str>>,
+}
+
 /// A version that was refused.
 #[derive(Clone, Copy, Debug)]
 struct Refused {
@@ -132,8 +141,11 @@ impl Keeper {
 
     async fn load_in_turn(&self, registry: &Registry) -> Result<(), StoreError> {
         let mut found: BTreeMap<_, Arc<Breadcrumb>> = BTreeMap::new();
+        let mut omitted = 0;
         for schema in self.definitions.schemas() {
-            for definition in self.all_of(schema).await? {
+            let (all, too_many) = self.all_of(schema).await?;
+            omitted += too_many;
+            for definition in all {
                 found.insert((definition.created_at, definition.id), definition);
             }
         }
@@ -148,17 +160,26 @@ impl Keeper {
             self.remove(registry, id);
         }
         // A name that one gives up may be what another one waits for.
-        let mut again = true;
+        let (mut again, mut loaded) = (true, HashSet::new());
         while std::mem::take(&mut again) {
             for definition in found.values() {
-                again |= self.apply(registry, definition).await?;
+                let applied = self.apply(registry, definition).await?;
+                again |= applied.name_is_free;
+                loaded.extend(applied.loaded);
             }
         }
+        warn_of_cycles(registry, &loaded);
+        let kept = self.kept();
+        omitted += found
+            .values()
+            .filter(|one| !kept.contains_key(&one.id))
+            .count();
+        warn_of_omitted(omitted);
         Ok(())
     }
 
-    /// Returns all definitions of a schema that the keeper knows, and the [oldest](MOST) others.
-    async fn all_of(&self, schema: &str) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+    /// Returns all definitions of a schema that the keeper knows, and the [oldest](MOST) others, with the number of newer ones.
+    async fn all_of(&self, schema: &str) -> Result<(Vec<Arc<Breadcrumb>>, usize), StoreError> {
         const PAGE: usize = 500;
         let mut query = Query::new(Selector::schema(schema).all_tags(&self.definitions.tags));
         query.limit = PAGE;
@@ -178,11 +199,8 @@ impl Keeper {
                 break;
             }
         }
-        if omitted > 0 {
-            tracing::warn!(schema, omitted, limit = MOST, "too many definitions, the newest are not loaded");
-        }
         all.extend(others);
-        Ok(all)
+        Ok((all, omitted))
     }
 
     /// Applies what a definition says now, or removes what was made of it.
@@ -193,7 +211,12 @@ impl Keeper {
     ) -> Result<(), StoreError> {
         let _turn = self.turn.acquire().await;
         let name_is_free = match in_time(self.definitions.store.get(id)).await {
-            Ok(found) if self.definitions.concerns(&found) => self.apply(registry, &found).await?,
+            Ok(found) if self.definitions.concerns(&found) => {
+                let applied = self.apply(registry, &found).await?;
+                warn_of_cycles(registry, &applied.loaded.into_iter().collect());
+                warn_of_omitted(usize::from(!self.kept().contains_key(&id)));
+                applied.name_is_free
+            }
             Ok(_) | Err(StoreError::NotFound { .. }) => self.remove(registry, id),
             Err(error) => return Err(error),
         };
@@ -218,21 +241,17 @@ impl Keeper {
         &self,
         registry: &Registry,
         definition: &Arc<Breadcrumb>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Applied, StoreError> {
         let (before, count) = {
             let kept = self.kept();
             (kept.get(&definition.id).cloned(), kept.len())
         };
-        if before.is_none() && count >= MOST {
-            let (id, limit) = (definition.id, MOST);
-            tracing::warn!(%id, limit, "too many definitions, the newest are not loaded");
-            return Ok(false);
-        }
-        if before
-            .as_ref()
-            .is_some_and(|kept| kept.settles(definition.version))
-        {
-            return Ok(false);
+        let is_settled = match &before {
+            Some(kept) => kept.settles(definition.version),
+            None => count >= MOST,
+        };
+        if is_settled {
+            return Ok(Applied::default());
         }
         let configured = in_time(self.definitions.configured(definition)).await?;
         let this = before
@@ -248,12 +267,12 @@ impl Keeper {
             log_warnings(definition, &warnings);
             Ok(id)
         });
-        let (executor, refused) = match put {
-            Ok(id) => (Some(id), None),
+        let (executor, loaded, refused) = match put {
+            Ok(id) => (Some(Arc::clone(&id)), Some(id), None),
             Err(error) => {
                 let waits = can_load_later(&error);
                 let said = said || self.reject(definition, &error).await;
-                (running.clone(), Some(Refused { waits, said }))
+                (running.clone(), None, Some(Refused { waits, said }))
             }
         };
         let name_is_free = running.is_some() && executor != running;
@@ -263,7 +282,10 @@ impl Keeper {
             refused,
         };
         self.kept().insert(definition.id, kept);
-        Ok(name_is_free)
+        Ok(Applied {
+            name_is_free,
+            loaded,
+        })
     }
 
     fn make(
@@ -370,7 +392,6 @@ fn put(
     let id: Arc<str> = executor.id().into();
     registry.replace(executor, definition, running)?;
     tracing::info!(executor = &*id, "a definition was loaded");
-    warn_of_cycles(registry, &id);
     Ok(id)
 }
 
@@ -390,12 +411,27 @@ fn reason(error: &BoxError) -> String {
     crate::error::excerpt(&reason, LONGEST).into_owned()
 }
 
-/// Says which circles an executor closes.
-pub(in crate::runtime) fn warn_of_cycles(registry: &Registry, executor: &str) {
+/// Logs that definitions are not loaded, because there are too many.
+fn warn_of_omitted(omitted: usize) {
+    if omitted > 0 {
+        tracing::warn!(
+            omitted,
+            limit = MOST,
+            "too many definitions, the newest are not loaded"
+        );
+    }
+}
+
+/// Logs the circles that executors close.
+fn warn_of_cycles(registry: &Registry, executors: &HashSet<Arc<str>>) {
+    if executors.is_empty() {
+        return;
+    }
     let members = registry.all();
     let graph = Graph::of(members.iter().map(|member| &*member.executor));
     let closes = |cycle: &&crate::runtime::graph::Cycle| {
-        cycle.steps().iter().any(|step| step.executor == executor)
+        let mut steps = cycle.steps().iter();
+        steps.any(|step| executors.contains(&*step.executor))
     };
     for cycle in graph.cycles().iter().filter(closes) {
         tracing::warn!(

@@ -139,7 +139,9 @@ impl Link {
             max_age: Duration::from_secs(7 * 24 * 60 * 60),
             duplicate_window: Duration::from_secs(120),
             // -1 is without a limit.
-            max_bytes: self.max_bytes.map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
+            max_bytes: self
+                .max_bytes
+                .map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
             num_replicas: self.replicas,
             ..stream::Config::default()
         };

@@ -126,8 +126,7 @@ impl NatsServer {
     /// Sets the maximum size of the stream in bytes, if the stream has to be created. Without a limit by default, and then only the
     /// limits of the account apply.
     ///
-    /// At the limit the server deletes the oldest events. A subscriber that has not read them receives
-    /// [`SourceError::Lagged`](crate::source::SourceError::Lagged), and the runtime searches the store.
+    /// At the limit the server deletes the oldest events. A runtime finds their triggers when it sweeps the store.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
         self

@@ -228,6 +228,8 @@ impl<L: Log> Subscriber<L> {
         if page.has_inbox {
             // The events that were read are delivered first.
             (self.has_inbox, self.poll_at) = (true, self.poll_at.min(self.inbox_at));
+        } else {
+            self.inbox_at = Instant::now();
         }
         if planted("hasty-reader") {
             let newest = self.log.page(u64::MAX).await.map_err(unavailable)?;
@@ -238,7 +240,7 @@ impl<L: Log> Subscriber<L> {
 
     /// Takes breadcrumbs from `ux_inbox`. Their events are read as all others.
     async fn take_in(&mut self) {
-        /// Pause after a failure.
+        /// Pause after a failure, and maximum pause while another subscriber takes the rows in.
         const INBOX_PAUSE: Duration = Duration::from_secs(5);
         let now = Instant::now();
         if now < self.inbox_at {
@@ -247,7 +249,7 @@ impl<L: Log> Subscriber<L> {
         match self.log.take_in().await {
             Ok(true) => {}
             // Another process takes the rows in, or has locked them.
-            Ok(false) => self.inbox_at = later(now, self.log.poll()),
+            Ok(false) => self.inbox_at = later(now, self.log.poll().min(INBOX_PAUSE)),
             Err(error) => {
                 let log = self.log.log_name();
                 tracing::warn!(source = log, code = error.code(), error = %Chain(&error), "cannot take in the rows of the table ux_inbox, will retry");

@@ -57,19 +57,25 @@ impl Time {
 #[cfg(feature = "sqlite")]
 const AHEAD: i64 = 1_000;
 
-/// Maximum number of microseconds for which the clock stands still: 7 days. A wall clock that was years ahead for a moment must not stop all
-/// delays for years.
+/// Maximum number of microseconds that the clock is ahead of the wall clock: 7 days. A wall clock that was years ahead for a moment must not
+/// stop all delays for years.
 #[cfg(feature = "sqlite")]
 const STANDS: i64 = 7 * 24 * 60 * 60 * 1_000_000;
 
-/// Time of a store's clock, by the wall clock and [`Tenant::latest`]: the wall clock, unless it was set back by at most 7 days. Then the
-/// clock stands still until the wall clock has reached the old time again. All in microseconds.
+/// Time of a store's clock, by the wall clock and [`Tenant::latest`]: the wall clock, unless it was set back. Then the clock stands still
+/// until the wall clock has reached the old time again. All in microseconds.
+///
+/// A clock that was set back by more than twice [`STANDS`] follows the wall clock. In between, it runs twice as fast as the wall clock until
+/// it is at the old time, so that it never leaps while the wall clock advances.
 #[cfg(feature = "sqlite")]
 pub(in crate::store) fn shown(wall: i64, latest: i64) -> i64 {
     let behind = latest.saturating_sub(wall);
-    match behind > AHEAD && behind <= STANDS {
+    if behind <= AHEAD {
+        return wall;
+    }
+    match behind <= STANDS {
         true => latest.saturating_add(1),
-        false => wall,
+        false => wall.saturating_add((2 * STANDS).saturating_sub(behind).max(0)),
     }
 }
 
@@ -142,5 +148,28 @@ impl Tenant {
             finished_runs: column(8)?,
             requests: column(9)?,
         })
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_never_leaps_while_the_wall_clock_advances() {
+        const HOUR: i64 = 60 * 60 * 1_000_000;
+        let latest = 30 * 24 * HOUR;
+        let walls = (0..=latest + HOUR).step_by(usize::try_from(HOUR).unwrap());
+
+        let times: Vec<i64> = walls.map(|wall| shown(wall, latest)).collect();
+
+        for (hour, pair) in times.windows(2).enumerate() {
+            let step = pair[1] - pair[0];
+            assert!((0..=2 * HOUR + 1).contains(&step), "{step} at {hour}");
+        }
+        assert_eq!(times[0], 0);
+        assert_eq!(times[16 * 24], latest - 14 * 24 * HOUR);
+        assert_eq!(times[23 * 24], latest + 1);
+        assert_eq!(times[30 * 24 + 1], latest + HOUR);
     }
 }

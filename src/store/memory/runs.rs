@@ -7,8 +7,8 @@ use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::row::{MOST_ACCEPTED, Origin, Row};
 use crate::store::rules::{self, Change, Facts, First};
 use crate::store::{
-    ClaimId, Claimed, ExecutorLimits, Lease, Lineage, Lost, Run, RunCursor, RunFilter, RunPage, RunQuery,
-    RunRef, RunState, StoreError,
+    ClaimId, Claimed, ExecutorLimits, Lease, Lineage, Lost, Run, RunCursor, RunFilter, RunPage,
+    RunQuery, RunRef, RunState, StoreError,
 };
 use foldhash::fast::RandomState;
 use std::cmp::Reverse;

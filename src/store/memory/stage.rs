@@ -103,19 +103,13 @@ pub(super) fn commit(
 
 /// Returns by how many bytes the saved state of a run grows.
 fn state_growth(end: Option<&(Lease, RunEnd)>, row: Option<&Row>) -> isize {
+    let before = row.map_or(0, Row::state_bytes);
     match end {
-        Some((_, RunEnd::Suspended { state, .. })) => {
-            difference(state.size(), row.map_or(0, Row::state_bytes))
+        Some((_, RunEnd::Suspended { state, .. })) => difference(state.size(), before),
+        Some((_, RunEnd::Done | RunEnd::Failed(_) | RunEnd::Skipped(_) | RunEnd::Superseded)) => {
+            difference(0, before)
         }
-        Some((
-            _,
-            RunEnd::Done
-            | RunEnd::Failed(_)
-            | RunEnd::Skipped(_)
-            | RunEnd::Superseded
-            | RunEnd::Continues,
-        ))
-        | None => 0,
+        Some((_, RunEnd::Continues)) | None => 0,
     }
 }
 

@@ -14,7 +14,7 @@ use sqlx::{PgConnection, Row as _};
 pub(super) async fn is_filled(connection: &mut PgConnection, tenant: &str) -> sqlx::Result<bool> {
     let is_filled = sqlx::query_scalar(
         "SELECT NOT pg_is_in_recovery() AND EXISTS (SELECT 1 FROM ux_inbox AS i WHERE i.tenant = $1 AND i.refused IS NULL)
-             AND has_table_privilege('ux_inbox', 'DELETE')",
+             AND has_table_privilege('ux_inbox', 'DELETE') AND has_table_privilege('ux_inbox', 'UPDATE')",
     );
     let is_filled = is_filled.bind(column::name(tenant));
     is_filled.fetch_one(connection).await

@@ -70,7 +70,7 @@ pub(super) const NEXT: &str = "
         CASE WHEN pg_is_in_recovery() THEN TRUE ELSE current_setting('synchronous_standby_names') = ''
             AND pg_current_wal_insert_lsn() <= pg_current_wal_flush_lsn() END AS is_durable,
         (NOT pg_is_in_recovery() AND EXISTS (SELECT 1 FROM ux_inbox AS i WHERE i.tenant = $1 AND i.refused IS NULL)
-            AND has_table_privilege('ux_inbox', 'DELETE')) AS has_inbox
+            AND has_table_privilege('ux_inbox', 'DELETE') AND has_table_privilege('ux_inbox', 'UPDATE')) AS has_inbox
     FROM ux_tenants AS t LEFT JOIN LATERAL (
         SELECT e.position AS place, e.kind, e.breadcrumb_id, e.version, e.updated_at, e.schema_name, e.tags, b.context
         FROM ux_events AS e LEFT JOIN LATERAL (SELECT b.context FROM ux_breadcrumbs AS b WHERE b.tenant = e.tenant
@@ -348,6 +348,7 @@ impl Log for PostgresEvents {
     async fn take_in(&self) -> Result<bool, StoreError> {
         let take_in = |most| self.database.write(&self.tenant, TakeIn { most });
         let taken = match take_in(AT_ONCE).await {
+            Err(error @ StoreError::Unavailable { .. }) => return Err(error),
             // One row may be possible: the room that is left can be enough for it.
             Err(_) => take_in(1).await?,
             Ok(taken) => taken,

@@ -37,7 +37,9 @@ macro_rules! wall_clock {
 macro_rules! clock {
     () => {
         concat!(
-            "(SELECT CASE WHEN wall.latest - wall.now BETWEEN 1001 AND 604800000000 THEN wall.latest + 1 ELSE wall.now END FROM (SELECT ",
+            "(SELECT CASE WHEN wall.latest - wall.now <= 1000 THEN wall.now \
+                WHEN wall.latest - wall.now <= 604800000000 THEN wall.latest + 1 \
+                ELSE wall.now + greatest(1209600000000 - (wall.latest - wall.now), 0) END FROM (SELECT ",
             $crate::store::postgres::tenant::wall_clock!(),
             " AS now, coalesce((SELECT latest FROM ux_tenants WHERE id = $1), 0) AS latest) AS wall)"
         )

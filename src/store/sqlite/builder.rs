@@ -174,7 +174,8 @@ impl SqliteBuilder {
     ///
     /// A commit that needs more space fails with [`StoreError::Unavailable`](crate::store::StoreError::Unavailable) and the cause
     /// [`SqliteError::DiskFull`](super::SqliteError::DiskFull). The file never becomes smaller by this setting: a file that is larger
-    /// already uses only the space of deleted rows. The write-ahead log (`-wal`) does not count.
+    /// already uses only the space of deleted rows. A deletion needs space too, and its
+    /// tombstone keeps the content for some time: open a full file with a larger limit to continue. The write-ahead log (`-wal`) does not count.
     #[must_use]
     pub fn max_file_bytes(mut self, bytes: u64) -> Self {
         self.settings.database.file_bytes = Some(bytes);

@@ -49,7 +49,10 @@ fn limit_file(connection: &Connection, bytes: u64) -> rusqlite::Result<()> {
     let page: i64 = connection.query_row("PRAGMA page_size", (), |row| row.get(0))?;
     let pages = i64::try_from(bytes).unwrap_or(i64::MAX) / page.max(1);
     // SQLite ignores a limit of zero, and takes a file that is larger as the limit.
-    let limit = format!("PRAGMA max_page_count = {}", pages.clamp(1, i64::from(u32::MAX - 1)));
+    let limit = format!(
+        "PRAGMA max_page_count = {}",
+        pages.clamp(1, i64::from(u32::MAX - 1))
+    );
     connection.query_row(&limit, (), |_| Ok(()))
 }
 

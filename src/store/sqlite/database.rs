@@ -307,6 +307,7 @@ mod tests {
 
     fn settings() -> DatabaseSettings {
         DatabaseSettings {
+            file_bytes: None,
             durability: Durability::Normal,
             busy_timeout: Duration::from_secs(5),
             poll: Duration::from_secs(1),

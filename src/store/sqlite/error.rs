@@ -93,7 +93,9 @@ pub enum SqliteError {
     Embedder(#[from] EmbedError),
     /// The disk is full, or the file has its [maximum size](super::SqliteBuilder::max_file_bytes). Nothing of the operation was stored.
     /// The store continues when there is space again.
-    #[error("the disk of the SQLite database is full, or the file has its maximum size; free some space")]
+    #[error(
+        "the disk of the SQLite database is full, or the file has its maximum size; free some space"
+    )]
     DiskFull {
         /// The pause before a retry.
         retry_after: Duration,

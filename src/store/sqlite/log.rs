@@ -181,6 +181,7 @@ impl Log for SqliteEvents {
                 .write(&self.tenant, move |writing| inbox::take_in(writing, most))
         };
         let taken = match take_in(AT_ONCE).await {
+            Err(error @ StoreError::Unavailable { .. }) => return Err(error),
             // One row may be possible: the room that is left can be enough for it.
             Err(_) => take_in(1).await?,
             Ok(taken) => taken,

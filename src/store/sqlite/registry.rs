@@ -89,6 +89,7 @@ mod tests {
                 poll: Duration::ZERO,
                 readers: 1,
                 vector_cache: 0,
+                file_bytes: None,
                 is_read_only: false,
                 uses_datagrams: true,
                 is_shared: true,

@@ -15,8 +15,8 @@ use universal_executor::store::{
     Claim, Claimed, Commit, MemoryLimits, RunEnd, RunRef, RunState, Write,
 };
 use universal_executor::{
-    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Response, RunLedger,
-    Runtime, Selector, Wake, suspend,
+    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Response,
+    RunLedger, Runtime, Selector, Wake, suspend,
 };
 
 fn reply(tag: &str) -> Selector {

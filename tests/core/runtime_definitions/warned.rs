@@ -11,8 +11,8 @@ use std::sync::Arc;
 use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::model::DefinitionOptions;
 use universal_executor::runtime::definitions::Definitions;
-use universal_executor::workflow::Parts;
 use universal_executor::store::Write;
+use universal_executor::workflow::Parts;
 use universal_executor::{BreadcrumbStore, MemoryStore, NewBreadcrumb};
 
 const WARNED: &str = "a definition loaded with a warning";
@@ -75,8 +75,14 @@ async fn a_runtime_loads_the_oldest_10_000_definitions() {
     let scenario = async {
         eventually(async || runtime.executors().len() == MOST).await;
         let logged = log.take();
-        assert!(logged.contains(TOO_MANY) && logged.contains("omitted=1"), "{logged}");
-        store.commit(vec![definition(MOST + 1)].into()).await.unwrap();
+        assert!(
+            logged.contains(TOO_MANY) && logged.contains("omitted=1"),
+            "{logged}"
+        );
+        store
+            .commit(vec![definition(MOST + 1)].into())
+            .await
+            .unwrap();
         eventually(async || log.take().contains(TOO_MANY)).await;
     };
     runtime.run_until(scenario).await.unwrap();

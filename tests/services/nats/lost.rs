@@ -163,11 +163,17 @@ async fn a_stream_is_created_with_the_maximum_size_that_was_set() {
     NatsRelay::connect(limited, "t").await.unwrap();
     let client = async_nats::connect(server.url()).await.unwrap();
 
-    let stream = async_nats::jetstream::new(client).get_stream("BREADCRUMBS").await.unwrap();
+    let stream = async_nats::jetstream::new(client)
+        .get_stream("BREADCRUMBS")
+        .await
+        .unwrap();
 
     let config = &stream.cached_info().config;
     assert_eq!(config.max_bytes, 10_000_000, "{config:?}");
-    assert_eq!(config.discard, async_nats::jetstream::stream::DiscardPolicy::Old);
+    assert_eq!(
+        config.discard,
+        async_nats::jetstream::stream::DiscardPolicy::Old
+    );
 }
 
 #[tokio::test]

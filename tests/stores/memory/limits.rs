@@ -208,7 +208,7 @@ fn large(bytes: usize) -> NewBreadcrumb {
     note().context(json!({"text": "x".repeat(bytes)}))
 }
 
-fn is_full_of_bytes<T>(result: Result<T, StoreError>) -> bool {
+fn is_full_of_bytes<T>(result: &Result<T, StoreError>) -> bool {
     matches!(result, Err(StoreError::Full { what, limit: 10_000, .. }) if what.starts_with("bytes"))
 }
 
@@ -217,14 +217,14 @@ async fn breadcrumbs_with_too_many_bytes_are_full() {
     let store = store(|limits| limits.bytes = 10_000);
     let first = store.create(large(6_000)).await.unwrap();
 
-    assert!(is_full_of_bytes(store.create(large(6_000)).await));
+    assert!(is_full_of_bytes(&store.create(large(6_000)).await));
     let larger = Patch::new().context(json!({"text": "x".repeat(11_000)}));
-    assert!(is_full_of_bytes(store.update(first.id, 1, larger).await));
+    assert!(is_full_of_bytes(&store.update(first.id, 1, larger).await));
     assert!(store.create(large(1_000)).await.is_ok());
     let smaller = Patch::new().context(json!({}));
     let first = store.update(first.id, 1, smaller).await.unwrap();
     let second = store.create(large(7_000)).await.unwrap();
-    assert!(is_full_of_bytes(store.create(large(7_000)).await));
+    assert!(is_full_of_bytes(&store.create(large(7_000)).await));
     store.delete(second.id).await.unwrap();
     let expiring = large(7_000).ttl(store.get(first.id).await.unwrap().updated_at);
     store.create(expiring).await.unwrap();
@@ -257,13 +257,15 @@ async fn saved_states_with_too_many_bytes_are_full() {
     let (first, second) = (lease("first").await, lease("second").await);
 
     store.save(&first, text(6_000)).await.unwrap();
-    assert!(is_full_of_bytes(store.save(&second, text(6_000)).await));
-    assert!(is_full_of_bytes(suspend(second.clone(), 6_000).await));
-    assert!(is_full_of_bytes(store.create(large(6_000)).await));
+    assert!(is_full_of_bytes(&store.save(&second, text(6_000)).await));
+    assert!(is_full_of_bytes(&suspend(second.clone(), 6_000).await));
+    assert!(is_full_of_bytes(&store.create(large(6_000)).await));
     suspend(first, 500).await.unwrap();
-    store.save(&second, text(6_000)).await.unwrap();
+    store.save(&second, text(9_000)).await.unwrap();
+    assert!(is_full_of_bytes(&store.create(large(2_000)).await));
+    // The end of the run makes room for its answer.
     let done = Some((second, RunEnd::Done));
-    let writes = Vec::new();
+    let writes = vec![Write::Create(large(2_000))];
     store.commit(Commit { writes, end: done }).await.unwrap();
     assert!(
         store.create(large(6_000)).await.is_ok(),

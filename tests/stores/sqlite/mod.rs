@@ -204,6 +204,14 @@ async fn after_the_clock_jumped_ahead_records_of_workers_stay() {
     clock_jumps::records_of_workers_stay(&store, |by| store.move_clock(by), pass).await;
 }
 
+#[tokio::test]
+async fn a_clock_that_was_far_ahead_is_followed_back() {
+    let folder = Folder::new();
+    let store = quick(&folder.file()).open().await.unwrap();
+    let pass = async |by| store.pass(by);
+    clock_jumps::large_set_backs_are_followed(&store, |by| store.move_clock(by), pass).await;
+}
+
 #[test]
 fn the_ledger_does_what_the_model_does() {
     ledger_model::the_ledger_does_what_the_model_does::<Held>(64);
