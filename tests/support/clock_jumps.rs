@@ -133,22 +133,35 @@ pub(crate) async fn large_set_backs_are_followed(
     };
     let ahead = i64::try_from(DAY.as_micros()).unwrap();
 
-    jump(10 * ahead);
+    let commit_ahead_by = async |time: i64| {
+        jump(time);
+        store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
+        jump(-time);
+    };
+    let end_due = async || {
+        let claimed = claim(ledger, 9).await;
+        let count = claimed.len();
+        for Claimed { lease, .. } in claimed {
+            let (writes, end) = (Vec::new(), Some((lease, RunEnd::Done)));
+            store.commit(Commit { writes, end }).await.unwrap();
+        }
+        count
+    };
+
     enqueue(4 * DAY + 110 * SECOND).await;
     enqueue(4 * DAY).await;
-    jump(-10 * ahead);
-    let at_once = claim(ledger, 9).await.len();
+    commit_ahead_by(10 * ahead).await;
+    let at_once = end_due().await;
     pass(60 * SECOND).await;
-    let soon = claim(ledger, 9).await.len();
+    let soon = end_due().await;
 
     assert_eq!((at_once, soon), (1, 1));
-    jump(3_650 * ahead);
-    enqueue(180 * SECOND).await;
-    jump(-3_650 * ahead);
-    let at_once = claim(ledger, 9).await.len();
-    pass(120 * SECOND).await;
-    let soon = claim(ledger, 9).await.len();
-    assert_eq!((at_once, soon), (0, 1));
+    enqueue(5 * DAY).await;
+    commit_ahead_by(3_650 * ahead).await;
+    let at_once = end_due().await;
+    pass(5 * DAY).await;
+    let later = end_due().await;
+    assert_eq!((at_once, later), (0, 1));
 }
 
 /// After the clock jumped ahead by two days, the records of the other workers stay until these workers had time to store them again.

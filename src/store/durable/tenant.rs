@@ -165,7 +165,8 @@ mod tests {
 
         for (hour, pair) in times.windows(2).enumerate() {
             let step = pair[1] - pair[0];
-            assert!((0..=2 * HOUR + 1).contains(&step), "{step} at {hour}");
+            // The clock may be behind the last commit by a little.
+            assert!((-AHEAD..=2 * HOUR + 1).contains(&step), "{step} at {hour}");
         }
         assert_eq!(times[0], 0);
         assert_eq!(times[16 * 24], latest - 14 * 24 * HOUR);

@@ -3,6 +3,7 @@
 use super::execute;
 use super::server::{Namespaces, store_in, url};
 use crate::backup::{self, Copied};
+use sqlx::{Connection as _, PgConnection};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -29,6 +30,10 @@ impl Copy {
         let database = format!("{namespace}_copy");
         execute(format!("CREATE DATABASE {database}")).await;
         let copy = Self { database };
+        let mut connection = PgConnection::connect(&copy.url()).await.unwrap();
+        let extension = sqlx::raw_sql("CREATE EXTENSION IF NOT EXISTS vector");
+        extension.execute(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
         let dump = program("pg_dump")
             .args(["--format=custom", "--schema", namespace, "--dbname", &url()])
             .output()
