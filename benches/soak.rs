@@ -89,7 +89,7 @@ const fn in_worker() -> usize {
     DELIVERIES * Event::MAX_CONTEXT_BYTES + RUNS * CONTEXT + VERSIONS
 }
 
-/// Measures one store, of which `store_bytes` are in the memory of the process, and prints a line.
+/// Measures one store and prints a line. `store_bytes` of the store are in the memory of the process.
 fn measure<'a, S>(name: &str, shared: &'a S, store_bytes: usize)
 where
     S: Size<<Limited<'a, S> as SharedStore>::Location>,

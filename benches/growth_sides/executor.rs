@@ -21,7 +21,7 @@ pub(crate) fn request(number: usize) -> NewBreadcrumb {
         .context(json!({"n": number, "input": TEXT}))
 }
 
-/// What the executor does with a request.
+/// Work of the executor on a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Work {
     /// It ends the run without an answer, to fill a store.

@@ -16,7 +16,7 @@ struct Document {
     bytes: usize,
 }
 
-/// What a write does to the documents.
+/// Effect of a write on the documents.
 enum Change {
     Kept(usize),
     Deleted,

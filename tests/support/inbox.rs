@@ -8,8 +8,9 @@ use std::time::Duration;
 use tokio::time::timeout;
 use universal_executor::source::StartAt;
 use universal_executor::{
-    BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, EventSource, ExecutionContext,
-    NewBreadcrumb, Response, Runtime, Subscription, Subscriptions, UniversalExecutor, async_trait,
+    BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, EventKind, EventSource,
+    ExecutionContext, NewBreadcrumb, Response, Runtime, Subscription, Subscriptions,
+    UniversalExecutor, async_trait,
 };
 use uuid::Uuid;
 
@@ -198,4 +199,38 @@ pub(crate) async fn rows_that_cannot_be_taken_in_are_refused<E: EventSource>(
         assert!(reason.contains(expected), "{reason}");
     }
     assert_eq!(program.rows().await, 3);
+}
+
+/// In a store with room for five breadcrumbs, the rows beyond them wait until there is room again.
+pub(crate) async fn rows_wait_for_room<E: EventSource>(
+    store: Arc<dyn BreadcrumbStore>,
+    events: E,
+    program: &mut impl Program,
+) {
+    for number in 0..7 {
+        let row = json!({"schema_name": "next.v1", "context": {"n": number}});
+        program.insert(None, &row.to_string()).await;
+    }
+    let mut delivered = events.subscribe(StartAt::Beginning).await.unwrap();
+    let mut created = async |count: usize| {
+        let mut created = Vec::new();
+        while created.len() < count {
+            let event = delivered.next().await.unwrap().unwrap().event;
+            if event.kind == EventKind::Created {
+                created.push(event.breadcrumb_id);
+            }
+        }
+        created
+    };
+
+    let first = timeout(PATIENCE, created(5)).await.unwrap();
+    let waiting = program.rows().await;
+    for id in &first[..2] {
+        store.delete(*id).await.unwrap();
+    }
+    timeout(PATIENCE, created(2)).await.unwrap();
+
+    assert_eq!(waiting, 2);
+    assert_eq!(program.rows().await, 0);
+    assert!(program.refused().await.is_empty());
 }

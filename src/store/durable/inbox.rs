@@ -37,7 +37,7 @@ pub(in crate::store) struct Inserted {
     pub(in crate::store) text: Vec<u8>,
 }
 
-/// What one transaction did.
+/// Effect of one transaction on rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct TakenIn {
     /// Number of rows that were taken in or refused.

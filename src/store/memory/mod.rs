@@ -68,7 +68,7 @@ pub struct MemoryLimits {
     /// Bytes of one breadcrumb, see [`Breadcrumb::size`]; more is [`StoreError::Rejected`]. 1 MiB by default.
     pub breadcrumb_bytes: usize,
     /// Bytes of all breadcrumbs and of the saved states of all runs. A write or a saved state that exceeds it is [`StoreError::Full`];
-    /// what makes the sum smaller succeeds. 1 GiB by default.
+    /// a change that reduces the sum succeeds. 1 GiB by default.
     pub bytes: usize,
     /// Runs that are not over; one more is [`StoreError::Full`]. 1,000,000 by default.
     pub open_runs: usize,

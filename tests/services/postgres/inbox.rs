@@ -1,11 +1,12 @@
 //! Triggers that a program inserts with SQL into the database of a store.
 
-use super::server::{Namespaces, url};
+use super::server::{Namespaces, store_in, url};
 use crate::inbox::{self, Program};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use universal_executor::store::PostgresLimits;
 use universal_executor::{BreadcrumbStore, PostgresStore};
 use uuid::Uuid;
 
@@ -104,6 +105,18 @@ async fn rows_that_cannot_be_taken_in_are_refused() {
     let (store, mut shop) = connect(&namespaces).await;
     let handle: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
     inbox::rows_that_cannot_be_taken_in_are_refused(handle, store.events(), &mut shop).await;
+}
+
+#[tokio::test]
+async fn rows_wait_in_a_full_store() {
+    let namespaces = Namespaces::default();
+    let namespace = namespaces.one();
+    let mut limits = PostgresLimits::default();
+    limits.breadcrumbs = 5;
+    let store = store_in(&namespace).limits(limits).connect().await.unwrap();
+    let mut shop = Shop::open(&namespace).await;
+    let handle: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
+    inbox::rows_wait_for_room(handle, store.events(), &mut shop).await;
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use universal_executor::BreadcrumbStore;
+use universal_executor::store::SqliteLimits;
 use uuid::Uuid;
 
 /// A program with a connection of its own to the file.
@@ -90,6 +91,17 @@ async fn rows_that_cannot_be_taken_in_are_refused() {
     let mut shop = Shop::open(&folder);
     let handle: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
     inbox::rows_that_cannot_be_taken_in_are_refused(handle, store.events(), &mut shop).await;
+}
+
+#[tokio::test]
+async fn rows_wait_in_a_full_store() {
+    let folder = Folder::new();
+    let mut limits = SqliteLimits::default();
+    limits.breadcrumbs = 5;
+    let store = quick(&folder.file()).limits(limits).open().await.unwrap();
+    let mut shop = Shop::open(&folder);
+    let handle: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
+    inbox::rows_wait_for_room(handle, store.events(), &mut shop).await;
 }
 
 #[tokio::test]
