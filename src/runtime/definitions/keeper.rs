@@ -6,7 +6,9 @@ use crate::clock::later;
 use crate::error::BoxError;
 use crate::error::Chain;
 use crate::executor::UniversalExecutor;
-use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Finding, NewBreadcrumb, Selector};
+use crate::model::{
+    Breadcrumb, BreadcrumbId, Event, EventKind, Finding, NewBreadcrumb, Selector, Timestamp,
+};
 use crate::runtime::RuntimeError;
 use crate::runtime::ack_tracker::AckTracker;
 use crate::runtime::graph::Graph;
@@ -43,7 +45,7 @@ struct Kept {
     refused: Option<Refused>,
 }
 
-/// Effect of a version of a definition.
+/// Result of loading one version of a definition.
 #[derive(Default)]
 struct Applied {
     /// If `true`, another definition can take the name that this one had.
@@ -159,8 +161,28 @@ impl Keeper {
         for id in gone {
             self.remove(registry, id);
         }
+        let mut loaded = HashSet::new();
+        let applied = self.apply_all(registry, &found, &mut loaded).await;
+        warn_of_cycles(registry, &loaded);
+        applied?;
+        let kept = self.kept();
+        omitted += found
+            .values()
+            .filter(|one| !kept.contains_key(&one.id))
+            .count();
+        warn_of_omitted(omitted);
+        Ok(())
+    }
+
+    /// Applies definitions and adds the executors that load to `loaded`, also if an error ends it.
+    async fn apply_all(
+        &self,
+        registry: &Registry,
+        found: &BTreeMap<(Timestamp, BreadcrumbId), Arc<Breadcrumb>>,
+        loaded: &mut HashSet<Arc<str>>,
+    ) -> Result<(), StoreError> {
         // A name that one gives up may be what another one waits for.
-        let (mut again, mut loaded) = (true, HashSet::new());
+        let mut again = true;
         while std::mem::take(&mut again) {
             for definition in found.values() {
                 let applied = self.apply(registry, definition).await?;
@@ -168,13 +190,6 @@ impl Keeper {
                 loaded.extend(applied.loaded);
             }
         }
-        warn_of_cycles(registry, &loaded);
-        let kept = self.kept();
-        omitted += found
-            .values()
-            .filter(|one| !kept.contains_key(&one.id))
-            .count();
-        warn_of_omitted(omitted);
         Ok(())
     }
 

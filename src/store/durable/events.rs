@@ -1,6 +1,7 @@
 //! The events of one tenant, read page by page, as a stream of deliveries.
 
 use super::cursor::Cursor;
+use super::inbox::{AT_ONCE, TakenIn};
 use crate::bugs::planted;
 use crate::clock::later;
 use crate::error::{Chain, Retry};
@@ -11,6 +12,7 @@ use crate::store::nacked::Nacked;
 use async_trait::async_trait;
 use futures::stream;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -56,8 +58,8 @@ pub(in crate::store) trait Log: Clone + Send + Sync + 'static {
     /// Up to [`PAGE`] of them from a position on, and which there are, at one moment.
     fn page(&self, from: u64) -> impl Future<Output = Result<Page, StoreError>> + Send;
 
-    /// Takes in rows of the table `ux_inbox`, oldest first. Returns `true` if there was any, so there may be more.
-    fn take_in(&self) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    /// Takes in at most `most` rows of the table `ux_inbox`, oldest first.
+    fn take_in(&self, most: usize) -> impl Future<Output = Result<TakenIn, StoreError>> + Send;
 
     /// Returns the time of the event at a position, or `None` if that event is gone. The event at the position of each
     /// consumer is retained.
@@ -111,17 +113,24 @@ pub(in crate::store) async fn subscribe<L: Log>(
         StartAt::Beginning => page.first,
         // A position from the future is of another store's life: nothing from now on may be missed for it.
         StartAt::After(position) => position.saturating_add(1).min(end),
+        StartAt::Since(time) => first_after(&log, page.first..end, time).await?,
     };
     let cursor = log.cursor(next - 1).await.map_err(unavailable)?;
     let next = match &cursor {
         None => next,
         Some(cursor) => cursor.position().saturating_add(1).min(end),
     };
-    let delivered_to = match log.time_of(next - 1).await.map_err(unavailable)? {
+    let mut before = log.time_of(next - 1).await.map_err(unavailable)?;
+    if before.is_none() && matches!(from, StartAt::Since(_)) {
+        // The event before the oldest one is gone.
+        let oldest = log.time_of(next).await.map_err(unavailable)?;
+        before = oldest.map(Timestamp::just_before);
+    }
+    let delivered_to = match before {
         // A consumer of an earlier version of this crate: its last event was not retained.
         None if next == 1 || cursor.is_some() => Some(Timestamp::UNIX_EPOCH),
         time => match (&cursor, from) {
-            (None, StartAt::Now | StartAt::Beginning) => time,
+            (None, StartAt::Now | StartAt::Beginning | StartAt::Since(_)) => time,
             (Some(_), _) | (None, StartAt::After(_)) => time.map(Timestamp::just_before),
         },
     };
@@ -145,6 +154,24 @@ pub(in crate::store) async fn subscribe<L: Log>(
     Ok(Deliveries::new(stream)
         .starting_after(next - 1)
         .delivering_after(delivered_to))
+}
+
+/// Returns the position of the oldest event after a time, or the end of the range. The times of events grow with their positions.
+async fn first_after<L: Log>(
+    log: &L,
+    positions: Range<u64>,
+    time: Timestamp,
+) -> Result<u64, SourceError> {
+    let Range { mut start, mut end } = positions;
+    while start < end {
+        let middle = start + (end - start) / 2;
+        match log.time_of(middle).await.map_err(unavailable)? {
+            Some(found) if found > time => end = middle,
+            // An event that is gone meanwhile is older than all others.
+            Some(_) | None => start = middle + 1,
+        }
+    }
+    Ok(start)
 }
 
 struct Subscriber<L> {
@@ -246,10 +273,17 @@ impl<L: Log> Subscriber<L> {
         if now < self.inbox_at {
             return;
         }
-        match self.log.take_in().await {
-            Ok(true) => {}
+        let taken = match self.log.take_in(AT_ONCE).await {
+            taken @ (Ok(_) | Err(StoreError::Unavailable { .. })) => taken,
+            // One row may be possible: the room that is left can be enough for it.
+            Err(_) => self.log.take_in(1).await,
+        };
+        match taken {
             // Another process takes the rows in, or has locked them.
-            Ok(false) => self.inbox_at = later(now, self.log.poll().min(INBOX_PAUSE)),
+            Ok(TakenIn { rows: 0, .. }) => {
+                self.inbox_at = later(now, self.log.poll().min(INBOX_PAUSE));
+            }
+            Ok(taken) => taken.log(&self.log.log_name()),
             Err(error) => {
                 let log = self.log.log_name();
                 tracing::warn!(source = log, code = error.code(), error = %Chain(&error), "cannot take in the rows of the table ux_inbox, will retry");

@@ -37,7 +37,7 @@ pub(in crate::store) struct Inserted {
     pub(in crate::store) text: Vec<u8>,
 }
 
-/// Effect of one transaction on rows.
+/// Numbers of rows of the table `ux_inbox` that one transaction handled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct TakenIn {
     /// Number of rows that were taken in or refused.
@@ -88,11 +88,10 @@ impl Inserted {
 
 impl TakenIn {
     /// Logs refused rows. Call it after the commit.
-    pub(in crate::store) fn log(self, store: &'static str, tenant: &str) {
+    pub(in crate::store) fn log(self, source: &str) {
         if self.refused > 0 {
             tracing::warn!(
-                store,
-                tenant,
+                source,
                 rows = self.refused,
                 "refused rows of the table ux_inbox; the column refused has the reason of each"
             );

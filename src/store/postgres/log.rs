@@ -7,7 +7,7 @@ use super::cursor;
 use super::database::{Database, Read};
 use super::error::{Fault, standby_is_behind};
 use super::history::{Mark, Now, Seen, refused};
-use super::inbox::{self, TakeIn};
+use super::inbox::{self, TakeIn, has_inbox};
 use super::listen::listen;
 use super::prepared::{self, PLANNED_ONCE};
 use super::statement::Statement;
@@ -19,7 +19,7 @@ use crate::store::durable::cursor::Cursor;
 use crate::store::durable::events::{
     Log, PAGE, Page, description, kind, kind_of, subscribe, unavailable,
 };
-use crate::store::durable::inbox::AT_ONCE;
+use crate::store::durable::inbox::TakenIn;
 use crate::store::durable::tenant::Time;
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
@@ -64,20 +64,22 @@ fn tags(event: &Event) -> String {
 /// removed in between. A transaction has the tenant's row locked from taking a position to its commit, so an event that is not
 /// visible yet has a higher position than all visible ones. The last column is true if all visible commits are durable for sure: a
 /// standby has only durable commits, and a server with synchronous standbys does not report the commits that they have.
-pub(super) const NEXT: &str = "
-    PREPARE ux_next (text, bigint, bigint, bigint, bigint) AS
+pub(super) const NEXT: &str = concat!(
+    "PREPARE ux_next (text, bigint, bigint, bigint, bigint) AS
     SELECT t.first_event, t.position, e.*, s.breadcrumb_id AS seen_id, s.version AS seen_version,
         CASE WHEN pg_is_in_recovery() THEN TRUE ELSE current_setting('synchronous_standby_names') = ''
             AND pg_current_wal_insert_lsn() <= pg_current_wal_flush_lsn() END AS is_durable,
-        (NOT pg_is_in_recovery() AND EXISTS (SELECT 1 FROM ux_inbox AS i WHERE i.tenant = $1 AND i.refused IS NULL)
-            AND has_table_privilege('ux_inbox', 'DELETE') AND has_table_privilege('ux_inbox', 'UPDATE')) AS has_inbox
+        (",
+    has_inbox!(),
+    ") AS has_inbox
     FROM ux_tenants AS t LEFT JOIN LATERAL (
         SELECT e.position AS place, e.kind, e.breadcrumb_id, e.version, e.updated_at, e.schema_name, e.tags, b.context
         FROM ux_events AS e LEFT JOIN LATERAL (SELECT b.context FROM ux_breadcrumbs AS b WHERE b.tenant = e.tenant
             AND b.id = e.breadcrumb_id AND b.version = e.version AND octet_length(b.context) <= $4 LIMIT 1) AS b ON TRUE
         WHERE e.tenant = t.id AND e.position >= $2 ORDER BY e.position LIMIT $3
     ) AS e ON TRUE LEFT JOIN ux_events AS s ON s.tenant = t.id AND s.position = $5
-    WHERE t.name = $1 ORDER BY e.place";
+    WHERE t.name = $1 ORDER BY e.place"
+);
 
 /// What a page is read of.
 struct From<'p> {
@@ -345,16 +347,8 @@ impl Log for PostgresEvents {
         Err(refused(&self.database.lost(&self.tenant, mark, now.last)))
     }
 
-    async fn take_in(&self) -> Result<bool, StoreError> {
-        let take_in = |most| self.database.write(&self.tenant, TakeIn { most });
-        let taken = match take_in(AT_ONCE).await {
-            Err(error @ StoreError::Unavailable { .. }) => return Err(error),
-            // One row may be possible: the room that is left can be enough for it.
-            Err(_) => take_in(1).await?,
-            Ok(taken) => taken,
-        };
-        taken.log(NAME, &self.tenant.name);
-        Ok(taken.rows > 0)
+    async fn take_in(&self, most: usize) -> Result<TakenIn, StoreError> {
+        self.database.write(&self.tenant, TakeIn { most }).await
     }
 
     async fn time_of(&self, position: u64) -> Result<Option<Timestamp>, StoreError> {

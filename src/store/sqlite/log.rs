@@ -14,7 +14,7 @@ use crate::store::durable::cursor::Cursor;
 use crate::store::durable::events::{
     Log, PAGE, Page, description, kind, kind_of, subscribe, unavailable,
 };
-use crate::store::durable::inbox::AT_ONCE;
+use crate::store::durable::inbox::TakenIn;
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 use std::collections::VecDeque;
@@ -175,19 +175,9 @@ impl Log for SqliteEvents {
         Ok(page)
     }
 
-    async fn take_in(&self) -> Result<bool, StoreError> {
-        let take_in = |most| {
-            self.opened
-                .write(&self.tenant, move |writing| inbox::take_in(writing, most))
-        };
-        let taken = match take_in(AT_ONCE).await {
-            Err(error @ StoreError::Unavailable { .. }) => return Err(error),
-            // One row may be possible: the room that is left can be enough for it.
-            Err(_) => take_in(1).await?,
-            Ok(taken) => taken,
-        };
-        taken.log(NAME, &self.tenant);
-        Ok(taken.rows > 0)
+    async fn take_in(&self, most: usize) -> Result<TakenIn, StoreError> {
+        let take_in = move |writing: &mut Writing<'_>| inbox::take_in(writing, most);
+        self.opened.write(&self.tenant, take_in).await
     }
 
     async fn time_of(&self, position: u64) -> Result<Option<Timestamp>, StoreError> {
