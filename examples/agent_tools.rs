@@ -6,12 +6,11 @@
 
 use serde_json::json;
 use std::sync::Arc;
-use universal_executor::agent::{
-    AgentDefinition, AgentExecutor, ChatResponse, ScriptedModel, ToolCall,
-};
-use universal_executor::tool::{ToolRegistry, json_tool};
+use universal_executor::agent::{Agent, AgentExecutor, ChatResponse, ScriptedModel, ToolCall};
+use universal_executor::tool::json_tool;
 use universal_executor::{
-    BoxError, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, UniversalExecutor,
+    BoxError, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Subscription,
+    UniversalExecutor,
 };
 
 #[tokio::main(flavor = "current_thread")]
@@ -26,12 +25,6 @@ async fn main() -> Result<(), BoxError> {
     let trains = json_tool("trains", "Trains to a city.", city, |_, _| async {
         Ok(json!(["08:25", "12:03"]))
     });
-    let registry = ToolRegistry::default().with(weather)?.with(trains)?;
-    let definition = AgentDefinition::from_json(&json!({
-        "agent_id": "traveller", "system_prompt": "Plan the journey.",
-        "tools": ["trains", "weather"], "max_turns": 4, "budgets": {"tokens": 10_000, "calls": 8},
-        "subscriptions": [{"schema_name": "user.message.v1", "role": "trigger"}],
-    }))?;
     let bergen = || json!({"city": "Bergen"});
     let model = Arc::new(ScriptedModel::script([
         Ok(ChatResponse::calling(vec![
@@ -41,8 +34,13 @@ async fn main() -> Result<(), BoxError> {
         Ok(ChatResponse::new("Take the 08:25 and an umbrella.")),
     ]));
     let store = MemoryStore::default();
-    let shared = Arc::new(store.clone());
-    let agent = AgentExecutor::with_tools(definition, Arc::clone(&model) as _, shared, &registry)?;
+    let agent = Agent::new("traveller", Arc::clone(&model))
+        .instructions("Plan the journey.")
+        .on(Subscription::trigger("user.message.v1"))
+        .tool(weather)
+        .tool(trains)
+        .max_turns(4)
+        .bind(&store)?;
 
     let message = json!({"message": "I go to Bergen."});
     let message = NewBreadcrumb::new("user.message.v1").context(message);

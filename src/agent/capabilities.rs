@@ -1,11 +1,12 @@
 use super::AgentError;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// What an agent may do to breadcrumbs by its answer: the field `capabilities` of its definition.
 ///
 /// An agent writes only schemas of its `responds_with`, unless [`creates_any_schema`](super::AgentDefinition::creates_any_schema)
 /// is set.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "they are what a definition has, and each says something of its own"

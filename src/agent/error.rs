@@ -1,6 +1,7 @@
 use crate::error::Retry;
 use crate::executor::InvalidExecutor;
 use crate::model::{DefinitionError, Place};
+use crate::tool::ToolError;
 
 /// An agent cannot be made of a definition.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,14 @@ pub enum AgentError {
         agent: String,
         /// The problem in the subscriptions.
         source: DefinitionError,
+    },
+    /// A tool of an [`Agent`](super::Agent) cannot be registered.
+    #[error("tool {tool:?} cannot be added to the agent")]
+    BadTool {
+        /// The tool name.
+        tool: String,
+        /// The problem of the tool.
+        source: Box<ToolError>,
     },
     /// The definition names a tool that is not registered.
     #[error("agent {agent:?} names tool {tool:?}, which is not registered; there are: {known}")]

@@ -14,6 +14,9 @@ pub(crate) const REQUEST: &str = "human.request.v1";
 /// What the person answers.
 pub(crate) const RESPONSE: &str = "human.response.v1";
 
+/// The prefix of a role in a list of people.
+pub(crate) const ROLE: &str = "role:";
+
 /// What a person decided.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Decision {
@@ -28,6 +31,7 @@ pub(crate) fn approval(
     registered: Option<&dyn Tool>,
     arguments: &Json,
     digest: &str,
+    by: &[String],
 ) -> Value {
     /// Limit of the shown description, in bytes.
     const DESCRIPTION: usize = 1_000;
@@ -42,10 +46,13 @@ pub(crate) fn approval(
         "arguments": arguments,
         "digest": digest,
     });
-    if let Value::Object(fields) = &mut fields
-        && call.tool != tool
-    {
-        fields.insert("called_as".to_owned(), call.tool.as_str().into());
+    if let Value::Object(fields) = &mut fields {
+        if call.tool != tool {
+            fields.insert("called_as".to_owned(), call.tool.as_str().into());
+        }
+        if !by.is_empty() {
+            fields.insert("of".to_owned(), by.into());
+        }
     }
     fields
 }
@@ -152,7 +159,11 @@ pub(crate) fn decision(
         0 | 1 => &response.created_by,
         2.. => &response.updated_by,
     };
-    let may = by.is_empty() || writer.as_ref().is_some_and(|writer| by.contains(writer));
+    let may = by.is_empty()
+        || writer
+            .as_ref()
+            .is_some_and(|writer| !writer.starts_with(ROLE) && by.contains(writer))
+        || has_role(context, by);
     let same_call = match (digest, text("digest")) {
         (Some(asked), Some(answered)) => asked == answered,
         (Some(_) | None, _) => true,
@@ -168,6 +179,16 @@ pub(crate) fn decision(
             .get("answer")
             .map(|answer| Decision::Answered(Answer::success(answer.clone()))),
     }
+}
+
+/// Returns `true` if the writer of an answer has one of the roles in a list of people, as the service says.
+fn has_role(context: &Json, by: &[String]) -> bool {
+    let roles = context
+        .get("principal")
+        .and_then(|person| person.get("roles"));
+    let roles = roles.and_then(Value::as_array).into_iter().flatten();
+    let mut roles = roles.filter_map(Value::as_str);
+    roles.any(|role| by.iter().any(|one| one.strip_prefix(ROLE) == Some(role)))
 }
 
 /// The message of a rejection without a comment.
@@ -240,7 +261,7 @@ mod tests {
                 .into();
         let call = ToolCall::new("1", "pay\u{202a}", arguments.clone());
 
-        let approval = asked(approval(&call, None, &arguments, "d"));
+        let approval = asked(approval(&call, None, &arguments, "d", &[]));
         let question = asked(question(
             &json!({"question": "a\u{202d}b", "options": ["\u{2068}"]}).into(),
         ));

@@ -174,6 +174,7 @@ mod action;
 pub(crate) mod agents;
 mod api;
 mod breadcrumb_model;
+mod builder;
 mod capabilities;
 pub(crate) mod compaction;
 mod definition;
@@ -195,6 +196,7 @@ mod turns;
 
 pub use api::ApiProvider;
 pub use breadcrumb_model::BreadcrumbModel;
+pub use builder::Agent;
 pub use capabilities::Capabilities;
 pub use definition::{
     AgentDefinition, Approval, Budgets, Colleague, OutputSlot, ToolCalls, WaitSeconds,

@@ -1,4 +1,4 @@
-use super::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError};
+use super::{Arguments, ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, ToolCall};
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt};
 use std::fmt;
@@ -52,6 +52,25 @@ impl ScriptedModel {
             place
                 .and_then(|one| one.lock().unwrap_or_else(PoisonError::into_inner).take())
                 .unwrap_or(Err(ModelError::ScriptEnded { number }))
+        })
+    }
+
+    /// Calls a tool once in each conversation, and answers with a text when it has the result. A restarted process continues the
+    /// conversation.
+    #[must_use]
+    pub fn calling(
+        tool: impl Into<String>,
+        arguments: impl Into<Arguments>,
+        text: impl Into<String>,
+    ) -> Self {
+        let call = ToolCall::new("call-1", tool.into(), arguments.into());
+        let text = text.into();
+        Self::answering(move |_, request| {
+            let mut messages = request.messages.iter();
+            Ok(match messages.any(|message| message.call_id().is_some()) {
+                true => ChatResponse::new(&*text),
+                false => ChatResponse::calling(vec![call.clone()]),
+            })
         })
     }
 

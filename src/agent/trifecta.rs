@@ -1,6 +1,6 @@
 use super::AgentError;
 use crate::model::Subscriptions;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -28,7 +28,7 @@ pub struct Trifecta {
 }
 
 /// What the author of an agent says of the schemas it works with: the field `trust` of its definition. Nothing by default.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Trust {
     /// Schemas of private data.

@@ -51,7 +51,8 @@ pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
             None
         }
         Err(
-            error @ (AgentError::UnknownTool { .. }
+            error @ (AgentError::BadTool { .. }
+            | AgentError::UnknownTool { .. }
             | AgentError::CallsItself { .. }
             | AgentError::OfferedTwice { .. }
             | AgentError::BadOutputSchema { .. }

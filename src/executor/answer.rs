@@ -52,9 +52,9 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             let context = context.bound_to(handle, alias);
             started.store(true, Ordering::Relaxed);
             let span = tracing::debug_span!("execute", executor = self.executor.id(), trigger = %trigger.id);
-            let answer = execute_and_respond(self.executor, trigger, &context).instrument(span);
-            match within(after, answer).await {
-                Some(answer) => answer,
+            let response = self.executor.execute_and_respond(trigger, &context);
+            match within(after, response.instrument(span)).await {
+                Some(response) => answer_of(response),
                 None => Err(ExecutorError::Timeout { after }),
             }
         };
@@ -116,26 +116,28 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     }
 }
 
-async fn execute_and_respond<E: UniversalExecutor + ?Sized>(
+/// Calls `execute`, then `respond`.
+pub(super) async fn execute_and_respond<E: UniversalExecutor + ?Sized>(
     executor: &E,
     trigger: &Breadcrumb,
     context: &ExecutionContext,
-) -> Result<Answer, ExecutorError> {
-    let output = match executor.execute(trigger, context).await {
-        Ok(output) => output,
-        Err(error) => {
-            return match error.downcast::<Suspension>() {
-                Ok(suspension) => Ok(Answer::Suspension(suspension)),
-                Err(error) => Err(ExecutorError::Execute(error)),
-            };
-        }
-    };
-    let output = flat_enough(output)?;
-    executor
-        .respond(trigger, output)
-        .await
-        .map(Answer::Response)
-        .map_err(ExecutorError::Respond)
+) -> Result<Response, ExecutorError> {
+    let output = executor.execute(trigger, context).await;
+    let output = flat_enough(output.map_err(ExecutorError::Execute)?)?;
+    let response = executor.respond(trigger, output).await;
+    response.map_err(ExecutorError::Respond)
+}
+
+/// Separates a suspension from the errors.
+fn answer_of(response: Result<Response, ExecutorError>) -> Result<Answer, ExecutorError> {
+    match response {
+        Ok(response) => Ok(Answer::Response(response)),
+        Err(ExecutorError::Execute(error)) => match error.downcast::<Suspension>() {
+            Ok(suspension) => Ok(Answer::Suspension(suspension)),
+            Err(error) => Err(ExecutorError::Execute(error)),
+        },
+        Err(error) => Err(error),
+    }
 }
 
 /// Refuses output that overflows the stack of the code that walks it.

@@ -1,9 +1,9 @@
 use super::{BadRate, Execution, UniversalExecutor};
 use crate::error::{Retry, excerpt};
-use crate::model::{Breadcrumb, EventKind, Method, Role, Subscription};
+use crate::model::{Breadcrumb, DefinitionError, EventKind, Method, Role, Subscription};
 
 /// An executor can never work on its store.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidExecutor {
     /// It has no name.
@@ -33,6 +33,35 @@ pub enum InvalidExecutor {
         character: u32,
         /// The position of that character in bytes.
         at: usize,
+    },
+    /// A subscription was passed to the builder method for the other role.
+    #[error(
+        "the {} subscription of executor {executor:?} to {schema:?} was passed to .{}(..); pass it to .{}(..)",
+        role.as_str(), method(role.other()), method(*role)
+    )]
+    WrongRole {
+        /// The executor ID.
+        executor: String,
+        /// The schema of the subscription, or `*` for any schema.
+        schema: String,
+        /// The role of the subscription.
+        role: Role,
+    },
+    /// The executor has no trigger subscription, so it would never run.
+    #[error(
+        "executor {executor:?} has no trigger, so it would never run; add .on(Subscription::trigger(..))"
+    )]
+    NoTrigger {
+        /// The executor ID.
+        executor: String,
+    },
+    /// The subscriptions cannot work.
+    #[error("the subscriptions of executor {executor:?} cannot be used")]
+    Subscriptions {
+        /// The executor ID.
+        executor: String,
+        /// The problem of the subscription.
+        source: DefinitionError,
     },
     /// It may run or call tools at most once, or waits for others, on a store that cannot keep that.
     #[error(
@@ -84,6 +113,14 @@ impl InvalidExecutor {
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never
+    }
+}
+
+/// The builder method that takes subscriptions of a role.
+const fn method(role: Role) -> &'static str {
+    match role {
+        Role::Trigger => "on",
+        Role::Context => "reads",
     }
 }
 

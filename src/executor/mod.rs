@@ -50,6 +50,7 @@ mod answer;
 mod assemble;
 mod bound;
 mod check;
+mod closure;
 mod context;
 mod context_error;
 mod decide;
@@ -78,6 +79,7 @@ pub(crate) mod words;
 
 pub use assemble::Fetched;
 pub use check::{InvalidExecutor, check};
+pub use closure::{BoundExecutor, Executor, ExecutorBuilder, NoState, WithState, executor};
 pub use context::{ExecutionContext, Resumed};
 pub use context_error::ContextError;
 pub use error::ExecutorError;
@@ -96,6 +98,7 @@ pub use waits::WaitError;
 pub(crate) use crate::store::schema_hints::SchemaHints;
 pub(crate) use bound::Share;
 pub(crate) use check::check_id;
+pub(crate) use closure::check_roles;
 pub(crate) use decide::is_last_chance;
 pub(crate) use finalize::{NEVER_ENDED, log_dead_letter, never_ended};
 pub(crate) use inner::{Inner, KeepState};
@@ -158,6 +161,22 @@ pub trait UniversalExecutor: Send + Sync {
         trigger: &Breadcrumb,
         context: &ExecutionContext,
     ) -> Result<Value, BoxError>;
+
+    /// Does the work and returns the response. By default it calls [`execute`](Self::execute), then [`respond`](Self::respond).
+    ///
+    /// Override it if the work returns the response itself. It may run more than once for one trigger, and its future can be
+    /// dropped at any `.await`.
+    ///
+    /// # Errors
+    /// [`ExecutorError::Execute`] and [`ExecutorError::Respond`] with the error of the method, and
+    /// [`ExecutorError::BadResponse`] if the output of `execute` nests too deep.
+    async fn execute_and_respond(
+        &self,
+        trigger: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Response, ExecutorError> {
+        answer::execute_and_respond(self, trigger, context).await
+    }
 
     /// Describes what to write; the executor stamps it and commits it together with the end of the run.
     ///
@@ -262,6 +281,14 @@ macro_rules! forward {
                 output: Value,
             ) -> Result<Response, BoxError> {
                 (**self).respond(trigger, output).await
+            }
+
+            async fn execute_and_respond(
+                &self,
+                trigger: &Breadcrumb,
+                context: &ExecutionContext,
+            ) -> Result<Response, ExecutorError> {
+                (**self).execute_and_respond(trigger, context).await
             }
 
             fn profile(&self) -> &Profile {

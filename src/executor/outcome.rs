@@ -1,6 +1,7 @@
 use crate::error::BoxError;
 use crate::model::{BreadcrumbId, Json, NewBreadcrumb, Patch, Timestamp};
 use crate::store::{FailureClass, RunState, Wake, Write};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// How an event ended, for now: what may be tried again is an error, and what is in progress or suspended goes on
@@ -93,7 +94,7 @@ impl Outcome {
 ///
 /// assert_eq!(Response::create(answer).and_create(log).writes().len(), 2);
 /// ```
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Response {
     writes: Vec<Write>,
 }

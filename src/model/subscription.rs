@@ -57,6 +57,14 @@ impl Role {
     /// Both roles.
     pub const ALL: [Self; 2] = [Self::Trigger, Self::Context];
 
+    /// Returns the other role.
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Trigger => Self::Context,
+            Self::Context => Self::Trigger,
+        }
+    }
+
     /// The name in definitions: `trigger`, `context`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -28,8 +28,9 @@ impl From<Vec<Write>> for Commit {
     }
 }
 
-/// One write.
-#[derive(Clone, Debug, PartialEq)]
+/// One write. Its JSON form is an object with one field: `create`, `update` or `delete`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Write {
     /// A new breadcrumb.
     Create(NewBreadcrumb),
@@ -47,6 +48,7 @@ pub enum Write {
         /// Its id.
         id: BreadcrumbId,
         /// Who deletes it, where the store lets the caller choose.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     },
 }

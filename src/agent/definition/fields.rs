@@ -4,7 +4,7 @@ use crate::agent::{AgentError, Capabilities};
 use crate::model::{DefinitionOptions, Finding, Findings, KnownFields, Place, Severity, nearest};
 use serde_json::{Map, Value};
 
-static AGENT: KnownFields<'static> = KnownFields {
+pub(in crate::agent) static AGENT: KnownFields<'static> = KnownFields {
     names: &[
         "agent_id",
         "approval",

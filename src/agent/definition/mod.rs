@@ -2,6 +2,8 @@ mod fields;
 mod others;
 mod read;
 
+#[cfg(test)]
+pub(super) use fields::AGENT as AGENT_FIELDS;
 pub use others::{Approval, Colleague, OutputSlot, ToolCalls, WaitSeconds};
 
 use super::action::is_open;
@@ -14,6 +16,7 @@ use read::{
     agent_id, budget, budgets, colleagues, creates_any_schema, format, given, output_schema, read,
     read_commented, responds_with, uses_any_tool,
 };
+use serde::Serialize;
 use serde_json::Value;
 use std::num::NonZeroU32;
 
@@ -81,14 +84,14 @@ pub struct AgentDefinition {
     pub approval: Approval,
     /// How long is waited for others: `wait_seconds`.
     pub wait_seconds: WaitSeconds,
-    warnings: Vec<Finding>,
-    text: String,
+    pub(super) warnings: Vec<Finding>,
+    pub(super) text: String,
 }
 
 /// What one run of an agent may use up at the most, all its attempts together; any number where it says nothing.
 ///
 /// An answer of the model that needs no more counts whatever it cost. One that wants to go on ends the run.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Budgets {
     /// Tokens that the model reads and writes.

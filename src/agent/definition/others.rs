@@ -1,11 +1,11 @@
 //! Whom an agent may call or ask, and what it hands in.
 
 use crate::model::Json;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 
 /// How an agent calls its tools.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ToolCalls {
@@ -27,7 +27,7 @@ impl ToolCalls {
 }
 
 /// Another agent, as a definition names it: by its id, or as `{"agent": .., "description": ..}`.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(from = "NamedAgent")]
 #[non_exhaustive]
 pub struct Colleague {
@@ -59,7 +59,7 @@ impl From<NamedAgent> for Colleague {
 }
 
 /// An output that an agent hands in, once, by calling a tool of that name: a completion report, a plan.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct OutputSlot {
@@ -74,6 +74,33 @@ pub struct OutputSlot {
     /// Whether the run is incomplete without it; false by default.
     #[serde(default)]
     pub required: bool,
+}
+
+impl OutputSlot {
+    /// Creates an optional output. Its value is any JSON object.
+    #[must_use]
+    pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            description: description.into(),
+            schema: any_object(),
+            required: false,
+        }
+    }
+
+    /// Sets the JSON Schema of the value.
+    #[must_use]
+    pub fn schema(mut self, schema: impl Into<Json>) -> Self {
+        self.schema = schema.into();
+        self
+    }
+
+    /// Makes a run without the output incomplete.
+    #[must_use]
+    pub fn required(mut self) -> Self {
+        self.required = true;
+        self
+    }
 }
 
 fn any_object() -> Json {
@@ -92,7 +119,7 @@ pub struct Approval {
 }
 
 /// How long a run waits for others, in seconds; then the model is told that nobody answered.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct WaitSeconds {

@@ -19,6 +19,7 @@ pub use response::{ChatResponse, StopReason, Usage};
 
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt};
+use std::sync::Arc;
 
 /// A language model that answers a list of messages.
 ///
@@ -65,5 +66,19 @@ pub trait ChatModel: Send + Sync {
     ) -> Result<BoxStream<'static, Result<ChatEvent, ModelError>>, ModelError> {
         let events = self.chat(request).await?.into_events();
         Ok(stream::iter(events.into_iter().map(Ok)).boxed())
+    }
+}
+
+#[async_trait]
+impl<M: ChatModel + ?Sized> ChatModel for Arc<M> {
+    async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError> {
+        (**self).chat(request).await
+    }
+
+    async fn stream(
+        &self,
+        request: &ChatRequest,
+    ) -> Result<BoxStream<'static, Result<ChatEvent, ModelError>>, ModelError> {
+        (**self).stream(request).await
     }
 }

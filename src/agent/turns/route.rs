@@ -196,7 +196,8 @@ impl<'r> Run<'r> {
         let agent = self.agent;
         let id = self.request_id(&["approval", call.id.as_str(), &digest]);
         let registered = agent.tools.registered(&call.tool);
-        let asked = human::approval(call, registered, arguments, &digest);
+        let by = &agent.definition.approval.by;
+        let asked = human::approval(call, registered, arguments, &digest, by);
         let awaited = Awaited::Approval {
             call: call.id.clone(),
             digest,

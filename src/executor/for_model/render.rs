@@ -25,6 +25,15 @@ pub enum Format {
 pub(super) const DATA: &str = data!();
 
 impl Format {
+    /// Returns the name in definitions: `markdown` or `xml`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Markdown => "markdown",
+            Self::Xml => "xml",
+        }
+    }
+
     pub(super) fn is_markup(self) -> bool {
         match self {
             Self::Markdown => false,

@@ -1,6 +1,7 @@
 //! Executors on the memory store: what they are given, what becomes of their runs, and what runs them.
 
 mod agents;
+mod closures;
 mod context;
 mod endings;
 mod for_model;

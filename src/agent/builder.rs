@@ -1,0 +1,364 @@
+//! Agents built in code.
+
+use super::guardrail::Guardrails;
+use super::{
+    AgentDefinition, AgentError, AgentExecutor, ApiProvider, Budgets, Capabilities, ChatModel,
+    Colleague, OutputSlot, Provider, ToolCalls, Trust, WaitSeconds,
+};
+use crate::executor::{ContextBudget, FenceKey, Format, Profile, check_roles};
+use crate::model::{Json, Subscription};
+use crate::store::BreadcrumbStore;
+use crate::tool::{Tool, ToolRegistry};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::fmt;
+use std::sync::Arc;
+
+/// Builder of an agent, with a method for each field of an [agent definition](AgentDefinition).
+///
+/// Builder and JSON definition make the same agent: [`definition`](Self::definition) returns the definition that the builder
+/// wrote.
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::agent::{Agent, ScriptedModel};
+/// use universal_executor::{
+///     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Subscription, UniversalExecutor,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let greeter = Agent::new("greeter", ScriptedModel::new(["Hello, Ann!"]))
+///     .instructions("Greet the user.")
+///     .on(Subscription::trigger("user.message.v1"))
+///     .bind(&store)?;
+///
+/// let message = store.create(NewBreadcrumb::new("user.message.v1").context(json!({"message": "I am Ann"}))).await?;
+/// greeter.process_event(&Event::created(&message)).await?;
+///
+/// let response = store.latest("agent.response.v1").await?.ok_or("no response")?;
+/// assert_eq!(response.context.text("message"), Some("Hello, Ann!"));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+#[must_use = "an agent does nothing until a runtime runs it"]
+pub struct Agent {
+    /// The fields of the definition, without the lists below.
+    fields: Map<String, Value>,
+    triggers: Vec<Subscription>,
+    sources: Vec<Subscription>,
+    tools: ToolRegistry,
+    /// The first problem with an argument of a method.
+    problem: Option<AgentError>,
+    provider: Arc<dyn Provider>,
+    context_budget: Option<ContextBudget>,
+    profile: Option<Profile>,
+    guardrails: Guardrails,
+    fence_key: Option<FenceKey>,
+}
+
+impl Agent {
+    /// Starts to build an agent. `id` is its executor ID, which must be unique among the executors of a store.
+    pub fn new(id: impl Into<String>, model: impl ChatModel + 'static) -> Self {
+        Self::with_provider(id, ApiProvider::new(Arc::new(model)))
+    }
+
+    /// Starts to build an agent with another provider than an API: a program that calls back, or a model that receives requests as
+    /// breadcrumbs.
+    pub fn with_provider(id: impl Into<String>, provider: impl Provider + 'static) -> Self {
+        let agent = Self {
+            fields: Map::new(),
+            triggers: Vec::new(),
+            sources: Vec::new(),
+            tools: ToolRegistry::default(),
+            problem: None,
+            provider: Arc::new(provider),
+            context_budget: None,
+            profile: None,
+            guardrails: Guardrails::default(),
+            fence_key: None,
+        };
+        agent.field("agent_id", id.into())
+    }
+
+    /// Returns the agent ID.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        let id = self.fields.get("agent_id").and_then(Value::as_str);
+        id.unwrap_or_default()
+    }
+
+    /// Sets the system prompt: the instructions of the agent's author to the model.
+    pub fn instructions(self, text: impl Into<String>) -> Self {
+        self.field("system_prompt", text.into())
+    }
+
+    /// Adds a trigger subscription. Each breadcrumb version that matches starts a run.
+    pub fn on(mut self, trigger: Subscription) -> Self {
+        self.triggers.push(trigger);
+        self
+    }
+
+    /// Adds a context subscription. The model sees the matching breadcrumbs as data.
+    pub fn reads(mut self, source: Subscription) -> Self {
+        self.sources.push(source);
+        self
+    }
+
+    /// Adds a tool that the agent may call.
+    #[track_caller]
+    pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
+        let name = tool.name().to_owned();
+        match self.tools.clone().with(tool) {
+            Ok(tools) => self.tools = tools,
+            Err(source) => {
+                self.problem.get_or_insert(AgentError::BadTool {
+                    tool: name,
+                    source: Box::new(source),
+                });
+            }
+        }
+        self
+    }
+
+    /// Sets the schemas that the agent may write. Defaults to `agent.response.v1`.
+    pub fn responds_with<T: Into<String>>(self, schemas: impl IntoIterator<Item = T>) -> Self {
+        self.field("responds_with", list(schemas))
+    }
+
+    /// Sets the name of the model at its provider. Defaults to the name that the [`ChatModel`] was built with.
+    pub fn model(self, name: impl Into<String>) -> Self {
+        self.field("model", name.into())
+    }
+
+    /// Sets the sampling temperature. The range depends on the model, usually 0 to 2. Defaults to that of the provider.
+    pub fn temperature(mut self, temperature: f64) -> Self {
+        if !temperature.is_finite() {
+            self.problem.get_or_insert(AgentError::Field {
+                field: "temperature",
+                expected: "a finite number",
+            });
+        }
+        self.field("temperature", temperature)
+    }
+
+    /// Sets the format in which the model sees the trigger and the context. Defaults to Markdown.
+    pub fn context_format(self, format: Format) -> Self {
+        self.field("context_format", format.as_str())
+    }
+
+    /// Sets the maximum size of the trigger and the context in the model's input.
+    pub fn context_budget(mut self, budget: ContextBudget) -> Self {
+        let fields = budget.fields();
+        self.context_budget = Some(budget);
+        self.field("context_budget", fields)
+    }
+
+    /// Lets the agent answer with [actions](crate::agent#actions) that write breadcrumbs.
+    pub fn capabilities(self, capabilities: Capabilities) -> Self {
+        self.field("capabilities", capabilities)
+    }
+
+    /// Names the schemas with private data, with untrusted content, and those that lead outward.
+    pub fn trust(self, trust: Trust) -> Self {
+        self.field("trust", trust)
+    }
+
+    /// Sets the maximum number of requests to the model in one run. Defaults to 10. The minimum is 1.
+    pub fn max_turns(self, turns: u32) -> Self {
+        self.field("max_turns", turns)
+    }
+
+    /// Sets the limits of one run for tokens, tool calls and time. Defaults to no limits.
+    pub fn budgets(self, budgets: Budgets) -> Self {
+        self.field("budgets", budgets)
+    }
+
+    /// Sets the JSON Schema of the agent's answers. Defaults to any text.
+    pub fn output_schema(self, schema: impl Into<Json>) -> Self {
+        self.field("output_schema", schema.into())
+    }
+
+    /// Sets how tools are called: within the run, or by `tool.request.v1` breadcrumbs. Defaults to within the run.
+    pub fn tool_calls(self, calls: ToolCalls) -> Self {
+        self.field("tool_calls", calls)
+    }
+
+    /// Names the tools whose results are the agent's answer, unless the model calls other tools with them.
+    pub fn returns_to_user<T: Into<String>>(self, tools: impl IntoIterator<Item = T>) -> Self {
+        self.field("return_to_user", list(tools))
+    }
+
+    /// Adds an agent that this agent may call like a tool. `description` tells the model when to call it.
+    pub fn uses(self, agent: impl Into<String>, description: impl Into<String>) -> Self {
+        self.agent_in("use", agent.into(), description.into())
+    }
+
+    /// Adds an agent for a handoff: the other agent works in its own run and returns its answer as a result.
+    pub fn hands_off_to(self, agent: impl Into<String>, description: impl Into<String>) -> Self {
+        self.agent_in("handoff", agent.into(), description.into())
+    }
+
+    /// Adds an agent to which this agent may delegate the rest of the run. The answer of that agent is the answer of the run.
+    pub fn delegates_to(self, agent: impl Into<String>, description: impl Into<String>) -> Self {
+        self.agent_in("delegate", agent.into(), description.into())
+    }
+
+    /// Adds an [output](crate::agent#outputs) that the agent hands in together with its answer.
+    pub fn output(self, output: OutputSlot) -> Self {
+        self.push("outputs", output)
+    }
+
+    /// Sets how often the model is reminded of a missing required output. Defaults to 1.
+    pub fn reminders(self, reminders: u32) -> Self {
+        self.field("reminders", reminders)
+    }
+
+    /// Names the tools whose calls need the [approval of a person](crate::agent#people).
+    pub fn needs_approval<T: Into<String>>(self, tools: impl IntoIterator<Item = T>) -> Self {
+        self.approval("tools", list(tools))
+    }
+
+    /// Names the people with the right to approve calls, and roles as `role:<name>`. Defaults to all people.
+    pub fn approved_by<T: Into<String>>(self, people: impl IntoIterator<Item = T>) -> Self {
+        self.approval("by", list(people))
+    }
+
+    /// Sets how long a run waits for people, for other agents and for a model that receives requests as breadcrumbs.
+    pub fn wait_seconds(self, wait: WaitSeconds) -> Self {
+        self.field("wait_seconds", wait)
+    }
+
+    /// Sets how the agent's runs are leased, limited and retried.
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.profile = Some(profile);
+        self
+    }
+
+    /// Sets the checks of model input, model output and tool calls. Defaults to none.
+    pub fn guardrails(mut self, guardrails: Guardrails) -> Self {
+        self.guardrails = guardrails;
+        self
+    }
+
+    /// Sets the key of the fences around data. Workers with the same key send the same bytes and share a prompt cache. Defaults
+    /// to a random key for each process.
+    pub fn fence_key(mut self, key: FenceKey) -> Self {
+        self.fence_key = Some(key);
+        self
+    }
+
+    /// Returns the definition of the agent, as an `agent.def.v1` breadcrumb has it in its context.
+    ///
+    /// # Errors
+    /// [`AgentError`] names the first argument that cannot be used.
+    pub fn definition(mut self) -> Result<Value, AgentError> {
+        self.take_definition()
+    }
+
+    fn take_definition(&mut self) -> Result<Value, AgentError> {
+        if let Some(problem) = self.problem.take() {
+            return Err(problem);
+        }
+        let mut fields = std::mem::take(&mut self.fields);
+        let id = fields.get("agent_id").and_then(Value::as_str);
+        let (triggers, sources) = (&self.triggers, &self.sources);
+        let subscriptions = check_roles(id.unwrap_or_default(), triggers, sources)?;
+        for (name, value) in [
+            ("subscriptions", json("subscriptions", &subscriptions)?),
+            ("tools", json("tools", &self.tools.names())?),
+        ] {
+            fields.insert(name.to_owned(), value);
+        }
+        Ok(Value::Object(fields))
+    }
+
+    /// Returns the agent on a store, for a [`Runtime`](crate::Runtime) or for a unit test that calls
+    /// [`process_event`](crate::UniversalExecutor::process_event). The store handle is cloned.
+    ///
+    /// # Errors
+    /// [`AgentError`] names the first argument that cannot be used, or the ability that the store does not have.
+    pub fn bind<B>(mut self, store: &B) -> Result<AgentExecutor, AgentError>
+    where
+        B: BreadcrumbStore + Clone + 'static,
+    {
+        let definition = AgentDefinition::from_json(&self.take_definition()?)?;
+        let store = Arc::new(store.clone());
+        let agent = AgentExecutor::with_provider(definition, self.provider, store, &self.tools)?;
+        let mut agent = agent.with_guardrails(self.guardrails);
+        if let Some(budget) = self.context_budget {
+            agent = agent.with_context_budget(budget);
+        }
+        if let Some(profile) = self.profile {
+            agent = agent.with_profile(profile);
+        }
+        if let Some(key) = self.fence_key {
+            agent = agent.with_fence_key(key);
+        }
+        Ok(agent)
+    }
+
+    /// Sets a field of the definition.
+    fn field(mut self, name: &'static str, value: impl Serialize) -> Self {
+        match json(name, &value) {
+            Ok(value) => {
+                self.fields.insert(name.to_owned(), value);
+            }
+            Err(problem) => {
+                self.problem.get_or_insert(problem);
+            }
+        }
+        self
+    }
+
+    /// Adds an item to a list of the definition.
+    fn push(mut self, name: &'static str, item: impl Serialize) -> Self {
+        let mut items = match self.fields.remove(name) {
+            Some(Value::Array(items)) => items,
+            Some(_) | None => Vec::new(),
+        };
+        match json(name, &item) {
+            Ok(item) => items.push(item),
+            Err(problem) => {
+                self.problem.get_or_insert(problem);
+            }
+        }
+        self.field(name, items)
+    }
+
+    fn agent_in(self, list: &'static str, agent: String, description: String) -> Self {
+        let description = Some(description).filter(|text| !text.is_empty());
+        self.push(list, Colleague { agent, description })
+    }
+
+    fn approval(mut self, part: &'static str, names: Vec<String>) -> Self {
+        let mut approval = match self.fields.remove("approval") {
+            Some(Value::Object(approval)) => approval,
+            Some(_) | None => Map::new(),
+        };
+        approval.insert(part.to_owned(), names.into());
+        self.field("approval", approval)
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent")
+            .field("id", &self.fields.get("agent_id"))
+            .field("tools", &self.tools.names())
+            .finish_non_exhaustive()
+    }
+}
+
+fn list<T: Into<String>>(items: impl IntoIterator<Item = T>) -> Vec<String> {
+    items.into_iter().map(Into::into).collect()
+}
+
+fn json(field: &'static str, value: &impl Serialize) -> Result<Value, AgentError> {
+    let expected = "a value that JSON can contain";
+    serde_json::to_value(value).map_err(|_| AgentError::Field { field, expected })
+}
+
+#[cfg(test)]
+mod tests;

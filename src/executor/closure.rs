@@ -1,0 +1,325 @@
+//! Executors made of a closure.
+
+use super::{
+    ExecutionContext, ExecutorError, InvalidExecutor, OrderingKey, Profile, Response,
+    UniversalExecutor, check,
+};
+use crate::error::{BoxError, permanent};
+use crate::model::{Breadcrumb, Role, Subscription, Subscriptions};
+use crate::store::BreadcrumbStore;
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Starts to build an executor from a closure. `id` is the executor ID, which must be unique among the executors of a store.
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::{
+///     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Response, Subscription, UniversalExecutor, executor,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let summarizer = executor("summarizer")
+///     .on(Subscription::trigger("user.message.v1"))
+///     .reads(Subscription::context("web.page.v1").key("page"))
+///     .responds_with(["summary.v1"])
+///     .execute(|cx| async move {
+///         let title = cx.require("page")?.text("title").ok_or("the page has no title")?;
+///         Ok(Response::create(NewBreadcrumb::new("summary.v1").context(json!({"summary": title}))))
+///     });
+///
+/// let store = MemoryStore::default();
+/// store.create(NewBreadcrumb::new("web.page.v1").context(json!({"title": "Rust"}))).await?;
+/// let message = store.create(NewBreadcrumb::new("user.message.v1")).await?;
+/// summarizer.bind(&store)?.process_event(&Event::created(&message)).await?;
+///
+/// let summary = store.latest("summary.v1").await?.ok_or("no summary")?;
+/// assert_eq!(summary.context.text("summary"), Some("Rust"));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+pub fn executor(id: impl Into<String>) -> ExecutorBuilder<NoState> {
+    ExecutorBuilder {
+        id: id.into(),
+        triggers: Vec::new(),
+        sources: Vec::new(),
+        profile: Profile::default(),
+        state: NoState,
+    }
+}
+
+/// Builder of an [`Executor`]. Created by [`executor`](fn@executor).
+///
+/// `S` is [`NoState`], or [`WithState`] after a call of [`state`](Self::state).
+#[derive(Clone, Debug)]
+#[must_use = "a builder makes no executor until `execute` is called"]
+pub struct ExecutorBuilder<S> {
+    id: String,
+    triggers: Vec<Subscription>,
+    sources: Vec<Subscription>,
+    profile: Profile,
+    state: S,
+}
+
+/// Marks an [`ExecutorBuilder`] whose closure takes only the [`ExecutionContext`].
+#[derive(Clone, Copy, Debug)]
+pub struct NoState;
+
+/// Marks an [`ExecutorBuilder`] whose closure also takes a clone of a state.
+#[derive(Clone, Debug)]
+pub struct WithState<T>(T);
+
+impl<S> ExecutorBuilder<S> {
+    /// Adds a trigger subscription. Each breadcrumb version that matches starts a run.
+    pub fn on(mut self, trigger: Subscription) -> Self {
+        self.triggers.push(trigger);
+        self
+    }
+
+    /// Adds a context subscription. Each run gets the matching breadcrumbs under the key of the subscription.
+    pub fn reads(mut self, source: Subscription) -> Self {
+        self.sources.push(source);
+        self
+    }
+
+    /// Sets the schemas that the executor may write. Defaults to any schema.
+    pub fn responds_with<T: Into<String>>(self, schemas: impl IntoIterator<Item = T>) -> Self {
+        self.profile(|profile| profile.responds_with(schemas))
+    }
+
+    /// Sets the maximum duration of one call of the closure. Defaults to 120 s.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.profile(|profile| profile.timeout(timeout))
+    }
+
+    /// Sets the maximum number of attempts of one run. Defaults to 5. The error of the last attempt ends the run with a dead letter.
+    pub fn attempts(self, attempts: u32) -> Self {
+        self.profile(|profile| profile.attempts(attempts))
+    }
+
+    /// Runs triggers with an equal ordering key one at a time, in the order of their events. Defaults to no order.
+    pub fn ordered_by(self, key: OrderingKey) -> Self {
+        self.profile(|profile| profile.ordering(key))
+    }
+
+    /// Never calls the closure a second time for the same trigger version. A run that a crash interrupts ends as failed, with the
+    /// class [`OutcomeUnknown`](crate::store::FailureClass::OutcomeUnknown).
+    pub fn at_most_once(self) -> Self {
+        self.profile(Profile::at_most_once)
+    }
+
+    /// Changes the settings for which the builder has no method, such as the lease or a rate limit.
+    pub fn profile(mut self, change: impl FnOnce(Profile) -> Profile) -> Self {
+        self.profile = change(self.profile);
+        self
+    }
+
+    /// Sets the state, for example a connection pool. Each call of the closure gets a clone.
+    pub fn state<T: Clone + Send + Sync + 'static>(
+        self,
+        state: T,
+    ) -> ExecutorBuilder<WithState<T>> {
+        ExecutorBuilder {
+            id: self.id,
+            triggers: self.triggers,
+            sources: self.sources,
+            profile: self.profile,
+            state: WithState(state),
+        }
+    }
+
+    fn build(self, run: Arc<Run>) -> Executor {
+        let subscriptions = subscriptions(&self.id, &self.triggers, &self.sources);
+        Executor {
+            id: self.id,
+            subscriptions,
+            profile: self.profile,
+            run,
+        }
+    }
+}
+
+impl ExecutorBuilder<NoState> {
+    /// Finishes the executor with the closure that runs for each trigger.
+    ///
+    /// The closure returns the [`Response`], which the crate commits together with the end of the run. It can run again after a
+    /// crash or an error, and its future can be dropped at any `.await`: see [`UniversalExecutor::execute`] for the errors.
+    pub fn execute<F, R>(self, run: F) -> Executor
+    where
+        F: Fn(ExecutionContext) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Response, BoxError>> + Send + 'static,
+    {
+        self.build(Arc::new(move |context| Box::pin(run(context))))
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> ExecutorBuilder<WithState<T>> {
+    /// Finishes the executor with the closure that runs for each trigger. Its second argument is a clone of the state.
+    ///
+    /// The closure returns the [`Response`], which the crate commits together with the end of the run. It can run again after a
+    /// crash or an error, and its future can be dropped at any `.await`: see [`UniversalExecutor::execute`] for the errors.
+    pub fn execute<F, R>(self, run: F) -> Executor
+    where
+        F: Fn(ExecutionContext, T) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Response, BoxError>> + Send + 'static,
+    {
+        let state = self.state.0.clone();
+        self.build(Arc::new(move |context| {
+            Box::pin(run(context, state.clone()))
+        }))
+    }
+}
+
+/// The closure of an executor, with its state.
+type Run = dyn Fn(ExecutionContext) -> BoxFuture<'static, Result<Response, BoxError>> + Send + Sync;
+
+/// An executor made of a closure, without a store. [`bind`](Self::bind) adds the store.
+#[derive(Clone)]
+#[must_use = "an executor does nothing until a runtime runs it"]
+pub struct Executor {
+    id: String,
+    subscriptions: Result<Subscriptions, InvalidExecutor>,
+    profile: Profile,
+    run: Arc<Run>,
+}
+
+impl Executor {
+    /// Returns the executor ID.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the executor on a store, for a [`Runtime`](crate::Runtime) or for a unit test that calls
+    /// [`process_event`](UniversalExecutor::process_event). The store handle is cloned.
+    ///
+    /// # Errors
+    /// [`InvalidExecutor`] if a subscription has the wrong role or cannot work, if there is no trigger, and if the executor needs
+    /// an ability that the store does not have.
+    pub fn bind<B>(self, store: &B) -> Result<BoundExecutor, InvalidExecutor>
+    where
+        B: BreadcrumbStore + Clone + 'static,
+    {
+        let bound = BoundExecutor {
+            subscriptions: self.subscriptions?,
+            id: self.id,
+            profile: self.profile,
+            run: self.run,
+            store: Arc::new(store.clone()),
+        };
+        check(&bound)?;
+        Ok(bound)
+    }
+}
+
+impl fmt::Debug for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executor")
+            .field("id", &self.id)
+            .field("subscriptions", &self.subscriptions)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An [`Executor`] on a store.
+#[derive(Clone)]
+pub struct BoundExecutor {
+    id: String,
+    subscriptions: Subscriptions,
+    profile: Profile,
+    run: Arc<Run>,
+    store: Arc<dyn BreadcrumbStore>,
+}
+
+#[async_trait]
+impl UniversalExecutor for BoundExecutor {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn subscriptions(&self) -> &Subscriptions {
+        &self.subscriptions
+    }
+
+    fn store(&self) -> &dyn BreadcrumbStore {
+        &*self.store
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    async fn execute_and_respond(
+        &self,
+        _: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Response, ExecutorError> {
+        let response = (self.run)(context.clone()).await;
+        response.map_err(ExecutorError::Execute)
+    }
+
+    /// Calls the closure and returns its [`Response`] as JSON.
+    async fn execute(&self, _: &Breadcrumb, context: &ExecutionContext) -> Result<Value, BoxError> {
+        let response = (self.run)(context.clone()).await?;
+        serde_json::to_value(response).map_err(permanent)
+    }
+
+    /// Reads the JSON that [`execute`](Self::execute) returned.
+    async fn respond(&self, _: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
+        serde_json::from_value(output).map_err(permanent)
+    }
+}
+
+impl fmt::Debug for BoundExecutor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoundExecutor")
+            .field("id", &self.id)
+            .field("subscriptions", &self.subscriptions)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the checked subscriptions of an executor.
+fn subscriptions(
+    id: &str,
+    triggers: &[Subscription],
+    sources: &[Subscription],
+) -> Result<Subscriptions, InvalidExecutor> {
+    let subscriptions = check_roles(id, triggers, sources)?;
+    let subscriptions = subscriptions.into_iter().cloned();
+    Subscriptions::new(subscriptions).map_err(|source| InvalidExecutor::Subscriptions {
+        executor: id.to_owned(),
+        source,
+    })
+}
+
+/// Returns the subscriptions of a builder: the triggers, then the sources.
+///
+/// # Errors
+/// [`InvalidExecutor::WrongRole`] and [`InvalidExecutor::NoTrigger`].
+pub(crate) fn check_roles<'s>(
+    id: &str,
+    triggers: &'s [Subscription],
+    sources: &'s [Subscription],
+) -> Result<Vec<&'s Subscription>, InvalidExecutor> {
+    for (role, subscriptions) in [(Role::Trigger, triggers), (Role::Context, sources)] {
+        if let Some(wrong) = subscriptions.iter().find(|one| one.role != role) {
+            return Err(InvalidExecutor::WrongRole {
+                executor: id.to_owned(),
+                schema: wrong.selector.schema_name().unwrap_or("*").to_owned(),
+                role: wrong.role,
+            });
+        }
+    }
+    if triggers.is_empty() {
+        return Err(InvalidExecutor::NoTrigger {
+            executor: id.to_owned(),
+        });
+    }
+    Ok(triggers.iter().chain(sources).collect())
+}
