@@ -43,7 +43,7 @@ async fn main() -> Result<(), BoxError> {
         "Yes, under Quick Start.",
     ]));
     let helper = AgentExecutor::new(definition, model, Arc::new(store.clone()))?;
-    let runtime = Runtime::builder(store.events())
+    let runtime = Runtime::on(&store)
         .executor(builder.idempotent().also_writes(["agent.context.v1"]))
         .executor(helper)
         .build()?;

@@ -135,8 +135,7 @@ fn tell(event: StepEvent) {
 
 /// Lets the flow work until there is a breadcrumb of a schema.
 async fn works_until(store: &SqliteStore, schema: &str) -> Result<Arc<Breadcrumb>, BoxError> {
-    let runtime = Runtime::builder(store.events_of("desk"))
-        .start_at(StartAt::Beginning)
+    let runtime = Runtime::on(store)
         .executor(Arc::new(article(store)?))
         .build()?;
     let mut found = Ok(None);

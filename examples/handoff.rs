@@ -56,10 +56,7 @@ async fn main() -> Result<(), BoxError> {
         .create(NewBreadcrumb::new("user.message.v1").context(message))
         .await?;
 
-    let runtime = Runtime::builder(store.events())
-        .start_at(StartAt::Beginning)
-        .executors([desk, billing])
-        .build()?;
+    let runtime = Runtime::on(&store).executors([desk, billing]).build()?;
     let tell = async {
         while let Some(Ok(delivery)) = events.next().await {
             let schema = delivery.event.schema_name.unwrap_or_default();

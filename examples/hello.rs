@@ -9,24 +9,18 @@ pub(crate) fn run() -> Result<(), BoxError> {
 }
 
 use serde_json::json;
-use std::sync::Arc;
-use universal_executor::UniversalExecutor;
-use universal_executor::agent::{AgentDefinition, AgentExecutor, ScriptedModel};
+use universal_executor::agent::{Agent, ScriptedModel};
 use universal_executor::{BoxError, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb};
+use universal_executor::{Subscription, UniversalExecutor};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {
-    let definition = AgentDefinition::from_json(&json!({
-        "agent_id": "helper",
-        "system_prompt": "Answer questions about the page.",
-        "subscriptions": [
-            {"schema_name": "user.message.v1", "role": "trigger"},
-            {"schema_name": "web.page.v1", "role": "context", "key": "page", "fetch": "latest"},
-        ],
-    }))?;
     let store = MemoryStore::default();
-    let model = Arc::new(ScriptedModel::new(["The page is about Rust."]));
-    let helper = AgentExecutor::new(definition, model, Arc::new(store.clone()))?;
+    let helper = Agent::new("helper", ScriptedModel::new(["The page is about Rust."]))
+        .instructions("Answer questions about the page.")
+        .on(Subscription::trigger("user.message.v1"))
+        .reads(Subscription::context("web.page.v1").key("page"))
+        .bind(&store)?;
 
     let page = NewBreadcrumb::new("web.page.v1").context(json!({"title": "Rust"}));
     store.create(page).await?;

@@ -54,7 +54,7 @@ fn runtime(store: &MemoryStore) -> Result<Runtime, BoxError> {
         |_, context| async move { Ok(json!({"asked_at": context.trigger().created_at})) },
     );
     let clock = ToolExecutor::new(clock, Arc::new(store.clone()))?.idempotent();
-    Ok(Runtime::builder(store.events()).executor(clock).build()?)
+    Ok(Runtime::on(store).executor(clock).build()?)
 }
 
 /// What would be the service's own work: a request over breadcrumbs, and its answer.

@@ -42,8 +42,7 @@ async fn main() -> Result<(), BoxError> {
     println!("{earlier} of {QUESTIONS} questions were answered by earlier runs of this process");
 
     let pause = Duration::from_millis(300);
-    let runtime = Runtime::builder(store.events_of("desk"))
-        .start_at(StartAt::Beginning) // the first time; from then on the file knows how far the desk came
+    let runtime = Runtime::on(&store) // the file knows how far each executor has come
         .executors(desk(&Arc::new(store.clone()), &folder, pause)?)
         .max_inflight(1)
         .sweep_every(LEASE / 2)

@@ -15,22 +15,18 @@
 //! # Example
 //! ```
 //! use serde_json::json;
-//! use std::sync::Arc;
-//! use universal_executor::agent::{AgentDefinition, AgentExecutor, ScriptedModel};
-//! use universal_executor::{BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome, UniversalExecutor};
+//! use universal_executor::agent::{Agent, ScriptedModel};
+//! use universal_executor::{
+//!     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome, Subscription, UniversalExecutor,
+//! };
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-//! let definition = AgentDefinition::from_json(&json!({
-//!     "agent_id": "helper",
-//!     "system_prompt": "Answer questions about the page.",
-//!     "subscriptions": [
-//!         {"schema_name": "user.message.v1", "role": "trigger"},
-//!         {"schema_name": "web.page.v1", "role": "context", "key": "page", "fetch": "latest"},
-//!     ],
-//! }))?;
 //! let store = MemoryStore::default();
-//! let model = Arc::new(ScriptedModel::new(["The page is about Rust."]));
-//! let helper = AgentExecutor::new(definition, model, Arc::new(store.clone()))?;
+//! let helper = Agent::new("helper", ScriptedModel::new(["The page is about Rust."]))
+//!     .instructions("Answer questions about the page.")
+//!     .on(Subscription::trigger("user.message.v1"))
+//!     .reads(Subscription::context("web.page.v1").key("page"))
+//!     .bind(&store)?;
 //!
 //! store.create(NewBreadcrumb::new("web.page.v1").context(json!({"title": "Rust"}))).await?;
 //! let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "What is it about?"}));
@@ -49,9 +45,13 @@
 //! # Start here
 //! | to | use |
 //! |---|---|
-//! | write an executor | [`UniversalExecutor`], [`Subscriptions`], [`ExecutionContext`] |
-//! | run executors on an event stream | [`Runtime`], [`EventSource`] |
-//! | build an agent from a definition and a model | [`agent::AgentExecutor`] |
+//! | write an executor as a closure | [`executor`](fn@executor), [`Subscription`], [`ExecutionContext`] |
+//! | write an executor as a type | [`UniversalExecutor`], [`Subscriptions`] |
+//! | run executors on a store | [`Runtime::on`] |
+//! | send requests from another process, and manage runs | [`Client`] |
+//! | run executors on another event source | [`Runtime::on_source`], [`EventSource`] |
+//! | build an agent in code | [`agent::Agent`] |
+//! | build an agent from a JSON definition | [`agent::AgentDefinition`], [`agent::AgentExecutor`] |
 //! | build a tool from a function | [`tool::json_tool`], [`tool::ToolExecutor`], [`tool::ToolRegistry`] |
 //! | run steps in order, in parallel or with people | [`workflow::WorkflowExecutor`] |
 //! | chat in sessions with streamed output | [`workload::Supervisor`] |
@@ -96,6 +96,7 @@ mod backoff;
 mod bugs;
 pub mod check;
 mod classes;
+pub mod client;
 mod clock;
 pub mod error;
 pub mod executor;
@@ -118,10 +119,11 @@ pub mod workload;
 
 pub use async_trait::async_trait;
 pub use classes::class_of;
+pub use client::Client;
 pub use error::{BoxError, ErrorExt, permanent, retry_after};
 pub use executor::{
     ContextBudget, ExecutionContext, Failure, Format, Outcome, Profile, Response,
-    UniversalExecutor, suspend,
+    UniversalExecutor, executor, suspend,
 };
 pub use model::{
     Breadcrumb, BreadcrumbId, Event, EventKind, Explanation, Fetch, Json, NewBreadcrumb, Patch,
@@ -142,6 +144,11 @@ pub use store::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, RunLedger, Wak
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles and runs the code of the page about the first agent.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../docs/first-agent.md")]
+struct FirstAgent;
 
 /// Compiles the code of the PostgreSQL page.
 #[cfg(all(doctest, feature = "postgres"))]

@@ -4,7 +4,7 @@
 use crate::agent::{AgentError, AgentRunError, ModelError};
 use crate::error::{ErrorClass, ErrorNode, Retry, Verdict};
 use crate::tool::ToolError;
-use crate::{agent, executor, hints, model, runtime, source, store, workflow, workload};
+use crate::{agent, client, executor, hints, model, runtime, source, store, workflow, workload};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -172,6 +172,9 @@ const KNOWN: &[Class] = &[
     |error| class(error, |e: &workflow::RunError| (e.retry(), "flow")),
     |error| never::<workflow::FlowStateError>(error, "flow_state"),
     |error| class(error, |e: &runtime::RuntimeError| (e.retry(), "runtime")),
+    |error| class(error, |e: &client::ClientError| (e.retry(), e.code())),
+    |error| class(error, |e: &client::ReplyError| (e.retry(), e.code())),
+    |error| class(error, |e: &client::AnswerError| (e.retry(), e.code())),
     |error| never::<runtime::definitions::NotRegistered>(error, "not_registered"),
     |error| never::<runtime::definitions::BadModelConfig>(error, "bad_model_config"),
     |error| {

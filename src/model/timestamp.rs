@@ -25,6 +25,11 @@ impl Timestamp {
         Self(self.0.saturating_sub(1))
     }
 
+    /// Returns the time one microsecond later.
+    pub(crate) const fn just_after(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
     /// Microseconds since 1970-01-01T00:00:00Z.
     #[must_use]
     pub const fn as_micros(self) -> i64 {

@@ -1,18 +1,28 @@
 use super::definitions::{Definitions, Keeper};
+use super::first_start::FirstStart;
 use super::graph::Graph;
 use super::progress::Progress;
 use super::registry::Registry;
-use super::{Runtime, RuntimeError, worker_records};
+use super::running::Running;
+use super::signals::signals;
+use super::{IntoExecutor, RunReport, Runtime, RuntimeError, worker_records};
+use crate::agent::Agent;
 use crate::bugs::planted;
 use crate::executor::UniversalExecutor;
 use crate::source::{EventSource, StartAt};
+use crate::store::BreadcrumbStore;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Collects executors and settings; see [`Runtime::builder`].
+/// Collects executors and settings; see [`Runtime::on`].
+#[must_use = "a builder runs nothing until `start` or `run_until_signal` is called"]
 pub struct RuntimeBuilder {
+    /// The store of all executors. `None` if each executor brings its own.
+    store: Option<Arc<dyn BreadcrumbStore>>,
+    /// The first problem with an executor.
+    problem: Option<RuntimeError>,
     source: Box<dyn EventSource>,
     executors: Vec<Arc<dyn UniversalExecutor>>,
     settings: Settings,
@@ -26,6 +36,8 @@ pub(super) struct Settings {
     pub(super) max_inflight: usize,
     pub(super) max_deliveries: usize,
     pub(super) start_at: StartAt,
+    /// Start of an executor without a saved position. `None` lets `start_at` and `look_back` decide.
+    pub(super) first_start: Option<FirstStart>,
     pub(super) look_back: Duration,
     pub(super) sweep: Duration,
     pub(super) reconcile: Duration,
@@ -33,8 +45,14 @@ pub(super) struct Settings {
 }
 
 impl RuntimeBuilder {
-    pub(super) fn new(source: Box<dyn EventSource>) -> Self {
+    pub(super) fn new(
+        source: Box<dyn EventSource>,
+        store: Option<Arc<dyn BreadcrumbStore>>,
+    ) -> Self {
+        let first_start = store.as_ref().map(|_| FirstStart::default());
         Self {
+            store,
+            problem: None,
             source,
             executors: Vec::new(),
             settings: Settings {
@@ -42,6 +60,7 @@ impl RuntimeBuilder {
                 max_inflight: 16,
                 max_deliveries: 8_192,
                 start_at: StartAt::Now,
+                first_start,
                 look_back: Duration::from_secs(60 * 60),
                 sweep: Duration::from_secs(5),
                 reconcile: Duration::from_secs(60),
@@ -52,15 +71,49 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Adds an executor.
-    #[must_use]
-    pub fn executor(mut self, executor: impl UniversalExecutor + 'static) -> Self {
-        self.executors.push(Arc::new(executor));
+    /// Adds an executor. One that is made of a closure gets the store of the runtime.
+    pub fn executor(mut self, executor: impl IntoExecutor) -> Self {
+        match executor.into_executor(self.store.as_ref()) {
+            Ok(executor) => self.executors.push(executor),
+            Err(problem) => {
+                self.problem.get_or_insert(problem);
+            }
+        }
+        self
+    }
+
+    /// Adds an agent, which gets the store of the runtime.
+    pub fn agent(mut self, agent: Agent) -> Self {
+        let bound = match &self.store {
+            Some(store) => agent.bind(store).map_err(RuntimeError::Agent),
+            None => Err(RuntimeError::NoStore {
+                id: agent.id().to_owned(),
+            }),
+        };
+        match bound {
+            Ok(agent) => self.executors.push(Arc::new(agent)),
+            Err(problem) => {
+                self.problem.get_or_insert(problem);
+            }
+        }
+        self
+    }
+
+    /// Replaces the source of the events, for example by one that receives them over NATS.
+    pub fn events(mut self, source: impl EventSource) -> Self {
+        self.source = Box::new(source);
+        self
+    }
+
+    /// Sets where an executor starts that has no saved position. Defaults to [`FirstStart::LastHour`] in a runtime
+    /// [on a store](Runtime::on). [`start_at`](Self::start_at) and [`look_back`](Self::look_back) then have no effect; a later
+    /// call of `start_at` replaces this setting.
+    pub fn first_start(mut self, start: FirstStart) -> Self {
+        self.settings.first_start = Some(start);
         self
     }
 
     /// Adds executors.
-    #[must_use]
     pub fn executors(
         mut self,
         executors: impl IntoIterator<Item = Arc<dyn UniversalExecutor>>,
@@ -70,14 +123,12 @@ impl RuntimeBuilder {
     }
 
     /// Also runs executors made of definitions in a store, and follows those definitions as they change.
-    #[must_use]
     pub fn definitions(mut self, definitions: Definitions) -> Self {
         self.definitions = Some(definitions);
         self
     }
 
     /// Sets the name of this worker in [`Runtime::workers`] and in logs. Default: the name of the program with its process ID.
-    #[must_use]
     pub fn worker_name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
@@ -85,7 +136,6 @@ impl RuntimeBuilder {
 
     /// Sets the maximum number of runs that execute at a time, of all executors together. Defaults to 64. With 1, a run starts after
     /// the response of the run before is committed. With more, a run that commits its response does not count.
-    #[must_use]
     pub fn concurrency(mut self, runs: usize) -> Self {
         self.settings.concurrency = runs;
         self
@@ -94,7 +144,6 @@ impl RuntimeBuilder {
     /// Sets the maximum number of runs of one executor that execute at a time, for executors whose profile has no limit. Defaults to
     /// 16. A slow executor then leaves places for others. A run that commits its response does not count, unless the limit is 1,
     /// and as many runs as the limit may commit.
-    #[must_use]
     pub fn max_inflight(mut self, runs: usize) -> Self {
         self.settings.max_inflight = runs;
         self
@@ -102,7 +151,6 @@ impl RuntimeBuilder {
 
     /// Sets how many deliveries may be on their way at a time: taken from the source and not yet taken care of, those that
     /// come again included; 8,192 by default. The others wait in the source.
-    #[must_use]
     pub fn max_deliveries(mut self, deliveries: usize) -> Self {
         self.settings.max_deliveries = deliveries;
         self
@@ -117,9 +165,9 @@ impl RuntimeBuilder {
     /// In a store with a run ledger, the runtime saves how far each executor has come. After a downtime, however long, it checks
     /// everything committed since this position, whatever `start` is. A store that lists quickly at any depth is read oldest first
     /// ([`Capabilities::oldest_first`](crate::store::Capabilities::oldest_first)), any other newest first.
-    #[must_use]
     pub fn start_at(mut self, start: StartAt) -> Self {
         self.settings.start_at = start;
+        self.settings.first_start = None;
         self
     }
 
@@ -130,14 +178,12 @@ impl RuntimeBuilder {
     /// Without a ledger the position ends with the process, so this limit applies to the first start of each process, and nothing
     /// else finds the runs that were in flight when a process died. Each trigger that is found costs a search for its response in a
     /// store with [`run_keys`](crate::store::Capabilities::run_keys); in any other store it is executed again.
-    #[must_use]
     pub fn look_back(mut self, time: Duration) -> Self {
         self.settings.look_back = time;
         self
     }
 
     /// Sets how often the ledger is asked for runs that nobody told of: those of workers that died; 5 s by default.
-    #[must_use]
     pub fn sweep_every(mut self, interval: Duration) -> Self {
         self.settings.sweep = interval;
         self
@@ -146,25 +192,48 @@ impl RuntimeBuilder {
     /// Sets how often the store is asked for what no event told: runs that other workers suspended and, where the source
     /// may lose events without saying so, everything committed since the saved position and a minute before. Also the longest interval
     /// between two saves of the position. 60 s by default.
-    #[must_use]
     pub fn reconcile_every(mut self, interval: Duration) -> Self {
         self.settings.reconcile = interval;
         self
     }
 
     /// Sets how long running work may take to finish at a shutdown; 25 s by default.
-    #[must_use]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.settings.drain = timeout;
         self
     }
 
+    /// Starts the runtime on a tokio task. Returns once every subscription is active: a breadcrumb that is written from then on
+    /// triggers its executors.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build); [`RuntimeError::OlderTriggers`] if an executor starts for the first time;
+    /// [`RuntimeError::Source`] if the source cannot be subscribed to.
+    pub async fn start(self) -> Result<Running, RuntimeError> {
+        Running::start(self.build()?).await
+    }
+
+    /// Runs the runtime until Ctrl-C or SIGTERM, then finishes the running work and reports. A second signal stops at once.
+    ///
+    /// Needs a tokio runtime with IO and time enabled, as `#[tokio::main]` makes it. tokio keeps its signal handlers installed, so
+    /// these signals do not end the process afterwards.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), and [`RuntimeError::Signals`] if the signal handlers cannot be installed.
+    pub async fn run_until_signal(self) -> Result<RunReport, RuntimeError> {
+        let signals = signals().map_err(|source| RuntimeError::Signals { source })?;
+        self.build()?.run_until_signals(signals).await
+    }
+
     /// Checks the executors and indexes their subscriptions.
     ///
     /// # Errors
-    /// [`RuntimeError`] if two executors have one id, one can never work on its store, a setting is zero, or a
-    /// [maker](Definitions::maker) has a schema that does not mark a definition.
+    /// [`RuntimeError`] if two executors have one id, one can never work on its store or has another store than the runtime, a
+    /// setting is zero, or a [maker](Definitions::maker) has a schema that does not mark a definition.
     pub fn build(mut self) -> Result<Runtime, RuntimeError> {
+        if let Some(problem) = self.problem {
+            return Err(problem);
+        }
         self.settings.max_deliveries = match planted("unbounded-inbox") {
             true => 1 << 20,
             false => self.settings.max_deliveries.min(Semaphore::MAX_PERMITS),
@@ -185,6 +254,7 @@ impl RuntimeBuilder {
         }
         let registry = Registry::new();
         for executor in self.executors {
+            check_store(self.store.as_deref(), &*executor)?;
             registry.add(executor)?;
         }
         for cycle in Graph::of(registry.all().iter().map(|member| &*member.executor)).cycles() {
@@ -204,6 +274,22 @@ impl RuntimeBuilder {
                 .definitions
                 .map(|definitions| Arc::new(Keeper::new(definitions))),
         })
+    }
+}
+
+/// Checks that an executor uses the store of its runtime.
+fn check_store(
+    store: Option<&dyn BreadcrumbStore>,
+    executor: &dyn UniversalExecutor,
+) -> Result<(), RuntimeError> {
+    let other = executor.store().identity();
+    match store.map(BreadcrumbStore::identity) {
+        Some(store) if store != other => Err(RuntimeError::OtherStore {
+            id: executor.id().to_owned(),
+            other: other.to_string(),
+            store: store.to_string(),
+        }),
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -28,6 +28,8 @@ struct State {
     since: HashMap<Arc<str>, Timestamp>,
     /// Time of the newest breadcrumb before the first subscription.
     newest: Option<Timestamp>,
+    /// Triggers up to this time do not count for an executor without a saved position.
+    first_start: Option<Timestamp>,
     /// The source delivers every event committed after this time.
     delivered_after: Option<Timestamp>,
     /// End of the next sweep, because a complete source delivers every later event.
@@ -55,6 +57,16 @@ impl Checkpoint {
     /// The time of the newest breadcrumb before the first subscription. `None` if the store was not read.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         self.state().newest
+    }
+
+    /// Notes the time after which triggers count for an executor without a saved position.
+    pub(super) fn note_first_start(&self, after: Timestamp) {
+        self.state().first_start.get_or_insert(after);
+    }
+
+    /// The time after which triggers count for an executor without a saved position. `None` if only those after the start count.
+    pub(super) fn first_start(&self) -> Option<Timestamp> {
+        self.state().first_start
     }
 
     /// Notes the time after which the source delivers every event.
@@ -190,9 +202,9 @@ pub(super) async fn load(
 ) -> Result<(), StoreError> {
     let executors = shared.registry.of_store(store_context);
     let saved = in_time(store_context.ledger().positions(&executors)).await?;
-    let (newest, delivered_after) = {
+    let (newest, delivered_after, first_start) = {
         let state = store_context.checkpoint.state();
-        (state.newest, state.delivered_after)
+        (state.newest, state.delivered_after, state.first_start)
     };
     let newest = match newest {
         Some(newest) => newest,
@@ -201,11 +213,13 @@ pub(super) async fn load(
         None => earlier(sweep::newest(store_context.store()).await?, since.elapsed()),
     };
     let is_complete = shared.source_is_complete;
+    let is_on_store = shared.settings.first_start.is_some();
     let first = First {
         settings: &shared.settings,
         is_complete,
         newest,
         delivered_after,
+        start: is_on_store.then(|| first_start.unwrap_or(newest)),
     };
     let mut positions = Vec::with_capacity(executors.len());
     for (executor, saved) in executors.into_iter().zip(saved) {
@@ -273,6 +287,7 @@ pub(super) async fn adopt(shared: &Shared, store_context: &StoreContext) -> Resu
         is_complete: shared.source_is_complete,
         newest,
         delivered_after: None,
+        start: shared.settings.first_start.map(|_| newest),
     };
     {
         let mut state = store_context.checkpoint.state();
@@ -301,6 +316,8 @@ struct First<'s> {
     newest: Timestamp,
     /// The source delivers every event committed after this time.
     delivered_after: Option<Timestamp>,
+    /// The time after which triggers count for an executor without a saved position. `None` lets the settings of the runtime decide.
+    start: Option<Timestamp>,
 }
 
 impl First<'_> {
@@ -324,15 +341,18 @@ impl First<'_> {
     }
 
     fn without_saved(&self, executor: &str) -> Position {
+        if let Some(after) = self.start {
+            return Position::starting(after, after);
+        }
         let delivered_after = self.delivered_after.unwrap_or(self.newest);
         match (self.settings.start_at, self.is_complete) {
             (StartAt::Now, false) => Position::starting(self.newest, self.newest),
             (StartAt::Now, true) => Position::starting(delivered_after, delivered_after),
             // The source delivers everything that it has.
-            (StartAt::Beginning | StartAt::After(_), true) => {
+            (StartAt::Beginning | StartAt::After(_) | StartAt::Since(_), true) => {
                 Position::starting(Timestamp::UNIX_EPOCH, delivered_after)
             }
-            (StartAt::Beginning | StartAt::After(_), false) => {
+            (StartAt::Beginning | StartAt::After(_) | StartAt::Since(_), false) => {
                 let after = earlier(self.newest, self.look_back());
                 tracing::info!(
                     executor,

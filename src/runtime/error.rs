@@ -1,4 +1,5 @@
-use crate::error::Retry;
+use crate::agent::AgentError;
+use crate::error::{BoxError, Retry};
 use crate::executor::InvalidExecutor;
 use crate::source::SourceError;
 use crate::store::StoreError;
@@ -16,6 +17,65 @@ pub enum RuntimeError {
     /// An executor can never work on its store.
     #[error("an executor cannot work on its store")]
     Invalid(#[from] InvalidExecutor),
+    /// An agent cannot be made.
+    #[error("cannot make an agent of the runtime")]
+    Agent(#[from] AgentError),
+    /// An executor has no store, and the runtime has none for it.
+    #[error(
+        "executor {id:?} has no store; call .bind(&store) on it, or build the runtime with Runtime::on(&store)"
+    )]
+    NoStore {
+        /// The executor ID.
+        id: String,
+    },
+    /// An executor has another store than its runtime.
+    #[error(
+        "executor {id:?} is bound to the store {other}, and its runtime runs on {store}; bind the executor to a clone of the \
+         runtime's store, or run it in a runtime of its own"
+    )]
+    OtherStore {
+        /// The executor ID.
+        id: String,
+        /// The store of the executor.
+        other: String,
+        /// The store of the runtime.
+        store: String,
+    },
+    /// An executor starts for the first time, and the store has triggers for it that are older than an hour.
+    #[error(
+        "executor {executor:?} starts for the first time, and {}{count} breadcrumbs that match its triggers are older than an hour; \
+         choose with .first_start(FirstStart::Oldest), (FirstStart::Now) or (FirstStart::Since(time)) whether it answers them",
+        if *is_exact { "" } else { "at least " }
+    )]
+    OlderTriggers {
+        /// The executor ID.
+        executor: String,
+        /// The number of these breadcrumbs, at most 10,000.
+        count: usize,
+        /// `true` if there are no more.
+        is_exact: bool,
+    },
+    /// The store cannot be read for the first start of its executors.
+    #[error("cannot read where the executors start")]
+    FirstStart {
+        /// Error of the store.
+        source: StoreError,
+    },
+    /// The runtime was stopped before it had started.
+    #[error("the runtime was stopped before it had started")]
+    NotStarted,
+    /// The task of the runtime panicked, or tokio shut down.
+    #[error("the task of the runtime ended early")]
+    Task {
+        /// Error of the task.
+        source: BoxError,
+    },
+    /// The handlers for signals of the operating system cannot be installed.
+    #[error("cannot listen for Ctrl-C and SIGTERM")]
+    Signals {
+        /// Error of the operating system.
+        source: std::io::Error,
+    },
     /// A setting must be more than zero.
     #[error("{setting} must be more than zero")]
     ZeroSetting {
@@ -99,12 +159,20 @@ impl RuntimeError {
             | Self::Invalid(_)
             | Self::ZeroSetting { .. }
             | Self::NotADefinition { .. }
+            | Self::Agent(_)
+            | Self::NoStore { .. }
+            | Self::OtherStore { .. }
+            | Self::OlderTriggers { .. }
+            | Self::NotStarted
+            | Self::Task { .. }
+            | Self::Signals { .. }
             | Self::AlreadyRunning
             | Self::UnknownExecutor { .. }
             | Self::NoLedger { .. } => Retry::Never,
             Self::Redo { source, .. }
             | Self::Cancel { source, .. }
             | Self::Skip { source, .. }
+            | Self::FirstStart { source }
             | Self::Pause { source, .. } => source.retry(),
             Self::Source(error) => error.retry(),
         }

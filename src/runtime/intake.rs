@@ -7,6 +7,7 @@ use super::ack_tracker::{AckTracker, AckTrackers, Back, Origin, Place, trackers}
 use super::checkpoint::{self, OVERLAP, earlier};
 use super::definitions::{Announced, Keeper};
 use super::enqueue::{Arrival, Candidate, Enqueuer};
+use super::first_start;
 use super::scheduler::Scheduler;
 use super::shared::{PAUSE, Shared};
 use super::store_context::{Blocked, StoreContext};
@@ -116,7 +117,11 @@ impl<'r> Intake<'r> {
         for store_context in self.shared.registry.store_contexts() {
             store_context.checkpoint.reopen(abandoned.clone());
         }
-        let deliveries = subscribe(self.runtime).await?;
+        let start = match self.shared.progress.has_position() {
+            true => self.runtime.settings.start_at,
+            false => first_start::subscription(&self.shared).await?,
+        };
+        let deliveries = subscribe(self.runtime, start).await?;
         let store_contexts = self.shared.registry.store_contexts();
         let (shared, delivered_after) = (&self.shared, deliveries.delivered_after());
         let load = store_contexts.iter().map(|store_context| async move {
@@ -198,7 +203,7 @@ impl<'r> Intake<'r> {
                     self.open_places();
                 }
                 () = until(pause), if pause.is_some() => self.pause = None,
-                opened = subscribe(self.runtime), if closed && pause.is_none() => match opened {
+                opened = subscribe(self.runtime, self.runtime.settings.start_at), if closed && pause.is_none() => match opened {
                     Ok(open) => deliveries = Some(self.note_subscribed(open)),
                     Err(error) => {
                         self.pause_after(&error);
@@ -373,8 +378,7 @@ impl<'r> Intake<'r> {
         for triggered in self.shared.registry.triggered(tracker.event()) {
             let (id, store_context) = (triggered.executor, triggered.store_context);
             let time = tracker.event().updated_at;
-            if origin == Origin::Sweep && store_context.is_before(&id, time) {
-                // Another executor started earlier.
+            if self.is_before_start(origin, &store_context, &id, time) {
                 continue;
             }
             concerned = true;
@@ -406,6 +410,30 @@ impl<'r> Intake<'r> {
         }
         tracker.settle();
         concerned
+    }
+
+    /// Returns `true` for a breadcrumb that was committed before an executor starts, and that is read because another executor
+    /// started earlier.
+    fn is_before_start(
+        &self,
+        origin: Origin,
+        store_context: &StoreContext,
+        executor: &str,
+        time: Timestamp,
+    ) -> bool {
+        match origin {
+            Origin::Sweep => store_context.is_before(executor, time),
+            // In a runtime without this setting, the subscription starts at the same event for all executors.
+            Origin::Source if self.shared.settings.first_start.is_none() => false,
+            // Until the position is loaded, an event is taken rather than lost.
+            Origin::Source if !store_context.checkpoint.is_loaded() => false,
+            // A later sweep adopts an executor of a definition, and reads its unread triggers.
+            Origin::Source => {
+                let checkpoint = &store_context.checkpoint;
+                let newest = || checkpoint.newest().is_some_and(|newest| time <= newest);
+                checkpoint.is_before(executor, time).unwrap_or_else(newest)
+            }
+        }
     }
 
     /// Applies what an event says of a definition before the next event is matched, or soon if the store does not answer.

@@ -44,9 +44,11 @@ mod dedup;
 pub mod definitions;
 mod enqueue;
 mod error;
+mod first_start;
 pub mod graph;
 mod health;
 mod intake;
+mod into_executor;
 mod lifecycle;
 mod limits;
 pub mod metrics;
@@ -57,8 +59,10 @@ mod progress;
 mod quota;
 mod registry;
 mod report;
+mod running;
 mod scheduler;
 mod shared;
+mod signals;
 mod store_context;
 mod suspended;
 mod sweep;
@@ -73,14 +77,19 @@ pub use backlog::{Backlog, Due};
 pub use breakers::OpenBreaker;
 pub use builder::RuntimeBuilder;
 pub use error::RuntimeError;
+pub use first_start::FirstStart;
 pub use health::Health;
+pub use into_executor::IntoExecutor;
 pub use report::RunReport;
+pub use running::Running;
 
 use crate::bugs::planted;
 use crate::clock::later;
 use crate::model::{Breadcrumb, Selector};
 use crate::source::EventSource;
-use crate::store::{Cancelled, RunLedger, RunRef, StoreError, Worker};
+use crate::store::{
+    BreadcrumbStore, Cancelled, RunLedger, RunRef, StoreError, StoreWithEvents, Worker,
+};
 use builder::Settings;
 use definitions::Keeper;
 use futures::stream::{self, Stream};
@@ -96,6 +105,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use store_context::StoreContext;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use worker_records::WorkerRecords;
@@ -144,7 +154,51 @@ const GRACE: Duration = Duration::from_secs(5);
 impl Runtime {
     /// Begins to build a runtime on a source.
     pub fn builder(source: impl EventSource) -> RuntimeBuilder {
-        RuntimeBuilder::new(Box::new(source))
+        RuntimeBuilder::new(Box::new(source), None)
+    }
+
+    /// Begins to build a runtime on a store and the events of this store. The store handle is cloned.
+    ///
+    /// All executors of the runtime use the store. An executor without a saved position starts as [`FirstStart`] says.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use std::time::Duration;
+    /// use universal_executor::{
+    ///     BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Response, Runtime, Selector, Subscription, executor,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+    /// let echo = executor("echo")
+    ///     .on(Subscription::trigger("question.v1"))
+    ///     .execute(|cx| async move {
+    ///         let said = cx.trigger().context["said"].clone();
+    ///         Ok(Response::create(NewBreadcrumb::new("answer.v1").context(json!({"said": said}))))
+    ///     });
+    /// let store = MemoryStore::default();
+    /// let running = Runtime::on(&store).executor(echo).start().await?;
+    ///
+    /// let answer = running.runtime().wait_for(Selector::schema("answer.v1"), Duration::from_secs(10));
+    /// store.create(NewBreadcrumb::new("question.v1").context(json!({"said": "hi"}))).await?;
+    /// assert_eq!(answer.await?.context["said"], "hi");
+    ///
+    /// let report = running.stop().await?;
+    /// assert_eq!(report.responded, 1);
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
+    pub fn on(store: &impl StoreWithEvents) -> RuntimeBuilder {
+        RuntimeBuilder::new(store.event_source(), Some(Arc::new(store.clone())))
+    }
+
+    /// Begins to build a runtime on a store whose events come from another source, for example an RCRT (Right Context Right Time)
+    /// server with its event stream, or a mock store. The store handle is cloned.
+    pub fn on_source<B>(store: &B, source: impl EventSource) -> RuntimeBuilder
+    where
+        B: BreadcrumbStore + Clone + 'static,
+    {
+        RuntimeBuilder::new(Box::new(source), Some(Arc::new(store.clone())))
     }
 
     /// Processes events until a future resolves, then finishes what is running and says what happened. Called again it
@@ -165,7 +219,7 @@ impl Runtime {
         shutdown: impl Future<Output = ()>,
     ) -> Result<RunReport, RuntimeError> {
         // The future may write breadcrumbs whose events the source must deliver, so it is polled only after the subscription.
-        self.run(shutdown.into_stream(), false).await
+        self.run(shutdown.into_stream(), false, None).await
     }
 
     /// As [`run_until`](Self::run_until), told to stop by the first item of a stream; a second one ends the drain at
@@ -179,14 +233,16 @@ impl Runtime {
         &self,
         signals: impl Stream<Item = ()>,
     ) -> Result<RunReport, RuntimeError> {
-        self.run(signals, true).await
+        self.run(signals, true, None).await
     }
 
-    /// Runs until a signal. `from_start` says whether the signals are polled before the source is subscribed to.
+    /// Runs until a signal. If `from_start` is `true`, the signals are polled before the source is subscribed to. Notifies `started`
+    /// once every subscription is active.
     async fn run(
         &self,
         signals: impl Stream<Item = ()>,
         from_start: bool,
+        started: Option<oneshot::Sender<()>>,
     ) -> Result<RunReport, RuntimeError> {
         let mut signals = std::pin::pin!(signals.chain(stream::pending()));
         let shared = Shared::new(
@@ -203,7 +259,8 @@ impl Runtime {
             runtime: self,
             dropped: true,
         };
-        let report = self.run_once(&shared, signals.as_mut(), from_start).await;
+        let report = self.run_once(&shared, signals.as_mut(), from_start, started);
+        let report = report.await;
         running.dropped = false;
         if let Ok(report) = &report {
             lifecycle::log_stopped(self, report);
@@ -217,6 +274,7 @@ impl Runtime {
         shared: &Arc<Shared>,
         mut signals: Pin<&mut impl Stream<Item = ()>>,
         from_start: bool,
+        started: Option<oneshot::Sender<()>>,
     ) -> Result<RunReport, RuntimeError> {
         let mut tasks = JoinSet::new();
         let _gone = shared.gone_when_dropped();
@@ -227,6 +285,11 @@ impl Runtime {
             biased;
             _ = signals.next(), if from_start => return Ok(shared.report()),
             () = records.begin() => {}
+        }
+        tokio::select! {
+            biased;
+            _ = signals.next(), if from_start => return Ok(shared.report()),
+            begun = first_start::begin(shared) => begun?,
         }
         tasks.spawn(records.run());
         let mut intake = Intake::new(self, Arc::clone(shared), &mut tasks);
@@ -245,6 +308,10 @@ impl Runtime {
         lifecycle::log_started(self, position);
         self.vitals.started();
         self.vitals.note_readiness(shared, &self.name);
+        if let Some(started) = started {
+            // The receiver is gone if the caller dropped the start.
+            started.send(()).ok();
+        }
         tokio::select! {
             biased;
             _ = signals.next() => {}

@@ -78,7 +78,7 @@ impl EventSource for FallbackSource {
         let sure = Sure {
             source: Arc::clone(&self.sure),
             from: match from {
-                StartAt::Now | StartAt::Beginning => from,
+                StartAt::Now | StartAt::Beginning | StartAt::Since(_) => from,
                 // The position belongs to the quick source.
                 StartAt::After(_) => StartAt::Now,
             },
@@ -91,7 +91,11 @@ impl EventSource for FallbackSource {
         let delivered_after = sure.open.as_ref().and_then(Deliveries::delivered_after);
         let quick = Quick {
             source: Arc::clone(&self.quick),
-            from,
+            from: match from {
+                StartAt::Now | StartAt::Beginning | StartAt::After(_) => from,
+                // The sure source delivers the events before now.
+                StartAt::Since(_) => StartAt::Now,
+            },
             is_out,
             failures: 0,
             open: None,

@@ -43,7 +43,7 @@ pub use sse::{
     Backfill, BearerToken, SseError, SseHealth, SseSource, SseSourceBuilder, TokenError,
 };
 
-use crate::model::Event;
+use crate::model::{Event, Timestamp};
 use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
@@ -165,6 +165,9 @@ pub enum StartAt {
     Beginning,
     /// After the event at this position; see [`Delivery::position`].
     After(u64),
+    /// With the oldest event after this time, by the store's clock. A source that does not know the times of its events starts
+    /// with its oldest event, or as it does for [`Beginning`](Self::Beginning).
+    Since(Timestamp),
 }
 
 /// One delivered event. The runtime acknowledges it once its runs are in a ledger that outlives the process, or have ended.

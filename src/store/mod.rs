@@ -65,6 +65,7 @@ mod sqlite;
 mod tenants;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod wake;
+mod with_events;
 mod with_ledger;
 mod worker;
 mod wrap;
@@ -95,6 +96,7 @@ pub use run::{Cancelled, NewRun, Run, RunFilter, RunRef, RunState};
 pub use run_page::{RunCursor, RunPage, RunQuery};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Durability, SqliteBuilder, SqliteError, SqliteLimits, SqliteStats, SqliteStore};
+pub use with_events::StoreWithEvents;
 pub use with_ledger::WithLedger;
 pub use worker::{ExecutorVersion, Version, Worker, WorkerRecord};
 

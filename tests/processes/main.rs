@@ -7,6 +7,7 @@
 )]
 
 mod agent;
+mod approvals;
 #[allow(dead_code, reason = "each test binary uses a different part")]
 #[path = "../support/child.rs"]
 mod child;

@@ -9,6 +9,8 @@
 
 #[path = "../support/backup.rs"]
 mod backup;
+#[path = "../support/client.rs"]
+mod client;
 #[path = "../support/clock_jumps.rs"]
 mod clock_jumps;
 #[path = "../support/consumers.rs"]

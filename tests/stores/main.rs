@@ -14,6 +14,8 @@ mod backup;
 #[cfg(feature = "sqlite")]
 #[path = "../support/child.rs"]
 mod child;
+#[path = "../support/client.rs"]
+mod client;
 #[cfg(feature = "sqlite")]
 #[path = "../support/clock_jumps.rs"]
 mod clock_jumps;

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use universal_executor::runtime::{RunReport, RuntimeError};
 use universal_executor::source::StartAt;
 use universal_executor::store::conformance::Subject;
-use universal_executor::store::{Run, RunFilter, RunState};
+use universal_executor::store::{Run, RunFilter, RunState, StoreWithEvents};
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, EventSource, ExecutionContext,
     NewBreadcrumb, Response, Runtime, Subscription, Subscriptions, UniversalExecutor, async_trait,
@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const MOST: usize = 1_000;
 
 /// A store on which runtimes are started and stopped.
-pub(crate) trait Restarted: Subject + Default {
+pub(crate) trait Restarted: Subject<Store: StoreWithEvents> + Default {
     /// Returns the events of a named consumer, which the store remembers, or `None` if the store has no named consumers.
     fn events_of(store: &Self::Store, consumer: &str) -> Option<Box<dyn EventSource>>;
 }
@@ -71,6 +71,8 @@ enum Start {
     Now,
     /// Now, as consumers whose positions the store remembers. Stores without named consumers use `Beginning`.
     Named,
+    /// At the saved position of the executor, or with the last hour.
+    OnStore,
 }
 
 /// An interleaving, and the settings of all its runtimes.
@@ -97,7 +99,12 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let start = prop::sample::select(vec![Start::Beginning, Start::Now, Start::Named]);
+    let start = prop::sample::select(vec![
+        Start::Beginning,
+        Start::Now,
+        Start::Named,
+        Start::OnStore,
+    ]);
     let drain = prop::sample::select(vec![0, 20]).prop_map(Duration::from_millis);
     (start, 1..4_usize, drain, vec(action(), 1..40)).prop_map(
         |(start, max_inflight, drain, actions)| Case {
@@ -191,7 +198,7 @@ where
             gate: watch::Sender::new(true),
             attempt: Arc::default(),
         };
-        if world.case.start != Start::Beginning {
+        if matches!(world.case.start, Start::Now | Start::Named) {
             // Only events after a first subscription are delivered.
             world.start(0, 0).await;
             world.posted(0).await;
@@ -202,17 +209,17 @@ where
     fn runtime(&self, slot: usize) -> Runtime {
         let store = self.store.clone();
         let all = || self.subject.events(&store).unwrap();
-        let (events, start) = match self.case.start {
-            Start::Beginning => (all(), StartAt::Beginning),
-            Start::Now => (all(), StartAt::Now),
+        let builder = match self.case.start {
+            Start::Beginning => Runtime::builder(all()).start_at(StartAt::Beginning),
+            Start::Now => Runtime::builder(all()),
             Start::Named => match S::events_of(&store, &format!("slot-{slot}")) {
-                Some(events) => (events, StartAt::Now),
-                None => (all(), StartAt::Beginning),
+                Some(events) => Runtime::builder(events),
+                None => Runtime::builder(all()).start_at(StartAt::Beginning),
             },
+            Start::OnStore => Runtime::on(&store),
         };
         let notes = Subscription::trigger("note.v1");
-        Runtime::builder(events)
-            .start_at(start)
+        builder
             .max_inflight(self.case.max_inflight)
             .drain_timeout(self.case.drain)
             .sweep_every(Duration::from_millis(50))

@@ -3,19 +3,22 @@
 use crate::runtime::Runtime;
 use crate::runtime::shared::{PAUSE, caught, caught_stream};
 use crate::runtime::sweep::Found;
-use crate::source::{Deliveries, Delivery, SourceError};
+use crate::source::{Deliveries, Delivery, SourceError, StartAt};
 use futures::StreamExt as _;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Subscribes to the source, where the last subscription ended.
+/// Subscribes to the source: where the last subscription ended, or at `start`.
 ///
 /// # Errors
 /// The source's, or [`SourceError::Unavailable`] after 30 s without an answer.
-pub(super) async fn subscribe(runtime: &Runtime) -> Result<Deliveries, SourceError> {
+pub(super) async fn subscribe(
+    runtime: &Runtime,
+    start: StartAt,
+) -> Result<Deliveries, SourceError> {
     const PATIENCE: Duration = Duration::from_secs(30);
-    let from = runtime.progress.from(runtime.settings.start_at);
+    let from = runtime.progress.from(start);
     match timeout(PATIENCE, caught(runtime.source.subscribe(from))).await {
         Ok(subscribed) => subscribed.map(|deliveries| deliveries.wrap(caught_stream)),
         Err(_) => Err(SourceError::Unavailable {

@@ -103,7 +103,7 @@ impl NatsSource {
     fn config(&self, from: StartAt) -> pull::Config {
         let deliver_policy = match from {
             StartAt::Now => DeliverPolicy::New,
-            StartAt::Beginning => DeliverPolicy::All,
+            StartAt::Beginning | StartAt::Since(_) => DeliverPolicy::All,
             StartAt::After(position) => DeliverPolicy::ByStartSequence {
                 start_sequence: position.saturating_add(1),
             },

@@ -30,14 +30,14 @@ impl Place {
                 StartAt::After(known.reached.min(before))
             }
             // Whatever is in a stream that was made meanwhile is new.
-            (Some(_), _) | (None, StartAt::Beginning) => StartAt::Beginning,
+            (Some(_), _) | (None, StartAt::Beginning | StartAt::Since(_)) => StartAt::Beginning,
             (None, StartAt::After(position)) if position <= last => StartAt::After(position),
             // A position from the future is of another stream: nothing from now on may be missed for it.
             (None, StartAt::Now | StartAt::After(_)) => StartAt::After(last),
         };
         let reached = match begin {
             StartAt::After(position) => position,
-            StartAt::Beginning | StartAt::Now => 0,
+            StartAt::Beginning | StartAt::Now | StartAt::Since(_) => 0,
         };
         self.known = Some(Known { stream, reached });
         begin

@@ -120,6 +120,15 @@ impl Log {
         }
     }
 
+    /// Returns the position of the oldest event after a time, or that of the next event. The times of events grow with their
+    /// positions.
+    fn first_after(&self, time: Timestamp) -> u64 {
+        let before = self
+            .events
+            .partition_point(|event| event.updated_at() <= time);
+        self.first() + before as u64
+    }
+
     /// Adds the events from a position on, at most [`AT_ONCE`], to `found`.
     ///
     /// # Errors
@@ -162,10 +171,16 @@ impl EventSource for MemoryEvents {
             StartAt::Beginning => first,
             // A position from the future is of another store's life: nothing from now on may be missed for it.
             StartAt::After(position) => position.saturating_add(1).min(end),
+            StartAt::Since(time) => state.log.first_after(time),
         };
         let time = state.log.time_of(next - 1);
         let delivered_to = match from {
             StartAt::Now | StartAt::Beginning => time,
+            // The event before the oldest one is gone.
+            StartAt::Since(_) => {
+                let oldest = || state.log.time_of(next).map(Timestamp::just_before);
+                time.or_else(oldest)
+            }
             StartAt::After(_) => time.map(Timestamp::just_before),
         };
         drop(state);

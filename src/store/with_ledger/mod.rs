@@ -119,6 +119,11 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
         }
     }
 
+    /// Returns the store with the breadcrumbs.
+    pub(in crate::store) fn store(&self) -> &S {
+        &self.store
+    }
+
     /// The two stores for one call; `None` if the second has no ledger.
     fn joined(&self) -> Option<Joined<'_>> {
         let ledger = self.ledger_store.ledger()?;

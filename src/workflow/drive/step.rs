@@ -132,7 +132,7 @@ impl Step<'_> {
         let is_approved = self.approved.as_ref() == Some(&digest);
         if settings.requires_approval && !is_approved {
             let call = ToolCall::new(self.ready.path.as_str(), name, input.clone());
-            let fields = human::approval(&call, registered, &input, &digest);
+            let fields = human::approval(&call, registered, &input, &digest, &[]);
             return self
                 .ask_person("approval", Awaited::Approval { digest }, fields)
                 .await;

@@ -3,6 +3,7 @@
 
 mod events;
 mod hints;
+mod on_store;
 mod overlap;
 mod sweep;
 mod waits;

@@ -174,6 +174,7 @@ fn however_runtimes_are_started_and_stopped_each_trigger_is_answered_once() {
 }
 
 crate::versions::versions!(versions_of_executors, Server::default());
+crate::client::clients!(clients, Server::default());
 
 #[tokio::test]
 async fn executors_with_clones_of_a_handle_cost_as_much_as_executors_of_one_handle() {

@@ -253,6 +253,7 @@ fn however_runtimes_are_started_and_stopped_each_trigger_is_answered_once() {
 }
 
 crate::versions::versions!(versions_of_executors, File::default());
+crate::client::clients!(clients, File::default());
 universal_executor::store_conformance!(observed, watched::Watched(File::default()));
 universal_executor::store_conformance!(without_faults, watched::Faultless(File::default()));
 #[tokio::test]

@@ -1,0 +1,58 @@
+//! A durable agent with a tool that needs the approval of a person.
+//!
+//! Run it with `cargo run --features sqlite --example first_agent`, and answer with `y` or `n`. The state is in a SQLite file in
+//! the temporary folder: kill the process at any moment and start it again, and it continues. It asks its question once and makes
+//! the refund once. Delete `first_agent.db` to start over. For a real model, replace `ScriptedModel::calling(..)` by `OpenAiCompatible` (feature `openai`):
+//! `OpenAiCompatible::builder("http://localhost:11434/v1").model("qwen3").build()?`.
+#![expect(clippy::print_stdout, reason = "the output is the point of an example")]
+
+use serde_json::json;
+use std::time::Duration;
+use universal_executor::agent::{Agent, ScriptedModel};
+use universal_executor::client::{Principal, ReplyError};
+use universal_executor::tool::json_tool;
+use universal_executor::{BoxError, Client, NewBreadcrumb, Runtime, SqliteStore, Subscription};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), BoxError> {
+    let store = SqliteStore::open(std::env::temp_dir().join("first_agent.db")).await?;
+    let refund = json_tool("refund", "Refunds.", json!({}), |order, _| async move {
+        println!("refunding {order}");
+        Ok(json!("refunded"))
+    });
+    let call = json!({"order": 7});
+    let model = ScriptedModel::calling("refund", call, "Order 7 is settled.");
+    let helper = Agent::new("helper", model)
+        .instructions("You help people with their orders.")
+        .on(Subscription::trigger("user.message.v1"))
+        .tool(refund)
+        .needs_approval(["refund"]);
+    let running = Runtime::on(&store).agent(helper).start().await?;
+
+    let client = Client::new(&store);
+    let wish = json!({"message": "Please refund order 7."});
+    let wish = NewBreadcrumb::new("user.message.v1").context(wish);
+    let request = client.request("helper", wish).key("m-1").send().await?;
+    let (questions, me) = (client.questions(), Principal::new("me"));
+    let reply = loop {
+        match request.wait(Duration::from_secs(1)).await {
+            Err(ReplyError::TimedOut { question: None, .. }) => {}
+            Err(ReplyError::TimedOut {
+                question: Some(question),
+                ..
+            }) => {
+                println!("{question}: y or n?");
+                match std::io::stdin().lines().next().transpose()?.as_deref() {
+                    Some("y") => questions.approve(&question.id, &me).await?,
+                    _ => questions.deny(&question.id, &me, "not now").await?,
+                }
+            }
+            reply => break reply?,
+        }
+    };
+    if let Some(response) = reply.response() {
+        println!("{}", response.context.text("message").unwrap_or_default());
+    }
+    running.stop().await?;
+    Ok(())
+}

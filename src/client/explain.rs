@@ -1,0 +1,180 @@
+//! Reports why a breadcrumb triggers an executor or not.
+
+use super::{Client, ClientError};
+use crate::model::{
+    Breadcrumb, BreadcrumbId, Event, Explanation, NewBreadcrumb, Route, Subscriptions, Timestamp,
+};
+use crate::store::{Run, RunFilter};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Report on one breadcrumb and the executors of all workers. Created by [`Client::explain`]. It can be printed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TriggerReport {
+    /// The breadcrumb as the store has it now.
+    pub breadcrumb: Arc<Breadcrumb>,
+    /// One report for each executor and version, in the order of their IDs.
+    pub executors: Vec<ExecutorReport>,
+    /// The runs of executors that no worker has.
+    pub other_runs: Vec<Run>,
+}
+
+/// Report on one breadcrumb and one version of an executor.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ExecutorReport {
+    /// The executor ID.
+    pub executor: Arc<str>,
+    /// The hash of its subscriptions.
+    pub version: Arc<str>,
+    /// The number of live workers with this version.
+    pub live_workers: usize,
+    /// For each subscription whether it matched, and why not. `None` if a worker with another version of this crate wrote
+    /// subscriptions that this version cannot read.
+    pub explanation: Option<Explanation>,
+    /// The run on the current version of the breadcrumb, if there is one.
+    pub run: Option<Run>,
+}
+
+/// Explains a breadcrumb to all executors that workers have.
+pub(super) async fn explain(
+    client: &Client,
+    id: BreadcrumbId,
+) -> Result<TriggerReport, ClientError> {
+    let breadcrumb = client.store.get(id).await?;
+    let mut runs = client.ledger()?.runs(&RunFilter::all().trigger(id)).await?;
+    runs.retain(|run| run.run.trigger_version == breadcrumb.version);
+    let event = Event::created(&breadcrumb);
+    let mut reports: BTreeMap<(Arc<str>, Arc<str>), ExecutorReport> = BTreeMap::new();
+    for worker in client.workers().await? {
+        for executor in worker.record.executors {
+            let name = (Arc::clone(&executor.id), Arc::clone(&executor.version));
+            let report = reports.entry(name).or_insert_with(|| ExecutorReport {
+                executor: Arc::clone(&executor.id),
+                version: Arc::clone(&executor.version),
+                live_workers: 0,
+                explanation: Subscriptions::from_json(&executor.subscriptions)
+                    .ok()
+                    .map(|subscriptions| subscriptions.explain(&event)),
+                run: runs
+                    .iter()
+                    .find(|run| run.run.executor == executor.id)
+                    .cloned(),
+            });
+            report.live_workers += usize::from(worker.is_live);
+        }
+    }
+    let executors: Vec<ExecutorReport> = reports.into_values().collect();
+    runs.retain(|run| executors.iter().all(|one| one.executor != run.run.executor));
+    Ok(TriggerReport {
+        breadcrumb,
+        executors,
+        other_runs: runs,
+    })
+}
+
+/// Checks that a live worker has an executor that a new breadcrumb triggers.
+///
+/// # Errors
+/// [`ClientError::NoListener`] with the reason.
+pub(super) async fn check_listener(
+    client: &Client,
+    executor: &Arc<str>,
+    new: &NewBreadcrumb,
+) -> Result<(), ClientError> {
+    let example = new
+        .clone()
+        .first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+    let event = Event::created(&example);
+    let mut reason = "no live worker has the executor".to_owned();
+    for worker in client
+        .workers()
+        .await?
+        .into_iter()
+        .filter(|one| one.is_live)
+    {
+        let executors = worker.record.executors.iter();
+        for version in executors.filter(|one| one.id == *executor) {
+            let Ok(subscriptions) = Subscriptions::from_json(&version.subscriptions) else {
+                continue;
+            };
+            let explanation = subscriptions.explain(&event);
+            match explanation.route {
+                Route::Trigger { .. } | Route::NeedsContext => return Ok(()),
+                Route::Unmatched | Route::Context => {
+                    // The explanation quotes the breadcrumb, which must not reach a log.
+                    reason = "its triggers do not match the breadcrumb".to_owned();
+                }
+            }
+        }
+    }
+    Err(ClientError::NoListener {
+        executor: Arc::clone(executor),
+        reason,
+    })
+}
+
+impl fmt::Display for TriggerReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Breadcrumb {
+            id,
+            version,
+            schema_name,
+            ..
+        } = &*self.breadcrumb;
+        let schema = schema_name.as_deref().unwrap_or("no schema");
+        writeln!(f, "breadcrumb {id} v{version} ({schema})")?;
+        if self.executors.is_empty() {
+            writeln!(
+                f,
+                "no worker has been started on this store in the last 24 h"
+            )?;
+        }
+        for executor in &self.executors {
+            write!(f, "{executor}")?;
+        }
+        for run in &self.other_runs {
+            writeln!(
+                f,
+                "{} is {}, and no worker has its executor",
+                run.run, run.state
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ExecutorReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            executor,
+            live_workers,
+            ..
+        } = self;
+        writeln!(f, "executor {executor:?} ({live_workers} live workers):")?;
+        match &self.run {
+            Some(run) => {
+                write!(f, "  run: {}, {} attempts", run.state, run.attempts)?;
+                for detail in [&run.code, &run.cause].into_iter().flatten() {
+                    write!(f, ", {detail}")?;
+                }
+                writeln!(f)?;
+            }
+            None => writeln!(f, "  run: none")?,
+        }
+        match &self.explanation {
+            Some(explanation) => {
+                for line in explanation.to_string().lines() {
+                    writeln!(f, "  {line}")?;
+                }
+                Ok(())
+            }
+            None => writeln!(
+                f,
+                "  its subscriptions are of another version of this crate"
+            ),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! One subscription for all waits of a client.
+
+use crate::clock::later;
+use crate::error::Chain;
+use crate::model::{BreadcrumbId, Event};
+use crate::source::{Deliveries, EventSource, StartAt};
+use futures::StreamExt as _;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Wakes the waits of a client when an event of their run arrives. Has a task while anything waits, and for a while after.
+pub(super) struct Hub {
+    shared: Arc<Shared>,
+    /// Ends the task with the last clone of the client.
+    _guard: DropGuard,
+}
+
+struct Shared {
+    source: Box<dyn EventSource>,
+    waits: Mutex<Waits>,
+    ended: CancellationToken,
+    /// Notified when a wait begins or ends.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Waits {
+    by_trigger: HashMap<BreadcrumbId, Vec<Arc<Notify>>>,
+    count: usize,
+    has_task: bool,
+}
+
+/// Maximum number of waits that events wake. A wait beyond it reads its run now and then.
+const MOST: usize = 10_000;
+
+/// The time for which the subscription stays open without a wait, for the next request.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// The pause before another attempt to subscribe.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// One wait for events about a trigger. Dropping it ends the wait.
+pub(super) struct Listener {
+    shared: Arc<Shared>,
+    trigger: BreadcrumbId,
+    notify: Arc<Notify>,
+}
+
+impl Hub {
+    pub(super) fn new(source: Box<dyn EventSource>) -> Self {
+        let ended = CancellationToken::new();
+        Self {
+            _guard: ended.clone().drop_guard(),
+            shared: Arc::new(Shared {
+                source,
+                waits: Mutex::default(),
+                ended,
+                changed: Notify::new(),
+            }),
+        }
+    }
+
+    /// Begins a wait. The first event can be missed while the subscription begins, so the caller also reads the run now and then.
+    pub(super) fn listen(&self, trigger: BreadcrumbId) -> Listener {
+        let (shared, notify) = (Arc::clone(&self.shared), Arc::new(Notify::new()));
+        let mut waits = shared.waits();
+        if waits.count < MOST {
+            waits.count += 1;
+            let same = waits.by_trigger.entry(trigger).or_default();
+            same.push(Arc::clone(&notify));
+        }
+        if !std::mem::replace(&mut waits.has_task, true) {
+            tokio::spawn(follow(Arc::clone(&shared)));
+        }
+        drop(waits);
+        shared.changed.notify_one();
+        Listener {
+            shared,
+            trigger,
+            notify,
+        }
+    }
+}
+
+impl Listener {
+    /// Waits for an event about the trigger. An event since the last call counts.
+    pub(super) fn notified(&self) -> Notified<'_> {
+        self.notify.notified()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut waits = self.shared.waits();
+        if let Some(same) = waits.by_trigger.get_mut(&self.trigger) {
+            let before = same.len();
+            same.retain(|other| !Arc::ptr_eq(other, &self.notify));
+            let (removed, is_empty) = (before - same.len(), same.is_empty());
+            waits.count -= removed;
+            if is_empty {
+                waits.by_trigger.remove(&self.trigger);
+            }
+        }
+        drop(waits);
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Shared {
+    fn waits(&self) -> MutexGuard<'_, Waits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waits().by_trigger.is_empty()
+    }
+
+    /// Ends the task unless a wait began. Returns `true` if the task ends.
+    fn ends(&self) -> bool {
+        let mut waits = self.waits();
+        let ends = waits.by_trigger.is_empty();
+        waits.has_task = !ends;
+        ends
+    }
+
+    /// Wakes all waits, because events may have been missed.
+    fn wake_all(&self) {
+        for notify in self.waits().by_trigger.values().flatten() {
+            notify.notify_one();
+        }
+    }
+
+    /// Wakes the waits that an event is about: it announces a breadcrumb that a run of the trigger wrote.
+    fn wake(&self, event: &Event) {
+        let Some(context) = &event.context else {
+            // The breadcrumb is too large for its event.
+            return self.wake_all();
+        };
+        let trigger = context.text("creator.trigger_id");
+        let trigger = trigger.or_else(|| context.text("trigger_id"));
+        let Some(trigger) = trigger.and_then(|id| id.parse::<BreadcrumbId>().ok()) else {
+            return;
+        };
+        for notify in self.waits().by_trigger.get(&trigger).into_iter().flatten() {
+            notify.notify_one();
+        }
+    }
+}
+
+/// Follows the events until nothing waits for a while.
+async fn follow(shared: Arc<Shared>) {
+    let ended = shared.ended.clone();
+    let events = async {
+        loop {
+            match shared.source.subscribe(StartAt::Now).await {
+                Ok(deliveries) => {
+                    shared.wake_all();
+                    deliver(&shared, deliveries).await;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        code = error.code(),
+                        error = %Chain(&error),
+                        "a client cannot subscribe to the events of its store, will retry"
+                    );
+                }
+            }
+            sleep(PAUSE).await;
+        }
+    };
+    let mut task = Task {
+        shared: &shared,
+        has_ended: false,
+    };
+    tokio::select! {
+        () = ended.cancelled() => {}
+        () = events => {}
+        () = idle(&shared) => task.has_ended = true,
+    }
+}
+
+/// The task of a hub. A task that panics, or whose tokio runtime shuts down, makes room for another one.
+struct Task<'s> {
+    shared: &'s Shared,
+    has_ended: bool,
+}
+
+impl Drop for Task<'_> {
+    fn drop(&mut self) {
+        // After a normal end, the next wait may have a task already.
+        if !self.has_ended {
+            self.shared.waits().has_task = false;
+        }
+    }
+}
+
+/// Passes events on until the stream ends.
+async fn deliver(shared: &Shared, mut deliveries: Deliveries) {
+    while let Some(delivery) = deliveries.next().await {
+        match delivery {
+            Ok(delivery) => {
+                shared.wake(&delivery.event);
+                if let Err(error) = delivery.ack().await {
+                    tracing::debug!(code = error.code(), error = %Chain(&error), "a client cannot acknowledge an event");
+                }
+            }
+            // Lost events can be about any run.
+            Err(error) => {
+                tracing::debug!(code = error.code(), error = %Chain(&error), "a client lost events");
+                shared.wake_all();
+            }
+        }
+    }
+}
+
+/// Waits until nothing has waited for a while.
+async fn idle(shared: &Shared) {
+    let mut since: Option<Instant> = None;
+    loop {
+        since = match shared.is_idle() {
+            true => Some(since.unwrap_or_else(Instant::now)),
+            false => None,
+        };
+        match since.map(|since| later(since, IDLE)) {
+            Some(end) if Instant::now() >= end => {
+                if shared.ends() {
+                    return;
+                }
+            }
+            Some(end) => tokio::select! {
+                () = sleep_until(end) => {}
+                () = shared.changed.notified() => {}
+            },
+            None => shared.changed.notified().await,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Waiting for the end of a run.
+
+use super::{Client, ClientError, QuestionView, ReplyError};
+use crate::agent::human::REQUEST;
+use crate::clock::later;
+use crate::model::{Breadcrumb, BreadcrumbId};
+use crate::store::{Run, RunEnd, RunRef, RunState, StoreError};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    run: RunRef,
+    written: Vec<Arc<Breadcrumb>>,
+    /// The last breadcrumb that the run wrote.
+    response: Option<BreadcrumbId>,
+}
+
+impl Reply {
+    /// Returns the response of the run: the last breadcrumb that it wrote. `None` if it wrote none, or if the breadcrumb was deleted
+    /// since.
+    #[must_use]
+    pub fn response(&self) -> Option<&Arc<Breadcrumb>> {
+        self.response
+            .and_then(|id| self.written.iter().find(|one| one.id == id))
+    }
+
+    /// Returns all breadcrumbs that the run wrote, in order, as the store has them now: the questions that it asked before its
+    /// response, too. Breadcrumbs that were deleted since are omitted.
+    #[must_use]
+    pub fn written(&self) -> &[Arc<Breadcrumb>] {
+        &self.written
+    }
+
+    /// Returns the run that wrote the reply.
+    #[must_use]
+    pub fn run(&self) -> &RunRef {
+        &self.run
+    }
+}
+
+/// The first and the longest pause between two reads of a run without an event. A run that writes nothing ends without an event.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+/// Waits until a run has ended.
+pub(super) async fn wait(
+    client: &Client,
+    run: &RunRef,
+    timeout: Duration,
+) -> Result<Reply, ReplyError> {
+    let end = later(Instant::now(), timeout);
+    if let Ok(ended) = timeout_at(end, ended(client, run)).await {
+        return reply(client, ended?).await;
+    }
+    let last = client.run(run).await?;
+    let question = match &last {
+        Some(last) if last.state.is_over() => return reply(client, last.clone()).await,
+        Some(last) if last.state == RunState::Suspended => question(client, last).await?,
+        Some(_) | None => None,
+    };
+    Err(ReplyError::TimedOut {
+        run: run.clone(),
+        after: timeout,
+        state: last.map(|run| run.state),
+        question,
+    })
+}
+
+/// Waits until a run is over.
+async fn ended(client: &Client, run: &RunRef) -> Result<Run, ClientError> {
+    let listener = client.hub.listen(run.trigger_id);
+    let mut pause = PAUSES.0;
+    loop {
+        let found = client.run(run).await?;
+        if let Some(run) = found.filter(|run| run.state.is_over()) {
+            return Ok(run);
+        }
+        let next = later(Instant::now(), pause);
+        tokio::select! {
+            // A store can announce the response before it ends the run.
+            () = listener.notified() => pause = PAUSES.0,
+            () = sleep_until(next) => pause = (pause * 2).min(PAUSES.1),
+        }
+    }
+}
+
+/// Returns the reply of a run that has ended, or the error for the requester.
+async fn reply(client: &Client, ended: Run) -> Result<Reply, ReplyError> {
+    let Run {
+        run,
+        state,
+        written,
+        reason,
+        code,
+        cause,
+        ..
+    } = ended;
+    match state {
+        RunState::Failed if code.as_deref() == Some(RunEnd::CANCELLED) => {
+            Err(ReplyError::Cancelled { run })
+        }
+        RunState::Failed => Err(ReplyError::Failed {
+            run,
+            code: code.unwrap_or_default(),
+            class: reason,
+            cause,
+        }),
+        RunState::Skipped => Err(ReplyError::Skipped {
+            run,
+            reason: reason.unwrap_or_default(),
+        }),
+        RunState::Superseded => Err(ReplyError::Superseded { run }),
+        RunState::Ready | RunState::Running | RunState::Suspended | RunState::Done => {
+            let response = written.last().copied();
+            let mut found = Vec::with_capacity(written.len());
+            for id in written {
+                match client.store.get(id).await {
+                    Ok(breadcrumb) => found.push(breadcrumb),
+                    Err(StoreError::NotFound { .. }) => {}
+                    Err(error) => return Err(ClientError::from(error).into()),
+                }
+            }
+            Ok(Reply {
+                run,
+                written: found,
+                response,
+            })
+        }
+    }
+}
+
+/// Returns the newest question that a suspended run has written.
+async fn question(client: &Client, run: &Run) -> Result<Option<Box<QuestionView>>, ClientError> {
+    let questions = client.questions();
+    for id in run.written.iter().rev() {
+        match client.store.get(*id).await {
+            Ok(found) => {
+                if found.schema_name.as_deref() == Some(REQUEST)
+                    && let Some(question) = QuestionView::of(&found)
+                    && questions.is_open(&question).await?
+                {
+                    return Ok(Some(Box::new(question)));
+                }
+            }
+            Err(StoreError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,179 @@
+//! A request: how it is sent, and its handle.
+
+use super::reply::{self, Reply};
+use super::{Client, ClientError, ReplyError, explain};
+use crate::error::excerpt;
+use crate::model::{BreadcrumbId, NewBreadcrumb};
+use crate::store::{BreadcrumbStoreExt as _, NewRequest, RunRef, StoreError};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A request that is not sent yet. Created by [`Client::request`].
+#[derive(Clone, Debug)]
+#[must_use = "a request is sent by `send`"]
+pub struct NewClientRequest {
+    client: Client,
+    executor: Arc<str>,
+    breadcrumb: NewBreadcrumb,
+    key: Option<String>,
+    needs_listener: bool,
+}
+
+impl NewClientRequest {
+    pub(super) fn new(client: Client, executor: Arc<str>, breadcrumb: NewBreadcrumb) -> Self {
+        Self {
+            client,
+            executor,
+            breadcrumb,
+            key: None,
+            needs_listener: false,
+        }
+    }
+
+    /// Sets the idempotency key, 1 to 255 bytes. A second request to the executor with the same key and an equal breadcrumb returns
+    /// the handle of the first one. A key is retained for at least 7 days. Defaults to no key: each request is a new one.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Fails before the write unless a live worker has the executor, with subscriptions that match the breadcrumb.
+    pub fn require_listener(mut self) -> Self {
+        self.needs_listener = true;
+        self
+    }
+
+    /// Writes the trigger and returns the handle of the request.
+    ///
+    /// # Errors
+    /// [`ClientError::KeyConflict`], [`ClientError::NoListener`], [`ClientError::NoLedger`] and [`ClientError::Store`]. After an error of the
+    /// store a request with a key can be sent again; one without a key may have been written.
+    pub async fn send(self) -> Result<RequestHandle, ClientError> {
+        let Self {
+            client,
+            executor,
+            breadcrumb,
+            key,
+            needs_listener,
+        } = self;
+        let ledger = client.ledger()?;
+        if needs_listener {
+            explain::check_listener(&client, &executor, &breadcrumb).await?;
+        }
+        let (id, version) = match key {
+            None => {
+                let created = client.store.create(breadcrumb).await?;
+                (created.id, created.version)
+            }
+            Some(key) => {
+                let request = NewRequest::new(Arc::clone(&executor), key, breadcrumb);
+                ledger.request(request).await.map_err(conflict)?.trigger()
+            }
+        };
+        let run = RunRef::new(executor, id, version);
+        Ok(RequestHandle::new(client, run))
+    }
+}
+
+fn conflict(error: StoreError) -> ClientError {
+    match error {
+        StoreError::KeyConflict { executor, key, id } => ClientError::KeyConflict {
+            executor,
+            key,
+            earlier: id,
+        },
+        error => error.into(),
+    }
+}
+
+/// A request that was sent. Another process gets an equal handle from its [ID](Self::id) by [`Client::attach`].
+#[derive(Clone, Debug)]
+pub struct RequestHandle {
+    client: Client,
+    run: RunRef,
+}
+
+impl RequestHandle {
+    pub(super) fn new(client: Client, run: RunRef) -> Self {
+        Self { client, run }
+    }
+
+    /// Returns the ID of the request: a string without secrets, valid as long as the store has the run.
+    #[must_use]
+    pub fn id(&self) -> String {
+        let RunRef {
+            executor,
+            trigger_id,
+            trigger_version,
+            ..
+        } = &self.run;
+        format!("{trigger_id}:{trigger_version}:{executor}")
+    }
+
+    /// Returns the run that answers the request.
+    #[must_use]
+    pub fn run(&self) -> &RunRef {
+        &self.run
+    }
+
+    /// Waits until the run has ended, and returns the breadcrumbs that it wrote.
+    ///
+    /// Dropping the future ends the wait and nothing else. Needs a tokio runtime with time enabled.
+    ///
+    /// # Errors
+    /// [`ReplyError`] describes the end of a run without a reply. After [`ReplyError::TimedOut`] the run continues, and the caller can wait
+    /// again.
+    pub async fn wait(&self, timeout: Duration) -> Result<Reply, ReplyError> {
+        reply::wait(&self.client, &self.run, timeout).await
+    }
+}
+
+/// Reads the ID of a request.
+pub(super) fn parse_id(id: &str) -> Result<RunRef, ClientError> {
+    let mut parts = id.splitn(3, ':');
+    let mut read = || {
+        let trigger: BreadcrumbId = parts.next()?.parse().ok()?;
+        let version: u64 = parts.next()?.parse().ok()?;
+        let executor = parts.next().filter(|executor| !executor.is_empty())?;
+        Some(RunRef::new(executor, trigger, version))
+    };
+    read().ok_or_else(|| ClientError::BadId {
+        id: excerpt(id, 300).into_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    #[test]
+    fn the_id_of_a_request_names_its_run() {
+        let client = Client::new(&MemoryStore::default());
+        for executor in ["clerk", "a:b:c", "é 1"] {
+            let run = RunRef::new(executor, BreadcrumbId::NIL, 7);
+
+            let id = RequestHandle::new(client.clone(), run.clone()).id();
+
+            assert_eq!(*client.attach(&id).unwrap().run(), run);
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_not_an_id_is_an_error() {
+        let nil = BreadcrumbId::NIL;
+        for id in [
+            "",
+            "clerk",
+            "x:1:clerk",
+            &format!("{nil}:x:clerk"),
+            &format!("{nil}:1:"),
+        ] {
+            let error = parse_id(id).unwrap_err();
+            assert!(
+                matches!(&error, ClientError::BadId { id: shown } if shown == id),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The part of the store that an executor without a saved position reads.
+
+use super::RuntimeError;
+use super::checkpoint::earlier;
+use super::position::Position;
+use super::shared::{PAUSE, Shared, in_time, in_time_of_pages};
+use super::store_context::StoreContext;
+use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Role, Subscription, Timestamp};
+use crate::source::{SourceError, StartAt};
+use crate::store::{BreadcrumbStore, Query, StoreError};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The first breadcrumb that an executor without a saved position reads.
+///
+/// The runtime saves a position for each executor of a store with a run ledger. From then on the setting has no effect: a
+/// restart continues at the position, after any downtime. The setting is for executors in the code of the service: an executor made
+/// of a [definition](super::definitions) starts when it is loaded for the first time.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum FirstStart {
+    /// Starts with the breadcrumbs of the last hour. If the store has older breadcrumbs that match a trigger, the start fails with
+    /// [`RuntimeError::OlderTriggers`], because the user has to decide about them. A store without a run ledger loses the position at
+    /// the end of the process, so the start does not fail there.
+    #[default]
+    LastHour,
+    /// Starts with the oldest breadcrumb of the store.
+    Oldest,
+    /// Starts with the first breadcrumb that is written after the start.
+    Now,
+    /// Starts with the first breadcrumb of this time or later, by the store's clock.
+    Since(Timestamp),
+}
+
+impl FirstStart {
+    /// Returns the time after which triggers count. `None` if only those after the start count.
+    pub(super) fn after(self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::LastHour => Some(earlier(now, HOUR)),
+            Self::Oldest => Some(Timestamp::UNIX_EPOCH),
+            Self::Now => None,
+            Self::Since(time) => Some(time.just_before()),
+        }
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// Maximum number of older triggers that are counted.
+const MOST: usize = 10_000;
+
+/// Returns where the first subscription starts: at the oldest position of the executors, if the source delivers every event. What
+/// the source has no more, a sweep reads from the store.
+///
+/// # Errors
+/// [`SourceError::Unavailable`] if the positions cannot be read.
+pub(super) async fn subscription(shared: &Shared) -> Result<StartAt, SourceError> {
+    if shared.settings.first_start.is_none() || !shared.source_is_complete {
+        return Ok(shared.settings.start_at);
+    }
+    let mut oldest: Option<Timestamp> = None;
+    for store_context in shared.registry.store_contexts() {
+        let executors = shared.registry.of_store(&store_context);
+        let first = store_context.checkpoint.first_start();
+        let saved = in_time(store_context.ledger().positions(&executors)).await;
+        let saved = saved.map_err(|error| SourceError::Unavailable {
+            retry_after: PAUSE,
+            source: error.into(),
+        })?;
+        for saved in saved {
+            let position = saved.as_deref().and_then(Position::from_bytes);
+            let start = position.map(|position| position.up_to()).or(first);
+            oldest = match (oldest, start) {
+                (Some(oldest), Some(start)) => Some(oldest.min(start)),
+                (oldest, start) => oldest.or(start),
+            };
+        }
+    }
+    Ok(oldest.map_or(StartAt::Now, StartAt::Since))
+}
+
+/// Notes where the executors without a saved position start, and checks that [`FirstStart::LastHour`] skips no trigger of them.
+///
+/// # Errors
+/// [`RuntimeError::OlderTriggers`], and [`RuntimeError::FirstStart`] if a store cannot be read.
+pub(super) async fn begin(shared: &Shared) -> Result<(), RuntimeError> {
+    let Some(first) = shared.settings.first_start else {
+        return Ok(());
+    };
+    for store_context in shared.registry.store_contexts() {
+        let now = now(shared, &store_context).await;
+        let now = now.map_err(|source| RuntimeError::FirstStart { source })?;
+        let Some(after) = first.after(now) else {
+            continue;
+        };
+        store_context.checkpoint.note_first_start(after);
+        if first == FirstStart::LastHour && store_context.runs().is_durable() {
+            check_store(shared, &store_context, after).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the time by the store's clock: the worker has stored its record a moment ago.
+async fn now(shared: &Shared, store_context: &StoreContext) -> Result<Timestamp, StoreError> {
+    let workers = in_time(store_context.ledger().workers()).await?;
+    let newest = workers.iter().map(|worker| worker.seen_at).max();
+    Ok(newest.unwrap_or_else(|| shared.now()))
+}
+
+async fn check_store(
+    shared: &Shared,
+    store_context: &StoreContext,
+    until: Timestamp,
+) -> Result<(), RuntimeError> {
+    let executors = shared.registry.of_store(store_context);
+    let failed = |source| RuntimeError::FirstStart { source };
+    let saved = in_time(store_context.ledger().positions(&executors));
+    let saved = saved.await.map_err(failed)?;
+    for (executor, saved) in executors.into_iter().zip(saved) {
+        let Some(member) = shared.registry.get(&executor).filter(|_| saved.is_none()) else {
+            continue;
+        };
+        let subscriptions = member.executor.subscriptions().as_slice();
+        let count = older(store_context.store(), subscriptions, until);
+        let count = count.await.map_err(failed)?;
+        if count > 0 {
+            return Err(RuntimeError::OlderTriggers {
+                executor: executor.to_string(),
+                count,
+                is_exact: count < MOST,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Counts the breadcrumbs up to a time that match a trigger, at most [`MOST`].
+async fn older(
+    store: &dyn BreadcrumbStore,
+    subscriptions: &[Subscription],
+    until: Timestamp,
+) -> Result<usize, StoreError> {
+    const PAGE: usize = 500;
+    let is_trigger = |one: &&Subscription| {
+        one.role == Role::Trigger && one.on.iter().any(|kind| *kind != EventKind::Deleted)
+    };
+    let mut found: HashSet<BreadcrumbId> = HashSet::new();
+    for trigger in subscriptions.iter().filter(is_trigger) {
+        let mut query = Query::new(trigger.selector.clone()).limit(PAGE);
+        query.before = Some((until.just_after(), 0, BreadcrumbId::NIL));
+        loop {
+            let page = in_time_of_pages(store.search(&query)).await?;
+            let counts = |one: &&Arc<Breadcrumb>| {
+                let kind = Event::updated(one).effective_kind();
+                trigger.on.contains(&kind)
+            };
+            found.extend(page.iter().filter(counts).map(|one| one.id));
+            if page.len() < PAGE || found.len() >= MOST {
+                break;
+            }
+            query.before = page.last().map(|last| last.order_key());
+        }
+    }
+    Ok(found.len().min(MOST))
+}

@@ -1,0 +1,42 @@
+//! Types that a runtime accepts as executors.
+
+use super::RuntimeError;
+use crate::executor::{Executor, UniversalExecutor};
+use crate::store::BreadcrumbStore;
+use std::sync::Arc;
+
+/// A type that [`RuntimeBuilder::executor`](super::RuntimeBuilder::executor) accepts: every [`UniversalExecutor`], and an
+/// [`Executor`] made of a closure, which gets the store of the runtime.
+pub trait IntoExecutor {
+    /// Returns the executor on a store. `store` is `None` in a runtime without its own store.
+    ///
+    /// # Errors
+    /// [`RuntimeError`] if the executor cannot work, or if it needs a store and the runtime has none.
+    fn into_executor(
+        self,
+        store: Option<&Arc<dyn BreadcrumbStore>>,
+    ) -> Result<Arc<dyn UniversalExecutor>, RuntimeError>;
+}
+
+impl<E: UniversalExecutor + 'static> IntoExecutor for E {
+    fn into_executor(
+        self,
+        _: Option<&Arc<dyn BreadcrumbStore>>,
+    ) -> Result<Arc<dyn UniversalExecutor>, RuntimeError> {
+        Ok(Arc::new(self))
+    }
+}
+
+impl IntoExecutor for Executor {
+    fn into_executor(
+        self,
+        store: Option<&Arc<dyn BreadcrumbStore>>,
+    ) -> Result<Arc<dyn UniversalExecutor>, RuntimeError> {
+        let Some(store) = store else {
+            return Err(RuntimeError::NoStore {
+                id: self.id().to_owned(),
+            });
+        };
+        Ok(Arc::new(self.bind(store)?))
+    }
+}

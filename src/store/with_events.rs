@@ -1,0 +1,46 @@
+//! Stores that announce their own commits.
+
+use super::{BreadcrumbStore, Instrumented, MemoryStore, WithLedger};
+use crate::source::EventSource;
+
+/// A store that announces its own commits, so that [`Runtime::on`](crate::Runtime::on) needs no other event source.
+///
+/// Implement it for your own store if it has such a source. A wrapper returns the source of the wrapped store.
+pub trait StoreWithEvents: BreadcrumbStore + Clone + 'static {
+    /// Returns a source of the events of this tenant. It delivers every event, or reports that it lost some.
+    fn event_source(&self) -> Box<dyn EventSource>;
+}
+
+impl StoreWithEvents for MemoryStore {
+    fn event_source(&self) -> Box<dyn EventSource> {
+        Box::new(self.events())
+    }
+}
+
+#[cfg(feature = "sqlite")]
+impl StoreWithEvents for super::SqliteStore {
+    fn event_source(&self) -> Box<dyn EventSource> {
+        Box::new(self.events())
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl StoreWithEvents for super::PostgresStore {
+    fn event_source(&self) -> Box<dyn EventSource> {
+        Box::new(self.events())
+    }
+}
+
+impl<S: StoreWithEvents, L: BreadcrumbStore + Clone + 'static> StoreWithEvents
+    for WithLedger<S, L>
+{
+    fn event_source(&self) -> Box<dyn EventSource> {
+        self.store().event_source()
+    }
+}
+
+impl<S: StoreWithEvents> StoreWithEvents for Instrumented<S> {
+    fn event_source(&self) -> Box<dyn EventSource> {
+        Box::new(self.beside(self.inner().event_source()))
+    }
+}
