@@ -75,6 +75,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `schema` | typed tools with derived JSON Schemas: `tool::tool_fn` |
+//! | `signal` | `RuntimeBuilder::run_until_signal`: a runtime that stops at Ctrl-C and SIGTERM; part of `sqlite` and `postgres` |
 //! | `sqlite` | `SqliteStore`: a durable store in one file |
 //! | `postgres` | `PostgresStore`: a durable store for workers on many machines (sqlx, rustls) |
 //! | `nats` | `source::NatsSource` and `source::NatsRelay`: events through NATS JetStream (async-nats, rustls) |

@@ -4,8 +4,9 @@ use super::graph::Graph;
 use super::progress::Progress;
 use super::registry::Registry;
 use super::running::Running;
-use super::signals::signals;
-use super::{IntoExecutor, RunReport, Runtime, RuntimeError, worker_records};
+use super::{IntoExecutor, Runtime, RuntimeError, worker_records};
+#[cfg(feature = "signal")]
+use super::{RunReport, signals::signals};
 use crate::agent::Agent;
 use crate::bugs::planted;
 use crate::executor::UniversalExecutor;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// Collects executors and settings; see [`Runtime::on`].
-#[must_use = "a builder runs nothing until `start` or `run_until_signal` is called"]
+#[must_use = "a builder runs nothing until `start` is called"]
 pub struct RuntimeBuilder {
     /// The store of all executors. `None` if each executor brings its own.
     store: Option<Arc<dyn BreadcrumbStore>>,
@@ -220,6 +221,7 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     /// As [`start`](Self::start), and [`RuntimeError::Signals`] if the signal handlers cannot be installed.
+    #[cfg(feature = "signal")]
     pub async fn run_until_signal(self) -> Result<RunReport, RuntimeError> {
         let signals = signals().map_err(|source| RuntimeError::Signals { source })?;
         self.build()?.run_until_signals(signals).await

@@ -62,6 +62,7 @@ mod report;
 mod running;
 mod scheduler;
 mod shared;
+#[cfg(feature = "signal")]
 mod signals;
 mod store_context;
 mod suspended;

@@ -357,7 +357,7 @@ async fn a_panic_of_an_executor_does_not_end_the_runtime() -> Result<(), BoxErro
     Ok(())
 }
 
-#[cfg(unix)]
+#[cfg(all(feature = "signal", unix))]
 fn terminate() {
     let pid = std::process::id().to_string();
     let status = std::process::Command::new("kill")
@@ -366,7 +366,7 @@ fn terminate() {
     assert!(status.unwrap().success());
 }
 
-#[cfg(unix)]
+#[cfg(all(feature = "signal", unix))]
 #[tokio::test]
 async fn a_signal_finishes_the_running_work_and_a_second_one_stops_at_once() -> Result<(), BoxError>
 {
