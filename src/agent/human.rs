@@ -68,6 +68,10 @@ pub(crate) fn question(payload: &Json) -> Value {
             }
         }
         fields.insert("kind".to_owned(), "question".into());
+        // Fields of an approval.
+        for field in ["digest", "tool", "arguments"] {
+            fields.remove(field);
+        }
     }
     fields
 }
@@ -163,7 +167,9 @@ pub(crate) fn decision(
         || writer
             .as_ref()
             .is_some_and(|writer| !writer.starts_with(ROLE) && by.contains(writer))
-        || has_role(context, by);
+        || writer
+            .as_ref()
+            .is_some_and(|writer| has_role(context, writer, by));
     let same_call = match (digest, text("digest")) {
         (Some(asked), Some(answered)) => asked == answered,
         (Some(_) | None, _) => true,
@@ -181,8 +187,15 @@ pub(crate) fn decision(
     }
 }
 
-/// Returns `true` if the writer of an answer has one of the roles in a list of people, as the service says.
-fn has_role(context: &Json, by: &[String]) -> bool {
+/// Returns `true` if the writer of an answer has one of the roles in a list of people. The service that writes answers of people
+/// states the roles; the name next to them must be the writer that the store has noted.
+fn has_role(context: &Json, writer: &str, by: &[String]) -> bool {
+    let name = context
+        .get("principal")
+        .and_then(|person| person.get("name"));
+    if name.and_then(Value::as_str) != Some(writer) {
+        return false;
+    }
     let roles = context
         .get("principal")
         .and_then(|person| person.get("roles"));

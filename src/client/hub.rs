@@ -2,7 +2,7 @@
 
 use crate::clock::later;
 use crate::error::Chain;
-use crate::model::{BreadcrumbId, Event};
+use crate::model::{BreadcrumbId, Event, EventKind};
 use crate::source::{Deliveries, EventSource, StartAt};
 use futures::StreamExt as _;
 use std::collections::HashMap;
@@ -75,7 +75,11 @@ impl Hub {
             same.push(Arc::clone(&notify));
         }
         if !std::mem::replace(&mut waits.has_task, true) {
-            tokio::spawn(follow(Arc::clone(&shared)));
+            let task = Task {
+                shared: Arc::clone(&shared),
+                has_ended: false,
+            };
+            tokio::spawn(follow(task));
         }
         drop(waits);
         shared.changed.notify_one();
@@ -137,6 +141,9 @@ impl Shared {
 
     /// Wakes the waits that an event is about: it announces a breadcrumb that a run of the trigger wrote.
     fn wake(&self, event: &Event) {
+        if event.kind == EventKind::Ping {
+            return;
+        }
         let Some(context) = &event.context else {
             // The breadcrumb is too large for its event.
             return self.wake_all();
@@ -152,9 +159,24 @@ impl Shared {
     }
 }
 
+/// The task of a hub. A task that panics, or whose tokio runtime shuts down, makes room for another one.
+struct Task {
+    shared: Arc<Shared>,
+    has_ended: bool,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        // After a normal end, the next wait may have a task already.
+        if !self.has_ended {
+            self.shared.waits().has_task = false;
+        }
+    }
+}
+
 /// Follows the events until nothing waits for a while.
-async fn follow(shared: Arc<Shared>) {
-    let ended = shared.ended.clone();
+async fn follow(mut task: Task) {
+    let shared = Arc::clone(&task.shared);
     let events = async {
         loop {
             match shared.source.subscribe(StartAt::Now).await {
@@ -173,29 +195,10 @@ async fn follow(shared: Arc<Shared>) {
             sleep(PAUSE).await;
         }
     };
-    let mut task = Task {
-        shared: &shared,
-        has_ended: false,
-    };
     tokio::select! {
-        () = ended.cancelled() => {}
+        () = shared.ended.cancelled() => {}
         () = events => {}
         () = idle(&shared) => task.has_ended = true,
-    }
-}
-
-/// The task of a hub. A task that panics, or whose tokio runtime shuts down, makes room for another one.
-struct Task<'s> {
-    shared: &'s Shared,
-    has_ended: bool,
-}
-
-impl Drop for Task<'_> {
-    fn drop(&mut self) {
-        // After a normal end, the next wait may have a task already.
-        if !self.has_ended {
-            self.shared.waits().has_task = false;
-        }
     }
 }
 

@@ -47,11 +47,11 @@ pub use questions::{AnswerError, Principal, QuestionKind, QuestionView, Question
 pub use reply::Reply;
 pub use request::{NewClientRequest, RequestHandle};
 
-use crate::model::{BreadcrumbId, NewBreadcrumb};
+use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
 use crate::source::EventSource;
 use crate::store::{
-    BreadcrumbStore, Cancelled, Run, RunFilter, RunLedger, RunPage, RunQuery, RunRef,
-    StoreWithEvents, Worker,
+    BreadcrumbStore, Cancelled, Run, RunFilter, RunLedger, RunPage, RunQuery, RunRef, StoreError,
+    StoreWithEvents, Worker, WrittenBy,
 };
 use hub::Hub;
 use std::collections::HashSet;
@@ -61,7 +61,8 @@ use std::sync::Arc;
 /// A client of the executors that share a store: it sends requests, waits for replies, and lists, cancels and redoes runs.
 ///
 /// A clone is a pointer. The client needs no runtime in its own process, and its store must have a
-/// [run ledger](BreadcrumbStore::ledger).
+/// [run ledger](BreadcrumbStore::ledger). On a store that does not [record writers](crate::store::Capabilities::lineage), such as one in
+/// [`WithLedger`](crate::WithLedger), a reply names no breadcrumbs and a timeout names no question.
 #[derive(Clone)]
 pub struct Client {
     store: Arc<dyn BreadcrumbStore>,
@@ -73,7 +74,8 @@ pub struct Client {
 pub enum Cascade {
     /// Only the run itself.
     Run,
-    /// The run, and all runs that its breadcrumbs triggered, directly or through other runs.
+    /// The run, and all runs that its breadcrumbs triggered, directly or through other runs. Runs that no worker has enqueued yet are
+    /// not found, and on a store that does not [record writers](crate::store::Capabilities::lineage) no child is.
     Children,
 }
 
@@ -173,23 +175,42 @@ impl Client {
                 if known.len() >= MOST_CANCELLED || !known.insert(name(&child)) {
                     continue;
                 }
-                ended += usize::from(is_ended(ledger.cancel(&child).await?));
+                match ledger.cancel(&child).await {
+                    Ok(cancelled) => ended += usize::from(is_ended(cancelled)),
+                    // The store does not retain the run any more.
+                    Err(StoreError::UnknownRun { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
                 parents.push(child);
             }
         }
         Ok(ended)
     }
 
-    /// Returns the runs that the breadcrumbs of a run triggered.
+    /// Returns the runs that the breadcrumbs of a run triggered: on the versions that this run wrote, as the store recorded it.
     async fn children(&self, parent: &RunRef) -> Result<Vec<RunRef>, ClientError> {
+        let (ledger, mut children) = (self.ledger()?, Vec::new());
         let Some(run) = self.run(parent).await? else {
-            return Ok(Vec::new());
+            return Ok(children);
         };
-        let mut children = Vec::new();
-        for written in run.written {
-            let filter = RunFilter::all().trigger(written);
-            let runs = self.ledger()?.runs(&filter).await?;
-            children.extend(runs.into_iter().map(|child| child.run));
+        for id in run.written {
+            let runs = ledger.runs(&RunFilter::all().trigger(id)).await?;
+            if runs.is_empty() {
+                continue;
+            }
+            let written = match self.store.get(id).await {
+                Ok(written) => written,
+                Err(StoreError::NotFound { .. }) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let writers = ledger.written_by(&[(id, written.version)]).await?;
+            let by_parent = WrittenBy::Executor(Arc::clone(&parent.executor));
+            if writers.first() != Some(&by_parent) || creator_of(&written).as_ref() != Some(parent)
+            {
+                continue;
+            }
+            let runs = runs.into_iter().map(|child| child.run);
+            children.extend(runs.filter(|child| child.trigger_version == written.version));
         }
         Ok(children)
     }
@@ -219,6 +240,14 @@ impl Client {
     pub(super) fn ledger(&self) -> Result<&dyn RunLedger, ClientError> {
         self.store.ledger().ok_or(ClientError::NoLedger)
     }
+}
+
+/// Returns the run that a breadcrumb names as its writer.
+fn creator_of(breadcrumb: &Breadcrumb) -> Option<RunRef> {
+    let creator = breadcrumb.context.get("creator")?;
+    let trigger: BreadcrumbId = creator.get("trigger_id")?.as_str()?.parse().ok()?;
+    let version = creator.get("trigger_version")?.as_u64()?;
+    Some(RunRef::new(creator.get("id")?.as_str()?, trigger, version))
 }
 
 /// Returns `true` if a cancellation ended a run.

@@ -1,14 +1,19 @@
 //! Questions to people: which are open, and their answers.
 
-use super::{Client, ClientError};
+use super::{Client, ClientError, creator_of};
 use crate::agent::human;
 use crate::clock::wall_micros;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Selector, Timestamp};
-use crate::store::{BreadcrumbStoreExt as _, NewRequest, Query, RunRef, RunState, StoreError};
+use crate::store::{
+    BreadcrumbStoreExt as _, NewRequest, Query, Requested, Run, RunRef, RunState, StoreError,
+    WrittenBy,
+};
+use crate::tool::Checker;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A person with name and roles, as the authentication of the service knows the person.
 ///
@@ -103,17 +108,20 @@ pub struct QuestionView {
     pub asked_at: Timestamp,
     /// The time after which no answer counts.
     pub expires_at: Option<Timestamp>,
+    /// The JSON Schema of the answer. Checked with the feature `validate`.
+    pub schema: Option<Json>,
     /// The breadcrumb of the question.
     pub breadcrumb: BreadcrumbId,
     /// The digest of the call, which binds an approval to it.
     #[serde(skip)]
     digest: Option<String>,
+    /// The run that asks.
     #[serde(skip)]
-    run: Option<RunRef>,
+    run: RunRef,
 }
 
 impl QuestionView {
-    /// Reads a question. `None` if the breadcrumb is not one.
+    /// Reads a question of a run. `None` if the breadcrumb is not one: an approval is bound to a call by its digest.
     pub(super) fn of(breadcrumb: &Breadcrumb) -> Option<Self> {
         let context = &breadcrumb.context;
         let text = |field: &str| context.get(field).and_then(Value::as_str);
@@ -127,6 +135,10 @@ impl QuestionView {
             "approval" => QuestionKind::Approval,
             _ => QuestionKind::Question,
         };
+        let digest = owned("digest").filter(|_| kind == QuestionKind::Approval);
+        if kind == QuestionKind::Approval && digest.is_none() {
+            return None;
+        }
         Some(Self {
             id: owned("requestId")?,
             kind,
@@ -139,19 +151,12 @@ impl QuestionView {
             asked_by: owned("requestedBy").unwrap_or_default(),
             asked_at: breadcrumb.created_at,
             expires_at: text("expires_at").and_then(|time| time.parse().ok()),
+            schema: context.get("schema").cloned().map(Json::from),
             breadcrumb: breadcrumb.id,
-            digest: owned("digest"),
-            run: asking_run(context),
+            digest,
+            run: creator_of(breadcrumb)?,
         })
     }
-}
-
-/// Returns the run that wrote a question.
-fn asking_run(context: &Json) -> Option<RunRef> {
-    let creator = context.get("creator")?;
-    let trigger: BreadcrumbId = creator.get("trigger_id")?.as_str()?.parse().ok()?;
-    let version = creator.get("trigger_version")?.as_u64()?;
-    Some(RunRef::new(creator.get("id")?.as_str()?, trigger, version))
 }
 
 impl fmt::Display for QuestionView {
@@ -207,6 +212,14 @@ pub enum AnswerError {
         /// The end of the time.
         at: Timestamp,
     },
+    /// The answer does not fit the schema of the question.
+    #[error("the answer to question {id:?} does not fit its schema: {problem}")]
+    Invalid {
+        /// The ID of the question.
+        id: String,
+        /// The problem, with its path in the answer.
+        problem: String,
+    },
     /// An approval got an answer, or a question got an approval.
     #[error("question {id:?} is answered by {expected}")]
     WrongKind {
@@ -222,6 +235,7 @@ pub enum AnswerError {
 
 fn closed(by: Option<&str>, at: Option<Timestamp>, run: Option<RunState>) -> String {
     match (by, at, run) {
+        (_, _, Some(RunState::Suspended)) => "the run waits for something else".to_owned(),
         (Some(by), Some(at), _) => format!("{by} answered it at {at}"),
         (_, Some(at), _) => format!("it was answered at {at}"),
         (_, None, Some(state)) => format!("the run that asked is {state}"),
@@ -238,6 +252,7 @@ impl AnswerError {
             | Self::NotOpen { .. }
             | Self::NotAllowed { .. }
             | Self::Expired { .. }
+            | Self::Invalid { .. }
             | Self::WrongKind { .. } => crate::error::Retry::Never,
             Self::Client(source) => source.retry(),
         }
@@ -251,6 +266,7 @@ impl AnswerError {
             Self::NotOpen { .. } => "not_open",
             Self::NotAllowed { .. } => "not_allowed",
             Self::Expired { .. } => "expired",
+            Self::Invalid { .. } => "invalid_answer",
             Self::WrongKind { .. } => "wrong_kind",
             Self::Client(source) => source.code(),
         }
@@ -290,7 +306,7 @@ impl Questions {
         let query = Query::new(Selector::schema(human::REQUEST)).limit(MOST);
         let found = self.client.store.search(&query).await?;
         let mut open = Vec::new();
-        for question in found.iter().filter_map(|found| QuestionView::of(found)) {
+        for question in self.genuine(&found).await? {
             if self.is_open(&question).await? {
                 open.push(question);
             }
@@ -298,9 +314,32 @@ impl Questions {
         Ok(open)
     }
 
+    /// Returns the questions that a run has written, as the store recorded it: anyone can write a copy with other arguments.
+    pub(super) async fn genuine(
+        &self,
+        found: &[Arc<Breadcrumb>],
+    ) -> Result<Vec<QuestionView>, ClientError> {
+        let first = found.iter().filter(|found| found.version == 1);
+        let questions: Vec<QuestionView> = first.filter_map(|one| QuestionView::of(one)).collect();
+        if questions.is_empty() || !self.client.store.capabilities().lineage {
+            return Ok(questions);
+        }
+        let versions: Vec<_> = questions.iter().map(|one| (one.breadcrumb, 1)).collect();
+        let writers = self.client.ledger()?.written_by(&versions).await?;
+        let written = questions.into_iter().zip(writers);
+        let written = written.filter(|(question, writer)| {
+            let executor = Arc::clone(&question.run.executor);
+            *writer == WrittenBy::Executor(executor)
+        });
+        Ok(written.map(|(question, _)| question).collect())
+    }
+
     /// Returns `true` if an answer to a question would count.
     pub(super) async fn is_open(&self, question: &QuestionView) -> Result<bool, ClientError> {
-        Ok(!is_expired(question) && self.closing(question).await?.is_none())
+        let is_expired = question
+            .expires_at
+            .is_some_and(|end| is_over(end, Duration::ZERO));
+        Ok(!is_expired && self.closing(question).await?.is_none())
     }
 
     /// Lists the open questions that a person may answer, as [`open`](Self::open).
@@ -318,19 +357,33 @@ impl Questions {
     /// # Errors
     /// [`AnswerError::Unknown`] and [`AnswerError::Client`].
     pub async fn get(&self, id: &str) -> Result<QuestionView, AnswerError> {
+        const PAGE: usize = 100;
         let selector = Selector::schema(human::REQUEST).all_tags([tag(id)]);
-        let found = self.client.store.search(&Query::new(selector)).await?;
-        let questions = found.iter().filter_map(|found| QuestionView::of(found));
-        let mut questions = questions.filter(|question| question.id == id);
-        questions
-            .next_back()
-            .ok_or_else(|| AnswerError::Unknown { id: id.to_owned() })
+        let mut query = Query::new(selector).limit(PAGE);
+        let mut closed = None;
+        for _ in 0..MOST / PAGE {
+            let found = self.client.store.search(&query).await?;
+            for question in self.genuine(&found).await? {
+                if question.id != id {
+                    continue;
+                }
+                if self.is_open(&question).await? {
+                    return Ok(question);
+                }
+                closed.get_or_insert(question);
+            }
+            query.before = found.last().map(|last| last.order_key());
+            if found.len() < PAGE {
+                break;
+            }
+        }
+        closed.ok_or_else(|| AnswerError::Unknown { id: id.to_owned() })
     }
 
     /// Lets a run make the call that it asks about, exactly as the question shows it.
     ///
     /// # Errors
-    /// [`AnswerError`] if the answer has no effect: then nothing is written. The same answer of the same person again is no error.
+    /// [`AnswerError`] if the answer has no effect. The same answer of the same person again is no error.
     pub async fn approve(&self, id: &str, person: &Principal) -> Result<(), AnswerError> {
         let question = self.get(id).await?;
         let answer = json!({"approved": true});
@@ -379,66 +432,121 @@ impl Questions {
         answer: Value,
     ) -> Result<(), AnswerError> {
         let id = question.id.clone();
-        if question.kind != kind {
-            let expected = match question.kind {
-                QuestionKind::Approval => "approve and deny",
-                QuestionKind::Question => "answer",
-            };
-            return Err(AnswerError::WrongKind { id, expected });
-        }
-        if !person.is_in(&question.allowed) {
-            return Err(AnswerError::NotAllowed {
-                id,
-                person: person.name.clone(),
-                allowed: question.allowed.clone(),
-            });
-        }
+        check(question, kind, person, &answer)?;
         let response = response(question, person, answer);
-        let closing = self.closing(question).await?;
-        if let Some(closing) = closing {
-            let is_same = closing.answer.as_ref();
-            let is_same = is_same.is_some_and(|given| says(given, &response));
-            return match is_same {
+        if let Some(closing) = self.closing(question).await? {
+            let given = closing.answer.as_ref();
+            return match given.is_some_and(|given| says(given, &response)) {
                 true => Ok(()),
                 false => Err(closing.error(id)),
             };
         }
-        if let Some(at) = question.expires_at.filter(|_| is_expired(question)) {
+        if let Some(at) = question.expires_at.filter(|end| is_over(*end, MARGIN)) {
             return Err(AnswerError::Expired { id, at });
         }
-        if !self.client.store.capabilities().keyed_requests {
-            self.client.store.create(response).await?;
-            return Ok(());
+        let written = self.write_once(question, response).await?;
+        match written {
+            // The run checks the same by the clock of the store, and by the writer that the store has noted.
+            Some(written) if !answers_it(question, &written) => {
+                Err(refused(question, person, &written))
+            }
+            Some(_) | None => Ok(()),
         }
-        // Two people may answer at once.
-        let request = NewRequest::new(ANSWERS, id.clone(), response);
+    }
+
+    /// Writes an answer. Two people may answer at once, so it has a key. Returns `None` if it was written before.
+    async fn write_once(
+        &self,
+        question: &QuestionView,
+        response: NewBreadcrumb,
+    ) -> Result<Option<Arc<Breadcrumb>>, AnswerError> {
+        if !self.client.store.capabilities().keyed_requests {
+            return Ok(Some(self.client.store.create(response).await?));
+        }
+        let key = human::hash(&[&question.id, &question.breadcrumb.to_string()]);
+        let request = NewRequest::new(ANSWERS, key, response);
         match self.client.ledger()?.request(request).await {
-            Ok(_) => Ok(()),
+            Ok(Requested::Created { breadcrumb }) => Ok(Some(breadcrumb)),
+            Ok(Requested::Existing { .. }) => Ok(None),
             Err(StoreError::KeyConflict { id: earlier, .. }) => {
                 let earlier = self.client.store.get(earlier).await?;
-                Err(Closing::answered(earlier).error(id))
+                Err(Closing::answered(earlier).error(question.id.clone()))
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Returns the answer or the end of the run that closes a question. `None` if it is open or expired.
+    /// Returns the answer or the state of the run that closes a question. `None` if it is open or expired.
     async fn closing(&self, question: &QuestionView) -> Result<Option<Closing>, ClientError> {
         let selector = Selector::schema(human::RESPONSE).all_tags([tag(&question.id)]);
-        let answers = self.client.store.search(&Query::new(selector)).await?;
+        let query = Query::new(selector).limit(MOST);
+        let answers = self.client.store.search(&query).await?;
         let is_answer = |found: &&Arc<Breadcrumb>| answers_it(question, found);
         if let Some(first) = answers.iter().rev().find(is_answer) {
             return Ok(Some(Closing::answered(Arc::clone(first))));
         }
-        let Some(run) = &question.run else {
-            return Ok(None);
-        };
-        let run = self.client.run(run).await?;
-        Ok(run.filter(|run| run.state.is_over()).map(|run| Closing {
+        let run = self.client.run(&question.run).await?;
+        let is_closed = |run: &Run| run.state.is_over() || !waits_for(run, question);
+        Ok(run.filter(is_closed).map(|run| Closing {
             answer: None,
             run: Some(run.state),
         }))
     }
+}
+
+/// Checks an answer by the question alone.
+fn check(
+    question: &QuestionView,
+    kind: QuestionKind,
+    person: &Principal,
+    answer: &Value,
+) -> Result<(), AnswerError> {
+    let id = question.id.clone();
+    if question.kind != kind {
+        let expected = match question.kind {
+            QuestionKind::Approval => "approve and deny",
+            QuestionKind::Question => "answer",
+        };
+        return Err(AnswerError::WrongKind { id, expected });
+    }
+    if !person.is_in(&question.allowed) {
+        return Err(AnswerError::NotAllowed {
+            id,
+            person: person.name.clone(),
+            allowed: question.allowed.clone(),
+        });
+    }
+    fits(question, answer).map_err(|problem| AnswerError::Invalid { id, problem })
+}
+
+/// Checks an answer by the schema of its question.
+fn fits(question: &QuestionView, answer: &Value) -> Result<(), String> {
+    match (&question.schema, answer.get("answer")) {
+        (Some(schema), Some(answer)) => Checker::compile(schema)?.check(answer),
+        (Some(_) | None, _) => Ok(()),
+    }
+}
+
+/// The error of an answer that was written and does not count.
+fn refused(question: &QuestionView, person: &Principal, written: &Breadcrumb) -> AnswerError {
+    let id = question.id.clone();
+    match question.expires_at.filter(|end| written.updated_at > *end) {
+        Some(at) => AnswerError::Expired { id, at },
+        None => AnswerError::NotAllowed {
+            id,
+            person: person.name.clone(),
+            allowed: question.allowed.clone(),
+        },
+    }
+}
+
+/// Returns `true` unless a suspended run waits for something else.
+fn waits_for(run: &Run, question: &QuestionView) -> bool {
+    let answer = NewBreadcrumb::new(human::RESPONSE).tag(tag(&question.id));
+    let answer = answer.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+    let wakes = run.wake.as_ref().map(|wake| wake.selectors.as_slice());
+    let mut selectors = wakes.unwrap_or_default().iter();
+    run.state != RunState::Suspended || selectors.any(|selector| selector.matches(&answer))
 }
 
 /// The reason for which a question is closed: an answer, or the end of its run.
@@ -473,9 +581,12 @@ fn tag(id: &str) -> String {
     format!("request:{id}")
 }
 
-fn is_expired(question: &QuestionView) -> bool {
-    let now = Timestamp::from_micros(wall_micros());
-    question.expires_at.is_some_and(|end| end < now)
+/// Time after the end of a question at which the clock of this process decides. Before, the clock of the store does.
+const MARGIN: Duration = Duration::from_secs(5 * 60);
+
+/// Returns `true` if a time and a margin have passed, by the clock of this process.
+fn is_over(time: Timestamp, margin: Duration) -> bool {
+    time + margin < Timestamp::from_micros(wall_micros())
 }
 
 /// Returns `true` if a breadcrumb is an answer to a question that counts.
@@ -485,7 +596,7 @@ fn answers_it(question: &QuestionView, found: &Breadcrumb) -> bool {
         .expires_at
         .is_none_or(|end| found.updated_at <= end);
     let decision = human::decision(found, &found.context, &question.id, digest, allowed);
-    in_time && decision.is_some()
+    in_time && decision.is_some() && fits(question, &found.context).is_ok()
 }
 
 /// The breadcrumb of an answer.

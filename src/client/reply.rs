@@ -54,10 +54,13 @@ pub(super) async fn wait(
     if let Ok(ended) = timeout_at(end, ended(client, run)).await {
         return reply(client, ended?).await;
     }
-    let last = client.run(run).await?;
+    // A store that does not answer must not extend the wait for long.
+    let last = timed(LAST_READ, client.run(run)).await?;
     let question = match &last {
         Some(last) if last.state.is_over() => return reply(client, last.clone()).await,
-        Some(last) if last.state == RunState::Suspended => question(client, last).await?,
+        Some(last) if last.state == RunState::Suspended => {
+            timed(LAST_READ, question(client, last)).await?
+        }
         Some(_) | None => None,
     };
     Err(ReplyError::TimedOut {
@@ -66,6 +69,19 @@ pub(super) async fn wait(
         state: last.map(|run| run.state),
         question,
     })
+}
+
+/// Maximum duration of each read after the time of a wait is over.
+const LAST_READ: Duration = Duration::from_secs(2);
+
+/// Returns the answer of a read, or `None` if it takes too long.
+async fn timed<T>(
+    most: Duration,
+    read: impl Future<Output = Result<Option<T>, ClientError>>,
+) -> Result<Option<T>, ClientError> {
+    timeout_at(later(Instant::now(), most), read)
+        .await
+        .unwrap_or(Ok(None))
 }
 
 /// Waits until a run is over.
@@ -131,21 +147,19 @@ async fn reply(client: &Client, ended: Run) -> Result<Reply, ReplyError> {
     }
 }
 
-/// Returns the newest question that a suspended run has written.
+/// Returns the newest open question that a suspended run has written.
 async fn question(client: &Client, run: &Run) -> Result<Option<Box<QuestionView>>, ClientError> {
     let questions = client.questions();
     for id in run.written.iter().rev() {
-        match client.store.get(*id).await {
-            Ok(found) => {
-                if found.schema_name.as_deref() == Some(REQUEST)
-                    && let Some(question) = QuestionView::of(&found)
-                    && questions.is_open(&question).await?
-                {
-                    return Ok(Some(Box::new(question)));
-                }
-            }
-            Err(StoreError::NotFound { .. }) => {}
+        let found = match client.store.get(*id).await {
+            Ok(found) if found.schema_name.as_deref() == Some(REQUEST) => found,
+            Ok(_) | Err(StoreError::NotFound { .. }) => continue,
             Err(error) => return Err(error.into()),
+        };
+        for question in questions.genuine(&[found]).await? {
+            if questions.is_open(&question).await? {
+                return Ok(Some(Box::new(question)));
+            }
         }
     }
     Ok(None)

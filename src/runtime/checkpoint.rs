@@ -24,8 +24,8 @@ pub(super) struct Checkpoint(Mutex<State>);
 struct State {
     /// `None` until the ledger answers.
     position: Option<Position>,
-    /// The time after which triggers count, by executor.
-    since: HashMap<Arc<str>, Timestamp>,
+    /// The position of each executor when it was loaded.
+    starts: HashMap<Arc<str>, Position>,
     /// Time of the newest breadcrumb before the first subscription.
     newest: Option<Timestamp>,
     /// Triggers up to this time do not count for an executor without a saved position.
@@ -83,12 +83,21 @@ impl Checkpoint {
     /// not known yet.
     pub(super) fn is_before(&self, executor: &str, time: Timestamp) -> Option<bool> {
         let state = self.state();
-        state.since.get(executor).map(|since| time <= *since)
+        let start = state.starts.get(executor);
+        start.map(|start| time <= start.since())
+    }
+
+    /// Returns `true` if an executor had read the triggers of this time when its position was loaded, or starts after them. `None`
+    /// for an executor whose position is not loaded yet.
+    pub(super) fn had_read(&self, executor: &str, time: Timestamp) -> Option<bool> {
+        let state = self.state();
+        let start = state.starts.get(executor);
+        start.map(|start| start.has_read(time))
     }
 
     /// Forgets the start of an executor that left. If it returns, it continues at its saved position.
     pub(super) fn forget(&self, executor: &str) {
-        self.state().since.remove(executor);
+        self.state().starts.remove(executor);
     }
 
     /// Requests a sweep of everything that is unread.
@@ -231,8 +240,7 @@ pub(super) async fn load(
     let mut position = all
         .reduce(|one, other| one.of_all(&other))
         .unwrap_or_else(|| Position::starting(newest, newest));
-    let since = |(executor, position): (Arc<str>, Position)| (executor, position.since());
-    state.since = positions.into_iter().map(since).collect();
+    state.starts = positions.into_iter().collect();
     let delivered_after = delivered_after.unwrap_or(newest);
     let unread = position.unread_to(delivered_after);
     if is_complete && !unread.is_empty() {
@@ -272,7 +280,7 @@ pub(super) async fn adopt(shared: &Shared, store_context: &StoreContext) -> Resu
         let Some(position) = &state.position else {
             return Ok(());
         };
-        let is_added = |executor: &Arc<str>| !state.since.contains_key(executor);
+        let is_added = |executor: &Arc<str>| !state.starts.contains_key(executor);
         let added: Vec<Arc<str>> = executors.into_iter().filter(is_added).collect();
         let newest =
             earlier(position.up_to(), OVERLAP).max(state.newest.unwrap_or(Timestamp::UNIX_EPOCH));
@@ -294,7 +302,7 @@ pub(super) async fn adopt(shared: &Shared, store_context: &StoreContext) -> Resu
         for (executor, saved) in added.into_iter().zip(saved) {
             let own = first.position(&executor, saved.as_deref());
             state.position = state.position.as_ref().map(|all| all.of_all(&own));
-            state.since.insert(executor, own.since());
+            state.starts.insert(executor, own);
         }
         state.sweep_to = None;
         state.generation += 1;
@@ -381,7 +389,7 @@ pub(super) async fn save(shared: &Shared, store_context: &StoreContext) -> Resul
             return Ok(());
         };
         let all = executors.len();
-        let is_adopted = |executor: &Arc<str>| state.since.contains_key(executor);
+        let is_adopted = |executor: &Arc<str>| state.starts.contains_key(executor);
         let executors: Vec<Arc<str>> = executors.into_iter().filter(is_adopted).collect();
         state.is_wanted |= executors.len() < all;
         (executors, own, state.missed_after)
@@ -401,9 +409,9 @@ pub(super) async fn save(shared: &Shared, store_context: &StoreContext) -> Resul
         let since = store_context
             .checkpoint
             .state()
-            .since
+            .starts
             .get(executor)
-            .copied();
+            .map(Position::since);
         let own = own.with_since(since.unwrap_or_else(|| own.since()));
         let merged = match saved.as_deref().map(Position::from_bytes) {
             None => own,

@@ -70,7 +70,7 @@ pub(super) async fn subscription(shared: &Shared) -> Result<StartAt, SourceError
         })?;
         for saved in saved {
             let position = saved.as_deref().and_then(Position::from_bytes);
-            let start = position.map(|position| position.up_to()).or(first);
+            let start = position.map(|position| position.unread_after()).or(first);
             oldest = match (oldest, start) {
                 (Some(oldest), Some(start)) => Some(oldest.min(start)),
                 (oldest, start) => oldest.or(start),
@@ -89,7 +89,10 @@ pub(super) async fn begin(shared: &Shared) -> Result<(), RuntimeError> {
         return Ok(());
     };
     for store_context in shared.registry.store_contexts() {
-        let now = now(shared, &store_context).await;
+        let now = match first {
+            FirstStart::LastHour => now(shared, &store_context).await,
+            FirstStart::Oldest | FirstStart::Now | FirstStart::Since(_) => Ok(shared.now()),
+        };
         let now = now.map_err(|source| RuntimeError::FirstStart { source })?;
         let Some(after) = first.after(now) else {
             continue;
@@ -143,6 +146,8 @@ async fn older(
     until: Timestamp,
 ) -> Result<usize, StoreError> {
     const PAGE: usize = 500;
+    /// Maximum number of pages for each trigger: not all breadcrumbs of a page need to count.
+    const PAGES: usize = 200;
     let is_trigger = |one: &&Subscription| {
         one.role == Role::Trigger && one.on.iter().any(|kind| *kind != EventKind::Deleted)
     };
@@ -150,7 +155,7 @@ async fn older(
     for trigger in subscriptions.iter().filter(is_trigger) {
         let mut query = Query::new(trigger.selector.clone()).limit(PAGE);
         query.before = Some((until.just_after(), 0, BreadcrumbId::NIL));
-        loop {
+        for _ in 0..PAGES {
             let page = in_time_of_pages(store.search(&query)).await?;
             let counts = |one: &&Arc<Breadcrumb>| {
                 let kind = Event::updated(one).effective_kind();

@@ -412,8 +412,8 @@ impl<'r> Intake<'r> {
         concerned
     }
 
-    /// Returns `true` for a breadcrumb that was committed before an executor starts, and that is read because another executor
-    /// started earlier.
+    /// Returns `true` for a breadcrumb that an executor does not read: it starts later, or has read it before the start. Another
+    /// executor still has to read it.
     fn is_before_start(
         &self,
         origin: Origin,
@@ -431,7 +431,7 @@ impl<'r> Intake<'r> {
             Origin::Source => {
                 let checkpoint = &store_context.checkpoint;
                 let newest = || checkpoint.newest().is_some_and(|newest| time <= newest);
-                checkpoint.is_before(executor, time).unwrap_or_else(newest)
+                checkpoint.had_read(executor, time).unwrap_or_else(newest)
             }
         }
     }

@@ -133,7 +133,7 @@ use worker_records::WorkerRecords;
 ///
 /// # Stores without a ledger
 /// The runtime adds a ledger in memory for the life of the process, see
-/// [`BreadcrumbStore::ledger`](crate::BreadcrumbStore::ledger). All of the above holds while the process lives, except
+/// [`BreadcrumbStore::ledger`]. All of the above holds while the process lives, except
 /// *Durable* and *Woken once*: an event is acknowledged when its runs have ended, and released to its source while a failed run
 /// waits for its retry, so that the source delivers the event again after a crash. A restarted process may execute a trigger
 /// again. Such an executor cannot suspend or [redo](Self::redo) runs. [`RunReport::without_ledger`] names such executors.

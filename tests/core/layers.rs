@@ -43,7 +43,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "client",
-        &["agent", "clock", "error", "model", "source", "store"],
+        &[
+            "agent", "clock", "error", "model", "source", "store", "tool",
+        ],
     ),
     (
         "executor",

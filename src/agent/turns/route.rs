@@ -270,7 +270,12 @@ impl<'r> Run<'r> {
             Deferral::Handoff { agent, prompt } => self.hand_over(call, &agent, &prompt),
             Deferral::Other { kind, payload } if kind == "question" => {
                 let id = self.request_id(&["question", call.as_str()]);
-                self.question(id, Awaited::Question { call }, human::question(&payload));
+                let mut asked = human::question(&payload);
+                // Everyone may answer the question of a tool.
+                if let Value::Object(fields) = &mut asked {
+                    fields.remove("of");
+                }
+                self.question(id, Awaited::Question { call }, asked);
                 Vec::new()
             }
             Deferral::PlannerOutput(_) | Deferral::Other { .. } => {

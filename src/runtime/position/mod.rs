@@ -49,6 +49,19 @@ impl Position {
         Timestamp::from_micros(self.since)
     }
 
+    /// The time after which something may be unread.
+    pub(super) fn unread_after(&self) -> Timestamp {
+        let first = self.unread.iter().next();
+        Timestamp::from_micros(first.map_or(self.since, |(after, _)| after))
+    }
+
+    /// Returns `true` if a trigger of this time has its run in the ledger, or does not count.
+    pub(super) fn has_read(&self, time: Timestamp) -> bool {
+        let time = time.as_micros();
+        let mut unread = self.unread.iter();
+        time <= self.since || !unread.any(|(after, to)| after < time && time <= to)
+    }
+
     /// The time after which nothing was read.
     pub(super) fn up_to(&self) -> Timestamp {
         Timestamp::from_micros(self.unread.last().map_or(self.since, |(after, _)| after))

@@ -324,3 +324,21 @@ fn unread_moments_between_read_intervals_take_bounded_memory_and_stay_unread() {
     assert_eq!(position.unread_to(time(30_000)).len(), MOST_IN_MEMORY);
     assert!((1..=3_000).all(|n| is_unread(&position, n * 10)));
 }
+
+#[test]
+fn a_position_knows_what_was_read_and_where_something_may_be_unread() {
+    let at = Timestamp::from_micros;
+    let mut position = Position::starting(at(10), at(10));
+    position.read((at(10), at(50)));
+    position.reopen([(at(20), at(30))]);
+
+    assert_eq!(
+        (position.unread_after(), position.up_to()),
+        (at(20), at(50))
+    );
+    let read: Vec<i64> = [5, 10, 20, 21, 30, 31, 50, 51]
+        .into_iter()
+        .filter(|time| position.has_read(at(*time)))
+        .collect();
+    assert_eq!(read, [5, 10, 20, 31, 50]);
+}
