@@ -74,14 +74,16 @@ impl Hub {
             let same = waits.by_trigger.entry(trigger).or_default();
             same.push(Arc::clone(&notify));
         }
-        if !std::mem::replace(&mut waits.has_task, true) {
+        let has_task = std::mem::replace(&mut waits.has_task, true);
+        drop(waits);
+        if !has_task {
             let task = Task {
                 shared: Arc::clone(&shared),
                 has_ended: false,
             };
+            // A tokio runtime that shuts down drops the task at once, which takes the lock.
             tokio::spawn(follow(task));
         }
-        drop(waits);
         shared.changed.notify_one();
         Listener {
             shared,
