@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    rows: HashMap<RunRef, Row, RandomState>,
+    /// Boxed, so that a resize of the map moves pointers and an empty slot is small.
+    rows: HashMap<RunRef, Box<Row>, RandomState>,
     index: Index,
     open: usize,
     /// Sum of the sizes of the saved states in bytes.
@@ -59,8 +60,12 @@ impl Runs {
         self.rows.contains_key(run)
     }
 
+    fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.values().map(Box::as_ref)
+    }
+
     pub(super) fn row(&self, run: &RunRef) -> Option<Row> {
-        self.rows.get(run).cloned()
+        self.rows.get(run).map(|row| Row::clone(row))
     }
 
     /// The next sequence number.
@@ -70,7 +75,7 @@ impl Runs {
 
     /// Reports whether adding a run makes one more row that is not over.
     pub(super) fn opens(&self, run: &RunRef, origin: &Origin) -> bool {
-        rules::opens(self.rows.get(run), origin)
+        rules::opens(self.rows.get(run).map(Box::as_ref), origin)
     }
 
     /// Returns `true` if [adding](rules::enqueue) a run changes nothing: its row exists, and knows the origin of its trigger.
@@ -137,12 +142,12 @@ impl Runs {
     fn put(&mut self, row: Row) {
         self.bytes += row.state_bytes();
         if let Some(place) = self.rows.get_mut(&row.run) {
-            let before = mem::replace(place, row);
+            let before = mem::replace(&mut **place, row);
             self.bytes -= before.state_bytes();
             self.index.replace(Some(&before), Some(place));
         } else {
             self.index.replace(None, Some(&row));
-            self.rows.insert(row.run.clone(), row);
+            self.rows.insert(row.run.clone(), Box::new(row));
         }
     }
 
@@ -151,7 +156,7 @@ impl Runs {
         let first = self.index.of_key(run).next().map(|(_, first)| first);
         let row = first.and_then(|first| self.rows.get(first));
         if let Some(row) = row.filter(|row| !row.head) {
-            let mut row = row.clone();
+            let mut row = Row::clone(row);
             row.head = true;
             self.put(row);
         }
@@ -224,7 +229,7 @@ impl Runs {
     pub(super) fn lineage(&self, run: &RunRef) -> Lineage {
         self.rows
             .get(run)
-            .map_or_else(|| Lineage::origin(run.trigger_id), Row::lineage)
+            .map_or_else(|| Lineage::origin(run.trigger_id), |row| row.lineage())
     }
 
     /// The row of a lease that is still the newest.
@@ -236,8 +241,8 @@ impl Runs {
     pub(super) fn forget(&mut self, keep: usize) {
         while let Some(run) = self.index.oldest_over(keep).cloned() {
             let before = self.rows.remove(&run);
-            self.bytes -= before.as_ref().map_or(0, Row::state_bytes);
-            self.index.replace(before.as_ref(), None);
+            self.bytes -= before.as_ref().map_or(0, |row| row.state_bytes());
+            self.index.replace(before.as_deref(), None);
         }
     }
 
@@ -258,10 +263,12 @@ impl Runs {
             [RunState::Suspended] => {
                 let end = query.after.map(RunCursor::as_u64);
                 let suspended = self.index.suspended_before(end);
-                let rows = suspended.filter_map(|run| self.rows.get(run));
+                let rows = suspended
+                    .filter_map(|run| self.rows.get(run))
+                    .map(Box::as_ref);
                 rows.filter(is_on_page).take(size).collect()
             }
-            _ => newest(self.rows.values().filter(is_on_page).collect(), size),
+            _ => newest(self.rows().filter(is_on_page).collect(), size),
         };
         RunPage::new(
             rows.into_iter().map(|row| row.on_page(now)).collect(),
@@ -278,9 +285,13 @@ impl Runs {
         match states {
             [RunState::Suspended] => {
                 let suspended = self.index.suspended(on);
-                Box::new(suspended.filter_map(|run| self.rows.get(run)))
+                Box::new(
+                    suspended
+                        .filter_map(|run| self.rows.get(run))
+                        .map(Box::as_ref),
+                )
             }
-            _ => Box::new(self.rows.values()),
+            _ => Box::new(self.rows()),
         }
     }
 }
