@@ -9,7 +9,7 @@ use universal_executor::source::StartAt;
 use universal_executor::store::{
     ClaimId, Durability, ExecutorLimits, NewRun, RunLedger, RunRef, SqliteLimits,
 };
-use universal_executor::{BreadcrumbStoreExt, SqliteStore};
+use universal_executor::{BreadcrumbId, BreadcrumbStoreExt, SqliteStore};
 
 pub(crate) async fn open(file: &Path, durability: Durability) -> SqliteStore {
     let store = SqliteStore::builder(file).durability(durability);
@@ -64,7 +64,8 @@ pub(crate) async fn finish(
 ) -> Duration {
     let store = open(file, durability).await;
     let runs = triggers.iter().map(|id| {
-        let id = uuid::Uuid::from_bytes(*id).into();
+        // As text, because earlier commits have no other way without the type of `uuid`.
+        let id: BreadcrumbId = uuid::Uuid::from_bytes(*id).to_string().parse().unwrap();
         NewRun::from(RunRef::new("answerer", id, 1))
     });
     store.enqueue(runs.collect()).await.unwrap();

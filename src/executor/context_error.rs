@@ -6,6 +6,9 @@ use crate::store::StoreError;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The operation of a store that reads the hints of schemas.
+pub(super) const READ_HINTS: &str = "read the hints of schemas";
+
 /// What a context was asked for and cannot give.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -67,18 +70,24 @@ pub enum ContextError {
         /// What was to shape it.
         cause: Arc<WithheldBy>,
     },
-    /// The store did not tell the hints of schemas, so nobody knows what a model may see.
-    #[error("the store failed to read the hints of schemas")]
-    SchemaHints(#[source] Arc<StoreError>),
-    /// The store did not return the writer of a breadcrumb, so the breadcrumb does not count as an answer yet.
-    #[error("the store failed to read who wrote a breadcrumb")]
-    Writer(#[source] Arc<StoreError>),
     /// The store failed.
-    #[error("the store failed to save the state of the run")]
-    Store(#[source] Arc<StoreError>),
+    #[error("the store failed to {operation}")]
+    Store {
+        /// The failed operation, for example `save the state of the run`.
+        operation: &'static str,
+        /// Error of the store.
+        source: Arc<StoreError>,
+    },
 }
 
 impl ContextError {
+    pub(super) fn of_store(operation: &'static str, source: StoreError) -> Self {
+        Self::Store {
+            operation,
+            source: Arc::new(source),
+        }
+    }
+
     /// A stable short name for logs, metrics and dead letters.
     #[must_use]
     pub fn code(&self) -> &'static str {
@@ -91,7 +100,7 @@ impl ContextError {
             Self::Unsupported { .. } => "unsupported",
             Self::Wait(source) => source.code(),
             Self::Withheld { .. } => "withheld",
-            Self::SchemaHints(source) | Self::Writer(source) | Self::Store(source) => source.code(),
+            Self::Store { source, .. } => source.code(),
         }
     }
 
@@ -101,9 +110,7 @@ impl ContextError {
         match self {
             Self::NotFound { .. } => Retry::After(Duration::ZERO),
             Self::Missing { source, .. } => source.retry(),
-            Self::SchemaHints(source) | Self::Writer(source) | Self::Store(source) => {
-                source.retry()
-            }
+            Self::Store { source, .. } => source.retry(),
             Self::Wait(source) => source.retry(),
             Self::Withheld { .. }
             | Self::UnknownKey { .. }

@@ -1,6 +1,6 @@
 //! Requests of a context to the holder of its run's lease, because a context has no store.
 
-use super::context_error::ContextError;
+use super::context_error::{ContextError, READ_HINTS};
 use crate::clock::within;
 use crate::model::{BreadcrumbId, Json};
 use crate::store::schema_hints::{self, HintsOfSchemas, SchemaHints};
@@ -63,14 +63,14 @@ impl Asks {
     /// Saves a state of the run.
     pub(super) async fn save(&self, state: Json) -> Result<(), ContextError> {
         let saved = self.ask("save", |answer| Ask::Save(state, answer)).await?;
-        saved.map_err(|error| ContextError::Store(error.into()))
+        saved.map_err(|error| ContextError::of_store("save the state of the run", error))
     }
 
     /// Returns the display hints in schema definitions.
     pub(super) async fn hints(&self, schemas: Vec<String>) -> Result<HintsOfSchemas, ContextError> {
         let ask = |answer| Ask::Hints(schemas, answer);
         let found = self.ask("for_model", ask).await?;
-        found.map_err(|error| ContextError::SchemaHints(error.into()))
+        found.map_err(|error| ContextError::of_store(READ_HINTS, error))
     }
 
     /// Returns who wrote a version of a breadcrumb, or `None` if the store does not record that.
@@ -80,13 +80,13 @@ impl Asks {
     ) -> Result<Option<WrittenBy>, ContextError> {
         let ask = |answer| Ask::WrittenBy(version, answer);
         let found = self.ask("written_by", ask).await?;
-        found.map_err(|error| ContextError::Writer(error.into()))
+        found.map_err(|error| ContextError::of_store("read who wrote a breadcrumb", error))
     }
 
     /// Returns the breadcrumbs that the run wrote so far, or `None` if the store does not record that.
     pub(super) async fn written(&self) -> Result<Option<HashSet<BreadcrumbId>>, ContextError> {
         let found = self.ask("written", Ask::Written).await?;
-        found.map_err(|error| ContextError::Writer(error.into()))
+        found.map_err(|error| ContextError::of_store("read who wrote a breadcrumb", error))
     }
 
     async fn ask<T>(

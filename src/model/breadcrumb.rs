@@ -1,52 +1,8 @@
+use super::breadcrumb_id::BreadcrumbId;
 use super::json::Json;
 use super::patch::Patch;
 use super::timestamp::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, de};
-use std::fmt;
-use std::str::FromStr;
-use uuid::Uuid;
-
-/// Names a breadcrumb. Stores make UUIDs of version 7, so ids made in one process sort by time; any UUID is read.
-#[derive(Clone, Copy, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(transparent)]
-pub struct BreadcrumbId(Uuid);
-
-impl BreadcrumbId {
-    /// All zeros: the id a ping event carries.
-    pub const NIL: Self = Self(Uuid::nil());
-
-    /// The UUID.
-    #[must_use]
-    pub const fn as_uuid(self) -> Uuid {
-        self.0
-    }
-}
-
-impl From<Uuid> for BreadcrumbId {
-    fn from(uuid: Uuid) -> Self {
-        Self(uuid)
-    }
-}
-
-impl FromStr for BreadcrumbId {
-    type Err = uuid::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
-    }
-}
-
-impl fmt::Display for BreadcrumbId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::Debug for BreadcrumbId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// A versioned JSON packet: what stores keep, events announce and executors read and write.
 ///

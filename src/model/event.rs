@@ -1,4 +1,5 @@
-use super::breadcrumb::{Breadcrumb, BreadcrumbId};
+use super::breadcrumb::Breadcrumb;
+use super::breadcrumb_id::BreadcrumbId;
 use super::json::Json;
 use super::timestamp::Timestamp;
 use serde::{Serialize, Serializer};

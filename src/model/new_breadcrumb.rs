@@ -1,4 +1,5 @@
-use super::breadcrumb::{Breadcrumb, BreadcrumbId, Sensitivity, Visibility, null_as_default};
+use super::breadcrumb::{Breadcrumb, Sensitivity, Visibility, null_as_default};
+use super::breadcrumb_id::BreadcrumbId;
 use super::json::Json;
 use super::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -170,7 +170,7 @@ impl Eq for Path {}
 /// Why a path was refused, or could not be evaluated on a document.
 ///
 /// In every variant `path` is the text of the path, cut after 80 characters; `found` is where the
-/// check stopped, the first count beyond `limit`; `reason` and `way_out` are for people.
+/// check stopped, the first count beyond `limit`; `what` names the counted parts; `reason` and `way_out` are for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[expect(
@@ -183,57 +183,18 @@ pub enum PathError {
         "path `{path}` is not valid jsonpath: {reason}; see rfc 9535, and quote unusual names as ['name']"
     )]
     Syntax { path: String, reason: String },
-    /// The path has too many bytes.
-    #[error("path `{path}` has {found} bytes, at most {limit} are allowed: shorten it")]
-    TooLong {
+    /// The path has more bytes, segments, `..`, wildcards, union members, parentheses or comparisons than the limit.
+    #[error("path `{path}` has {found} {what}, at most {limit} are allowed: {way_out}")]
+    OverLimit {
         path: String,
+        what: &'static str,
         found: usize,
         limit: usize,
-    },
-    /// The path has too many segments, those inside a filter included.
-    #[error("path `{path}` has segment number {found}, at most {limit} are allowed: shorten it")]
-    TooManySegments {
-        path: String,
-        found: usize,
-        limit: usize,
-    },
-    /// The path has more than one `..`, which would multiply the nodes visited.
-    #[error("path `{path}` has `..` number {found}, at most {limit} is allowed: name the members")]
-    TooManyDescents {
-        path: String,
-        found: usize,
-        limit: usize,
-    },
-    /// The path has too many wildcards, unions, slices and filters together.
-    #[error(
-        "path `{path}` has wildcard, union, slice or filter number {found}, at most {limit} together are allowed: name the members"
-    )]
-    TooManySpreads {
-        path: String,
-        found: usize,
-        limit: usize,
-    },
-    /// A union has too many members.
-    #[error(
-        "path `{path}` has a union with member number {found}, at most {limit} are allowed: split the path"
-    )]
-    UnionTooLarge {
-        path: String,
-        found: usize,
-        limit: usize,
+        way_out: &'static str,
     },
     /// A union names a member twice, which would multiply the result.
     #[error("path `{path}` repeats member `{member}` in a union: name it once")]
     RepeatedMember { path: String, member: String },
-    /// Parentheses are nested too deep.
-    #[error(
-        "path `{path}` nests parentheses {found} deep, at most {limit} are allowed: flatten the filter"
-    )]
-    ParenthesesTooDeep {
-        path: String,
-        found: usize,
-        limit: usize,
-    },
     /// A filter holds another filter.
     #[error("path `{path}` has a filter inside a filter, none is allowed: use one filter")]
     NestedFilter { path: String },
@@ -254,15 +215,6 @@ pub enum PathError {
         "path `{path}` has parentheses in the arguments of a function: pass a path such as @.a"
     )]
     NestedCall { path: String },
-    /// The filters hold too many comparisons of a path with a path.
-    #[error(
-        "path `{path}` compares a path with a path {found} times, at most {limit} are allowed: compare with literals"
-    )]
-    TooManyComparisons {
-        path: String,
-        found: usize,
-        limit: usize,
-    },
     /// A function is used where RFC 9535 gives it no meaning.
     #[error("path `{path}` uses function `{function}` out of place: {way_out}")]
     FunctionUse {
@@ -297,6 +249,24 @@ fn syntax(path: &str, reason: impl Into<String>) -> PathError {
     PathError::Syntax {
         path: shorten(path),
         reason: reason.into(),
+    }
+}
+
+/// Checks a number of parts of a path against its limit.
+fn within(
+    path: &str,
+    (what, found, limit): (&'static str, usize, usize),
+    way_out: &'static str,
+) -> Result<(), PathError> {
+    match found <= limit {
+        true => Ok(()),
+        false => Err(PathError::OverLimit {
+            path: shorten(path),
+            what,
+            found,
+            limit,
+            way_out,
+        }),
     }
 }
 

@@ -3,6 +3,7 @@ use crate::error::{BoxError, Retry};
 use crate::executor::InvalidExecutor;
 use crate::source::SourceError;
 use crate::store::StoreError;
+use std::sync::Arc;
 
 /// A runtime cannot be built or started.
 #[derive(Debug, thiserror::Error)]
@@ -55,12 +56,6 @@ pub enum RuntimeError {
         /// `true` if there are no more.
         is_exact: bool,
     },
-    /// The store cannot be read for the first start of its executors.
-    #[error("cannot read where the executors start")]
-    FirstStart {
-        /// Error of the store.
-        source: StoreError,
-    },
     /// The runtime was stopped before it had started.
     #[error("the runtime was stopped before it had started")]
     NotStarted,
@@ -110,25 +105,13 @@ pub enum RuntimeError {
         /// The executor's id.
         id: String,
     },
-    /// A run cannot be done again.
-    #[error("the run cannot be done again")]
-    Redo {
-        /// What its ledger says.
-        source: StoreError,
-    },
-    /// A run cannot be cancelled.
-    #[error("cannot cancel the run")]
-    Cancel {
+    /// The store failed, or refused an operation on a run.
+    #[error("cannot {operation}")]
+    Store {
+        /// The operation, for example `redo the run`.
+        operation: &'static str,
         /// Error of the store.
-        source: StoreError,
-    },
-    /// A run cannot be skipped.
-    #[error(
-        "cannot skip the run; only a run that waits for another version of its executor can be skipped"
-    )]
-    Skip {
-        /// Error of the store.
-        source: StoreError,
+        source: Arc<StoreError>,
     },
     /// An executor cannot be paused or resumed.
     #[error("cannot pause or resume executor {id:?}")]
@@ -144,6 +127,13 @@ pub enum RuntimeError {
 }
 
 impl RuntimeError {
+    pub(super) fn of_store(operation: &'static str) -> impl Fn(StoreError) -> Self + Copy {
+        move |source| Self::Store {
+            operation,
+            source: Arc::new(source),
+        }
+    }
+
     pub(super) fn pause(executor: &str, source: StoreError) -> Self {
         Self::Pause {
             id: executor.into(),
@@ -169,11 +159,8 @@ impl RuntimeError {
             | Self::AlreadyRunning
             | Self::UnknownExecutor { .. }
             | Self::NoLedger { .. } => Retry::Never,
-            Self::Redo { source, .. }
-            | Self::Cancel { source, .. }
-            | Self::Skip { source, .. }
-            | Self::FirstStart { source }
-            | Self::Pause { source, .. } => source.retry(),
+            Self::Store { source, .. } => source.retry(),
+            Self::Pause { source, .. } => source.retry(),
             Self::Source(error) => error.retry(),
         }
     }

@@ -80,10 +80,13 @@ pub(super) async fn subscription(shared: &Shared) -> Result<StartAt, SourceError
     Ok(oldest.map_or(StartAt::Now, StartAt::Since))
 }
 
+/// The operation of [`begin`] that a store can fail.
+const FIND_START: &str = "read where the executors start";
+
 /// Notes where the executors without a saved position start, and checks that [`FirstStart::LastHour`] skips no trigger of them.
 ///
 /// # Errors
-/// [`RuntimeError::OlderTriggers`], and [`RuntimeError::FirstStart`] if a store cannot be read.
+/// [`RuntimeError::OlderTriggers`], and [`RuntimeError::Store`] if a store cannot be read.
 pub(super) async fn begin(shared: &Shared) -> Result<(), RuntimeError> {
     let Some(first) = shared.settings.first_start else {
         return Ok(());
@@ -93,7 +96,7 @@ pub(super) async fn begin(shared: &Shared) -> Result<(), RuntimeError> {
             FirstStart::LastHour => now(shared, &store_context).await,
             FirstStart::Oldest | FirstStart::Now | FirstStart::Since(_) => Ok(shared.now()),
         };
-        let now = now.map_err(|source| RuntimeError::FirstStart { source })?;
+        let now = now.map_err(RuntimeError::of_store(FIND_START))?;
         let Some(after) = first.after(now) else {
             continue;
         };
@@ -118,7 +121,7 @@ async fn check_store(
     until: Timestamp,
 ) -> Result<(), RuntimeError> {
     let executors = shared.registry.of_store(store_context);
-    let failed = |source| RuntimeError::FirstStart { source };
+    let failed = RuntimeError::of_store(FIND_START);
     let saved = in_time(store_context.ledger().positions(&executors));
     let saved = saved.await.map_err(failed)?;
     for (executor, saved) in executors.into_iter().zip(saved) {

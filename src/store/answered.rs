@@ -85,7 +85,7 @@ mod tests {
     use crate::model::{NewBreadcrumb, Timestamp};
 
     fn slot(id: u128, created: i64, tag: &str) -> Arc<Breadcrumb> {
-        let id = BreadcrumbId::from(uuid::Uuid::from_u128(id));
+        let id = BreadcrumbId::from_bytes(id.to_be_bytes());
         let new = NewBreadcrumb::new("answer.v1").tags(["ux:run:k", tag]);
         Arc::new(new.first_version(id, Timestamp::from_micros(created)))
     }
@@ -94,7 +94,8 @@ mod tests {
         let Some(Claim::Done { written, .. }) = answered(found) else {
             return None;
         };
-        Some(written.iter().map(|id| id.as_uuid().as_u128()).collect())
+        let number = |id: &BreadcrumbId| u128::from_be_bytes(*id.as_bytes());
+        Some(written.iter().map(number).collect())
     }
 
     #[test]

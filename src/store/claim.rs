@@ -183,16 +183,39 @@ impl ClaimId {
         Self(Uuid::new_v4())
     }
 
-    /// The ID as a UUID, for a ledger that stores it.
+    /// Returns the ID of these bytes, for a ledger that reads it from its storage.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes))
+    }
+
+    /// Returns the bytes of the ID, for a ledger that stores it.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+}
+
+#[cfg(feature = "uuid")]
+impl ClaimId {
+    /// Returns the ID as a UUID.
     #[must_use]
     pub const fn as_uuid(self) -> Uuid {
         self.0
     }
 }
 
+#[cfg(feature = "uuid")]
 impl From<Uuid> for ClaimId {
-    fn from(id: Uuid) -> Self {
-        Self(id)
+    fn from(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+}
+
+#[cfg(feature = "uuid")]
+impl From<ClaimId> for Uuid {
+    fn from(id: ClaimId) -> Self {
+        id.0
     }
 }
 

@@ -1,14 +1,16 @@
 //! Breadcrumbs that no store has written, for tests and seeds.
 
 use crate::clock::wall_micros;
-use crate::model::{Breadcrumb, NewBreadcrumb, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Timestamp};
 use std::sync::Arc;
-use uuid::Uuid;
 
 impl From<NewBreadcrumb> for Breadcrumb {
     /// Version 1 with a new id, as of now.
     fn from(new: NewBreadcrumb) -> Self {
-        new.first_version(Uuid::now_v7().into(), Timestamp::from_micros(wall_micros()))
+        new.first_version(
+            BreadcrumbId::unique(),
+            Timestamp::from_micros(wall_micros()),
+        )
     }
 }
 

@@ -17,16 +17,10 @@ pub struct LoadError {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadProblem {
-    /// The text is not JSON, or an object in it has a key twice.
+    /// The text is not JSON or YAML, has an object with a key twice, or has YAML that JSON does not have.
     #[error("{reason}")]
-    NotJson {
-        /// What the parser says.
-        reason: String,
-    },
-    /// The text is not YAML, or has in it what JSON has not.
-    #[error("{reason}")]
-    NotYaml {
-        /// What the parser says.
+    Syntax {
+        /// The message of the parser.
         reason: String,
     },
     /// The definition nests too deep.

@@ -1,5 +1,7 @@
 //! What other code compiles against: the names at the crate root, their signatures, and what may cross threads.
 
+mod driver_types;
+
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +19,8 @@ use universal_executor::store::{
     Query, Run, RunEnd, RunFilter, RunRef, StoreError, VectorQuery, Write,
 };
 use universal_executor::tool::{
-    Catalog, Permissions, ToolContext, ToolDispatcher, ToolExecutor, ToolRegistry, ToolSpec,
+    Approval, Catalog, Permissions, ToolContext, ToolDispatcher, ToolExecutor, ToolRegistry,
+    ToolSpec,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Delivery, Event,
@@ -95,6 +98,7 @@ fn the_types_of_tools_can_be_shared_between_threads() {
         ToolSpec,
         Catalog,
         Permissions,
+        Approval,
     )>();
 }
 
@@ -193,6 +197,15 @@ fn models_and_what_they_are_asked_may_cross_threads() {
         universal_executor::agent::GenaiModel,
         universal_executor::agent::GenaiModelBuilder,
     )>();
+}
+
+#[test]
+fn the_types_of_the_testing_kit_may_cross_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
+    use universal_executor::testing::{Contexts, Faults, Recorded, TestError, TestStore};
+
+    shared::<(TestStore, Faults, Faulty<TestStore>, Contexts, TestError)>();
+    shared::<Recorded<Arc<dyn UniversalExecutor>>>();
 }
 
 #[test]

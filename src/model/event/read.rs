@@ -2,7 +2,7 @@
 
 use super::{Event, EventKind};
 use crate::error::excerpt;
-use crate::model::breadcrumb::BreadcrumbId;
+use crate::model::breadcrumb_id::BreadcrumbId;
 use crate::model::json::Json;
 use crate::model::nearest::nearest;
 use crate::model::timestamp::Timestamp;

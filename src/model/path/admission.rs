@@ -5,7 +5,7 @@
 //! `jsonpath_rust` would read differently from RFC 9535.
 
 use super::cursor::{Cursor, is_blank, is_name_char, is_name_first, is_plain_name_char};
-use super::{PathError, shorten, syntax};
+use super::{PathError, shorten, syntax, within};
 
 pub(super) const MAX_BYTES: usize = 512;
 pub(super) const MAX_SEGMENTS: usize = 32;
@@ -18,14 +18,7 @@ const FUNCTIONS: [&str; 2] = ["length", "value"];
 
 /// Checks the length of a path text.
 pub(super) fn length(text: &str) -> Result<(), PathError> {
-    match text.len() {
-        0..=MAX_BYTES => Ok(()),
-        found => Err(PathError::TooLong {
-            path: shorten(text),
-            found,
-            limit: MAX_BYTES,
-        }),
-    }
+    within(text, ("bytes", text.len(), MAX_BYTES), "shorten it")
 }
 
 /// Checks a path that begins with `$` against every limit.
@@ -79,14 +72,8 @@ impl Scan<'_> {
         let descent = self.cursor.eat('.');
         if descent {
             self.descents += 1;
-            if self.descents > MAX_DESCENTS {
-                let (path, found) = (self.shown(), self.descents);
-                return Err(PathError::TooManyDescents {
-                    path,
-                    found,
-                    limit: MAX_DESCENTS,
-                });
-            }
+            let counted = ("descents `..`", self.descents, MAX_DESCENTS);
+            within(self.source, counted, "name the members")?;
         }
         match self.cursor.peek() {
             Some('*') => {
@@ -113,14 +100,8 @@ impl Scan<'_> {
                 return Err(PathError::RepeatedMember { path, member });
             }
             members.push(member);
-            if members.len() > MAX_MEMBERS {
-                let (path, found) = (self.shown(), members.len());
-                return Err(PathError::UnionTooLarge {
-                    path,
-                    found,
-                    limit: MAX_MEMBERS,
-                });
-            }
+            let counted = ("members of a union", members.len(), MAX_MEMBERS);
+            within(self.source, counted, "split the path")?;
             self.cursor.skip_blanks();
             match self.cursor.bump() {
                 Some(',') => {}
@@ -258,41 +239,24 @@ impl Scan<'_> {
             return Err(PathError::NestedCall { path: self.shown() });
         }
         self.parentheses += 1;
-        let (found, limit) = (self.parentheses, MAX_PARENTHESES);
-        match found > limit {
-            true => Err(PathError::ParenthesesTooDeep {
-                path: self.shown(),
-                found,
-                limit,
-            }),
-            false => Ok(()),
-        }
+        let counted = ("levels of parentheses", self.parentheses, MAX_PARENTHESES);
+        within(self.source, counted, "flatten the filter")
     }
 
     fn segment(&mut self) -> Result<(), PathError> {
         self.segments += 1;
-        let (found, limit) = (self.segments, MAX_SEGMENTS);
-        match found > limit {
-            true => Err(PathError::TooManySegments {
-                path: self.shown(),
-                found,
-                limit,
-            }),
-            false => Ok(()),
-        }
+        let counted = ("segments", self.segments, MAX_SEGMENTS);
+        within(self.source, counted, "shorten it")
     }
 
     fn spread(&mut self) -> Result<(), PathError> {
         self.spreads += 1;
-        let (found, limit) = (self.spreads, MAX_SPREADS);
-        match found > limit {
-            true => Err(PathError::TooManySpreads {
-                path: self.shown(),
-                found,
-                limit,
-            }),
-            false => Ok(()),
-        }
+        let counted = (
+            "wildcards, unions, slices and filters",
+            self.spreads,
+            MAX_SPREADS,
+        );
+        within(self.source, counted, "name the members")
     }
 
     fn syntax(&self, reason: impl Into<String>) -> PathError {

@@ -222,15 +222,26 @@ fn a_filter_that_is_not_of_rfc_9535_is_a_syntax_error() {
     assert_syntax_errors(&["$[?@.a == 99999999999999999999]"]);
 }
 
-/// Checks that a path is refused, with which variant, and that it took no time to speak of.
+/// Checks that a path is refused, and with which variant.
 macro_rules! refused {
-    ($path:expr, $variant:ident $($field:ident: $count:expr)?) => {{
+    ($path:expr, $variant:ident) => {{
         let path = String::from($path);
         // What is refused before it is parsed is refused at once: a parser that backtracks would never come back.
         let error = refusal(&path);
-        let PathError::$variant { $($field,)? .. } = error else { panic!("{path}: {error:?}") };
-        $(assert_eq!($field, $count, "{path}");)?
+        assert!(matches!(error, PathError::$variant { .. }), "{path}: {error:?}");
     }};
+}
+
+/// The counted parts that multiply the result of a path.
+const SPREADS: &str = "wildcards, unions, slices and filters";
+
+/// Checks that a path is refused because it has more of something than the limit.
+fn assert_over_limit(path: &str, count: usize, counted: &str) {
+    let error = refusal(path);
+    let PathError::OverLimit { what, found, .. } = error else {
+        panic!("{path}: {error:?}")
+    };
+    assert_eq!((found, what), (count, counted), "{path}");
 }
 
 fn filter(left: &str, core: &str, right: &str, times: usize) -> String {
@@ -239,10 +250,10 @@ fn filter(left: &str, core: &str, right: &str, times: usize) -> String {
 
 #[test]
 fn known_attacks_are_refused_at_once() {
-    refused!(filter("(", "@.a", ")", 1000), TooLong found: 2007);
-    refused!("a".repeat(600), TooLong found: 600);
-    refused!(filter("(", "", "", 400), ParenthesesTooDeep found: 9);
-    refused!(filter("(", "@.a", ")", 9), ParenthesesTooDeep found: 9);
+    assert_over_limit(&filter("(", "@.a", ")", 1000), 2007, "bytes");
+    assert_over_limit(&"a".repeat(600), 600, "bytes");
+    assert_over_limit(&filter("(", "", "", 400), 9, "levels of parentheses");
+    assert_over_limit(&filter("(", "@.a", ")", 9), 9, "levels of parentheses");
     refused!(filter("@[?", "@", "]", 20), NestedFilter);
     refused!("$[?@[?@[?@.a]]]", NestedFilter);
     refused!(filter("length(", "@", "", 70), NestedCall);
@@ -257,26 +268,30 @@ fn known_attacks_are_refused_at_once() {
 
 #[test]
 fn a_path_that_would_multiply_its_result_is_refused() {
-    refused!("$..*..*..*..*", TooManyDescents found: 2);
+    assert_over_limit("$..*..*..*..*", 2, "descents `..`");
     refused!("$..['a','a','a']['a','a']", RepeatedMember);
     refused!("$..['a',\"a\"]", RepeatedMember);
     refused!(r"$..['a','\u0061']", RepeatedMember);
     refused!("$[0, 0 ]", RepeatedMember);
     refused!("$[?@['a','a']]", RepeatedMember);
-    refused!("$[0,1,2,3,4,5,6,7,8]", UnionTooLarge found: 9);
-    refused!(".a".repeat(33), TooManySegments found: 33);
-    refused!("[0]".repeat(33), TooManySegments found: 33);
-    refused!(filter("@", &".a".repeat(32), "", 1), TooManySegments found: 33);
-    refused!("$.*.*.*", TooManySpreads found: 3);
-    refused!("$[*,0:1]", TooManySpreads found: 3);
-    refused!("$[?@.*][*]", TooManySpreads found: 3);
-    refused!("$[?@[0:1][1:2]]", TooManySpreads found: 3);
+    assert_over_limit("$[0,1,2,3,4,5,6,7,8]", 9, "members of a union");
+    assert_over_limit(&".a".repeat(33), 33, "segments");
+    assert_over_limit(&"[0]".repeat(33), 33, "segments");
+    assert_over_limit(&filter("@", &".a".repeat(32), "", 1), 33, "segments");
+    assert_over_limit("$.*.*.*", 3, SPREADS);
+    assert_over_limit("$[*,0:1]", 3, SPREADS);
+    assert_over_limit("$[?@.*][*]", 3, SPREADS);
+    assert_over_limit("$[?@[0:1][1:2]]", 3, SPREADS);
 }
 
 #[test]
 fn comparing_paths_with_paths_is_limited() {
     assert!(Path::parse("$[?@.a == @.b && @.c < value(@.*)]").is_ok());
-    refused!("$[?@.a == 1 && (@ == @ || @ == @)][?@ == @]", TooManyComparisons found: 3);
+    assert_over_limit(
+        "$[?@.a == 1 && (@ == @ || @ == @)][?@ == @]",
+        3,
+        "comparisons of paths",
+    );
 }
 
 #[test]

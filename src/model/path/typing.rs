@@ -5,7 +5,7 @@ use jsonpath_rust::parser::model::{
     Comparable, Filter, FilterAtom, FnArg, JpQuery, Literal, Segment, Selector, Test, TestFunction,
 };
 
-use super::{PathError, shorten};
+use super::{PathError, shorten, within};
 
 /// Comparisons with a path on both sides, which may each compare whole subtrees, and under `..`
 /// do so again on every level of the document.
@@ -22,10 +22,8 @@ pub(super) fn check(path: &str, query: &JpQuery) -> Result<(), PathError> {
         .iter()
         .map(|found| path_comparisons(found))
         .sum::<usize>();
-    if found > MAX_PATH_COMPARISONS {
-        let (path, limit) = (shorten(path), MAX_PATH_COMPARISONS);
-        return Err(PathError::TooManyComparisons { path, found, limit });
-    }
+    let counted = ("comparisons of paths", found, MAX_PATH_COMPARISONS);
+    within(path, counted, "compare with literals")?;
     filters.iter().try_for_each(|found| filter(path, found))
 }
 

@@ -85,12 +85,14 @@ pub struct Definitions {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotRegistered {
-    /// A model.
-    #[error("model {name:?} is not registered here; there are: {known}")]
-    Model {
-        /// The name.
+    /// A model or a tool.
+    #[error("{what} {name:?} is not registered here; there are: {known}")]
+    Name {
+        /// `model` or `tool`.
+        what: &'static str,
+        /// The name in the definition.
         name: String,
-        /// The models there are.
+        /// The registered names.
         known: String,
     },
     /// A model tool, which a model configuration names.
@@ -107,14 +109,16 @@ pub enum NotRegistered {
     /// The definition names no model, and none is the default.
     #[error("the definition names no model, and no default model is registered here")]
     NoDefaultModel,
-    /// A tool.
-    #[error("tool {name:?} is not registered here; there are: {known}")]
-    Tool {
-        /// The name.
-        name: String,
-        /// The tools there are.
-        known: String,
-    },
+}
+
+impl NotRegistered {
+    fn of<T>(what: &'static str, name: &str, registered: &BTreeMap<String, T>) -> Self {
+        Self::Name {
+            what,
+            name: crate::error::excerpt(name, 80).into_owned(),
+            known: names(registered),
+        }
+    }
 }
 
 impl Definitions {
@@ -323,10 +327,10 @@ impl Definitions {
         definition: &AgentDefinition,
     ) -> Result<Arc<dyn ChatModel>, NotRegistered> {
         let model = match &definition.model {
-            Some(name) => self.models.get(name).ok_or_else(|| NotRegistered::Model {
-                name: crate::error::excerpt(name, 80).into_owned(),
-                known: names(&self.models),
-            })?,
+            Some(name) => {
+                let missing = || NotRegistered::of("model", name, &self.models);
+                self.models.get(name).ok_or_else(missing)?
+            }
             None => self
                 .default_model
                 .as_ref()
@@ -367,10 +371,8 @@ impl Definitions {
 
     fn tool_of(&self, definition: &Breadcrumb) -> Built {
         let name = definition.context.text("name").unwrap_or_default();
-        let tool = self.tools.get(name).ok_or_else(|| NotRegistered::Tool {
-            name: crate::error::excerpt(name, 80).into_owned(),
-            known: names(&self.tools),
-        })?;
+        let missing = || NotRegistered::of("tool", name, &self.tools);
+        let tool = self.tools.get(name).ok_or_else(missing)?;
         let (tool, store) = (Arc::clone(tool), Arc::clone(&self.store));
         let definition = ToolDefinition::from_json_with(&definition.context, &self.options)?;
         let warnings = definition.warnings().to_vec();

@@ -32,22 +32,16 @@ pub enum NatsError {
     /// The server has no JetStream, or none for this account.
     #[error("the NATS server has no JetStream for this account; start it with -js")]
     NoJetStream(#[source] BoxError),
-    /// The stream is there, and is for something else.
-    #[error("stream {stream:?} is set up otherwise: {difference}; delete it, or take another")]
-    OtherStream {
-        /// The stream.
-        stream: String,
-        /// What is different.
-        difference: String,
-    },
-    /// The consumer of the group is there, and is set up otherwise.
+    /// The stream, or the consumer of the group, exists and has other settings than this crate needs.
     #[error(
-        "consumer {consumer:?} is set up otherwise: {difference}; delete it, or take another group"
+        "the NATS {what} {name:?} has other settings: {difference}; delete it, or use another name"
     )]
-    OtherConsumer {
-        /// The consumer.
-        consumer: String,
-        /// What is different.
+    OtherSettings {
+        /// `stream` or `consumer`.
+        what: &'static str,
+        /// The name of the stream or the consumer.
+        name: String,
+        /// The setting that differs.
         difference: String,
     },
     /// The server did not do something.
@@ -70,8 +64,7 @@ impl NatsError {
             | Self::Setting { .. }
             | Self::TooOld { .. }
             | Self::NoJetStream(_)
-            | Self::OtherStream { .. }
-            | Self::OtherConsumer { .. } => Retry::Never,
+            | Self::OtherSettings { .. } => Retry::Never,
         }
     }
 

@@ -165,8 +165,9 @@ impl Link {
                 self.largest.store(largest, Ordering::Relaxed);
                 Ok(stream)
             }
-            Some(difference) => Err(NatsError::OtherStream {
-                stream: self.stream.clone(),
+            Some(difference) => Err(NatsError::OtherSettings {
+                what: "stream",
+                name: self.stream.clone(),
                 difference,
             }),
         }

@@ -180,8 +180,9 @@ fn read(payload: &[u8]) -> Result<Event, Unreadable> {
 async fn find(stream: &Stream, name: &str) -> Result<Option<PullConsumer>, NatsError> {
     const FIND: &str = "find the consumer";
     match stream.consumer_info(name).await {
-        Ok(info) if info.config.deliver_subject.is_some() => Err(NatsError::OtherConsumer {
-            consumer: name.to_owned(),
+        Ok(info) if info.config.deliver_subject.is_some() => Err(NatsError::OtherSettings {
+            what: "consumer",
+            name: name.to_owned(),
             difference: "it is a push consumer".to_owned(),
         }),
         Ok(_) => {
@@ -239,8 +240,9 @@ fn check(wanted: &pull::Config, found: &Config) -> Result<(), NatsError> {
         }
         return Ok(());
     };
-    Err(NatsError::OtherConsumer {
-        consumer: wanted.durable_name.clone().unwrap_or_default(),
+    Err(NatsError::OtherSettings {
+        what: "consumer",
+        name: wanted.durable_name.clone().unwrap_or_default(),
         difference,
     })
 }

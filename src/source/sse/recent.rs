@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn a_version_is_new_once_and_only_so_many_are_remembered() {
         let mut recent = Recent::default();
-        let id = |n: usize| BreadcrumbId::from(uuid::Uuid::from_u128(n as u128));
+        let id = |n: usize| BreadcrumbId::from_bytes((n as u128).to_be_bytes());
 
         let new = [
             recent.note(id(0), 1),

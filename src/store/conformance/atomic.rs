@@ -2,7 +2,7 @@ use super::Broken;
 use super::Subject;
 use super::broken::{expect, fails, granted, same, some};
 use super::given::{create, end, ids_of, new_run, note, row, trigger};
-use crate::model::{EventKind, Patch};
+use crate::model::{BreadcrumbId, EventKind, Patch};
 use crate::source::StartAt;
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, Commit, RunEnd, RunState, StoreError, Write,
@@ -10,7 +10,6 @@ use crate::store::{
 use futures::future::join;
 use futures::{FutureExt, StreamExt};
 use std::time::Duration;
-use uuid::Uuid;
 
 /// How long a source may take to announce a commit.
 pub(super) const ANNOUNCED: Duration = Duration::from_secs(5);
@@ -59,7 +58,7 @@ pub async fn a_failing_write_leaves_nothing<S: Subject>(subject: &S) -> Result<(
         patch: Patch::new().title("b"),
     };
     let absent = Write::Delete {
-        id: Uuid::now_v7().into(),
+        id: BreadcrumbId::unique(),
         by: None,
     };
 
@@ -107,7 +106,7 @@ pub async fn commits_are_announced<S: Subject>(subject: &S) -> Result<(), Broken
     let source = some(subject.events(&store), "an event source")?;
     let mut events = source.subscribe(StartAt::Now).await.map_err(unsubscribed)?;
     let stale = Write::Update {
-        id: Uuid::now_v7().into(),
+        id: BreadcrumbId::unique(),
         version: 1,
         patch: Patch::new(),
     };

@@ -6,7 +6,6 @@ use crate::model::{BreadcrumbId, NewBreadcrumb, Patch, Selector, Sensitivity, Vi
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Commit, Query, StoreError, Write};
 use futures::future::join_all;
 use serde_json::json;
-use uuid::Uuid;
 
 /// What is created has an id, version 1, a time and its author, and is read back whole, also by a search: what it may show
 /// a model is among it.
@@ -107,7 +106,8 @@ pub async fn optimistic<S: Subject>(subject: &S) -> Result<(), Broken> {
             |error| matches!(error, StoreError::Conflict { id, expected, found: 2 } if *id == first.id && *expected == version),
         )?;
     }
-    not_found(store.update(Uuid::now_v7().into(), 1, Patch::new()).await)?;
+    let missing = BreadcrumbId::unique();
+    not_found(store.update(missing, 1, Patch::new()).await)?;
 
     same(&*store.get(first.id).await?, &*second, "what is read")
 }
@@ -259,7 +259,7 @@ pub async fn a_deleted_breadcrumb_is_gone<S: Subject>(subject: &S) -> Result<(),
 /// What was never there is not found, and has no tombstone.
 pub async fn what_was_never_there_is_not_found<S: Subject>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let id = BreadcrumbId::from(Uuid::now_v7());
+    let id = BreadcrumbId::unique();
 
     let answer = store.get(id).await;
 

@@ -95,10 +95,9 @@ mod tests {
     use crate::model::{NewBreadcrumb, Selector};
     use crate::store::Query;
     use proptest::prelude::*;
-    use uuid::Uuid;
 
     fn breadcrumb(n: usize) -> Arc<Breadcrumb> {
-        let id = Uuid::from_u128(n as u128).into();
+        let id = BreadcrumbId::from_bytes((n as u128).to_be_bytes());
         let at = Timestamp::from_micros((n / 2) as i64);
         Arc::new(NewBreadcrumb::new("note.v1").first_version(id, at))
     }

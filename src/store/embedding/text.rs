@@ -72,12 +72,12 @@ pub(super) fn start_of(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{NewBreadcrumb, Timestamp};
+    use crate::model::{BreadcrumbId, NewBreadcrumb, Timestamp};
     use crate::store::{BreadcrumbStoreExt, MemoryStore};
     use serde_json::json;
 
     fn breadcrumb(new: NewBreadcrumb) -> Arc<Breadcrumb> {
-        Arc::new(new.first_version(uuid::Uuid::nil().into(), Timestamp::from_micros(1)))
+        Arc::new(new.first_version(BreadcrumbId::NIL, Timestamp::from_micros(1)))
     }
 
     async fn text_of(store: &MemoryStore, new: NewBreadcrumb) -> Option<String> {

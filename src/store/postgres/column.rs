@@ -2,7 +2,7 @@
 
 use crate::error::BoxError;
 use crate::model::{BreadcrumbId, Json, Timestamp};
-use crate::store::Lineage;
+use crate::store::{ClaimId, Lineage};
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::types::Oid;
@@ -19,19 +19,25 @@ pub(super) struct Id(Uuid);
 
 impl From<BreadcrumbId> for Id {
     fn from(id: BreadcrumbId) -> Self {
-        Self(id.as_uuid())
+        Self(id.to_uuid())
     }
 }
 
-impl From<Uuid> for Id {
-    fn from(id: Uuid) -> Self {
-        Self(id)
+impl From<ClaimId> for Id {
+    fn from(id: ClaimId) -> Self {
+        Self(Uuid::from_bytes(*id.as_bytes()))
     }
 }
 
 impl From<Id> for BreadcrumbId {
     fn from(id: Id) -> Self {
-        id.0.into()
+        Self::from_bytes(id.0.into_bytes())
+    }
+}
+
+impl From<Id> for ClaimId {
+    fn from(id: Id) -> Self {
+        Self::from_bytes(id.0.into_bytes())
     }
 }
 

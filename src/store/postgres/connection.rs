@@ -1,7 +1,7 @@
 //! Connections to the server, set up alike.
 
 use super::builder::Settings;
-use super::error::PostgresError;
+use super::error::{ConnectFault, PostgresError};
 use crate::store::StoreId;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, PgConnection, Row as _};
@@ -134,7 +134,7 @@ pub(super) fn set_up(settings: &Settings) -> String {
 
 /// Warns if the server may lose commits or accepts no writes, and fails if its version is too old. Returns `true` if the user may
 /// execute the function that makes all commits before durable.
-pub(super) async fn check(connection: &mut PgConnection) -> Result<bool, PostgresError> {
+pub(super) async fn check(connection: &mut PgConnection) -> Result<bool, ConnectFault> {
     const OLDEST: i32 = 14;
     let row = sqlx::query(
         "SELECT current_setting('server_version_num')::int / 10000, current_setting('fsync') = 'on',
@@ -146,7 +146,7 @@ pub(super) async fn check(connection: &mut PgConnection) -> Result<bool, Postgre
     let row = row.fetch_one(connection).await?;
     let found: i32 = row.try_get(0)?;
     if found < OLDEST {
-        return Err(PostgresError::OldServer { found });
+        return Err(PostgresError::OldServer { found }.into());
     }
     if !row.try_get::<bool, _>(1)? {
         tracing::warn!(

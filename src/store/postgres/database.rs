@@ -4,7 +4,7 @@ use super::builder::Settings;
 use super::connection;
 use super::connections::Connections;
 use super::cursor::Acknowledgements;
-use super::error::{Fault, PostgresError, ended, of_driver};
+use super::error::{ConnectFault, Fault, PostgresError, ended, of_driver};
 use super::facts::Wanted;
 use super::history::{Loss, Mark};
 use super::lease::{Asked, Leased};
@@ -129,7 +129,7 @@ pub(super) struct Database {
 }
 
 impl Database {
-    pub(super) async fn connect(url: &str, settings: Settings) -> Result<Self, PostgresError> {
+    pub(super) async fn connect(url: &str, settings: Settings) -> Result<Self, ConnectFault> {
         let options = connection::options(url, &settings)?;
         let connections = Connections::new(options.clone(), &settings);
         let mut first = connections.one().await?;

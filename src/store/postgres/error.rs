@@ -137,8 +137,9 @@ impl PostgresError {
     }
 }
 
-impl From<sqlx::Error> for PostgresError {
-    fn from(error: sqlx::Error) -> Self {
+impl PostgresError {
+    /// Returns the error of a step to connect that failed in the driver.
+    fn of(error: sqlx::Error) -> Self {
         match Class::of(&error) {
             Class::Permanent | Class::Login | Class::Setup => Self::Refused(Said::boxed(error)),
             Class::ReadOnly => Self::read_only(Said::boxed(error)),
@@ -148,14 +149,35 @@ impl From<sqlx::Error> for PostgresError {
             },
         }
     }
-}
 
-impl PostgresError {
     fn read_only(source: BoxError) -> Self {
         Self::ReadOnly {
             retry_after: PAUSE,
             source,
         }
+    }
+}
+
+/// Error of a step to connect. The operator `?` converts errors of the driver to it, so [`PostgresError`] has no public
+/// conversion from a type of the driver.
+#[derive(Debug)]
+pub(super) struct ConnectFault(PostgresError);
+
+impl From<PostgresError> for ConnectFault {
+    fn from(error: PostgresError) -> Self {
+        Self(error)
+    }
+}
+
+impl From<sqlx::Error> for ConnectFault {
+    fn from(error: sqlx::Error) -> Self {
+        Self(PostgresError::of(error))
+    }
+}
+
+impl From<ConnectFault> for PostgresError {
+    fn from(fault: ConnectFault) -> Self {
+        fault.0
     }
 }
 

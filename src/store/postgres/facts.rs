@@ -66,7 +66,7 @@ impl Wanted {
             }
         }
         if !self.breadcrumbs.is_empty() {
-            let ids = prepared::ids(self.breadcrumbs.iter().map(|id| id.as_uuid()));
+            let ids = prepared::ids(self.breadcrumbs.iter().copied());
             message.push(format!("EXECUTE ux_find ({tenant}, {ids})"));
         }
         if !self.requests.is_empty() {
@@ -188,7 +188,7 @@ fn read_one(statement: &str, tenant: i64, run: &RunRef) -> String {
     let order = run.order.as_deref();
     format!(
         "EXECUTE {statement} ({tenant}, {}, {}, {}, {})",
-        prepared::id(run.trigger_id.as_uuid()),
+        prepared::id(run.trigger_id),
         run.trigger_version.cast_signed(),
         prepared::name(&run.executor),
         order.map_or("NULL".to_owned(), prepared::name)
@@ -200,7 +200,7 @@ fn read_all(statement: &str, tenant: i64, runs: &[RunRef]) -> String {
     let versions = runs.iter().map(|run| run.trigger_version.cast_signed());
     format!(
         "EXECUTE {statement} ({tenant}, {}, {}, {}, {})",
-        prepared::ids(runs.iter().map(|run| run.trigger_id.as_uuid())),
+        prepared::ids(runs.iter().map(|run| run.trigger_id)),
         prepared::numbers(versions),
         prepared::names(runs.iter().map(|run| &*run.executor)),
         prepared::some_names(runs.iter().map(|run| run.order.as_deref()))

@@ -17,7 +17,6 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use std::collections::HashMap;
 use std::sync::Arc;
-use uuid::Uuid;
 
 /// The runs that a claim requests.
 #[derive(Clone, Debug)]
@@ -27,7 +26,7 @@ pub(super) struct Asked {
     /// Maximum number of runs of all executors.
     most: usize,
     /// Marks the leases, so that they are found again if the answer is lost.
-    pub(super) claim: Uuid,
+    pub(super) claim: ClaimId,
 }
 
 impl Asked {
@@ -45,7 +44,7 @@ impl Asked {
         Self {
             executors,
             most: n,
-            claim: id.as_uuid(),
+            claim: id,
         }
     }
 

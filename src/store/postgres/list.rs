@@ -207,7 +207,7 @@ async fn those_selected(
         rows = rows.bind(Id::from(trigger));
     }
     if let Some(id) = filter.claim {
-        rows = rows.bind(Id::from(id.as_uuid()));
+        rows = rows.bind(Id::from(id));
     }
     let rows = rows.fetch_all(connection).await?;
     let rows = rows.iter().map(row::read);

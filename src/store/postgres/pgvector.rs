@@ -3,7 +3,7 @@
 
 use super::builder::Settings;
 use super::database::Read;
-use super::error::{Fault, PostgresError};
+use super::error::{ConnectFault, Fault, PostgresError};
 use crate::error::Chain;
 use crate::store::StoreError;
 use crate::store::durable::tenant::Time;
@@ -49,7 +49,7 @@ pub(super) async fn prepare(
     settings: &Settings,
 ) -> Result<Option<Pgvector>, PostgresError> {
     let found = if settings.vectors {
-        make_tables(connection).await
+        make_tables(connection).await.map_err(PostgresError::from)
     } else {
         Err(PostgresError::NoVectors(
             "it is left alone by `without_vectors`".into(),
@@ -67,7 +67,7 @@ pub(super) async fn prepare(
     }
 }
 
-async fn make_tables(connection: &mut PgConnection) -> Result<Pgvector, PostgresError> {
+async fn make_tables(connection: &mut PgConnection) -> Result<Pgvector, ConnectFault> {
     let found = find(connection).await?;
     if let Some(found) = found
         && has_tables(connection).await?
@@ -78,7 +78,7 @@ async fn make_tables(connection: &mut PgConnection) -> Result<Pgvector, Postgres
     let is_there = sqlx::query(is_there).fetch_optional(&mut *connection);
     if is_there.await?.is_none() {
         let reason = "the server does not have it".into();
-        return Err(PostgresError::NoVectors(reason));
+        return Err(PostgresError::NoVectors(reason).into());
     }
     let mut transaction = connection.begin().await?;
     sqlx::query(LOCK).execute(&mut *transaction).await?;

@@ -4,13 +4,13 @@
 //! the server can choose to plan each execution. A simple query message can contain several statements, which saves round trips, but
 //! no parameters: this module formats the parameters as SQL literals.
 
-use super::column::{self, literal};
+use super::column::{self, Id, literal};
 use super::{begin, facts, lease, log, queue};
+use crate::model::BreadcrumbId;
 use crate::store::durable::tenant::Time;
 use futures::TryStreamExt as _;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Either, PgConnection};
-use uuid::Uuid;
 
 /// Returns the `PREPARE` statements that each connection runs before it executes a prepared statement. The tables must exist.
 pub(super) fn statements() -> String {
@@ -48,8 +48,8 @@ pub(super) fn time(time: &Time) -> String {
     format!("{}, {}", held.as_deref().unwrap_or("NULL"), time.shift())
 }
 
-pub(super) fn id(id: Uuid) -> String {
-    format!("'{id}'::uuid")
+pub(super) fn id(id: impl Into<Id>) -> String {
+    format!("'{}'::uuid", id.into().uuid())
 }
 
 /// Formats the stored form of an executor ID or an ordering key as an SQL literal.
@@ -74,7 +74,7 @@ pub(super) fn numbers(numbers: impl Iterator<Item = i64>) -> String {
     format!("'{{{}}}'::bigint[]", numbers.join(","))
 }
 
-pub(super) fn ids(ids: impl Iterator<Item = Uuid>) -> String {
+pub(super) fn ids(ids: impl Iterator<Item = BreadcrumbId>) -> String {
     let ids: Vec<String> = ids.map(|id| id.to_string()).collect();
     format!("'{{{}}}'::uuid[]", ids.join(","))
 }

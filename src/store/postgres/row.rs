@@ -9,7 +9,7 @@ use super::{table, wake};
 use crate::model::{BreadcrumbId, Event, Json, Timestamp};
 use crate::store::row::{Row, Wait};
 use crate::store::rules::First;
-use crate::store::{Lease, Lineage, RunRef, RunState, Saved};
+use crate::store::{ClaimId, Lease, Lineage, RunRef, RunState, Saved};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 use std::sync::Arc;
@@ -292,7 +292,7 @@ fn changing(rows: &[&Kept]) -> Vec<Value> {
         all(rows, |row| row.reason.as_deref().map(name_of)).into(),
         all(rows, |row| row.over.map(u64::cast_signed)).into(),
         all(rows, |row| row.cause.as_deref().map(name_of)).into(),
-        all(rows, |row| row.claim.map(|id| Id::from(id.as_uuid()))).into(),
+        all(rows, |row| row.claim.map(Id::from)).into(),
         all(rows, |row| row.code.as_deref().map(name_of)).into(),
         all(rows, |row| row.has_expired).into(),
     ]
@@ -320,7 +320,7 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
         abandoned: count(row, 7)?,
         has_expired: row.try_get(30)?,
         token: number(row, 8)?,
-        claim: claim.map(|id| id.uuid().into()),
+        claim: claim.map(ClaimId::from),
         granted_at: time(row, 9)?,
         since: time(row, 10)?,
         sequence: number(row, 11)?,

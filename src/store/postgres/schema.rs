@@ -1,6 +1,6 @@
 //! The tables, and how those of an older version become these.
 
-use super::error::PostgresError;
+use super::error::{ConnectFault, PostgresError};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// What leads from each version to the next; the version of a schema is how many of them it has seen.
@@ -180,7 +180,7 @@ fn known() -> i64 {
 pub(super) async fn is_current(
     connection: &mut PgConnection,
     schema: &str,
-) -> Result<bool, PostgresError> {
+) -> Result<bool, ConnectFault> {
     Ok(found(connection, schema, known()).await? == known())
 }
 
@@ -188,7 +188,7 @@ pub(super) async fn is_current(
 pub(super) async fn migrate(
     connection: &mut PgConnection,
     schema: &str,
-) -> Result<(), PostgresError> {
+) -> Result<(), ConnectFault> {
     let known = known();
     let mut transaction = connection.begin().await?;
     sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended('universal-executor ' || $1, 0))")
@@ -233,7 +233,7 @@ async fn found(
     connection: &mut PgConnection,
     schema: &str,
     known: i64,
-) -> Result<i64, PostgresError> {
+) -> Result<i64, ConnectFault> {
     let has_version =
         "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'ux_schema_version'";
     let has_version = sqlx::query(has_version).bind(schema);
@@ -247,11 +247,12 @@ async fn found(
     let version = sqlx::query_scalar::<_, i64>("SELECT version FROM ux_schema_version");
     let found = version.fetch_optional(&mut *connection).await?.unwrap_or(0);
     if found > known {
-        return Err(PostgresError::NewerSchema {
+        let error = PostgresError::NewerSchema {
             schema: schema.to_owned(),
             found,
             known,
-        });
+        };
+        return Err(error.into());
     }
     Ok(found)
 }

@@ -14,7 +14,6 @@ use crate::store::durable::found::{Found, Writer};
 use crate::store::row::End;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;
-use uuid::Uuid;
 
 /// Minimum number of expired breadcrumbs that a commit can remove.
 const EXPIRED_AT_ONCE: usize = 64;
@@ -90,7 +89,7 @@ pub(super) async fn create(
     let has_expired = table::expire(writing, EXPIRED_AT_ONCE).await?;
     let mut staged = Staged::begin(writing, None);
     let at = staged.writing.next_time();
-    let id = id.unwrap_or_else(|| Uuid::now_v7().into());
+    let id = id.unwrap_or_else(BreadcrumbId::unique);
     let created = staged.create(0, new.first_version(id, at))?;
     staged.end()?;
     Ok((created, has_expired))
@@ -120,7 +119,7 @@ impl<'w, 't> Staged<'w, 't> {
         let at = self.writing.next_time();
         match write {
             Write::Create(new) => {
-                self.create(index, new.first_version(Uuid::now_v7().into(), at))?;
+                self.create(index, new.first_version(BreadcrumbId::unique(), at))?;
             }
             Write::Update { id, version, patch } => {
                 let before = self.find(id).await?;

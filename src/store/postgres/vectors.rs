@@ -4,7 +4,7 @@
 use super::builder::Settings;
 use super::column::{self, Id};
 use super::database::Read;
-use super::error::{Fault, PostgresError};
+use super::error::{ConnectFault, Fault, PostgresError};
 use super::pgvector::Pgvector;
 use super::statement::Statement;
 use super::table;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(super) async fn begin(
     connection: &mut PgConnection,
     settings: &Settings,
-) -> Result<(), PostgresError> {
+) -> Result<(), ConnectFault> {
     if settings.embeddings.is_none() && !settings.forgets_vectors {
         return Ok(());
     }
@@ -36,7 +36,7 @@ pub(super) async fn begin(
             .bind(column::name(config.model()))
             .bind(dimensions(config));
         insert.execute(&mut *transaction).await?;
-        compare(config, kept(&mut transaction).await?)?;
+        compare(config, kept(&mut transaction).await?).map_err(PostgresError::from)?;
     }
     transaction.commit().await?;
     Ok(())

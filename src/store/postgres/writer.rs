@@ -21,11 +21,10 @@ use super::tenant::Named;
 use super::writing::{Counters, Writing};
 use crate::error::Chain;
 use crate::model::Event;
-use crate::store::StoreError;
+use crate::store::{ClaimId, StoreError};
 use sqlx::PgConnection;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
 /// How often the same is tried at once, where nothing was done and another transaction or a stale connection was the
 /// reason.
@@ -249,9 +248,9 @@ impl Done {
     }
 
     /// Takes the runs that one claim leased, in their order.
-    pub(super) fn leased(&mut self, claim: Uuid) -> Result<Vec<Leased>, StoreError> {
+    pub(super) fn leased(&mut self, claim: ClaimId) -> Result<Vec<Leased>, StoreError> {
         let all = self.leased.as_mut().ok_or_else(claim_in_doubt)?;
-        let is_its = |leased: &mut Leased| leased.row.claim.is_some_and(|id| id.as_uuid() == claim);
+        let is_its = |leased: &mut Leased| leased.row.claim == Some(claim);
         let mut leased: Vec<Leased> = all.extract_if(.., is_its).collect();
         Leased::sort(&mut leased);
         Ok(leased)

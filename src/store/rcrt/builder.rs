@@ -50,16 +50,13 @@ pub enum RcrtError {
         /// What is wrong with it. The URL is not repeated, as there may be credentials in it.
         problem: &'static str,
     },
-    /// The owner is empty.
-    #[error("the owner is empty; use the owner_id of the token")]
-    NoOwner,
     /// The owner is not a UUID, so the server would refuse each request for a token and each new breadcrumb.
     #[error("the owner {owner:?} is not a UUID; use the owner_id of the token")]
     BadOwner {
         /// The owner, without a token that was passed in its place.
         owner: String,
         /// The error of the parser.
-        source: uuid::Error,
+        source: BoxError,
     },
     /// The HTTP client cannot be made.
     #[error("the HTTP client cannot be made")]
@@ -71,9 +68,7 @@ impl RcrtError {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::BadUrl { .. } | Self::NoOwner | Self::BadOwner { .. } | Self::Http(_) => {
-                Retry::Never
-            }
+            Self::BadUrl { .. } | Self::BadOwner { .. } | Self::Http(_) => Retry::Never,
         }
     }
 }
@@ -198,12 +193,9 @@ impl RcrtBuilder {
     pub fn build(self) -> Result<RcrtStore, RcrtError> {
         let base =
             http::base_url(&self.base_url).map_err(|problem| RcrtError::BadUrl { problem })?;
-        if self.owner.is_empty() {
-            return Err(RcrtError::NoOwner);
-        }
         let owner = Uuid::parse_str(&self.owner).map_err(|source| RcrtError::BadOwner {
             owner: excerpt(&without_credentials(&self.owner), 64).into_owned(),
-            source,
+            source: source.into(),
         })?;
         let owner = owner.to_string();
         let client = http::client()

@@ -5,11 +5,10 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::Lineage;
 use rusqlite::Row;
 use rusqlite::types::Type;
-use uuid::Uuid;
 
 /// An id as it is kept.
 pub(super) fn blob(id: BreadcrumbId) -> [u8; 16] {
-    *id.as_uuid().as_bytes()
+    *id.as_bytes()
 }
 
 /// Texts as a JSON array.
@@ -18,8 +17,7 @@ pub(super) fn texts(texts: &[String]) -> String {
 }
 
 pub(super) fn id(row: &Row<'_>, column: usize) -> rusqlite::Result<BreadcrumbId> {
-    row.get::<_, [u8; 16]>(column)
-        .map(|bytes| Uuid::from_bytes(bytes).into())
+    row.get::<_, [u8; 16]>(column).map(BreadcrumbId::from_bytes)
 }
 
 /// A number that is never negative, kept with the same bits.

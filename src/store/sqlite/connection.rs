@@ -1,7 +1,7 @@
 //! Connections to the file, set up alike.
 
 use super::builder::{DatabaseSettings, Durability};
-use super::error::SqliteError;
+use super::error::{OpenFault, SqliteError};
 use super::schema;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// Opens the connection of the writer, and creates the file and its tables if they are missing. For a read-only store the connection
 /// cannot write, and the file must have the current tables.
-pub(super) fn writer(path: &Path, settings: &DatabaseSettings) -> Result<Connection, SqliteError> {
+pub(super) fn writer(path: &Path, settings: &DatabaseSettings) -> Result<Connection, OpenFault> {
     if settings.is_read_only {
         let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY, settings)?;
         schema::must_be_current(&connection, path)?;
@@ -24,9 +24,8 @@ pub(super) fn writer(path: &Path, settings: &DatabaseSettings) -> Result<Connect
         .metadata()
         .is_ok_and(|found| found.permissions().readonly());
     if is_marked || connection.is_readonly(rusqlite::MAIN_DB)? {
-        return Err(SqliteError::ReadOnly {
-            path: path.to_owned(),
-        });
+        let path = path.to_owned();
+        return Err(SqliteError::ReadOnly { path }.into());
     }
     schema::check(&connection)?;
     use_wal(&connection, settings.busy_timeout)?;
@@ -111,7 +110,7 @@ fn create(path: &Path) -> Result<(), SqliteError> {
 }
 
 /// A connection that reads.
-pub(super) fn reader(path: &Path, settings: &DatabaseSettings) -> Result<Connection, SqliteError> {
+pub(super) fn reader(path: &Path, settings: &DatabaseSettings) -> Result<Connection, OpenFault> {
     let flags = match settings.is_read_only {
         true => OpenFlags::SQLITE_OPEN_READ_ONLY,
         false => OpenFlags::SQLITE_OPEN_READ_WRITE,
@@ -125,7 +124,7 @@ fn open(
     path: &Path,
     flags: OpenFlags,
     settings: &DatabaseSettings,
-) -> Result<Connection, SqliteError> {
+) -> Result<Connection, OpenFault> {
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(settings.busy_timeout)?;
@@ -144,7 +143,7 @@ pub(super) fn set_up(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Sets WAL mode. While another process does the same SQLite does not wait, so this does.
-fn use_wal(connection: &Connection, timeout: Duration) -> Result<(), SqliteError> {
+fn use_wal(connection: &Connection, timeout: Duration) -> Result<(), OpenFault> {
     const PAUSE: Duration = Duration::from_millis(10);
     let begun = Instant::now();
     loop {
@@ -153,7 +152,7 @@ fn use_wal(connection: &Connection, timeout: Duration) -> Result<(), SqliteError
         });
         match mode {
             Ok(mode) if mode.eq_ignore_ascii_case("wal") => return Ok(()),
-            Ok(mode) => return Err(SqliteError::NoWal { mode }),
+            Ok(mode) => return Err(SqliteError::NoWal { mode }.into()),
             Err(error)
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
                     && begun.elapsed() < timeout =>

@@ -135,8 +135,9 @@ impl SqliteError {
     }
 }
 
-impl From<rusqlite::Error> for SqliteError {
-    fn from(error: rusqlite::Error) -> Self {
+impl SqliteError {
+    /// Returns the error of a step to open a file that failed in the driver.
+    fn of(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
             // SQLite reports tables that do not fit the statements of this crate as `Unknown`.
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown) => {
@@ -152,14 +153,35 @@ impl From<rusqlite::Error> for SqliteError {
             },
         }
     }
-}
 
-impl SqliteError {
     fn disk_full(source: BoxError) -> Self {
         Self::DiskFull {
             retry_after: PAUSE,
             source,
         }
+    }
+}
+
+/// Error of a step to open a file. The operator `?` converts errors of the driver to it, so [`SqliteError`] has no public
+/// conversion from a type of the driver.
+#[derive(Debug)]
+pub(super) struct OpenFault(SqliteError);
+
+impl From<SqliteError> for OpenFault {
+    fn from(error: SqliteError) -> Self {
+        Self(error)
+    }
+}
+
+impl From<rusqlite::Error> for OpenFault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self(SqliteError::of(error))
+    }
+}
+
+impl From<OpenFault> for SqliteError {
+    fn from(fault: OpenFault) -> Self {
+        fault.0
     }
 }
 
@@ -275,7 +297,7 @@ mod tests {
                 panic!("{code}")
             };
 
-            let found = [Some(&error().into()), source.downcast_ref::<SqliteError>()];
+            let found = [Some(&SqliteError::of(error())), source.downcast_ref()];
 
             let is_disk_full =
                 |found: &Option<&SqliteError>| matches!(found, Some(SqliteError::DiskFull { .. }));

@@ -38,7 +38,7 @@ fn those_selected(
     }
     if let Some(id) = filter.claim {
         sql.push_str(" AND state = 1 AND claim = ?");
-        values.push(id.as_uuid().into_bytes().to_vec().into());
+        values.push(id.as_bytes().to_vec().into());
     }
     if !filter.states.is_empty() {
         let mut any = Vec::new();

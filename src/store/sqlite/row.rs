@@ -11,7 +11,6 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension};
 use std::sync::Arc;
 use std::time::Duration;
-use uuid::Uuid;
 
 /// A row of the ledger, and where it is.
 pub(super) struct Kept {
@@ -125,7 +124,7 @@ pub(super) fn update(writing: &Writing<'_>, serial: i64, row: &Row) -> rusqlite:
         row.reason,
         row.over.map(u64::cast_signed),
         row.cause,
-        row.claim.map(|id| id.as_uuid().into_bytes()),
+        row.claim.map(|id| *id.as_bytes()),
         row.code,
         row.has_expired,
     ])?;
@@ -183,7 +182,7 @@ fn run(row: &rusqlite::Row<'_>) -> rusqlite::Result<RunRef> {
 
 fn claim(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<ClaimId>> {
     let id: Option<[u8; 16]> = row.get(27)?;
-    Ok(id.map(|bytes| Uuid::from_bytes(bytes).into()))
+    Ok(id.map(ClaimId::from_bytes))
 }
 
 fn saved(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Saved>> {
@@ -192,10 +191,7 @@ fn saved(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Saved>> {
     };
     let with: Option<[u8; 16]> = row.get(20)?;
     let state: Json = json(19, state)?;
-    Ok(Some(Saved::new(
-        state,
-        with.map(|bytes| Uuid::from_bytes(bytes).into()),
-    )))
+    Ok(Some(Saved::new(state, with.map(BreadcrumbId::from_bytes))))
 }
 
 /// What a row waits for. When the wait ends at the latest is when the row is due.
@@ -213,10 +209,7 @@ fn written(row: &rusqlite::Row<'_>) -> rusqlite::Result<Vec<BreadcrumbId>> {
     if !rest.is_empty() {
         return Err(unreadable(23, Type::Blob, "not a list of ids"));
     }
-    Ok(ids
-        .iter()
-        .map(|bytes| Uuid::from_bytes(*bytes).into())
-        .collect())
+    Ok(ids.iter().copied().map(BreadcrumbId::from_bytes).collect())
 }
 
 /// A length of time, at most as long as the clock is.

@@ -1,6 +1,6 @@
 //! The tables, and how a file of an older version gets them.
 
-use super::error::SqliteError;
+use super::error::{OpenFault, SqliteError};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use std::path::Path;
 
@@ -182,7 +182,7 @@ const INBOX: &str = "
 ";
 
 /// Fails for a file of a newer version. Reads only.
-pub(super) fn check(connection: &Connection) -> Result<i64, SqliteError> {
+pub(super) fn check(connection: &Connection) -> Result<i64, OpenFault> {
     let found = match has_table(connection, "ux_schema_version")? {
         true => connection
             .prepare_cached("SELECT version FROM ux_schema_version")?
@@ -192,33 +192,32 @@ pub(super) fn check(connection: &Connection) -> Result<i64, SqliteError> {
         false => match has_table(connection, "ux_tenants")? {
             true => {
                 let reason = "table ux_schema_version is missing, and table ux_tenants exists";
-                return Err(SqliteError::NotADatabase(reason.into()));
+                return Err(SqliteError::NotADatabase(reason.into()).into());
             }
             false => 0,
         },
     };
     let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
     if found > known {
-        return Err(SqliteError::NewerSchema { found, known });
+        return Err(SqliteError::NewerSchema { found, known }.into());
     }
     Ok(found)
 }
 
 /// Fails for a file of another version, and for a database that has no tables of this crate. Reads only.
-pub(super) fn must_be_current(connection: &Connection, path: &Path) -> Result<(), SqliteError> {
+pub(super) fn must_be_current(connection: &Connection, path: &Path) -> Result<(), OpenFault> {
     let found = check(connection)?;
     let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
-    match found {
-        0 => Err(SqliteError::NotADatabase(
-            "table ux_schema_version is missing".into(),
-        )),
-        found if found < known => Err(SqliteError::OlderSchema {
+    let error = match found {
+        0 => SqliteError::NotADatabase("table ux_schema_version is missing".into()),
+        found if found < known => SqliteError::OlderSchema {
             path: path.to_owned(),
             found,
             known,
-        }),
-        _ => Ok(()),
-    }
+        },
+        _ => return Ok(()),
+    };
+    Err(error.into())
 }
 
 fn has_table(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
@@ -229,7 +228,7 @@ fn has_table(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
 
 /// Brings a file to the newest version in one transaction under the write lock, so that several processes may do it
 /// at once.
-pub(super) fn migrate(connection: &mut Connection) -> Result<(), SqliteError> {
+pub(super) fn migrate(connection: &mut Connection) -> Result<(), OpenFault> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let found = check(&transaction)?;
     let missing = MIGRATIONS

@@ -8,7 +8,6 @@ use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, NewBre
 use crate::store::durable::found::Writer;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;
-use uuid::Uuid;
 
 /// Minimum number of expired breadcrumbs that a commit can remove.
 pub(super) const EXPIRED_AT_ONCE: usize = 64;
@@ -74,7 +73,7 @@ pub(super) fn create(
         writer: None,
         written: Vec::new(),
     };
-    let id = id.unwrap_or_else(|| Uuid::now_v7().into());
+    let id = id.unwrap_or_else(BreadcrumbId::unique);
     stage.create(0, new.first_version(id, at))?;
     Ok(stage.check_room()?)
 }
@@ -92,7 +91,7 @@ impl Stage<'_, '_> {
     fn write(&mut self, index: usize, write: Write) -> Result<(), Fault> {
         let at = self.writing.next_time();
         match write {
-            Write::Create(new) => self.create(index, new.first_version(Uuid::now_v7().into(), at)),
+            Write::Create(new) => self.create(index, new.first_version(BreadcrumbId::unique(), at)),
             Write::Update { id, version, patch } => {
                 let before = self.find(id)?;
                 if before.breadcrumb.version != version {

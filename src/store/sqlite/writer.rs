@@ -2,7 +2,7 @@
 //! savepoint, so that a failed job does not roll back the others. The writer answers the callers after the commit.
 
 use super::cursor;
-use super::error::{Fault, unavailable};
+use super::error::{Fault, SqliteError, unavailable};
 use super::guard::{Guard, Undone, is_corruption};
 use super::progress::{Fate, Progress};
 use super::schema;
@@ -145,7 +145,7 @@ impl Writer {
         let begun = connection.execute_batch("BEGIN IMMEDIATE");
         connection.busy_timeout(self.busy_timeout)?;
         begun?;
-        let Err(error) = schema::check(connection) else {
+        let Err(error) = schema::check(connection).map_err(SqliteError::from) else {
             return Ok(turn);
         };
         // If the rollback fails, the next transaction cannot begin and reports the cause.

@@ -290,7 +290,7 @@ fn problem(error: JsonError) -> Unread {
         JsonError::TooDeep => (LoadProblem::TooDeep, None),
         JsonError::ReservedKey => {
             let reason = error.to_string();
-            (LoadProblem::NotJson { reason }, None)
+            (LoadProblem::Syntax { reason }, None)
         }
         JsonError::TooLarge { size, limit } => {
             let (what, found, most) = ("bytes", size, limit);
@@ -310,7 +310,7 @@ fn not_json(error: &serde_json::Error) -> Unread {
         line,
         column: column.max(1),
     });
-    (LoadProblem::NotJson { reason }, position)
+    (LoadProblem::Syntax { reason }, position)
 }
 
 fn section<T>(

@@ -48,7 +48,7 @@ pub(super) fn read(text: &str) -> Result<Document, (LoadProblem, Option<Position
         let error = error.without_snippet();
         let position = error.location().and_then(position);
         let reason = reason(&error.to_string(), position.as_ref());
-        (LoadProblem::NotYaml { reason }, position)
+        (LoadProblem::Syntax { reason }, position)
     })
 }
 

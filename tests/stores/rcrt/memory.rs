@@ -65,7 +65,7 @@ fn flood(part: usize) -> Option<Vec<u8>> {
         part if part % 8 == 1 => (250_000, (1, 10)),
         _ => (15_000, (200, 250)),
     };
-    let id = uuid::Uuid::from_u128(u128::try_from(part).unwrap());
+    let id = BreadcrumbId::from_bytes(u128::try_from(part).unwrap().to_be_bytes());
     let tag = format!("\"{}\"", "t".repeat(tags.1));
     let (tags, context) = (vec![tag; tags.0].join(","), "c".repeat(context));
     let frame = format!(

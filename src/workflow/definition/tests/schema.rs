@@ -19,8 +19,7 @@ fn is_of_form(error: &LoadError) -> bool {
         LoadProblem::Fields { reason } => !reason.starts_with("it is no JSON Schema"),
         LoadProblem::Name { reason, .. } => !reason.starts_with("another step"),
         LoadProblem::TooMany { what, .. } => ["names", "items"].contains(what),
-        LoadProblem::NotJson { .. }
-        | LoadProblem::NotYaml { .. }
+        LoadProblem::Syntax { .. }
         | LoadProblem::TooDeep
         | LoadProblem::UnknownName { .. }
         | LoadProblem::NoChoice { .. }

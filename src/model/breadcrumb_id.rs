@@ -1,0 +1,157 @@
+use crate::error::excerpt;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use uuid::Uuid;
+
+/// The ID of a breadcrumb: a UUID of any version.
+///
+/// Stores create UUIDs of version 7, so the IDs from one process sort by creation time. The text form has lower-case digits
+/// and hyphens. The feature `uuid` adds conversions from and to the type of the crate `uuid`.
+///
+/// ```
+/// use universal_executor::BreadcrumbId;
+///
+/// let id: BreadcrumbId = "01890A5D-ac96-774b-bcce-b302099a8057".parse()?;
+///
+/// assert_eq!(id.to_string(), "01890a5d-ac96-774b-bcce-b302099a8057");
+/// assert_eq!(BreadcrumbId::from_bytes(*id.as_bytes()), id);
+/// # Ok::<(), universal_executor::model::InvalidId>(())
+/// ```
+#[derive(Clone, Copy, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(transparent)]
+pub struct BreadcrumbId(Uuid);
+
+impl BreadcrumbId {
+    /// The ID of 16 zero bytes, which ping events carry.
+    pub const NIL: Self = Self(Uuid::nil());
+
+    /// Returns a new UUID of version 7, which no other breadcrumb has.
+    #[must_use]
+    pub fn unique() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// Returns the ID of these bytes, in the order of the text form.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes))
+    }
+
+    /// Returns the bytes of the ID, in the order of the text form.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+
+    pub(crate) const fn to_uuid(self) -> Uuid {
+        self.0
+    }
+}
+
+#[cfg(feature = "uuid")]
+impl BreadcrumbId {
+    /// Returns the ID as a UUID.
+    #[must_use]
+    pub const fn as_uuid(self) -> Uuid {
+        self.0
+    }
+}
+
+#[cfg(feature = "uuid")]
+impl From<Uuid> for BreadcrumbId {
+    fn from(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+}
+
+#[cfg(feature = "uuid")]
+impl From<BreadcrumbId> for Uuid {
+    fn from(id: BreadcrumbId) -> Self {
+        id.0
+    }
+}
+
+/// Error of a string that is not a [`BreadcrumbId`].
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "cannot read the breadcrumb ID {text:?}: it is not a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057"
+)]
+pub struct InvalidId {
+    /// The first 64 bytes of the string.
+    text: String,
+    source: uuid::Error,
+}
+
+impl FromStr for BreadcrumbId {
+    type Err = InvalidId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        text.parse().map(Self).map_err(|source| InvalidId {
+            text: excerpt(text, 64).into_owned(),
+            source,
+        })
+    }
+}
+
+impl fmt::Display for BreadcrumbId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for BreadcrumbId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn the_bytes_of_an_id_have_the_order_of_its_text() {
+        let bytes: [u8; 16] = std::array::from_fn(|n| n as u8);
+
+        let id = BreadcrumbId::from_bytes(bytes);
+
+        assert_eq!(id.to_string(), "00010203-0405-0607-0809-0a0b0c0d0e0f");
+        assert_eq!(id.to_string().parse::<BreadcrumbId>(), Ok(id));
+        assert_eq!(*id.as_bytes(), bytes);
+        assert_eq!(BreadcrumbId::from_bytes([0; 16]), BreadcrumbId::NIL);
+    }
+
+    #[test]
+    fn new_ids_differ_and_sort_by_creation_time() {
+        let ids: Vec<BreadcrumbId> = (0..1_000).map(|_| BreadcrumbId::unique()).collect();
+
+        assert!(ids.is_sorted_by(|older, newer| older < newer));
+    }
+
+    #[test]
+    fn the_error_of_a_string_that_is_not_an_id_shows_at_most_64_bytes_of_it() {
+        let short = "order-7".parse::<BreadcrumbId>().unwrap_err();
+        let long = "x".repeat(1_000).parse::<BreadcrumbId>().unwrap_err();
+
+        assert_eq!(
+            short.to_string(),
+            "cannot read the breadcrumb ID \"order-7\": it is not a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057"
+        );
+        assert!(short.source().is_some());
+        let shown = format!("{:?}", format!("{}..", "x".repeat(64)));
+        assert!(long.to_string().contains(&shown), "{long}");
+    }
+
+    #[cfg(feature = "uuid")]
+    #[test]
+    fn an_id_converts_from_and_to_the_type_of_the_crate_uuid() {
+        let uuid = Uuid::now_v7();
+
+        let id = BreadcrumbId::from(uuid);
+
+        assert_eq!((id.as_uuid(), Uuid::from(id)), (uuid, uuid));
+        assert_eq!(id.as_bytes(), uuid.as_bytes());
+    }
+}
