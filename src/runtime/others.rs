@@ -120,12 +120,13 @@ impl Others {
         &self.triggers
     }
 
-    /// Returns the versions.
+    /// Returns the live versions: this worker enqueues runs for their new events. A version that returns waits at its start until
+    /// it is among them.
     pub(super) fn known(&self) -> BTreeSet<Version> {
         let by_hash = self.executors.iter();
         let versions = by_hash.flat_map(|(hash, executors)| {
-            let version = move |executor: &Arc<str>| Version::new(executor, hash);
-            executors.keys().map(version)
+            let live = executors.iter().filter(|(_, live)| **live == Live::Now);
+            live.map(move |(executor, _)| Version::new(executor, hash))
         });
         versions.collect()
     }
@@ -182,6 +183,20 @@ mod tests {
             unreadable.are_as(&Others::of(&versions, &workers)),
             "and not again"
         );
+    }
+
+    #[test]
+    fn a_version_without_a_live_worker_is_not_known() {
+        let (record, now) = (record(), Timestamp::UNIX_EPOCH);
+        let version = record.executors[0].version();
+        let workers = [Worker::new(record, now, now, now)];
+        for (live, known) in [(Live::Now, 1), (Live::Until(now), 0)] {
+            let versions = BTreeMap::from([(version.clone(), live)]);
+
+            let others = Others::of(&versions, &workers);
+
+            assert_eq!(others.known().len(), known, "{live:?}");
+        }
     }
 
     #[test]

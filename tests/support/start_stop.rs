@@ -384,7 +384,8 @@ where
     }
 }
 
-fn variable(name: &str) -> Option<u64> {
+/// Returns the number in an environment variable.
+pub(crate) fn variable(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
     Some(value.parse().unwrap())
 }

@@ -1,0 +1,254 @@
+//! Cancellation of runs that wait for others: agents that ask agents, and flows that wait for a tool elsewhere.
+
+use super::stage::{Block, BlockedModel, Condition, LEASE, Stage};
+use super::{ann, assert_closed};
+use crate::client::{LONG, reaches};
+use crate::worker::SubjectWithEvents;
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use universal_executor::agent::{Agent, ChatModel, ScriptedModel};
+use universal_executor::client::{Cascade, QuestionView, RequestHandle};
+use universal_executor::executor::Executor;
+use universal_executor::runtime::RuntimeBuilder;
+use universal_executor::store::{Faulty, RunState, StoreWithEvents};
+use universal_executor::tool::{ToolRegistry, json_tool, remote_tool};
+use universal_executor::workflow::{Assembly, Parts, Workflow, WorkflowExecutor};
+use universal_executor::{
+    BoxError, NewBreadcrumb, Profile, Response, Selector, Subscription, executor,
+};
+
+fn wish() -> NewBreadcrumb {
+    NewBreadcrumb::new("wish.v1").context(json!({"message": "Help."}))
+}
+
+/// An agent that asks the [`helper`].
+fn asker(model: &Arc<ScriptedModel>) -> Agent {
+    Agent::new("asker", Arc::clone(model))
+        .on(Subscription::trigger("wish.v1"))
+        .uses("helper", "Helps.")
+        .profile(Profile::new("agent").lease(LEASE))
+}
+
+/// The model of the [`asker`].
+fn asking() -> Arc<ScriptedModel> {
+    let prompt = json!({"prompt": "Help."});
+    Arc::new(ScriptedModel::calling("helper", prompt, "Done."))
+}
+
+/// An agent that other agents ask.
+fn helper(model: impl ChatModel + 'static) -> Agent {
+    let requests = Subscription::trigger("agent.request.v1");
+    Agent::new("helper", model)
+        .on(requests.matching("$.agent", "eq", "helper"))
+        .profile(Profile::new("agent").lease(LEASE))
+}
+
+/// Cancels a run that waits for a child, which blocks. The child ends with it, or continues without it.
+async fn cancels_a_parent<S, A>(
+    subject: &S,
+    (condition, cascade): (Condition, Cascade),
+    [parent, child]: [&str; 2],
+    trigger: &NewBreadcrumb,
+    block: &Block,
+    add: A,
+) -> Result<(), BoxError>
+where
+    S: SubjectWithEvents,
+    A: Fn(RuntimeBuilder, &Faulty<S::Store>) -> Result<RuntimeBuilder, BoxError>,
+{
+    let mut stage = Stage::start(subject, condition, add).await?;
+    let request = stage.send(parent, trigger.clone()).await?;
+    block.begun().await?;
+    reaches(&request, &stage.client, RunState::Suspended).await?;
+    let asked = stage.run_of(child).await?;
+
+    stage.strike(&[parent, child]).await?;
+    let ended = stage.cancel(&request, cascade).await?;
+    match cascade {
+        Cascade::Run => assert_eq!(ended, 1, "{condition:?}"),
+        Cascade::Children => {
+            assert_eq!(ended, 2, "{condition:?}");
+            stage.assert_cancelled(&asked).await?;
+            block.dropped().await?;
+        }
+    }
+
+    stage.recover(&[parent, child]).await?;
+    block.release();
+    if cascade == Cascade::Run {
+        asked.wait(LONG).await?;
+    }
+    stage.works(parent, trigger.clone()).await?;
+    // The new worker repeats the work of a child that the dead worker has begun.
+    let repeated = (condition, cascade) == (Condition::Dead, Cascade::Run);
+    let expected = 2 + usize::from(repeated);
+    assert_eq!(block.started(), expected, "{condition:?}");
+    stage.finish(&request).await
+}
+
+async fn cancels_an_asker<S: SubjectWithEvents>(
+    subject: &S,
+    cascade: Cascade,
+) -> Result<(), BoxError> {
+    for condition in Condition::ALL {
+        let (block, model) = (Block::default(), asking());
+        let how = (condition, cascade);
+        cancels_a_parent(
+            subject,
+            how,
+            ["asker", "helper"],
+            &wish(),
+            &block,
+            |builder, _| {
+                let helper = helper(BlockedModel(block.clone()));
+                Ok(builder.agent(asker(&model)).agent(helper))
+            },
+        )
+        .await?;
+        let asked = model.requests().len();
+        assert_eq!(asked, 3, "{condition:?}: one before the cancellation");
+    }
+    Ok(())
+}
+
+pub(crate) async fn an_agent_is_cancelled_with_the_agent_that_it_asked<S: SubjectWithEvents>(
+    subject: &S,
+) -> Result<(), BoxError> {
+    cancels_an_asker(subject, Cascade::Children).await
+}
+
+pub(crate) async fn an_agent_that_was_asked_continues_without_the_other_agent<
+    S: SubjectWithEvents,
+>(
+    subject: &S,
+) -> Result<(), BoxError> {
+    cancels_an_asker(subject, Cascade::Run).await
+}
+
+/// A flow that waits for the tool of another service.
+fn flow<B: StoreWithEvents>(store: &Faulty<B>) -> Result<WorkflowExecutor, BoxError> {
+    let far = remote_tool("block", "Blocks.", json!({"type": "object"}));
+    let parts = Parts::new().tools(ToolRegistry::default().with(far)?);
+    let steps = json!([{"tool": "block", "input": {}}]);
+    let definition = json!({"tools": {"block": {}}, "flows": {"main": {"steps": steps}}});
+    let workflow = Workflow::from_json(&definition)?;
+    let assembly = Assembly::new(workflow, &parts, Arc::new(store.clone()))?;
+    Ok(WorkflowExecutor::new("flow", assembly)?)
+}
+
+/// The other service.
+fn served(block: &Block) -> Executor {
+    let requests = Subscription::trigger("tool.request.v1");
+    executor("block")
+        .on(requests.matching("$.tool", "eq", "block"))
+        .profile(|profile| profile.lease(LEASE))
+        .state(block.clone())
+        .execute(|cx, block| async move {
+            block.pass().await;
+            let id = cx.trigger().context["requestId"].clone();
+            let answer =
+                json!({"request_id": id, "tool": "block", "status": "success", "output": "done"});
+            let answer = NewBreadcrumb::new("tool.response.v1").context(answer);
+            let tag = format!("request:{}", id.as_str().unwrap_or_default());
+            Ok(Response::create(answer.tag(tag)))
+        })
+}
+
+async fn cancels_a_flow<S: SubjectWithEvents>(
+    subject: &S,
+    cascade: Cascade,
+) -> Result<(), BoxError> {
+    for condition in Condition::ALL {
+        let block = Block::default();
+        let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST);
+        let request = request.context(json!({"workflow": "flow", "input": {}}));
+        let how = (condition, cascade);
+        cancels_a_parent(
+            subject,
+            how,
+            ["flow", "block"],
+            &request,
+            &block,
+            |builder, store| Ok(builder.executor(flow(store)?).executor(served(&block))),
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_flow_is_cancelled_with_its_tool_call_elsewhere<S: SubjectWithEvents>(
+    subject: &S,
+) -> Result<(), BoxError> {
+    cancels_a_flow(subject, Cascade::Children).await
+}
+
+pub(crate) async fn a_tool_call_elsewhere_continues_without_its_flow<S: SubjectWithEvents>(
+    subject: &S,
+) -> Result<(), BoxError> {
+    cancels_a_flow(subject, Cascade::Run).await
+}
+
+/// A [`helper`] that needs an approval, and counts its payments.
+fn payer(payments: &Arc<AtomicUsize>) -> Agent {
+    let payments = Arc::clone(payments);
+    let pay = json_tool("pay", "Pays an amount.", json!({}), move |_, _| {
+        payments.fetch_add(1, Ordering::SeqCst);
+        async { Ok(json!("paid")) }
+    });
+    let model = ScriptedModel::calling("pay", json!({}), "Done.");
+    helper(model).tool(pay).needs_approval(["pay"])
+}
+
+/// Sends a wish to the asker. Returns the request, the run of the helper, and its question.
+async fn wait_for_question<S, A>(
+    stage: &Stage<'_, S, A>,
+) -> Result<(RequestHandle, RequestHandle, QuestionView), BoxError>
+where
+    S: SubjectWithEvents,
+    A: Fn(RuntimeBuilder, &Faulty<S::Store>) -> Result<RuntimeBuilder, BoxError>,
+{
+    let asked = Selector::schema("human.request.v1");
+    let asked = stage.worker()?.runtime().wait_for(asked, LONG);
+    let request = stage.send("asker", wish()).await?;
+    asked.await?;
+    let run = stage.run_of("helper").await?;
+    reaches(&run, &stage.client, RunState::Suspended).await?;
+    let open = stage.client.questions().open().await?;
+    let question = open.into_iter().next().ok_or("no question")?;
+    Ok((request, run, question))
+}
+
+/// The run of a child ends with its parent, its question is closed, and the children of other runs continue.
+pub(crate) async fn the_question_of_a_child_is_closed<S: SubjectWithEvents>(
+    subject: &S,
+) -> Result<(), BoxError> {
+    for condition in Condition::ALL {
+        let (payments, model) = (Arc::default(), asking());
+        let add = |builder: RuntimeBuilder, _: &Faulty<S::Store>| {
+            Ok::<_, BoxError>(builder.agent(asker(&model)).agent(payer(&payments)))
+        };
+        let mut stage = Stage::start(subject, condition, add).await?;
+        let (request, child, question) = wait_for_question(&stage).await?;
+
+        stage.strike(&["asker", "helper"]).await?;
+        let ended = stage.cancel(&request, Cascade::Children).await?;
+        assert_eq!(ended, 2, "{condition:?}");
+        stage.assert_cancelled(&child).await?;
+        assert_closed(&stage.client, &question).await;
+
+        stage.recover(&["asker", "helper"]).await?;
+        let (other, child, question) = wait_for_question(&stage).await?;
+        let ended = stage.client.cancel(request.run(), Cascade::Children);
+        assert_eq!(ended.await?, 0, "{condition:?}: the child of another run");
+        let questions = stage.client.questions();
+        questions.approve(&question.id, &ann()).await?;
+        child.wait(LONG).await?;
+        other.wait(LONG).await?;
+        let payments = payments.load(Ordering::SeqCst);
+        assert_eq!(payments, 1, "{condition:?}: of the other run");
+        assert_eq!(model.requests().len(), 3, "{condition:?}");
+        stage.finish(&request).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! Cancellation of runs in each state, on every store: while their worker lives, after it was killed, and while their executor is
+//! paused.
+
+mod children;
+mod stage;
+
+pub(crate) use children::{
+    a_flow_is_cancelled_with_its_tool_call_elsewhere,
+    a_tool_call_elsewhere_continues_without_its_flow,
+    an_agent_is_cancelled_with_the_agent_that_it_asked,
+    an_agent_that_was_asked_continues_without_the_other_agent, the_question_of_a_child_is_closed,
+};
+
+use crate::client::{ask, reaches, says, teller};
+use crate::worker::SubjectWithEvents;
+use serde_json::json;
+use stage::{Block, BlockedModel, Condition, LEASE, Stage};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use universal_executor::agent::{Agent, ChatModel, ScriptedModel};
+use universal_executor::client::{
+    AnswerError, Cascade, Client, ClientError, Principal, QuestionView,
+};
+use universal_executor::executor::Executor;
+use universal_executor::runtime::RuntimeBuilder;
+use universal_executor::store::{Faulty, RunState};
+use universal_executor::tool::json_tool;
+use universal_executor::{
+    BoxError, BreadcrumbStoreExt as _, NewBreadcrumb, Profile, Response, Subscription, executor,
+};
+
+fn order() -> NewBreadcrumb {
+    NewBreadcrumb::new("order.v1").context(json!({"message": "Help."}))
+}
+
+/// An executor that blocks. One run executes at a time.
+fn clerk(block: &Block) -> Executor {
+    executor("clerk")
+        .on(Subscription::trigger("order.v1"))
+        .profile(|profile| profile.lease(LEASE).max_inflight(1))
+        .state(block.clone())
+        .execute(|_, block| async move {
+            block.pass().await;
+            Ok(Response::none())
+        })
+}
+
+/// An agent that does the same work as the [`clerk`], in its model or in a tool.
+fn clerk_with(model: impl ChatModel + 'static) -> Agent {
+    Agent::new("clerk", model)
+        .on(Subscription::trigger("order.v1"))
+        .profile(Profile::new("agent").lease(LEASE))
+}
+
+/// Cancels the only run of the clerk while it blocks.
+async fn blocked_work_is_dropped<S, A>(
+    subject: &S,
+    condition: Condition,
+    block: &Block,
+    add: A,
+) -> Result<(), BoxError>
+where
+    S: SubjectWithEvents,
+    A: Fn(RuntimeBuilder, &Faulty<S::Store>) -> Result<RuntimeBuilder, BoxError>,
+{
+    let mut stage = Stage::start(subject, condition, add).await?;
+    let request = stage.send("clerk", order()).await?;
+    block.begun().await?;
+
+    stage.strike(&["clerk"]).await?;
+    let ended = stage.cancel(&request, Cascade::Run).await?;
+    assert_eq!(ended, 1, "{condition:?}");
+    block.dropped().await?;
+
+    stage.recover(&["clerk"]).await?;
+    block.release();
+    stage.works("clerk", order()).await?;
+    assert_eq!(block.started(), 2, "{condition:?}: one for each request");
+    stage.finish(&request).await
+}
+
+/// A run that waits for its turn never starts.
+pub(crate) async fn a_ready_run_is_cancelled<S: SubjectWithEvents>(
+    subject: &S,
+) -> Result<(), BoxError> {
+    for condition in Condition::ALL {
+        let block = Block::default();
+        let add = |builder: RuntimeBuilder, _: &Faulty<S::Store>| {
+            Ok::<_, BoxError>(builder.executor(clerk(&block)))
+        };
+        let mut stage = Stage::start(subject, condition, add).await?;
+        let running = stage.send("clerk", order()).await?;
+        block.begun().await?;
+        let ready = stage.send("clerk", order()).await?;
+        reaches(&ready, &stage.client, RunState::Ready).await?;
+
+        stage.strike(&["clerk"]).await?;
+        let ended = stage.cancel(&ready, Cascade::Run).await?;
+        assert_eq!(ended, 1, "{condition:?}");
+        let ended = stage.client.cancel(running.run(), Cascade::Run).await?;
+        assert_eq!(ended, 1, "{condition:?}");
+        block.dropped().await?;
+
+        stage.recover(&["clerk"]).await?;
+        block.release();
+        stage.works("clerk", order()).await?;
+        assert_eq!(block.started(), 2, "{condition:?}: the first and the last");
+        stage.finish(&ready).await?;
+    }
+    Ok(())
+}
+
+/// The future of a running executor is dropped.
+pub(crate) async fn a_running_run_is_cancelled<S: SubjectWithEvents>(
+    subject: &S,
+) -> Result<(), BoxError> {
+    for condition in Condition::ALL {
+        let block = Block::default();
+        blocked_work_is_dropped(subject, condition, &block, |builder, _| {
+            Ok(builder.executor(clerk(&block)))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// The future of a tool call of an agent is dropped.
+pub(crate) async fn a_run_in_a_tool_call_is_cancelled<S: SubjectWithEvents>(
+    subject: &S,
+) -> Result<(), BoxError> {
+    for condition in Condition::ALL {
+        let block = Block::default();
+        blocked_work_is_dropped(subject, condition, &block, |builder, _| {
+            let block = block.clone();
+            let tool = json_tool("block", "Blocks.", json!({}), move |_, _| {
+                let block = block.clone();
+                async move {
+                    block.pass().await;
+                    Ok(json!("done"))
+                }
+            });
+            let model = ScriptedModel::calling("block", json!({}), "Done.");
+            Ok(builder.agent(clerk_with(model).tool(tool)))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// The future of a model call is dropped.
+pub(crate) async fn a_run_in_a_model_call_is_cancelled<S: SubjectWithEvents>(
+    subject: &S,
+) -> Result<(), BoxError> {
+    for condition in Condition::ALL {
+        let block = Block::default();
+        blocked_work_is_dropped(subject, condition, &block, |builder, _| {
+            Ok(builder.agent(clerk_with(BlockedModel(block.clone()))))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Fails unless an answer to a question is refused, because its run was cancelled.
+async fn assert_closed(client: &Client, question: &QuestionView) {
+    let answered = client.questions().approve(&question.id, &ann()).await;
+    let error = answered.unwrap_err();
+    let is_closed = matches!(
+        &error,
+        AnswerError::NotOpen {
+            run: Some(RunState::Failed),
+            by: None,
+            ..
+        }
+    );
+    assert!(is_closed, "{error:?}");
+}
+
+/// A person who may approve payments.
+fn ann() -> Principal {
+    Principal::new("ann").with_role("finance")
+}
+
+/// The question of a suspended run is closed, and an answer that is written nevertheless does not continue the run.
+pub(crate) async fn a_suspended_run_is_cancelled<S: SubjectWithEvents>(
+    subject: &S,
+) -> Result<(), BoxError> {
+    for condition in Condition::ALL {
+        let payments = Arc::default();
+        let add = |builder: RuntimeBuilder, _: &Faulty<S::Store>| {
+            Ok::<_, BoxError>(builder.agent(teller(&payments)?))
+        };
+        let mut stage = Stage::start(subject, condition, add).await?;
+        let (request, question) = ask(&stage.client).await?;
+
+        stage.strike(&["teller"]).await?;
+        let ended = stage.cancel(&request, Cascade::Run).await?;
+        assert_eq!(ended, 1, "{condition:?}");
+        assert_closed(&stage.client, &question).await;
+        let answer = json!({"request_id": question.id, "approved": true, "principal": ann()});
+        let answer = NewBreadcrumb::new("human.response.v1").context(answer);
+        let answer = answer.tag(format!("request:{}", question.id));
+        stage.store.create(answer.created_by("ann")).await?;
+
+        stage.recover(&["teller"]).await?;
+        let (other, question) = ask(&stage.client).await?;
+        let questions = stage.client.questions();
+        questions.approve(&question.id, &ann()).await?;
+        assert_eq!(says(&other).await?, "Done.");
+        let payments = payments.load(Ordering::SeqCst);
+        assert_eq!(payments, 1, "{condition:?}: of the other run");
+        stage.finish(&request).await?;
+    }
+    Ok(())
+}
+
+/// A run that no worker has enqueued is unknown.
+pub(crate) async fn a_run_that_is_not_enqueued_is_an_error<S: SubjectWithEvents>(
+    subject: &S,
+) -> Result<(), BoxError> {
+    let store = subject.fresh().await;
+    let client = Client::new(&store);
+    let request = client.request("clerk", order()).send().await?;
+
+    let cancelled = client.cancel(request.run(), Cascade::Children).await;
+
+    let error = cancelled.unwrap_err();
+    assert!(matches!(error, ClientError::Store(_)), "{error:?}");
+    Ok(())
+}
+
+/// Tests of a module that runs each scenario on fresh stores of a subject.
+macro_rules! cancels {
+    ($name:ident, $subject:expr) => {
+        mod $name {
+            use super::*;
+
+            $crate::cancel::cancels! { @each $subject,
+                a_ready_run_is_cancelled
+                a_running_run_is_cancelled
+                a_run_in_a_tool_call_is_cancelled
+                a_run_in_a_model_call_is_cancelled
+                a_suspended_run_is_cancelled
+                a_run_that_is_not_enqueued_is_an_error
+                an_agent_is_cancelled_with_the_agent_that_it_asked
+                an_agent_that_was_asked_continues_without_the_other_agent
+                a_flow_is_cancelled_with_its_tool_call_elsewhere
+                a_tool_call_elsewhere_continues_without_its_flow
+                the_question_of_a_child_is_closed
+            }
+        }
+    };
+    (@each $subject:expr, $($scenario:ident)+) => {
+        $(
+            #[tokio::test]
+            async fn $scenario() -> Result<(), universal_executor::BoxError> {
+                $crate::cancel::$scenario(&$subject).await
+            }
+        )+
+    };
+}
+pub(crate) use cancels;

@@ -1,0 +1,233 @@
+//! A worker that lives, dies or pauses its executors, and work that blocks until it is released.
+
+use crate::client::LONG;
+use crate::worker::{SubjectWithEvents, Worker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+use universal_executor::agent::{ChatModel, ChatRequest, ChatResponse, ModelError};
+use universal_executor::client::{Cascade, Client, ReplyError, RequestHandle};
+use universal_executor::runtime::RuntimeBuilder;
+use universal_executor::store::{Faulty, RunEnd, RunQuery, RunState};
+use universal_executor::{BoxError, BreadcrumbId, NewBreadcrumb, async_trait};
+
+/// Lease of the runs that block. Their worker learns of a cancellation after a third of it.
+pub(super) const LEASE: Duration = Duration::from_secs(3);
+
+/// The condition of the worker when a run is cancelled.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Condition {
+    Alive,
+    /// Killed before the cancellation. Another worker starts after it.
+    Dead,
+    /// Its executors are paused before the cancellation, and resumed after it.
+    Paused,
+}
+
+impl Condition {
+    pub(super) const ALL: [Self; 3] = [Self::Alive, Self::Dead, Self::Paused];
+}
+
+/// Work that blocks until it is released, counts its starts, and reports the drop of its future.
+#[derive(Clone, Default)]
+pub(super) struct Block(Arc<Gate>);
+
+#[derive(Default)]
+struct Gate {
+    started: AtomicUsize,
+    begun: Notify,
+    dropped: Notify,
+    is_open: watch::Sender<bool>,
+}
+
+/// Reports the drop of a future.
+struct Passing(Arc<Gate>);
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        self.0.dropped.notify_one();
+    }
+}
+
+impl Block {
+    pub(super) async fn pass(self) {
+        let mut is_open = self.0.is_open.subscribe();
+        self.0.started.fetch_add(1, Ordering::SeqCst);
+        let _passing = Passing(Arc::clone(&self.0));
+        self.0.begun.notify_one();
+        // The gate has the sender, so only its release ends the wait.
+        drop(is_open.wait_for(|is_open| *is_open).await);
+    }
+
+    pub(super) fn release(&self) {
+        self.0.is_open.send_replace(true);
+    }
+
+    pub(super) fn started(&self) -> usize {
+        self.0.started.load(Ordering::SeqCst)
+    }
+
+    pub(super) async fn begun(&self) -> Result<(), BoxError> {
+        Ok(timeout(LONG, self.0.begun.notified()).await?)
+    }
+
+    pub(super) async fn dropped(&self) -> Result<(), BoxError> {
+        Ok(timeout(LONG, self.0.dropped.notified()).await?)
+    }
+}
+
+/// A model that blocks before each answer.
+pub(super) struct BlockedModel(pub(super) Block);
+
+#[async_trait]
+impl ChatModel for BlockedModel {
+    async fn chat(&self, _: &ChatRequest) -> Result<ChatResponse, ModelError> {
+        self.0.clone().pass().await;
+        Ok(ChatResponse::new("Done."))
+    }
+}
+
+/// A worker in a condition, on a fresh store, and a client.
+pub(super) struct Stage<'s, S: SubjectWithEvents, A> {
+    subject: &'s S,
+    pub(super) store: S::Store,
+    pub(super) client: Client,
+    condition: Condition,
+    /// `None` after the worker was killed.
+    worker: Option<Worker>,
+    /// Adds the executors to the runtime of a worker.
+    add: A,
+    /// The breadcrumbs that the cancelled run had written.
+    written: Vec<BreadcrumbId>,
+}
+
+impl<'s, S, A> Stage<'s, S, A>
+where
+    S: SubjectWithEvents,
+    A: Fn(RuntimeBuilder, &Faulty<S::Store>) -> Result<RuntimeBuilder, BoxError>,
+{
+    pub(super) async fn start(
+        subject: &'s S,
+        condition: Condition,
+        add: A,
+    ) -> Result<Self, BoxError> {
+        let store = subject.fresh().await;
+        let worker = Worker::start(&store, &add).await?;
+        Ok(Self {
+            client: Client::new(&store),
+            worker: Some(worker),
+            written: Vec::new(),
+            subject,
+            store,
+            condition,
+            add,
+        })
+    }
+
+    pub(super) fn worker(&self) -> Result<&Worker, BoxError> {
+        Ok(self.worker.as_ref().ok_or("the worker was killed")?)
+    }
+
+    pub(super) async fn send(
+        &self,
+        executor: &str,
+        trigger: NewBreadcrumb,
+    ) -> Result<RequestHandle, BoxError> {
+        Ok(self.client.request(executor, trigger).send().await?)
+    }
+
+    /// Returns the most recently enqueued run of an executor as a request.
+    pub(super) async fn run_of(&self, executor: &str) -> Result<RequestHandle, BoxError> {
+        let query = RunQuery::all().executor(executor);
+        let runs = self.client.runs(&query).await?.runs;
+        let run = runs.into_iter().next().ok_or("no run")?.run;
+        let id = format!("{}:{}:{executor}", run.trigger_id, run.trigger_version);
+        Ok(self.client.attach(&id)?)
+    }
+
+    /// Brings the worker and the executors into the condition.
+    pub(super) async fn strike(&mut self, executors: &[&str]) -> Result<(), BoxError> {
+        match self.condition {
+            Condition::Alive => {}
+            Condition::Dead => self.worker.take().ok_or("the worker was killed")?.kill(),
+            Condition::Paused => {
+                for executor in executors {
+                    assert!(self.worker()?.runtime().pause(executor).await?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Cancels a run while its requester waits. Returns the number of runs that were ended.
+    pub(super) async fn cancel(
+        &mut self,
+        request: &RequestHandle,
+        cascade: Cascade,
+    ) -> Result<usize, BoxError> {
+        let cancel = self.client.cancel(request.run(), cascade);
+        let (waited, ended) = tokio::join!(request.wait(LONG), cancel);
+        let error = waited.err().ok_or("a cancelled run has a reply")?;
+        let is_cancelled = matches!(error, ReplyError::Cancelled { .. });
+        assert!(is_cancelled, "{:?}: {error:?}", self.condition);
+        self.written = self.assert_cancelled(request).await?;
+        Ok(ended?)
+    }
+
+    /// Fails unless a run has ended as cancelled, and no question is open. Returns the breadcrumbs that the run has written.
+    pub(super) async fn assert_cancelled(
+        &self,
+        request: &RequestHandle,
+    ) -> Result<Vec<BreadcrumbId>, BoxError> {
+        let condition = self.condition;
+        let run = self.client.run(request.run()).await?.ok_or("no run")?;
+        assert_eq!(
+            (run.state, run.code.as_deref()),
+            (RunState::Failed, Some(RunEnd::CANCELLED)),
+            "{condition:?}"
+        );
+        let again = self.client.cancel(request.run(), Cascade::Run).await?;
+        assert_eq!(again, 0, "{condition:?}: it is over");
+        let open = self.client.questions().open().await?;
+        assert!(open.is_empty(), "{condition:?}: {open:?}");
+        Ok(run.written)
+    }
+
+    /// Returns to the usual condition: a worker lives, and nothing is paused.
+    pub(super) async fn recover(&mut self, executors: &[&str]) -> Result<(), BoxError> {
+        match self.condition {
+            Condition::Alive => {}
+            Condition::Dead => {
+                // A run with the lease of the dead worker could be claimed now.
+                self.subject.pass(LEASE * 2).await;
+                self.worker = Some(Worker::start(&self.store, &self.add).await?);
+            }
+            Condition::Paused => {
+                for executor in executors {
+                    assert!(self.worker()?.runtime().resume(executor).await?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the reply to another request. The runs of its executor that were due before have started by then.
+    pub(super) async fn works(
+        &self,
+        executor: &str,
+        trigger: NewBreadcrumb,
+    ) -> Result<(), BoxError> {
+        self.send(executor, trigger).await?.wait(LONG).await?;
+        Ok(())
+    }
+
+    /// Stops the worker. Fails unless the cancelled run is as it was after the cancellation.
+    pub(super) async fn finish(mut self, request: &RequestHandle) -> Result<(), BoxError> {
+        let worker = self.worker.take().ok_or("the worker was killed")?;
+        worker.stop().await?;
+        assert_eq!(self.assert_cancelled(request).await?, self.written);
+        Ok(())
+    }
+}
