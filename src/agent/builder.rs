@@ -1,5 +1,6 @@
 //! Agents built in code.
 
+use super::definition::approval_entry;
 use super::guardrail::Guardrails;
 use super::{
     AgentDefinition, AgentError, AgentExecutor, ApiProvider, Budgets, Capabilities, ChatModel,
@@ -8,7 +9,7 @@ use super::{
 use crate::executor::{ContextBudget, FenceKey, Format, Profile, check_roles};
 use crate::model::{Json, Subscription};
 use crate::store::BreadcrumbStore;
-use crate::tool::{Tool, ToolRegistry};
+use crate::tool::{Approval, Tool, ToolRegistry};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::fmt;
@@ -215,14 +216,31 @@ impl Agent {
         self.field("reminders", reminders)
     }
 
-    /// Names the tools whose calls need the [approval of a person](crate::agent#people).
+    /// Adds tools, each of whose calls needs the [approval of a person](crate::agent#people).
     pub fn needs_approval<T: Into<String>>(self, tools: impl IntoIterator<Item = T>) -> Self {
-        self.approval("tools", list(tools))
+        let tools = list(tools).into_iter().map(Value::from);
+        self.approval_tools(tools.collect())
     }
 
-    /// Names the people with the right to approve calls, and roles as `role:<name>`. Defaults to all people.
+    /// Adds a rule about the calls of a tool that need the [approval of a person](crate::agent#people). The rules that the tool
+    /// [has itself](crate::tool::ToolSettings::approvals) apply, too.
+    ///
+    /// A condition in code cannot be part of a definition. Give a rule with [`Approval::when`] to the tool instead.
+    pub fn approval_rule(mut self, tool: impl Into<String>, rule: Approval) -> Self {
+        let Some(entry) = approval_entry(tool.into(), rule) else {
+            self.problem.get_or_insert(AgentError::Field {
+                field: "approval",
+                expected: "rules without a condition in code; give such a rule to the tool with needs_approval",
+            });
+            return self;
+        };
+        self.approval_tools(vec![entry])
+    }
+
+    /// Names the people who approve calls by rules that name nobody, and roles as `role:<name>`. Defaults to all people.
     pub fn approved_by<T: Into<String>>(self, people: impl IntoIterator<Item = T>) -> Self {
-        self.approval("by", list(people))
+        let people = list(people);
+        self.approval("by", people.into())
     }
 
     /// Sets how long a run waits for people, for other agents and for a model that receives requests as breadcrumbs.
@@ -332,12 +350,25 @@ impl Agent {
         self.push(list, Colleague { agent, description })
     }
 
-    fn approval(mut self, part: &'static str, names: Vec<String>) -> Self {
+    /// Adds entries to `approval.tools`.
+    fn approval_tools(self, entries: Vec<Value>) -> Self {
+        let approval = self.fields.get("approval");
+        let tools = approval.and_then(|approval| approval.get("tools"));
+        let mut tools = match tools {
+            Some(Value::Array(tools)) => tools.clone(),
+            Some(_) | None => Vec::new(),
+        };
+        tools.extend(entries);
+        self.approval("tools", tools.into())
+    }
+
+    /// Sets a field of `approval`.
+    fn approval(mut self, part: &'static str, value: Value) -> Self {
         let mut approval = match self.fields.remove("approval") {
             Some(Value::Object(approval)) => approval,
             Some(_) | None => Map::new(),
         };
-        approval.insert(part.to_owned(), names.into());
+        approval.insert(part.to_owned(), value);
         self.field("approval", approval)
     }
 }

@@ -1,6 +1,6 @@
 use crate::error::Retry;
 use crate::executor::InvalidExecutor;
-use crate::model::{DefinitionError, Place};
+use crate::model::{DefinitionError, DefinitionProblem, Place};
 use crate::tool::ToolError;
 
 /// An agent cannot be made of a definition.
@@ -23,6 +23,14 @@ pub enum AgentError {
         place: Place,
         /// The name of the field and the nearest known fields.
         problem: String,
+    },
+    /// A part of the field `approval` cannot be read.
+    #[error("{place} of the agent definition: {problem}")]
+    BadApproval {
+        /// The path of the part in the context of the definition.
+        place: Place,
+        /// The problem.
+        problem: Box<DefinitionProblem>,
     },
     /// The subscriptions of the definition cannot be used.
     #[error("the subscriptions of agent {agent:?} cannot be used")]

@@ -3,9 +3,11 @@
 use crate::error::excerpt;
 use crate::hex::hex;
 use crate::machine::{Answer, ToolCall};
-use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp, sorted_text};
-use crate::tool::Tool;
-use serde_json::{Value, json};
+use crate::model::{
+    Breadcrumb, Json, MAX_DEPTH, NewBreadcrumb, Timestamp, size_within, sorted_text,
+};
+use crate::tool::{Approval, NeededApproval, People, ROLE, Tool};
+use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 /// A question to a person.
@@ -14,24 +16,47 @@ pub(crate) const REQUEST: &str = "human.request.v1";
 /// What the person answers.
 pub(crate) const RESPONSE: &str = "human.response.v1";
 
-/// The prefix of a role in a list of people.
-pub(crate) const ROLE: &str = "role:";
+/// Maximum size in bytes of the input schema of a tool in a question. A larger schema is omitted.
+const MAX_SCHEMA_BYTES: usize = 16 << 10;
+
+/// Maximum size in bytes of the rules for changed arguments in a question. With larger rules the client refuses changed arguments.
+const MAX_RULES_BYTES: usize = 16 << 10;
+
+/// Maximum size in bytes of arguments that a person puts in the place of those of the model.
+const MAX_CHANGED_BYTES: usize = 64 << 10;
+
+/// Maximum number of levels of changed arguments: the saved state of a run nests deeper.
+const MAX_CHANGED_DEPTH: usize = MAX_DEPTH - 16;
+
+/// The fields that only an approval has.
+const APPROVAL_FIELDS: [&str; 7] = [
+    "also_of",
+    "arguments",
+    "arguments_schema",
+    "change_rules",
+    "changeable",
+    "digest",
+    "tool",
+];
 
 /// What a person decided.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Decision {
-    Approved,
+    /// The person approved a call, with the arguments that the person put in the place of those in the question, if any.
+    Approved(Option<Json>),
     Answered(Answer),
 }
 
 /// Returns the question whether a call may be made, with its arguments and its digest. It names the tool as the service
-/// registered it, because a definition can give a dangerous tool a harmless name.
+/// registered it, because a definition can give a dangerous tool a harmless name. `changes` are the rules for the people who
+/// change the arguments.
 pub(crate) fn approval(
     call: &ToolCall,
     registered: Option<&dyn Tool>,
     arguments: &Json,
     digest: &str,
-    by: &[String],
+    people: &People,
+    changes: &[Approval],
 ) -> Value {
     /// Limit of the shown description, in bytes.
     const DESCRIPTION: usize = 1_000;
@@ -50,11 +75,49 @@ pub(crate) fn approval(
         if call.tool != tool {
             fields.insert("called_as".to_owned(), call.tool.as_str().into());
         }
-        if !by.is_empty() {
-            fields.insert("of".to_owned(), by.into());
+        if let [first, others @ ..] = people.lists() {
+            fields.insert("of".to_owned(), json!(first));
+            if !others.is_empty() {
+                fields.insert("also_of".to_owned(), json!(others));
+            }
+        }
+        add_change_terms(fields, registered, changes);
+        // The arguments that the question shows are others than those of the call then.
+        if (**arguments).to_string().contains(reorders) {
+            fields.remove("changeable");
+            fields.remove("change_rules");
         }
     }
     fields
+}
+
+/// Adds to a question what a client needs for changed arguments: the input schema of the tool, and the rules.
+fn add_change_terms(
+    fields: &mut Map<String, Value>,
+    registered: Option<&dyn Tool>,
+    changes: &[Approval],
+) {
+    // Characters that reorder text are escaped in a question, and would change a schema or a rule.
+    let fits = |value: &Value, most: usize| {
+        let text = value.to_string();
+        text.len() <= most && !text.contains(reorders)
+    };
+    let schema = registered.map(Tool::input_schema);
+    if let Some(schema) = schema.filter(|schema| fits(schema, MAX_SCHEMA_BYTES)) {
+        fields.insert("arguments_schema".to_owned(), schema.clone());
+    }
+    let rules: Value = changes
+        .iter()
+        .map(Approval::data)
+        .map(Value::from)
+        .collect();
+    if !fits(&rules, MAX_RULES_BYTES) {
+        return;
+    }
+    fields.insert("changeable".to_owned(), true.into());
+    if !changes.is_empty() {
+        fields.insert("change_rules".to_owned(), rules);
+    }
 }
 
 /// A question that a tool asks: a text, options, or whatever it is made of.
@@ -68,8 +131,7 @@ pub(crate) fn question(payload: &Json) -> Value {
             }
         }
         fields.insert("kind".to_owned(), "question".into());
-        // Fields of an approval.
-        for field in ["digest", "tool", "arguments"] {
+        for field in APPROVAL_FIELDS {
             fields.remove(field);
         }
     }
@@ -153,29 +215,18 @@ pub(crate) fn decision(
     shown: &Json,
     request_id: &str,
     digest: Option<&str>,
-    by: &[String],
+    people: &People,
 ) -> Option<Decision> {
     let context = &response.context;
     let text = |field: &str| context.get(field).and_then(Value::as_str);
     let answers = [text("request_id"), text("requestId")].contains(&Some(request_id));
     let is_person = context.get("creator").is_none();
-    let writer = match response.version {
-        0 | 1 => &response.created_by,
-        2.. => &response.updated_by,
-    };
-    let may = by.is_empty()
-        || writer
-            .as_ref()
-            .is_some_and(|writer| !writer.starts_with(ROLE) && by.contains(writer))
-        || writer
-            .as_ref()
-            .is_some_and(|writer| has_role(context, writer, by));
     let same_call = match (digest, text("digest")) {
         (Some(asked), Some(answered)) => asked == answered,
         (Some(_) | None, _) => true,
     };
     if response.schema_name.as_deref() != Some(RESPONSE)
-        || !(answers && is_person && may && same_call)
+        || !(answers && is_person && is_permitted(response, people) && same_call)
     {
         return None;
     }
@@ -184,6 +235,49 @@ pub(crate) fn decision(
         None => shown
             .get("answer")
             .map(|answer| Decision::Answered(Answer::success(answer.clone()))),
+    }
+}
+
+/// Returns `true` if the writer of an answer is among people, by name or by role.
+fn is_permitted(response: &Breadcrumb, people: &People) -> bool {
+    let writer = match response.version {
+        0 | 1 => &response.created_by,
+        2.. => &response.updated_by,
+    };
+    let is_in = |by: &[String]| {
+        writer.as_ref().is_some_and(|writer| {
+            let is_named = !writer.starts_with(ROLE) && by.contains(writer);
+            is_named || has_role(&response.context, writer, by)
+        })
+    };
+    people.list_without(is_in).is_none()
+}
+
+/// Returns `true` if the writer of an approval may put these arguments in the place of those in the question: by each of the rules
+/// that is for the changed arguments, and within the time of these rules since the question was asked.
+pub(crate) fn may_change(
+    response: &Breadcrumb,
+    rules: &[Approval],
+    arguments: &Value,
+    asked_at: Option<Timestamp>,
+) -> bool {
+    let Some(needed) = NeededApproval::by_rules(rules, &[], arguments) else {
+        return true;
+    };
+    let in_time = needed
+        .expires_in
+        .is_none_or(|time| asked_at.is_some_and(|asked_at| response.updated_at <= asked_at + time));
+    in_time && is_permitted(response, &needed.people)
+}
+
+/// Returns the reason why a run does not accept changed arguments, or `None` if they have a size that it can save.
+pub(crate) fn unfit_arguments(arguments: &Value) -> Option<String> {
+    match size_within(arguments, MAX_CHANGED_DEPTH) {
+        Ok(size) if size <= MAX_CHANGED_BYTES => None,
+        Ok(size) => Some(format!(
+            "the changed arguments have {size} bytes where at most {MAX_CHANGED_BYTES} are allowed"
+        )),
+        Err(unfit) => Some(format!("the JSON of the changed arguments {unfit}")),
     }
 }
 
@@ -207,6 +301,12 @@ fn has_role(context: &Json, writer: &str, by: &[String]) -> bool {
 /// The message of a rejection without a comment.
 pub(crate) const REJECTED: &str = "a person rejected the call";
 
+/// Returns the result of a call whose changed arguments the hints of the approval exclude.
+pub(crate) fn withheld_arguments() -> Answer {
+    let message = "a person changed the arguments of the call, and llm_hints exclude the changed ones; the call was not made";
+    Answer::error("withheld", message)
+}
+
 /// Whether a call may be made. What is neither yes nor no is no decision.
 fn verdict(response: &Breadcrumb, shown: &Json) -> Option<Decision> {
     let context = &response.context;
@@ -225,7 +325,13 @@ fn verdict(response: &Breadcrumb, shown: &Json) -> Option<Decision> {
         (Some(_) | None, Some(_) | None) => return None,
     };
     if approved {
-        return Some(Decision::Approved);
+        return match context.get("arguments") {
+            None | Some(Value::Null) => Some(Decision::Approved(None)),
+            Some(changed) if unfit_arguments(changed).is_none() => {
+                Some(Decision::Approved(Some(changed.clone().into())))
+            }
+            Some(_) => None,
+        };
     }
     let comment = shown.get("comment").and_then(Value::as_str);
     let message = match comment {
@@ -246,7 +352,13 @@ pub(crate) fn fingerprint(definition: &str, registered: Option<&dyn Tool>) -> St
         return hash(&[definition, "", ""]);
     };
     let (description, schema) = (tool.description(), sorted_text(tool.input_schema()));
-    hash(&[definition, description, &schema])
+    let rules = tool.settings().approvals.iter();
+    let rules: Vec<String> = rules.filter_map(Approval::text).collect();
+    match rules.is_empty() {
+        // The digests of questions that earlier versions asked have no rules.
+        true => hash(&[definition, description, &schema]),
+        false => hash(&[definition, description, &schema, &rules.join("\n")]),
+    }
 }
 
 /// The hash of some texts, as hex: no two lists of texts give the same.
@@ -260,68 +372,4 @@ pub(crate) fn hash(parts: &[&str]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn asked(fields: Value) -> Json {
-        request(fields, "r-1", "teller", Timestamp::from_micros(1)).context
-    }
-
-    #[test]
-    fn a_question_shows_the_characters_that_reorder_text_as_escapes() {
-        let arguments: Json =
-            json!({"to": "DE\u{202e}89", "notes": [{"a": "\u{2066}b\u{2069}"}], "amount": 5})
-                .into();
-        let call = ToolCall::new("1", "pay\u{202a}", arguments.clone());
-
-        let approval = asked(approval(&call, None, &arguments, "d", &[]));
-        let question = asked(question(
-            &json!({"question": "a\u{202d}b", "options": ["\u{2068}"]}).into(),
-        ));
-
-        assert_eq!(
-            approval["arguments"],
-            json!({"to": "DE\\u{202e}89", "notes": [{"a": "\\u{2066}b\\u{2069}"}], "amount": 5})
-        );
-        assert_eq!(approval["tool"], "pay\\u{202a}");
-        assert_eq!(approval["digest"], "d");
-        assert_eq!(question["question"], "a\\u{202d}b");
-        assert_eq!(question["options"], json!(["\\u{2068}"]));
-    }
-
-    #[test]
-    fn no_argument_disappears_because_its_escaped_name_is_that_of_another() {
-        let shown = asked(json!({"arguments": {"n\u{202e}": 1, "n\\u{202e}": 1_000_000}}));
-
-        let entries = [1, 1_000_000].map(|n| json!({"key": "n\\u{202e}", "value": n}));
-        let found = shown["arguments"].as_array().unwrap();
-        assert_eq!(found.len(), 2);
-        assert!(
-            entries.iter().all(|entry| found.contains(entry)),
-            "{found:?}"
-        );
-    }
-
-    #[test]
-    fn right_to_left_text_and_emoji_are_shown_unchanged() {
-        let text = "שלום\u{200f} مرحبا 👩\u{200d}🔬";
-
-        assert_eq!(asked(json!({"question": text}))["question"], text);
-    }
-
-    #[test]
-    fn an_approval_is_of_a_value_and_not_of_the_order_of_its_keys() {
-        let digest_of = |text| digest("pay", &Json::from_text(text).unwrap(), "definition");
-
-        let approved = digest_of(r#"{"amount": 5, "to": {"iban": "X", "name": "Ann"}}"#);
-
-        assert_eq!(
-            digest_of(r#"{"to": {"name": "Ann", "iban": "X"}, "amount": 5}"#),
-            approved
-        );
-        assert_ne!(
-            digest_of(r#"{"amount": 6, "to": {"iban": "X", "name": "Ann"}}"#),
-            approved
-        );
-    }
-}
+mod tests;

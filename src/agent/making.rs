@@ -11,13 +11,12 @@ pub(super) fn settle(definition: &mut AgentDefinition, tools: &ToolRegistry) {
         let Some(settings) = tools.get(name).map(Tool::settings) else {
             continue;
         };
-        for (says, names) in [
-            (settings.requires_approval, &mut definition.approval.tools),
-            (settings.returns_to_user, &mut definition.return_to_user),
-        ] {
-            if says && !names.iter().any(|known| known == name) {
-                names.push(name.to_owned());
-            }
+        for rule in &settings.approvals {
+            definition.approval.add(name, rule.clone());
+        }
+        let names = &mut definition.return_to_user;
+        if settings.returns_to_user && !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
         }
     }
 }
@@ -54,12 +53,10 @@ pub(super) fn named_tools(
 ) -> Result<ToolRegistry, AgentError> {
     let named = |name: &String| definition.tools.contains(name);
     let unknown = |name: &&String| registered.get(name).is_none() || !named(name);
-    let lists = [
-        &definition.tools,
-        &definition.approval.tools,
-        &definition.return_to_user,
-    ];
-    if let Some(name) = lists.into_iter().flatten().find(unknown) {
+    let tools = definition.tools.iter();
+    let approved = definition.approval.tools.iter().map(|rule| &rule.tool);
+    let mut names = tools.chain(approved).chain(&definition.return_to_user);
+    if let Some(name) = names.find(unknown) {
         return Err(AgentError::UnknownTool {
             agent: definition.agent_id.clone(),
             tool: excerpt(name, 80).into_owned(),

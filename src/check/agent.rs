@@ -45,6 +45,10 @@ pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
             context.push(Finding::error(place, message));
             None
         }
+        Err(AgentError::BadApproval { place, problem }) => {
+            context.push(Finding::error(place, problem.to_string()));
+            None
+        }
         Err(error @ AgentError::BadId(_)) => {
             let message = Chain(&error).to_string();
             context.push(Finding::error(top.field("agent_id"), message));

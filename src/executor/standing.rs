@@ -8,8 +8,17 @@ use super::pages::Pages;
 use super::provenance::{Stamp, trigger_of};
 use crate::bugs::planted;
 use crate::error::BoxError;
-use crate::model::{Breadcrumb, Selector};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, Selector};
 use crate::store::{BreadcrumbStore, StoreError, WrittenBy};
+
+/// The field of an answer with the ID of the breadcrumb of its question.
+pub(crate) const QUESTION: &str = "question";
+
+/// Returns `true` unless an answer names another question by the ID of its breadcrumb. Two runs can write the same request ID.
+pub(crate) fn may_be_for(answer: &Json, question: BreadcrumbId) -> bool {
+    let named = answer.get(QUESTION);
+    named.is_none_or(|named| named.as_str() == Some(&*question.to_string()))
+}
 
 /// A request of a run, by its schema and by the ID in its context and its tag.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +115,8 @@ impl Standing<'_> {
         })
     }
 
-    /// Checks the decision of a person: no executor wrote it, and the question is unchanged since this run wrote it.
+    /// Checks the decision of a person: no executor wrote it, and the question is unchanged since this run wrote it. A decision that
+    /// names the breadcrumb of its question must name the one of this run: others can write questions with the same request ID.
     async fn of_decision(&self, answer: &Breadcrumb) -> Result<Refusal, BoxError> {
         if planted("payload-approval") {
             return Ok(None);
@@ -131,12 +141,16 @@ impl Standing<'_> {
         let mut pages = Pages::new(self.store, questions);
         while let Some(page) = pages.next().await? {
             for question in &page {
-                if self.is_own_request(question).await? {
+                let is_for = may_be_for(&answer.context, question.id);
+                if is_for && self.is_own_request(question).await? {
                     return Ok(None);
                 }
             }
         }
-        Ok(Some("its question was changed or deleted"))
+        Ok(Some(match answer.context.get(QUESTION) {
+            None => "its question was changed or deleted",
+            Some(_) => "its question is not the one of this run, or was changed or deleted",
+        }))
     }
 
     /// Returns whether a breadcrumb is the request as this run wrote it, and no other write changed it. Without records of

@@ -2,8 +2,8 @@
 
 use super::Shape::{self, Any, Either, List, Named, Object, Raw, Word};
 use super::vocabulary::{
-    CONTEXT, FLAG, HINTS, ID, NUMBER, SCHEMA, SCHEMA_OF_JSON, SUBSCRIPTIONS, TAG_LIST, TEXT,
-    VERSION, WHOLE,
+    CONDITIONS, CONTEXT, FLAG, HINTS, ID, NUMBER, SCHEMA, SCHEMA_OF_JSON, SUBSCRIPTIONS, TAG_LIST,
+    TEXT, VERSION, WHOLE,
 };
 
 const TOOLS: &[&str] = &[
@@ -67,12 +67,21 @@ pub(crate) const AGENT: Shape = Object(&[
     ("reminders", &WHOLE),
     (
         "approval",
-        &Object(&[("tools!", &List(&Word(TOOLS))), ("by", &List(&TEXT))]),
+        &Object(&[
+            ("tools!", &List(&Either(&[&Word(TOOLS), &APPROVAL_RULE]))),
+            ("by", &List(&TEXT)),
+        ]),
     ),
     (
         "wait_seconds",
         &Named(&["people", "agents", "model"], &NUMBER),
     ),
+]);
+const APPROVAL_RULE: Shape = Object(&[
+    ("tool!", &Word(TOOLS)),
+    ("when", &CONDITIONS),
+    ("by", &List(&TEXT)),
+    ("expires_in_seconds", &WHOLE),
 ]);
 const AGENT_SUBSCRIPTIONS: Shape = Either(&[
     &Raw(&[r#"[{"role":"trigger","schema_name":"user.message.v1"}]"#]),

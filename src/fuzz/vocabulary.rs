@@ -191,7 +191,7 @@ const CONDITION: Shape = Either(&[
         ("value!", &Any),
     ]),
 ]);
-const CONDITIONS: Shape = List(&CONDITION);
+pub(super) const CONDITIONS: Shape = List(&CONDITION);
 
 const FETCH: Shape = Either(&[
     &Object(&[

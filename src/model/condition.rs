@@ -1,3 +1,5 @@
+mod fail_closed;
+
 use super::compare::{equal, order};
 use super::json_check::{JsonError, RESERVED_KEY, admit};
 use super::op::Op;
@@ -210,9 +212,14 @@ impl Condition {
 
     /// Returns `true` if it holds on a context, and a search takes at most `limit` steps.
     pub(super) fn holds_in(&self, context: &dyn Look, limit: usize) -> bool {
-        let Ok(test) = &self.test else { return false };
+        self.outcome(context, limit).unwrap_or(false)
+    }
+
+    /// Returns whether it holds on a context; `None` if it cannot be evaluated, or a search takes more than `limit` steps.
+    fn outcome(&self, context: &dyn Look, limit: usize) -> Option<bool> {
+        let test = self.test.as_ref().ok()?;
         let any = |check: &dyn Fn(&Value) -> bool| context.any(&test.path, limit, check);
-        let outcome = match test.op {
+        match test.op {
             Op::Ne => any(&|node| equal(node, &test.value)).map(|equal| !equal),
             Op::Exists => any(&|_| true).map(|exists| exists == (test.value != Value::Bool(false))),
             Op::Eq
@@ -227,8 +234,7 @@ impl Condition {
             | Op::StartsWith
             | Op::EndsWith
             | Op::Matches => any(&|node| test.node_holds(node)),
-        };
-        outcome.unwrap_or(false)
+        }
     }
 
     /// Says why it does not hold: `$.tool: "adder" is not eq "web-analyzer"`.

@@ -1,11 +1,14 @@
 //! From JSON to subscriptions, with errors that name what to mend.
 
+mod conditions;
 mod path;
 mod policy;
 mod read;
 mod validate;
 
+pub(crate) use conditions::{CONDITION_FIELDS, read_conditions};
 pub use policy::{KeyPolicy, RolePolicy};
+pub(crate) use validate::ConditionCount;
 
 use super::condition::{ConditionError, did_you_mean};
 use super::fields::{did_you_mean_any, unknown_field};

@@ -1,6 +1,6 @@
 //! How a request is answered, whichever executor serves it.
 
-use super::entry::{Approval, BUSY, Entry};
+use super::entry::{ApprovalState, BUSY, Entry};
 use super::outcome;
 use super::wire::{request_id, requested_by, tagged, workspace};
 use super::{ToolContext, ToolExecutor};
@@ -25,7 +25,7 @@ pub(super) struct Terms {
     /// Whether it may be made again once it was begun.
     pub(super) execution: Execution,
     /// Whether whoever wrote the request is trusted to have asked a person.
-    pub(super) approval: Approval,
+    pub(super) approval: ApprovalState,
 }
 
 /// Calls a tool with `input` of the trigger's context, else with the whole context; gives the fields of the answer.

@@ -1,5 +1,5 @@
 use super::answer::{self, Terms};
-use super::entry::Approval;
+use super::entry::ApprovalState;
 use super::progress::PROGRESS;
 use super::{RetrySafety, ToolError, ToolExecutor, ToolRegistry, ToolSettings};
 use crate::clock::within;
@@ -57,7 +57,7 @@ pub struct ToolDispatcher {
     store: Arc<dyn BreadcrumbStore>,
     subscriptions: Subscriptions,
     profile: Profile,
-    approval: Approval,
+    approval: ApprovalState,
 }
 
 impl ToolDispatcher {
@@ -81,7 +81,7 @@ impl ToolDispatcher {
             store,
             subscriptions: Subscriptions::default(),
             profile: Profile::new("tool").responds_with([ToolExecutor::RESPONSE, PROGRESS]),
-            approval: Approval::Missing,
+            approval: ApprovalState::Missing,
         };
         dispatcher.subscribe(known)?;
         let (safety, time) = dispatcher.strictest();
@@ -130,11 +130,11 @@ impl ToolDispatcher {
     }
 
     /// Takes every request for a call that a person has agreed to: for where only agents write requests, which ask before,
-    /// or only people do. Otherwise a request for a tool that
-    /// [requires approval](super::ToolSettings::requires_approval) is answered with the error `approval_required`.
+    /// or only people do. Otherwise a call that
+    /// [needs an approval](super::ToolSettings::approvals) is answered with the error `approval_required`.
     #[must_use]
     pub fn trusting_requests(mut self) -> Self {
-        self.approval = Approval::Given;
+        self.approval = ApprovalState::Given;
         self
     }
 

@@ -108,16 +108,17 @@ impl Entry {
         })
     }
 
-    /// Calls the tool: its input is checked before, its output after. A tool that a person has to agree to is refused here
-    /// and nowhere else. The time it has is the caller's to keep.
+    /// Calls the tool: its input is checked before, its output after. A call that needs an approval and has none is refused
+    /// here and nowhere else. The time it has is the caller's to keep.
     pub(super) async fn work(
         &self,
         input: Value,
         context: ToolContext,
         time: Duration,
-        approval: Approval,
+        approval: ApprovalState,
     ) -> Result<Value, BoxError> {
-        if self.tool.settings().requires_approval && approval == Approval::Missing {
+        let mut rules = self.tool.settings().approvals.iter();
+        if approval == ApprovalState::Missing && rules.any(|rule| rule.applies_to(&input)) {
             return Err(Refusal::new("approval_required", APPROVAL_REQUIRED).into());
         }
         self.check_input(&input)?;
@@ -138,7 +139,7 @@ impl Entry {
         &self,
         input: Value,
         context: ToolContext,
-        approval: Approval,
+        approval: ApprovalState,
     ) -> ToolOutcome {
         let time = self.tool.settings().timeout;
         let work = AssertUnwindSafe(self.work(input, context, time, approval)).catch_unwind();
@@ -191,19 +192,20 @@ impl Entry {
     }
 }
 
-/// Whether a person has agreed to a call, as far as whoever makes it knows.
+/// The approval of a call, as far as its caller knows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Approval {
-    /// Nobody has, or nobody needs to.
+pub(super) enum ApprovalState {
+    /// No person has approved the call, or the caller does not know.
     Missing,
-    /// Somebody has, if one needs to.
+    /// A person has approved the call, if it needs an approval.
     Given,
 }
 
 /// The code of a call that did not get its turn.
 pub(super) const BUSY: &str = "busy";
 
-const APPROVAL_REQUIRED: &str = "a person has to agree to each call of this tool and nobody has; it was not called, so ask one first";
+const APPROVAL_REQUIRED: &str =
+    "a person has to approve this call and nobody has; the tool was not called, so ask one first";
 
 /// How deep an output may nest: what is made of it, an answer or the saved state of a run, nests deeper.
 pub(super) const OUTPUT_DEPTH: usize = MAX_DEPTH - 8;

@@ -1,5 +1,5 @@
 use super::answer::{self, Terms};
-use super::entry::{Approval, Entry};
+use super::entry::{ApprovalState, Entry};
 use super::progress::PROGRESS;
 use super::settings::Place;
 use super::{RetrySafety, Tool, ToolDefinition, ToolError};
@@ -24,7 +24,7 @@ pub struct ToolExecutor {
     store: Arc<dyn BreadcrumbStore>,
     subscriptions: Subscriptions,
     profile: Profile,
-    approval: Approval,
+    approval: ApprovalState,
 }
 
 impl ToolExecutor {
@@ -115,7 +115,7 @@ impl ToolExecutor {
             store,
             subscriptions,
             profile,
-            approval: Approval::Missing,
+            approval: ApprovalState::Missing,
         };
         check(&executor)?;
         Ok(executor)
@@ -138,11 +138,11 @@ impl ToolExecutor {
     }
 
     /// Takes every request for a call that a person has agreed to: for where only agents write requests, which ask before,
-    /// or only people do. Otherwise a request for a tool that
-    /// [requires approval](super::ToolSettings::requires_approval) is answered with the error `approval_required`.
+    /// or only people do. Otherwise a call that
+    /// [needs an approval](super::ToolSettings::approvals) is answered with the error `approval_required`.
     #[must_use]
     pub fn trusting_requests(mut self) -> Self {
-        self.approval = Approval::Given;
+        self.approval = ApprovalState::Given;
         self
     }
 

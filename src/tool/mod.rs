@@ -16,7 +16,8 @@
 //!
 //! [`ToolSettings`] stand with the tool and hold for every way to call it: a [`ToolExecutor`] of its own, a
 //! [`ToolDispatcher`] that serves a whole [`ToolRegistry`], or [`ToolRegistry::call`] from within the run of an agent. With
-//! the feature `validate` input and output are checked against the schemas of the tool.
+//! the feature `validate` input and output are checked against the schemas of the tool. An [`Approval`] says which calls need the
+//! approval of a person.
 //!
 //! [`json_tool`] makes a tool of an async function over JSON; [`tool_fn`], with the feature `schema`, of one over types of
 //! your own, and makes the schema as well. For a function that blocks there are [`json_tool_blocking`] and
@@ -48,6 +49,7 @@
 //! ```
 
 mod answer;
+mod approval;
 mod blocking;
 mod catalog;
 mod context;
@@ -72,6 +74,7 @@ mod spec;
 mod typed;
 mod wire;
 
+pub use approval::{Approval, role};
 pub use blocking::{BlockingTool, json_tool_blocking};
 pub use catalog::{Catalog, Published};
 pub use context::ToolContext;
@@ -90,6 +93,7 @@ pub use spec::ToolSpec;
 #[cfg(feature = "schema")]
 pub use typed::{tool_fn, tool_fn_blocking};
 
+pub(crate) use approval::{NeededApproval, People, ROLE};
 pub(crate) use outcome::{unknown as unknown_outcome, withheld};
 pub(crate) use renamed::Renaming;
 pub(crate) use schema::Checker;

@@ -1,4 +1,4 @@
-use super::entry::{Approval, Entry};
+use super::entry::{ApprovalState, Entry};
 use super::outcome::{self, Refusal};
 use super::renamed::Renaming;
 use super::settings::Place;
@@ -184,7 +184,7 @@ impl ToolRegistry {
     ///
     /// | code | what happened |
     /// |---|---|
-    /// | `approval_required` | a person has to agree to the call first; the tool was not called |
+    /// | `approval_required` | a person has to approve the call first; the tool was not called |
     /// | `busy` | the tool has as many calls as it takes at a time, and was not called |
     /// | `cannot_suspend` | the tool wants to suspend a run that is not its own |
     /// | `failed` | the tool says so |
@@ -203,7 +203,7 @@ impl ToolRegistry {
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> ToolOutcome {
-        self.make(call, requested_by, context, store, Approval::Missing)
+        self.make(call, requested_by, context, store, ApprovalState::Missing)
             .await
     }
 
@@ -215,7 +215,7 @@ impl ToolRegistry {
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> ToolOutcome {
-        self.make(call, requested_by, context, store, Approval::Given)
+        self.make(call, requested_by, context, store, ApprovalState::Given)
             .await
     }
 
@@ -225,7 +225,7 @@ impl ToolRegistry {
         requested_by: Option<&str>,
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
-        approval: Approval,
+        approval: ApprovalState,
     ) -> ToolOutcome {
         let ToolCall {
             id,
@@ -308,16 +308,16 @@ fn readable(arguments: Arguments) -> Result<Json, Refusal> {
 mod tests {
     use super::*;
     use crate::machine::Answer;
-    use crate::model::NewBreadcrumb;
+    use crate::model::{Condition, NewBreadcrumb};
     use crate::store::MemoryStore;
-    use crate::tool::json_tool;
+    use crate::tool::{Approval, json_tool};
     use serde_json::json;
 
     #[tokio::test]
     async fn a_call_that_a_person_has_to_agree_to_is_made_once_one_has() {
         let pay = json_tool("pay", "", json!({}), |_, _| async { Ok(json!("paid")) });
         let tools = ToolRegistry::default()
-            .with(pay.requires_approval())
+            .with(pay.needs_approval(Approval::always()))
             .unwrap();
         let run = ExecutionContext::for_trigger(NewBreadcrumb::new("user.message.v1"));
         let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
@@ -331,5 +331,28 @@ mod tests {
         };
         assert_eq!(code, "approval_required");
         assert_eq!(approved, Answer::success(json!("paid")).into());
+    }
+
+    #[tokio::test]
+    async fn a_call_is_refused_without_an_approval_if_a_condition_holds_for_its_arguments() {
+        let pay = json_tool("pay", "", json!({}), |_, _| async { Ok(json!("paid")) });
+        let is_large = Condition::new("$.amount", "gt", Some(json!(100)));
+        let rule = Approval::when_args(is_large);
+        let tools = ToolRegistry::default().with(pay.needs_approval(rule));
+        let tools = tools.unwrap();
+        let run = ExecutionContext::for_trigger(NewBreadcrumb::new("user.message.v1"));
+        let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
+
+        for (arguments, is_made) in [
+            (json!({"amount": 100}), true),
+            (json!({"amount": 101}), false),
+            (json!({"amount": "1"}), false),
+            (json!({}), false),
+        ] {
+            let call = ToolCall::new("c-1", "pay", arguments.clone());
+            let outcome = tools.call(call, None, &run, &store).await;
+            let is_success = matches!(outcome, ToolOutcome::Answered(Answer::Success(_)));
+            assert_eq!(is_success, is_made, "{arguments}: {outcome:?}");
+        }
     }
 }

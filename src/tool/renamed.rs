@@ -1,6 +1,6 @@
 //! A tool under another name.
 
-use super::{Tool, ToolContext, ToolSettings};
+use super::{Approval, Tool, ToolContext, ToolSettings};
 use crate::error::BoxError;
 use async_trait::async_trait;
 use serde_json::Value;
@@ -12,7 +12,7 @@ pub(crate) struct Renaming<'n> {
     pub(crate) name: &'n str,
     /// What the tool says of itself if absent.
     pub(crate) description: Option<&'n str>,
-    /// Whether people have to agree to each call, also if the tool does not ask for it.
+    /// If `true`, each call needs the approval of a person, in addition to the rules of the tool.
     pub(crate) approval: bool,
 }
 
@@ -27,15 +27,14 @@ impl Renaming<'_> {
     /// Whether a tool is just as this says.
     pub(super) fn changes_nothing(&self, of: &dyn Tool) -> bool {
         let says = self.description.is_none_or(|says| says == of.description());
-        self.name == of.name() && says && (!self.approval || of.settings().requires_approval)
+        self.name == of.name() && says && (!self.approval || is_always_approved(of.settings()))
     }
 
     pub(super) fn apply(&self, tool: Arc<dyn Tool>) -> Renamed {
-        let settings = tool.settings();
-        let settings = ToolSettings {
-            requires_approval: settings.requires_approval || self.approval,
-            ..settings.clone()
-        };
+        let mut settings = tool.settings().clone();
+        if self.approval && !is_always_approved(&settings) {
+            settings.approvals.push(Approval::always());
+        }
         Renamed {
             name: self.name.to_owned(),
             description: self
@@ -46,6 +45,11 @@ impl Renaming<'_> {
             tool,
         }
     }
+}
+
+/// Returns `true` if a tool has the rule that each call needs an approval.
+fn is_always_approved(settings: &ToolSettings) -> bool {
+    settings.approvals.iter().any(Approval::is_plain)
 }
 
 #[async_trait]

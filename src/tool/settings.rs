@@ -1,3 +1,4 @@
+use super::Approval;
 use crate::executor::{Profile, RetryPolicy};
 use serde_json::Value;
 use std::num::NonZeroUsize;
@@ -28,14 +29,14 @@ pub struct ToolSettings {
     pub output_schema: Option<Value>,
     /// The most bytes of its output; 128 KiB by default, as much as an agent keeps of one result. More is an error.
     pub max_output_bytes: usize,
-    /// Whether a person has to agree to each call; false by default.
+    /// The rules about calls that need the approval of a person; none by default.
     ///
-    /// A call that nobody has agreed to is answered with the error `approval_required`, by whichever way it comes. An
-    /// agent asks a person before it calls such a tool. Who writes a request need not be a person, so a
+    /// A call that needs an approval and has none is answered with the error `approval_required`, by whichever way it comes. An
+    /// agent or a flow asks a person before it makes such a call. Who writes a request need not be a person, so a
     /// [`ToolExecutor`](super::ToolExecutor) and a [`ToolDispatcher`](super::ToolDispatcher) answer it with the error too,
     /// unless they are told that whoever writes requests has asked: see
     /// [`trusting_requests`](super::ToolExecutor::trusting_requests).
-    pub requires_approval: bool,
+    pub approvals: Vec<Approval>,
     /// Whether its result is the answer of the run that calls it; false by default.
     ///
     /// An agent that calls such a tool ends with its output and does not ask its model again. An error does not end the
@@ -91,7 +92,7 @@ impl Default for ToolSettings {
             permission_tags: Vec::new(),
             output_schema: None,
             max_output_bytes: 128 << 10,
-            requires_approval: false,
+            approvals: Vec::new(),
             returns_to_user: false,
             over_breadcrumbs: false,
             place: Place::Here,
@@ -187,11 +188,11 @@ macro_rules! with_settings {
                 self
             }
 
-            /// Says that a person has to agree to each call: see
-            /// [`ToolSettings::requires_approval`]($crate::tool::ToolSettings::requires_approval).
+            /// Adds a rule about calls that need the approval of a person: see
+            /// [`ToolSettings::approvals`]($crate::tool::ToolSettings::approvals).
             #[must_use]
-            pub fn requires_approval(mut self) -> Self {
-                self.settings.requires_approval = true;
+            pub fn needs_approval(mut self, rule: $crate::tool::Approval) -> Self {
+                self.settings.approvals.push(rule);
                 self
             }
 

@@ -1,13 +1,14 @@
 use super::*;
+use crate::agent::ScriptedModel;
 use crate::agent::definition::AGENT_FIELDS;
-use crate::agent::{Approval, ScriptedModel};
 use crate::executor::InvalidExecutor;
-use crate::model::{Role, Subscriptions};
+use crate::model::{Condition, Role, Subscriptions};
 use crate::store::MemoryStore;
-use crate::tool::json_tool;
+use crate::tool::{json_tool, role};
 use serde_json::json;
 use std::error::Error;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 fn tool(name: &str) -> impl Tool + use<> {
     json_tool(name, "Finds an order.", json!({}), |input, _| async move {
@@ -48,6 +49,14 @@ fn wait() -> WaitSeconds {
     }
 }
 
+/// A rule for large amounts.
+fn rule() -> Approval {
+    Approval::when_args(Condition::new("$.amount", "gt", Some(json!(100))))
+        .by(role("finance"))
+        .by("ann")
+        .expires_in(Duration::from_secs(3_600))
+}
+
 /// An agent with an argument for each method that sets a field.
 fn full() -> Agent {
     plain()
@@ -73,6 +82,7 @@ fn full() -> Agent {
         .output(OutputSlot::new("report", "A summary.").required())
         .reminders(2)
         .needs_approval(["refund"])
+        .approval_rule("find_order", rule())
         .approved_by(["ann"])
         .wait_seconds(wait())
 }
@@ -103,7 +113,13 @@ fn definition() -> Value {
         "delegate": [{"agent": "manager", "description": "Decides complaints."}],
         "outputs": [{"name": "report", "description": "A summary.", "required": true}],
         "reminders": 2,
-        "approval": {"tools": ["refund"], "by": ["ann"]},
+        "approval": {
+            "tools": ["refund", {
+                "tool": "find_order", "when": [{"path": "$.amount", "op": "gt", "value": 100}],
+                "by": ["role:finance", "ann"], "expires_in_seconds": 3_600,
+            }],
+            "by": ["ann"],
+        },
         "wait_seconds": {"people": 60},
     })
 }
@@ -214,11 +230,13 @@ fn each_method_sets_its_field() {
     assert_eq!(set.delegate[0].agent, "manager");
     assert!(set.outputs[0].required);
     assert_eq!(set.reminders, 2);
-    let approval = Approval {
-        tools: vec!["refund".to_owned()],
-        by: vec!["ann".to_owned()],
-    };
-    assert_eq!(set.approval, approval);
+    let rules = set.approval.tools.iter();
+    let rules: Vec<_> = rules.map(|one| (&*one.tool, one.rule.clone())).collect();
+    assert_eq!(
+        rules,
+        [("refund", Approval::always()), ("find_order", rule())]
+    );
+    assert_eq!(set.approval.by, ["ann"]);
     assert_eq!(set.wait_seconds, wait());
     assert!(set.warnings().is_empty(), "{:?}", set.warnings());
 }
@@ -286,6 +304,37 @@ fn the_first_bad_argument_is_reported() {
         .bind(&MemoryStore::default())
         .unwrap_err();
     assert!(error.to_string().contains("\"max_turns\""), "{error}");
+}
+
+#[test]
+fn a_rule_in_code_belongs_to_the_tool_and_not_to_the_definition() {
+    let in_code = || Approval::when(|_: &Value| true);
+
+    let error = plain()
+        .tool(tool("refund"))
+        .approval_rule("refund", in_code());
+    let error = error.definition().unwrap_err().to_string();
+    assert!(
+        error.contains("\"approval\"") && error.contains("needs_approval"),
+        "{error}"
+    );
+
+    let refund = json_tool("refund", "", json!({}), |input, _| async move { Ok(input) });
+    let rule = in_code();
+    let agent = plain().tool(refund.needs_approval(rule.clone()));
+    let agent = agent.bind(&MemoryStore::default()).unwrap();
+    let rules = &agent.definition().approval.tools;
+    assert_eq!((rules.len(), &rules[0].rule), (1, &rule));
+}
+
+#[test]
+fn a_rule_for_a_tool_that_the_agent_does_not_have_is_refused() {
+    let agent = plain().tool(tool("refund")).approval_rule("pay", rule());
+
+    let error = agent.bind(&MemoryStore::default()).unwrap_err();
+
+    let is_expected = matches!(&error, AgentError::UnknownTool { tool, .. } if tool == "pay");
+    assert!(is_expected, "{error:?}");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The fields of agent definitions, and the findings about unknown and missing fields.
 
 use crate::agent::{AgentError, Capabilities};
-use crate::model::{DefinitionOptions, Finding, Findings, KnownFields, Place, Severity, nearest};
+use crate::model::{
+    CONDITION_FIELDS, DefinitionOptions, Finding, Findings, KnownFields, Place, Severity, nearest,
+};
 use serde_json::{Map, Value};
 
 pub(in crate::agent) static AGENT: KnownFields<'static> = KnownFields {
@@ -80,6 +82,8 @@ pub(super) static CONTEXT_BUDGET: KnownFields<'static> =
 pub(super) static OUTPUT: KnownFields<'static> =
     plain(&["name", "description", "schema", "required"]);
 pub(super) static APPROVAL: KnownFields<'static> = plain(&["tools", "by"]);
+static APPROVAL_RULE: KnownFields<'static> = plain(&["tool", "when", "by", "expires_in_seconds"]);
+static CONDITION: KnownFields<'static> = plain(&CONDITION_FIELDS);
 pub(super) static WAIT_SECONDS: KnownFields<'static> = plain(&["people", "agents", "model"]);
 static TRUST: KnownFields<'static> = plain(&["private", "untrusted", "outward"]);
 
@@ -128,11 +132,38 @@ pub(super) fn check(fields: &Map<String, Value>, options: &DefinitionOptions) ->
             }
         }
     }
+    for (known, place, object) in approval_rules(fields, &top) {
+        for field in known.unknown(object) {
+            found.push(known.finding(Severity::Error, &place, field));
+        }
+    }
     let prompt = fields.get("system_prompt").filter(|value| !value.is_null());
     if prompt.is_none_or(|prompt| prompt.as_str().is_some_and(|text| text.trim().is_empty())) {
         let place = top.field("system_prompt");
         let message = "missing field \"system_prompt\": the model gets no instructions";
         found.push(Finding::warning(place, message));
+    }
+    found
+}
+
+/// An object of a definition, with its known fields and its path.
+type Checked<'v> = (&'static KnownFields<'static>, Place, &'v Map<String, Value>);
+
+/// Returns the rules in `approval.tools` and their conditions, with their known fields and paths.
+fn approval_rules<'v>(fields: &'v Map<String, Value>, top: &Place) -> Vec<Checked<'v>> {
+    let mut found = Vec::new();
+    let tools = fields.get("approval");
+    let Some(tools) = tools.and_then(|approval| approval.get("tools")) else {
+        return found;
+    };
+    let tools_place = top.field("approval").field("tools");
+    for (place, rule) in objects(tools, &tools_place) {
+        let when_place = place.field("when");
+        found.push((&APPROVAL_RULE, place, rule));
+        if let Some(when) = rule.get("when") {
+            let conditions = objects(when, &when_place);
+            found.extend(conditions.map(|(place, condition)| (&CONDITION, place, condition)));
+        }
     }
     found
 }

@@ -1,10 +1,13 @@
+mod approvals;
 mod fields;
 mod others;
 mod read;
 
+pub(super) use approvals::entry as approval_entry;
+pub use approvals::{Approvals, ToolApproval};
 #[cfg(test)]
 pub(super) use fields::AGENT as AGENT_FIELDS;
-pub use others::{Approval, Colleague, OutputSlot, ToolCalls, WaitSeconds};
+pub use others::{Colleague, OutputSlot, ToolCalls, WaitSeconds};
 
 use super::action::is_open;
 use super::{AgentError, Capabilities, Trust};
@@ -12,6 +15,7 @@ use crate::executor::{ContextBudget, Format};
 use crate::model::{
     BreadcrumbId, DefinitionOptions, Finding, Findings, Json, Subscriptions, sorted_text,
 };
+use approvals::approvals;
 use read::{
     agent_id, budget, budgets, colleagues, creates_any_schema, format, given, output_schema, read,
     read_commented, responds_with, uses_any_tool,
@@ -80,8 +84,8 @@ pub struct AgentDefinition {
     pub outputs: Vec<OutputSlot>,
     /// How often a run that ends without a required output is reminded of it; 1 by default.
     pub reminders: u32,
-    /// What people have to agree to: `approval`.
-    pub approval: Approval,
+    /// The calls that need the approval of a person: `approval`.
+    pub approval: Approvals,
     /// How long is waited for others: `wait_seconds`.
     pub wait_seconds: WaitSeconds,
     pub(super) warnings: Vec<Finding>,
@@ -175,7 +179,7 @@ impl AgentDefinition {
             delegate: colleagues(fields, "delegate")?,
             outputs: read_commented(fields, "outputs", OUTPUTS)?.unwrap_or_default(),
             reminders: read(fields, "reminders", "a whole number")?.unwrap_or(1),
-            approval: read_commented(fields, "approval", APPROVAL)?.unwrap_or_default(),
+            approval: approvals(fields, options)?,
             wait_seconds: read_commented(fields, "wait_seconds", WAITS)?.unwrap_or_default(),
             agent_id,
             subscriptions,
@@ -215,5 +219,4 @@ const TOOLS: &str = "a list of tool names";
 const CALLED: &str = "\"in_process\" or \"breadcrumbs\"";
 const OUTPUTS: &str =
     "a list of objects with \"name\", and if wanted \"description\", \"schema\" and \"required\"";
-const APPROVAL: &str = "an object of \"tools\" and \"by\", lists of names";
 const WAITS: &str = "an object of \"people\", \"agents\" and \"model\", numbers of seconds over 0";

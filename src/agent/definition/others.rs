@@ -107,17 +107,6 @@ fn any_object() -> Json {
     serde_json::json!({"type": "object"}).into()
 }
 
-/// What people have to agree to before it is done.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct Approval {
-    /// The tools of which each call needs it, besides those that [ask for it](crate::tool::ToolSettings::requires_approval).
-    pub tools: Vec<String>,
-    /// Who may approve, by `created_by` of what they write; anybody who is no executor if empty.
-    pub by: Vec<String>,
-}
-
 /// How long a run waits for others, in seconds; then the model is told that nobody answered.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]

@@ -1,13 +1,13 @@
 //! Waiting for others: what is asked of them, and what they have answered.
 
-use super::progress::Approved;
+use super::approved::Approved;
 use super::waits::{self, Awaited, Reply, Unwritten, Wait};
 use super::{Effect, Run};
 use crate::agent::{AgentExecutor, human};
 use crate::error::BoxError;
 use crate::executor::{ContextError, ExecutionContext, Pages, Response, suspend};
 use crate::machine::{Answer, CallId};
-use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ impl Run<'_> {
         self.progress.waits.push(Wait {
             request_id,
             until: self.context.now() + lasts,
+            asked_at: None,
             awaited,
             unwritten: Some(Unwritten { lasts, request }),
         });
@@ -86,12 +87,11 @@ impl Run<'_> {
                     arguments,
                     ..
                 },
-                Reply::Approved,
-            ) => Ok(self.go_on_with(Approved {
-                call,
-                digest,
-                arguments,
-            })),
+                Reply::Approved(changed),
+            ) => {
+                let approved = self.approval_of(call, digest, arguments, changed);
+                Ok(self.go_on_with(approved))
+            }
             (
                 Awaited::Agent {
                     call,
@@ -132,8 +132,38 @@ impl Run<'_> {
                 | Awaited::Agent { .. }
                 | Awaited::Question { .. }
                 | Awaited::Model { .. },
-                Reply::Approved,
+                Reply::Approved(_),
             ) => Ok(Vec::new()),
+        }
+    }
+
+    /// Returns the call that a person approved. Changed arguments get a digest of their own, unless the call in the question is
+    /// not the one of the current definitions: then the person is asked again.
+    fn approval_of(
+        &self,
+        call: CallId,
+        digest: String,
+        asked: Json,
+        changed: Option<Json>,
+    ) -> Approved {
+        let Some(arguments) = changed.filter(|changed| *changed != asked) else {
+            return Approved {
+                call,
+                digest,
+                arguments: asked,
+                is_changed: false,
+            };
+        };
+        let tool = self.tool_of(&call);
+        let digest = match self.agent.digest_of(&tool, &asked) == digest {
+            true => self.agent.digest_of(&tool, &arguments),
+            false => digest,
+        };
+        Approved {
+            call,
+            digest,
+            arguments,
+            is_changed: true,
         }
     }
 
@@ -221,15 +251,23 @@ async fn reply_to(
         let Some(reply) = wait.reply(found, &found.context, context.correlation_id()) else {
             continue;
         };
+        if let Reply::Approved(Some(arguments)) = &reply
+            && !may_change(agent, tool, wait, found, arguments)
+        {
+            continue;
+        }
         if !context.accepts(found, wait.asked(), &*agent.store).await? {
             continue;
         }
         let reply = match reply {
+            Reply::Approved(Some(arguments)) => {
+                approved_as_shown(agent, context, found, arguments).await?
+            }
             Reply::Answer(whole) if wait.is_shaped() => {
                 let shown = shown_answer(agent, context, wait, found).await?;
                 Reply::Answer(agent.tools.check_answer(tool, &whole, shown))
             }
-            reply @ (Reply::Answer(_) | Reply::Approved) => reply,
+            reply @ (Reply::Answer(_) | Reply::Approved(None)) => reply,
         };
         return Ok(Some((found.id, reply)));
     }
@@ -250,7 +288,61 @@ async fn shown_answer(
     };
     Ok(match reply {
         Some(Reply::Answer(answer)) => answer,
-        Some(Reply::Approved) | None => wait.withheld(),
+        Some(Reply::Approved(_)) | None => wait.withheld(),
+    })
+}
+
+/// Returns `true` if the person who approved a call may put these arguments in the place of those in the question. The same arguments
+/// are no change.
+fn may_change(
+    agent: &AgentExecutor,
+    tool: &str,
+    wait: &Wait,
+    found: &Breadcrumb,
+    arguments: &Json,
+) -> bool {
+    let Awaited::Approval {
+        digest,
+        arguments: asked,
+        ..
+    } = &wait.awaited
+    else {
+        return true;
+    };
+    // If the definitions changed meanwhile, the person is asked again, by the rules of the current ones.
+    if arguments == asked || agent.digest_of(tool, asked) != *digest {
+        return true;
+    }
+    let rules = agent.definition.approval.for_changes(tool);
+    let may = human::may_change(found, &rules, arguments, wait.asked_at);
+    if !may {
+        tracing::warn!(
+            answer = %found.id,
+            version = found.version,
+            schema = human::RESPONSE,
+            request_id = &*wait.request_id,
+            reason = "the rules for the changed arguments do not permit the person, or their time is over",
+            "an answer does not count for the run that waits for it"
+        );
+    }
+    may
+}
+
+/// Returns the approval of a call with changed arguments, if hints let a model see the arguments: their result can show them.
+async fn approved_as_shown(
+    agent: &AgentExecutor,
+    context: &ExecutionContext,
+    found: &Breadcrumb,
+    arguments: Json,
+) -> Result<Reply, BoxError> {
+    let shown = match context.shown(found, &*agent.store).await {
+        Ok(shown) => shown.get("arguments") == Some(&*arguments),
+        Err(ContextError::Withheld { .. }) => false,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(match shown {
+        true => Reply::Approved(Some(arguments)),
+        false => Reply::Answer(human::withheld_arguments()),
     })
 }
 

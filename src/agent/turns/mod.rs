@@ -2,6 +2,8 @@
 //! comes next is decided in [`progress`].
 
 mod answers;
+mod approved;
+mod events;
 mod progress;
 mod route;
 mod spent;
@@ -12,10 +14,10 @@ mod waits;
 pub(crate) use progress::session_in;
 
 use super::requests::ToolRequest;
-use super::{AgentExecutor, AgentRunError, Said, Session, agents, human};
+use super::{AgentExecutor, AgentRunError, ProviderSession, Said, agents, human};
 use crate::clock::within;
 use crate::error::BoxError;
-use crate::executor::{ContextError, ExecutionContext};
+use crate::executor::{ContextError, ExecutionContext, Record};
 use crate::machine::{
     Anomaly, Answer, CallId, Deferral, Delivery, Effect, ToolCall, ToolOutcome, ToolResult,
 };
@@ -27,6 +29,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use progress::{Heard, Progress};
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
+use std::mem;
 use std::time::Duration;
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -57,7 +60,7 @@ pub(super) struct Run<'r> {
     context: &'r ExecutionContext,
     progress: Progress,
     /// The provider's side, once it is needed.
-    session: Option<Box<dyn Session>>,
+    session: Option<Box<dyn ProviderSession>>,
     running: FuturesUnordered<Work<'r>>,
     /// What begins when something else has ended.
     queue: VecDeque<Work<'r>>,
@@ -65,6 +68,8 @@ pub(super) struct Run<'r> {
     aborts: HashMap<CallId, AbortHandle>,
     /// Results that wait for the others of their turn.
     undelivered: Vec<ToolResult>,
+    /// Events for the client of a chat turn. They are sent after the progress is saved, so that no later attempt repeats them.
+    unsent: Vec<Record>,
     began: Instant,
     /// How long earlier attempts worked.
     before: Duration,
@@ -98,6 +103,7 @@ impl<'r> Run<'r> {
             queue: VecDeque::new(),
             aborts: HashMap::new(),
             undelivered: Vec::new(),
+            unsent: Vec::new(),
             agent,
             context,
             progress,
@@ -232,7 +238,10 @@ impl<'r> Run<'r> {
         };
         match self.progress.hear(said, &agent.definition, objection)? {
             Heard::Effects(effects) => self.carry_out(effects).await,
-            Heard::Repair(message) => self.open().await?.tell(message).await,
+            Heard::Repair(message) => {
+                self.note_repair();
+                self.open().await?.tell(message).await
+            }
             Heard::Ask {
                 tool,
                 input,
@@ -297,9 +306,15 @@ impl<'r> Run<'r> {
             observer(self.progress.machine.run(), &effect);
         }
         match effect {
-            Effect::Execute(call) => return Ok(self.admit(call, false)),
+            Effect::Execute(call) => {
+                self.note_call(&call);
+                return Ok(self.admit(call, false));
+            }
             Effect::Defer { call_id, action } => return Ok(self.defer(call_id, action)),
-            Effect::Deliver(results) => self.undelivered.extend(results),
+            Effect::Deliver(results) => {
+                self.note_answers(&results);
+                self.undelivered.extend(results);
+            }
             Effect::CancelCall(id) => {
                 let waits = &mut self.progress.waits;
                 waits.retain(|wait| wait.call() != Some(&id));
@@ -313,7 +328,7 @@ impl<'r> Run<'r> {
                     missing.join(" and ")
                 );
                 // What was called before it is told before.
-                let results = std::mem::take(&mut self.undelivered);
+                let results = mem::take(&mut self.undelivered);
                 if !results.is_empty() {
                     self.give_results(results).await?;
                 }
@@ -336,7 +351,7 @@ impl<'r> Run<'r> {
         if self.undelivered.is_empty() || goes_on {
             return Ok(Vec::new());
         }
-        let results = std::mem::take(&mut self.undelivered);
+        let results = mem::take(&mut self.undelivered);
         let effects = match is_batch && self.progress.machine.exit().is_none() {
             true => self.return_to_user(&results).await?,
             false => Vec::new(),
@@ -354,6 +369,7 @@ impl<'r> Run<'r> {
 
     /// Gives the agent the results of its calls, or a message with the results of the tool requests in its answer.
     async fn give_results(&mut self, mut results: Vec<ToolResult>) -> Result<(), BoxError> {
+        approved::tell_changes(&self.progress.approved, &mut results);
         let message = self.progress.results_of_requests(&mut results);
         let session = self.open().await?;
         match message {
@@ -388,14 +404,18 @@ impl<'r> Run<'r> {
             self.progress.session = Some(session.save()?);
         }
         if self.running.is_empty() && !self.progress.waits.is_empty() {
-            return Ok(()); // it is suspended next, and saved with that
+            // It is suspended next, and saved with that.
+            self.send_events();
+            return Ok(());
         }
         let state = self.progress.without_requests(Progress::to_json);
         match self.context.save(state?).await {
             // On a store without a ledger nothing is saved, and a retry starts from the beginning.
-            Ok(()) | Err(ContextError::Unsupported { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
+            Ok(()) | Err(ContextError::Unsupported { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
+        self.send_events();
+        Ok(())
     }
 
     /// Whether the agent may be heard once more. A program is, as long as it runs, and has a turn for each start.
@@ -409,15 +429,19 @@ impl<'r> Run<'r> {
     }
 
     /// The provider's side of the run.
-    async fn open(&mut self) -> Result<&mut Box<dyn Session>, BoxError> {
+    async fn open(&mut self) -> Result<&mut Box<dyn ProviderSession>, BoxError> {
         if self.session.is_none() {
             let (agent, context) = (self.agent, self.context);
             let mut task = agent.task(context).await?;
             if agent.provider.delivery() == Delivery::Each {
                 self.progress.spent.start();
                 let made = self.progress.machine.answered();
+                let approved = &self.progress.approved;
                 task.made = made
-                    .map(|(call, answer)| (call.clone(), answer.clone()))
+                    .map(|(call, answer)| {
+                        let told = approved::told(approved, &call.id, answer);
+                        (call.clone(), told)
+                    })
                     .collect();
             }
             let provider = &agent.provider;

@@ -1,5 +1,6 @@
 //! Where a run is and what comes next: no I/O, no clock.
 
+use super::approved::Approved;
 use super::spent::Spent;
 use super::waits::{Awaited, Wait};
 use crate::agent::acting::Objection;
@@ -56,15 +57,6 @@ pub(crate) fn session_in(state: &Json) -> Option<Json> {
         session: Option<Json>,
     }
     state.parse::<Of>().ok()?.session
-}
-
-/// A call that a person agreed to.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Approved {
-    pub(super) call: CallId,
-    /// Of what was agreed to.
-    pub(super) digest: String,
-    pub(super) arguments: Json,
 }
 
 /// How a run comes to its end.

@@ -1,13 +1,13 @@
 //! Where a call goes: to a tool here or elsewhere, to another agent, to a person first, or nowhere.
 
-use super::progress::Approved;
+use super::approved::Approved;
 use super::waits::Awaited;
 use super::{Answer, CallId, Deferral, Done, Effect, Run, ToolCall, ToolOutcome, agents, human};
 use crate::agent::offer::{Handing, Other};
 use crate::executor::Share;
 use crate::machine::{Arguments, Delivery};
 use crate::model::Json;
-use crate::tool::{self, Checker};
+use crate::tool::{self, Checker, NeededApproval};
 use futures::FutureExt as _;
 use futures::future::abortable;
 use serde_json::Value;
@@ -19,9 +19,14 @@ impl<'r> Run<'r> {
     /// Lets the guardrails look at a call before it begins.
     pub(super) fn admit(&mut self, call: ToolCall, again: bool) -> Vec<Effect> {
         let guardrails = &self.agent.guardrails;
-        // They have seen what a person agreed to.
-        if let Some(approved) = self.approved(&call.id) {
-            let call = ToolCall::new(call.id, call.tool, approved.arguments.clone());
+        let approved = self.approved(&call.id);
+        // The guardrails have checked the arguments that a person approved, and not those that a person changed.
+        let is_checked = approved.is_some_and(|approved| !approved.is_changed);
+        let call = match approved {
+            Some(approved) => ToolCall::new(call.id, call.tool, approved.arguments.clone()),
+            None => call,
+        };
+        if is_checked {
             return self.execute(call, again);
         }
         let arguments = match &call.arguments {
@@ -107,14 +112,13 @@ impl<'r> Run<'r> {
             return Vec::new();
         };
         let mut is_approved = false;
-        if agent.definition.approval.tools.contains(&call.tool) {
-            let definition = agent.fingerprint(&call.tool);
-            let digest = human::digest(&call.tool, &arguments, &definition);
+        if let Some(needed) = agent.definition.approval.needed(&call.tool, &arguments) {
+            let digest = agent.digest_of(&call.tool, &arguments);
             is_approved = self
                 .approved(&call.id)
                 .is_some_and(|approved| approved.digest == digest);
             if !is_approved {
-                self.ask_person(&call, &arguments, digest);
+                self.ask_person(&call, &arguments, digest, needed);
                 return Vec::new();
             }
         }
@@ -192,19 +196,37 @@ impl<'r> Run<'r> {
         self.wait(id, timeout, awaited, |_| request);
     }
 
-    fn ask_person(&mut self, call: &ToolCall, arguments: &Json, digest: String) {
+    fn ask_person(
+        &mut self,
+        call: &ToolCall,
+        arguments: &Json,
+        digest: String,
+        needed: NeededApproval,
+    ) {
         let agent = self.agent;
-        let id = self.request_id(&["approval", call.id.as_str(), &digest]);
+        let id = self.approval_id(&call.id, &digest);
         let registered = agent.tools.registered(&call.tool);
-        let by = &agent.definition.approval.by;
-        let asked = human::approval(call, registered, arguments, &digest, by);
+        let NeededApproval { people, expires_in } = needed;
+        let changes = agent.definition.approval.for_changes(&call.tool);
+        let asked = human::approval(call, registered, arguments, &digest, &people, &changes);
         let awaited = Awaited::Approval {
             call: call.id.clone(),
             digest,
-            by: agent.definition.approval.by.clone(),
+            by: people,
             arguments: arguments.clone(),
         };
-        self.question(id, awaited, asked);
+        self.question(id, awaited, asked, expires_in);
+    }
+
+    /// Returns the request ID of a question about a call. A question that is asked again after an approval has another ID: an answer
+    /// to the earlier question does not count for it.
+    fn approval_id(&self, call: &CallId, digest: &str) -> String {
+        let approved = self.progress.approved.iter();
+        let earlier = approved.filter(|approved| approved.call == *call).count();
+        match earlier {
+            0 => self.request_id(&["approval", call.as_str(), digest]),
+            _ => self.request_id(&["approval", call.as_str(), digest, &earlier.to_string()]),
+        }
     }
 
     fn ask_agent(
@@ -248,10 +270,16 @@ impl<'r> Run<'r> {
         self.wait(id, lasts, awaited, |_| request);
     }
 
-    /// Asks a person.
-    fn question(&mut self, id: String, awaited: Awaited, asked: Value) {
+    /// Asks a person. Without a time of its own, the question is open as long as the definition says.
+    fn question(
+        &mut self,
+        id: String,
+        awaited: Awaited,
+        asked: Value,
+        expires_in: Option<Duration>,
+    ) {
         let definition = &self.agent.definition;
-        let lasts = seconds(definition.wait_seconds.people);
+        let lasts = expires_in.unwrap_or_else(|| seconds(definition.wait_seconds.people));
         let (request_id, by) = (id.clone(), definition.agent_id.clone());
         self.wait(id, lasts, awaited, move |until| {
             human::request(asked, &request_id, &by, until)
@@ -275,7 +303,7 @@ impl<'r> Run<'r> {
                 if let Value::Object(fields) = &mut asked {
                     fields.remove("of");
                 }
-                self.question(id, Awaited::Question { call }, asked);
+                self.question(id, Awaited::Question { call }, asked, None);
                 Vec::new()
             }
             Deferral::PlannerOutput(_) | Deferral::Other { .. } => {

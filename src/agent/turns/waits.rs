@@ -6,7 +6,7 @@ use crate::executor::Asked;
 use crate::machine::{Answer, CallId};
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, Selector, Timestamp};
 use crate::store::Wake;
-use crate::tool::{self, ToolExecutor};
+use crate::tool::{self, People, ToolExecutor};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -18,6 +18,9 @@ pub(super) struct Wait {
     pub(super) request_id: String,
     /// Until when the answer counts, once it is asked for.
     pub(super) until: Timestamp,
+    /// The time at which it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) asked_at: Option<Timestamp>,
     pub(super) awaited: Awaited,
     /// What asks for it, until that is written.
     #[serde(skip)]
@@ -56,7 +59,8 @@ pub(super) enum Awaited {
     Approval {
         call: CallId,
         digest: String,
-        by: Vec<String>,
+        /// The people who may approve it.
+        by: People,
         /// What it would be called with.
         arguments: Json,
     },
@@ -70,7 +74,8 @@ pub(super) enum Awaited {
 #[derive(Debug, PartialEq)]
 pub(super) enum Reply {
     Answer(Answer),
-    Approved,
+    /// The call is approved, with the arguments that the person put in the place of those in the question, if any.
+    Approved(Option<Json>),
 }
 
 impl Wait {
@@ -97,9 +102,9 @@ impl Wait {
         if found.schema_name.as_deref() != Some(self.schema()) || self.is_late(found) {
             return None;
         }
-        let decided = |digest, by| {
+        let decided = |digest, by: &People| {
             human::decision(found, shown, id, digest, by).map(|decision| match decision {
-                Decision::Approved => Reply::Approved,
+                Decision::Approved(changed) => Reply::Approved(changed),
                 Decision::Answered(answer) => Reply::Answer(answer),
             })
         };
@@ -111,7 +116,7 @@ impl Wait {
                 agents::answer_of(found, shown, id, agent, correlation_id).map(Reply::Answer)
             }
             Awaited::Approval { digest, by, .. } => decided(Some(&**digest), by),
-            Awaited::Question { .. } => decided(None, &[]),
+            Awaited::Question { .. } => decided(None, &People::default()),
         }
     }
 
@@ -163,7 +168,7 @@ impl Wait {
     /// The request, to be written at this time; none if it is written.
     pub(super) fn write(&mut self, now: Timestamp) -> Option<NewBreadcrumb> {
         let Unwritten { lasts, request } = self.unwritten.take()?;
-        self.until = now + lasts;
+        (self.asked_at, self.until) = (Some(now), now + lasts);
         Some(request(self.until))
     }
 
@@ -229,4 +234,28 @@ pub(super) fn selectors(waits: &[Wait]) -> Vec<Selector> {
         Selector::schema(schema).any_tags(these.map(Wait::tag))
     };
     schemas.into_iter().map(selector).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_wait_for_an_approval_that_an_earlier_version_saved_is_read() {
+        let saved = json!({"approval": {
+            "call": "1:1", "digest": "d", "by": ["ann"], "arguments": {"amount": 5},
+        }});
+
+        let read: Awaited = Json::from(saved.clone()).parse().unwrap();
+
+        let expected = Awaited::Approval {
+            call: "1:1".into(),
+            digest: "d".to_owned(),
+            by: People::from(&["ann".to_owned()][..]),
+            arguments: json!({"amount": 5}).into(),
+        };
+        assert_eq!(read, expected);
+        assert_eq!(json!(read), saved);
+    }
 }

@@ -1,5 +1,6 @@
 //! The shapes a definition comes in.
 
+use super::conditions::{CONDITION_FIELDS, condition};
 use super::validate::ConditionCount;
 use super::{DefinitionError, DefinitionOptions, DefinitionProblem, Odd, Warning};
 use crate::model::condition::{Condition, shown};
@@ -44,7 +45,6 @@ const ALIASES: [(&str, &[&str]); 9] = [
 const ON: &str = "on";
 const SELECTOR: &str = "selector";
 const FETCH_FIELDS: [&str; 5] = ["method", "limit", "nn", "order", "min_score"];
-const CONDITION_FIELDS: [&str; 3] = ["path", "op", "value"];
 
 /// A bare array, `{"selectors": [..]}`, `{"subscriptions": ..}` or a whole definition breadcrumb.
 pub(super) fn subscriptions(
@@ -247,33 +247,17 @@ impl<'o> Reader<'o> {
         Ok(selector)
     }
 
-    fn condition(&mut self, at: usize, condition: &Value) -> Result<Condition, DefinitionError> {
+    fn condition(&mut self, at: usize, written: &Value) -> Result<Condition, DefinitionError> {
         let place = format!("context_match[{at}]");
-        let Value::Object(fields) = condition else {
-            return Err(self.shape(&place, "an object with path, op and value", condition));
-        };
-        for field in fields
-            .keys()
-            .filter(|field| !CONDITION_FIELDS.contains(&field.as_str()))
-        {
+        let fields = written.as_object().into_iter().flat_map(Map::keys);
+        for field in fields.filter(|field| !CONDITION_FIELDS.contains(&field.as_str())) {
             self.note_unknown(&place, field, &CONDITION_FIELDS, &[]);
         }
-        let text = |name: &str, expected| match fields.get(name) {
-            Some(Value::String(text)) => Ok(text.as_str()),
-            Some(other) => Err(self.shape(&join(&place, name), "a string", other)),
-            None => Err(self.error(&join(&place, name), DefinitionProblem::Missing { expected })),
-        };
-        let path = text("path", "a JSONPath such as \"$.tool\"")?;
-        let op = text("op", "an operator such as \"eq\"")?;
-        let read = Condition::new(path, op, fields.get("value").cloned());
-        match read.error() {
-            None => Ok(read),
-            // The first refused condition ends the load, so that no further one is compiled.
-            Some(reason) => {
-                let problem = DefinitionProblem::Condition(reason.clone());
-                Err(self.error(&join(&place, reason.field()), problem))
-            }
-        }
+        // The first refused condition ends the load, so that no further one is compiled.
+        condition(written).map_err(|(field, problem)| match field {
+            "" => self.error(&place, problem),
+            field => self.error(&join(&place, field), problem),
+        })
     }
 
     /// An object, or the bare name of a method; a limit beside a bare name counts.

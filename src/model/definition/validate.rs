@@ -49,7 +49,7 @@ pub(super) fn check_count(
 
 /// Number of conditions and of regular expressions in one definition.
 #[derive(Default)]
-pub(super) struct ConditionCount {
+pub(crate) struct ConditionCount {
     conditions: usize,
     regexes: usize,
 }

@@ -105,7 +105,7 @@ impl Assembly {
             .map(Tool::settings);
         self.workflow.tasks().iter().any(waits)
             || tools.any(|tool| {
-                tool.requires_approval
+                !tool.approvals.is_empty()
                     || tool.over_breadcrumbs
                     || tool.retry == RetrySafety::AtMostOnce
             })

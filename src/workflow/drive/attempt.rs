@@ -254,6 +254,8 @@ impl<'d> Drive<'d> {
             ready: Arc::clone(ready),
             again,
             approved: kept.approved.clone(),
+            changed: kept.changed.clone(),
+            approvals: kept.approvals,
             since,
             until: kept.until,
             agents: kept.agents.clone(),

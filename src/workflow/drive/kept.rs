@@ -63,12 +63,26 @@ pub(super) struct Kept {
     /// The digest of the call that a person agreed to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) approved: Option<String>,
+    /// The input that a person put in the place of that of the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) changed: Option<Json>,
+    /// Number of approvals of the call in this attempt.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) approvals: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) wait: Option<Wait>,
     #[serde(default, skip_serializing_if = "Agents::is_empty")]
     pub(super) agents: Agents,
     #[serde(default, skip_serializing_if = "Marks::is_empty")]
     pub(super) marks: Marks,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The agents that work on a step: the one of the step, whose key is empty, and those asked by others, by the ids of the

@@ -4,7 +4,8 @@ use super::attempt::Drive;
 use super::control::Control;
 use super::ended::{of_error, timed_out};
 use super::marks::Mark;
-use super::waiting::{Awaited, Reply, Wait};
+use super::waiting::{Reply, Wait};
+use crate::agent::human;
 use crate::classes::decided;
 use crate::error::{BoxError, Chain, Verdict};
 use crate::executor::{ContextError, Pages};
@@ -105,6 +106,7 @@ impl Drive<'_> {
         for found in &found {
             if let Some(reply) = heard.reply(found, &found.context, task)
                 && self.fits(&reply, task)
+                && self.may_change(&wait, &reply, found, task)
                 && self.counts(&wait, found).await?
             {
                 counted = Some((reply, found));
@@ -112,9 +114,12 @@ impl Drive<'_> {
             }
         }
         let outcome = match counted {
-            Some((Reply::Approved, _)) => {
-                self.approve(path, &wait.on);
-                return Ok(true);
+            Some((Reply::Approved(changed), answer)) => {
+                if self.is_shown(changed.as_ref(), answer).await? {
+                    self.approve(path, &wait.on, changed);
+                    return Ok(true);
+                }
+                of_error(human::withheld_arguments(), None)
             }
             Some((Reply::Result(whole), answer)) => {
                 let shown = self.shown(&heard, answer, task).await?;
@@ -181,7 +186,7 @@ impl Drive<'_> {
                 let workflow = self.assembly.workflow();
                 workflow.check(Some(schema), answer).is_ok()
             }
-            (Reply::Result(_) | Reply::Approved | Reply::Failed(_), _) => true,
+            (Reply::Result(_) | Reply::Approved(_) | Reply::Failed(_), _) => true,
         }
     }
 
@@ -204,7 +209,7 @@ impl Drive<'_> {
         Ok(match wait.reply(found, &shown, task) {
             Some(Reply::Result(result)) => Answer::Success(result),
             Some(Reply::Failed(answer)) => answer,
-            Some(Reply::Approved) | None => wait.withheld(None),
+            Some(Reply::Approved(_)) | None => wait.withheld(None),
         })
     }
 
@@ -228,17 +233,6 @@ impl Drive<'_> {
             Answer::Success(result) => Outcome::Succeeded(result),
             answer @ Answer::Error { .. } => of_error(answer, safety),
         }
-    }
-
-    /// Lets the tool of a step be called.
-    fn approve(&mut self, path: &StepPath, on: &Awaited) {
-        let (Awaited::Approval { digest }, Some(kept)) = (on, self.kept.get_mut(path)) else {
-            return;
-        };
-        // Only the call itself counts as having done something.
-        (kept.approved, kept.wait, kept.begun) = (Some(digest.clone()), None, false);
-        self.queue.push_back(path.clone());
-        self.is_saved = false;
     }
 
     /// Lets an agent that waits look for itself, if there is anything to see.

@@ -13,7 +13,7 @@ use crate::executor::{ExecutionContext, Share};
 use crate::machine::{Deferral, ToolCall, ToolOutcome};
 use crate::model::{Json, NewBreadcrumb, Timestamp};
 use crate::store::{BreadcrumbStoreExt as _, Wake};
-use crate::tool::{self, Tool, ToolSettings};
+use crate::tool::{self, NeededApproval, Tool, ToolSettings};
 use crate::workflow::{Outcome, Ready, Task};
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -32,6 +32,10 @@ pub(super) struct Step<'d> {
     pub(super) again: bool,
     /// The digest of the call that a person agreed to.
     pub(super) approved: Option<String>,
+    /// The input that a person put in the place of that of the step.
+    pub(super) changed: Option<Json>,
+    /// Number of earlier approvals of the call.
+    pub(super) approvals: u32,
     /// Only what comes after this answers it, if it waits for a breadcrumb.
     pub(super) since: Timestamp,
     /// When its time is up, if it has a time.
@@ -86,7 +90,7 @@ impl Step<'_> {
             } => {
                 let on = Awaited::Person { of: of.clone() };
                 let fields = self.question(question, of, output.as_deref());
-                self.ask_person("question", on, fields).await
+                self.ask_person("question", on, fields, None).await
             }
             Task::Emit { breadcrumb } => match self.emit(breadcrumb.clone(), "").await {
                 Ok(_) => Ok(Worked::Told(Outcome::success(Value::Null))),
@@ -117,6 +121,7 @@ impl Step<'_> {
 
     async fn tool(&self, name: &str, input: Json) -> Result<Worked, BoxError> {
         let assembly = self.assembly;
+        let input = self.changed.clone().unwrap_or(input);
         let input = match assembly.guardrails.tool_call(name, input).await {
             Ok(input) => input,
             Err(answer) => return Ok(Worked::Told(of_error(answer, None))),
@@ -125,17 +130,11 @@ impl Step<'_> {
             let failure = Outcome::failure("unknown_tool", "there is no such tool");
             return Ok(Worked::Told(failure));
         };
-        let registered = assembly.tools.registered(name);
-        let definition = human::fingerprint(assembly.workflow().hash(), registered);
-        let called = registered.map_or(name, Tool::name);
-        let digest = human::digest(called, &input, &definition);
+        let digest = assembly.digest_of(name, &input);
         let is_approved = self.approved.as_ref() == Some(&digest);
-        if settings.requires_approval && !is_approved {
-            let call = ToolCall::new(self.ready.path.as_str(), name, input.clone());
-            let fields = human::approval(&call, registered, &input, &digest, &[]);
-            return self
-                .ask_person("approval", Awaited::Approval { digest }, fields)
-                .await;
+        let needed = NeededApproval::by_rules(&settings.approvals, &[], &input);
+        if let Some(needed) = needed.filter(|_| !is_approved) {
+            return self.ask_approval(name, &input, digest, needed).await;
         }
         if settings.over_breadcrumbs {
             return self.request_tool(name, input, settings.timeout).await;
@@ -174,8 +173,12 @@ impl Step<'_> {
             }
             ToolOutcome::Deferred(Deferral::Other { kind, payload }) if kind == "question" => {
                 let on = Awaited::Person { of: Vec::new() };
-                self.ask_person("question", on, human::question(&payload))
-                    .await
+                let mut asked = human::question(&payload);
+                // Everyone may answer the question of a tool.
+                if let Value::Object(fields) = &mut asked {
+                    fields.remove("of");
+                }
+                self.ask_person("question", on, asked, None).await
             }
             ToolOutcome::Deferred(
                 Deferral::Handoff { .. } | Deferral::PlannerOutput(_) | Deferral::Other { .. },
@@ -218,9 +221,16 @@ impl Step<'_> {
         human::question(&Value::Object(asked).into())
     }
 
-    async fn ask_person(&self, what: &str, on: Awaited, fields: Value) -> Result<Worked, BoxError> {
+    /// Asks a person. The question expires after a time of its own, if it has one, and with the time of the step.
+    pub(super) async fn ask_person(
+        &self,
+        what: &str,
+        on: Awaited,
+        fields: Value,
+        expires_in: Option<Duration>,
+    ) -> Result<Worked, BoxError> {
         let ticket = self.ticket(what);
-        let until = self.until.unwrap_or_else(|| self.context.now() + PATIENCE);
+        let until = self.end_of_question(self.context.now(), expires_in);
         let by = self
             .assembly
             .workflow()
@@ -229,9 +239,21 @@ impl Step<'_> {
             .unwrap_or("workflow");
         let request = human::request(fields, &ticket, by, until);
         match self.post(request, &tool::request_tag(&ticket)).await {
-            Ok(at) => Ok(self.wait(what, on, (at, at), PATIENCE)),
+            Ok(at) => Ok(Worked::Waits(Wait {
+                ticket,
+                since: at,
+                until: self.end_of_question(at, expires_in),
+                on,
+            })),
             Err(error) => failed_with(error).map(Worked::Told),
         }
+    }
+
+    /// Returns the time after which no answer counts to a question that was asked at a time.
+    fn end_of_question(&self, asked: Timestamp, expires_in: Option<Duration>) -> Timestamp {
+        let expires = expires_in.map(|time| asked + time);
+        let ends = self.until.into_iter().chain(expires).min();
+        ends.unwrap_or(asked + PATIENCE)
     }
 
     /// Waits for what comes after a time, from another one on for so long.

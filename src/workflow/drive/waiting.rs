@@ -4,7 +4,7 @@ use crate::agent::human::{self, Decision};
 use crate::executor::{Asked, ContextError};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
-use crate::tool::{self, ToolExecutor};
+use crate::tool::{self, People, ToolExecutor};
 use crate::workflow::{Outcome, Task};
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,15 @@ pub(super) enum Awaited {
     /// The answer of a person, to the step or to its tool.
     Person { of: Vec<String> },
     /// That a person agrees to the call of the step.
-    Approval { digest: String },
+    Approval {
+        digest: String,
+        /// The people who may approve it.
+        #[serde(default)]
+        by: People,
+        /// What names the definitions of the workflow and the tool.
+        #[serde(default)]
+        definition: String,
+    },
     /// The result of a tool that is served elsewhere.
     Tool,
 }
@@ -38,8 +46,8 @@ pub(super) enum Awaited {
 pub(super) enum Reply {
     /// The step has this result, if it is one.
     Result(Json),
-    /// The tool of the step may be called.
-    Approved,
+    /// The tool of the step may be called, with the arguments that the person put in the place of those in the question, if any.
+    Approved(Option<Json>),
     Failed(Answer),
 }
 
@@ -69,24 +77,21 @@ impl Wait {
         if found.updated_at > self.until {
             return None;
         }
-        let decided = |digest, of: &[String]| match human::decision(
-            found,
-            shown,
-            &self.ticket,
-            digest,
-            of,
-        )? {
-            Decision::Approved => Some(Reply::Approved),
-            Decision::Answered(Answer::Success(answer)) => Some(Reply::Result(answer)),
-            Decision::Answered(answer @ Answer::Error { .. }) => Some(Reply::Failed(answer)),
+        let decided = |digest, of: &People| {
+            let decision = human::decision(found, shown, &self.ticket, digest, of)?;
+            Some(match decision {
+                Decision::Approved(changed) => Reply::Approved(changed),
+                Decision::Answered(Answer::Success(answer)) => Reply::Result(answer),
+                Decision::Answered(answer @ Answer::Error { .. }) => Reply::Failed(answer),
+            })
         };
         match &self.on {
             Awaited::Event => {
                 let is_later = found.updated_at > self.since;
                 is_later.then(|| Reply::Result(shown.clone()))
             }
-            Awaited::Person { of } => decided(None, of),
-            Awaited::Approval { digest } => decided(Some(&**digest), &[]),
+            Awaited::Person { of } => decided(None, &People::from(&**of)),
+            Awaited::Approval { digest, by, .. } => decided(Some(&**digest), by),
             Awaited::Tool => {
                 let Task::Tool { tool, .. } = task else {
                     return None;
@@ -217,11 +222,34 @@ mod tests {
                 15,
             )
         };
-        let wait = wait(Awaited::Approval {
-            digest: "d".to_owned(),
-        });
+        let asked = |by: &str| {
+            wait(Awaited::Approval {
+                digest: "d".to_owned(),
+                by: People::from(&[by.to_owned()][..]),
+                definition: String::new(),
+            })
+        };
+        let (of_ann, of_bob) = (asked("ann"), asked("bob"));
 
-        assert_eq!(reply(&wait, &approve("d"), &ask()), Some(Reply::Approved));
-        assert_eq!(reply(&wait, &approve("other"), &ask()), None);
+        assert_eq!(
+            reply(&of_ann, &approve("d"), &ask()),
+            Some(Reply::Approved(None))
+        );
+        assert_eq!(reply(&of_ann, &approve("other"), &ask()), None);
+        assert_eq!(reply(&of_bob, &approve("d"), &ask()), None);
+    }
+
+    #[test]
+    fn a_wait_for_an_approval_that_an_earlier_version_saved_is_for_everyone() {
+        let saved = json!({"approval": {"digest": "d"}});
+
+        let read: Awaited = Json::from(saved).parse().unwrap();
+
+        let expected = Awaited::Approval {
+            digest: "d".to_owned(),
+            by: People::default(),
+            definition: String::new(),
+        };
+        assert_eq!(read, expected);
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use universal_executor::agent::{AgentDefinition, AgentExecutor, ScriptedModel};
 use universal_executor::store::RunState;
-use universal_executor::tool::{Question, ToolDispatcher, ToolRegistry, ask_human};
+use universal_executor::tool::{Approval, Question, ToolDispatcher, ToolRegistry, ask_human};
 use universal_executor::{
     Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Runtime,
     UniversalExecutor,
@@ -170,7 +170,7 @@ async fn a_call_that_needs_approval_waits_for_a_person_and_is_made_once() {
 async fn a_rejected_call_is_not_made_and_the_model_is_told_why() {
     let store = MemoryStore::default();
     let (pay, payments) = echo("pay");
-    let tools = registry([pay.requires_approval()]);
+    let tools = registry([pay.needs_approval(Approval::always())]);
     let model = script([Ok(calling([("1", "pay", json!({}))])), Ok(says("well"))]);
     let agent = agent_on(
         &store,

@@ -8,7 +8,7 @@ use crate::support::put;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use universal_executor::agent::{AgentExecutor, ChatResponse, ScriptedModel};
-use universal_executor::tool::{Question, ToolRegistry, ask_human, remote_tool};
+use universal_executor::tool::{Approval, Question, ToolRegistry, ask_human, remote_tool};
 use universal_executor::{
     Breadcrumb, BreadcrumbStoreExt as _, MemoryStore, NewBreadcrumb, UniversalExecutor,
 };
@@ -142,7 +142,10 @@ async fn an_excluded_comment_on_a_rejected_call_reaches_no_model_and_the_call_is
         let store = MemoryStore::default();
         define(&store, "human.response.v1", hints).await;
         let (pay, _) = tool("pay", |_| async { Ok(json!("paid")) });
-        let with = (registry([pay.requires_approval()]), json!({}));
+        let with = (
+            registry([pay.needs_approval(Approval::always())]),
+            json!({}),
+        );
         let call = ("human.request.v1", calling([("1", "pay", json!({}))]));
 
         let told = told(&store, with, vec![], call, async |asked| {

@@ -1,6 +1,7 @@
 //! Agents that call tools: the turns of a run, what they may cost, what they answer, and what a crash repeats.
 
 mod acting;
+mod approvals;
 mod crashes;
 mod definitions;
 pub(crate) mod elsewhere;

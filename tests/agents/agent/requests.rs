@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use universal_executor::agent::{AgentDefinition, AgentExecutor, ScriptedModel};
 use universal_executor::model::DefinitionOptions;
-use universal_executor::tool::{ToolDispatcher, ToolRegistry};
+use universal_executor::tool::{Approval, ToolDispatcher, ToolRegistry};
 use universal_executor::{Breadcrumb, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
 
 /// An agent of an RCRT server, with whatever else its definition says.
@@ -210,7 +210,7 @@ async fn an_answer_requests_no_tool_that_the_agent_may_not_call() {
 async fn a_requested_tool_that_needs_approval_waits_for_a_person() {
     let store = MemoryStore::default();
     let (pay, payments) = echo("pay");
-    let tools = registry([pay.requires_approval()]);
+    let tools = registry([pay.needs_approval(Approval::always())]);
     let requests = json!([request("pay", &json!({"euro": 5}), "x", None)]);
     let model = script([Ok(says(&requesting(&requests))), Ok(says("Paid."))]);
     let helper = agent(&store, &model, &tools, &json!({"tool_calls": "in_process"}));

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use universal_executor::agent::{
-    CliError, CliProvider, Message, Provider as _, Said, Session, Task,
+    CliError, CliProvider, Message, Provider as _, ProviderSession, Said, Task,
 };
 use universal_executor::{BoxError, class_of, error::Retry};
 
@@ -17,7 +17,7 @@ async fn fails(program: &CliProvider) -> BoxError {
     Engine::echo().run(program).await.unwrap_err()
 }
 
-async fn door(session: &mut dyn Session) -> Door {
+async fn door(session: &mut dyn ProviderSession) -> Door {
     Door::of(&next_call(session).await)
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use universal_executor::BoxError;
-use universal_executor::agent::{Provider, Said, Session};
+use universal_executor::agent::{Provider, ProviderSession, Said};
 use universal_executor::machine::{
     Answer, Arguments, Effect, Input, Machine, Policy, Signal, ToolCall, ToolResult,
 };
@@ -62,13 +62,19 @@ impl Engine {
     }
 
     /// Drives a session to the next answer.
-    pub(crate) async fn drive(&mut self, session: &mut dyn Session) -> Result<String, BoxError> {
+    pub(crate) async fn drive(
+        &mut self,
+        session: &mut dyn ProviderSession,
+    ) -> Result<String, BoxError> {
         let driven = tokio::time::timeout(Duration::from_secs(60), self.turn(session));
         driven.await.expect("the session hangs")
     }
 
     /// The same without a limit of time, for a test that has a clock of its own.
-    pub(crate) async fn turn(&mut self, session: &mut dyn Session) -> Result<String, BoxError> {
+    pub(crate) async fn turn(
+        &mut self,
+        session: &mut dyn ProviderSession,
+    ) -> Result<String, BoxError> {
         let run = self.machine.run().clone();
         let mut under_way = FuturesUnordered::new();
         let mut effects = self.machine.outstanding();
@@ -105,7 +111,7 @@ impl Engine {
 }
 
 /// Gives a program the result that it waits for.
-pub(crate) async fn deliver(session: &mut dyn Session, id: &str) {
+pub(crate) async fn deliver(session: &mut dyn ProviderSession, id: &str) {
     let result = ToolResult {
         call_id: id.into(),
         answer: Answer::success(json!(null)),
@@ -114,7 +120,7 @@ pub(crate) async fn deliver(session: &mut dyn Session, id: &str) {
 }
 
 /// The next call, which is all that the program says.
-pub(crate) async fn next_call(session: &mut dyn Session) -> ToolCall {
+pub(crate) async fn next_call(session: &mut dyn ProviderSession) -> ToolCall {
     match session.next().await.unwrap() {
         Said::Calls { mut calls, .. } => calls.remove(0),
         other => panic!("{other:?}"),

@@ -6,7 +6,7 @@ use crate::cli::{playing, task};
 use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use universal_executor::agent::{CliProvider, Provider as _, Session};
+use universal_executor::agent::{CliProvider, Provider as _, ProviderSession};
 
 /// A program that lets the test in, and tells of the answer it has then: so it is still served.
 fn open() -> CliProvider {
@@ -287,7 +287,7 @@ async fn no_more_than_so_many_connections_are_kept_open() {
 }
 
 /// What a client hears while the session is polled and says nothing.
-async fn served<T>(session: &mut dyn Session, client: impl Future<Output = T>) -> T {
+async fn served<T>(session: &mut dyn ProviderSession, client: impl Future<Output = T>) -> T {
     tokio::select! {
         heard = client => heard,
         said = session.next() => panic!("nothing is said: {said:?}"),

@@ -4,7 +4,7 @@ use crate::cli::engine::Engine;
 use crate::cli::{playing, task};
 use serde_json::{Value, json};
 use universal_executor::agent::guardrail::{Decision, Guardrails, on_input};
-use universal_executor::agent::{Message, Provider as _, Said, Session};
+use universal_executor::agent::{Message, Provider as _, ProviderSession, Said};
 use universal_executor::machine::{Answer, Effect, Input, Machine, Signal};
 
 fn parsed(text: &str) -> Value {
@@ -139,7 +139,7 @@ async fn a_program_that_is_resumed_may_send_its_calls_again() {
 }
 
 /// Takes the next call, and does no more about it.
-async fn receive(engine: &mut Engine, session: &mut dyn Session, id: &str) {
+async fn receive(engine: &mut Engine, session: &mut dyn ProviderSession, id: &str) {
     let Said::Calls { mut calls, .. } = session.next().await.unwrap() else {
         panic!("it calls");
     };

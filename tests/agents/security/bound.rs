@@ -13,8 +13,9 @@ use std::time::Duration;
 use tracing::Level;
 use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::agent::AgentExecutor;
+use universal_executor::client::{AnswerError, Client};
 use universal_executor::store::WithLedger;
-use universal_executor::tool::{ToolDispatcher, ToolRegistry};
+use universal_executor::tool::{Approval, ToolDispatcher, ToolRegistry};
 use universal_executor::{
     Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Patch,
     Response, UniversalExecutor,
@@ -37,7 +38,7 @@ async fn asked_to_pay_on(
 ) -> (usize, Vec<(String, bool)>) {
     let (pay, payments) = echo("pay");
     let model = script([Ok(calling([("1", "pay", json!({}))])), Ok(says("well"))]);
-    let tools = registry([pay.requires_approval()]);
+    let tools = registry([pay.needs_approval(Approval::always())]);
     let agent = agent_on(
         of_executors,
         "worker",
@@ -140,6 +141,53 @@ async fn a_copy_of_a_question_neither_hides_it_nor_stands_for_it() {
     })
     .await;
     assert_eq!(payments, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_of_the_question_of_another_executor_with_the_same_id_does_not_count() {
+    let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
+    let store = MemoryStore::default();
+    let (pay, payments) = echo("pay");
+    let model = script([
+        Ok(calling([("1", "pay", json!({"amount": 500}))])),
+        Ok(says("well")),
+    ]);
+    let tools = registry([pay.needs_approval(Approval::always())]);
+    let none = json!({});
+    let agent = agent_on(&store, "worker", &on_questions(), &model, &tools, &none);
+    let forger = Probe::on("forge.v1", "forger", &store).responding(|trigger, _| {
+        let shown = trigger.context["shown"].clone();
+        let id = shown["requestId"].as_str().unwrap_or_default();
+        let copy = NewBreadcrumb::new("human.request.v1").tag(format!("request:{id}"));
+        Ok(Response::create(copy.context(shown)))
+    });
+    let runtime = runtime(&store, [agent as _, forger.shared() as _]);
+    let until = async {
+        put(&store, "question.v1", json!({"q": 1})).await;
+        eventually(|| async { suspended(&store).await == 1 }).await;
+        let asked = first(&store, "human.request.v1").await;
+        let mut shown = asked.context.clone().into_value();
+        shown["arguments"] = json!({"amount": 5});
+        shown.as_object_mut().unwrap().remove("creator");
+        put(&store, "forge.v1", json!({"shown": shown})).await;
+        eventually(|| async { all(&store, "human.request.v1").await.len() == 2 }).await;
+        let both = all(&store, "human.request.v1").await;
+        let forged = both.iter().find(|one| one.id != asked.id).unwrap();
+
+        let id = asked.context.text("requestId").unwrap();
+        let questions = Client::new(&store).questions();
+        let error = questions.approve(id, &"ann".into()).await.unwrap_err();
+        assert!(matches!(error, AnswerError::Ambiguous { .. }), "{error:?}");
+        let approval = |of: &Arc<Breadcrumb>| json!({"approved": true, "question": of.id});
+        person_says(&store, &asked, approval(forged)).await;
+        eventually(|| async { log.text().contains("is not the one of this run") }).await;
+        assert_eq!(count(&payments), 0);
+        person_says(&store, &asked, approval(&asked)).await;
+        first(&store, AgentExecutor::RESPONSE).await;
+    };
+    runtime.run_until(until).await.unwrap();
+
+    assert_eq!(count(&payments), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,8 @@ use std::time::Duration;
 use universal_executor::agent::{AgentDefinition, AgentExecutor, Provider, ScriptedModel};
 use universal_executor::store::{DeadLetter, Query, Run, RunFilter, RunState};
 use universal_executor::tool::{
-    JsonTool, Permissions, ToolContext, ToolDispatcher, ToolRegistry, ask_human, json_tool,
+    Approval, JsonTool, Permissions, ToolContext, ToolDispatcher, ToolRegistry, ask_human,
+    json_tool,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, MemoryStore,
@@ -155,7 +156,7 @@ impl World {
             }),
             self.tool("asks", |_, _| async { Err(ask_human("Which one?")) }),
             self.tool("pay", |_, _| async { Ok(json!("paid")) })
-                .requires_approval(),
+                .needs_approval(Approval::always()),
             self.tool("delete-all", |_, _| async { Ok(json!("deleted")) }),
             self.tool("transfer", |_, _| async { Ok(json!("gone")) }),
         ];

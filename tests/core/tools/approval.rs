@@ -1,23 +1,29 @@
 //! Tools that a person has to agree to, by whichever way they are called.
 
-use crate::support::event_of;
+use crate::support::{event_of, put};
 use crate::tools::{call, count, counting, echo, error_of, only, registry, requested};
 use serde_json::json;
 use std::sync::Arc;
-use universal_executor::tool::{ToolDispatcher, ToolExecutor};
+use universal_executor::model::Condition;
+use universal_executor::tool::{Approval, ToolDispatcher, ToolExecutor};
 use universal_executor::{MemoryStore, UniversalExecutor};
 
 #[tokio::test]
 async fn a_call_that_nobody_has_agreed_to_never_reaches_the_tool() {
     let (tool, calls) = counting("pay", |_| async { Ok(json!("paid")) });
 
-    let refused = call(&registry([tool.requires_approval()]), "pay", json!({})).await;
+    let refused = call(
+        &registry([tool.needs_approval(Approval::always())]),
+        "pay",
+        json!({}),
+    )
+    .await;
 
     let (code, message) = error_of(refused);
     assert_eq!(code, "approval_required");
     assert_eq!(
         message,
-        "a person has to agree to each call of this tool and nobody has; it was not called, so ask one first"
+        "a person has to approve this call and nobody has; the tool was not called, so ask one first"
     );
     assert_eq!(count(&calls), 0);
 }
@@ -27,7 +33,10 @@ async fn whoever_writes_a_request_is_no_person_unless_that_is_said() {
     for (one, trusting) in [(true, false), (true, true), (false, false), (false, true)] {
         let store = MemoryStore::default();
         let (tool, calls) = counting("pay", |_| async { Ok(json!("paid")) });
-        let (tool, shared) = (tool.requires_approval(), Arc::new(store.clone()));
+        let (tool, shared) = (
+            tool.needs_approval(Approval::always()),
+            Arc::new(store.clone()),
+        );
         let executor: Box<dyn UniversalExecutor> = match (one, trusting) {
             (true, false) => Box::new(ToolExecutor::new(tool, shared).unwrap()),
             (true, true) => Box::new(ToolExecutor::new(tool, shared).unwrap().trusting_requests()),
@@ -55,13 +64,34 @@ async fn whoever_writes_a_request_is_no_person_unless_that_is_said() {
     }
 }
 
+#[tokio::test]
+async fn a_request_is_refused_only_if_a_rule_is_for_its_arguments() {
+    for (amount, code) in [(100, None), (101, Some("approval_required"))] {
+        let store = MemoryStore::default();
+        let (tool, calls) = counting("pay", |_| async { Ok(json!("paid")) });
+        let is_large = Condition::new("$.amount", "gt", Some(json!(100)));
+        let tool = tool.needs_approval(Approval::when_args(is_large));
+        let tools = registry([tool, echo("other")]);
+        let tools = ToolDispatcher::new("tools", tools, Arc::new(store.clone())).unwrap();
+        let request = json!({"tool": "pay", "input": {"amount": amount}});
+        let request = put(&store, "tool.request.v1", request).await;
+
+        tools.process_event(&event_of(&request)).await.unwrap();
+
+        let answer = only(&store, "tool.response.v1").await;
+        assert_eq!(answer.context.text("code"), code, "{amount}");
+        assert_eq!(count(&calls), usize::from(code.is_none()));
+    }
+}
+
 #[test]
 fn nothing_of_it_is_asked_of_a_tool_that_says_nothing() {
     let tool = echo("plain");
     let tool = registry([tool]);
     let settings = tool.get("plain").unwrap().settings().clone();
 
-    assert!(!settings.requires_approval && !settings.returns_to_user && !settings.over_breadcrumbs);
+    assert!(settings.approvals.is_empty());
+    assert!(!settings.returns_to_user && !settings.over_breadcrumbs);
     let told = registry([echo("told").returns_to_user().over_breadcrumbs()]);
     let told = told.get("told").unwrap().settings();
     assert!(told.returns_to_user && told.over_breadcrumbs);

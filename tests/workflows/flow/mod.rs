@@ -1,6 +1,7 @@
 //! Flows that run: what their steps do, who is asked, what a restart repeats, and what is told meanwhile.
 
 mod agents;
+mod approvals;
 mod asked;
 mod entries;
 mod executors;
@@ -30,7 +31,7 @@ use universal_executor::agent::{
 use universal_executor::executor::ExecutorError;
 use universal_executor::source::StartAt;
 use universal_executor::store::{Fault, Faulty, Moment};
-use universal_executor::tool::{JsonTool, ToolRegistry, json_tool};
+use universal_executor::tool::{Approval, JsonTool, ToolRegistry, json_tool};
 use universal_executor::workflow::{
     Assembly, FlowEventKind, Parts, StepEvent, StepEventKind, Workflow, WorkflowExecutor,
 };

@@ -148,7 +148,8 @@ async fn a_tool_of_a_step_writes_no_requests_and_answers_in_the_name_of_the_work
                 Err(error) => json!(error.to_string()),
             })
         });
-        let pay = remote_tool("pay", "Pays.", json!({"type": "object"})).requires_approval();
+        let pay = remote_tool("pay", "Pays.", json!({"type": "object"}));
+        let pay = pay.needs_approval(Approval::always());
         let tools = registry([note]).with(pay).unwrap();
         let more = json!({
             "tools": {"note": {}, "pay": {}}, "agents": {"helper": {"instruction": "Help."}},

@@ -67,6 +67,8 @@ fn refusal(definition: &Value) -> AssemblyError {
 fn a_definition_that_writes_a_protected_schema_is_refused() {
     let protected = [
         "agent.request.v1",
+        "chat.session.v1",
+        "chat.turn.v1",
         "executor.failed.v1",
         "human.request.v1",
         "human.response.v1",
@@ -167,7 +169,7 @@ async fn a_question_names_the_tool_as_the_service_registered_it() {
     );
     let world = World::new(
         &definition,
-        registry([delete.requires_approval()]),
+        registry([delete.needs_approval(Approval::always())]),
         no_model(),
     );
     world.asks(json!({})).await;

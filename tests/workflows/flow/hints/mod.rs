@@ -241,7 +241,7 @@ async fn an_excluded_comment_on_a_rejected_call_reaches_no_model() {
         Ok(json!("paid"))
     });
     let tools = ToolRegistry::default()
-        .with(pay.requires_approval())
+        .with(pay.needs_approval(Approval::always()))
         .unwrap();
     let mut failed = vec![json!({"set": {"public": PUBLIC}})];
     failed.push(json!({"set": {"why": {"reason": "${error.message}", "text": "${public}"}}}));

@@ -108,7 +108,7 @@ async fn an_approval_counts_although_its_hints_cannot_be_used() {
         Ok(json!("paid"))
     });
     let tools = ToolRegistry::default()
-        .with(pay.requires_approval())
+        .with(pay.needs_approval(Approval::always()))
         .unwrap();
     let steps = json!([{"tool": "far", "input": {}}]);
     let world = World::new(&flow(&parts(), steps), tools, no_model());

@@ -1,0 +1,328 @@
+//! The calls that need the approval of a person: the field `approval`.
+
+use super::read::given;
+use crate::agent::AgentError;
+use crate::model::{ConditionCount, DefinitionOptions, DefinitionProblem, Place, read_conditions};
+use crate::tool::{Approval, NeededApproval};
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// The calls that need the approval of a person.
+///
+/// As JSON, an entry of `tools` is the name of a tool, each of whose calls needs an approval, or a rule:
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::agent::AgentDefinition;
+/// use universal_executor::model::Condition;
+/// use universal_executor::tool::Approval;
+///
+/// let definition = AgentDefinition::from_json(&json!({
+///     "agent_id": "helper", "system_prompt": "Help.", "tools": ["pay", "refund"],
+///     "subscriptions": [{"schema_name": "user.message.v1", "role": "trigger"}],
+///     "approval": {
+///         "tools": [
+///             "pay",
+///             {"tool": "refund", "when": [{"path": "$.amount", "op": "gt", "value": 100}], "by": ["role:finance"],
+///              "expires_in_seconds": 3600},
+///         ],
+///         "by": ["ann"],
+///     },
+/// }))?;
+///
+/// let is_large = Condition::new("$.amount", "gt", Some(json!(100)));
+/// let rule = Approval::when_args(is_large).by("role:finance").expires_in(std::time::Duration::from_secs(3600));
+/// assert_eq!(definition.approval.tools[1].rule, rule);
+/// # Ok::<(), universal_executor::agent::AgentError>(())
+/// ```
+///
+/// All conditions in `when` must hold; they are written as in the `context_match` of a subscription, and
+/// [fail closed](Approval::when_args).
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Approvals {
+    /// The rules: of the definition, and of an agent also those that its tools
+    /// [have themselves](crate::tool::ToolSettings::approvals).
+    pub tools: Vec<ToolApproval>,
+    /// The people who may approve by rules that name nobody, and roles as `role:<name>`. Defaults to everyone. A name is that in
+    /// `created_by` of the answer.
+    pub by: Vec<String>,
+}
+
+/// A rule of an agent about the calls of one tool.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ToolApproval {
+    /// The name of the tool.
+    pub tool: String,
+    /// The rule.
+    pub rule: Approval,
+}
+
+impl Approvals {
+    /// Adds a rule, unless it is there.
+    pub(in crate::agent) fn add(&mut self, tool: &str, rule: Approval) {
+        let tool = tool.to_owned();
+        let rule = ToolApproval { tool, rule };
+        if !self.tools.contains(&rule) {
+            self.tools.push(rule);
+        }
+    }
+
+    /// Returns the approval that a call needs, or `None` if it needs none.
+    pub(in crate::agent) fn needed(&self, tool: &str, arguments: &Value) -> Option<NeededApproval> {
+        NeededApproval::by_rules(self.rules_of(tool), &self.by, arguments)
+    }
+
+    /// Returns the rules for the people who change the arguments of a call.
+    pub(in crate::agent) fn for_changes(&self, tool: &str) -> Vec<Approval> {
+        let rules = self.rules_of(tool);
+        rules
+            .filter_map(|rule| rule.for_changes(&self.by))
+            .collect()
+    }
+
+    fn rules_of<'a>(&'a self, tool: &'a str) -> impl Iterator<Item = &'a Approval> {
+        let rules = self.tools.iter().filter(move |rule| rule.tool == tool);
+        rules.map(|rule| &rule.rule)
+    }
+}
+
+/// Returns the entry of `approval.tools` for a rule, or `None` if the rule has a condition in code.
+pub(in crate::agent) fn entry(tool: String, rule: Approval) -> Option<Value> {
+    let mut fields = rule.into_fields()?;
+    if fields.is_empty() {
+        return Some(tool.into());
+    }
+    fields.insert("tool".to_owned(), tool.into());
+    Some(fields.into())
+}
+
+/// Reads the field `approval`.
+///
+/// # Errors
+/// [`AgentError::BadApproval`] with the path of the problem. Unknown fields are found before.
+pub(super) fn approvals(
+    fields: &Map<String, Value>,
+    options: &DefinitionOptions,
+) -> Result<Approvals, AgentError> {
+    let place = Place::default().field("approval");
+    let approval = match given(fields, "approval") {
+        None => return Ok(Approvals::default()),
+        Some(Value::Object(approval)) => approval,
+        Some(other) => return Err(shape(place, "an object of \"tools\" and \"by\"", other)),
+    };
+    let mut read = Approvals {
+        tools: Vec::new(),
+        by: people(approval, &place)?,
+    };
+    let place = place.field("tools");
+    let entries = match given(approval, "tools") {
+        None => return Ok(read),
+        Some(Value::Array(entries)) => entries,
+        Some(other) => return Err(shape(place, "a list of tool names and rules", other)),
+    };
+    let mut count = ConditionCount::default();
+    for (at, entry) in entries.iter().enumerate() {
+        let place = place.item(at);
+        read.tools.push(match entry {
+            Value::String(tool) => ToolApproval {
+                tool: tool.clone(),
+                rule: Approval::always(),
+            },
+            Value::Object(fields) => rule(fields, &place, &mut count, options)?,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+                return Err(shape(place, "the name of a tool, or a rule", entry));
+            }
+        });
+    }
+    Ok(read)
+}
+
+fn rule(
+    fields: &Map<String, Value>,
+    place: &Place,
+    count: &mut ConditionCount,
+    options: &DefinitionOptions,
+) -> Result<ToolApproval, AgentError> {
+    let tool = match given(fields, "tool") {
+        Some(Value::String(tool)) => tool.clone(),
+        Some(other) => return Err(shape(place.field("tool"), "a string", other)),
+        None => {
+            let expected = "the name of a tool";
+            let problem = DefinitionProblem::Missing { expected };
+            return Err(bad(place.field("tool"), problem));
+        }
+    };
+    let mut rule = Approval::always();
+    if let Some(when) = given(fields, "when") {
+        let conditions = read_conditions(when, &place.field("when"), count, options);
+        let conditions = conditions.map_err(|(place, problem)| bad(place, problem))?;
+        rule = conditions.into_iter().fold(rule, Approval::and_args);
+    }
+    for person in people(fields, place)? {
+        rule = rule.by(person);
+    }
+    if let Some(written) = given(fields, "expires_in_seconds") {
+        let seconds = written.as_u64().filter(|seconds| *seconds > 0);
+        let Some(seconds) = seconds else {
+            let place = place.field("expires_in_seconds");
+            return Err(shape(place, "a whole number of seconds over 0", written));
+        };
+        rule = rule.expires_in(Duration::from_secs(seconds));
+    }
+    Ok(ToolApproval { tool, rule })
+}
+
+/// Reads the list `by` of an object.
+fn people(fields: &Map<String, Value>, place: &Place) -> Result<Vec<String>, AgentError> {
+    let Some(written) = given(fields, "by") else {
+        return Ok(Vec::new());
+    };
+    let names = written.as_array().and_then(|list| {
+        let names = list.iter().map(|name| name.as_str().map(str::to_owned));
+        names.collect::<Option<Vec<String>>>()
+    });
+    names.ok_or_else(|| shape(place.field("by"), "a list of names and roles", written))
+}
+
+fn shape(place: Place, expected: &'static str, found: &Value) -> AgentError {
+    bad(place, DefinitionProblem::shape(expected, found))
+}
+
+fn bad(place: Place, problem: DefinitionProblem) -> AgentError {
+    let problem = Box::new(problem);
+    AgentError::BadApproval { place, problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::AgentDefinition;
+    use crate::model::Condition;
+    use serde_json::json;
+
+    fn read(approval: &Value) -> Result<Approvals, AgentError> {
+        let definition = json!({
+            "agent_id": "worker", "approval": approval,
+            "subscriptions": [{"schema_name": "question.v1", "role": "trigger"}],
+        });
+        AgentDefinition::from_json(&definition).map(|definition| definition.approval)
+    }
+
+    fn refund() -> Value {
+        json!({
+            "tool": "refund", "when": [{"path": "$.amount", "op": "gt", "value": 100}],
+            "by": ["role:finance"], "expires_in_seconds": 3_600,
+        })
+    }
+
+    #[test]
+    fn a_rule_has_conditions_people_and_a_time() {
+        let read = read(&json!({"tools": ["pay", refund()], "by": ["ann"]})).unwrap();
+
+        let is_large = Condition::new("$.amount", "gt", Some(json!(100)));
+        let rule = Approval::when_args(is_large)
+            .by("role:finance")
+            .expires_in(Duration::from_secs(3_600));
+        let mut expected = Approvals {
+            by: vec!["ann".to_owned()],
+            ..Approvals::default()
+        };
+        expected.add("pay", Approval::always());
+        expected.add("refund", rule.clone());
+        assert_eq!(read, expected);
+        assert_eq!(entry("refund".to_owned(), rule), Some(refund()));
+        assert_eq!(
+            entry("pay".to_owned(), Approval::always()),
+            Some(json!("pay"))
+        );
+    }
+
+    #[test]
+    fn the_people_of_the_definition_approve_by_rules_that_name_nobody() {
+        let read = read(&json!({"tools": ["pay", refund()], "by": ["ann"]})).unwrap();
+        let lists = |tool: &str| {
+            let needed = read.needed(tool, &json!({"amount": 101}))?;
+            Some(needed.people.lists().to_vec())
+        };
+
+        assert_eq!(lists("pay"), Some(vec![vec!["ann".to_owned()]]));
+        assert_eq!(lists("refund"), Some(vec![vec!["role:finance".to_owned()]]));
+        assert_eq!(lists("other"), None);
+        assert_eq!(read.needed("refund", &json!({"amount": 100})), None);
+    }
+
+    #[test]
+    fn a_rule_that_cannot_be_read_is_an_error_with_its_path() {
+        let with = |field: &str, value: Value| {
+            let mut rule = refund();
+            rule[field] = value;
+            json!({"tools": ["pay", rule]})
+        };
+        for (approval, named) in [
+            (json!(["pay"]), "approval of the agent"),
+            (json!({"tools": "pay"}), "approval.tools of"),
+            (json!({"tools": [7]}), "approval.tools[0] of"),
+            (json!({"by": "ann"}), "approval.by of"),
+            (with("tool", json!(7)), "approval.tools[1].tool of"),
+            (with("tool", Value::Null), "it is missing"),
+            (with("by", json!([7])), "approval.tools[1].by of"),
+            (
+                with("expires_in_seconds", json!(0)),
+                "approval.tools[1].expires_in_seconds of",
+            ),
+            (
+                with("when", json!({"path": "$.amount"})),
+                "approval.tools[1].when of",
+            ),
+            (
+                with("when", json!([{"path": "$.amount"}])),
+                "approval.tools[1].when[0].op of",
+            ),
+            (
+                with(
+                    "when",
+                    json!([{"path": "$.amount", "op": "gtt", "value": 1}]),
+                ),
+                "did you mean \"gt\"?",
+            ),
+        ] {
+            let error = read(&approval).unwrap_err();
+
+            assert!(matches!(error, AgentError::BadApproval { .. }), "{error:?}");
+            assert!(error.to_string().contains(named), "{named}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_field_of_a_rule_or_a_condition_is_an_error() {
+        for (approval, named) in [
+            (
+                json!({"tools": [{"tool": "pay", "expires_in": 60}]}),
+                "approval.tools[0].expires_in of",
+            ),
+            (
+                json!({"tools": [{"tool": "pay", "when": [{"path": "$.a", "op": "eq", "valu": 1}]}]}),
+                "approval.tools[0].when[0].valu of",
+            ),
+        ] {
+            let error = read(&approval).unwrap_err();
+
+            assert!(matches!(error, AgentError::UnknownField { .. }), "{error}");
+            assert!(error.to_string().contains(named), "{error}");
+        }
+        let commented = json!({"tools": [{"tool": "pay", "comment": "a", "x-team": "b"}]});
+        assert_eq!(read(&commented).unwrap().tools.len(), 1);
+    }
+
+    #[test]
+    fn the_conditions_of_all_rules_count_for_the_limit_of_a_definition() {
+        let condition = json!({"path": "$.a", "op": "matches", "value": "a"});
+        let rule = json!({"tool": "pay", "when": vec![condition; 60]});
+
+        let error = read(&json!({"tools": [rule, rule]})).unwrap_err();
+
+        assert!(error.to_string().contains("regular expressions"), "{error}");
+    }
+}

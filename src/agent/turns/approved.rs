@@ -1,0 +1,117 @@
+//! Calls that a person approved: no I/O, no clock.
+
+use crate::machine::{Answer, CallId, ToolResult};
+use crate::model::Json;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// A call that a person approved.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Approved {
+    pub(super) call: CallId,
+    /// The digest of the approved call.
+    pub(super) digest: String,
+    /// The approved arguments.
+    pub(super) arguments: Json,
+    /// If `true`, the person put the arguments in the place of those that the model wrote.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_changed: bool,
+}
+
+/// Adds to the results of calls the arguments that a person changed, for the model.
+pub(super) fn tell_changes(approved: &[Approved], results: &mut [ToolResult]) {
+    for result in results {
+        if let Some(arguments) = changed(approved, &result.call_id) {
+            let answer = result.answer.clone();
+            result.answer = with_change(answer, arguments);
+        }
+    }
+}
+
+/// Returns the answer to a call as the model sees it: with the arguments that a person changed.
+pub(super) fn told(approved: &[Approved], call: &CallId, answer: &Answer) -> Answer {
+    match changed(approved, call) {
+        Some(arguments) => with_change(answer.clone(), arguments),
+        None => answer.clone(),
+    }
+}
+
+/// Returns the arguments that a person approved last, if a person changed those that the model wrote.
+fn changed<'a>(approved: &'a [Approved], call: &CallId) -> Option<&'a Json> {
+    let mut of_call = approved.iter().filter(|approved| approved.call == *call);
+    let is_changed = of_call.clone().any(|approved| approved.is_changed);
+    let last = of_call.next_back().filter(|_| is_changed);
+    last.map(|approved| &approved.arguments)
+}
+
+fn with_change(answer: Answer, arguments: &Json) -> Answer {
+    const NOTE: &str =
+        "a person changed the arguments of this call before it was made, to those in \"arguments\"";
+    match answer {
+        Answer::Success(output) => {
+            Answer::success(json!({"note": NOTE, "arguments": arguments, "result": output}))
+        }
+        Answer::Error { code, message } => {
+            let message = format!(
+                "{message}; a person changed the arguments of this call before, to {}",
+                **arguments
+            );
+            Answer::error(code, message)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn approved(call: &str, is_changed: bool) -> Approved {
+        Approved {
+            call: call.into(),
+            digest: "d".to_owned(),
+            arguments: json!({"amount": 3}).into(),
+            is_changed,
+        }
+    }
+
+    #[test]
+    fn the_model_is_told_of_changed_arguments_with_the_result_and_of_others_nothing() {
+        let all = [approved("1", true), approved("2", false)];
+        let result = |call: &str, answer| ToolResult {
+            call_id: call.into(),
+            answer,
+        };
+        let mut results = vec![
+            result("1", Answer::success(json!("paid"))),
+            result("2", Answer::success(json!("paid"))),
+            result("1", Answer::error("failed", "no money")),
+        ];
+
+        tell_changes(&all, &mut results);
+
+        let Answer::Success(told) = &results[0].answer else {
+            panic!("{results:?}");
+        };
+        assert_eq!(told["arguments"], json!({"amount": 3}));
+        assert_eq!(told["result"], "paid");
+        assert_eq!(results[1].answer, Answer::success(json!("paid")));
+        let Answer::Error { code, message } = &results[2].answer else {
+            panic!("{results:?}");
+        };
+        assert_eq!(code, "failed");
+        assert!(
+            message.starts_with("no money") && message.contains(r#"{"amount":3}"#),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn an_approval_that_an_earlier_version_saved_has_no_changed_arguments() {
+        let saved = json!({"call": "1", "digest": "d", "arguments": {"amount": 3}});
+
+        let read: Approved = Json::from(saved.clone()).parse().unwrap();
+
+        assert!(!read.is_changed);
+        assert_eq!(json!(read), saved);
+    }
+}

@@ -1,0 +1,47 @@
+//! Events for the client of a chat turn.
+
+use super::{Answer, Run, ToolCall, ToolResult};
+use crate::executor::Record;
+use std::mem;
+
+impl Run<'_> {
+    /// Notes that a tool is called.
+    pub(super) fn note_call(&mut self, call: &ToolCall) {
+        if self.context.turn_events().is_some() {
+            self.unsent.push(Record::ToolCalled {
+                call: call.id.to_string(),
+                tool: call.tool.clone(),
+            });
+        }
+    }
+
+    /// Notes the results of calls.
+    pub(super) fn note_answers(&mut self, results: &[ToolResult]) {
+        if self.context.turn_events().is_none() {
+            return;
+        }
+        self.unsent.extend(results.iter().map(|result| {
+            let is_error = match &result.answer {
+                Answer::Success(_) => false,
+                Answer::Error { .. } => true,
+            };
+            let call = result.call_id.to_string();
+            Record::ToolAnswered { call, is_error }
+        }));
+    }
+
+    /// Notes that the model is asked again, because its answer is not usable.
+    pub(super) fn note_repair(&mut self) {
+        if self.context.turn_events().is_some() {
+            self.unsent.push(Record::Repeated);
+        }
+    }
+
+    /// Sends the noted events to the client.
+    pub(super) fn send_events(&mut self) {
+        let unsent = mem::take(&mut self.unsent);
+        if let Some(events) = self.context.turn_events() {
+            unsent.into_iter().for_each(|record| events.add(record));
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Checks of answers by their question alone.
+
+use super::{AnswerError, Principal, QuestionKind, QuestionView, is_over};
+use crate::agent::human::{self, Decision};
+use crate::executor::may_be_for;
+use crate::model::{Breadcrumb, Timestamp};
+use crate::tool::{Checker, NeededApproval, People};
+use serde_json::Value;
+use std::time::Duration;
+
+/// Checks an answer before it is written.
+pub(super) fn check(
+    question: &QuestionView,
+    kind: QuestionKind,
+    person: &Principal,
+    answer: &Value,
+) -> Result<(), AnswerError> {
+    let id = question.id.clone();
+    if question.kind != kind {
+        let expected = match question.kind {
+            QuestionKind::Approval => "approve, approve_with and deny",
+            QuestionKind::Question => "answer",
+        };
+        return Err(AnswerError::WrongKind { id, expected });
+    }
+    permitted(question, person, &question.people())?;
+    if let (QuestionKind::Approval, Some(arguments)) = (kind, answer.get("arguments")) {
+        check_arguments(question, person, arguments)?;
+    }
+    fits(question, answer).map_err(|problem| AnswerError::Invalid { id, problem })
+}
+
+/// Checks the arguments that a person puts in the place of those in the question.
+fn check_arguments(
+    question: &QuestionView,
+    person: &Principal,
+    arguments: &Value,
+) -> Result<(), AnswerError> {
+    let id = question.id.clone();
+    if !question.changeable {
+        return Err(AnswerError::NotChangeable { id });
+    }
+    if arguments.is_null() {
+        let problem =
+            "the changed arguments are null; use approve for the arguments in the question";
+        let problem = problem.to_owned();
+        return Err(AnswerError::Invalid { id, problem });
+    }
+    if let Some(problem) = human::unfit_arguments(arguments) {
+        return Err(AnswerError::Invalid { id, problem });
+    }
+    if is_asked(question, arguments) {
+        return Ok(());
+    }
+    if let Some(needed) = NeededApproval::by_rules(&question.change_rules, &[], arguments) {
+        permitted(question, person, &needed.people)?;
+    }
+    if let Some(at) = end_of_change(question, arguments).filter(|end| is_over(*end, Duration::ZERO))
+    {
+        return Err(AnswerError::Expired { id, at });
+    }
+    let checked = match &question.arguments_schema {
+        Some(schema) => Checker::compile(schema).and_then(|checker| checker.check(arguments)),
+        // The run checks the arguments again before the call.
+        None => Ok(()),
+    };
+    checked.map_err(|problem| {
+        let problem = format!("the changed arguments do not fit the schema of the tool: {problem}");
+        AnswerError::Invalid { id, problem }
+    })
+}
+
+/// Returns `true` if arguments are those in a question: they are no change.
+fn is_asked(question: &QuestionView, arguments: &Value) -> bool {
+    question.arguments.as_deref() == Some(arguments)
+}
+
+/// Returns the time after which nobody can change the arguments of a call to these, by the rules for them.
+fn end_of_change(question: &QuestionView, arguments: &Value) -> Option<Timestamp> {
+    if is_asked(question, arguments) {
+        return None;
+    }
+    let needed = NeededApproval::by_rules(&question.change_rules, &[], arguments)?;
+    needed.expires_in.map(|time| question.asked_at + time)
+}
+
+/// Checks that a person is among people.
+fn permitted(
+    question: &QuestionView,
+    person: &Principal,
+    people: &People,
+) -> Result<(), AnswerError> {
+    match people.list_without(|list| person.is_in(list)) {
+        None => Ok(()),
+        Some(list) => Err(AnswerError::NotAllowed {
+            id: question.id.clone(),
+            person: person.name.clone(),
+            allowed: list.to_vec(),
+        }),
+    }
+}
+
+/// Checks an answer by the schema of its question.
+fn fits(question: &QuestionView, answer: &Value) -> Result<(), String> {
+    match (&question.schema, answer.get("answer")) {
+        (Some(schema), Some(answer)) => Checker::compile(schema)?.check(answer),
+        (Some(_) | None, _) => Ok(()),
+    }
+}
+
+/// Returns `true` if a breadcrumb is an answer to a question that counts, as the run decides it.
+pub(super) fn answers_it(question: &QuestionView, found: &Breadcrumb) -> bool {
+    let (digest, people) = (question.digest.as_deref(), question.people());
+    let in_time = question
+        .expires_at
+        .is_none_or(|end| found.updated_at <= end);
+    let decision = human::decision(found, &found.context, &question.id, digest, &people);
+    let counts = match decision {
+        None => false,
+        Some(Decision::Approved(Some(arguments))) => {
+            let (rules, asked_at) = (&question.change_rules, question.asked_at);
+            is_asked(question, &arguments)
+                || human::may_change(found, rules, &arguments, Some(asked_at))
+        }
+        Some(Decision::Approved(None) | Decision::Answered(_)) => true,
+    };
+    let is_for = may_be_for(&found.context, question.breadcrumb);
+    is_for && in_time && counts && fits(question, &found.context).is_ok()
+}
+
+/// Returns the error of an answer that was written and does not count.
+pub(super) fn refused(
+    question: &QuestionView,
+    person: &Principal,
+    written: &Breadcrumb,
+) -> AnswerError {
+    let id = question.id.clone();
+    let changed = written.context.get("arguments");
+    let end = changed.and_then(|changed| end_of_change(question, changed));
+    let end = question.expires_at.into_iter().chain(end).min();
+    match end.filter(|end| written.updated_at > *end) {
+        Some(at) => AnswerError::Expired { id, at },
+        None => AnswerError::NotAllowed {
+            id,
+            person: person.name.clone(),
+            allowed: question.allowed.clone(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{BreadcrumbId, NewBreadcrumb};
+    use serde_json::json;
+
+    fn question(more: &Value) -> QuestionView {
+        let creator =
+            json!({"id": "teller", "trigger_id": BreadcrumbId::NIL, "trigger_version": 1});
+        let mut context = json!({
+            "kind": "approval", "requestId": "q-1", "digest": "d", "creator": creator,
+            "arguments": {"amount": 500}, "of": ["ann", "bob"],
+        });
+        let fields = context.as_object_mut().unwrap();
+        fields.extend(more.as_object().unwrap().clone());
+        let asked = NewBreadcrumb::new(human::REQUEST).context(context);
+        let asked = asked.first_version(BreadcrumbId::NIL, Timestamp::from_micros(1));
+        QuestionView::of(&asked).unwrap()
+    }
+
+    fn changeable() -> QuestionView {
+        let rule = json!({
+            "when": [{"path": "$.amount", "op": "gt", "value": 1_000}], "by": ["bob"],
+        });
+        let schema = json!({"type": "object", "required": ["amount"]});
+        question(&json!({"changeable": true, "change_rules": [rule], "arguments_schema": schema}))
+    }
+
+    fn checked(question: &QuestionView, name: &str, arguments: &Value) -> Result<(), AnswerError> {
+        let answer = json!({"approved": true, "arguments": arguments});
+        check(question, QuestionKind::Approval, &name.into(), &answer)
+    }
+
+    fn answer(name: &str, arguments: &Value) -> Breadcrumb {
+        let context = json!({"request_id": "q-1", "approved": true, "arguments": arguments});
+        let answer = NewBreadcrumb::new(human::RESPONSE).created_by(name);
+        let answer = answer.context(context);
+        answer.first_version(BreadcrumbId::NIL, Timestamp::from_micros(2))
+    }
+
+    #[test]
+    fn changed_arguments_need_a_question_that_accepts_them() {
+        let earlier = question(&json!({}));
+
+        let error = checked(&earlier, "ann", &json!({"amount": 1})).unwrap_err();
+
+        assert!(
+            matches!(error, AnswerError::NotChangeable { .. }),
+            "{error:?}"
+        );
+        checked(&changeable(), "ann", &json!({"amount": 1})).unwrap();
+    }
+
+    #[test]
+    fn who_changes_arguments_must_be_permitted_by_the_rules_for_the_changed_ones() {
+        let question = changeable();
+
+        for (name, amount, may) in [
+            ("ann", 1_000, true),
+            ("ann", 1_001, false),
+            ("bob", 1_001, true),
+            ("eve", 1, false),
+        ] {
+            let arguments = json!({"amount": amount});
+            let found = checked(&question, name, &arguments);
+            let counts = answers_it(&question, &answer(name, &arguments));
+
+            assert_eq!((found.is_ok(), counts), (may, may), "{name} {amount}");
+            if let Err(error) = found {
+                let is_expected = matches!(&error, AnswerError::NotAllowed { .. });
+                assert!(is_expected, "{error:?}");
+            }
+        }
+    }
+
+    #[cfg(feature = "validate")]
+    #[test]
+    fn changed_arguments_must_fit_the_schema_of_the_tool() {
+        let error = checked(&changeable(), "bob", &json!({"amounts": 1})).unwrap_err();
+
+        let message = error.to_string();
+        assert!(matches!(error, AnswerError::Invalid { .. }), "{message}");
+        assert!(message.contains("\"amount\""), "{message}");
+    }
+
+    #[test]
+    fn arguments_that_are_sent_back_unchanged_need_no_rule_for_changes() {
+        let rule = json!({"by": ["bob"]});
+        let question = question(&json!({"changeable": true, "change_rules": [rule]}));
+        let (same, other) = (json!({"amount": 500}), json!({"amount": 501}));
+
+        checked(&question, "ann", &same).unwrap();
+        assert!(answers_it(&question, &answer("ann", &same)));
+        assert!(!answers_it(&question, &answer("ann", &other)));
+        let error = checked(&question, "bob", &Value::Null).unwrap_err();
+        assert!(matches!(error, AnswerError::Invalid { .. }), "{error:?}");
+    }
+
+    #[test]
+    fn arguments_cannot_be_changed_after_the_time_of_the_rules_for_them() {
+        let rule = json!({"when": [{"path": "$.amount", "op": "gt", "value": 1_000}], "expires_in_seconds": 60});
+        let question = question(&json!({"changeable": true, "change_rules": [rule]}));
+
+        // The question was asked in 1970.
+        let error = checked(&question, "ann", &json!({"amount": 1_001})).unwrap_err();
+
+        assert!(matches!(error, AnswerError::Expired { .. }), "{error:?}");
+        checked(&question, "ann", &json!({"amount": 1_000})).unwrap();
+    }
+
+    #[test]
+    fn an_answer_that_names_another_question_does_not_answer_this_one() {
+        let question = question(&json!({}));
+        let naming = |named: Value| {
+            let context = json!({"request_id": "q-1", "approved": true, "question": named});
+            let answer = NewBreadcrumb::new(human::RESPONSE).created_by("ann");
+            let answer = answer.context(context);
+            answer.first_version(BreadcrumbId::NIL, Timestamp::from_micros(2))
+        };
+
+        assert!(answers_it(&question, &naming(json!(BreadcrumbId::NIL))));
+        for other in [json!("other"), Value::Null, json!(7)] {
+            assert!(!answers_it(&question, &naming(other)));
+        }
+    }
+
+    #[test]
+    fn a_person_must_be_in_each_list_of_a_question() {
+        let question = question(&json!({"also_of": [["bob", "role:board"]]}));
+        let permits = |person: &Principal| question.permits(person);
+
+        assert!(permits(&"bob".into()) && !permits(&"ann".into()));
+        assert!(permits(&Principal::new("ann").with_role("board")));
+        assert!(!permits(&Principal::new("eve").with_role("board")));
+    }
+}

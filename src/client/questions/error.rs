@@ -1,0 +1,135 @@
+//! The error of an answer that has no effect.
+
+use crate::client::ClientError;
+use crate::error::Retry;
+use crate::model::Timestamp;
+use crate::store::{RunState, StoreError};
+
+/// An answer has no effect.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnswerError {
+    /// No question has this ID.
+    #[error("no question has the ID {id:?}")]
+    Unknown {
+        /// The ID.
+        id: String,
+    },
+    /// Several executors have asked a question with this ID. One of the questions may show other arguments than the call of the other has.
+    #[error(
+        "several executors have asked a question with the ID {id:?}, so the ID does not say which one the person saw; delete the breadcrumb of the copy"
+    )]
+    Ambiguous {
+        /// The ID.
+        id: String,
+    },
+    /// The question was answered before, or its run does not wait any more.
+    #[error("question {id:?} is not open: {}", closed(by.as_deref(), *at, *run))]
+    NotOpen {
+        /// The ID of the question.
+        id: String,
+        /// The name of the person with the answer that counts.
+        by: Option<String>,
+        /// The time of the answer.
+        at: Option<Timestamp>,
+        /// The state of the run that asked, if it has ended.
+        run: Option<RunState>,
+    },
+    /// The person may not answer.
+    #[error("{person:?} may not answer question {id:?}; allowed: {}", allowed.join(", "))]
+    NotAllowed {
+        /// The ID of the question.
+        id: String,
+        /// The name of the person.
+        person: String,
+        /// The people and roles, one of which the person has to be. If several rules apply, those of the first rule that does not
+        /// permit the person.
+        allowed: Vec<String>,
+    },
+    /// The time for an answer is over.
+    #[error("question {id:?} expired at {at}")]
+    Expired {
+        /// The ID of the question.
+        id: String,
+        /// The end of the time.
+        at: Timestamp,
+    },
+    /// The answer does not fit the schema of the question, or the changed arguments do not fit the input schema of the tool.
+    #[error("the answer to question {id:?} is not valid: {problem}")]
+    Invalid {
+        /// The ID of the question.
+        id: String,
+        /// The problem, with its path in the answer or in the arguments.
+        problem: String,
+    },
+    /// An approval got an answer, or a question got an approval.
+    #[error("question {id:?} is answered by {expected}")]
+    WrongKind {
+        /// The ID of the question.
+        id: String,
+        /// The methods that answer the question.
+        expected: &'static str,
+    },
+    /// The arguments of the call cannot be changed: the rules of its tool are too large for a question, the question shows characters
+    /// in the arguments as escapes, or an earlier version of the crate asked the question.
+    #[error(
+        "the arguments of the call in question {id:?} cannot be changed; approve or deny the call"
+    )]
+    NotChangeable {
+        /// The ID of the question.
+        id: String,
+    },
+    /// The question cannot be read, or the answer cannot be written.
+    #[error("cannot answer a question")]
+    Client(#[from] ClientError),
+}
+
+fn closed(by: Option<&str>, at: Option<Timestamp>, run: Option<RunState>) -> String {
+    match (by, at, run) {
+        (_, _, Some(RunState::Suspended)) => "the run waits for something else".to_owned(),
+        (Some(by), Some(at), _) => format!("{by} answered it at {at}"),
+        (_, Some(at), _) => format!("it was answered at {at}"),
+        (_, None, Some(state)) => format!("the run that asked is {state}"),
+        (_, None, None) => "it was answered".to_owned(),
+    }
+}
+
+impl AnswerError {
+    /// Returns when a retry can succeed.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Unknown { .. }
+            | Self::Ambiguous { .. }
+            | Self::NotOpen { .. }
+            | Self::NotAllowed { .. }
+            | Self::Expired { .. }
+            | Self::Invalid { .. }
+            | Self::NotChangeable { .. }
+            | Self::WrongKind { .. } => Retry::Never,
+            Self::Client(source) => source.retry(),
+        }
+    }
+
+    /// Returns the code of the error, for logs and metrics.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unknown { .. } => "unknown_question",
+            Self::Ambiguous { .. } => "ambiguous_question",
+            Self::NotOpen { .. } => "not_open",
+            Self::NotAllowed { .. } => "not_allowed",
+            Self::Expired { .. } => "expired",
+            Self::Invalid { .. } => "invalid_answer",
+            Self::NotChangeable { .. } => "not_changeable",
+            Self::WrongKind { .. } => "wrong_kind",
+            Self::Client(source) => source.code(),
+        }
+    }
+}
+
+impl From<StoreError> for AnswerError {
+    fn from(error: StoreError) -> Self {
+        Self::Client(error.into())
+    }
+}

@@ -1,0 +1,206 @@
+//! People and questions as plain data.
+
+use crate::client::creator_of;
+use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
+use crate::store::RunRef;
+use crate::tool::{Approval, People, ROLE};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::fmt;
+
+/// A person with name and roles, as the authentication of the service knows the person.
+///
+/// ```
+/// use universal_executor::client::Principal;
+///
+/// let ann = Principal::new("ann").with_role("finance");
+/// assert!(ann.has_role("finance"));
+/// ```
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Principal {
+    /// The name, which the answer has as its writer.
+    pub name: String,
+    /// The roles.
+    pub roles: Vec<String>,
+}
+
+impl Principal {
+    /// Creates a person without roles.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            roles: Vec::new(),
+        }
+    }
+
+    /// Adds a role.
+    #[must_use]
+    pub fn with_role(mut self, role: impl Into<String>) -> Self {
+        self.roles.push(role.into());
+        self
+    }
+
+    /// Returns `true` if the person has a role.
+    #[must_use]
+    pub fn has_role(&self, role: &str) -> bool {
+        self.roles.iter().any(|own| own == role)
+    }
+
+    /// Returns `true` if a list of names and roles has the person.
+    pub(super) fn is_in(&self, list: &[String]) -> bool {
+        list.iter().any(|entry| match entry.strip_prefix(ROLE) {
+            Some(role) => self.has_role(role),
+            None => *entry == self.name,
+        })
+    }
+}
+
+impl From<&str> for Principal {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+/// The kind of a question.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum QuestionKind {
+    /// A tool call that needs an approval: [`approve`](super::Questions::approve), [`approve_with`](super::Questions::approve_with)
+    /// and [`deny`](super::Questions::deny) answer it.
+    Approval,
+    /// Any other question: [`answer`](super::Questions::answer) answers it.
+    Question,
+}
+
+/// A question to a person, as plain data. It can be printed and serialized.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct QuestionView {
+    /// The ID of the question, the same everywhere.
+    pub id: String,
+    /// The kind of the question.
+    pub kind: QuestionKind,
+    /// The text of the question.
+    pub question: String,
+    /// The tool to call.
+    pub tool: Option<String>,
+    /// The description of the tool.
+    pub description: Option<String>,
+    /// The arguments of the call, as the run will make it. Characters that reorder text are shown as escapes.
+    pub arguments: Option<Json>,
+    /// The answers to choose from; any answer if empty.
+    pub options: Vec<String>,
+    /// The names of the people with the right to answer, and roles as `role:<name>`; everyone if empty.
+    pub allowed: Vec<String>,
+    /// Further lists of names and roles, if several rules of a tool restrict who may approve: a person must be in `allowed` and in
+    /// each of these.
+    pub also_allowed: Vec<Vec<String>>,
+    /// The ID of the executor that asks, such as an agent or a flow, as the run has stamped it.
+    pub asked_by: String,
+    /// The time of the question.
+    pub asked_at: Timestamp,
+    /// The time after which no answer counts.
+    pub expires_at: Option<Timestamp>,
+    /// The JSON Schema of the answer. Checked with the feature `validate`.
+    pub schema: Option<Json>,
+    /// If `true`, [`approve_with`](super::Questions::approve_with) can change the arguments of the call.
+    pub changeable: bool,
+    /// The JSON Schema of the arguments, or `None` if it has more than 16 KiB. Changed arguments are checked by it with the feature
+    /// `validate`.
+    pub arguments_schema: Option<Json>,
+    /// The breadcrumb of the question.
+    pub breadcrumb: BreadcrumbId,
+    /// The rules for the people who change the arguments.
+    #[serde(skip)]
+    pub(super) change_rules: Vec<Approval>,
+    /// The digest of the call, which binds an approval to it.
+    #[serde(skip)]
+    pub(super) digest: Option<String>,
+    /// The run that asks.
+    #[serde(skip)]
+    pub(super) run: RunRef,
+}
+
+impl QuestionView {
+    /// Returns `true` if a person may answer the question.
+    #[must_use]
+    pub fn permits(&self, person: &Principal) -> bool {
+        let people = self.people();
+        people.list_without(|list| person.is_in(list)).is_none()
+    }
+
+    /// Returns the people with the right to answer.
+    pub(super) fn people(&self) -> People {
+        let mut people = People::from(&*self.allowed);
+        for list in &self.also_allowed {
+            people.restrict_to(list);
+        }
+        people
+    }
+
+    /// Reads a question of a run. `None` if the breadcrumb is not one: an approval is bound to a call by its digest.
+    pub(in crate::client) fn of(breadcrumb: &Breadcrumb) -> Option<Self> {
+        let context = &breadcrumb.context;
+        let text = |field: &str| context.get(field).and_then(Value::as_str);
+        let owned = |field: &str| text(field).map(str::to_owned);
+        let items = |field: &str| {
+            let items = context.get(field).and_then(Value::as_array);
+            items.into_iter().flatten()
+        };
+        let list = |field: &str| texts(items(field));
+        let kind = match text("kind")? {
+            "approval" => QuestionKind::Approval,
+            _ => QuestionKind::Question,
+        };
+        let digest = owned("digest").filter(|_| kind == QuestionKind::Approval);
+        if kind == QuestionKind::Approval && digest.is_none() {
+            return None;
+        }
+        let run = creator_of(breadcrumb)?;
+        let is_changeable = context.get("changeable") == Some(&Value::Bool(true));
+        let also_allowed = items("also_of").filter_map(Value::as_array);
+        Some(Self {
+            id: owned("requestId")?,
+            kind,
+            question: owned("question").unwrap_or_default(),
+            tool: owned("tool"),
+            description: owned("description").filter(|text| !text.is_empty()),
+            arguments: context.get("arguments").cloned().map(Json::from),
+            options: list("options"),
+            allowed: list("of"),
+            also_allowed: also_allowed.map(texts).collect(),
+            asked_by: run.executor.to_string(),
+            asked_at: breadcrumb.created_at,
+            expires_at: text("expires_at").and_then(|time| time.parse().ok()),
+            schema: context.get("schema").cloned().map(Json::from),
+            changeable: is_changeable && kind == QuestionKind::Approval,
+            arguments_schema: context.get("arguments_schema").cloned().map(Json::from),
+            change_rules: items("change_rules").map(Approval::of_question).collect(),
+            breadcrumb: breadcrumb.id,
+            digest,
+            run,
+        })
+    }
+}
+
+impl fmt::Display for QuestionView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} asks: {}", self.asked_by, self.question)?;
+        if let (Some(tool), Some(arguments)) = (&self.tool, &self.arguments) {
+            write!(f, " {tool}({arguments})")?;
+        }
+        if !self.options.is_empty() {
+            write!(f, " [{}]", self.options.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the strings in a list.
+fn texts<'v>(items: impl IntoIterator<Item = &'v Value>) -> Vec<String> {
+    let texts = items.into_iter().filter_map(Value::as_str);
+    texts.map(str::to_owned).collect()
+}

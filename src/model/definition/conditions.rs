@@ -1,0 +1,82 @@
+//! Conditions in definitions: `context_match` of a subscription, and `when` of an approval rule.
+
+use super::validate::ConditionCount;
+use super::{DefinitionOptions, DefinitionProblem};
+use crate::model::condition::{Condition, shown};
+use crate::model::place::Place;
+use serde_json::Value;
+
+/// The fields of a condition.
+pub(crate) const CONDITION_FIELDS: [&str; 3] = ["path", "op", "value"];
+
+impl DefinitionProblem {
+    /// Returns the problem of a value of the wrong type.
+    pub(crate) fn shape(expected: &'static str, found: &Value) -> Self {
+        Self::Shape {
+            expected,
+            found: shown(found),
+        }
+    }
+}
+
+/// Reads and compiles a condition.
+///
+/// # Errors
+/// The field with the problem, or an empty string for the whole condition, and the problem.
+pub(super) fn condition(written: &Value) -> Result<Condition, (&'static str, DefinitionProblem)> {
+    let Value::Object(fields) = written else {
+        let expected = "an object with path, op and value";
+        return Err(("", DefinitionProblem::shape(expected, written)));
+    };
+    let text = |name: &'static str, expected: &'static str| match fields.get(name) {
+        Some(Value::String(text)) => Ok(text.as_str()),
+        Some(other) => Err((name, DefinitionProblem::shape("a string", other))),
+        None => Err((name, DefinitionProblem::Missing { expected })),
+    };
+    let path = text("path", "a JSONPath such as \"$.tool\"")?;
+    let op = text("op", "an operator such as \"eq\"")?;
+    let read = Condition::new(path, op, fields.get("value").cloned());
+    match read.error() {
+        None => Ok(read),
+        Some(reason) => {
+            let problem = DefinitionProblem::Condition(reason.clone());
+            Err((reason.field(), problem))
+        }
+    }
+}
+
+/// Reads a list of conditions that is at a path of a definition. `count` has the conditions of the definition before the list.
+///
+/// # Errors
+/// The path of the first problem, and the problem.
+pub(crate) fn read_conditions(
+    written: &Value,
+    place: &Place,
+    count: &mut ConditionCount,
+    options: &DefinitionOptions,
+) -> Result<Vec<Condition>, (Place, DefinitionProblem)> {
+    let Value::Array(list) = written else {
+        let problem = DefinitionProblem::shape("a list of conditions", written);
+        return Err((place.clone(), problem));
+    };
+    let operators = list.iter().map(|condition| {
+        let operator = condition.get("op").and_then(Value::as_str);
+        operator.unwrap_or_default()
+    });
+    // The count comes before the conditions are compiled, because a regular expression takes milliseconds.
+    count
+        .add(operators, options)
+        .map_err(|problem| (place.clone(), problem))?;
+    let mut conditions = Vec::with_capacity(list.len());
+    for (at, written) in list.iter().enumerate() {
+        let read = condition(written).map_err(|(field, problem)| {
+            let place = place.item(at);
+            match field {
+                "" => (place, problem),
+                field => (place.field(field), problem),
+            }
+        })?;
+        conditions.push(read);
+    }
+    Ok(conditions)
+}

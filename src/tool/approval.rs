@@ -1,0 +1,358 @@
+//! Rules about the calls of a tool that need the approval of a person.
+
+use crate::model::{Condition, sorted_text};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The prefix of a role in a list of people.
+pub(crate) const ROLE: &str = "role:";
+
+/// Returns the entry of a role in a list of people: `role:finance` for `finance`.
+///
+/// ```
+/// use universal_executor::tool::role;
+///
+/// assert_eq!(role("finance"), "role:finance");
+/// ```
+#[must_use]
+pub fn role(name: impl AsRef<str>) -> String {
+    format!("{ROLE}{}", name.as_ref())
+}
+
+type Predicate = dyn Fn(&Value) -> bool + Send + Sync;
+
+/// A rule about the calls of one tool that need the approval of a person: which calls, whose approval, and for how long the
+/// question is open.
+///
+/// A tool can have several rules, and an agent definition can add others. A call needs an approval if the condition of at least
+/// one rule holds. Then the person must be permitted by each of these rules, and the question expires after the shortest time
+/// that one of them has.
+///
+/// A rule fails closed. Its condition holds if it cannot be decided: the arguments cannot be read, a path has no value, a value
+/// has another type than the one that it is compared with, or the condition panics.
+///
+/// ```
+/// use serde::Deserialize;
+/// use serde_json::json;
+/// use std::time::Duration;
+/// use universal_executor::model::Condition;
+/// use universal_executor::tool::{Approval, Tool, json_tool, role};
+///
+/// #[derive(Deserialize)]
+/// struct Refund {
+///     cents: u64,
+/// }
+///
+/// let large = Approval::when(|call: &Refund| call.cents > 10_000)
+///     .by(role("finance"))
+///     .expires_in(Duration::from_secs(60 * 60));
+/// // The same condition as data, which a definition in JSON can have, too.
+/// let huge = Approval::when_args(Condition::new("$.cents", "gt", Some(json!(1_000_000)))).by("ann");
+///
+/// let refund = json_tool("refund", "Refunds an order.", json!({"type": "object"}), |_, _| async { Ok(json!("refunded")) })
+///     .needs_approval(large)
+///     .needs_approval(huge);
+/// assert_eq!(refund.settings().approvals.len(), 2);
+/// ```
+#[derive(Clone)]
+#[must_use = "a rule has no effect until a tool or an agent has it"]
+pub struct Approval {
+    /// A condition in code; `None` if the other conditions decide alone.
+    predicate: Option<Arc<Predicate>>,
+    /// Conditions as data: all must hold.
+    conditions: Vec<Condition>,
+    by: Vec<String>,
+    expires_in: Option<Duration>,
+}
+
+impl Approval {
+    /// Creates a rule for all calls.
+    pub fn always() -> Self {
+        Self {
+            predicate: None,
+            conditions: Vec::new(),
+            by: Vec::new(),
+            expires_in: None,
+        }
+    }
+
+    /// Creates a rule for the calls for which a function of their arguments returns `true`. Arguments that are not an object, or not
+    /// a `T`, need the approval. The function can run several times for one call.
+    pub fn when<T, F>(condition: F) -> Self
+    where
+        T: DeserializeOwned + 'static,
+        F: Fn(&T) -> bool + Send + Sync + 'static,
+    {
+        // A list of values can be read as a struct, but the tool may read it in another way.
+        let predicate = move |arguments: &Value| match T::deserialize(arguments) {
+            Ok(call) if arguments.is_object() => condition(&call),
+            Ok(_) | Err(_) => true,
+        };
+        Self {
+            predicate: Some(Arc::new(predicate)),
+            ..Self::always()
+        }
+    }
+
+    /// Creates a rule for the calls whose arguments fulfil a condition, in the language of
+    /// [subscriptions](crate::Subscription::matching). Unlike there, a path without a value and a value of another type need the
+    /// approval.
+    ///
+    /// `exists` decides about a path without a value if the path has names and indexes only. With wildcards, each element must have a
+    /// value that decides; an empty list needs the approval. A path with a filter, a slice, a union or `..` is not decided: all calls
+    /// need the approval. Use [`when`](Self::when) for such a condition.
+    pub fn when_args(condition: Condition) -> Self {
+        Self::always().and_args(condition)
+    }
+
+    /// Adds a condition: the rule is for the calls for which all conditions hold.
+    pub fn and_args(mut self, condition: Condition) -> Self {
+        self.conditions.push(condition);
+        self
+    }
+
+    /// Adds a person, by name, or by role with [`role`], who may approve. Without any, the people whom the agent definition names in
+    /// `approval.by` may, otherwise everyone.
+    pub fn by(mut self, person: impl Into<String>) -> Self {
+        self.by.push(person.into());
+        self
+    }
+
+    /// Sets the time for which the question is open. Defaults to the time that the agent or the flow waits for people.
+    pub fn expires_in(mut self, time: Duration) -> Self {
+        self.expires_in = Some(time);
+        self
+    }
+
+    /// Returns `true` if the rule is for the call with these arguments.
+    pub(crate) fn applies_to(&self, arguments: &Value) -> bool {
+        let predicate = self.predicate.as_ref();
+        let holds = predicate.is_none_or(|predicate| {
+            // A condition that panics decides nothing.
+            catch_unwind(AssertUnwindSafe(|| predicate(arguments))).unwrap_or(true)
+        });
+        let mut conditions = self.conditions.iter();
+        holds && conditions.all(|condition| condition.may_hold(arguments))
+    }
+
+    /// Returns `true` if all calls need an approval of anyone, within the usual time.
+    pub(crate) fn is_plain(&self) -> bool {
+        *self == Self::always()
+    }
+
+    /// Returns the rule for arguments that a person puts in the place of those of the model, or `None` if it permits everyone whom
+    /// the question permits, and for as long. A condition in code is omitted, so that the rule is for all arguments: a client cannot
+    /// evaluate it. The time is in whole seconds, as in a question.
+    pub(crate) fn for_changes(&self, by: &[String]) -> Option<Self> {
+        let by = self.people(by);
+        let is_needed = !by.is_empty() || self.expires_in.is_some();
+        is_needed.then(|| Self {
+            predicate: None,
+            conditions: self.conditions.clone(),
+            by: by.to_vec(),
+            expires_in: self.expires_in.map(whole_seconds).map(Duration::from_secs),
+        })
+    }
+
+    /// Returns the fields of the rule in an agent definition, or `None` if it has a condition in code.
+    pub(crate) fn into_fields(self) -> Option<Map<String, Value>> {
+        self.predicate.is_none().then(|| self.data())
+    }
+
+    /// Returns the rule as text, for the digest of an approval, or `None` of a rule without conditions, people and time. Two
+    /// conditions in code have the same text.
+    pub(crate) fn text(&self) -> Option<String> {
+        let mut data = self.data();
+        if self.predicate.is_some() {
+            data.insert("code".to_owned(), true.into());
+        }
+        (!data.is_empty()).then(|| sorted_text(&data.into()))
+    }
+
+    /// Reads a rule in a question, which [`data`](Self::data) wrote. A condition that cannot be read holds for all arguments.
+    pub(crate) fn of_question(written: &Value) -> Self {
+        let list = |field: &str| written.get(field).and_then(Value::as_array);
+        let conditions = list("when").into_iter().flatten().map(|condition| {
+            let text = |field: &str| condition.get(field).and_then(Value::as_str);
+            let (path, op) = (text("path"), text("op"));
+            let value = condition.get("value").cloned();
+            Condition::new(path.unwrap_or_default(), op.unwrap_or_default(), value)
+        });
+        let people = list("by").into_iter().flatten().filter_map(Value::as_str);
+        let seconds = written.get("expires_in_seconds");
+        // A time that cannot be read is over.
+        let expires_in = seconds.map(|seconds| seconds.as_u64().unwrap_or_default());
+        Self {
+            predicate: None,
+            conditions: conditions.collect(),
+            by: people.map(str::to_owned).collect(),
+            expires_in: expires_in.map(Duration::from_secs),
+        }
+    }
+
+    /// Returns the rule as a question has it, without a condition in code.
+    pub(crate) fn data(&self) -> Map<String, Value> {
+        let mut fields = Map::new();
+        if !self.conditions.is_empty() {
+            fields.insert("when".to_owned(), json!(self.conditions));
+        }
+        if !self.by.is_empty() {
+            fields.insert("by".to_owned(), json!(self.by));
+        }
+        if let Some(time) = self.expires_in {
+            fields.insert("expires_in_seconds".to_owned(), whole_seconds(time).into());
+        }
+        fields
+    }
+
+    /// Returns the people of the rule, or others if it names nobody.
+    fn people<'p>(&'p self, others: &'p [String]) -> &'p [String] {
+        match self.by.is_empty() {
+            true => others,
+            false => &self.by,
+        }
+    }
+}
+
+/// Returns a time in seconds, at least the time of the rule.
+fn whole_seconds(time: Duration) -> u64 {
+    let more = u64::from(time.subsec_nanos() > 0);
+    time.as_secs().saturating_add(more)
+}
+
+impl PartialEq for Approval {
+    /// Compares a condition in code by its address.
+    fn eq(&self, other: &Self) -> bool {
+        let is_same = match (&self.predicate, &other.predicate) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        is_same
+            && self.conditions == other.conditions
+            && self.by == other.by
+            && self.expires_in == other.expires_in
+    }
+}
+
+impl fmt::Debug for Approval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Approval")
+            .field("in_code", &self.predicate.is_some())
+            .field("conditions", &self.conditions)
+            .field("by", &self.by)
+            .field("expires_in", &self.expires_in)
+            .finish()
+    }
+}
+
+/// The approval that a call needs by all rules that are for it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct NeededApproval {
+    /// The people who may approve.
+    pub(crate) people: People,
+    /// The time for which the question is open; `None` for the usual time.
+    pub(crate) expires_in: Option<Duration>,
+}
+
+impl NeededApproval {
+    /// Returns the approval that a call with these arguments needs, or `None` if no rule is for it. `by` are the people of rules
+    /// that name nobody.
+    pub(crate) fn by_rules<'r>(
+        rules: impl IntoIterator<Item = &'r Approval>,
+        by: &[String],
+        arguments: &Value,
+    ) -> Option<Self> {
+        let mut needed: Option<Self> = None;
+        for rule in rules {
+            if !rule.applies_to(arguments) {
+                continue;
+            }
+            let needed = needed.get_or_insert_default();
+            needed.people.restrict_to(rule.people(by));
+            let times = needed.expires_in.into_iter().chain(rule.expires_in);
+            needed.expires_in = times.min();
+        }
+        needed
+    }
+}
+
+/// The people with the right to answer a question: a person must be in each of these lists of names and roles. Everyone if there
+/// is no list.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(from = "WrittenPeople", into = "WrittenPeople")]
+pub(crate) struct People(Vec<Vec<String>>);
+
+/// The saved form: one list of people, or several.
+#[derive(Deserialize, Serialize)]
+#[serde(untagged)]
+enum WrittenPeople {
+    One(Vec<String>),
+    Each(Vec<Vec<String>>),
+}
+
+impl People {
+    /// Permits only people in a list, too. An empty list restricts nothing.
+    pub(crate) fn restrict_to(&mut self, list: &[String]) {
+        let is_within = |one: &[String], other: &[String]| {
+            let mut people = one.iter();
+            people.all(|person| other.contains(person))
+        };
+        if list.is_empty() || self.0.iter().any(|known| is_within(known, list)) {
+            return;
+        }
+        self.0.retain(|known| !is_within(list, known));
+        self.0.push(list.to_vec());
+    }
+
+    /// Returns the lists.
+    pub(crate) fn lists(&self) -> &[Vec<String>] {
+        &self.0
+    }
+
+    /// Returns the first list that a person is not in, or `None` if the person is permitted.
+    pub(crate) fn list_without(&self, is_in: impl Fn(&[String]) -> bool) -> Option<&[String]> {
+        let mut lists = self.0.iter().map(Vec::as_slice);
+        lists.find(|&list| !is_in(list))
+    }
+}
+
+impl From<&[String]> for People {
+    fn from(list: &[String]) -> Self {
+        let mut people = Self::default();
+        people.restrict_to(list);
+        people
+    }
+}
+
+impl From<WrittenPeople> for People {
+    fn from(written: WrittenPeople) -> Self {
+        let lists = match written {
+            WrittenPeople::One(list) => vec![list],
+            WrittenPeople::Each(lists) => lists,
+        };
+        let mut people = Self::default();
+        for list in &lists {
+            people.restrict_to(list);
+        }
+        people
+    }
+}
+
+impl From<People> for WrittenPeople {
+    fn from(people: People) -> Self {
+        match <[Vec<String>; 1]>::try_from(people.0) {
+            Ok([list]) => Self::One(list),
+            Err(lists) if lists.is_empty() => Self::One(Vec::new()),
+            Err(lists) => Self::Each(lists),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

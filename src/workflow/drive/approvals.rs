@@ -1,0 +1,165 @@
+//! Approvals of the calls of tool steps, by the rules of the tools.
+
+use super::Assembly;
+use super::attempt::Drive;
+use super::step::{Step, Worked};
+use super::waiting::{Awaited, Reply, Wait};
+use crate::agent::human;
+use crate::error::BoxError;
+use crate::executor::ContextError;
+use crate::machine::ToolCall;
+use crate::model::{Breadcrumb, Json};
+use crate::tool::{Approval, NeededApproval, Tool};
+use crate::workflow::{StepPath, Task};
+
+impl Assembly {
+    /// Returns the definitions of the workflow and of a tool, for the digest of an approval.
+    fn fingerprint(&self, tool: &str) -> String {
+        human::fingerprint(self.workflow().hash(), self.tools.registered(tool))
+    }
+
+    /// Returns the digest of a call, which binds an approval to it.
+    pub(super) fn digest_of(&self, tool: &str, input: &Json) -> String {
+        self.digest_with(tool, input, &self.fingerprint(tool))
+    }
+
+    fn digest_with(&self, tool: &str, input: &Json, definition: &str) -> String {
+        let registered = self.tools.registered(tool).map(Tool::name);
+        human::digest(registered.unwrap_or(tool), input, definition)
+    }
+
+    /// Returns the rules for the people who change the input of a step that calls a tool.
+    fn change_rules(&self, tool: &str) -> Vec<Approval> {
+        let settings = self.tools.get(tool).map(Tool::settings);
+        let rules = settings.into_iter().flat_map(|tool| &tool.approvals);
+        rules.filter_map(|rule| rule.for_changes(&[])).collect()
+    }
+}
+
+impl Step<'_> {
+    /// Asks a person whether the tool may be called.
+    pub(super) async fn ask_approval(
+        &self,
+        tool: &str,
+        input: &Json,
+        digest: String,
+        needed: NeededApproval,
+    ) -> Result<Worked, BoxError> {
+        let assembly = self.assembly;
+        let registered = assembly.tools.registered(tool);
+        let NeededApproval { people, expires_in } = needed;
+        let call = ToolCall::new(self.ready.path.as_str(), tool, input.clone());
+        let changes = assembly.change_rules(tool);
+        let fields = human::approval(&call, registered, input, &digest, &people, &changes);
+        // Another call has another question, so that nobody approves a call that another person saw. A question that is asked again
+        // after an approval has another ID: an answer to the earlier question does not count for it.
+        let what = match self.approvals {
+            0 => format!("approval {digest}"),
+            earlier => format!("approval {digest} {earlier}"),
+        };
+        let on = Awaited::Approval {
+            digest,
+            by: people,
+            definition: assembly.fingerprint(tool),
+        };
+        self.ask_person(&what, on, fields, expires_in).await
+    }
+}
+
+impl Drive<'_> {
+    /// Returns `false` if the person who approved the call of a step may not put other input in the place of that in the question. The
+    /// same input is no change.
+    pub(super) fn may_change(
+        &self,
+        wait: &Wait,
+        reply: &Reply,
+        found: &Breadcrumb,
+        task: &Task,
+    ) -> bool {
+        let (
+            Reply::Approved(Some(changed)),
+            Some(tool),
+            Awaited::Approval {
+                digest, definition, ..
+            },
+        ) = (reply, tool_of(task), &wait.on)
+        else {
+            return true;
+        };
+        let assembly = self.assembly;
+        // If the definitions changed meanwhile, the person is asked again, by the rules of the current ones.
+        if assembly.fingerprint(tool) != *definition
+            || assembly.digest_with(tool, changed, definition) == *digest
+        {
+            return true;
+        }
+        human::may_change(
+            found,
+            &assembly.change_rules(tool),
+            changed,
+            Some(wait.since),
+        )
+    }
+
+    /// Returns `false` if hints exclude the changed input in an approval from what enters the flow.
+    pub(super) async fn is_shown(
+        &mut self,
+        changed: Option<&Json>,
+        answer: &Breadcrumb,
+    ) -> Result<bool, BoxError> {
+        let Some(changed) = changed else {
+            return Ok(true);
+        };
+        match self.context.shown(answer, &*self.assembly.store).await {
+            Ok(shown) => Ok(shown.get("arguments") == Some(&**changed)),
+            Err(ContextError::Withheld { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Lets the tool of a step be called. Changed input gets a digest of its own, unless the call in the question is not the one
+    /// of the current definitions: then the person is asked again.
+    pub(super) fn approve(&mut self, path: &StepPath, on: &Awaited, changed: Option<Json>) {
+        let tool = self.ready.get(path).and_then(|ready| tool_of(&ready.task));
+        let (
+            Awaited::Approval {
+                digest: asked,
+                definition,
+                ..
+            },
+            Some(kept),
+        ) = (on, self.kept.get_mut(path))
+        else {
+            return;
+        };
+        let mut approved = asked.clone();
+        if let (Some(input), Some(tool)) = (changed, tool) {
+            let current = self.assembly.fingerprint(tool);
+            let digest = self.assembly.digest_with(tool, &input, &current);
+            if current == *definition {
+                approved.clone_from(&digest);
+            }
+            // The input in the question, sent back unchanged, is no change.
+            if digest != *asked {
+                kept.changed = Some(input);
+            }
+        }
+        // Only the call itself counts as having done something.
+        kept.approvals = kept.approvals.saturating_add(1);
+        (kept.approved, kept.wait, kept.begun) = (Some(approved), None, false);
+        self.queue.push_back(path.clone());
+        self.is_saved = false;
+    }
+}
+
+/// Returns the tool that a step calls.
+fn tool_of(task: &Task) -> Option<&str> {
+    match task {
+        Task::Tool { tool, .. } => Some(tool),
+        Task::Agent { .. }
+        | Task::Model { .. }
+        | Task::WaitFor { .. }
+        | Task::Ask { .. }
+        | Task::Emit { .. } => None,
+    }
+}
