@@ -47,6 +47,8 @@ mod error;
 mod first_start;
 pub mod graph;
 mod health;
+#[cfg(feature = "testing")]
+mod idle;
 mod intake;
 mod into_executor;
 mod lifecycle;
@@ -383,14 +385,14 @@ impl Runtime {
     /// run: [`DeadLetter::run_of`](crate::store::DeadLetter::run_of). It stays when the run is done again, and can be deleted.
     ///
     /// # Errors
-    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Redo`] if the run is not known
+    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Store`] if the run is not known
     /// or did not fail.
     pub async fn redo(&self, run: &RunRef) -> Result<(), RuntimeError> {
         let store_context = self.store_context_of(&run.executor)?;
         let redone = durable_ledger(&store_context, &run.executor)?
             .redo(run)
             .await;
-        redone.map_err(|source| RuntimeError::Redo { source })?;
+        redone.map_err(RuntimeError::of_store("redo the run"))?;
         store_context.nudge([Arc::clone(&run.executor)]);
         Ok(())
     }
@@ -402,13 +404,13 @@ impl Runtime {
     /// answers, usually within a third of the [lease](crate::Profile::lease), and nothing that the run wrote after the cancellation becomes visible.
     ///
     /// # Errors
-    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Cancel`] if the run is unknown.
+    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Store`] if the run is unknown.
     pub async fn cancel(&self, run: &RunRef) -> Result<Cancelled, RuntimeError> {
         let store_context = self.store_context_of(&run.executor)?;
         let cancelled = durable_ledger(&store_context, &run.executor)?
             .cancel(run)
             .await;
-        let cancelled = cancelled.map_err(|source| RuntimeError::Cancel { source })?;
+        let cancelled = cancelled.map_err(RuntimeError::of_store("cancel the run"))?;
         store_context.nudge([Arc::clone(&run.executor)]);
         Ok(cancelled)
     }
@@ -417,16 +419,17 @@ impl Runtime {
     /// runs it again.
     ///
     /// # Errors
-    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Skip`] if the run is unknown or
+    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Store`] if the run is unknown or
     /// does not wait for another version.
     ///
     /// [`Run::transferred_to`]: crate::store::Run::transferred_to
     pub async fn skip(&self, run: &RunRef) -> Result<(), RuntimeError> {
+        const SKIP: &str = "skip the run; it must wait for another version of its executor";
         let store_context = self.store_context_of(&run.executor)?;
         let skipped = durable_ledger(&store_context, &run.executor)?
             .skip(run)
             .await;
-        skipped.map_err(|source| RuntimeError::Skip { source })?;
+        skipped.map_err(RuntimeError::of_store(SKIP))?;
         store_context.nudge([Arc::clone(&run.executor)]);
         Ok(())
     }

@@ -9,6 +9,8 @@ use std::collections::btree_map::{BTreeMap, Entry};
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
+#[cfg(feature = "testing")]
+use tokio::sync::futures::Notified;
 
 /// Maximum number of open versions. Above it, only the time of the oldest other one is known.
 const MOST_OPEN: usize = 65_536;
@@ -181,6 +183,22 @@ impl Progress {
     fn is_open(&self, keys: &[Key]) -> bool {
         let positions = self.positions();
         keys.iter().any(|key| positions.versions.contains_key(key))
+    }
+
+    /// Returns `true` if every event up to a position of the source was received, and every received event has been handled.
+    #[cfg(feature = "testing")]
+    pub(super) fn has_handled(&self, position: Option<u64>) -> bool {
+        let positions = self.positions();
+        let is_open = !positions.open.is_empty()
+            || !positions.versions.is_empty()
+            || positions.beyond.is_some();
+        positions.last >= position && !is_open
+    }
+
+    /// Waits until an event has been handled after this call.
+    #[cfg(feature = "testing")]
+    pub(super) fn next_handled(&self) -> Notified<'_> {
+        self.ended.notified()
     }
 
     /// Whether there is a place to go on from.

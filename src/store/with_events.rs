@@ -39,6 +39,14 @@ impl<S: StoreWithEvents, L: BreadcrumbStore + Clone + 'static> StoreWithEvents
     }
 }
 
+#[cfg(any(feature = "conformance", feature = "testing"))]
+impl<S: StoreWithEvents> StoreWithEvents for super::Faulty<S> {
+    /// Returns the source of the wrapped store, with the same faults.
+    fn event_source(&self) -> Box<dyn EventSource> {
+        Box::new(self.beside(self.inner().event_source()))
+    }
+}
+
 impl<S: StoreWithEvents> StoreWithEvents for Instrumented<S> {
     fn event_source(&self) -> Box<dyn EventSource> {
         Box::new(self.beside(self.inner().event_source()))

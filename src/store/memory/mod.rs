@@ -226,7 +226,7 @@ impl MemoryStore {
         }
     }
 
-    fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.shared.clock.micros())
     }
 

@@ -9,7 +9,6 @@ use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::sync::Arc;
-use uuid::Uuid;
 
 /// Everything a commit changes, decided before anything is changed.
 struct Stage<'s> {
@@ -164,7 +163,7 @@ impl<'s> Stage<'s> {
         match write {
             Write::Create(new) => {
                 self.created += 1;
-                let created = new.first_version(Uuid::now_v7().into(), at);
+                let created = new.first_version(BreadcrumbId::unique(), at);
                 self.check_size(index, &created)?;
                 self.growth += difference(created.size(), 0);
                 self.keep(EventKind::Created, created);

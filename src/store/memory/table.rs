@@ -376,7 +376,6 @@ impl<'t> Iterator for Newest<'t> {
 mod tests {
     use super::*;
     use crate::model::{NewBreadcrumb, Selector};
-    use uuid::Uuid;
 
     /// 1,000 breadcrumbs of two schemas; every hundredth is tagged rare, the others common.
     fn table() -> Table {
@@ -384,7 +383,7 @@ mod tests {
         for number in 0..1_000_u32 {
             let schema = if number % 2 == 0 { "even.v1" } else { "odd.v1" };
             let tag = if number % 100 == 0 { "rare" } else { "common" };
-            let id = Uuid::from_u128(number.into()).into();
+            let id = BreadcrumbId::from_bytes(u128::from(number).to_be_bytes());
             let at = Timestamp::from_micros(number.into());
             let new = NewBreadcrumb::new(schema).tag(tag).first_version(id, at);
             table.put(Arc::new(new), None);

@@ -146,10 +146,9 @@ mod tests {
     use crate::model::NewBreadcrumb;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
-    use uuid::Uuid;
 
     fn breadcrumb(n: u16) -> Arc<Breadcrumb> {
-        let id = Uuid::from_u128(n.into()).into();
+        let id = BreadcrumbId::from_bytes(u128::from(n).to_be_bytes());
         let at = Timestamp::from_micros(n.into());
         Arc::new(NewBreadcrumb::new("note.v1").first_version(id, at))
     }

@@ -1,0 +1,153 @@
+//! Assertions on the runs of a store.
+
+use super::error::describe;
+use crate::client::Client;
+use crate::error::Chain;
+use crate::model::{Breadcrumb, BreadcrumbId};
+use crate::store::{Run, RunFilter, RunState, StoreError, StoreWithEvents};
+use std::panic::Location;
+use std::sync::Arc;
+
+/// Asserts that an executor has responded to a trigger. Returns the breadcrumbs that the run wrote, in order: the last one is the
+/// response, and questions that an agent asked before come first. Breadcrumbs that were deleted since are omitted.
+///
+/// The assertion is about the newest version of the trigger that has a run of the executor.
+///
+/// # Panics
+/// Panics if the run is in another state or does not exist, with the state and the cause of the run, and with the explanation of
+/// [`Client::explain`].
+#[track_caller]
+pub fn assert_responded<'a, S: StoreWithEvents>(
+    store: &'a S,
+    executor: &'a str,
+    trigger: BreadcrumbId,
+) -> impl Future<Output = Vec<Arc<Breadcrumb>>> {
+    let assertion = Assertion::new(store, executor, trigger);
+    async move {
+        let is_done = |run: &Run| run.state == RunState::Done;
+        let run = assertion.run("has responded", is_done).await;
+        assertion.written(&run).await
+    }
+}
+
+/// Asserts that the run of an executor on a trigger has failed with a code. Returns the run.
+///
+/// The code is that of the dead letter, for example `error` for an error without a code, or `cancelled`. The assertion is about the
+/// newest version of the trigger that has a run of the executor.
+///
+/// # Panics
+/// As [`assert_responded`], and if the run has another code.
+#[track_caller]
+pub fn assert_failed<'a, S: StoreWithEvents>(
+    store: &'a S,
+    executor: &'a str,
+    trigger: BreadcrumbId,
+    code: &'a str,
+) -> impl Future<Output = Run> {
+    let assertion = Assertion::new(store, executor, trigger);
+    async move {
+        let has_failed =
+            |run: &Run| run.state == RunState::Failed && run.code.as_deref() == Some(code);
+        let expected = format!("has failed with code {code:?}");
+        assertion.run(&expected, has_failed).await
+    }
+}
+
+/// Asserts that the run of an executor on a trigger is suspended. Returns the run, whose [`wake`](Run::wake) names the breadcrumbs and
+/// the time that it waits for.
+///
+/// The assertion is about the newest version of the trigger that has a run of the executor.
+///
+/// # Panics
+/// As [`assert_responded`].
+#[track_caller]
+pub fn assert_suspended<'a, S: StoreWithEvents>(
+    store: &'a S,
+    executor: &'a str,
+    trigger: BreadcrumbId,
+) -> impl Future<Output = Run> {
+    let assertion = Assertion::new(store, executor, trigger);
+    async move {
+        let is_suspended = |run: &Run| run.state == RunState::Suspended;
+        assertion.run("is suspended", is_suspended).await
+    }
+}
+
+/// An assertion on the run of an executor on a trigger.
+struct Assertion<'a, S> {
+    store: &'a S,
+    executor: &'a str,
+    trigger: BreadcrumbId,
+    /// The line of the test.
+    location: &'static Location<'static>,
+}
+
+impl<'a, S: StoreWithEvents> Assertion<'a, S> {
+    #[track_caller]
+    fn new(store: &'a S, executor: &'a str, trigger: BreadcrumbId) -> Self {
+        Self {
+            store,
+            executor,
+            trigger,
+            location: Location::caller(),
+        }
+    }
+
+    /// Returns the run if it is as expected; otherwise the assertion fails.
+    async fn run(&self, expected: &str, is_expected: impl Fn(&Run) -> bool) -> Run {
+        let found = match self.newest().await {
+            Ok(Some(run)) if is_expected(&run) => return run,
+            Ok(Some(run)) => describe(&run),
+            Ok(None) => format!(
+                "executor {:?} has no run on {}",
+                self.executor, self.trigger
+            ),
+            Err(error) => format!("its runs cannot be read: {}", Chain(&error)),
+        };
+        let explanation = self.explanation().await;
+        let problem = format!("expected a run that {expected}: {found}");
+        self.fail(&problem, &explanation)
+    }
+
+    /// Returns the run on the newest version of the trigger.
+    async fn newest(&self) -> Result<Option<Run>, StoreError> {
+        let ledger = self.store.ledger().ok_or(StoreError::Unsupported {
+            store: "the store of the test",
+            operation: "runs without a ledger",
+        })?;
+        let filter = RunFilter::all()
+            .executor(self.executor)
+            .trigger(self.trigger);
+        let runs = ledger.runs(&filter).await?.into_iter();
+        Ok(runs.max_by_key(|run| run.run.trigger_version))
+    }
+
+    /// Returns the breadcrumbs that a run wrote.
+    async fn written(&self, run: &Run) -> Vec<Arc<Breadcrumb>> {
+        let mut written = Vec::with_capacity(run.written.len());
+        for id in &run.written {
+            match self.store.get(*id).await {
+                Ok(breadcrumb) => written.push(breadcrumb),
+                Err(StoreError::NotFound { .. }) => {}
+                Err(error) => {
+                    let problem = format!("cannot read the response of {}", run.run);
+                    self.fail(&problem, &Chain(&error).to_string())
+                }
+            }
+        }
+        written
+    }
+
+    /// Explains the trigger to all executors, for a message.
+    async fn explanation(&self) -> String {
+        match Client::new(self.store).explain(self.trigger).await {
+            Ok(report) => report.to_string(),
+            Err(error) => format!("the trigger cannot be explained: {}", Chain(&error)),
+        }
+    }
+
+    #[expect(clippy::panic, reason = "an assertion that fails ends its test")]
+    fn fail(&self, problem: &str, explanation: &str) -> ! {
+        panic!("{problem}\n{explanation}\nasserted at {}", self.location)
+    }
+}

@@ -1,0 +1,167 @@
+//! Errors of the testing kit.
+
+use crate::error::{BoxError, Retry};
+use crate::runtime::RuntimeError;
+use crate::source::SourceError;
+use crate::store::{Moment, Operation, Run, StoreError};
+use std::time::Duration;
+
+/// Error of the testing kit. A retry never helps: the test or the tested code has to change.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TestError {
+    /// The caller is not in a tokio runtime with one thread.
+    #[error(
+        "the testing kit needs a tokio runtime with one thread, and {found}; use #[tokio::test] without a flavor"
+    )]
+    WrongRuntime {
+        /// The runtime of the caller, in words.
+        found: &'static str,
+    },
+    /// The clock cannot be advanced, because it is not paused.
+    #[error(
+        "cannot advance the clock by {by:?}: the time of tokio is not paused; create the store with TestStore::new"
+    )]
+    NotPaused {
+        /// The requested duration.
+        by: Duration,
+    },
+    /// A runtime did not become idle within the limits.
+    #[error(
+        "the runtime is not idle after {clock:?} of its clock and {calls} store calls: {}; let the executor end, or raise the limit \
+         with TestStore::time_limit or TestStore::real_time_limit",
+        busy(runs)
+    )]
+    NotIdle {
+        /// The time that has passed on the clock of tokio.
+        clock: Duration,
+        /// The number of store calls.
+        calls: u64,
+        /// The runs that are due or running, and the suspended runs whose answer is in the store. Empty if an event is not handled.
+        runs: Vec<Run>,
+    },
+    /// A worker became idle before the call at which it should crash.
+    #[error("the runtime became idle before its worker crashed; {}", planned(*at))]
+    NoCrash {
+        /// The call that [`Faults::crash_at`](super::Faults::crash_at) names. `None` if no crash is set.
+        at: Option<(Operation, Moment)>,
+    },
+    /// The system refuses the thread that ends a test that hangs.
+    #[error("cannot start the thread that limits the duration of a test")]
+    Thread {
+        /// Error of the system.
+        source: std::io::Error,
+    },
+    /// The runtime cannot run, or ended early.
+    #[error("the runtime of the test failed")]
+    Runtime {
+        /// Error of the runtime, a [`RuntimeError`].
+        source: BoxError,
+    },
+    /// The kit cannot read the store.
+    #[error("the testing kit cannot read its store")]
+    Store {
+        /// Error of the store, a [`StoreError`] or a [`SourceError`].
+        source: BoxError,
+    },
+}
+
+impl TestError {
+    /// Returns [`Retry::Never`].
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::WrongRuntime { .. }
+            | Self::NotPaused { .. }
+            | Self::NotIdle { .. }
+            | Self::NoCrash { .. }
+            | Self::Thread { .. }
+            | Self::Runtime { .. }
+            | Self::Store { .. } => Retry::Never,
+        }
+    }
+
+    pub(super) fn of_runtime(error: RuntimeError) -> Self {
+        let source = error.into();
+        Self::Runtime { source }
+    }
+
+    pub(super) fn of_store(error: StoreError) -> Self {
+        let source = error.into();
+        Self::Store { source }
+    }
+
+    pub(super) fn of_source(error: SourceError) -> Self {
+        let source = error.into();
+        Self::Store { source }
+    }
+}
+
+/// Describes a run on one line.
+pub(super) fn describe(run: &Run) -> String {
+    let mut line = format!("{} is {}, {} attempts", run.run, run.state, run.attempts);
+    for (name, detail) in [
+        ("code", &run.code),
+        ("reason", &run.reason),
+        ("cause", &run.cause),
+    ] {
+        if let Some(detail) = detail {
+            line.push_str(&format!(", {name}: {detail}"));
+        }
+    }
+    line
+}
+
+fn busy(runs: &[Run]) -> String {
+    /// Maximum number of runs in a message.
+    const MOST: usize = 10;
+    if runs.is_empty() {
+        return "no run is due or running, but an event is not handled".to_owned();
+    }
+    let mut lines: Vec<String> = runs.iter().take(MOST).map(describe).collect();
+    if let Some(others @ 1..) = runs.len().checked_sub(MOST) {
+        lines.push(format!("and {others} more runs"));
+    }
+    lines.join("; ")
+}
+
+fn planned(at: Option<(Operation, Moment)>) -> String {
+    match at {
+        Some((operation, Moment::Before)) => {
+            format!("it did not call {operation}, so set Faults::crash_at to another operation")
+        }
+        Some((operation, Moment::After)) => format!(
+            "no call of {operation} succeeded, so set Faults::crash_at to another operation"
+        ),
+        None => "set the call with Faults::crash_at".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{BreadcrumbId, Timestamp};
+    use crate::store::{RunRef, RunState};
+
+    #[test]
+    fn the_error_names_the_runs_that_are_due_up_to_a_limit() {
+        let run = |version| {
+            let run = RunRef::new("clerk", BreadcrumbId::NIL, version);
+            Run::new(run, RunState::Running, Timestamp::UNIX_EPOCH)
+        };
+        let not_idle = |runs| TestError::NotIdle {
+            clock: Duration::from_secs(60),
+            calls: 7,
+            runs,
+        };
+
+        let few = not_idle(vec![run(1)]).to_string();
+        let many = not_idle((1..=12).map(run).collect()).to_string();
+        let none = not_idle(Vec::new()).to_string();
+
+        assert!(few.contains("run of \"clerk\""), "{few}");
+        assert!(few.contains("is running, 0 attempts; let"), "{few}");
+        assert!(many.contains("; and 2 more runs; let"), "{many}");
+        assert!(none.contains("an event is not handled"), "{none}");
+    }
+}

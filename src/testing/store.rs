@@ -1,0 +1,274 @@
+//! The store of a test.
+
+use super::idle::{Activity, Limits, Watch, open_runs};
+use super::{Faults, TestError, time};
+use crate::clock::later;
+use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
+use crate::runtime::{RunReport, Runtime};
+use crate::source::EventSource;
+use crate::store::{
+    BreadcrumbStore, Capabilities, Commit, Committed, Fault, Faulty, MemoryStore, Query, RunLedger,
+    RunState, Scored, StoreError, StoreId, StoreWithEvents, VectorQuery,
+};
+use async_trait::async_trait;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A [`MemoryStore`] with a clock that the test moves, which knows when a [`Runtime`] on it is idle.
+///
+/// A clone is another handle on the same data. Pass it to [`Runtime::on`], to [`Client::new`](crate::Client::new) and to executors.
+///
+/// ```
+/// use std::time::Duration;
+/// use universal_executor::testing::{TestStore, assert_responded, assert_suspended};
+/// use universal_executor::{
+///     BoxError, BreadcrumbStoreExt, NewBreadcrumb, Response, Runtime, Subscription, Wake, executor, suspend,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// let reminder = executor("reminder")
+///     .on(Subscription::trigger("invoice.v1"))
+///     .execute(|cx| async move {
+///         match cx.resumed() {
+///             None => Err(BoxError::from(suspend(Wake::at(cx.now() + 30 * DAY), serde_json::json!({})))),
+///             Some(_) => Ok(Response::create(NewBreadcrumb::new("reminder.v1"))),
+///         }
+///     });
+/// let store = TestStore::new()?;
+/// let worker = Runtime::on(&store).executor(reminder).build()?;
+///
+/// let invoice = store.create(NewBreadcrumb::new("invoice.v1")).await?;
+/// store.run_until_idle(&worker).await?;
+/// assert_suspended(&store, "reminder", invoice.id).await;
+///
+/// store.advance(30 * DAY).await?;
+/// store.run_until_idle(&worker).await?;
+/// assert_responded(&store, "reminder", invoice.id).await;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+#[derive(Clone)]
+pub struct TestStore {
+    /// Notes each call in `activity`, and injects no faults.
+    observed: Faulty<MemoryStore>,
+    activity: Arc<Activity>,
+    limits: Limits,
+}
+
+impl TestStore {
+    /// Creates an empty store and pauses the time of tokio, unless it is paused already. It stays paused when the store is dropped.
+    ///
+    /// # Errors
+    /// [`TestError::WrongRuntime`] outside of a tokio runtime with one thread.
+    pub fn new() -> Result<Self, TestError> {
+        Self::on(MemoryStore::default())
+    }
+
+    /// As [`new`](Self::new), on a store with its own limits, tenant or embeddings.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn on(store: MemoryStore) -> Result<Self, TestError> {
+        const HOUR: Duration = Duration::from_secs(60 * 60);
+        time::pause()?;
+        Ok(Self::over(store, HOUR))
+    }
+
+    /// Creates an empty store and leaves the time of tokio as it is, for tests with real servers or blocking tools.
+    /// [`advance`](Self::advance) is an error then.
+    #[must_use]
+    pub fn in_real_time() -> Self {
+        const HALF_A_MINUTE: Duration = Duration::from_secs(30);
+        Self::over(MemoryStore::default(), HALF_A_MINUTE)
+    }
+
+    fn over(store: MemoryStore, time: Duration) -> Self {
+        const REAL_TIME: Duration = Duration::from_secs(60);
+        let activity = Arc::new(Activity::default());
+        let noted = Arc::clone(&activity);
+        Self {
+            observed: Faulty::new(store, move |_, moment| {
+                noted.note(moment);
+                Fault::None
+            }),
+            activity,
+            limits: Limits {
+                time,
+                real_time: REAL_TIME,
+            },
+        }
+    }
+
+    /// Sets the maximum time until a runtime is idle, by the clock of tokio. Defaults to one hour, and to 30 s in real time.
+    #[must_use]
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.limits.time = limit;
+        self
+    }
+
+    /// Sets the maximum time until a runtime is idle, by the clock of the machine. Defaults to 60 s. It ends a test whose tasks never
+    /// wait, so that a paused clock does not move.
+    #[must_use]
+    pub fn real_time_limit(mut self, limit: Duration) -> Self {
+        self.limits.real_time = limit;
+        self
+    }
+
+    /// Returns a handle on the same data whose calls fail as the switches decide. Build a runtime on it; its executors must use the
+    /// same handle.
+    #[must_use]
+    pub fn with_faults(&self, faults: &Faults) -> Faulty<Self> {
+        let faults = faults.clone();
+        Faulty::new(self.clone(), move |operation, moment| {
+            faults.decide(operation, moment)
+        })
+    }
+
+    /// Returns the time by the store's clock.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.memory().now()
+    }
+
+    /// Moves the clock of tokio, and so the store's clock, all leases, timeouts, retries and waits.
+    ///
+    /// It runs nothing: call [`run_until_idle`](Self::run_until_idle) afterwards. One call moves the clock by at most thirty years.
+    ///
+    /// # Errors
+    /// [`TestError::NotPaused`] in real time, [`TestError::WrongRuntime`] outside of a tokio runtime with one thread.
+    pub async fn advance(&self, by: Duration) -> Result<(), TestError> {
+        time::check_runtime()?;
+        if !time::is_paused() {
+            return Err(TestError::NotPaused { by });
+        }
+        let now = Instant::now();
+        tokio::time::advance(later(now, by).saturating_duration_since(now)).await;
+        Ok(())
+    }
+
+    /// Returns the time until the next waiting run is due: a retry, or the end of a suspension. `None` if no run waits for a time.
+    ///
+    /// # Errors
+    /// [`TestError::Store`] if the store cannot be read.
+    pub async fn next_due(&self) -> Result<Option<Duration>, TestError> {
+        let now = self.now();
+        let open = open_runs(self.memory()).await;
+        let open = open.map_err(TestError::of_store)?;
+        let waiting = open.iter().filter(|run| run.state != RunState::Running);
+        let due = waiting.filter_map(|run| run.due.filter(|due| *due > now));
+        Ok(due.min().map(|due| due.since(now)))
+    }
+
+    /// Runs a runtime until it is idle, then stops it and returns the report of this call. The runtime can run again afterwards.
+    ///
+    /// A runtime is idle if it has handled every event of the store and none of its executors has a run that is due or running. These
+    /// runs are idle:
+    ///
+    /// - a suspended run, unless its answer is in the store,
+    /// - a run that waits for a retry, until the clock reaches its time,
+    /// - a run of a [paused](RunLedger::pause_executor) executor, and a run behind an idle one with the same
+    ///   [ordering key](crate::executor::OrderingKey),
+    /// - a run of an executor that is not in this runtime.
+    ///
+    /// While a run is due or running and every task waits, tokio moves a paused clock to the next timer: to the end of a sleep in
+    /// `execute`, of a rate limit, or of the lease of a crashed worker.
+    ///
+    /// # Errors
+    /// [`TestError::NotIdle`] after [`time_limit`](Self::time_limit), [`real_time_limit`](Self::real_time_limit) or a million store
+    /// calls, with the runs that are due or running; the runtime is dropped then. [`TestError::Runtime`] if the runtime fails, and
+    /// [`TestError::WrongRuntime`] outside of a tokio runtime with one thread. A task that blocks the thread also blocks this call.
+    pub async fn run_until_idle(&self, runtime: &Runtime) -> Result<RunReport, TestError> {
+        time::check_runtime()?;
+        let watch = Watch::new(self.memory(), &self.activity, runtime);
+        let mut idle = Ok(());
+        let run = runtime.run_until(async { idle = watch.idle().await });
+        let ended = tokio::select! {
+            biased;
+            passed = watch.limits(self.limits) => passed.map(|()| None),
+            report = run => report.map(Some).map_err(TestError::of_runtime),
+        };
+        match ended? {
+            Some(report) => idle.map(|()| report),
+            None => Err(watch.not_idle().await),
+        }
+    }
+
+    /// Runs a runtime until its worker crashes, as [`Faults::crash_at`] says, and drops everything that it does. The leases of the
+    /// worker stay until they expire.
+    ///
+    /// # Errors
+    /// [`TestError::NoCrash`] if the runtime becomes idle before; otherwise as [`run_until_idle`](Self::run_until_idle).
+    pub async fn run_until_crash(
+        &self,
+        runtime: &Runtime,
+        faults: &Faults,
+    ) -> Result<(), TestError> {
+        tokio::select! {
+            biased;
+            () = faults.crash() => Ok(()),
+            report = self.run_until_idle(runtime) => {
+                report?;
+                let at = faults.planned();
+                Err(TestError::NoCrash { at })
+            }
+        }
+    }
+
+    /// The store without observation.
+    fn memory(&self) -> &MemoryStore {
+        self.observed.inner()
+    }
+}
+
+#[async_trait]
+impl BreadcrumbStore for TestStore {
+    fn tenant(&self) -> &str {
+        self.memory().tenant()
+    }
+
+    fn identity(&self) -> StoreId {
+        self.memory().identity()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.memory().capabilities()
+    }
+
+    async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
+        self.observed.get(id).await
+    }
+
+    async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+        self.observed.search(query).await
+    }
+
+    async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
+        self.observed.vector_search(query).await
+    }
+
+    async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
+        self.observed.commit(commit).await
+    }
+
+    fn ledger(&self) -> Option<&dyn RunLedger> {
+        self.observed.ledger()
+    }
+}
+
+impl StoreWithEvents for TestStore {
+    fn event_source(&self) -> Box<dyn EventSource> {
+        self.memory().event_source()
+    }
+}
+
+impl fmt::Debug for TestStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestStore")
+            .field("store", self.memory())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,66 @@
+//! The time of tokio, which the kit pauses.
+
+use super::TestError;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::time::Instant;
+
+/// Checks that the caller is in a tokio runtime with one thread. Only such a runtime can pause time, and in it nothing changes while
+/// the kit inspects the store.
+///
+/// # Errors
+/// [`TestError::WrongRuntime`].
+pub(super) fn check_runtime() -> Result<(), TestError> {
+    let found = match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::CurrentThread) => return Ok(()),
+        Ok(_) => "this one has several",
+        Err(_) => "there is no tokio runtime",
+    };
+    Err(TestError::WrongRuntime { found })
+}
+
+/// Pauses the time of tokio, unless it is paused already.
+///
+/// # Errors
+/// [`TestError::WrongRuntime`].
+pub(super) fn pause() -> Result<(), TestError> {
+    check_runtime()?;
+    if !is_paused() {
+        tokio::time::pause();
+    }
+    Ok(())
+}
+
+/// Returns `true` if the time of tokio does not move with the time of the machine. tokio does not report this, and pausing twice is a
+/// panic.
+pub(super) fn is_paused() -> bool {
+    let before = Instant::now();
+    let start = std::time::Instant::now();
+    while std::time::Instant::now() <= start {
+        std::hint::spin_loop();
+    }
+    Instant::now() == before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn time_is_paused_once() {
+        assert!(!is_paused());
+
+        pause().unwrap();
+        pause().unwrap();
+
+        assert!(is_paused());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_that_a_test_has_paused_stays_paused() {
+        assert!(is_paused());
+
+        pause().unwrap();
+
+        assert!(is_paused());
+    }
+}
