@@ -64,7 +64,8 @@ pub(crate) fn worker(store: &SqliteStore) -> RuntimeBuilder {
             println!("paying {payment} with key {}", call.idempotency_key());
             Ok(json!("paid"))
         },
-    );
+    )
+    .idempotent();
     let payment = json!({"to": "ann", "euros": 70});
     let accountant = Agent::new(
         "accountant",

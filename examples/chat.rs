@@ -1,35 +1,28 @@
-//! A chat in the terminal: a supervisor, one session, and the answer as it comes.
+//! A chat in the terminal: one session with an agent, and the answer while the model writes it.
 //!
 //! ```text
-//! cargo run --example chat                                   # says a few things by itself
-//! cargo run --example chat -- talk                           # you say them; an empty line ends it
+//! cargo run --example chat                                   # sends two messages
+//! cargo run --example chat -- talk                           # you write the messages; an empty line ends the program
 //! MODEL_URL=http://localhost:11434/v1 MODEL=llama3.2 cargo run --features openai --example chat -- talk
 //! ```
+//!
+//! With `SqliteStore` instead of `MemoryStore` the session continues after a restart, and the agent can run in another process.
+#![expect(clippy::print_stdout, reason = "the output is the point of an example")]
 
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
-
-use serde_json::json;
 use std::io::{BufRead as _, Write as _};
-use std::pin::pin;
 use std::sync::Arc;
-use universal_executor::agent::{ChatEvent, ChatModel, ScriptedModel, StopReason};
-use universal_executor::workflow::{Parts, Workflow};
-use universal_executor::workload::{
-    Deps, FlowDefinition, Heard, Subscriber, Supervisor, WorkloadEventKind,
-};
-use universal_executor::{BoxError, MemoryStore};
+use universal_executor::agent::{Agent, ChatEvent, ChatModel, ScriptedModel, StopReason};
+use universal_executor::client::{Session, TurnEvent};
+use universal_executor::{BoxError, Client, MemoryStore, Runtime, Subscription};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {
-    let workflow = Workflow::from_json(&json!({
-        "agents": {"main": {"instruction": "Talk with the user, in short sentences."}},
-        "policies": {"compaction": {"method": "summarise", "at_tokens": 8000, "keep": 20}},
-    }))?;
-    let parts = Parts::new().default_model(model()?);
-    let deps = Deps::new(parts, Arc::new(MemoryStore::default()));
-    let supervisor =
-        Supervisor::builder(Arc::new(FlowDefinition::new("chat", workflow)?), deps).build()?;
-    let mut subscriber = supervisor.subscribe("terminal")?;
+    let store = MemoryStore::default();
+    let agent = Agent::new("helper", model()?)
+        .instructions("Talk with the user, in short sentences.")
+        .on(Subscription::trigger("user.message.v1"));
+    let running = Runtime::on(&store).agent(agent).start().await?;
+    let session = Client::new(&store).session("helper", "terminal")?;
 
     if std::env::args().any(|argument| argument == "talk") {
         for line in std::io::stdin().lock().lines() {
@@ -37,38 +30,35 @@ async fn main() -> Result<(), BoxError> {
             if line.is_empty() {
                 break;
             }
-            say(&supervisor, &mut subscriber, &line).await?;
+            say(&session, &line).await?;
         }
     } else {
         for line in ["I am Ann.", "Who am I?"] {
             println!("> {line}");
-            say(&supervisor, &mut subscriber, line).await?;
+            say(&session, line).await?;
         }
     }
-    supervisor.close().await;
+    running.stop().await?;
     Ok(())
 }
 
-/// Says one thing, and shows the answer as it comes, until the turn has ended.
-async fn say(supervisor: &Supervisor, heard: &mut Subscriber, line: &str) -> Result<(), BoxError> {
-    let turn = supervisor.send("terminal", line)?;
-    let run = turn.run().to_owned();
-    let mut outcome = pin!(turn.outcome());
-    loop {
-        // All that is told of a turn is told before its outcome, but a slow listener may have missed it.
-        let heard = tokio::select! {
-            biased;
-            Some(heard) = heard.next() => heard,
-            _ = &mut outcome => break,
-        };
-        match heard {
-            Heard::Event(event) if *event.run == *run => match &event.kind {
-                WorkloadEventKind::Text(text) => print!("{text}"),
-                WorkloadEventKind::Error { failure, .. } => print!("[{}]", failure.message),
-                _ => continue,
-            },
-            Heard::Event(_) => continue,
-            Heard::Missed(events) => print!("[{events} events were missed]"),
+/// Sends a message, and prints the answer as it arrives.
+async fn say(session: &Session, line: &str) -> Result<(), BoxError> {
+    let mut turn = session.send(line).await?;
+    let mut printed = String::new();
+    while let Some(next) = turn.next().await {
+        match next?.event {
+            TurnEvent::Text(text) => {
+                print!("{text}");
+                printed.push_str(&text);
+            }
+            TurnEvent::Restarted { .. } => {
+                println!(" [a worker was lost, the answer starts again]");
+                printed.clear();
+            }
+            // The outcome has the whole answer, or the reason why there is none.
+            TurnEvent::End(end) if end.text() != Some(printed.as_str()) => print!("\n{end}"),
+            _ => {}
         }
         std::io::stdout().flush()?;
     }
@@ -76,7 +66,7 @@ async fn say(supervisor: &Supervisor, heard: &mut Subscriber, line: &str) -> Res
     Ok(())
 }
 
-/// A model behind an endpoint, if the environment names one, else one that knows what it was told before.
+/// A model behind an endpoint, if the environment names one. Otherwise a model that repeats the message before the last one.
 fn model() -> Result<Arc<dyn ChatModel>, BoxError> {
     #[cfg(feature = "openai")]
     if let (Ok(url), Ok(name)) = (std::env::var("MODEL_URL"), std::env::var("MODEL")) {
@@ -87,10 +77,10 @@ fn model() -> Result<Arc<dyn ChatModel>, BoxError> {
         return Ok(Arc::new(builder.build()?));
     }
     Ok(Arc::new(ScriptedModel::streaming(|_, request| {
-        // Before the message stand its last answer and what was said then.
-        let answer = match request.messages.iter().rev().nth(2) {
-            Some(said) => format!("You said: {}", said.text()),
-            None => "Nice to meet you.".to_owned(),
+        // The instructions, then the earlier turns, the context and the message.
+        let answer = match request.messages.get(1) {
+            Some(said) if request.messages.len() > 3 => format!("You said: {}", said.text()),
+            Some(_) | None => "Nice to meet you.".to_owned(),
         };
         let words = answer
             .split_inclusive(' ')

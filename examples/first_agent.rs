@@ -1,8 +1,10 @@
 //! A durable agent with a tool that needs the approval of a person.
 //!
 //! Run it with `cargo run --features sqlite --example first_agent`, and answer with `y` or `n`. The state is in a SQLite file in
-//! the temporary folder: kill the process at any moment and start it again, and it continues. It asks its question once and makes
-//! the refund once. Delete `first_agent.db` to start over. For a real model, replace `ScriptedModel::calling(..)` by `OpenAiCompatible` (feature `openai`):
+//! the temporary folder: kill the process at any moment and start it again, and it continues. It asks its question once. A
+//! refund that a crash interrupts is repeated with the same key. Delete `first_agent.db` to start over.
+//!
+//! For a real model, replace `ScriptedModel::calling(..)` by `OpenAiCompatible` (feature `openai`):
 //! `OpenAiCompatible::builder("http://localhost:11434/v1").model("qwen3").build()?`.
 #![expect(clippy::print_stdout, reason = "the output is the point of an example")]
 
@@ -16,12 +18,12 @@ use universal_executor::{BoxError, Client, NewBreadcrumb, Runtime, SqliteStore, 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {
     let store = SqliteStore::open(std::env::temp_dir().join("first_agent.db")).await?;
-    let refund = json_tool("refund", "Refunds.", json!({}), |order, _| async move {
-        println!("refunding {order}");
+    let refund = json_tool("refund", "Refunds.", json!({}), |order, call| async move {
+        println!("refunding {order} with key {}", call.idempotency_key());
         Ok(json!("refunded"))
-    });
-    let call = json!({"order": 7});
-    let model = ScriptedModel::calling("refund", call, "Order 7 is settled.");
+    })
+    .idempotent();
+    let model = ScriptedModel::calling("refund", json!({"order": 7}), "Order 7 is settled.");
     let helper = Agent::new("helper", model)
         .instructions("You help people with their orders.")
         .on(Subscription::trigger("user.message.v1"))
@@ -30,8 +32,7 @@ async fn main() -> Result<(), BoxError> {
     let running = Runtime::on(&store).agent(helper).start().await?;
 
     let client = Client::new(&store);
-    let wish = json!({"message": "Please refund order 7."});
-    let wish = NewBreadcrumb::new("user.message.v1").context(wish);
+    let wish = NewBreadcrumb::new("user.message.v1").context(json!({"message": "Refund order 7."}));
     let request = client.request("helper", wish).key("m-1").send().await?;
     let (questions, me) = (client.questions(), Principal::new("me"));
     let reply = loop {
@@ -50,9 +51,8 @@ async fn main() -> Result<(), BoxError> {
             reply => break reply?,
         }
     };
-    if let Some(response) = reply.response() {
-        println!("{}", response.context.text("message").unwrap_or_default());
-    }
+    let response = reply.response().ok_or("no response")?;
+    println!("{}", response.context.text("message").unwrap_or_default());
     running.stop().await?;
     Ok(())
 }

@@ -65,6 +65,18 @@ pub(crate) fn said(context: &Value) -> Value {
     }
 }
 
+/// Returns the answer of an agent in a response as text: a string as it is, and any other value as JSON.
+pub(crate) fn said_text(context: &Value) -> String {
+    match said(context) {
+        Value::String(text) => text,
+        other @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::Array(_)
+        | Value::Object(_)) => other.to_string(),
+    }
+}
+
 fn without_creator(context: &Value) -> Value {
     let mut context = context.clone();
     if let Value::Object(fields) = &mut context {

@@ -1,12 +1,16 @@
 //! Models behind an API: the conversation is kept here, and a request has all of it.
 
 use super::compaction::Compactor;
-use super::provider::{Provider, Said, Session, Task};
-use super::{AgentRunError, ChatModel, ChatResponse, Message, StopReason, ToolCall as ModelCall};
+use super::provider::{Provider, ProviderSession, Said, Task};
+use super::{
+    AgentRunError, ChatEvent, ChatModel, ChatResponse, Message, StopReason, ToolCall as ModelCall,
+};
 use crate::error::{BoxError, permanent};
+use crate::executor::Record;
 use crate::machine::{Answer, Arguments, CallId, Delivery, ToolCall, ToolResult};
 use crate::model::{Json, sorted_text};
 use async_trait::async_trait;
+use futures::StreamExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
@@ -15,7 +19,7 @@ use std::sync::Arc;
 /// A [`Provider`] over a [`ChatModel`]: asks it with the whole conversation, and gives it the results of all calls of an
 /// answer with the next request, in the order of the calls.
 ///
-/// The conversation is what is [saved](Session::save), so an attempt that goes on asks for no answer twice.
+/// The conversation is what is [saved](ProviderSession::save), so an attempt that goes on asks for no answer twice.
 pub struct ApiProvider {
     model: Arc<dyn ChatModel>,
     compactor: Option<Arc<Compactor>>,
@@ -37,7 +41,7 @@ impl ApiProvider {
         self
     }
 
-    fn session(&self, task: Task, said: Conversation) -> Box<dyn Session> {
+    fn session(&self, task: Task, said: Conversation) -> Box<dyn ProviderSession> {
         Box::new(ApiSession {
             model: Arc::clone(&self.model),
             compactor: self.compactor.clone(),
@@ -59,11 +63,11 @@ impl Provider for ApiProvider {
         Delivery::Batch
     }
 
-    async fn start(&self, task: Task) -> Result<Box<dyn Session>, BoxError> {
+    async fn start(&self, task: Task) -> Result<Box<dyn ProviderSession>, BoxError> {
         Ok(self.session(task, Conversation::default()))
     }
 
-    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn Session>, BoxError> {
+    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn ProviderSession>, BoxError> {
         let said = saved.parse().map_err(permanent)?;
         Ok(self.session(task, said))
     }
@@ -77,7 +81,7 @@ struct ApiSession {
 }
 
 #[async_trait]
-impl Session for ApiSession {
+impl ProviderSession for ApiSession {
     async fn next(&mut self) -> Result<Said, BoxError> {
         if let Some(compactor) = &self.compactor {
             compactor
@@ -87,7 +91,17 @@ impl Session for ApiSession {
         let said = &self.conversation.said;
         let mut request = self.task.request(said).await?;
         self.task.load_media(&mut request).await?;
-        let answer = self.model.chat(&request).await?;
+        let answer = match &self.task.turn_events {
+            None => self.model.chat(&request).await?,
+            Some(events) => {
+                let pieces = self.model.stream(&request).await?.inspect(|event| {
+                    if let Ok(ChatEvent::Text(text)) = event {
+                        events.add(Record::Text(text.clone()));
+                    }
+                });
+                ChatResponse::collect(pieces).await?
+            }
+        };
         Ok(self.conversation.hear(&answer))
     }
 

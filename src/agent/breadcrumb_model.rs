@@ -1,7 +1,7 @@
 //! Models that other services have, asked as tools are.
 
 use super::api::Conversation;
-use super::provider::{Provider, Said, Session, Task};
+use super::provider::{Provider, ProviderSession, Said, Task};
 use super::providers::{input_of, response_of};
 use super::{ChatResponse, ModelError};
 use crate::error::{BoxError, permanent};
@@ -92,7 +92,7 @@ impl BreadcrumbModel {
         self
     }
 
-    fn session(&self, task: Task, state: State) -> Box<dyn Session> {
+    fn session(&self, task: Task, state: State) -> Box<dyn ProviderSession> {
         Box::new(BreadcrumbSession {
             model: self.clone(),
             task,
@@ -111,11 +111,11 @@ impl Provider for BreadcrumbModel {
         true
     }
 
-    async fn start(&self, task: Task) -> Result<Box<dyn Session>, BoxError> {
+    async fn start(&self, task: Task) -> Result<Box<dyn ProviderSession>, BoxError> {
         Ok(self.session(task, State::default()))
     }
 
-    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn Session>, BoxError> {
+    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn ProviderSession>, BoxError> {
         let state = saved.parse().map_err(permanent)?;
         Ok(self.session(task, state))
     }
@@ -149,7 +149,7 @@ impl BreadcrumbSession {
 }
 
 #[async_trait]
-impl Session for BreadcrumbSession {
+impl ProviderSession for BreadcrumbSession {
     async fn next(&mut self) -> Result<Said, BoxError> {
         if let Some(answer) = self.state.answer.take() {
             return Ok(self.state.conversation.hear(&answer));

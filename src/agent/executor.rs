@@ -17,9 +17,9 @@ use crate::executor::{
     Response, UniversalExecutor, check,
 };
 use crate::machine::{Effect, RunId};
-use crate::model::{Breadcrumb, NewBreadcrumb, Subscriptions, Timestamp};
+use crate::model::{Breadcrumb, Json, NewBreadcrumb, Subscriptions, Timestamp};
 use crate::store::BreadcrumbStore;
-use crate::tool::{RetrySafety, ToolRegistry};
+use crate::tool::{RetrySafety, Tool, ToolRegistry};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use std::fmt;
@@ -222,6 +222,11 @@ impl AgentExecutor {
         task.tools.clone_from(&self.offer.specs);
         task.guardrails = self.guardrails.clone();
         task.media = Some(MediaSource::new(Arc::clone(&self.store), context));
+        // Guardrails check the whole answer, so no part of it may be shown before.
+        task.turn_events = context
+            .turn_events()
+            .filter(|_| self.guardrails.is_empty())
+            .cloned();
         let output = self.output.as_ref();
         // Providers enforce only some of JSON Schema, and reject what they would not.
         task.response_schema =
@@ -230,12 +235,20 @@ impl AgentExecutor {
     }
 
     /// What names the definitions of a tool and of who calls it: other ones have another.
-    pub(super) fn fingerprint(&self, tool: &str) -> String {
+    fn fingerprint(&self, tool: &str) -> String {
         human::fingerprint(self.definition.text(), self.tools.registered(tool))
     }
 
-    /// Returns the instructions of the author, then all else as data with the task. The words of a user follow in a
-    /// separate message, without a fence.
+    /// Returns the digest of a call, which binds an approval to the tool as the service registered it, its arguments and the
+    /// definitions.
+    pub(super) fn digest_of(&self, tool: &str, arguments: &Json) -> String {
+        let registered = self.tools.registered(tool).map(Tool::name);
+        let name = registered.unwrap_or(tool);
+        human::digest(name, arguments, &self.fingerprint(tool))
+    }
+
+    /// Returns the instructions of the author, the earlier turns of a chat session, then all else as data with the task. The words
+    /// of a user follow in a separate message, without a fence.
     pub(super) async fn messages(
         &self,
         context: &ExecutionContext,
@@ -259,9 +272,11 @@ impl AgentExecutor {
             Some(key) => shown.render_with(format, key),
             None => shown.render(format),
         };
+        let history = self.history(context).await?;
         if let Some(words) = words {
             let prompt = with_schema(&self.definition.system_prompt, self.output.as_ref());
             let mut messages = vec![Message::system(prompt)];
+            messages.extend(history);
             if !shown.is_empty() {
                 messages.push(Message::user(render()));
             }
@@ -276,10 +291,10 @@ impl AgentExecutor {
                 output.schema
             ),
         };
-        Ok(vec![
-            Message::system(&*self.definition.system_prompt),
-            Message::user(format!("{text}\n{task}")),
-        ])
+        let mut messages = vec![Message::system(&*self.definition.system_prompt)];
+        messages.extend(history);
+        messages.push(Message::user(format!("{text}\n{task}")));
+        Ok(messages)
     }
 
     /// Returns `true` if the trigger is the words of a user and the definition does not list chat messages as untrusted.

@@ -23,7 +23,7 @@
 //! | `capabilities` | what it may write by an answer; see [below](#actions) |
 //! | `outputs`, `reminders` | what it hands in beside its answer; see [below](#outputs) |
 //! | `use`, `handoff`, `delegate` | the agents it may call; see [below](#other-agents) |
-//! | `approval`, `wait_seconds` | what people agree to, and how long is waited; see [below](#people) |
+//! | `approval`, `wait_seconds` | which calls need the approval of a person, and how long is waited; see [below](#people) |
 //! | `trust` | which schemas are private, untrusted or lead outward; see [`Trifecta`] |
 //!
 //! An unknown field has no effect. [`AgentDefinition::warnings`] names it and the nearest known field, and the
@@ -135,15 +135,24 @@
 //! [limit of hops](crate::Profile::hop_limit) ends a circle of agents.
 //!
 //! # People
-//! A call of a tool listed in `approval.tools`, or that [asks for it](crate::tool::ToolSettings::requires_approval), is not
+//! A call for which a rule of `approval.tools` or of [its tool](crate::tool::ToolSettings::approvals) holds is not
 //! made before a person agrees: a `human.request.v1` (`kind`, `question`, `options`, `tool`, `description`, `arguments`, `digest`,
-//! `requestId`, `requestedBy`, `expires_at`) shows it, and a `human.response.v1` that is tagged `request:<requestId>` and has
+//! `requestId`, `requestedBy`, `expires_at`, `of`) shows it, and a `human.response.v1` that is tagged `request:<requestId>` and has
 //! the same `request_id` and `"approved": true` or `false` (or `"decision": "approve"` or `"reject"`, and a `comment`)
-//! decides. The approval is bound to tool, arguments and definitions: what was approved is what runs, once; if a definition
-//! changes meanwhile the person is asked again. What an executor wrote approves nothing, nor does who is not in `approval.by`,
-//! if that is given: names in `created_by`, which the service that writes answers of people has to see to. A tool that
-//! [asks a person](crate::tool::ask_human) gets the field `answer`, from anybody who is no executor. Nobody waits for ever: `wait_seconds` (`people` a day,
-//! `agents` an hour, `model` ten minutes) ends a wait with an error that the model sees.
+//! decides. An answer can name the breadcrumb of its question in `question`; then it counts for no other question. The approval is
+//! bound to tool, arguments and definitions: what was approved is what runs, once; if a definition
+//! changes meanwhile the person is asked again. What an executor wrote approves nothing, nor does who is not in `by` of each rule
+//! that holds, or in `approval.by` for a rule without: names in `created_by`, which the service that writes answers of people has
+//! to see to. [`Approvals`] has the rules as JSON, and [`Approval`](crate::tool::Approval) in code.
+//!
+//! An approval with `arguments` makes the call with these instead. The question then has `changeable`, the input schema of the tool as
+//! `arguments_schema`, and in `change_rules` the rules that name people or have a time: the person must be permitted by each of these
+//! that holds for the changed arguments, and within its time. `null` and the asked arguments change nothing. Guardrails see the changed arguments before the call. The model receives the result as
+//! `{"note", "arguments", "result"}`. A result that goes straight to the user has no note.
+//!
+//! A tool that [asks a person](crate::tool::ask_human) gets the field `answer`, from anybody who is no executor. Nobody waits
+//! for ever: `wait_seconds` (`people` a day, `agents` an hour, `model` ten minutes) ends a wait with an error that the model sees.
+//! The time of a rule takes the place of that of `people`.
 //!
 //! ```
 //! use serde_json::json;
@@ -181,6 +190,7 @@ mod definition;
 mod error;
 mod executor;
 pub mod guardrail;
+mod history;
 pub(crate) mod human;
 mod making;
 mod model;
@@ -199,7 +209,8 @@ pub use breadcrumb_model::BreadcrumbModel;
 pub use builder::Agent;
 pub use capabilities::Capabilities;
 pub use definition::{
-    AgentDefinition, Approval, Budgets, Colleague, OutputSlot, ToolCalls, WaitSeconds,
+    AgentDefinition, Approvals, Budgets, Colleague, OutputSlot, ToolApproval, ToolCalls,
+    WaitSeconds,
 };
 pub use error::{AgentError, AgentRunError};
 pub use executor::AgentExecutor;
@@ -208,7 +219,7 @@ pub use model::{
     Message, ModelError, Opaque, Origin, Part, Reasoning, ResponseSchema, Speaker, StopReason,
     ToolCall, ToolCallDelta, ToolChoice, Usage,
 };
-pub use provider::{Provider, Said, Session, Task};
+pub use provider::{Provider, ProviderSession, Said, Task};
 #[cfg(any(feature = "genai", feature = "openai"))]
 pub use providers::ProviderError;
 #[cfg(feature = "cli")]

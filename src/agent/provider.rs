@@ -2,14 +2,16 @@ use super::guardrail::{Denied, Guardrails};
 use super::model::MediaSource;
 use super::{ChatRequest, Message, ModelError, ResponseSchema, ToolSpec, Usage};
 use crate::error::BoxError;
+use crate::executor::TurnEvents;
 use crate::machine::{Answer, Delivery, RunId, ToolCall, ToolResult};
 use crate::model::Json;
 use async_trait::async_trait;
+use std::sync::Arc;
 
 /// What thinks for an agent: a model behind an API, or a program that runs the model by itself and calls back.
 ///
 /// An agent's run is the same over all of them: the provider says which tools it wants, [the machine](crate::machine)
-/// decides what is called and when, and the provider is given the results. What belongs to one run is in a [`Session`].
+/// decides what is called and when, and the provider is given the results. What belongs to one run is in a [`ProviderSession`].
 #[async_trait]
 pub trait Provider: Send + Sync {
     /// How it wants its results: all of an answer together, or each as soon as it is there.
@@ -24,18 +26,18 @@ pub trait Provider: Send + Sync {
     ///
     /// # Errors
     /// What a run is to make of it is [marked](crate::retry_after) on the error.
-    async fn start(&self, task: Task) -> Result<Box<dyn Session>, BoxError>;
+    async fn start(&self, task: Task) -> Result<Box<dyn ProviderSession>, BoxError>;
 
-    /// Goes on with a run where [`Session::save`] left it, maybe on another worker.
+    /// Goes on with a run where [`ProviderSession::save`] left it, maybe on another worker.
     ///
     /// # Errors
     /// As [`start`](Self::start); [`permanent`](crate::permanent) if what was saved cannot be read.
-    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn Session>, BoxError>;
+    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn ProviderSession>, BoxError>;
 }
 
 /// One run of an agent, as its provider has it. Dropping it ends what it has under way.
 #[async_trait]
-pub trait Session: Send {
+pub trait ProviderSession: Send {
     /// What the agent says next.
     ///
     /// Where results are delivered [together](Delivery::Batch) it is asked only once all calls have theirs; else also
@@ -99,6 +101,8 @@ pub struct Task {
     pub guardrails: Guardrails,
     /// The store that has the images and files of the messages, or `None` outside of an agent.
     pub(in crate::agent) media: Option<MediaSource>,
+    /// The events of a chat turn, if its client may see the answer while the model writes it.
+    pub(in crate::agent) turn_events: Option<Arc<TurnEvents>>,
 }
 
 impl Task {
@@ -115,6 +119,7 @@ impl Task {
             made: Vec::new(),
             guardrails: Guardrails::default(),
             media: None,
+            turn_events: None,
         }
     }
 
@@ -176,7 +181,7 @@ pub enum Said {
         /// What the answer used up.
         usage: Usage,
     },
-    /// Its model is a tool elsewhere: ask it by a breadcrumb, and give the answer to [`Session::answer`].
+    /// Its model is a tool elsewhere: ask it by a breadcrumb, and give the answer to [`ProviderSession::answer`].
     Asks {
         /// The tool.
         tool: String,

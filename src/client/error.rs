@@ -4,6 +4,7 @@ use super::QuestionView;
 use crate::error::Retry;
 use crate::model::BreadcrumbId;
 use crate::store::{RunRef, RunState, StoreError};
+use crate::workload::SessionError;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,22 @@ pub enum ClientError {
         /// The reason.
         reason: String,
     },
+    /// A session ID is empty or too long.
+    #[error("session ID {session:?} has {size} bytes; use 1 to 200 bytes")]
+    BadSession {
+        /// The first 300 bytes of the session ID.
+        session: String,
+        /// The length of the session ID in bytes.
+        size: usize,
+    },
+    /// The store does not record writers, so it has no chat sessions.
+    #[error(
+        "the store of the client does not record writers, which chat sessions need; use a memory, SQLite or PostgreSQL store"
+    )]
+    NoSessions,
+    /// The log of a workload under the ID of a session cannot be deleted.
+    #[error("cannot delete the log of a session")]
+    SessionLog(#[from] SessionError),
     /// The store failed, or refused the operation.
     #[error("the store of the client failed")]
     Store(#[from] StoreError),
@@ -52,8 +69,13 @@ impl ClientError {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
-            Self::NoLedger | Self::BadId { .. } | Self::KeyConflict { .. } => Retry::Never,
+            Self::NoLedger
+            | Self::BadId { .. }
+            | Self::KeyConflict { .. }
+            | Self::BadSession { .. }
+            | Self::NoSessions => Retry::Never,
             Self::NoListener { .. } => Retry::After(Duration::from_secs(1)),
+            Self::SessionLog(source) => source.retry(),
             Self::Store(source) => source.retry(),
         }
     }
@@ -66,6 +88,9 @@ impl ClientError {
             Self::BadId { .. } => "bad_id",
             Self::KeyConflict { .. } => "key_conflict",
             Self::NoListener { .. } => "no_listener",
+            Self::BadSession { .. } => "bad_session",
+            Self::NoSessions => "no_sessions",
+            Self::SessionLog(_) => "session",
             Self::Store(source) => source.code(),
         }
     }

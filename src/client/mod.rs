@@ -40,12 +40,14 @@ mod hub;
 mod questions;
 mod reply;
 mod request;
+mod session;
 
 pub use error::{ClientError, ReplyError};
 pub use explain::{ExecutorReport, TriggerReport};
 pub use questions::{AnswerError, Principal, QuestionKind, QuestionView, Questions};
 pub use reply::Reply;
 pub use request::{NewClientRequest, RequestHandle};
+pub use session::{Envelope, NewMessage, PastTurn, Session, SessionView, Turn, TurnEnd, TurnEvent};
 
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
 use crate::source::EventSource;

@@ -148,7 +148,10 @@ async fn reply(client: &Client, ended: Run) -> Result<Reply, ReplyError> {
 }
 
 /// Returns the newest open question that a suspended run has written.
-async fn question(client: &Client, run: &Run) -> Result<Option<Box<QuestionView>>, ClientError> {
+pub(super) async fn question(
+    client: &Client,
+    run: &Run,
+) -> Result<Option<Box<QuestionView>>, ClientError> {
     let questions = client.questions();
     for id in run.written.iter().rev() {
         let found = match client.store.get(*id).await {

@@ -8,6 +8,7 @@ use super::lease_requests::Holder;
 use super::outcome::{Response, Suspension};
 use super::provenance::Stamp;
 use super::run::{Held, store_error};
+use super::turn_events::TurnEvents;
 use super::{UniversalExecutor, heartbeat, runtime_context};
 use crate::clock::within;
 use crate::model::{Breadcrumb, MAX_DEPTH, dismantle, size_within};
@@ -34,8 +35,12 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         trigger: &Arc<Breadcrumb>,
         alias: Option<String>,
         stamp: &Arc<Stamp>,
+        turn_events: Option<Arc<TurnEvents>>,
     ) -> Result<Answer, (ExecutorError, bool)> {
-        let handle = self.handle(stamp).await.map_err(|error| (error, false))?;
+        let handle = self
+            .handle(turn_events, stamp)
+            .await
+            .map_err(|error| (error, false))?;
         let _cancelled_when_dropped = CancelGuard(Arc::clone(&handle));
         let asking = Arc::clone(&handle);
         let started = AtomicBool::new(false);
@@ -66,7 +71,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             hints: asking.scope.as_ref().map(|scope| &*scope.store.hints),
             patience: self.executor.profile().source_timeout,
         };
-        let serve = asking.asks.serve(holder);
+        let serve = self.serve(&asking, holder);
         let answer = match self.kept().during(serve, guarded).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(panic)) => Err(ExecutorError::Panicked {
@@ -76,10 +81,33 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
                 run: self.lease.run.clone(),
             }),
         };
+        if let Some(events) = &asking.turn_events
+            && !matches!(answer, Err(ExecutorError::LeaseLost { .. }))
+        {
+            let lease = self.lease.run.lease;
+            Box::pin(events.finish(self.executor.store(), lease)).await;
+        }
         answer.map_err(|error| (error, started.into_inner()))
     }
 
-    async fn handle(&self, stamp: &Arc<Stamp>) -> Result<Arc<RunHandle>, ExecutorError> {
+    /// Answers the requests of a context, and writes the events of a chat turn, until this future is dropped.
+    async fn serve(&self, handle: &RunHandle, holder: Holder<'_>) {
+        let serve = handle.asks.serve(holder);
+        match &handle.turn_events {
+            None => serve.await,
+            // Turns are rare compared to other runs, so their future is boxed.
+            Some(events) => {
+                let write = events.drive(self.executor.store());
+                Box::pin(async { tokio::join!(serve, write) }).await;
+            }
+        }
+    }
+
+    async fn handle(
+        &self,
+        turn_events: Option<Arc<TurnEvents>>,
+        stamp: &Arc<Stamp>,
+    ) -> Result<Arc<RunHandle>, ExecutorError> {
         let profile = self.executor.profile();
         let terms = Terms {
             stamp: Arc::clone(stamp),
@@ -96,6 +124,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             tenant: self.executor.store().tenant().to_owned(),
             attempt: self.attempt,
             scope: runtime_context::scope(),
+            turn_events,
             ..RunHandle::detached(resumed)
         }))
     }

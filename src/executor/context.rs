@@ -4,6 +4,7 @@ use super::for_model::{self, ModelContext};
 use super::handle::RunHandle;
 use super::inner::Inner;
 use super::sources::{MissingSource, Source};
+use super::turn_events::{Record, TurnEvents};
 use crate::hints::Hints;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
 use crate::store::BreadcrumbStore;
@@ -310,7 +311,7 @@ impl ExecutionContext {
     ///
     /// # Errors
     /// [`ContextError::Withheld`] if nothing is left of the trigger or of a required source,
-    /// [`ContextError::SchemaHints`] if the store does not tell the hints, [`ContextError::Unsupported`] of a context that
+    /// [`ContextError::Store`] if the store cannot read the hints, [`ContextError::Unsupported`] of a context that
     /// was assembled outside of a run.
     pub async fn for_model(&self) -> Result<ModelContext, ContextError> {
         for_model::shaped(self).await
@@ -401,6 +402,21 @@ impl ExecutionContext {
             lent.take_back().await;
             answered.map_err(ContextError::Wait)
         }
+    }
+
+    /// Sends a piece of the answer to the client that follows the turn of a [chat session](crate::client::Session).
+    ///
+    /// Does not wait: a few times per second the run writes the pieces to the store. Has no effect if the trigger is not a message of
+    /// a session with this executor.
+    pub fn say(&self, text: impl Into<String>) {
+        if let Some(events) = self.turn_events() {
+            events.add(Record::Text(text.into()));
+        }
+    }
+
+    /// Returns the events for the client of a chat turn.
+    pub(crate) fn turn_events(&self) -> Option<&Arc<TurnEvents>> {
+        self.run().turn_events.as_ref()
     }
 
     /// Keeps the progress of the run, for the next attempt to go on with.

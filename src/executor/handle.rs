@@ -6,6 +6,7 @@ use super::context_error::ContextError;
 use super::inner::KeepState;
 use super::lease_requests::Asks;
 use super::runtime_context::RunScope;
+use super::turn_events::TurnEvents;
 use crate::clock;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
 use crate::store::schema_hints::HintsOfSchemas;
@@ -33,6 +34,8 @@ pub(super) struct RunHandle {
     /// Of the runtime that processes the run, if one does.
     pub(super) scope: Option<Arc<RunScope>>,
     pub(super) key: OnceLock<String>,
+    /// Events for the client, if the trigger is a message of a chat session.
+    pub(super) turn_events: Option<Arc<TurnEvents>>,
     /// Of a run within a run: who keeps its state, and the run it is in.
     pub(super) keeper: Option<Arc<dyn KeepState>>,
     pub(super) outer: Option<Arc<Self>>,

@@ -73,6 +73,7 @@ mod run;
 mod runtime_context;
 mod sources;
 mod standing;
+mod turn_events;
 mod versions;
 mod waits;
 pub(crate) mod words;
@@ -106,7 +107,10 @@ pub(crate) use ordering::ordering_key;
 pub(crate) use pages::Pages;
 pub(crate) use run::give_up;
 pub(crate) use runtime_context::{Commits, LentStore, RunScope, Untaken, under};
-pub(crate) use standing::Asked;
+pub(crate) use standing::{Asked, QUESTION, may_be_for};
+pub(crate) use turn_events::{
+    Record, Segment, TurnEvents, is_turn_of, turn_segments_tag, turn_tag,
+};
 pub(crate) use versions::leave_unmatched;
 pub(crate) use waits::Waits;
 

@@ -1,4 +1,5 @@
 use super::UniversalExecutor;
+use super::turn_events::is_turn_of;
 use crate::error::Retry;
 use crate::hex::hex;
 use crate::model::{Breadcrumb, Event, Path, PathError, sorted_text};
@@ -98,11 +99,44 @@ fn short(key: String) -> String {
     hex(&Sha256::digest(key.as_bytes()))
 }
 
+/// Returns `true` if the triggers of an executor with these tags can have an ordering key.
+pub(super) fn is_ordered<E: UniversalExecutor + ?Sized>(executor: &E, tags: &[String]) -> bool {
+    executor.profile().ordering != OrderingKey::None || is_turn_of(executor.id(), tags)
+}
+
+/// Returns the ordering key of a trigger: the key of the profile, else the session of a message of a chat session.
+pub(super) fn key_of<E: UniversalExecutor + ?Sized>(
+    executor: &E,
+    trigger: &Breadcrumb,
+) -> Option<String> {
+    let key = executor.profile().ordering.of(trigger);
+    key.or_else(|| session_of_turn(executor.id(), &trigger.tags))
+}
+
+/// Returns the tag that names the session, if these are the tags of a message of a chat session with an executor.
+fn session_of_turn(executor: &str, tags: &[String]) -> Option<String> {
+    match is_turn_of(executor, tags) {
+        true => first_tag(SESSION, tags),
+        false => None,
+    }
+}
+
+/// Prefix of the tag that names the session of a trigger.
+const SESSION: &str = "session:";
+
 /// The ordering key of what an event announces; reads the breadcrumb where the event does not tell.
 ///
 /// # Errors
 /// If the breadcrumb cannot be read for now. One that is gone, or can never be read, has no key.
 pub(crate) async fn ordering_key<E: UniversalExecutor + ?Sized>(
+    executor: &E,
+    event: &Event,
+) -> Result<Option<String>, StoreError> {
+    let key = key_of_profile(executor, event).await?;
+    Ok(key.or_else(|| session_of_turn(executor.id(), &event.tags)))
+}
+
+async fn key_of_profile<E: UniversalExecutor + ?Sized>(
     executor: &E,
     event: &Event,
 ) -> Result<Option<String>, StoreError> {

@@ -7,10 +7,11 @@ use super::decide::{self, Refusal, Start};
 use super::earlier::with_written;
 use super::error::ExecutorError;
 use super::heartbeat::Kept;
-use super::ordering::{OrderingKey, ordering_key};
+use super::ordering::{is_ordered, key_of, ordering_key};
 use super::outcome::{Outcome, Suspension};
 use super::provenance::{Stamp, claimed_lineage, claims_to_be_from};
 use super::runtime_context::{self, Untaken};
+use super::turn_events::TurnEvents;
 use crate::bugs::planted;
 use crate::clock::within;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Route};
@@ -143,7 +144,7 @@ async fn in_order<E: UniversalExecutor + ?Sized>(
     run: RunRef,
 ) -> Result<RunRef, ExecutorError> {
     let is_added = runtime_context::scope().is_some_and(|scope| scope.is_to(&run));
-    if executor.profile().ordering == OrderingKey::None || is_added {
+    if is_added || !is_ordered(executor, &event.tags) {
         return Ok(run);
     }
     let key = ordering_key(executor, event).await;
@@ -324,10 +325,14 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
             started,
             trigger: Some(Arc::clone(&trigger)),
         };
-        let answer = self.answer(&trigger, alias, &stamp).await.map_err(broken)?;
-        self.record(answer, &stamp)
-            .await
-            .map_err(|error| broken((error, true)))
+        let events = TurnEvents::of(&trigger, &self.lease, self.attempt).map(Arc::new);
+        let answer = self.answer(&trigger, alias, &stamp, events.clone()).await;
+        let outcome = self.record(answer.map_err(broken)?, &stamp).await;
+        let outcome = outcome.map_err(|error| broken((error, true)))?;
+        if let (Some(events), Outcome::Suspended { .. }) = (&events, &outcome) {
+            Box::pin(events.settle(executor.store())).await;
+        }
+        Ok(outcome)
     }
 
     /// The breadcrumb the event announces, in that version or a later one, and what happened to it; none if it is
@@ -376,7 +381,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
 
     /// Claims the run of a newer version of the trigger in the place of this one, which ends as superseded.
     async fn move_on_to(&mut self, trigger: &Breadcrumb) -> Result<Option<Outcome>, ExecutorError> {
-        let key = self.executor.profile().ordering.of(trigger);
+        let key = key_of(self.executor, trigger);
         let newer = RunRef::of(self.executor.id(), &Event::updated(trigger))
             .lasting(self.lease.run.lease)
             .ordered_by(key);

@@ -36,7 +36,7 @@ impl ExecutionContext {
     /// counts: the library stamps every context that a run writes. In a run within a run the outer run decides.
     ///
     /// # Errors
-    /// [`ContextError::Writer`] if the store cannot read its records.
+    /// [`ContextError::Store`] if the store cannot read its records.
     pub(crate) async fn is_from_user(&self) -> Result<bool, ContextError> {
         let run = self.run();
         if run.keeper.is_some() {

@@ -1,4 +1,5 @@
 use super::event::{Event, EventKind};
+use super::reserved::is_unrouted_schema;
 use super::route::{Ballot, Route, Subscriptions, Tally};
 use super::selector::{Passed, Selector};
 use std::collections::HashMap;
@@ -98,6 +99,9 @@ impl SubscriptionIndex {
     /// The executors an event concerns, by id, with what it is to them; never [`Route::Unmatched`].
     #[must_use]
     pub fn matching(&self, event: &Event) -> Vec<(Arc<str>, Route)> {
+        if is_unrouted_schema(event.schema_name.as_deref()) {
+            return Vec::new();
+        }
         let mut found: Vec<(Place, Passed)> = Vec::new();
         self.selectors
             .search(event, |place, passed| found.push((place, passed)));

@@ -22,6 +22,7 @@
 //! ```
 
 mod breadcrumb;
+mod breadcrumb_id;
 mod compare;
 mod condition;
 mod definition;
@@ -47,12 +48,15 @@ mod strategies;
 mod subscription;
 mod timestamp;
 
-pub use breadcrumb::{Breadcrumb, BreadcrumbId, Sensitivity, Visibility};
+pub use breadcrumb::{Breadcrumb, Sensitivity, Visibility};
+pub use breadcrumb_id::{BreadcrumbId, InvalidId};
 pub use condition::{Condition, ConditionError};
+pub(crate) use definition::{
+    CONDITION_FIELDS, ConditionCount, MAX_CONDITIONS, MAX_REGEXES, list_place, read_conditions,
+};
 pub use definition::{
     DefinitionError, DefinitionOptions, DefinitionProblem, KeyPolicy, RolePolicy, Warning,
 };
-pub(crate) use definition::{MAX_CONDITIONS, MAX_REGEXES, list_place};
 pub use event::{Event, EventKind};
 pub use explain::{Explained, Explanation};
 pub(crate) use fields::{KnownFields, is_comment, unknown_field};
@@ -74,7 +78,8 @@ pub(crate) use path::{MAX_SEARCH_STEPS, PatternStep, pattern, search_steps};
 pub use path::{Path, PathError};
 pub use place::{Place, PlacePart, Position};
 pub(crate) use reserved::{
-    is_answer_schema, is_definition_schema, is_reserved_schema, is_reserved_tag,
+    CHAT_SESSION, CHAT_TURN, is_answer_schema, is_definition_schema, is_reserved_schema,
+    is_reserved_tag,
 };
 pub use route::{Route, Subscriptions};
 pub use selector::Selector;

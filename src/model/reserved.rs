@@ -2,8 +2,10 @@
 
 /// Schemas of requests, answers, dead letters and sessions, without their versions. A model writes none of them, and no run
 /// changes a breadcrumb of another schema into one of them.
-const SCHEMAS: [&str; 16] = [
+const SCHEMAS: [&str; 18] = [
     "agent.request",
+    "chat.session",
+    "chat.turn",
     "executor.failed",
     "human.request",
     "human.response",
@@ -20,6 +22,12 @@ const SCHEMAS: [&str; 16] = [
     "workload.message",
     "workload.result",
 ];
+
+/// The schema of the record of a chat session.
+pub(crate) const CHAT_SESSION: &str = "chat.session.v1";
+
+/// The schema of the events of a chat turn.
+pub(crate) const CHAT_TURN: &str = "chat.turn.v1";
 
 /// Prefix of the tags by which a store without a ledger recognises the writes of a run.
 const TAG_PREFIX: &str = "ux:";
@@ -39,6 +47,12 @@ pub(crate) fn is_answer_schema(schema: &str) -> bool {
 pub(crate) fn is_definition_schema(schema: &str) -> bool {
     let name = unversioned(schema);
     name == "tool" || name.split('.').any(|part| part == "def")
+}
+
+/// Returns `true` if breadcrumbs of a schema trigger nothing and are the context of nothing: the records of chat sessions, which
+/// only clients read.
+pub(crate) fn is_unrouted_schema(schema: Option<&str>) -> bool {
+    schema.is_some_and(|schema| schema == CHAT_TURN || schema == CHAT_SESSION)
 }
 
 /// Reports whether only the library writes a tag.

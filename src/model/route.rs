@@ -3,6 +3,7 @@ use super::definition::{self, DefinitionError, DefinitionOptions, Warning};
 use super::event::{Event, EventKind};
 use super::explain::Explanation;
 use super::json_sorted::sorted_text;
+use super::reserved::is_unrouted_schema;
 use super::selector::{Facts, Miss, Passed, Verdict};
 use super::subscription::{Role, Subscription};
 use crate::bugs::planted;
@@ -139,7 +140,7 @@ impl Subscriptions {
     }
 
     fn route_facts(&self, kind: EventKind, facts: &Facts<'_>) -> Route {
-        if kind == EventKind::Ping {
+        if kind == EventKind::Ping || is_unrouted_schema(facts.schema_name) {
             return Route::Unmatched;
         }
         let mut tally = Tally::default();

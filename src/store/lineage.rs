@@ -1,5 +1,6 @@
 use super::error::StoreError;
 use crate::model::{BreadcrumbId, Json, Selector, Timestamp};
+use serde::Serialize;
 use std::sync::Arc;
 
 /// Where a breadcrumb version came from.
@@ -17,7 +18,7 @@ impl Lineage {
     #[must_use]
     pub fn origin(id: BreadcrumbId) -> Self {
         let mut text = uuid::Uuid::encode_buffer();
-        Self::new(&*id.as_uuid().hyphenated().encode_lower(&mut text), 0)
+        Self::new(&*id.to_uuid().hyphenated().encode_lower(&mut text), 0)
     }
 
     /// A lineage.
@@ -84,7 +85,7 @@ impl Saved {
 
 /// What wakes a suspended run: a breadcrumb committed after it was suspended, or [since](Self::since) a time before, or a
 /// time.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Wake {
     /// Any of these.

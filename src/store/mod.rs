@@ -5,7 +5,7 @@
 //! `sqlite`) in a file and `PostgresStore` (feature `postgres`); all have [vector search](embedding) if they are given an embedder. `RcrtStore` (feature `rcrt`) is on a server
 //! without a ledger; [`WithLedger`] joins the breadcrumbs of one store to the ledger of another. To a store without a ledger the crate adds one
 //! that ends with the process, see [`BreadcrumbStore::ledger`]. [`Instrumented`] tells how
-//! long each call of any of them takes and how it ends, and `Faulty` (feature `conformance`) lets calls fail on purpose.
+//! long each call of any of them takes and how it ends, and `Faulty` (feature `conformance` or `testing`) lets calls fail on purpose.
 //!
 //! ```
 //! use serde_json::json;
@@ -35,7 +35,7 @@ mod durable;
 pub mod embedding;
 mod error;
 mod ext;
-#[cfg(feature = "conformance")]
+#[cfg(any(feature = "conformance", feature = "testing"))]
 mod faulty;
 mod identity;
 mod instrumented;
@@ -75,7 +75,7 @@ pub use claim::{Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, Lease, Lost};
 pub use commit::{Commit, Committed, DeadLetter, FailureClass, RunEnd, Write};
 pub use error::{PartialSearch, SavedResponse, StoreError};
 pub use ext::BreadcrumbStoreExt;
-#[cfg(feature = "conformance")]
+#[cfg(any(feature = "conformance", feature = "testing"))]
 pub use faulty::{Fault, Faulty, Injected, Moment};
 pub use identity::StoreId;
 pub use instrumented::Instrumented;

@@ -2,6 +2,8 @@ use super::claim::{ClaimId, Lease};
 use super::lineage::Wake;
 use crate::hex::hex;
 use crate::model::{BreadcrumbId, Event, Timestamp};
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::sync::Arc;
@@ -95,7 +97,7 @@ impl RunRef {
         field(b"ux1");
         field(tenant.as_bytes());
         field(self.executor.as_bytes());
-        field(self.trigger_id.as_uuid().as_bytes());
+        field(self.trigger_id.as_bytes());
         hash.update(self.trigger_version.to_be_bytes());
         hash.update(epoch.to_be_bytes());
         hex(&hash.finalize())
@@ -117,6 +119,17 @@ impl Eq for RunRef {}
 impl std::hash::Hash for RunRef {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.name().hash(state);
+    }
+}
+
+impl Serialize for RunRef {
+    /// The name: `executor`, `trigger_id` and `trigger_version`.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut name = serializer.serialize_struct("RunRef", 3)?;
+        name.serialize_field("executor", &*self.executor)?;
+        name.serialize_field("trigger_id", &self.trigger_id)?;
+        name.serialize_field("trigger_version", &self.trigger_version)?;
+        name.end()
     }
 }
 
@@ -153,7 +166,8 @@ impl From<RunRef> for NewRun {
 }
 
 /// The state of a run.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RunState {
     /// It can be claimed when it is due. A run whose lease ran out is ready too.
     Ready,
@@ -308,7 +322,9 @@ impl RunFilter {
 }
 
 /// One row of the ledger.
-#[derive(Clone, Debug)]
+///
+/// Its JSON has all fields but [`due_for`](Self::due_for) and [`lease`](Self::lease).
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Run {
     /// Which run, with the event that led to it.
@@ -322,6 +338,7 @@ pub struct Run {
     pub due: Option<Timestamp>,
     /// Time for which the run could have been claimed, by the store's clock. `None` unless it can be claimed now. A run behind another one of
     /// its ordering key counts as claimable.
+    #[serde(skip)]
     pub due_for: Option<Duration>,
     /// The time when the run was added or woken; once claimed, the time of the first claim of its current attempt.
     pub since: Timestamp,
@@ -350,6 +367,7 @@ pub struct Run {
     /// one of that version or, once the time of a run that left its position has passed, one of any version.
     pub transferred_to: Option<String>,
     /// Its lease, if the filter asked for [one claim](RunFilter::of_claim).
+    #[serde(skip)]
     pub lease: Option<Lease>,
 }
 

@@ -1,5 +1,5 @@
 use super::event::WorkloadEventKind;
-use super::session::Session;
+use super::session::Conversation;
 use super::stream::{EventStream, Outlet};
 use super::telling::Sink;
 use crate::agent;
@@ -90,7 +90,7 @@ pub(super) fn text_of(value: &Value) -> String {
 #[derive(Clone, Debug)]
 pub struct RunCx {
     context: ExecutionContext,
-    session: Option<Session>,
+    session: Option<Conversation>,
     run: Arc<str>,
     pub(super) outlet: Outlet,
     said: Arc<Mutex<Vec<agent::Message>>>,
@@ -128,7 +128,7 @@ impl RunCx {
 
     /// Sets the session whose conversation the run goes on with.
     #[must_use]
-    pub fn session(mut self, session: Session) -> Self {
+    pub fn session(mut self, session: Conversation) -> Self {
         self.session = Some(session);
         self
     }
@@ -148,7 +148,7 @@ impl RunCx {
     /// The session whose conversation the run goes on with; none if it stands alone. Only the turn itself adds to it while it runs:
     /// whatever else does, the workload included, makes it fail with a conflict.
     #[must_use]
-    pub fn session_of(&self) -> Option<&Session> {
+    pub fn session_of(&self) -> Option<&Conversation> {
         self.session.as_ref()
     }
 

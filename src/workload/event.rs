@@ -2,6 +2,7 @@ use super::session::SessionError;
 use crate::agent::Usage;
 use crate::classes::class_of;
 use crate::error::{BoxError, Retry};
+use crate::executor::Record;
 use crate::model::{Json, Timestamp};
 use crate::store::{StoreError, Wake};
 use crate::workflow::{FlowEventKind, MayRetry, StepEvent, StepEventKind, StepFailure, StepPath};
@@ -153,6 +154,29 @@ impl WorkloadEventKind {
             )
         };
         Self::Error { failure, retry }
+    }
+
+    /// Returns the event for the client of a chat turn. `None` for events that such a client does not get.
+    pub(super) fn into_record(self) -> Option<Record> {
+        match self {
+            Self::Text(text) => Some(Record::Text(text)),
+            Self::ToolCalled { call, tool } => Some(Record::ToolCalled { call, tool }),
+            Self::ToolAnswered { call, is_error } => Some(Record::ToolAnswered { call, is_error }),
+            Self::Missed { .. } => Some(Record::Missed),
+            // The model is asked again.
+            Self::Repaired { .. } | Self::Step(FlowEventKind::Retried { .. }) => {
+                Some(Record::Repeated)
+            }
+            Self::Started
+            | Self::Restarted { .. }
+            | Self::Step(_)
+            | Self::Asked
+            | Self::Usage(_)
+            | Self::Compacted { .. }
+            | Self::Final { .. }
+            | Self::Error { .. }
+            | Self::Suspended { .. } => None,
+        }
     }
 
     /// Whether it says what the run does rather than where it is: it may be left out where there is no room.

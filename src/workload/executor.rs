@@ -77,6 +77,8 @@ pub struct WorkloadExecutor {
     subscriptions: Subscriptions,
     profile: Profile,
     sink: Sink,
+    /// If `true`, the client of a chat turn receives the text of models while they write it.
+    streams_text: bool,
 }
 
 /// What runs a workload cannot be made.
@@ -133,16 +135,20 @@ impl WorkloadExecutor {
                 unless: PARENT.to_owned(),
             })
             .definition(&definition.meta().hash);
-        let executor = Self {
+        let mut executor = Self {
             id: id.into(),
             definition,
             deps,
             subscriptions,
             profile,
             sink: Sink::default(),
+            streams_text: false,
         };
         check(&executor)?;
         checked(&*executor.definition, &executor.deps)?;
+        let streams_text = executor.definition.streams_text(&executor.deps);
+        executor.streams_text =
+            streams_text.map_err(|source| broken(&*executor.definition, source))?;
         executor.check_ledger()?;
         executor.bounded()
     }
@@ -220,6 +226,10 @@ impl WorkloadExecutor {
         let outer = Outer::current();
         let parent = tag_of(trigger, PARENT).map(Arc::from).or(outer.run);
         let sink = self.sink.clone().and(outer.sink);
+        let sink = match context.turn_events() {
+            Some(events) => sink.and(Sink::of_turn(Arc::clone(events), self.streams_text)),
+            None => sink,
+        };
         let mut telling = Telling::new(context.idempotency_key().into(), parent, sink);
         let halt = Halt {
             stop: &CancellationToken::new(),

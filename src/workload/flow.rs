@@ -101,6 +101,10 @@ impl Definition for FlowDefinition {
         Ok(Some(assembly.writes().map(str::to_owned).collect()))
     }
 
+    fn streams_text(&self, deps: &Deps) -> Result<bool, BoxError> {
+        Ok(self.assembled(deps)?.guardrails().is_empty())
+    }
+
     fn instantiate(&self, deps: &Deps) -> Result<Box<dyn Workload>, BoxError> {
         Ok(Box::new(FlowWorkload {
             assembly: Arc::new(self.assembled(deps)?),

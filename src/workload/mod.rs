@@ -41,7 +41,7 @@
 //! is bounded by the [limit of steps](crate::workflow::Limits::steps).
 //!
 //! # Sessions
-//! A [`Session`] is a log in the store. Each turn adds what was said and what was answered; an agent is shown it, with the calls
+//! A [`Conversation`] is a log in the store. Each turn adds what was said and what was answered; an agent is shown it, with the calls
 //! it made itself. In a flow each agent has a conversation of its own as well, by the path of its step. It is shown what was said in
 //! the turns before its own, also if that starts again after a crash. The text of the user's message is a user message in later
 //! turns. Any other input of a turn or an agent, and the summary of a long conversation, is data: models see it in a fence, as in
@@ -115,11 +115,11 @@ pub use manager::{
     Origin, Source, Tried, WorkloadManager, WorkloadManagerBuilder,
 };
 pub use native::NativeDefinition;
-pub use session::{Log, LogEntry, Session, SessionError, SessionStore};
+pub use session::{Conversation, Log, LogEntry, SessionError, SessionStore};
 pub use stream::EventStream;
 pub use supervisor::{
-    Heard, Restart, Subscriber, Supervisor, SupervisorBuilder, SupervisorError, SupervisorHealth,
-    Turn,
+    Heard, Restart, Subscriber, SupervisedTurn, Supervisor, SupervisorBuilder, SupervisorError,
+    SupervisorHealth,
 };
 pub use turn::{TurnOutcome, TurnStatus};
 
@@ -173,6 +173,15 @@ pub trait Definition: Send + Sync {
     /// As [`check`](Self::check).
     fn writes(&self, _: &Deps) -> Result<Option<Vec<String>>, BoxError> {
         Ok(None)
+    }
+
+    /// Returns `true` if the clients of a chat may see the text of models while they write it, and `false` if guardrails check it at
+    /// the end. Defaults to `true`.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    fn streams_text(&self, _: &Deps) -> Result<bool, BoxError> {
+        Ok(true)
     }
 
     /// Makes one.

@@ -3,6 +3,7 @@
 use super::event::{WorkloadEvent, WorkloadEventKind};
 use super::turn::TurnStatus;
 use crate::clock;
+use crate::executor::{Record, TurnEvents};
 use crate::model::Timestamp;
 use crate::workflow::{FlowEventKind, StepFailure, StepPath};
 use std::collections::BTreeSet;
@@ -40,6 +41,17 @@ impl Sink {
             has_panicked: AtomicBool::new(false),
             hear: listener,
         })])
+    }
+
+    /// Sends the events to the client of a chat turn, without the text of models unless `with_text`.
+    pub(super) fn of_turn(events: Arc<TurnEvents>, with_text: bool) -> Self {
+        Self::new(move |event| {
+            let record = event.kind.into_record();
+            let record = record.filter(|record| with_text || !matches!(record, Record::Text(_)));
+            if let Some(record) = record {
+                events.add(record);
+            }
+        })
     }
 
     /// These and others.

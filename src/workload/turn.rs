@@ -1,7 +1,7 @@
 use super::arena::{Arena, CloseError};
 use super::cx::{Message, RunCx, text_of};
 use super::event::WorkloadEventKind;
-use super::session::{LogEntry, Session, SessionError};
+use super::session::{Conversation, LogEntry, SessionError};
 use super::telling::Telling;
 use super::{Definition, Deps};
 use crate::agent;
@@ -155,7 +155,7 @@ pub(super) struct TurnOf<'t> {
 /// Where in a session a turn is.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    pub(super) session: Session,
+    pub(super) session: Conversation,
     /// How often something had been added to it when the turn began.
     pub(super) added: u64,
 }

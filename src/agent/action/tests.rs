@@ -312,7 +312,7 @@ fn what_people_tools_and_the_library_write_is_never_written_by_an_answer() {
     }
 }
 
-const NEVER_WRITTEN: [&str; 16] = [
+const NEVER_WRITTEN: [&str; 18] = [
     "human.response",
     "human.request",
     "executor.failed",
@@ -320,6 +320,8 @@ const NEVER_WRITTEN: [&str; 16] = [
     "tool.catalog",
     "tool.request",
     "agent.request",
+    "chat.session",
+    "chat.turn",
     "session.entry",
     "session.log",
     "workflow.control",

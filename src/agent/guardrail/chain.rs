@@ -29,7 +29,7 @@ impl Guardrails {
         self
     }
 
-    pub(in crate::agent) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.chain.is_empty()
     }
 

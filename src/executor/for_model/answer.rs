@@ -2,7 +2,7 @@
 
 use super::shape::Shaper;
 use crate::executor::context::ExecutionContext;
-use crate::executor::context_error::ContextError;
+use crate::executor::context_error::{ContextError, READ_HINTS};
 use crate::model::{Breadcrumb, Json};
 use crate::store::{BreadcrumbStore, schema_hints};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ impl ExecutionContext {
     /// hints of its schema. Outside a run the hints of the schema come from `store`.
     ///
     /// # Errors
-    /// [`ContextError::Withheld`] if the hints cannot be used, [`ContextError::SchemaHints`] if the store cannot read them.
+    /// [`ContextError::Withheld`] if the hints cannot be used, [`ContextError::Store`] if the store cannot read them.
     pub(crate) async fn shown(
         &self,
         found: &Breadcrumb,
@@ -28,7 +28,7 @@ impl ExecutionContext {
             None => {
                 let read = schema_hints::find(None, store, schemas).await;
                 let mut by_schema =
-                    read.map_err(|error| ContextError::SchemaHints(error.into()))?;
+                    read.map_err(|error| ContextError::of_store(READ_HINTS, error))?;
                 by_schema.extend(self.given_hints());
                 by_schema
             }

@@ -8,7 +8,6 @@ use crate::store::StoreError;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use uuid::Uuid;
 
 mod caches;
 mod fitting;
@@ -26,7 +25,7 @@ fn fences() -> FenceKey {
 fn item(schema: &str, seconds: i64, context: impl Into<Json>) -> ModelItem {
     let start: Timestamp = "2026-11-21T20:33:40Z".parse().unwrap();
     ModelItem {
-        id: BreadcrumbId::from(Uuid::from_u128(1)),
+        id: BreadcrumbId::from_bytes(1_u128.to_be_bytes()),
         version: 1,
         schema_name: Some(schema.to_owned()),
         updated_at: Timestamp::from_micros(start.as_micros() + seconds * 1_000_000),

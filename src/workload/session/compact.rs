@@ -1,7 +1,7 @@
 //! Conversations that became too long are made shorter between turns and steps.
 
 use super::log::{About, Kept};
-use super::{Log, Session, SessionError};
+use super::{Conversation, Log, SessionError};
 use crate::agent::ChatModel;
 use crate::agent::compaction::{HearCost, helps, sum_up, tokens};
 use crate::agent::guardrail::Guardrails;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// # Errors
 /// What the store says. A model that does not sum up leaves the conversation as it is.
 pub(in crate::workload) async fn compacted(
-    session: &Session,
+    session: &Conversation,
     log: Log,
     policy: &Compaction,
     model: Option<Arc<dyn ChatModel>>,

@@ -1,7 +1,7 @@
 //! Sessions are deleted, and turns that are under way find out.
 
 use super::log::Log;
-use super::{ENTRY, HEAD, Session, SessionError, SessionStore};
+use super::{Conversation, ENTRY, HEAD, SessionError, SessionStore};
 use crate::model::{Breadcrumb, BreadcrumbId, Patch, Selector};
 use crate::store::{Commit, Query, StoreError, Write};
 use crate::workflow::StepPath;
@@ -33,7 +33,7 @@ impl SessionStore {
     }
 }
 
-impl Session {
+impl Conversation {
     /// Reads the log for a turn. If there has to be one, since the turn goes on or is within another one, it was deleted if it is
     /// not there.
     pub(in crate::workload) async fn taken_up(

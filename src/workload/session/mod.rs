@@ -63,7 +63,7 @@ pub struct SessionStore {
 
 /// A session, or the conversation of an agent in it. A clone is another handle on the same.
 #[derive(Clone, Debug)]
-pub struct Session {
+pub struct Conversation {
     store: Arc<dyn BreadcrumbStore>,
     id: Arc<str>,
     scope: StepPath,
@@ -80,8 +80,8 @@ impl SessionStore {
 
     /// The session of a name. One that nobody has added to is empty.
     #[must_use]
-    pub fn session(&self, id: impl Into<Arc<str>>) -> Session {
-        Session {
+    pub fn session(&self, id: impl Into<Arc<str>>) -> Conversation {
+        Conversation {
             store: Arc::clone(&self.store),
             id: id.into(),
             scope: StepPath::new(""),
@@ -90,7 +90,7 @@ impl SessionStore {
     }
 }
 
-impl Session {
+impl Conversation {
     /// Its name.
     #[must_use]
     pub fn id(&self) -> &str {

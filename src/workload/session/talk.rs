@@ -1,11 +1,9 @@
 //! The conversations of the agents in a run: each is shown what was said before, and what it says is kept.
 
 use super::log::written;
-use super::{Log, LogEntry, Session, SessionError, compacted, digest, replay};
+use super::{Conversation, Log, LogEntry, SessionError, compacted, digest, replay};
 use crate::agent::compaction::HearCost;
-use crate::agent::{
-    Message, Part, Provider, Said, Session as ProviderSession, Speaker, Task, ToolCall,
-};
+use crate::agent::{Message, Part, Provider, ProviderSession, Said, Speaker, Task, ToolCall};
 use crate::error::{BoxError, excerpt, permanent};
 use crate::machine::{Answer, Arguments, Delivery, ToolResult};
 use crate::model::{Json, sorted_text};
@@ -31,7 +29,7 @@ const TRIES: usize = 64;
 /// The conversations of one run.
 #[derive(Clone)]
 pub(in crate::workload) struct Talk {
-    session: Session,
+    session: Conversation,
     cx: RunCx,
     assembly: Arc<Assembly>,
     /// The step whose conversation is that of the session.
@@ -44,7 +42,7 @@ pub(in crate::workload) struct Talk {
 
 impl Talk {
     pub(in crate::workload) fn new(
-        session: Session,
+        session: Conversation,
         cx: RunCx,
         assembly: Arc<Assembly>,
         (speaker, user_message): (Option<StepPath>, Option<Arc<str>>),
@@ -85,7 +83,7 @@ impl Talk {
 
     async fn messages(
         &self,
-        session: &Session,
+        session: &Conversation,
         log: Log,
         path: &StepPath,
     ) -> Result<Vec<Message>, BoxError> {

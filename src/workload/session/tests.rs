@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-fn session() -> Session {
+fn session() -> Conversation {
     SessionStore::new(Arc::new(MemoryStore::default())).session("s-1")
 }
 
@@ -18,7 +18,7 @@ fn said(text: &str) -> LogEntry {
     LogEntry::Said { messages }
 }
 
-async fn add(session: &Session, turn: &str) {
+async fn add(session: &Conversation, turn: &str) {
     let log = session.load().await.unwrap();
     session.append(&log, turn, said(turn)).await.unwrap();
 }
@@ -46,7 +46,7 @@ fn nobody() -> HearCost {
 
 /// Makes a log shorter as a policy says; nobody hears of the cost.
 async fn shortened(
-    session: &Session,
+    session: &Conversation,
     log: Log,
     policy: &crate::workflow::Compaction,
     model: Option<Arc<dyn crate::agent::ChatModel>>,

@@ -6,7 +6,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 /// Hears what happens in a session.
 ///
 /// Each event names its run: turns that are dropped while they wait are told to end while another one runs, and runs within a run
-/// are told as streams of their own. [`Turn::outcome`](super::Turn::outcome) says that a turn has ended also to whoever
+/// are told as streams of their own. [`SupervisedTurn::outcome`](super::SupervisedTurn::outcome) says that a turn has ended also to whoever
 /// [missed](Heard::Missed) its end.
 #[derive(Debug)]
 pub struct Subscriber {

@@ -64,7 +64,7 @@ pub(super) enum What {
 
 impl Job {
     pub(super) fn new(what: What, told: oneshot::Sender<TurnOutcome>) -> Self {
-        let id = BreadcrumbId::from(Uuid::new_v4());
+        let id = BreadcrumbId::from_bytes(Uuid::new_v4().into_bytes());
         Self {
             run: id.to_string().into(),
             id,

@@ -29,7 +29,7 @@ use tokio::time::timeout;
 /// # Promises
 /// - **In order.** The turns of one session run one at a time, in the order they were sent. Sessions run side by side.
 /// - **Told.** Each turn that was taken is told to whoever hears of its session as one stream with one end, also if it never began,
-///   panicked or was tried again. The end is told before [`Turn::outcome`] resolves and says the same, and only what the session
+///   panicked or was tried again. The end is told before [`SupervisedTurn::outcome`] resolves and says the same, and only what the session
 ///   keeps is told to have come to something.
 /// - **Bounded.** So many turns at a time, so many waiting, so many events kept for each subscriber. What finds no room is refused,
 ///   or [missed](Heard::Missed), and that is told.
@@ -144,12 +144,12 @@ pub struct SupervisorHealth {
 
 /// A turn that was taken.
 #[derive(Debug)]
-pub struct Turn {
+pub struct SupervisedTurn {
     run: Arc<str>,
     outcome: oneshot::Receiver<TurnOutcome>,
 }
 
-impl Turn {
+impl SupervisedTurn {
     /// The run, as its events name it. A turn that goes on with another one is named as that is once it has begun.
     #[must_use]
     pub fn run(&self) -> &str {
@@ -185,7 +185,7 @@ impl Supervisor {
         &self,
         session: &str,
         message: impl Into<Message>,
-    ) -> Result<Turn, SupervisorError> {
+    ) -> Result<SupervisedTurn, SupervisorError> {
         self.take(session, What::Message(message.into()))
     }
 
@@ -194,7 +194,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// [`SupervisorError`].
-    pub fn resume(&self, session: &str) -> Result<Turn, SupervisorError> {
+    pub fn resume(&self, session: &str) -> Result<SupervisedTurn, SupervisorError> {
         self.take(session, What::Resume)
     }
 
@@ -271,12 +271,12 @@ impl Supervisor {
         }
     }
 
-    fn take(&self, session: &str, what: What) -> Result<Turn, SupervisorError> {
+    fn take(&self, session: &str, what: What) -> Result<SupervisedTurn, SupervisorError> {
         let (told, outcome) = oneshot::channel();
         let job = Job::new(what, told);
         let run = Arc::clone(&job.run);
         Shared::take(&self.shared, check(session)?, job)?;
-        Ok(Turn { run, outcome })
+        Ok(SupervisedTurn { run, outcome })
     }
 }
 

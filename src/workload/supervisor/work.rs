@@ -8,7 +8,7 @@ use crate::model::{Breadcrumb, Json, Timestamp};
 use crate::workflow::MayRetry;
 use crate::workload::cx::Message;
 use crate::workload::event::delay_of;
-use crate::workload::session::{Log, LogEntry, Session, SessionError, SessionStore};
+use crate::workload::session::{Conversation, Log, LogEntry, SessionError, SessionStore};
 use crate::workload::telling::Telling;
 use crate::workload::turn::{Halt, Place, TurnOf, TurnOutcome, TurnStatus};
 use futures::FutureExt as _;
@@ -30,7 +30,7 @@ struct Begun {
     trigger: Breadcrumb,
     context: ExecutionContext,
     /// The session, as long as it is not deleted, and how often something had been added to it.
-    session: Session,
+    session: Conversation,
     added: u64,
     /// What it goes on with, if it has waited before.
     resumed: Option<Json>,
@@ -73,7 +73,7 @@ impl Shared {
     /// Runs a turn once, when there is a place for it.
     async fn attempt(
         &self,
-        session: &mut Session,
+        session: &mut Conversation,
         job: &Job,
         stop: &CancellationToken,
         telling: &mut Telling,
@@ -94,7 +94,7 @@ impl Shared {
 
     async fn run_once(
         &self,
-        session: &mut Session,
+        session: &mut Conversation,
         job: &Job,
         stop: &CancellationToken,
         telling: &mut Telling,
@@ -158,7 +158,7 @@ impl Shared {
     /// What a turn begins with, or why it does not.
     async fn begin(
         &self,
-        session: &Session,
+        session: &Conversation,
         job: &Job,
     ) -> Result<Result<Begun, TurnStatus>, SessionError> {
         let log: Log = session.load().await?;

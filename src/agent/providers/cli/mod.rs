@@ -13,7 +13,7 @@ pub use error::{CliError, RawOutput};
 
 use self::session::CliSession;
 use self::wire::Saved;
-use crate::agent::{Provider, Session, Task};
+use crate::agent::{Provider, ProviderSession, Task};
 use crate::error::BoxError;
 use crate::machine::Delivery;
 use crate::model::Json;
@@ -32,7 +32,7 @@ use std::time::Duration;
 /// ```
 /// # #[cfg(unix)]
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use universal_executor::agent::{CliProvider, Message, Provider, Said, Session, Task};
+/// use universal_executor::agent::{CliProvider, Message, Provider, Said, ProviderSession, Task};
 ///
 /// let greeter = CliProvider::new("sh").args(["-c", "cat > /dev/null; echo Hello, Ann!"]);
 /// let mut session = greeter.start(Task::new("run-1", vec![Message::user("I am Ann")])).await?;
@@ -83,11 +83,11 @@ use std::time::Duration;
 /// Nothing else is served, and only on loopback. Other answers have `{"status": "error", "code": "..", "error": ".."}` too:
 /// 400 a request that cannot be read, 401 no or a wrong token, 404 another path, 405 another method, 408 a body that takes
 /// longer than ten seconds, 413 one that is [too large](Self::max_call_bytes), 429 more than 64 calls at a time. More than
-/// 128 connections are closed at once. What is said here is heard only while [`Session::next`] is polled, as nothing of a
+/// 128 connections are closed at once. What is said here is heard only while [`ProviderSession::next`] is polled, as nothing of a
 /// session runs in the background.
 ///
 /// # How it ends
-/// | what the program does | [`Session::next`] |
+/// | what the program does | [`ProviderSession::next`] |
 /// |---|---|
 /// | it ends with code 0 | [`Finished`](crate::agent::Said::Finished), without the line breaks at the end; the usage is not known, so zero |
 /// | it ends with code 2, what most programs end with that were started the wrong way | [`CliError::Ended`], [permanent](crate::permanent) |
@@ -96,7 +96,7 @@ use std::time::Duration;
 /// | it writes what is no UTF-8 | [`CliError::NotText`] with all that it wrote, tried again |
 /// | it cannot be started | [`CliError::Start`], from [`start`](Provider::start); permanent if there is no such program |
 ///
-/// [`Session::cancel`] answers its open calls with the code `cancelled`, waits for the [grace period](Self::grace), and
+/// [`ProviderSession::cancel`] answers its open calls with the code `cancelled`, waits for the [grace period](Self::grace), and
 /// kills it. A session that is dropped kills it at once. No signal is sent before that, and processes that the program
 /// started itself are left to it. A call that it does not wait for may be lost when it ends.
 ///
@@ -201,13 +201,13 @@ impl Provider for CliProvider {
         Delivery::Each
     }
 
-    async fn start(&self, task: Task) -> Result<Box<dyn Session>, BoxError> {
+    async fn start(&self, task: Task) -> Result<Box<dyn ProviderSession>, BoxError> {
         let settings = Arc::clone(&self.settings);
         let session = CliSession::start(settings, task, Saved::default()).await?;
         Ok(Box::new(session))
     }
 
-    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn Session>, BoxError> {
+    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn ProviderSession>, BoxError> {
         let settings = Arc::clone(&self.settings);
         let saved = Saved::read(&saved)?;
         let session = CliSession::start(settings, task, saved).await?;

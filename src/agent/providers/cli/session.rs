@@ -2,7 +2,7 @@ use super::round::{Happened, Round};
 use super::service::Caller;
 use super::wire::{self, Saved};
 use super::{CliError, Settings};
-use crate::agent::{Message, Said, Session, Task, Usage};
+use crate::agent::{Message, ProviderSession, Said, Task, Usage};
 use crate::error::{BoxError, permanent};
 use crate::machine::{Answer, CallId, ToolResult};
 use crate::model::Json;
@@ -52,7 +52,7 @@ impl CliSession {
 }
 
 #[async_trait]
-impl Session for CliSession {
+impl ProviderSession for CliSession {
     async fn next(&mut self) -> Result<Said, BoxError> {
         let Some(round) = &mut self.round else {
             return Err(misused("is over, as the program has ended"));

@@ -49,7 +49,7 @@ fn any_context() -> impl Strategy<Value = ModelContext> {
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(1_442_695_040_888_963_407)
                     % (1 << 64);
-                item.id = BreadcrumbId::from(Uuid::from_u128(id));
+                item.id = BreadcrumbId::from_bytes(id.to_be_bytes());
             }
         }
         let notes = is_missing.then(|| missing("catalog", unavailable()));

@@ -1,0 +1,160 @@
+//! The earlier turns of a chat session, as the model of an agent sees them.
+
+use super::{AgentExecutor, Message, agents};
+use crate::error::BoxError;
+use crate::executor::words::CHAT_MESSAGE;
+use crate::executor::{ContextError, ExecutionContext, is_turn_of, turn_tag, words_of};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, Selector};
+use crate::store::{Query, StoreError, WrittenBy};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Maximum number of earlier turns that a model sees: the newest.
+const MOST_TURNS: usize = 50;
+
+/// Maximum size of the earlier turns that a model sees, in bytes of text.
+const MOST_BYTES: usize = 64 << 10;
+
+/// Maximum number of messages in a session that are searched for these turns.
+const MOST_MESSAGES: usize = 200;
+
+impl AgentExecutor {
+    /// Returns the earlier turns of the chat session that the trigger is a message of: each message that the agent answered, and
+    /// its answer. Empty if the trigger is not a message of a session with this agent.
+    ///
+    /// Turns that failed are omitted. The store's records decide about the writers of messages and answers, so a store without such
+    /// records has no earlier turns.
+    pub(super) async fn history(
+        &self,
+        context: &ExecutionContext,
+    ) -> Result<Vec<Message>, BoxError> {
+        let trigger = context.trigger();
+        let agent = &*self.definition.agent_id;
+        let session = trigger.tags.iter().find(|tag| tag.starts_with("session:"));
+        let Some(session) = session.filter(|_| is_turn_of(agent, &trigger.tags)) else {
+            return Ok(Vec::new());
+        };
+        let messages = Selector::schema(CHAT_MESSAGE).all_tags([session.clone(), turn_tag(agent)]);
+        let mut query = Query::new(messages).limit(MOST_TURNS);
+        query.before = Some(trigger.order_key());
+        let mut turns = Vec::new();
+        for _ in 0..MOST_MESSAGES / MOST_TURNS {
+            let messages = self.store.search(&query).await?;
+            query.before = messages.last().map(|last| last.order_key());
+            let is_last = messages.len() < MOST_TURNS;
+            let messages = self.written(messages, &WrittenBy::Outside).await?;
+            let answers = self.answers(session, &messages).await?;
+            turns.extend(messages.into_iter().filter_map(|message| {
+                let answer = answers.get(&message.id)?;
+                Some((message, Arc::clone(answer)))
+            }));
+            if is_last || turns.len() >= MOST_TURNS {
+                break;
+            }
+        }
+        turns.truncate(MOST_TURNS);
+        self.turns(context, &turns).await
+    }
+
+    /// Returns the successful answers of this agent to messages of a session.
+    async fn answers(
+        &self,
+        session: &str,
+        messages: &[Arc<Breadcrumb>],
+    ) -> Result<HashMap<BreadcrumbId, Arc<Breadcrumb>>, BoxError> {
+        let agent = &*self.definition.agent_id;
+        let mut answers = HashMap::new();
+        if messages.is_empty() {
+            return Ok(answers);
+        }
+        let ids: Vec<String> = messages.iter().map(|one| one.id.to_string()).collect();
+        let found = Selector::schema(Self::RESPONSE)
+            .all_tags([session.to_owned()])
+            .matching("$.creator.trigger_id", "in", json!(ids));
+        // A message has one answer of this agent, and others that other agents gave.
+        let found = Query::new(found).limit(4 * MOST_TURNS);
+        let found = self.store.search(&found).await?;
+        let by = WrittenBy::Executor(agent.into());
+        for answer in self.written(found, &by).await? {
+            if let Some(message) = answered(&answer, agent) {
+                answers.entry(message).or_insert(answer);
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Returns the messages of the turns, the oldest first. `found` has messages and answers, the newest first.
+    async fn turns(
+        &self,
+        context: &ExecutionContext,
+        found: &[(Arc<Breadcrumb>, Arc<Breadcrumb>)],
+    ) -> Result<Vec<Message>, BoxError> {
+        let is_data = self
+            .definition
+            .trust
+            .untrusted
+            .iter()
+            .any(|schema| schema == CHAT_MESSAGE);
+        let (mut turns, mut bytes) = (Vec::new(), 0);
+        for (message, answer) in found {
+            let (Some(said), Some(answered)) = (
+                self.seen(context, message).await?,
+                self.seen(context, answer).await?,
+            ) else {
+                continue;
+            };
+            let answered = agents::said_text(&answered);
+            let said = match words_of(&said) {
+                Some(words) if !is_data => Message::user(words),
+                Some(_) | None => Message::data(said),
+            };
+            bytes += message.context.size() + answered.len();
+            if bytes > MOST_BYTES {
+                break;
+            }
+            // Reversed below.
+            turns.extend([Message::assistant(answered), said]);
+        }
+        turns.reverse();
+        Ok(turns)
+    }
+
+    /// Returns the part of a breadcrumb that the model may see. `None` if its hints cannot be used.
+    async fn seen(
+        &self,
+        context: &ExecutionContext,
+        found: &Breadcrumb,
+    ) -> Result<Option<Json>, ContextError> {
+        match context.shown(found, &self.store).await {
+            Ok(shown) => Ok(Some(shown)),
+            Err(ContextError::Withheld { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Retains the breadcrumbs whose current version a writer wrote, as the store recorded it.
+    async fn written(
+        &self,
+        mut found: Vec<Arc<Breadcrumb>>,
+        by: &WrittenBy,
+    ) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
+        let records = self.store.capabilities().lineage;
+        let Some(ledger) = self.store.ledger().filter(|_| records) else {
+            return Ok(Vec::new());
+        };
+        let versions: Vec<_> = found.iter().map(|one| (one.id, one.version)).collect();
+        let mut writers = ledger.written_by(&versions).await?.into_iter();
+        found.retain(|_| writers.next().as_ref() == Some(by));
+        Ok(found)
+    }
+}
+
+/// Returns the message that a successful answer of an agent belongs to.
+fn answered(answer: &Breadcrumb, agent: &str) -> Option<BreadcrumbId> {
+    let creator = answer.context.get("creator")?;
+    let is_own = creator.get("id").and_then(Value::as_str) == Some(agent);
+    let has_failed = answer.context.text("status") == Some("error");
+    let trigger = creator.get("trigger_id")?.as_str()?;
+    trigger.parse().ok().filter(|_| is_own && !has_failed)
+}

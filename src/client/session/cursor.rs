@@ -1,0 +1,156 @@
+//! Position in the events of a turn.
+
+use crate::executor::Segment;
+use crate::model::Timestamp;
+use std::fmt;
+
+/// A position after an event of a turn.
+///
+/// Its text has five numbers: the update time of an earlier segment in microseconds, the lease token, the segment, the number of
+/// events read from the segment, and 1 if the lease has settled.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Cursor {
+    /// No later segment has an earlier time.
+    pub(super) after: i64,
+    pub(super) token: u64,
+    pub(super) number: u32,
+    pub(super) taken: usize,
+    pub(super) is_settled: bool,
+}
+
+/// Relation of a segment to a cursor.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Next {
+    /// The events from this index on follow.
+    Events(usize),
+    /// All events of the segment follow, and repeat those of an earlier lease that ended without a result.
+    Restart,
+    /// The events were read, or come from a lease that was lost.
+    Old,
+}
+
+impl Cursor {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('.');
+        let cursor = Self {
+            after: parts.next()?.parse().ok()?,
+            token: parts.next()?.parse().ok()?,
+            number: parts.next()?.parse().ok()?,
+            taken: parts.next()?.parse().ok()?,
+            is_settled: match parts.next()? {
+                "0" => false,
+                "1" => true,
+                _ => return None,
+            },
+        };
+        parts.next().is_none().then_some(cursor)
+    }
+
+    pub(super) fn next(&self, segment: &Segment) -> Next {
+        let (own, other) = ((self.token, self.number), (segment.token, segment.number));
+        if segment.token < self.token || other < own {
+            return Next::Old;
+        }
+        if other == own {
+            return match self.taken < segment.events.len() {
+                true => Next::Events(self.taken),
+                false => Next::Old,
+            };
+        }
+        let is_same = segment.token == self.token || self.token == 0;
+        match is_same || self.is_settled {
+            true => Next::Events(0),
+            false => Next::Restart,
+        }
+    }
+
+    /// Moves the cursor behind an event of a segment.
+    pub(super) fn advance(&mut self, segment: &Segment, taken: usize) {
+        (self.token, self.number, self.taken) = (segment.token, segment.number, taken);
+        self.is_settled = segment.is_settled && taken >= segment.events.len();
+    }
+
+    /// Moves the cursor behind a whole segment, which the store wrote at a time.
+    pub(super) fn pass(&mut self, segment: &Segment, at: Timestamp) {
+        self.advance(segment, segment.events.len());
+        self.after = self.after.max(at.as_micros());
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settled = u8::from(self.is_settled);
+        let Self {
+            after,
+            token,
+            number,
+            taken,
+            ..
+        } = self;
+        write!(f, "{after}.{token}.{number}.{taken}.{settled}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::Record;
+    use crate::model::BreadcrumbId;
+    use proptest::prelude::*;
+
+    fn segment(token: u64, number: u32, events: usize, is_settled: bool) -> Segment {
+        Segment {
+            trigger_id: BreadcrumbId::NIL,
+            token,
+            number,
+            attempt: 1,
+            events: vec![Record::Missed; events],
+            is_settled,
+        }
+    }
+
+    fn at(token: u64, number: u32, taken: usize, is_settled: bool) -> Cursor {
+        Cursor {
+            after: 0,
+            token,
+            number,
+            taken,
+            is_settled,
+        }
+    }
+
+    #[test]
+    fn events_follow_a_cursor_once_and_a_new_lease_restarts_unless_the_last_one_settled() {
+        for (cursor, segment, next) in [
+            (Cursor::default(), segment(3, 1, 2, false), Next::Events(0)),
+            (at(3, 1, 1, false), segment(3, 1, 2, false), Next::Events(1)),
+            (at(3, 1, 2, false), segment(3, 1, 2, false), Next::Old),
+            (at(3, 2, 1, false), segment(3, 1, 2, false), Next::Old),
+            (at(3, 1, 2, false), segment(3, 2, 1, false), Next::Events(0)),
+            (at(3, 1, 2, false), segment(4, 1, 1, false), Next::Restart),
+            (at(3, 1, 2, true), segment(4, 1, 1, false), Next::Events(0)),
+            // A worker that lost its lease still writes.
+            (at(4, 1, 1, false), segment(3, 9, 1, false), Next::Old),
+        ] {
+            assert_eq!(cursor.next(&segment), next, "{cursor} {segment:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_not_a_cursor_is_refused() {
+        for text in ["", "1.2.3.4", "1.2.3.4.2", "1.2.3.4.1.0", "a.2.3.4.1"] {
+            assert_eq!(Cursor::parse(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_cursor_is_read_from_its_text(
+            (after, token, number, taken, is_settled) in
+                (any::<i64>(), any::<u64>(), any::<u32>(), any::<usize>(), any::<bool>())
+        ) {
+            let cursor = Cursor { after, ..at(token, number, taken, is_settled) };
+            prop_assert_eq!(Cursor::parse(&cursor.to_string()), Some(cursor));
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Events of a turn, as clients receive them.
+
+use super::super::QuestionView;
+use crate::executor::Record;
+use crate::store::RunState;
+use serde::Serialize;
+use std::fmt;
+
+/// An event of a turn with the cursor after it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Envelope {
+    /// The position after this event: [`Session::resume`](super::Session::resume) continues there.
+    pub cursor: String,
+    /// The event.
+    pub event: TurnEvent,
+}
+
+/// An event of a turn.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum TurnEvent {
+    /// A piece of the answer that the model is writing.
+    Text(String),
+    /// The model call is repeated: a worker was lost, an attempt failed, or the answer was not usable. Discard the text since the last
+    /// event of another kind. In rare cases that text is not repeated, and only the [end](Self::End) has it.
+    Restarted {
+        /// The number of the new attempt, counted from 1.
+        attempt: u32,
+    },
+    /// An agent calls a tool.
+    ToolCalled {
+        /// The ID of the call.
+        call: String,
+        /// The tool name, as the model wrote it.
+        tool: String,
+    },
+    /// A tool call has a result.
+    ToolAnswered {
+        /// The ID of the call.
+        call: String,
+        /// If `true`, the result is an error.
+        is_error: bool,
+    },
+    /// Events were omitted, because the store was too slow for them. [`End`](Self::End) has the whole answer.
+    Missed,
+    /// The turn waits for the answer of a person. After [`Session::resume`](super::Session::resume) an open question is repeated.
+    Question(Box<QuestionView>),
+    /// The turn has ended. No event follows.
+    End(TurnEnd),
+}
+
+impl TurnEvent {
+    pub(super) fn of(record: Record, attempt: u32) -> Self {
+        match record {
+            Record::Text(text) => Self::Text(text),
+            Record::ToolCalled { call, tool } => Self::ToolCalled { call, tool },
+            Record::ToolAnswered { call, is_error } => Self::ToolAnswered { call, is_error },
+            Record::Repeated => Self::Restarted { attempt },
+            Record::Missed => Self::Missed,
+        }
+    }
+}
+
+/// The outcome of a turn. Its `Display` form is the text of the answer, or the reason why there is none.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum TurnEnd {
+    /// The executor answered.
+    Completed {
+        /// The text of the answer, which replaces all text that was streamed. A structured output is JSON. Empty if the executor
+        /// wrote no response.
+        text: String,
+    },
+    /// The turn failed for good.
+    Failed {
+        /// The code of the last error.
+        code: String,
+        /// The last error and its sources, without credentials.
+        cause: Option<String>,
+    },
+    /// The turn was cancelled.
+    Cancelled,
+    /// The message was changed or deleted before the turn, or the executor does not accept it.
+    Unanswered {
+        /// The state of the run: `skipped` or `superseded`.
+        state: RunState,
+        /// The reason, such as `unmatched` or `gone`.
+        reason: Option<String>,
+    },
+}
+
+impl TurnEnd {
+    /// Returns the text of the answer. `None` unless the turn [completed](Self::Completed).
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Completed { text } => Some(text),
+            Self::Failed { .. } | Self::Cancelled | Self::Unanswered { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for TurnEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Completed { text } => f.write_str(text),
+            Self::Failed { code, cause } => {
+                write!(f, "the turn failed with {code}")?;
+                match cause {
+                    Some(cause) => write!(f, ": {cause}"),
+                    None => Ok(()),
+                }
+            }
+            Self::Cancelled => f.write_str("the turn was cancelled"),
+            Self::Unanswered { state, reason } => {
+                let reason = reason.as_deref().unwrap_or(state.as_str());
+                write!(f, "the executor did not answer the message: {reason}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn the_json_of_events_is_stable() {
+        let json = |event: TurnEvent| {
+            let cursor = "id#1.2.3.4.0".to_owned();
+            serde_json::to_value(Envelope { cursor, event }).unwrap()["event"].take()
+        };
+        let cases: Vec<(TurnEvent, Value)> = vec![
+            (TurnEvent::Text("Hi".into()), json!({"text": "Hi"})),
+            (
+                TurnEvent::Restarted { attempt: 2 },
+                json!({"restarted": {"attempt": 2}}),
+            ),
+            (
+                TurnEvent::of(
+                    Record::ToolCalled {
+                        call: "1".into(),
+                        tool: "pay".into(),
+                    },
+                    1,
+                ),
+                json!({"tool_called": {"call": "1", "tool": "pay"}}),
+            ),
+            (
+                TurnEvent::of(
+                    Record::ToolAnswered {
+                        call: "1".into(),
+                        is_error: true,
+                    },
+                    1,
+                ),
+                json!({"tool_answered": {"call": "1", "is_error": true}}),
+            ),
+            (TurnEvent::Missed, json!("missed")),
+            (
+                TurnEvent::End(TurnEnd::Completed { text: "Hi".into() }),
+                json!({"end": {"completed": {"text": "Hi"}}}),
+            ),
+            (
+                TurnEvent::End(TurnEnd::Failed {
+                    code: "timeout".into(),
+                    cause: None,
+                }),
+                json!({"end": {"failed": {"code": "timeout", "cause": null}}}),
+            ),
+            (
+                TurnEvent::End(TurnEnd::Cancelled),
+                json!({"end": "cancelled"}),
+            ),
+            (
+                TurnEvent::End(TurnEnd::Unanswered {
+                    state: RunState::Skipped,
+                    reason: Some("gone".into()),
+                }),
+                json!({"end": {"unanswered": {"state": "skipped", "reason": "gone"}}}),
+            ),
+        ];
+        for (event, expected) in cases {
+            assert_eq!(json(event), expected);
+        }
+    }
+}

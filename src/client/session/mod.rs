@@ -1,0 +1,291 @@
+//! Chat sessions: messages to one executor, in order, and the events of its answers.
+
+mod cursor;
+mod event;
+mod past;
+mod turn;
+
+pub use event::{Envelope, TurnEnd, TurnEvent};
+pub use past::{PastTurn, SessionView};
+pub use turn::Turn;
+
+use super::{Client, ClientError, RequestHandle};
+use crate::error::excerpt;
+use crate::executor::turn_tag;
+use crate::executor::words::CHAT_MESSAGE;
+use crate::hex::hex;
+use crate::model::{Breadcrumb, BreadcrumbId, CHAT_SESSION, NewBreadcrumb, Selector};
+use crate::store::{BreadcrumbStoreExt as _, Query, StoreError};
+use cursor::Cursor;
+use futures::future::BoxFuture;
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use std::future::IntoFuture;
+use std::sync::Arc;
+
+/// A chat session with one executor. Created by [`Client::session`]. A clone is another handle on the same session.
+///
+/// A message is a `user.message.v1` with the tag `session:<id>`, so the executor must subscribe to that schema. The store has the
+/// message before [`send`](Self::send) returns, and a worker answers it even if this process ends. The turns of a session run one
+/// at a time, in the order of their messages. With several workers, two messages that are sent within milliseconds can change places. A
+/// turn that waits for a person holds the next ones.
+///
+/// An [agent](crate::agent::Agent) sees the newest 50 earlier turns that succeeded, with at most 64 KiB of text, and a workload its
+/// own log of the session. The client receives the text of the answer while the model writes it, of a flow the text of all its steps.
+/// If guardrails check the answer, the client receives it at the end only. An executor whose
+/// [profile](crate::Profile) has an ordering key keeps that order instead.
+///
+/// Other executors that subscribe to `user.message.v1` are triggered as well. The service decides who may use a session: whoever has a
+/// `Session` reads all of it. The store must record [writers](crate::store::Capabilities::lineage).
+///
+/// # Cost
+/// A run writes the pieces of its answer about five times per second at most. Each write is a breadcrumb that expires after an hour,
+/// with an event that each worker and each waiting client receives and ignores. A turn without streamed text adds no write.
+///
+/// ```
+/// use universal_executor::agent::{Agent, ScriptedModel};
+/// use universal_executor::client::TurnEvent;
+/// use universal_executor::{Client, MemoryStore, Runtime, Subscription};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let helper = Agent::new("helper", ScriptedModel::new(["Hello, Ann!", "Your name is Ann."]))
+///     .instructions("You are helpful.")
+///     .on(Subscription::trigger("user.message.v1"));
+/// let running = Runtime::on(&store).agent(helper).start().await?;
+///
+/// let session = Client::new(&store).session("helper", "session-1")?;
+/// session.send("I am Ann.").key("m-1").await?;
+/// let mut turn = session.send("What is my name?").key("m-2").await?;
+/// let mut answer = String::new();
+/// while let Some(next) = turn.next().await {
+///     match next?.event {
+///         TurnEvent::Text(text) => answer.push_str(&text),
+///         TurnEvent::Restarted { .. } => answer.clear(),
+///         TurnEvent::End(end) => assert_eq!(end.text(), Some("Your name is Ann.")),
+///         _ => {}
+///     }
+/// }
+/// assert_eq!(answer, "Your name is Ann.");
+/// assert_eq!(session.history().await?.len(), 2);
+/// running.stop().await?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Session {
+    client: Client,
+    executor: Arc<str>,
+    id: Arc<str>,
+}
+
+impl Session {
+    /// Maximum length of a session ID in bytes.
+    pub const MAX_ID_BYTES: usize = 200;
+
+    pub(super) fn new(
+        client: Client,
+        executor: Arc<str>,
+        id: Arc<str>,
+    ) -> Result<Self, ClientError> {
+        if id.is_empty() || id.len() > Self::MAX_ID_BYTES {
+            return Err(ClientError::BadSession {
+                session: excerpt(&id, 300).into_owned(),
+                size: id.len(),
+            });
+        }
+        // Without records, nobody can tell the answers of the executor from those of others.
+        if !client.store.capabilities().lineage {
+            return Err(ClientError::NoSessions);
+        }
+        Ok(Self {
+            client,
+            executor,
+            id,
+        })
+    }
+
+    /// Returns the ID of the session.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the ID of the executor.
+    #[must_use]
+    pub fn executor(&self) -> &str {
+        &self.executor
+    }
+
+    /// Starts a message. Await the result to send it.
+    pub fn send(&self, text: impl Into<String>) -> NewMessage {
+        NewMessage {
+            session: self.clone(),
+            text: text.into(),
+            key: None,
+            from: None,
+            needs_listener: false,
+        }
+    }
+
+    /// Continues to receive the events of a turn after a [cursor](Envelope::cursor), also in another process.
+    ///
+    /// # Errors
+    /// [`ClientError::BadId`] if the text is not a cursor of a turn of this session, or if the turn was deleted.
+    pub async fn resume(&self, cursor: &str) -> Result<Turn, ClientError> {
+        let bad = || ClientError::BadId {
+            id: excerpt(cursor, 300).into_owned(),
+        };
+        let (id, position) = cursor.rsplit_once('#').ok_or_else(bad)?;
+        let position = Cursor::parse(position).ok_or_else(bad)?;
+        let request = self.client.attach(id).map_err(|_| bad())?;
+        let message = match self.client.store.get(request.run().trigger_id).await {
+            Ok(message) => message,
+            Err(StoreError::NotFound { .. }) => return Err(bad()),
+            Err(error) => return Err(error.into()),
+        };
+        // A cursor is a string from outside, and must not open another session.
+        match request.run().executor == self.executor && self.has(&message) {
+            true => Ok(Turn::new(self.client.clone(), request, position)),
+            false => Err(bad()),
+        }
+    }
+
+    /// Returns the record of the session, for [`Client::sessions`]. Creates it if there is none.
+    ///
+    /// Two processes that do so at once leave two records. Both use the older one.
+    async fn record(&self) -> Result<BreadcrumbId, ClientError> {
+        if let Some(id) = self.oldest_record().await? {
+            return Ok(id);
+        }
+        let record = json!({"executor": &*self.executor, "session": &*self.id});
+        let new = NewBreadcrumb::new(CHAT_SESSION)
+            .tag(self.record_tag())
+            .llm_hints(json!({"exclude": ["executor", "session"]}))
+            .context(record);
+        let created = self.client.store.create(new).await?;
+        Ok(self.oldest_record().await?.unwrap_or(created.id))
+    }
+
+    async fn oldest_record(&self) -> Result<Option<BreadcrumbId>, ClientError> {
+        let query = Query::new(self.records()).limit(64);
+        let found = self.client.store.search(&query).await?;
+        let oldest = found.iter().min_by_key(|one| (one.created_at, one.id));
+        Ok(oldest.map(|oldest| oldest.id))
+    }
+
+    /// Selects the records of the session.
+    fn records(&self) -> Selector {
+        Selector::schema(CHAT_SESSION).all_tags([self.record_tag()])
+    }
+
+    fn record_tag(&self) -> String {
+        format!("ux:session:{}", digest(&[&self.executor, &self.id]))
+    }
+
+    /// Selects the messages of the session.
+    fn messages(&self) -> Selector {
+        Selector::schema(CHAT_MESSAGE).all_tags([self.tag(), turn_tag(&self.executor)])
+    }
+
+    fn tag(&self) -> String {
+        format!("session:{}", self.id)
+    }
+
+    /// Returns `true` if a breadcrumb is a message of the session.
+    fn has(&self, found: &Breadcrumb) -> bool {
+        let of_executor = turn_tag(&self.executor);
+        let mut tags = found.tags.iter();
+        let is_message = found.schema_name.as_deref() == Some(CHAT_MESSAGE);
+        is_message && found.tags.contains(&self.tag()) && tags.any(|tag| *tag == of_executor)
+    }
+}
+
+fn digest(parts: &[&str]) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    hex(&digest.finalize())
+}
+
+/// A message that is not sent yet. Created by [`Session::send`], and sent when it is awaited.
+#[derive(Clone, Debug)]
+#[must_use = "a message is sent when it is awaited"]
+pub struct NewMessage {
+    session: Session,
+    text: String,
+    key: Option<String>,
+    from: Option<String>,
+    needs_listener: bool,
+}
+
+impl NewMessage {
+    /// Sets the idempotency key, which is not empty. A second message to the session with the same key, text and name returns the turn
+    /// of the first one. A key is retained for at least 7 days, and no longer than the session. Defaults to no key: each message is a
+    /// new one.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Sets the name of the person who writes the message, which the breadcrumb has as its creator.
+    pub fn from(mut self, name: impl Into<String>) -> Self {
+        self.from = Some(name.into());
+        self
+    }
+
+    /// Fails before the write unless a live worker has the executor, with subscriptions that match the message. Without it, a message
+    /// to an executor that does not exist waits for ever.
+    pub fn require_listener(mut self) -> Self {
+        self.needs_listener = true;
+        self
+    }
+
+    async fn send(self) -> Result<Turn, ClientError> {
+        let Self {
+            session,
+            text,
+            key,
+            from,
+            needs_listener,
+        } = self;
+        let mut message = NewBreadcrumb::new(CHAT_MESSAGE)
+            .tags([session.tag(), turn_tag(&session.executor)])
+            .context(json!({"message": text}));
+        message.created_by = from;
+        let mut request = session
+            .client
+            .request(Arc::clone(&session.executor), message);
+        if needs_listener {
+            request = request.require_listener();
+        }
+        let record = session.record().await?;
+        if let Some(key) = key {
+            request = request.key(key_in(record, &key));
+        }
+        let request: RequestHandle = request.send().await?;
+        Ok(Turn::new(session.client, request, Cursor::default()))
+    }
+}
+
+/// Returns the key of a message for its executor, which no other session uses, and no later session with the same ID. An empty key
+/// stays empty, and is refused.
+fn key_in(record: BreadcrumbId, key: &str) -> String {
+    match key.is_empty() {
+        true => String::new(),
+        false => digest(&["message", &record.to_string(), key]),
+    }
+}
+
+impl IntoFuture for NewMessage {
+    type Output = Result<Turn, ClientError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    /// Writes the message, and returns its turn.
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}

@@ -1,0 +1,304 @@
+//! The turns and the records of sessions.
+
+use super::super::{Cascade, Client, ClientError, RequestHandle, creator_of};
+use super::Session;
+use crate::agent::agents;
+use crate::executor::{turn_segments_tag, words_of};
+use crate::model::{
+    Breadcrumb, CHAT_SESSION, CHAT_TURN, Patch, Selector, Timestamp, is_answer_schema,
+    is_reserved_schema,
+};
+use crate::store::{Commit, Query, Run, RunRef, RunState, StoreError, Write};
+use crate::workload::{SessionStore, WorkloadExecutor};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A turn of a session: a message, and the answer if there is one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct PastTurn {
+    /// The ID of the request, for [`Client::attach`].
+    pub request: String,
+    /// The message.
+    pub message: String,
+    /// The name of the person who wrote the message, if the service stated it.
+    pub from: Option<String>,
+    /// The time of the message.
+    pub at: Timestamp,
+    /// The state of the run. `None` if no worker has enqueued it, or if the store retains it no more.
+    pub state: Option<RunState>,
+    /// The text of the answer. `None` unless the turn succeeded and has one.
+    pub answer: Option<String>,
+}
+
+/// The record of a session.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SessionView {
+    /// The executor ID.
+    pub executor: String,
+    /// The session ID.
+    pub session: String,
+}
+
+/// Number of turns in one page of [`Session::history`].
+const PAGE: usize = 100;
+
+/// Maximum number of sessions that [`Client::sessions`] returns: the newest.
+const MOST_SESSIONS: usize = 10_000;
+
+impl Client {
+    /// Returns a chat session with an executor. Nothing is written before the first message.
+    ///
+    /// # Errors
+    /// [`ClientError::BadSession`] if the ID is empty or has more than [200 bytes](Session::MAX_ID_BYTES); [`ClientError::NoSessions`].
+    pub fn session(
+        &self,
+        executor: impl Into<Arc<str>>,
+        id: impl Into<Arc<str>>,
+    ) -> Result<Session, ClientError> {
+        Session::new(self.clone(), executor.into(), id.into())
+    }
+
+    /// Lists the sessions that were started and not deleted, the most recently started first, 10,000 at most.
+    ///
+    /// # Errors
+    /// [`ClientError::Store`] if the store fails.
+    pub async fn sessions(&self) -> Result<Vec<SessionView>, ClientError> {
+        let query = Query::new(Selector::schema(CHAT_SESSION)).limit(MOST_SESSIONS);
+        let found = self.store.search(&query).await?;
+        let mut known = HashSet::new();
+        let views = found.iter().filter_map(|found| {
+            let view: SessionView = found.context.parse().ok()?;
+            let name = (view.executor.clone(), view.session.clone());
+            known.insert(name).then_some(view)
+        });
+        Ok(views.collect())
+    }
+}
+
+impl Session {
+    /// Returns the newest 100 turns, the oldest first.
+    ///
+    /// # Errors
+    /// [`ClientError::NoLedger`] and [`ClientError::Store`].
+    pub async fn history(&self) -> Result<Vec<PastTurn>, ClientError> {
+        self.history_before(None).await
+    }
+
+    /// Returns the newest 100 turns before a turn of this session, the oldest first. `None` starts with the newest turn.
+    ///
+    /// # Errors
+    /// [`ClientError::NoLedger`] and [`ClientError::Store`]; [`ClientError::BadId`] if the turn is not one of this session.
+    pub async fn history_before(
+        &self,
+        turn: Option<&PastTurn>,
+    ) -> Result<Vec<PastTurn>, ClientError> {
+        let mut query = Query::new(self.messages()).limit(PAGE);
+        if let Some(turn) = turn {
+            let bad = || ClientError::BadId {
+                id: turn.request.clone(),
+            };
+            let run = self.client.attach(&turn.request)?.run().clone();
+            let message = self.client.store.get(run.trigger_id).await?;
+            if !self.has(&message) {
+                return Err(bad());
+            }
+            query.before = Some(message.order_key());
+        }
+        let messages = self.client.store.search(&query).await?;
+        let mut turns = Vec::with_capacity(messages.len());
+        for message in messages.iter().rev() {
+            turns.push(self.past(message).await?);
+        }
+        Ok(turns)
+    }
+
+    async fn past(&self, message: &Breadcrumb) -> Result<PastTurn, ClientError> {
+        let run = RunRef::new(Arc::clone(&self.executor), message.id, message.version);
+        let request = RequestHandle::new(self.client.clone(), run.clone());
+        let run = self.client.run(&run).await?;
+        let answer = match &run {
+            Some(run) if run.state == RunState::Done => answer_of(&self.client, run).await?.ok(),
+            Some(_) | None => None,
+        };
+        Ok(PastTurn {
+            request: request.id(),
+            message: words_of(&message.context).unwrap_or_default().to_owned(),
+            from: message.created_by.clone(),
+            at: message.created_at,
+            state: run.map(|run| run.state),
+            answer: answer.flatten(),
+        })
+    }
+
+    /// Deletes the session: cancels its open turns, and deletes its messages with the events, questions and answers of their runs, also
+    /// of runs that these triggered. Deletes the logs of all workloads under this session ID. Texts are removed before the deletion, so that
+    /// no tombstone has them. Returns the number of deleted breadcrumbs.
+    ///
+    /// Breadcrumbs of other schemas that a run created or changed stay. A message that is sent during the call can stay, and events that
+    /// a worker writes before it learns of the cancellation expire within an hour. After an error, call it again.
+    ///
+    /// # Errors
+    /// [`ClientError::NoLedger`], [`ClientError::Store`] and [`ClientError::SessionLog`].
+    pub async fn delete(&self) -> Result<u64, ClientError> {
+        let mut deleted = 0;
+        let query = Query::new(self.messages()).limit(PAGE);
+        loop {
+            let mut of_page = 0;
+            for message in &self.client.store.search(&query).await? {
+                of_page += self.delete_turn(message).await?;
+            }
+            if of_page == 0 {
+                break;
+            }
+            deleted += of_page;
+        }
+        deleted += self.delete_all(self.records()).await?;
+        let logs = SessionStore::new(Arc::clone(&self.client.store));
+        Ok(deleted + logs.delete(Arc::clone(&self.id)).await?)
+    }
+
+    async fn delete_turn(&self, message: &Arc<Breadcrumb>) -> Result<u64, ClientError> {
+        let run = RunRef::new(Arc::clone(&self.executor), message.id, message.version);
+        self.cancel(&run).await?;
+        let mut deleted = self.delete_written(&run).await? + self.erase(message).await?;
+        // A worker may have enqueued the run meanwhile. Without its trigger, a later attempt ends at once.
+        self.cancel(&run).await?;
+        deleted += self.delete_written(&run).await?;
+        let events = Selector::schema(CHAT_TURN).all_tags([turn_segments_tag(message.id)]);
+        Ok(deleted + self.delete_all(events).await?)
+    }
+
+    async fn cancel(&self, run: &RunRef) -> Result<(), ClientError> {
+        match self.client.cancel(run, Cascade::Children).await {
+            // No worker has enqueued it.
+            Ok(_) | Err(ClientError::Store(StoreError::UnknownRun { .. })) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes the requests, questions and answers that a run wrote, and those of the runs that these triggered.
+    async fn delete_written(&self, run: &RunRef) -> Result<u64, ClientError> {
+        /// Maximum number of runs of one turn.
+        const MOST_RUNS: usize = 1_000;
+        let (mut deleted, mut runs, mut next) = (0, vec![run.clone()], 0);
+        while let Some(run) = runs.get(next).cloned() {
+            next += 1;
+            if runs.len() < MOST_RUNS {
+                runs.extend(self.client.children(&run).await?);
+            }
+            let found = self.client.run(&run).await?;
+            for id in found.map(|found| found.written).unwrap_or_default() {
+                let found = match self.client.store.get(id).await {
+                    Ok(found) => found,
+                    Err(StoreError::NotFound { .. }) => continue,
+                    Err(error) => return Err(error.into()),
+                };
+                if is_said(&found, &run) {
+                    deleted += self.delete_replies(&found).await? + self.erase(&found).await?;
+                }
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Deletes the answers of people and of tools elsewhere to a request.
+    async fn delete_replies(&self, request: &Breadcrumb) -> Result<u64, ClientError> {
+        let mut deleted = 0;
+        for tag in request
+            .tags
+            .iter()
+            .filter(|tag| tag.starts_with("request:"))
+        {
+            for schema in ["human.response.v1", "tool.response.v1"] {
+                let replies = Selector::schema(schema).all_tags([tag.clone()]);
+                deleted += self.delete_all(replies).await?;
+            }
+        }
+        Ok(deleted)
+    }
+
+    async fn delete_all(&self, selector: Selector) -> Result<u64, ClientError> {
+        let (query, mut deleted) = (Query::new(selector).limit(PAGE), 0);
+        loop {
+            let mut of_page = 0;
+            for found in &self.client.store.search(&query).await? {
+                of_page += self.erase(found).await?;
+            }
+            if of_page == 0 {
+                return Ok(deleted);
+            }
+            deleted += of_page;
+        }
+    }
+
+    /// Removes the text of a breadcrumb, and deletes it. Returns 0 if it was deleted before.
+    async fn erase(&self, found: &Breadcrumb) -> Result<u64, ClientError> {
+        let (id, version) = (found.id, found.version);
+        let patch = Patch::new().title("").context(json!({}));
+        let writes = vec![
+            Write::Update { id, version, patch },
+            Write::Delete { id, by: None },
+        ];
+        match self.client.store.commit(Commit::from(writes)).await {
+            Ok(_) => Ok(1),
+            Err(StoreError::NotFound { .. }) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Returns `true` if a breadcrumb is a request, a question or an answer that a run created.
+fn is_said(found: &Breadcrumb, run: &RunRef) -> bool {
+    let schema = found.schema_name.as_deref().unwrap_or_default();
+    (is_reserved_schema(schema) || is_answer_schema(schema))
+        && creator_of(found).as_ref() == Some(run)
+}
+
+/// A failure that the answer of a run reports.
+pub(super) struct Reported {
+    pub(super) code: String,
+    pub(super) message: Option<String>,
+}
+
+/// Returns the text of the answer of a run, `None` if it has none, or the failure that the answer reports.
+pub(super) async fn answer_of(
+    client: &Client,
+    run: &Run,
+) -> Result<Result<Option<String>, Reported>, ClientError> {
+    let mut other = None;
+    for id in run.written.iter().rev() {
+        let found = match client.store.get(*id).await {
+            Ok(found) => found,
+            Err(StoreError::NotFound { .. }) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        if creator_of(&found).as_ref() != Some(&run.run) {
+            continue;
+        }
+        let schema = found.schema_name.as_deref().unwrap_or_default();
+        if is_answer_schema(schema) || schema == WorkloadExecutor::RESULT {
+            return Ok(match found.context.text("status") == Some("error") {
+                true => Err(reported(&found)),
+                false => Ok(Some(agents::said_text(&found.context))),
+            });
+        }
+        // The response of another executor is the last breadcrumb that it created.
+        if !is_reserved_schema(schema) && other.is_none() {
+            other = Some(agents::said_text(&found.context));
+        }
+    }
+    Ok(Ok(other))
+}
+
+fn reported(answer: &Breadcrumb) -> Reported {
+    let error = answer.context.get("error").unwrap_or(&answer.context);
+    let text = |field: &str| error.get(field)?.as_str().map(str::to_owned);
+    Reported {
+        code: text("code").unwrap_or_else(|| "error".to_owned()),
+        message: text("message"),
+    }
+}

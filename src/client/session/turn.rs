@@ -1,0 +1,280 @@
+//! The events of one turn, read from the store.
+
+use super::super::hub::Listener;
+use super::super::reply;
+use super::super::{Cascade, Client, ClientError, Reply, ReplyError, RequestHandle};
+use super::cursor::{Cursor, Next};
+use super::event::{Envelope, TurnEnd, TurnEvent};
+use super::past::{Reported, answer_of};
+use crate::clock::later;
+use crate::executor::{Record, Segment, turn_segments_tag};
+use crate::model::{Breadcrumb, BreadcrumbId, CHAT_TURN, Selector, Timestamp};
+use crate::store::{Query, Run, RunEnd, RunState, StoreError};
+use futures::stream::{self, Stream};
+use std::collections::VecDeque;
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// One turn of a chat session: a message, and the run that answers it.
+///
+/// Dropping a turn does not cancel it. Another process continues with a [cursor](Envelope::cursor) and
+/// [`Session::resume`](super::Session::resume).
+pub struct Turn {
+    client: Client,
+    request: RequestHandle,
+    cursor: Cursor,
+    events: VecDeque<Envelope>,
+    /// Wakes this turn when its run writes. Set by the first wait.
+    listener: Option<Listener>,
+    /// ID of the last question that was reported.
+    question: Option<String>,
+    pause: Duration,
+    has_ended: bool,
+    /// If `true`, the last read failed, and the next one waits.
+    has_failed: bool,
+}
+
+/// The first and the longest pause between two reads without an event.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+/// Number of segments in one read.
+const PAGE: usize = 200;
+
+/// Maximum number of segments of a turn that are read at once. The oldest segments beyond it are omitted, which is an event.
+const MOST_SEGMENTS: usize = 20_000;
+
+/// Maximum size of the events of a turn that are read at once, in bytes. The oldest segments beyond it are omitted, which is an event.
+const MOST_BYTES: usize = 8 << 20;
+
+impl Turn {
+    pub(super) fn new(client: Client, request: RequestHandle, cursor: Cursor) -> Self {
+        Self {
+            client,
+            request,
+            cursor,
+            events: VecDeque::new(),
+            listener: None,
+            question: None,
+            pause: PAUSES.0,
+            has_ended: false,
+            has_failed: false,
+        }
+    }
+
+    /// Returns the request that the turn is: its ID is valid in other processes, and [`RequestHandle::wait`] waits for the reply
+    /// without events.
+    #[must_use]
+    pub fn request(&self) -> &RequestHandle {
+        &self.request
+    }
+
+    /// Waits for the next event. Returns `None` after [`TurnEvent::End`]. Cancel safe: no event is lost if the future is dropped.
+    ///
+    /// Needs a tokio runtime with time enabled.
+    ///
+    /// # Errors
+    /// [`ClientError`] if the store fails. The next call waits for a moment and reads again.
+    pub async fn next(&mut self) -> Option<Result<Envelope, ClientError>> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(Ok(event));
+            }
+            if self.has_ended {
+                return None;
+            }
+            let client = &self.client;
+            let trigger = self.request.run().trigger_id;
+            // Before the read, so that no event slips between.
+            self.listener
+                .get_or_insert_with(|| client.hub.listen(trigger));
+            if mem::take(&mut self.has_failed) {
+                self.wait().await;
+            }
+            match self.read().await {
+                Ok(()) if self.events.is_empty() => self.wait().await,
+                Ok(()) => self.pause = PAUSES.0,
+                Err(error) => {
+                    self.has_failed = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+
+    /// Waits until the turn has ended, and returns the breadcrumbs of the answer. The events are still available.
+    ///
+    /// # Errors
+    /// As [`RequestHandle::wait`].
+    pub async fn wait_for_end(&self, timeout: Duration) -> Result<Reply, ReplyError> {
+        self.request.wait(timeout).await
+    }
+
+    /// Returns the events as a [`Stream`].
+    pub fn into_stream(self) -> impl Stream<Item = Result<Envelope, ClientError>> + Send + 'static {
+        stream::unfold(self, |mut turn| async {
+            let next = turn.next().await?;
+            Some((next, turn))
+        })
+    }
+
+    /// Cancels the turn, with all runs that its breadcrumbs triggered. A turn that has ended stays as it is.
+    ///
+    /// # Errors
+    /// As [`Client::cancel`]. A turn that no worker has enqueued yet cannot be cancelled: [`ClientError::Store`] with an unknown run.
+    pub async fn cancel(&self) -> Result<(), ClientError> {
+        let cancelled = self.client.cancel(self.request.run(), Cascade::Children);
+        cancelled.await.map(drop)
+    }
+
+    /// Waits for an event of the run, for some time at most: a run that writes nothing ends without an event.
+    async fn wait(&mut self) {
+        let next = later(Instant::now(), self.pause);
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        tokio::select! {
+            () = listener.notified() => self.pause = PAUSES.0,
+            () = sleep_until(next) => self.pause = (self.pause * 2).min(PAUSES.1),
+        }
+    }
+
+    /// Reads the events since the cursor.
+    async fn read(&mut self) -> Result<(), ClientError> {
+        // First, since a run ends after its last event.
+        let run = self.client.run(self.request.run()).await?;
+        let (segments, has_missed) = self.segments().await?;
+        let question = match &run {
+            Some(run) if run.state == RunState::Suspended => {
+                reply::question(&self.client, run).await?
+            }
+            Some(_) | None => None,
+        };
+        let end = match run {
+            Some(run) if run.state.is_over() => Some(end(&self.client, run).await?),
+            Some(_) => None,
+            None => self.deleted().await?,
+        };
+        // No wait from here on, so that a dropped future loses nothing.
+        if has_missed {
+            self.push(TurnEvent::Missed);
+        }
+        for (segment, at) in segments {
+            self.take(&segment, at);
+        }
+        if let Some(view) = question
+            && self.question.as_ref() != Some(&view.id)
+        {
+            self.question = Some(view.id.clone());
+            self.push(TurnEvent::Question(view));
+        }
+        if let Some(end) = end {
+            self.has_ended = true;
+            self.push(TurnEvent::End(end));
+        }
+        Ok(())
+    }
+
+    /// Returns the outcome of a turn without a run: none, unless its message was deleted.
+    async fn deleted(&self) -> Result<Option<TurnEnd>, ClientError> {
+        match self.client.store.get(self.request.run().trigger_id).await {
+            Ok(_) => Ok(None),
+            Err(StoreError::NotFound { .. }) => Ok(Some(TurnEnd::Unanswered {
+                state: RunState::Skipped,
+                reason: Some("gone".to_owned()),
+            })),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns the segments since the cursor, the oldest first, and `true` if there are too many.
+    async fn segments(&self) -> Result<(Vec<(Segment, Timestamp)>, bool), ClientError> {
+        let trigger = self.request.run().trigger_id;
+        let selector = Selector::schema(CHAT_TURN).all_tags([turn_segments_tag(trigger)]);
+        let mut query = Query::new(selector).limit(PAGE);
+        // The time of the cursor is included: the segment of the cursor may have further events.
+        query.after = Some(Timestamp::from_micros(self.cursor.after.saturating_sub(1)));
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        loop {
+            let page = self.client.store.search(&query).await?;
+            let last = page.last().map(|last| last.order_key());
+            let is_last = page.len() < PAGE;
+            for (segment, at) in page.iter().filter_map(|one| segment(one, trigger)) {
+                bytes += segment.events.iter().map(Record::size).sum::<usize>();
+                found.push((segment, at));
+            }
+            query.before = last;
+            if is_last || found.len() >= MOST_SEGMENTS || bytes > MOST_BYTES {
+                found.reverse();
+                return Ok((found, !is_last));
+            }
+        }
+    }
+
+    fn take(&mut self, segment: &Segment, at: Timestamp) {
+        let first = match self.cursor.next(segment) {
+            Next::Old => return,
+            Next::Events(first) => first,
+            Next::Restart => {
+                self.cursor.advance(segment, 0);
+                let attempt = segment.attempt;
+                self.push(TurnEvent::Restarted { attempt });
+                0
+            }
+        };
+        let events: Vec<_> = segment.events.iter().skip(first).cloned().collect();
+        for (index, record) in events.into_iter().enumerate() {
+            self.cursor.advance(segment, first + index + 1);
+            self.push(TurnEvent::of(record, segment.attempt));
+        }
+        self.cursor.pass(segment, at);
+    }
+
+    fn push(&mut self, event: TurnEvent) {
+        let cursor = format!("{}#{}", self.request.id(), self.cursor);
+        self.events.push_back(Envelope { cursor, event });
+    }
+}
+
+fn segment(found: &Arc<Breadcrumb>, trigger: BreadcrumbId) -> Option<(Segment, Timestamp)> {
+    Some((Segment::of(found, trigger)?, found.updated_at))
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn")
+            .field("run", self.request.run())
+            .field("cursor", &self.cursor)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the outcome of a run that is over.
+async fn end(client: &Client, run: Run) -> Result<TurnEnd, ClientError> {
+    match run.state {
+        RunState::Failed if run.code.as_deref() == Some(RunEnd::CANCELLED) => {
+            Ok(TurnEnd::Cancelled)
+        }
+        RunState::Failed => Ok(TurnEnd::Failed {
+            code: run.code.unwrap_or_default(),
+            cause: run.cause,
+        }),
+        RunState::Skipped | RunState::Superseded => Ok(TurnEnd::Unanswered {
+            state: run.state,
+            reason: run.reason,
+        }),
+        RunState::Ready | RunState::Running | RunState::Suspended | RunState::Done => {
+            Ok(match answer_of(client, &run).await? {
+                Ok(text) => TurnEnd::Completed {
+                    text: text.unwrap_or_default(),
+                },
+                Err(Reported { code, message }) => TurnEnd::Failed {
+                    code,
+                    cause: message,
+                },
+            })
+        }
+    }
+}

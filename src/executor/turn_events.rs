@@ -1,0 +1,232 @@
+//! Events of a chat turn, which a run writes to the store while it executes.
+
+mod segment;
+
+pub(crate) use segment::{Record, Segment, is_turn_of, turn_segments_tag, turn_tag};
+
+use crate::clock::{wall_micros, within};
+use crate::error::{Chain, Retry};
+use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
+use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, Lease};
+use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+/// Maximum size of the events that wait for the store, in bytes. Further text is omitted.
+const MOST_BYTES: usize = 256 << 10;
+
+/// Pause between two writes of one run.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The longest pause after failed writes.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Timeout of one write.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Timeout of the writes at the end of a run, which delay its response.
+const LAST_WRITE: Duration = Duration::from_secs(2);
+
+/// The time for which the store retains the events of a turn.
+const RETENTION: Duration = Duration::from_secs(60 * 60);
+
+/// The events of one lease of a run that answers a message of a chat session.
+///
+/// The run adds events without waiting, and [`drive`](Self::drive) writes them in segments.
+#[derive(Debug)]
+pub(crate) struct TurnEvents {
+    trigger: BreadcrumbId,
+    token: u64,
+    attempt: u32,
+    buffer: Mutex<Buffer>,
+    added: Notify,
+}
+
+/// Outcome of a write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Sent {
+    Written,
+    /// The write may have succeeded, and is repeated.
+    Failed,
+    /// A repeated write would fail, too.
+    Refused,
+}
+
+#[derive(Debug, Default)]
+struct Buffer {
+    records: Vec<Record>,
+    bytes: usize,
+    /// The segment that is being written. A failed write is repeated unchanged, because it may have succeeded.
+    unsent: Option<Segment>,
+    /// Number of the last segment.
+    number: u32,
+    is_closed: bool,
+}
+
+impl TurnEvents {
+    /// Creates the events of a lease, if its executor is the one that a message of a chat session is addressed to.
+    pub(super) fn of(trigger: &Breadcrumb, lease: &Lease, attempt: u32) -> Option<Self> {
+        is_turn_of(&lease.run.executor, &trigger.tags).then(|| Self {
+            trigger: trigger.id,
+            token: lease.token,
+            attempt,
+            buffer: Mutex::default(),
+            added: Notify::new(),
+        })
+    }
+
+    /// Adds an event. Text is omitted if too many events wait for the store.
+    pub(crate) fn add(&self, record: Record) {
+        let mut buffer = self.buffer();
+        if buffer.is_closed {
+            return;
+        }
+        let size = record.size();
+        if buffer.bytes + size > MOST_BYTES {
+            if buffer.records.last() != Some(&Record::Missed) {
+                buffer.records.push(Record::Missed);
+            }
+            return;
+        }
+        buffer.bytes += size;
+        match (record, buffer.records.last_mut()) {
+            (Record::Text(more), Some(Record::Text(text))) => text.push_str(&more),
+            (record, _) => buffer.records.push(record),
+        }
+        drop(buffer);
+        self.added.notify_one();
+    }
+
+    /// Writes events until this future is dropped: one segment, then a pause.
+    pub(super) async fn drive(&self, store: &dyn BreadcrumbStore) {
+        let mut pause = PAUSE;
+        loop {
+            let Some(segment) = self.unsent() else {
+                self.added.notified().await;
+                continue;
+            };
+            pause = match self.send(store, &segment).await {
+                Sent::Written => {
+                    self.buffer().unsent = None;
+                    PAUSE
+                }
+                Sent::Refused => {
+                    self.drop_refused();
+                    PAUSE
+                }
+                Sent::Failed => (pause * 2).min(LONGEST_PAUSE),
+            };
+            sleep(pause).await;
+        }
+    }
+
+    /// Writes the remaining events, before the run ends. They wait for the store for a short time at most, and a run without a
+    /// heartbeat for a tenth of its lease.
+    pub(super) async fn finish(&self, store: &dyn BreadcrumbStore, lease: Duration) {
+        self.buffer().is_closed = true;
+        let patience = LAST_WRITE.min(lease / 10);
+        if within(patience, self.write_last(store)).await.is_none() {
+            let trigger = self.trigger;
+            tracing::warn!(%trigger, ?patience, "the last events of a chat turn were not written in time");
+        }
+    }
+
+    async fn write_last(&self, store: &dyn BreadcrumbStore) {
+        while let Some(segment) = self.unsent() {
+            if self.send(store, &segment).await != Sent::Written {
+                return;
+            }
+            self.buffer().unsent = None;
+        }
+    }
+
+    /// States that no later lease repeats the events, after a run was suspended.
+    pub(super) async fn settle(&self, store: &dyn BreadcrumbStore) {
+        let last = {
+            let mut buffer = self.buffer();
+            if buffer.number == 0 || buffer.unsent.is_some() {
+                return;
+            }
+            Segment {
+                is_settled: true,
+                ..buffer.next(self)
+            }
+        };
+        // Without it, the client discards text that stays valid, until the end of the turn has it again. A failure is logged.
+        self.send(store, &last).await;
+    }
+
+    /// Returns the segment to write.
+    fn unsent(&self) -> Option<Segment> {
+        let mut buffer = self.buffer();
+        if buffer.unsent.is_none() && !buffer.records.is_empty() {
+            buffer.unsent = Some(buffer.next(self));
+        }
+        buffer.unsent.clone()
+    }
+
+    /// Replaces a segment that the store refuses for good, for example because it is too large.
+    fn drop_refused(&self) {
+        let mut buffer = self.buffer();
+        let refused = buffer.unsent.take();
+        match refused {
+            Some(refused) if refused.events != [Record::Missed] => {
+                buffer.unsent = Some(Segment {
+                    events: vec![Record::Missed],
+                    ..refused
+                });
+            }
+            // The store refuses every segment.
+            Some(_) | None => {
+                buffer.is_closed = true;
+                buffer.records.clear();
+            }
+        }
+    }
+
+    async fn send(&self, store: &dyn BreadcrumbStore, segment: &Segment) -> Sent {
+        let until = Timestamp::from_micros(wall_micros()) + RETENTION;
+        let written = store.create(segment.breadcrumb(until));
+        let (trigger, patience) = (self.trigger, PATIENCE);
+        match within(patience, written).await {
+            Some(Ok(_)) => Sent::Written,
+            Some(Err(error)) => {
+                let code = error.code();
+                tracing::warn!(%trigger, code, error = %Chain(&error), "cannot write events of a chat turn");
+                match error.retry() {
+                    Retry::Never => Sent::Refused,
+                    Retry::After(_) => Sent::Failed,
+                }
+            }
+            None => {
+                tracing::warn!(%trigger, ?patience, "cannot write events of a chat turn in time");
+                Sent::Failed
+            }
+        }
+    }
+
+    fn buffer(&self) -> MutexGuard<'_, Buffer> {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Buffer {
+    /// Takes the waiting events as the next segment.
+    fn next(&mut self, of: &TurnEvents) -> Segment {
+        self.number = self.number.saturating_add(1);
+        self.bytes = 0;
+        Segment {
+            trigger_id: of.trigger,
+            token: of.token,
+            number: self.number,
+            attempt: of.attempt,
+            events: mem::take(&mut self.records),
+            is_settled: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! The stored form of the events of a chat turn.
+
+use crate::hex::hex;
+use crate::model::{Breadcrumb, BreadcrumbId, CHAT_TURN, NewBreadcrumb, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use std::borrow::Cow;
+
+/// Events that one lease of a run wrote together: the context of a [`CHAT_TURN`] breadcrumb.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Segment {
+    /// The message that the run answers.
+    pub(crate) trigger_id: BreadcrumbId,
+    /// The token of the lease. It grows with every claim of the run.
+    pub(crate) token: u64,
+    /// The number of the segment, counted from 1 in each lease.
+    pub(crate) number: u32,
+    /// The number of the attempt.
+    pub(crate) attempt: u32,
+    pub(crate) events: Vec<Record>,
+    /// If `true`, no later attempt repeats the events of this lease.
+    #[serde(default)]
+    pub(crate) is_settled: bool,
+}
+
+/// The fields of a segment, all of which its hints hide.
+const HIDDEN: [&str; 6] = [
+    "trigger_id",
+    "token",
+    "number",
+    "attempt",
+    "events",
+    "is_settled",
+];
+
+/// An event of a chat turn.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Record {
+    /// A piece of the answer.
+    Text(String),
+    ToolCalled {
+        call: String,
+        tool: String,
+    },
+    ToolAnswered {
+        call: String,
+        is_error: bool,
+    },
+    /// The model call is repeated within the lease, because its answer was not usable.
+    Repeated,
+    /// Events were omitted, because the store was too slow.
+    Missed,
+}
+
+impl Record {
+    /// Size in bytes, about.
+    pub(crate) fn size(&self) -> usize {
+        /// Size of the JSON of a record without text.
+        const LEAST: usize = 40;
+        match self {
+            Self::Text(text) => text.len(),
+            Self::ToolCalled { call, tool } => LEAST + call.len() + tool.len(),
+            Self::ToolAnswered { call, .. } => LEAST + call.len(),
+            Self::Repeated | Self::Missed => LEAST,
+        }
+    }
+}
+
+impl Segment {
+    /// Reads a segment. `None` if the breadcrumb is not a segment of this turn.
+    pub(crate) fn of(found: &Breadcrumb, trigger: BreadcrumbId) -> Option<Self> {
+        // Nothing changes a segment, so another version is from someone else.
+        let segment: Self = (found.version == 1).then(|| found.context.parse().ok())??;
+        (segment.trigger_id == trigger).then_some(segment)
+    }
+
+    /// Returns the breadcrumb of the segment, which expires at a time. Its hints hide all of it from models and embeddings.
+    pub(super) fn breadcrumb(&self, until: Timestamp) -> NewBreadcrumb {
+        NewBreadcrumb::new(CHAT_TURN)
+            .tag(turn_segments_tag(self.trigger_id))
+            .llm_hints(json!({"exclude": HIDDEN}))
+            .ttl(until)
+            .context(json!(self))
+    }
+}
+
+/// Returns the tag of all segments of a turn. Runs cannot write it, because its prefix is reserved.
+pub(crate) fn turn_segments_tag(trigger: BreadcrumbId) -> String {
+    format!("{PREFIX}{trigger}")
+}
+
+/// Prefix of the tag that names the executor of a message.
+const PREFIX: &str = "ux:turn:";
+
+/// Returns the tag of messages of chat sessions with an executor. Runs cannot write it, because its prefix is reserved.
+pub(crate) fn turn_tag(executor: &str) -> String {
+    format!("{PREFIX}{}", short(executor))
+}
+
+/// Returns `true` if these are the tags of a message that is addressed to an executor.
+pub(crate) fn is_turn_of(executor: &str, tags: &[String]) -> bool {
+    let mut addressed = tags.iter().filter_map(|tag| tag.strip_prefix(PREFIX));
+    addressed.any(|name| name == short(executor))
+}
+
+/// Returns an executor ID, or its hash if it is too long for a tag.
+fn short(executor: &str) -> Cow<'_, str> {
+    match PREFIX.len() + executor.len() > Breadcrumb::MAX_TAG_BYTES {
+        true => hex(&Sha256::digest(executor)).into(),
+        false => executor.into(),
+    }
+}
