@@ -48,7 +48,7 @@ RUSTC := $(if $(ALSO_LINT),RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/clippy-rust
 RUSTDOC := $(if $(ALSO_LINT),$(RUSTC) RUSTDOC=$(CURDIR)/scripts/rustdoc-twice)
 
 # The features that have code of their own; `make features-all` checks each.
-FEATURES := cli conformance embed-local genai metrics mock nats openai postgres rcrt schema sqlite templates validate yaml
+FEATURES := cli conformance embed-local genai metrics mock nats openai postgres rcrt schema sqlite templates testing uuid validate yaml
 
 ci:
 	@scripts/ci --locked
@@ -79,7 +79,7 @@ features:
 	$(RUSTC) cargo check $(CARGO_FLAGS) --lib
 	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features
 	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features cli,conformance,embed-local,sqlite,templates,yaml
-	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features genai,metrics,mock,nats,openai,postgres,rcrt,validate
+	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features genai,metrics,mock,nats,openai,postgres,rcrt,testing,uuid,validate
 
 features-all:
 	@for flags in "" $(FEATURES:%=--features=%) --all-features; do \

@@ -54,10 +54,11 @@
 //! | build an agent from a JSON definition | [`agent::AgentDefinition`], [`agent::AgentExecutor`] |
 //! | build a tool from a function | [`tool::json_tool`], [`tool::ToolExecutor`], [`tool::ToolRegistry`] |
 //! | run steps in order, in parallel or with people | [`workflow::WorkflowExecutor`] |
-//! | chat in sessions with streamed output | [`workload::Supervisor`] |
+//! | chat in sessions with streamed output | [`client::Session`] |
 //! | choose a store | [`store`]: [`MemoryStore`], `SqliteStore`, `PostgresStore`, `RcrtStore` |
 //! | find the mistakes in definitions before they run | [`check`] |
 //! | limit the context of a model | [`ExecutionContext::for_model`], [`hints`], [`ContextBudget`] |
+//! | test executors and agents | the feature `testing`, and the file `docs/testing.md` of the repository |
 //! | write your own store or source | [`BreadcrumbStore`], [`EventSource`], the feature `conformance` |
 //!
 //! # Guarantees
@@ -70,7 +71,7 @@
 //! `docs/guarantees.md` of the repository lists the conditions for each store.
 //!
 //! # Features
-//! Only `schema` is on by default. `full` enables all features except `mock` and `conformance`.
+//! Only `schema` is on by default. `full` enables all features except `mock`, `conformance` and `testing`.
 //!
 //! | feature | adds |
 //! |---|---|
@@ -87,9 +88,11 @@
 //! | `templates` | Handlebars templates in [`hints`] |
 //! | `validate` | JSON Schema checks of tool and workflow input and output |
 //! | `yaml` | `workflow::Workflow::from_yaml`: workflow definitions in YAML |
+//! | `uuid` | conversions between [`BreadcrumbId`], [`store::ClaimId`] and the type of the crate `uuid` |
 //! | `metrics` | counters and histograms through the `metrics` facade: [`runtime::metrics`] |
+//! | `testing` | the module `testing`: a kit for tests of executors and agents, for dev-dependencies |
 //! | `mock` | `store::mock`: a mock store for unit tests |
-//! | `conformance` | the test suites for stores and sources, and `store::Faulty`, which injects failures |
+//! | `conformance` | the test suites for stores and sources, and `store::Faulty`, which injects failures (also in `testing`) |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod agent;
@@ -114,6 +117,8 @@ mod scrub;
 mod secret;
 pub mod source;
 pub mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod tool;
 pub mod workflow;
 pub mod workload;
@@ -150,6 +155,11 @@ struct Readme;
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../docs/first-agent.md")]
 struct FirstAgent;
+
+/// Compiles and runs the code of the page about tests.
+#[cfg(all(doctest, feature = "testing"))]
+#[doc = include_str!("../docs/testing.md")]
+struct Testing;
 
 /// Compiles the code of the PostgreSQL page.
 #[cfg(all(doctest, feature = "postgres"))]

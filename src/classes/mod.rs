@@ -141,6 +141,7 @@ const KNOWN: &[Class] = &[
         })
     },
     |error| never::<model::DefinitionProblem>(error, "bad_definition"),
+    |error| never::<model::InvalidId>(error, "bad_id"),
     |error| never::<model::JsonError>(error, "bad_json"),
     |error| never::<model::PathError>(error, "bad_path"),
     |error| never::<model::ParseTimestampError>(error, "bad_timestamp"),
@@ -175,6 +176,12 @@ const KNOWN: &[Class] = &[
     |error| class(error, |e: &client::ClientError| (e.retry(), e.code())),
     |error| class(error, |e: &client::ReplyError| (e.retry(), e.code())),
     |error| class(error, |e: &client::AnswerError| (e.retry(), e.code())),
+    #[cfg(feature = "testing")]
+    |error| {
+        class(error, |e: &crate::testing::TestError| {
+            (e.retry(), "testing")
+        })
+    },
     |error| never::<runtime::definitions::NotRegistered>(error, "not_registered"),
     |error| never::<runtime::definitions::BadModelConfig>(error, "bad_model_config"),
     |error| {

@@ -124,7 +124,7 @@ mod tests {
 
         for _ in 0..Dedup::MOST + 10 {
             dedup.found(&Breadcrumb {
-                id: uuid::Uuid::now_v7().into(),
+                id: BreadcrumbId::unique(),
                 ..breadcrumb(1, "a")
             });
         }

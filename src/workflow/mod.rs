@@ -100,7 +100,8 @@
 //! [`ToolContext::context`](crate::tool::ToolContext::context) has the trigger, and
 //! [`ToolContext::store`](crate::tool::ToolContext::store) the others. Hints that cannot be used withhold all data of the
 //! breadcrumb: the step, or the run if the breadcrumb is its trigger, fails with the code `withheld` and a message that names
-//! the hint. So does a step whose answer is excluded as a whole. An approval or a rejection counts in any case.
+//! the hint. So does a step whose answer is excluded as a whole, and one whose approval has changed arguments that are excluded.
+//! Any other approval or rejection counts in any case.
 //!
 //! # Instructions and data of a model step
 //! A model step sends its `prompt` as the system message and a text `input` as the user message. Both are instructions. The
@@ -202,9 +203,11 @@
 //! ```
 //!
 //! Who is not in `of` answers nothing, nor does what does not fit the schema, what comes too late, and what an executor wrote. That
-//! is no error, and nobody is told: the step waits on. Whoever takes answers of people looks at `of` and `schema` before. Where a
-//! tool of a step needs approval the question is of the kind `approval`, and is answered with `approved`, as that of
-//! [an agent](crate::agent#people).
+//! is no error, and nobody is told: the step waits on. Whoever takes answers of people looks at `of` and `schema` before. Where the
+//! call of a tool step needs an approval, by a [rule](crate::tool::Approval) of the tool or by `"approval": true`, the question is of
+//! the kind `approval`, and is answered with `approved`, as that of [an agent](crate::agent#people). The people and the time of the
+//! rules apply, and the timeout of the step ends the wait, too. A person can change the arguments, which then take the place of the
+//! step's `input`.
 //!
 //! # Definitions that change
 //! A run goes on with the definition that it began with. That is kept in the store as a `workflow.kept.v1`, once for all its

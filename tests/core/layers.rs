@@ -38,13 +38,14 @@ const LAYERS: &[(&str, &[&str])] = &[
         "classes",
         &[
             "agent", "client", "error", "executor", "hints", "model", "runtime", "source", "store",
-            "tool", "workflow", "workload",
+            "testing", "tool", "workflow", "workload",
         ],
     ),
     (
         "client",
         &[
-            "agent", "clock", "error", "model", "source", "store", "tool",
+            "agent", "clock", "error", "executor", "hex", "model", "source", "store", "tool",
+            "workload",
         ],
     ),
     (
@@ -93,6 +94,12 @@ const LAYERS: &[(&str, &[&str])] = &[
         "check",
         &[
             "agent", "error", "hints", "model", "runtime", "tool", "workflow", "workload",
+        ],
+    ),
+    (
+        "testing",
+        &[
+            "client", "clock", "error", "executor", "model", "runtime", "source", "store",
         ],
     ),
 ];
@@ -294,17 +301,17 @@ fn only_drivers_and_backends_spawn() -> io::Result<()> {
 }
 
 /// A file of `src/`, without its comments, literals and test code.
-struct Source {
+pub(crate) struct Source {
     /// Where it is, as failures name it.
-    name: String,
+    pub(crate) name: String,
     /// Its module path below the crate root; never empty.
     module: Vec<String>,
-    code: String,
+    pub(crate) code: String,
 }
 
 impl Source {
     /// `relative` is the path below `src/`, with `/` between the names.
-    fn new(relative: &str, text: &str) -> Self {
+    pub(crate) fn new(relative: &str, text: &str) -> Self {
         let path = relative.trim_end_matches(".rs").trim_end_matches("/mod");
         Self {
             name: format!("src/{relative}"),
@@ -317,13 +324,13 @@ impl Source {
         self.module.first().map_or("", String::as_str)
     }
 
-    fn line(&self, at: usize) -> usize {
+    pub(crate) fn line(&self, at: usize) -> usize {
         1 + self.code[..at].matches('\n').count()
     }
 }
 
 /// Every file of `src/` but `lib.rs`, which maps the crate and so names everything, and test modules.
-fn sources() -> io::Result<Vec<Source>> {
+pub(crate) fn sources() -> io::Result<Vec<Source>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();
     let mut folders = vec![root.clone()];
@@ -347,7 +354,7 @@ fn sources() -> io::Result<Vec<Source>> {
 }
 
 /// Fails the calling test if there is anything to tell, one line each.
-fn report(rule: &str, violations: &[String]) {
+pub(crate) fn report(rule: &str, violations: &[String]) {
     assert!(violations.is_empty(), "{rule}:\n{}", violations.join("\n"));
 }
 
@@ -467,7 +474,7 @@ fn mentions_in(files: &[Source], names: &[&str], applies: impl Fn(&str) -> bool)
 }
 
 /// Where `word` stands in `code` on its own, not as a piece of a longer name.
-fn words(code: &str, word: &str) -> Vec<usize> {
+pub(crate) fn words(code: &str, word: &str) -> Vec<usize> {
     let alone = |at: &usize| {
         let after = &code[at + word.len()..];
         !code[..*at].ends_with(is_word) && !after.starts_with(is_word)
@@ -478,7 +485,7 @@ fn words(code: &str, word: &str) -> Vec<usize> {
         .collect()
 }
 
-fn is_word(c: char) -> bool {
+pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
@@ -598,7 +605,7 @@ fn blank_tests(code: &str) -> String {
 }
 
 /// Where the item at the start of `code` ends: at its `;`, or at the brace that closes its body.
-fn item_end(code: &str) -> usize {
+pub(crate) fn item_end(code: &str) -> usize {
     let mut depth = 0_usize;
     for (at, c) in code.char_indices() {
         match c {

@@ -26,6 +26,7 @@ const PLAIN: &[&str] = &[
     "started.run",
     "time",
     "took",
+    "trigger",
     "trigger.id",
     "wanted", // settings of a consumer
 ];

@@ -30,5 +30,6 @@ mod security;
 #[allow(dead_code, reason = "each test binary uses a different part")]
 #[path = "../support/mod.rs"]
 mod support;
+mod testing;
 mod tools;
 mod tracing;

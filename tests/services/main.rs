@@ -9,12 +9,16 @@
 
 #[path = "../support/backup.rs"]
 mod backup;
+#[path = "../support/cancel/mod.rs"]
+mod cancel;
 #[path = "../support/client.rs"]
 mod client;
 #[path = "../support/clock_jumps.rs"]
 mod clock_jumps;
 #[path = "../support/consumers.rs"]
 mod consumers;
+#[path = "../support/deploys.rs"]
+mod deploys;
 mod embedding;
 #[cfg(all(
     feature = "openai",
@@ -41,8 +45,12 @@ mod saved_states;
 #[path = "../support/search_model.rs"]
 mod search_model;
 mod security;
+#[path = "../support/session.rs"]
+mod session;
 #[path = "../support/start_stop.rs"]
 mod start_stop;
 mod tls;
 #[path = "../support/versions.rs"]
 mod versions;
+#[path = "../support/worker.rs"]
+mod worker;

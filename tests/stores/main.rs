@@ -10,6 +10,8 @@
 #[cfg(feature = "sqlite")]
 #[path = "../support/backup.rs"]
 mod backup;
+#[path = "../support/cancel/mod.rs"]
+mod cancel;
 #[allow(dead_code, reason = "each test binary uses a different part")]
 #[cfg(feature = "sqlite")]
 #[path = "../support/child.rs"]
@@ -22,6 +24,8 @@ mod clock_jumps;
 #[cfg(feature = "sqlite")]
 #[path = "../support/consumers.rs"]
 mod consumers;
+#[path = "../support/deploys.rs"]
+mod deploys;
 #[cfg(feature = "sqlite")]
 #[path = "../support/inbox.rs"]
 mod inbox;
@@ -40,6 +44,8 @@ mod saved_states;
 #[path = "../support/search_model.rs"]
 mod search_model;
 mod security;
+#[path = "../support/session.rs"]
+mod session;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[path = "../support/start_stop.rs"]
@@ -51,4 +57,6 @@ use support::log;
 #[path = "../support/versions.rs"]
 mod versions;
 mod with_ledger;
+#[path = "../support/worker.rs"]
+mod worker;
 mod wrappers;

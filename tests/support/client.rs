@@ -1,4 +1,4 @@
-//! Requests of clients, on every store: replies, keys, cancellation, lists and explanations.
+//! Requests of clients, on every store: replies, keys, lists, explanations and questions.
 
 use futures::future::join_all;
 use serde_json::json;
@@ -6,7 +6,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::Notify;
 use universal_executor::agent::{Agent, ChatResponse, ScriptedModel, ToolCall};
 use universal_executor::client::{
     AnswerError, Cascade, Client, ClientError, Principal, QuestionKind, QuestionView, ReplyError,
@@ -21,8 +20,17 @@ use universal_executor::{
     Subscription, executor, permanent, suspend,
 };
 
+#[path = "approvals.rs"]
+mod approvals;
+
+pub(crate) use approvals::{
+    an_approval_is_permitted_by_the_rules_for_its_arguments,
+    an_approval_with_a_condition_asks_only_when_the_condition_holds,
+    changed_arguments_reach_the_tool_and_the_model_after_a_restart,
+};
+
 /// A time that no test reaches.
-const LONG: Duration = Duration::from_secs(120);
+pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 fn order(id: u64) -> NewBreadcrumb {
     NewBreadcrumb::new("order.v1").context(json!({"id": id}))
@@ -64,7 +72,7 @@ async fn send(client: &Client, id: u64) -> Result<RequestHandle, ClientError> {
 }
 
 /// Waits until the run of a request has a state.
-async fn reaches(
+pub(crate) async fn reaches(
     request: &RequestHandle,
     client: &Client,
     state: RunState,
@@ -232,100 +240,6 @@ pub(crate) async fn a_request_without_a_reply_says_why<S: StoreWithEvents>(
     Ok(())
 }
 
-/// An executor that suspends its run with a question that never has an answer.
-fn asks(id: &str, on: &str, writes: &str) -> Executor {
-    let writes = writes.to_owned();
-    let asker = executor(id).on(Subscription::trigger(on));
-    asker.execute(move |_| {
-        let question = Response::create(NewBreadcrumb::new(writes.clone()));
-        let never = Wake::on(Selector::schema("never.v1"));
-        async move { Err(suspend(never, json!({})).writing(question)) }
-    })
-}
-
-/// An executor that never ends by itself, and tells when it has begun.
-fn hangs(begun: &Arc<Notify>) -> Executor {
-    executor("hangs")
-        .on(Subscription::trigger("slow.v1"))
-        .profile(|profile| profile.lease(Duration::from_secs(3)))
-        .state(Arc::clone(begun))
-        .execute(|_, begun| async move {
-            begun.notify_one();
-            std::future::pending().await
-        })
-}
-
-/// Cancels a suspended and a running run, and one that no worker has enqueued.
-pub(crate) async fn a_cancelled_request_says_so<S: StoreWithEvents>(
-    store: S,
-    _: S,
-) -> Result<(), BoxError> {
-    let begun = Arc::new(Notify::new());
-    let runtime = Runtime::on(&store)
-        .executor(clerk())
-        .executor(hangs(&begun));
-    let running = runtime.start().await?;
-    let client = Client::new(&store);
-
-    let suspended = send(&client, 99).await?;
-    reaches(&suspended, &client, RunState::Suspended).await?;
-    let slow = NewBreadcrumb::new("slow.v1");
-    let slow = client.request("hangs", slow).send().await?;
-    begun.notified().await;
-    for request in [&suspended, &slow] {
-        assert_eq!(client.cancel(request.run(), Cascade::Run).await?, 1);
-        let error = request.wait(LONG).await.unwrap_err();
-        assert!(matches!(error, ReplyError::Cancelled { .. }), "{error:?}");
-        assert_eq!(
-            client.cancel(request.run(), Cascade::Run).await?,
-            0,
-            "it is over"
-        );
-    }
-
-    running.stop().await?;
-    let ready = send(&client, 5).await?;
-    let unknown = client.cancel(ready.run(), Cascade::Run).await.unwrap_err();
-    assert!(matches!(unknown, ClientError::Store(_)), "{unknown:?}");
-    Ok(())
-}
-
-/// Cancels a suspended run with its suspended child.
-pub(crate) async fn a_cancellation_reaches_the_children<S: StoreWithEvents>(
-    store: S,
-    _: S,
-) -> Result<(), BoxError> {
-    let runtime = Runtime::on(&store).executor(asks("parent", "parent.v1", "child.v1"));
-    let runtime = runtime.executor(asks("child", "child.v1", "leaf.v1"));
-    let running = runtime.start().await?;
-    let client = Client::new(&store);
-
-    let parent = NewBreadcrumb::new("parent.v1");
-    let parent = client.request("parent", parent).send().await?;
-    reaches(&parent, &client, RunState::Suspended).await?;
-    let child = loop {
-        let query = RunQuery::all().executor("child").state(RunState::Suspended);
-        if let Some(child) = client.runs(&query).await?.runs.pop() {
-            break child.run;
-        }
-        tokio::task::yield_now().await;
-    };
-
-    // A run on a version that the parent did not write.
-    let other = NewBreadcrumb::new("child.v1");
-    let other = client.request("child", other).send().await?;
-    reaches(&other, &client, RunState::Suspended).await?;
-
-    assert_eq!(client.cancel(parent.run(), Cascade::Children).await?, 2);
-    let other = client.run(other.run()).await?.ok_or("no other run")?;
-    assert_eq!(other.state, RunState::Suspended);
-    let child = client.run(&child).await?.ok_or("no child")?;
-    assert_eq!(child.state, RunState::Failed);
-    assert_eq!(child.code.as_deref(), Some("cancelled"));
-    running.stop().await?;
-    Ok(())
-}
-
 /// Lists runs in pages, redoes a failed one, and explains a breadcrumb.
 pub(crate) async fn runs_are_listed_redone_and_explained<S: StoreWithEvents>(
     store: S,
@@ -374,7 +288,7 @@ pub(crate) async fn runs_are_listed_redone_and_explained<S: StoreWithEvents>(
 }
 
 /// An agent that pays after an approval by the finance department, and counts its payments.
-fn teller(payments: &Arc<AtomicUsize>) -> Result<Agent, BoxError> {
+pub(crate) fn teller(payments: &Arc<AtomicUsize>) -> Result<Agent, BoxError> {
     let payments = Arc::clone(payments);
     let pay = json_tool("pay", "Pays an amount.", json!({}), move |_, _| {
         payments.fetch_add(1, Ordering::SeqCst);
@@ -401,7 +315,7 @@ fn teller(payments: &Arc<AtomicUsize>) -> Result<Agent, BoxError> {
 }
 
 /// Sends a wish to the teller, and waits for the question.
-async fn ask(client: &Client) -> Result<(RequestHandle, QuestionView), BoxError> {
+pub(crate) async fn ask(client: &Client) -> Result<(RequestHandle, QuestionView), BoxError> {
     let wish = NewBreadcrumb::new("wish.v1").context(json!({"message": "Pay 7."}));
     let request = client.request("teller", wish).send().await?;
     reaches(&request, client, RunState::Suspended).await?;
@@ -415,7 +329,7 @@ async fn ask(client: &Client) -> Result<(RequestHandle, QuestionView), BoxError>
 }
 
 /// Returns the message of the reply to a request.
-async fn says(request: &RequestHandle) -> Result<String, BoxError> {
+pub(crate) async fn says(request: &RequestHandle) -> Result<String, BoxError> {
     let reply = request.wait(LONG).await?;
     let response = reply.response().ok_or("no response")?;
     Ok(response
@@ -560,11 +474,12 @@ macro_rules! clients {
                 many_requests_have_their_replies
                 a_key_makes_one_trigger
                 a_request_without_a_reply_says_why
-                a_cancelled_request_says_so
-                a_cancellation_reaches_the_children
                 runs_are_listed_redone_and_explained
                 a_question_is_answered_once
                 a_question_can_be_denied_or_closed
+                an_approval_with_a_condition_asks_only_when_the_condition_holds
+                changed_arguments_reach_the_tool_and_the_model_after_a_restart
+                an_approval_is_permitted_by_the_rules_for_its_arguments
             }
         }
     };

@@ -8,11 +8,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 use universal_executor::source::StartAt;
 use universal_executor::{
-    BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, EventKind, EventSource,
-    ExecutionContext, NewBreadcrumb, Response, Runtime, Subscription, Subscriptions,
+    BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, EventKind,
+    EventSource, ExecutionContext, NewBreadcrumb, Response, Runtime, Subscription, Subscriptions,
     UniversalExecutor, async_trait,
 };
-use uuid::Uuid;
 
 /// Number of transactions of the program. Every third one is rolled back.
 const TRANSACTIONS: usize = 60;
@@ -28,7 +27,7 @@ pub(crate) trait Program {
     async fn order(&mut self, number: usize, trigger: &Value, commits: bool);
 
     /// Inserts a row of `ux_inbox`.
-    async fn insert(&mut self, id: Option<Uuid>, breadcrumb: &str);
+    async fn insert(&mut self, id: Option<BreadcrumbId>, breadcrumb: &str);
 
     /// Returns the numbers of all orders.
     async fn orders(&mut self) -> BTreeSet<usize>;
@@ -148,10 +147,10 @@ pub(crate) async fn rows_that_cannot_be_taken_in_are_refused<E: EventSource>(
         .await
         .unwrap()
         .id;
-    let chosen = Uuid::now_v7();
+    let chosen = BreadcrumbId::unique();
     program.insert(None, r#"{"schema": "order.v1"}"#).await;
     program
-        .insert(Some(known.as_uuid()), r#"{"schema_name": "order.v1"}"#)
+        .insert(Some(known), r#"{"schema_name": "order.v1"}"#)
         .await;
     program
         .insert(
@@ -184,8 +183,8 @@ pub(crate) async fn rows_that_cannot_be_taken_in_are_refused<E: EventSource>(
     };
     timeout(PATIENCE, wait).await.unwrap();
 
-    assert_eq!(order[1].breadcrumb_id.as_uuid(), chosen);
-    let context = store.get(chosen.into()).await.unwrap().context.clone();
+    assert_eq!(order[1].breadcrumb_id, chosen);
+    let context = store.get(chosen).await.unwrap().context.clone();
     assert_eq!(context.to_string().replace(' ', ""), r#"{"b":1,"a":2}"#);
     let numbers: Vec<u64> = order[2..]
         .iter()

@@ -2,7 +2,7 @@
 
 use super::Scheduler;
 use crate::error::Chain;
-use crate::executor::{Execution, OrderingKey, Outcome, RunScope, Untaken, is_last_chance, under};
+use crate::executor::{Execution, Outcome, RunScope, Untaken, is_last_chance, under};
 use crate::runtime::limits::{Ticket, trigger_of};
 use crate::runtime::metrics;
 use crate::runtime::process::{self, Because, Processed};
@@ -87,7 +87,7 @@ impl Scheduler {
             token: lease.token,
             scope: Arc::clone(&scope),
             ticket: ticket.ok(),
-            ordered: profile.ordering != OrderingKey::None,
+            ordered: lease.run.order.is_some(),
             at_most_once: profile.execution == Execution::AtMostOnce,
             at: now,
         };

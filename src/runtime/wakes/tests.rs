@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 fn id(n: u8) -> BreadcrumbId {
-    uuid::Uuid::from_u128(u128::from(n)).into()
+    BreadcrumbId::from_bytes(u128::from(n).to_be_bytes())
 }
 
 fn run(n: u8) -> RunRef {
@@ -198,7 +198,8 @@ fn answers_lead_to_each_of_more_than_a_hundred_thousand_runs() {
     const RUNS: u32 = 120_000;
     let wakes = Wakes::default();
     let reply = |n: u32| Selector::schema("reply.v1").all_tags([format!("to:{n}")]);
-    let run = |n: u32| RunRef::new("asks", uuid::Uuid::from_u128(u128::from(n)).into(), 1);
+    let id = |n: u32| BreadcrumbId::from_bytes(u128::from(n).to_be_bytes());
+    let run = |n: u32| RunRef::new("asks", id(n), 1);
     for n in 0..RUNS {
         let sleeper = Sleeper {
             run: run(n),

@@ -95,7 +95,7 @@ fn what_cannot_be_read_names_place_and_text() {
             "${a b}",
             "x: \"a b}\" cannot be read: after the name of a variable a path goes on with . or [",
         ),
-        ("${draft..a..b..c}", "at most 1 is allowed"),
+        ("${draft..a..b..c}", "at most 1 are allowed"),
     ] {
         let error = compile(&json!(written)).unwrap_err();
 

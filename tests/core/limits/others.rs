@@ -21,6 +21,7 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
     (
         "the shape and the cost of one template, schema or definition",
         &[
+            "src/agent/human.rs MAX_CHANGED_DEPTH",
             "src/agent/model/part.rs MAX_DEPTH",
             "src/hints/mod.rs MAX_STEPS",
             "src/hints/template/admission.rs MAX_BACKSLASHES",
@@ -38,6 +39,7 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
             "src/agent/providers/cli/wire.rs MAX_NAME_BYTES",
             "src/agent/providers/completions/names.rs MAX_BYTES",
             "src/agent/requests.rs MAX_ID_BYTES",
+            "src/client/session/mod.rs MAX_ID_BYTES",
             "src/executor/check.rs MAX_ID_BYTES",
             "src/executor/ordering.rs LONGEST",
             "src/executor/provenance.rs LONGEST",
@@ -76,6 +78,14 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
             "src/executor/decide.rs ABANDONED_MOST",
             "src/machine/policy.rs Policy.reminders",
             "src/runtime/quota.rs MOST",
+        ],
+    ),
+    (
+        "a limit of the testing kit, which services do not run",
+        &[
+            "src/testing/error.rs MOST",
+            "src/testing/idle.rs MOST_CALLS",
+            "src/testing/recorded.rs MOST",
         ],
     ),
     (

@@ -109,7 +109,7 @@ async fn a_run_that_cannot_be_cancelled_says_why() {
         run: RunRef::new("prober", question.id, 7),
     };
     assert!(
-        matches!(&unknown, RuntimeError::Cancel { source: told } if told.to_string() == source.to_string())
+        matches!(&unknown, RuntimeError::Store { source: told, .. } if told.to_string() == source.to_string())
     );
     assert_eq!(
         (nobody.retry(), unknown.retry()),

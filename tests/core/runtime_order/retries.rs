@@ -453,20 +453,18 @@ async fn a_run_that_cannot_be_redone_says_why() {
     let [nobody, no_ledger, done, unknown] = &errors;
     assert!(matches!(nobody, RuntimeError::UnknownExecutor { id } if id == "nobody"));
     assert!(matches!(no_ledger, RuntimeError::NoLedger { id } if id == "plain"));
-    let state = |error: &RuntimeError| match error {
-        RuntimeError::Redo {
-            source: StoreError::WrongState { state, .. },
-            ..
-        } => Some(*state),
+    let of_store = |error: &RuntimeError| match error {
+        RuntimeError::Store { source, .. } => Some(Arc::clone(source)),
+        _ => None,
+    };
+    let state = |error: &RuntimeError| match of_store(error).as_deref() {
+        Some(StoreError::WrongState { state, .. }) => Some(*state),
         _ => None,
     };
     assert_eq!(state(done), Some(RunState::Done));
     assert!(matches!(
-        unknown,
-        RuntimeError::Redo {
-            source: StoreError::UnknownRun { .. },
-            ..
-        }
+        of_store(unknown).as_deref(),
+        Some(StoreError::UnknownRun { .. })
     ));
     assert!(errors.iter().all(|error| error.retry() == Retry::Never));
 }

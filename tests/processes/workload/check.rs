@@ -9,7 +9,7 @@ use std::sync::Arc;
 use universal_executor::agent::Message;
 use universal_executor::store::{DeadLetter, RunFilter};
 use universal_executor::workflow::StepPath;
-use universal_executor::workload::{LogEntry, Session, SessionStore, WorkloadExecutor};
+use universal_executor::workload::{Conversation, LogEntry, SessionStore, WorkloadExecutor};
 use universal_executor::{BreadcrumbStoreExt as _, RunLedger as _};
 
 /// What is left of a run that nobody killed: what its model was shown, and what its sessions remember, turn by turn.
@@ -65,7 +65,7 @@ pub(crate) fn unlike_what_was_said(whole: &Remembered) -> Vec<String> {
 }
 
 /// What was said in each turn of a session.
-async fn turns(session: &Session) -> Vec<Vec<String>> {
+async fn turns(session: &Conversation) -> Vec<Vec<String>> {
     let log = session.load().await.unwrap();
     // What a model is shown of it has all of it: nothing had to be left out.
     let all: Vec<&Message> = log

@@ -7,8 +7,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use universal_executor::store::PostgresLimits;
-use universal_executor::{BreadcrumbStore, PostgresStore};
-use uuid::Uuid;
+use universal_executor::{BreadcrumbId, BreadcrumbStore, PostgresStore};
 
 /// A program with a connection of its own to the database. Its transactions are serializable.
 struct Shop {
@@ -46,7 +45,7 @@ impl Program for Shop {
         self.run(order).await;
     }
 
-    async fn insert(&mut self, id: Option<Uuid>, breadcrumb: &str) {
+    async fn insert(&mut self, id: Option<BreadcrumbId>, breadcrumb: &str) {
         let schema = &self.schema;
         let id = id.map_or("NULL".to_owned(), |id| format!("'{id}'"));
         let insert =

@@ -175,6 +175,9 @@ fn however_runtimes_are_started_and_stopped_each_trigger_is_answered_once() {
 
 crate::versions::versions!(versions_of_executors, Server::default());
 crate::client::clients!(clients, Server::default());
+crate::cancel::cancels!(cancellations, Server::default());
+crate::deploys::deploys!(rolling_deploys, Server, oldest: 8, now: 4);
+crate::session::sessions!(sessions, Server::default());
 
 #[tokio::test]
 async fn executors_with_clones_of_a_handle_cost_as_much_as_executors_of_one_handle() {

@@ -119,6 +119,9 @@ fn however_runtimes_are_started_and_stopped_each_trigger_is_answered_once() {
 
 crate::versions::versions!(versions_of_executors, Held);
 crate::client::clients!(clients, Memory);
+crate::cancel::cancels!(cancellations, Memory);
+crate::deploys::deploys!(rolling_deploys, Held, oldest: 500, now: 100);
+crate::session::sessions!(sessions, Memory);
 
 #[tokio::test]
 async fn executors_with_clones_of_a_handle_cost_as_much_as_executors_of_one_handle() {

@@ -7,9 +7,8 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use universal_executor::BreadcrumbStore;
 use universal_executor::store::SqliteLimits;
-use uuid::Uuid;
+use universal_executor::{BreadcrumbId, BreadcrumbStore};
 
 /// A program with a connection of its own to the file.
 struct Shop(Connection);
@@ -40,9 +39,9 @@ impl Program for Shop {
         tokio::task::yield_now().await;
     }
 
-    async fn insert(&mut self, id: Option<Uuid>, breadcrumb: &str) {
+    async fn insert(&mut self, id: Option<BreadcrumbId>, breadcrumb: &str) {
         let insert = "INSERT INTO ux_inbox (id, breadcrumb) VALUES (?1, ?2)";
-        let id = id.map(Uuid::into_bytes);
+        let id = id.map(|id| *id.as_bytes());
         self.0.execute(insert, (id, breadcrumb)).unwrap();
     }
 

@@ -254,6 +254,9 @@ fn however_runtimes_are_started_and_stopped_each_trigger_is_answered_once() {
 
 crate::versions::versions!(versions_of_executors, File::default());
 crate::client::clients!(clients, File::default());
+crate::cancel::cancels!(cancellations, File::default());
+crate::deploys::deploys!(rolling_deploys, File, oldest: 10, now: 5);
+crate::session::sessions!(sessions, File::default());
 universal_executor::store_conformance!(observed, watched::Watched(File::default()));
 universal_executor::store_conformance!(without_faults, watched::Faultless(File::default()));
 #[tokio::test]

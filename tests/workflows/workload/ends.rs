@@ -16,8 +16,8 @@ use universal_executor::agent;
 use universal_executor::store::{Fault, Faulty, Moment, Operation, Wake};
 use universal_executor::workflow::{FlowEventKind, Parts, StepPath};
 use universal_executor::workload::{
-    Definition, Deps, FlowDefinition, Heard, LogEntry, NativeDefinition, Restart, RunCx, Session,
-    SessionStore, Subscriber, Supervisor, SupervisorBuilder, TurnStatus, WorkloadEvent,
+    Conversation, Definition, Deps, FlowDefinition, Heard, LogEntry, NativeDefinition, Restart,
+    RunCx, SessionStore, Subscriber, Supervisor, SupervisorBuilder, TurnStatus, WorkloadEvent,
     WorkloadEventKind,
 };
 use universal_executor::{
@@ -84,7 +84,7 @@ async fn turns_that_are_stopped_or_dropped_are_told_to_end_once_and_before_their
     begun.notified().await;
 
     supervisor.cancel("one");
-    let outcomes = join_all(turns.map(universal_executor::workload::Turn::outcome)).await;
+    let outcomes = join_all(turns.map(universal_executor::workload::SupervisedTurn::outcome)).await;
 
     let told = streams(so_far(&mut subscriber));
     assert_eq!(told.len(), 3);
@@ -157,7 +157,7 @@ async fn turns_that_are_stopped_by_closing_the_supervisor_are_told_to_end() {
 }
 
 /// Adds to a session as somebody else.
-async fn add(session: &Session) {
+async fn add(session: &Conversation) {
     let log = session.load().await.unwrap();
     let messages = vec![agent::Message::user("in between")];
     let said = LogEntry::Said { messages };
@@ -502,7 +502,11 @@ fn any_turn() -> impl Strategy<Value = Vec<Attempt>> {
 }
 
 /// Does what is written, turn by turn and attempt by attempt. The message is the number of the turn.
-fn scripted(turns: Vec<Vec<Attempt>>, session: Session, hangs: Arc<Notify>) -> NativeDefinition {
+fn scripted(
+    turns: Vec<Vec<Attempt>>,
+    session: Conversation,
+    hangs: Arc<Notify>,
+) -> NativeDefinition {
     let turns = turns.into_iter().map(VecDeque::from).collect::<Vec<_>>();
     let turns = Mutex::new(turns);
     NativeDefinition::new("scripted", move |cx: RunCx, message| {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::agent::{
-    ApiProvider, ChatResponse, Provider, Said, ScriptedModel, Session, Task, ToolCall,
+    ApiProvider, ChatResponse, Provider, ProviderSession, Said, ScriptedModel, Task, ToolCall,
 };
 use universal_executor::machine::{Answer, Delivery, ToolResult};
 use universal_executor::tool::{ToolExecutor, ToolRegistry, json_tool};
@@ -168,7 +168,7 @@ struct Closed {
 }
 
 struct Counted {
-    inner: Box<dyn Session>,
+    inner: Box<dyn ProviderSession>,
     number: usize,
     is_open: bool,
     closed: Arc<Closed>,
@@ -195,7 +195,7 @@ impl Provider for Counting {
         self.inner.delivery()
     }
 
-    async fn start(&self, task: Task) -> Result<Box<dyn Session>, BoxError> {
+    async fn start(&self, task: Task) -> Result<Box<dyn ProviderSession>, BoxError> {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(Counted {
             inner: self.inner.start(task).await?,
@@ -205,13 +205,13 @@ impl Provider for Counting {
         }))
     }
 
-    async fn resume(&self, task: Task, _: Json) -> Result<Box<dyn Session>, BoxError> {
+    async fn resume(&self, task: Task, _: Json) -> Result<Box<dyn ProviderSession>, BoxError> {
         self.start(task).await
     }
 }
 
 #[async_trait]
-impl Session for Counted {
+impl ProviderSession for Counted {
     async fn next(&mut self) -> Result<Said, BoxError> {
         // So that all branches have begun when the first one ends.
         tokio::task::yield_now().await;
@@ -333,21 +333,21 @@ async fn a_definition_that_names_what_is_not_registered_makes_no_workload() {
 #[test]
 fn what_a_service_holds_may_be_shared_between_threads() {
     use universal_executor::workload::{
-        Ident, LoadError, Session, SessionStore, Subscriber, Supervisor, Turn, WorkloadExecutor,
-        WorkloadManager,
+        Conversation, Ident, LoadError, SessionStore, Subscriber, SupervisedTurn, Supervisor,
+        WorkloadExecutor, WorkloadManager,
     };
     fn shared<T: Send + Sync + 'static>() {}
 
     shared::<(
         Supervisor,
-        Turn,
+        SupervisedTurn,
         Subscriber,
         WorkloadManager,
         WorkloadExecutor,
     )>();
     shared::<(
         SessionStore,
-        Session,
+        Conversation,
         RunCx,
         Deps,
         Message,

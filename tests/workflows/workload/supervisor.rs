@@ -78,7 +78,8 @@ async fn turns_of_one_session_go_in_order_and_sessions_side_by_side() {
     );
 
     gate.open.add_permits(3);
-    let outcomes = [first, second, other].map(universal_executor::workload::Turn::outcome);
+    let outcomes =
+        [first, second, other].map(universal_executor::workload::SupervisedTurn::outcome);
     let texts = futures::future::join_all(outcomes).await;
 
     let texts: Vec<_> = texts

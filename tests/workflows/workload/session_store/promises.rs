@@ -17,8 +17,9 @@ use universal_executor::store::{Query, StoreError};
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::{MayRetry, Parts, StepPath};
 use universal_executor::workload::{
-    Definition, Deps, FlowDefinition, Heard, Log, LogEntry, NativeDefinition, Restart, RunCx,
-    Session, SessionError, SessionStore, Supervisor, TurnOutcome, TurnStatus, WorkloadEventKind,
+    Conversation, Definition, Deps, FlowDefinition, Heard, Log, LogEntry, NativeDefinition,
+    Restart, RunCx, SessionError, SessionStore, Supervisor, TurnOutcome, TurnStatus,
+    WorkloadEventKind,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, ExecutionContext, NewBreadcrumb, Selector, Wake, suspend,
@@ -36,7 +37,7 @@ fn said(text: &str) -> LogEntry {
     LogEntry::Said { messages }
 }
 
-async fn add(session: &Session, turn: &str) {
+async fn add(session: &Conversation, turn: &str) {
     let log = session.load().await.unwrap();
     session.append(&log, turn, said(turn)).await.unwrap();
 }
@@ -48,7 +49,7 @@ fn texts(log: &Log) -> Vec<String> {
 }
 
 /// The same, as they are now.
-async fn now(session: &Session) -> String {
+async fn now(session: &Conversation) -> String {
     texts(&session.load().await.unwrap()).join("|")
 }
 
@@ -171,7 +172,7 @@ pub(super) async fn what_a_turn_added_last_stands_for_all_that_it_added(store: S
 
 pub(super) async fn sessions_and_agents_of_names_that_look_alike_are_kept_apart(store: Store) {
     let sessions = sessions(&store);
-    let child = |session: &Session, path: &str| session.child(&StepPath::new(path));
+    let child = |session: &Conversation, path: &str| session.child(&StepPath::new(path));
     let (one, other) = (sessions.session("one"), sessions.session("onemain"));
     let all = [
         one.clone(),
@@ -239,7 +240,7 @@ pub(super) async fn what_an_agent_said_is_known_by_its_turn_however_long_ago_tha
 async fn all_but_the_end(
     definition: &FlowDefinition,
     model: &Arc<ScriptedModel>,
-    session: &Session,
+    session: &Conversation,
     store: &Store,
 ) {
     let message = NewBreadcrumb::new("user.message.v1");
@@ -414,7 +415,7 @@ pub(super) async fn two_supervisors_cannot_interleave_a_session(store: Store) {
         .map(|supervisor| supervisor.send("one", "hi").unwrap());
     gate.begun(2).await;
     gate.open.add_permits(2);
-    let outcomes = join_all(turns.map(universal_executor::workload::Turn::outcome)).await;
+    let outcomes = join_all(turns.map(universal_executor::workload::SupervisedTurn::outcome)).await;
 
     let failed: Vec<_> = outcomes
         .iter()
