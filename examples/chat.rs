@@ -56,7 +56,7 @@ async fn say(session: &Session, line: &str) -> Result<(), BoxError> {
                 println!(" [a worker was lost, the answer starts again]");
                 printed.clear();
             }
-            // The outcome has the whole answer, or the reason why there is none.
+            // The outcome has the whole answer, or the reason for its absence.
             TurnEvent::End(end) if end.text() != Some(printed.as_str()) => print!("\n{end}"),
             _ => {}
         }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// A [`Provider`] over a [`ChatModel`]: asks it with the whole conversation, and gives it the results of all calls of an
 /// answer with the next request, in the order of the calls.
 ///
-/// The conversation is what is [saved](ProviderSession::save), so an attempt that goes on asks for no answer twice.
+/// The conversation is the [saved](ProviderSession::save) state, so an attempt that continues repeats no model call.
 pub struct ApiProvider {
     model: Arc<dyn ChatModel>,
     compactor: Option<Arc<Compactor>>,

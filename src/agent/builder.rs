@@ -216,7 +216,7 @@ impl Agent {
         self.field("reminders", reminders)
     }
 
-    /// Adds tools, each of whose calls needs the [approval of a person](crate::agent#people).
+    /// Adds tools whose calls all need the [approval of a person](crate::agent#people).
     pub fn needs_approval<T: Into<String>>(self, tools: impl IntoIterator<Item = T>) -> Self {
         let tools = list(tools).into_iter().map(Value::from);
         self.approval_tools(tools.collect())
@@ -237,7 +237,7 @@ impl Agent {
         self.approval_tools(vec![entry])
     }
 
-    /// Names the people who approve calls by rules that name nobody, and roles as `role:<name>`. Defaults to all people.
+    /// Sets the approvers, by name or as `role:<name>`, for rules without approvers. Defaults to all people.
     pub fn approved_by<T: Into<String>>(self, people: impl IntoIterator<Item = T>) -> Self {
         let people = list(people);
         self.approval("by", people.into())

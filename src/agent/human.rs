@@ -22,7 +22,7 @@ const MAX_SCHEMA_BYTES: usize = 16 << 10;
 /// Maximum size in bytes of the rules for changed arguments in a question. With larger rules the client refuses changed arguments.
 const MAX_RULES_BYTES: usize = 16 << 10;
 
-/// Maximum size in bytes of arguments that a person puts in the place of those of the model.
+/// Maximum size in bytes of arguments that a person changed.
 const MAX_CHANGED_BYTES: usize = 64 << 10;
 
 /// Maximum number of levels of changed arguments: the saved state of a run nests deeper.
@@ -82,7 +82,7 @@ pub(crate) fn approval(
             }
         }
         add_change_terms(fields, registered, changes);
-        // The arguments that the question shows are others than those of the call then.
+        // The question shows these arguments with escapes, so they differ from the arguments of the call.
         if (**arguments).to_string().contains(reorders) {
             fields.remove("changeable");
             fields.remove("change_rules");
@@ -91,7 +91,7 @@ pub(crate) fn approval(
     fields
 }
 
-/// Adds to a question what a client needs for changed arguments: the input schema of the tool, and the rules.
+/// Adds the input schema of the tool and the rules to a question, for clients that change arguments.
 fn add_change_terms(
     fields: &mut Map<String, Value>,
     registered: Option<&dyn Tool>,
@@ -254,7 +254,7 @@ fn is_permitted(response: &Breadcrumb, people: &People) -> bool {
 }
 
 /// Returns `true` if the writer of an approval may put these arguments in the place of those in the question: by each of the rules
-/// that is for the changed arguments, and within the time of these rules since the question was asked.
+/// that is for the changed arguments, and within the time of these rules since the question.
 pub(crate) fn may_change(
     response: &Breadcrumb,
     rules: &[Approval],

@@ -140,8 +140,8 @@
 //! `requestId`, `requestedBy`, `expires_at`, `of`) shows it, and a `human.response.v1` that is tagged `request:<requestId>` and has
 //! the same `request_id` and `"approved": true` or `false` (or `"decision": "approve"` or `"reject"`, and a `comment`)
 //! decides. An answer can name the breadcrumb of its question in `question`; then it counts for no other question. The approval is
-//! bound to tool, arguments and definitions: what was approved is what runs, once; if a definition
-//! changes meanwhile the person is asked again. What an executor wrote approves nothing, nor does who is not in `by` of each rule
+//! bound to tool, arguments and definitions: the approved call runs, once. If a definition
+//! changes meanwhile, the run asks again. The answer of an executor approves nothing, nor does the answer of a person outside of `by` of a rule
 //! that holds, or in `approval.by` for a rule without: names in `created_by`, which the service that writes answers of people has
 //! to see to. [`Approvals`] has the rules as JSON, and [`Approval`](crate::tool::Approval) in code.
 //!
@@ -150,7 +150,7 @@
 //! that holds for the changed arguments, and within its time. `null` and the asked arguments change nothing. Guardrails see the changed arguments before the call. The model receives the result as
 //! `{"note", "arguments", "result"}`. A result that goes straight to the user has no note.
 //!
-//! A tool that [asks a person](crate::tool::ask_human) gets the field `answer`, from anybody who is no executor. Nobody waits
+//! A tool that [asks a person](crate::tool::ask_human) gets the field `answer` from a person. No run waits
 //! for ever: `wait_seconds` (`people` a day, `agents` an hour, `model` ten minutes) ends a wait with an error that the model sees.
 //! The time of a rule takes the place of that of `people`.
 //!

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// What thinks for an agent: a model behind an API, or a program that runs the model by itself and calls back.
 ///
 /// An agent's run is the same over all of them: the provider says which tools it wants, [the machine](crate::machine)
-/// decides what is called and when, and the provider is given the results. What belongs to one run is in a [`ProviderSession`].
+/// decides what is called and when, and the provider receives the results. The state of one run is in a [`ProviderSession`].
 #[async_trait]
 pub trait Provider: Send + Sync {
     /// How it wants its results: all of an answer together, or each as soon as it is there.
@@ -28,7 +28,7 @@ pub trait Provider: Send + Sync {
     /// What a run is to make of it is [marked](crate::retry_after) on the error.
     async fn start(&self, task: Task) -> Result<Box<dyn ProviderSession>, BoxError>;
 
-    /// Goes on with a run where [`ProviderSession::save`] left it, maybe on another worker.
+    /// Continues a run from the state that [`ProviderSession::save`] returned, maybe on another worker.
     ///
     /// # Errors
     /// As [`start`](Self::start); [`permanent`](crate::permanent) if what was saved cannot be read.

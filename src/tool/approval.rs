@@ -116,8 +116,8 @@ impl Approval {
         self
     }
 
-    /// Adds a person, by name, or by role with [`role`], who may approve. Without any, the people whom the agent definition names in
-    /// `approval.by` may, otherwise everyone.
+    /// Adds an approver, by name, or by role with [`role`]. Defaults to the approvers in `approval.by` of the agent definition, and
+    /// to everyone without them.
     pub fn by(mut self, person: impl Into<String>) -> Self {
         self.by.push(person.into());
         self
@@ -145,8 +145,7 @@ impl Approval {
         *self == Self::always()
     }
 
-    /// Returns the rule for arguments that a person puts in the place of those of the model, or `None` if it permits everyone whom
-    /// the question permits, and for as long. A condition in code is omitted, so that the rule is for all arguments: a client cannot
+    /// Returns the rule for changed arguments, or `None` if it has neither approvers nor a time. A condition in code is omitted, so that the rule is for all arguments: a client cannot
     /// evaluate it. The time is in whole seconds, as in a question.
     pub(crate) fn for_changes(&self, by: &[String]) -> Option<Self> {
         let by = self.people(by);
@@ -210,7 +209,7 @@ impl Approval {
         fields
     }
 
-    /// Returns the people of the rule, or others if it names nobody.
+    /// Returns the approvers of the rule, or others if it has none.
     fn people<'p>(&'p self, others: &'p [String]) -> &'p [String] {
         match self.by.is_empty() {
             true => others,
@@ -254,15 +253,15 @@ impl fmt::Debug for Approval {
 /// The approval that a call needs by all rules that are for it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NeededApproval {
-    /// The people who may approve.
+    /// The approvers.
     pub(crate) people: People,
     /// The time for which the question is open; `None` for the usual time.
     pub(crate) expires_in: Option<Duration>,
 }
 
 impl NeededApproval {
-    /// Returns the approval that a call with these arguments needs, or `None` if no rule is for it. `by` are the people of rules
-    /// that name nobody.
+    /// Returns the approval that a call with these arguments needs, or `None` if no rule is for it. `by` are the approvers for rules
+    /// without approvers.
     pub(crate) fn by_rules<'r>(
         rules: impl IntoIterator<Item = &'r Approval>,
         by: &[String],

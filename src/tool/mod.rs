@@ -16,7 +16,7 @@
 //!
 //! [`ToolSettings`] stand with the tool and hold for every way to call it: a [`ToolExecutor`] of its own, a
 //! [`ToolDispatcher`] that serves a whole [`ToolRegistry`], or [`ToolRegistry::call`] from within the run of an agent. With
-//! the feature `validate` input and output are checked against the schemas of the tool. An [`Approval`] says which calls need the
+//! the feature `validate` input and output are checked against the schemas of the tool. An [`Approval`] selects the calls that need the
 //! approval of a person.
 //!
 //! [`json_tool`] makes a tool of an async function over JSON; [`tool_fn`], with the feature `schema`, of one over types of

@@ -32,7 +32,7 @@ pub struct ToolSettings {
     /// The rules about calls that need the approval of a person; none by default.
     ///
     /// A call that needs an approval and has none is answered with the error `approval_required`, by whichever way it comes. An
-    /// agent or a flow asks a person before it makes such a call. Who writes a request need not be a person, so a
+    /// agent or a flow asks a person before it makes such a call. The author of a request need not be a person, so a
     /// [`ToolExecutor`](super::ToolExecutor) and a [`ToolDispatcher`](super::ToolDispatcher) answer it with the error too,
     /// unless they are told that whoever writes requests has asked: see
     /// [`trusting_requests`](super::ToolExecutor::trusting_requests).

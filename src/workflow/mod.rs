@@ -202,8 +202,8 @@
 //! # let _ = answer;
 //! ```
 //!
-//! Who is not in `of` answers nothing, nor does what does not fit the schema, what comes too late, and what an executor wrote. That
-//! is no error, and nobody is told: the step waits on. Whoever takes answers of people looks at `of` and `schema` before. Where the
+//! An answer of a person outside of `of`, an answer that does not fit the schema, a late answer and an answer of an executor have no
+//! effect and are no error: the step continues to wait. [`Questions`](crate::client::Questions) refuses such answers. Where the
 //! call of a tool step needs an approval, by a [rule](crate::tool::Approval) of the tool or by `"approval": true`, the question is of
 //! the kind `approval`, and is answered with `approved`, as that of [an agent](crate::agent#people). The people and the time of the
 //! rules apply, and the timeout of the step ends the wait, too. A person can change the arguments, which then take the place of the

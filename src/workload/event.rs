@@ -163,7 +163,7 @@ impl WorkloadEventKind {
             Self::ToolCalled { call, tool } => Some(Record::ToolCalled { call, tool }),
             Self::ToolAnswered { call, is_error } => Some(Record::ToolAnswered { call, is_error }),
             Self::Missed { .. } => Some(Record::Missed),
-            // The model is asked again.
+            // The model call is repeated.
             Self::Repaired { .. } | Self::Step(FlowEventKind::Retried { .. }) => {
                 Some(Record::Repeated)
             }

@@ -41,7 +41,7 @@
 //! is bounded by the [limit of steps](crate::workflow::Limits::steps).
 //!
 //! # Sessions
-//! A [`Conversation`] is a log in the store. Each turn adds what was said and what was answered; an agent is shown it, with the calls
+//! A [`Conversation`] is a log in the store. Each turn adds the message and the answer; an agent sees the log, with the calls
 //! it made itself. In a flow each agent has a conversation of its own as well, by the path of its step. It is shown what was said in
 //! the turns before its own, also if that starts again after a crash. The text of the user's message is a user message in later
 //! turns. Any other input of a turn or an agent, and the summary of a long conversation, is data: models see it in a fence, as in

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The calls that need the approval of a person.
 ///
-/// As JSON, an entry of `tools` is the name of a tool, each of whose calls needs an approval, or a rule:
+/// As JSON, an entry of `tools` is a rule, or the name of a tool whose calls all need an approval:
 ///
 /// ```
 /// use serde_json::json;
@@ -41,10 +41,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Approvals {
-    /// The rules: of the definition, and of an agent also those that its tools
-    /// [have themselves](crate::tool::ToolSettings::approvals).
+    /// The rules: of the definition, and of an agent also the [rules of its tools](crate::tool::ToolSettings::approvals).
     pub tools: Vec<ToolApproval>,
-    /// The people who may approve by rules that name nobody, and roles as `role:<name>`. Defaults to everyone. A name is that in
+    /// The approvers, by name or as `role:<name>`, for rules without approvers. Defaults to everyone. A name is compared with
     /// `created_by` of the answer.
     pub by: Vec<String>,
 }

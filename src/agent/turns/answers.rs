@@ -137,8 +137,8 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the call that a person approved. Changed arguments get a digest of their own, unless the call in the question is
-    /// not the one of the current definitions: then the person is asked again.
+    /// Returns the approved call. Changed arguments get a new digest, unless the definitions changed since the question: then the run
+    /// asks again.
     fn approval_of(
         &self,
         call: CallId,
@@ -292,8 +292,7 @@ async fn shown_answer(
     })
 }
 
-/// Returns `true` if the person who approved a call may put these arguments in the place of those in the question. The same arguments
-/// are no change.
+/// Returns `true` if the approver of a call may change the arguments in the question to these. The same arguments are no change.
 fn may_change(
     agent: &AgentExecutor,
     tool: &str,
@@ -309,7 +308,7 @@ fn may_change(
     else {
         return true;
     };
-    // If the definitions changed meanwhile, the person is asked again, by the rules of the current ones.
+    // The definitions changed meanwhile: the run asks again, by the current rules.
     if arguments == asked || agent.digest_of(tool, asked) != *digest {
         return true;
     }

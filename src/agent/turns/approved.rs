@@ -13,7 +13,7 @@ pub(super) struct Approved {
     pub(super) digest: String,
     /// The approved arguments.
     pub(super) arguments: Json,
-    /// If `true`, the person put the arguments in the place of those that the model wrote.
+    /// If `true`, the person changed the arguments of the model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_changed: bool,
 }
@@ -36,7 +36,7 @@ pub(super) fn told(approved: &[Approved], call: &CallId, answer: &Answer) -> Ans
     }
 }
 
-/// Returns the arguments that a person approved last, if a person changed those that the model wrote.
+/// Returns the arguments that a person approved last, if a person changed the arguments of the model.
 fn changed<'a>(approved: &'a [Approved], call: &CallId) -> Option<&'a Json> {
     let mut of_call = approved.iter().filter(|approved| approved.call == *call);
     let is_changed = of_call.clone().any(|approved| approved.is_changed);

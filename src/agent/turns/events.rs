@@ -30,7 +30,7 @@ impl Run<'_> {
         }));
     }
 
-    /// Notes that the model is asked again, because its answer is not usable.
+    /// Notes that the run repeats the model call, because the answer is not usable.
     pub(super) fn note_repair(&mut self) {
         if self.context.turn_events().is_some() {
             self.unsent.push(Record::Repeated);

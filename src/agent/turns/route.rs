@@ -20,7 +20,7 @@ impl<'r> Run<'r> {
     pub(super) fn admit(&mut self, call: ToolCall, again: bool) -> Vec<Effect> {
         let guardrails = &self.agent.guardrails;
         let approved = self.approved(&call.id);
-        // The guardrails have checked the arguments that a person approved, and not those that a person changed.
+        // The guardrails have checked approved arguments, and not changed ones.
         let is_checked = approved.is_some_and(|approved| !approved.is_changed);
         let call = match approved {
             Some(approved) => ToolCall::new(call.id, call.tool, approved.arguments.clone()),
@@ -218,8 +218,8 @@ impl<'r> Run<'r> {
         self.question(id, awaited, asked, expires_in);
     }
 
-    /// Returns the request ID of a question about a call. A question that is asked again after an approval has another ID: an answer
-    /// to the earlier question does not count for it.
+    /// Returns the request ID of a question about a call. A repeated question after an approval has a new ID, so that an answer to
+    /// the earlier question does not count for it.
     fn approval_id(&self, call: &CallId, digest: &str) -> String {
         let approved = self.progress.approved.iter();
         let earlier = approved.filter(|approved| approved.call == *call).count();
@@ -270,7 +270,7 @@ impl<'r> Run<'r> {
         self.wait(id, lasts, awaited, |_| request);
     }
 
-    /// Asks a person. Without a time of its own, the question is open as long as the definition says.
+    /// Asks a person. Without `expires_in`, the question is open for the time in the definition.
     fn question(
         &mut self,
         id: String,

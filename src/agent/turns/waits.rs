@@ -18,7 +18,7 @@ pub(super) struct Wait {
     pub(super) request_id: String,
     /// Until when the answer counts, once it is asked for.
     pub(super) until: Timestamp,
-    /// The time at which it was asked for.
+    /// The time of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) asked_at: Option<Timestamp>,
     pub(super) awaited: Awaited,
@@ -59,7 +59,7 @@ pub(super) enum Awaited {
     Approval {
         call: CallId,
         digest: String,
-        /// The people who may approve it.
+        /// The approvers.
         by: People,
         /// What it would be called with.
         arguments: Json,

@@ -75,7 +75,7 @@ fn is_asked(question: &QuestionView, arguments: &Value) -> bool {
     question.arguments.as_deref() == Some(arguments)
 }
 
-/// Returns the time after which nobody can change the arguments of a call to these, by the rules for them.
+/// Returns the end of the time for a change to these arguments, by the rules for them.
 fn end_of_change(question: &QuestionView, arguments: &Value) -> Option<Timestamp> {
     if is_asked(question, arguments) {
         return None;
@@ -251,7 +251,7 @@ mod tests {
         let rule = json!({"when": [{"path": "$.amount", "op": "gt", "value": 1_000}], "expires_in_seconds": 60});
         let question = question(&json!({"changeable": true, "change_rules": [rule]}));
 
-        // The question was asked in 1970.
+        // The question is of 1970.
         let error = checked(&question, "ann", &json!({"amount": 1_001})).unwrap_err();
 
         assert!(matches!(error, AnswerError::Expired { .. }), "{error:?}");

@@ -42,7 +42,7 @@ pub enum AnswerError {
         id: String,
         /// The name of the person.
         person: String,
-        /// The people and roles, one of which the person has to be. If several rules apply, those of the first rule that does not
+        /// The approvers: people, and roles as `role:<name>`. If several rules apply, the approvers of the first rule that does not
         /// permit the person.
         allowed: Vec<String>,
     },

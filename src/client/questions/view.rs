@@ -95,8 +95,7 @@ pub struct QuestionView {
     pub options: Vec<String>,
     /// The names of the people with the right to answer, and roles as `role:<name>`; everyone if empty.
     pub allowed: Vec<String>,
-    /// Further lists of names and roles, if several rules of a tool restrict who may approve: a person must be in `allowed` and in
-    /// each of these.
+    /// Further lists of approvers, if several rules of a tool have some: a person must be in `allowed` and in each of these.
     pub also_allowed: Vec<Vec<String>>,
     /// The ID of the executor that asks, such as an agent or a flow, as the run has stamped it.
     pub asked_by: String,

@@ -23,7 +23,7 @@ pub(super) struct Cursor {
 pub(super) enum Next {
     /// The events from this index on follow.
     Events(usize),
-    /// All events of the segment follow, and repeat those of an earlier lease that ended without a result.
+    /// All events of the segment follow, and repeat the events of an earlier lease that ended without a result.
     Restart,
     /// The events were read, or come from a lease that was lost.
     Old,

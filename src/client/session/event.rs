@@ -63,7 +63,7 @@ impl TurnEvent {
     }
 }
 
-/// The outcome of a turn. Its `Display` form is the text of the answer, or the reason why there is none.
+/// The outcome of a turn. Its `Display` form is the text of the answer, or the reason for its absence.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -35,8 +35,8 @@ use std::sync::Arc;
 /// If guardrails check the answer, the client receives it at the end only. An executor whose
 /// [profile](crate::Profile) has an ordering key keeps that order instead.
 ///
-/// Other executors that subscribe to `user.message.v1` are triggered as well. The service decides who may use a session: whoever has a
-/// `Session` reads all of it. The store must record [writers](crate::store::Capabilities::lineage).
+/// Other executors that subscribe to `user.message.v1` are triggered as well. The service authorizes the use of a session: a
+/// `Session` gives access to all of it. The store must record [writers](crate::store::Capabilities::lineage).
 ///
 /// # Cost
 /// A run writes the pieces of its answer about five times per second at most. Each write is a breadcrumb that expires after an hour,
@@ -95,7 +95,7 @@ impl Session {
                 size: id.len(),
             });
         }
-        // Without records, nobody can tell the answers of the executor from those of others.
+        // Without records, a forged answer looks like an answer of the executor.
         if !client.store.capabilities().lineage {
             return Err(ClientError::NoSessions);
         }
@@ -152,7 +152,7 @@ impl Session {
         }
     }
 
-    /// Returns the record of the session, for [`Client::sessions`]. Creates it if there is none.
+    /// Returns the record of the session, for [`Client::sessions`]. Creates a missing record.
     ///
     /// Two processes that do so at once leave two records. Both use the older one.
     async fn record(&self) -> Result<BreadcrumbId, ClientError> {
@@ -231,7 +231,7 @@ impl NewMessage {
         self
     }
 
-    /// Sets the name of the person who writes the message, which the breadcrumb has as its creator.
+    /// Sets the name of the author, which the breadcrumb has as its creator.
     pub fn from(mut self, name: impl Into<String>) -> Self {
         self.from = Some(name.into());
         self

@@ -135,7 +135,7 @@ impl Session {
     }
 
     /// Deletes the session: cancels its open turns, and deletes its messages with the events, questions and answers of their runs, also
-    /// of runs that these triggered. Deletes the logs of all workloads under this session ID. Texts are removed before the deletion, so that
+    /// of runs that these triggered. Deletes the logs of all workloads under this session ID. The contexts are emptied before the deletion, so that
     /// no tombstone has them. Returns the number of deleted breadcrumbs.
     ///
     /// Breadcrumbs of other schemas that a run created or changed stay. A message that is sent during the call can stay, and events that
@@ -180,7 +180,7 @@ impl Session {
         }
     }
 
-    /// Deletes the requests, questions and answers that a run wrote, and those of the runs that these triggered.
+    /// Deletes the requests, questions and answers that a run and its children wrote.
     async fn delete_written(&self, run: &RunRef) -> Result<u64, ClientError> {
         /// Maximum number of runs of one turn.
         const MOST_RUNS: usize = 1_000;

@@ -24,7 +24,7 @@ pub(crate) struct Segment {
     pub(crate) is_settled: bool,
 }
 
-/// The fields of a segment, all of which its hints hide.
+/// The fields of a segment. Its hints hide all of them.
 const HIDDEN: [&str; 6] = [
     "trigger_id",
     "token",
@@ -71,7 +71,7 @@ impl Record {
 impl Segment {
     /// Reads a segment. `None` if the breadcrumb is not a segment of this turn.
     pub(crate) fn of(found: &Breadcrumb, trigger: BreadcrumbId) -> Option<Self> {
-        // Nothing changes a segment, so another version is from someone else.
+        // The library never changes a segment, so another version is a forgery.
         let segment: Self = (found.version == 1).then(|| found.context.parse().ok())??;
         (segment.trigger_id == trigger).then_some(segment)
     }

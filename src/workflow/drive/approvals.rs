@@ -51,8 +51,8 @@ impl Step<'_> {
         let call = ToolCall::new(self.ready.path.as_str(), tool, input.clone());
         let changes = assembly.change_rules(tool);
         let fields = human::approval(&call, registered, input, &digest, &people, &changes);
-        // Another call has another question, so that nobody approves a call that another person saw. A question that is asked again
-        // after an approval has another ID: an answer to the earlier question does not count for it.
+        // Each call has its own question ID, so that an approval counts for the shown call only. A repeated question after an approval
+        // has a new ID: an answer to the earlier question does not count for it.
         let what = match self.approvals {
             0 => format!("approval {digest}"),
             earlier => format!("approval {digest} {earlier}"),
@@ -67,8 +67,7 @@ impl Step<'_> {
 }
 
 impl Drive<'_> {
-    /// Returns `false` if the person who approved the call of a step may not put other input in the place of that in the question. The
-    /// same input is no change.
+    /// Returns `false` if the approver of a step may not change the input in the question. The same input is no change.
     pub(super) fn may_change(
         &self,
         wait: &Wait,
@@ -87,7 +86,7 @@ impl Drive<'_> {
             return true;
         };
         let assembly = self.assembly;
-        // If the definitions changed meanwhile, the person is asked again, by the rules of the current ones.
+        // The definitions changed meanwhile: the run asks again, by the current rules.
         if assembly.fingerprint(tool) != *definition
             || assembly.digest_with(tool, changed, definition) == *digest
         {
@@ -101,7 +100,7 @@ impl Drive<'_> {
         )
     }
 
-    /// Returns `false` if hints exclude the changed input in an approval from what enters the flow.
+    /// Returns `false` if hints exclude the changed input of an approval from the flow.
     pub(super) async fn is_shown(
         &mut self,
         changed: Option<&Json>,
@@ -117,8 +116,8 @@ impl Drive<'_> {
         }
     }
 
-    /// Lets the tool of a step be called. Changed input gets a digest of its own, unless the call in the question is not the one
-    /// of the current definitions: then the person is asked again.
+    /// Lets the tool of a step be called. Changed input gets a new digest, unless the definitions changed since the question: then the
+    /// flow asks again.
     pub(super) fn approve(&mut self, path: &StepPath, on: &Awaited, changed: Option<Json>) {
         let tool = self.ready.get(path).and_then(|ready| tool_of(&ready.task));
         let (

@@ -221,7 +221,7 @@ impl Step<'_> {
         human::question(&Value::Object(asked).into())
     }
 
-    /// Asks a person. The question expires after a time of its own, if it has one, and with the time of the step.
+    /// Asks a person. The question expires with the time of the step, or earlier, after `expires_in`.
     pub(super) async fn ask_person(
         &self,
         what: &str,
@@ -249,7 +249,7 @@ impl Step<'_> {
         }
     }
 
-    /// Returns the time after which no answer counts to a question that was asked at a time.
+    /// Returns the end of the time for an answer, of a question with this time.
     fn end_of_question(&self, asked: Timestamp, expires_in: Option<Duration>) -> Timestamp {
         let expires = expires_in.map(|time| asked + time);
         let ends = self.until.into_iter().chain(expires).min();

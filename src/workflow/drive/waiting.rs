@@ -30,10 +30,10 @@ pub(super) enum Awaited {
     /// That a person agrees to the call of the step.
     Approval {
         digest: String,
-        /// The people who may approve it.
+        /// The approvers.
         #[serde(default)]
         by: People,
-        /// What names the definitions of the workflow and the tool.
+        /// The digest of the definitions of the workflow and the tool.
         #[serde(default)]
         definition: String,
     },

@@ -5,8 +5,8 @@ use tokio::sync::broadcast::{self, error::RecvError};
 
 /// Hears what happens in a session.
 ///
-/// Each event names its run: turns that are dropped while they wait are told to end while another one runs, and runs within a run
-/// are told as streams of their own. [`SupervisedTurn::outcome`](super::SupervisedTurn::outcome) says that a turn has ended also to whoever
+/// Each event names its run: a turn that is dropped while it waits can end while another one runs, and each run within a run
+/// has its own stream. [`SupervisedTurn::outcome`](super::SupervisedTurn::outcome) resolves at the end of a turn, also for a subscriber that
 /// [missed](Heard::Missed) its end.
 #[derive(Debug)]
 pub struct Subscriber {
