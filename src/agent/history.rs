@@ -23,7 +23,7 @@ impl AgentExecutor {
     /// Returns the earlier turns of the chat session that the trigger is a message of: each message that the agent answered, and
     /// its answer. Empty if the trigger is not a message of a session with this agent.
     ///
-    /// Turns that failed are omitted. The store's records decide about the writers of messages and answers, so a store without such
+    /// Turns that failed are omitted. The writer of each message and answer is the one that the store recorded, and a store without such
     /// records has no earlier turns.
     pub(super) async fn history(
         &self,

@@ -142,7 +142,7 @@ impl Questions {
     /// Lets a run make the call of a question with other arguments: [`QuestionView::arguments`] has the arguments of the model.
     ///
     /// The arguments must fit [`QuestionView::arguments_schema`] and have at most 64 KiB. The person must be permitted by each rule of
-    /// the tool whose condition holds for the changed arguments, within the time of the rule since the question; a condition
+    /// the tool whose condition holds for the changed arguments, and before the rule's time since the question is over; a condition
     /// in code counts as one that holds. The arguments in the question, sent back unchanged, are no change. The run checks the
     /// arguments like those of any other call: guardrails check them, and if a guardrail replaces them, the run asks again. The model
     /// receives the result together with the changed arguments.

@@ -116,7 +116,7 @@ impl Standing<'_> {
     }
 
     /// Checks the decision of a person: no executor wrote it, and the question is unchanged since this run wrote it. A decision that
-    /// names the breadcrumb of its question must name the one of this run: others can write questions with the same request ID.
+    /// names the breadcrumb of its question must name the question that this run wrote: other executors can write questions with the same request ID.
     async fn of_decision(&self, answer: &Breadcrumb) -> Result<Refusal, BoxError> {
         if planted("payload-approval") {
             return Ok(None);

@@ -95,7 +95,7 @@ impl Faults {
         switches.crash_at = None;
     }
 
-    /// Returns the number of calls that have failed because of these switches, without the crash.
+    /// Returns the number of store calls that failed because of these faults. Calls after the crash are not counted.
     #[must_use]
     pub fn injected(&self) -> usize {
         self.switches().injected

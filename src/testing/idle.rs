@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 /// Maximum number of store calls until a runtime is idle.
 const MOST_CALLS: u64 = 1_000_000;
 
-/// The calls of a store. Every change of a run is one.
+/// The operations of a store. Each change of a run's state is one operation.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     calls: AtomicU64,
@@ -72,7 +72,7 @@ impl<'w> Watch<'w> {
         }
     }
 
-    /// Waits until the runtime is idle. It checks after each call of the store and each handled event, before tokio moves a paused
+    /// Waits until the runtime is idle. The check runs after each store call and each handled event, before tokio moves a paused
     /// clock, because this task is ready then.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An executor that records the context of each attempt.
 ///
-/// It works as the inner executor does, except that it uses the default
+/// The recorder works like the inner executor, except that it uses the default
 /// [`process_event`](UniversalExecutor::process_event). So it does not fit an executor with its own one, such as
 /// [`ToolDispatcher`](crate::tool::ToolDispatcher).
 ///

@@ -168,7 +168,7 @@ impl TestStore {
     /// A runtime is idle if it has handled every event of the store and none of its executors has a run that is due or running. These
     /// runs are idle:
     ///
-    /// - a suspended run, unless its answer is in the store,
+    /// - a suspended run, unless the store already has the answer that it waits for,
     /// - a run that waits for a retry, until the clock reaches its time,
     /// - a run of a [paused](RunLedger::pause_executor) executor, and a run behind an idle one with the same
     ///   [ordering key](crate::executor::OrderingKey),

@@ -195,7 +195,7 @@ impl Entry {
 /// The approval of a call, as far as its caller knows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ApprovalState {
-    /// No person has approved the call, or the caller does not know.
+    /// No person has approved the tool call, or the code that makes the call does not know whether someone has.
     Missing,
     /// A person has approved the call, if it needs an approval.
     Given,

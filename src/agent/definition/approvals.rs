@@ -100,7 +100,7 @@ pub(in crate::agent) fn entry(tool: String, rule: Approval) -> Option<Value> {
 /// Reads the field `approval`.
 ///
 /// # Errors
-/// [`AgentError::BadApproval`] with the path of the problem. Unknown fields are found before.
+/// [`AgentError::BadApproval`] with the path of the problem. Unknown fields are rejected earlier, when the definition is read.
 pub(super) fn approvals(
     fields: &Map<String, Value>,
     options: &DefinitionOptions,

@@ -13,7 +13,7 @@ pub(super) struct Approved {
     pub(super) digest: String,
     /// The approved arguments.
     pub(super) arguments: Json,
-    /// If `true`, the person changed the arguments of the model.
+    /// If `true`, the person changed the arguments that the model wrote for the call.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_changed: bool,
 }

@@ -270,7 +270,7 @@ impl<'r> Run<'r> {
         self.wait(id, lasts, awaited, |_| request);
     }
 
-    /// Asks a person. Without `expires_in`, the question is open for the time in the definition.
+    /// Asks a person. Without `expires_in`, the question expires after `wait_seconds.people` of the agent definition.
     fn question(
         &mut self,
         id: String,

@@ -30,7 +30,7 @@ pub(super) fn check(
     fits(question, answer).map_err(|problem| AnswerError::Invalid { id, problem })
 }
 
-/// Checks the arguments that a person puts in the place of those in the question.
+/// Checks changed arguments by the input schema of the tool and by the rules in the question.
 fn check_arguments(
     question: &QuestionView,
     person: &Principal,

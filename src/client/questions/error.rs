@@ -63,7 +63,7 @@ pub enum AnswerError {
         problem: String,
     },
     /// An approval got an answer, or a question got an approval.
-    #[error("question {id:?} is answered by {expected}")]
+    #[error("cannot answer question {id:?} in this way; use {expected}")]
     WrongKind {
         /// The ID of the question.
         id: String,

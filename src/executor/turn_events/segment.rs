@@ -76,7 +76,8 @@ impl Segment {
         (segment.trigger_id == trigger).then_some(segment)
     }
 
-    /// Returns the breadcrumb of the segment, which expires at a time. Its hints hide all of it from models and embeddings.
+    /// Returns the breadcrumb that stores the segment, with `until` as its end of life. Its `llm_hints` hide the whole context from models
+    /// and embeddings.
     pub(super) fn breadcrumb(&self, until: Timestamp) -> NewBreadcrumb {
         NewBreadcrumb::new(CHAT_TURN)
             .tag(turn_segments_tag(self.trigger_id))
