@@ -267,7 +267,7 @@ impl<S: SubjectWithEvents + Default> World<S> {
             return self.stop(release).await;
         }
         if let Some(worker) = self.workers.remove(&release) {
-            worker.kill();
+            worker.kill().await;
             self.crashes += 1;
             if self.workers.is_empty() {
                 // Otherwise the other release would wait at its start for an answer of the dead worker.

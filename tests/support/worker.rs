@@ -1,11 +1,12 @@
 //! Workers that stop or die, on the store of a test.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::task::yield_now;
 use universal_executor::runtime::{RunReport, Running, RuntimeBuilder, RuntimeError};
 use universal_executor::store::conformance::Subject;
-use universal_executor::store::{Fault, Faulty, StoreWithEvents};
+use universal_executor::store::{Fault, Faulty, Moment, Operation, StoreWithEvents};
 use universal_executor::{BoxError, Runtime};
 
 /// A store that workers share.
@@ -17,6 +18,8 @@ impl<S: Subject<Store: StoreWithEvents>> SubjectWithEvents for S {}
 pub(crate) struct Worker {
     running: Running,
     is_dead: Arc<AtomicBool>,
+    /// Number of store calls that have begun and not returned.
+    in_flight: Arc<AtomicUsize>,
 }
 
 impl Worker {
@@ -26,17 +29,30 @@ impl Worker {
         add: impl FnOnce(RuntimeBuilder, &Faulty<S>) -> Result<RuntimeBuilder, BoxError>,
     ) -> Result<Self, BoxError> {
         let is_dead = Arc::new(AtomicBool::new(false));
-        let dies = Arc::clone(&is_dead);
-        let own = Faulty::new(store.clone(), move |_, _| {
-            match dies.load(Ordering::SeqCst) {
+        let in_flight = Arc::new(AtomicUsize::new(0));
+        let (dies, calls) = (Arc::clone(&is_dead), Arc::clone(&in_flight));
+        let own = Faulty::new(store.clone(), move |operation, moment| {
+            let fault = match dies.load(Ordering::SeqCst) {
                 true => Fault::Hang,
                 false => Fault::None,
+            };
+            match (operation, moment) {
+                // Calls of the source wait for events.
+                (Operation::Subscribe | Operation::Next | Operation::Ack, _) => {}
+                (_, Moment::Before) if fault == Fault::Hang => {}
+                (_, Moment::Before) => drop(calls.fetch_add(1, Ordering::SeqCst)),
+                (_, Moment::After) => drop(calls.fetch_sub(1, Ordering::SeqCst)),
             }
+            fault
         });
         let events = own.beside(store.event_source());
         let builder = Runtime::on_source(&own, events).drain_timeout(Duration::ZERO);
         let running = add(builder, &own)?.start().await?;
-        Ok(Self { running, is_dead })
+        Ok(Self {
+            running,
+            is_dead,
+            in_flight,
+        })
     }
 
     pub(crate) fn runtime(&self) -> &Arc<Runtime> {
@@ -49,9 +65,18 @@ impl Worker {
     }
 
     /// Kills the worker: nothing that it does from now on reaches the store. Its leases stay until they expire, and its record
-    /// counts as live for 30 s. A call that has reached the store can still take effect.
-    pub(crate) fn kill(self) {
+    /// counts as live for 30 s. A call that has reached the store takes effect before this function returns, so that the test can
+    /// move the clock of the store.
+    pub(crate) async fn kill(self) {
+        /// Enough for a call, also if a failed call was counted.
+        const TURNS: usize = 200_000;
         self.is_dead.store(true, Ordering::SeqCst);
+        for _ in 0..TURNS {
+            if self.in_flight.load(Ordering::SeqCst) == 0 {
+                break;
+            }
+            yield_now().await;
+        }
         drop(self.running);
     }
 }

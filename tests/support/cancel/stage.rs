@@ -151,7 +151,10 @@ where
     pub(super) async fn strike(&mut self, executors: &[&str]) -> Result<(), BoxError> {
         match self.condition {
             Condition::Alive => {}
-            Condition::Dead => self.worker.take().ok_or("the worker was killed")?.kill(),
+            Condition::Dead => {
+                let worker = self.worker.take();
+                worker.ok_or("the worker was killed")?.kill().await;
+            }
             Condition::Paused => {
                 for executor in executors {
                     assert!(self.worker()?.runtime().pause(executor).await?);
