@@ -21,6 +21,9 @@ use tokio::time::{sleep, timeout};
 /// The longest that anything may take that is sure to happen.
 const LONG: Duration = Duration::from_secs(30);
 
+/// The longest to try until a worker is killed at a point.
+const AT_POINT: Duration = Duration::from_secs(90);
+
 /// The longest to wait for a worker to begin something before it is killed all the same.
 const AT_WORK: Duration = Duration::from_secs(8);
 
@@ -125,15 +128,17 @@ impl Slot {
         self.signal(Signal::CONT)
     }
 
-    /// Has it kill itself at a point. Unless it is revived it is gone then.
+    /// Has it kill itself at a point. Unless it is revived it is gone then. Gives up after [`AT_POINT`].
     async fn kill_at(&mut self, oracle: &Oracle, point: Point, after: u64) -> Result<(), BoxError> {
         self.end(oracle).await?;
-        // It may die of something else before it gets there.
-        for _ in 0..5 {
+        let begun = Instant::now();
+        let mut after = after;
+        while begun.elapsed() < AT_POINT {
             self.again(Some(Trap::text(point, Deed::Kill, after)))?;
             let Ok(status) = timeout(LONG, self.child.wait()).await else {
                 self.child.kill().await?;
                 oracle.note(&Record::Killed { pid: self.pid })?;
+                after = 0;
                 continue;
             };
             let status = status?;
@@ -145,6 +150,9 @@ impl Slot {
             if status.signal() == Some(Signal::KILL.as_raw()) {
                 break;
             }
+            // A poisoned trigger or a server that is down ended it before it got there.
+            after = 0;
+            sleep(Duration::from_millis(200)).await;
         }
         Ok(())
     }

@@ -191,6 +191,8 @@ impl Settings {
             triggers: 500,
             rate: 30,
             behind: 40,
+            // With few runs in flight a worker often holds no lease when it is stopped.
+            stops: 8,
             locks: 0,
             lock_for: 12_000,
             servers: Harms {
