@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 use std::hint::black_box;
 use std::sync::Arc;
 use universal_executor::store::Durability;
-use universal_executor::tool::{ToolRegistry, json_tool};
-use universal_executor::workflow::{Assembly, Outcome, Parts, Run, Workflow, WorkflowExecutor};
+use universal_executor::tool::json_tool;
+use universal_executor::workflow::{Outcome, Run, Workflow};
+use universal_executor::workload::WorkloadExecutor;
 use universal_executor::{
-    BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, SqliteStore,
+    BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Services, SqliteStore,
     UniversalExecutor,
 };
 
@@ -30,18 +31,16 @@ fn workflow(steps: usize) -> Workflow {
     Workflow::from_json(&definition).unwrap()
 }
 
-fn executor(store: Arc<dyn BreadcrumbStore>, steps: usize) -> WorkflowExecutor {
+fn executor(store: &(impl BreadcrumbStore + Clone + 'static), steps: usize) -> WorkloadExecutor {
     let nothing = json_tool("nothing", "Does nothing.", json!({}), |_, _| async {
         Ok(Value::Null)
     });
-    let tools = ToolRegistry::default().with(nothing.idempotent()).unwrap();
-    let parts = Parts::new().tools(tools);
-    let assembly = Assembly::new(workflow(steps), &parts, store).unwrap();
-    WorkflowExecutor::new("bench", assembly).unwrap()
+    let services = Services::new().tool(nothing.idempotent()).unwrap();
+    WorkloadExecutor::of_workflow("bench", workflow(steps), &services, store).unwrap()
 }
 
-async fn run(executor: &WorkflowExecutor) {
-    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST);
+async fn run(executor: &WorkloadExecutor) {
+    let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST);
     let request = request.context(json!({"workflow": "bench", "input": {"n": 1}}));
     let request = executor.store().create(request).await.unwrap();
     let outcome = executor.process_event(&Event::created(&request)).await;
@@ -68,12 +67,9 @@ fn main() {
         .durability(Durability::Normal)
         .open();
     let file = runtime.block_on(file).unwrap();
-    let memory = || Arc::new(MemoryStore::default()) as Arc<dyn BreadcrumbStore>;
-    let (none, in_memory) = (executor(memory(), 0), executor(memory(), STEPS));
-    let (none_in_file, in_file) = (
-        executor(Arc::new(file.clone()), 0),
-        executor(Arc::new(file.clone()), STEPS),
-    );
+    let memory = MemoryStore::default;
+    let (none, in_memory) = (executor(&memory(), 0), executor(&memory(), STEPS));
+    let (none_in_file, in_file) = (executor(&file, 0), executor(&file, STEPS));
     let pure = Arc::new(workflow(STEPS));
 
     let times = support::compare(

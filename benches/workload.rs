@@ -13,11 +13,10 @@ use std::fs;
 use std::hint::black_box;
 use std::sync::Arc;
 use universal_executor::model::Timestamp;
-use universal_executor::workflow::Parts;
-use universal_executor::workload::{
-    Definition, Deps, Message, NativeDefinition, RunCx, Supervisor,
+use universal_executor::workload::{Definition, Message, NativeDefinition, RunCx, Supervisor};
+use universal_executor::{
+    BreadcrumbId, BreadcrumbStore, ExecutionContext, MemoryStore, NewBreadcrumb, Services,
 };
-use universal_executor::{BreadcrumbId, ExecutionContext, MemoryStore, NewBreadcrumb};
 
 const SESSIONS: usize = 10_000;
 const ROUNDS: usize = 20;
@@ -29,8 +28,9 @@ fn echo() -> NativeDefinition {
     })
 }
 
-fn deps() -> Deps {
-    Deps::new(Parts::new(), Arc::new(MemoryStore::default()))
+fn new_supervisor() -> Supervisor {
+    let builder = Supervisor::builder(Arc::new(echo()), &Services::new(), &MemoryStore::default());
+    builder.build().unwrap()
 }
 
 /// Bytes of memory that this process has; none where the system does not say.
@@ -40,11 +40,11 @@ fn resident() -> Option<usize> {
     Some(pages * 4_096)
 }
 
-async fn alone(deps: &Deps) {
+async fn alone(services: &Services, store: &Arc<dyn BreadcrumbStore>) {
     let message = NewBreadcrumb::new("user.message.v1");
     let message = message.first_version(BreadcrumbId::NIL, Timestamp::from_micros(0));
     let cx = RunCx::new("run", ExecutionContext::for_trigger(message));
-    let mut workload = echo().instantiate(deps).unwrap();
+    let mut workload = echo().instantiate(services, store).unwrap();
     black_box(workload.run(cx, Some("hi".into())).count().await);
     workload.close().await.unwrap();
 }
@@ -58,12 +58,9 @@ fn main() {
         .enable_all()
         .build()
         .unwrap();
-    let alone_deps = deps();
-    let supervisor = runtime.block_on(async {
-        Supervisor::builder(Arc::new(echo()), deps())
-            .build()
-            .unwrap()
-    });
+    let services = Services::new();
+    let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
+    let supervisor = runtime.block_on(async { new_supervisor() });
     let mut number = 0_u32;
     support::compare(
         "one turn",
@@ -71,7 +68,7 @@ fn main() {
         ITERATIONS,
         &mut [
             ("a workload alone", &mut || {
-                runtime.block_on(alone(&alone_deps))
+                runtime.block_on(alone(&services, &store))
             }),
             ("in a session of its own", &mut || {
                 number += 1;
@@ -81,11 +78,7 @@ fn main() {
     );
 
     let sessions = if support::is_quick() { 100 } else { SESSIONS };
-    let supervisor = runtime.block_on(async {
-        Supervisor::builder(Arc::new(echo()), deps())
-            .build()
-            .unwrap()
-    });
+    let supervisor = runtime.block_on(async { new_supervisor() });
     let before = resident();
     runtime.block_on(async {
         for number in 0..sessions {

@@ -1,158 +1,84 @@
-//! A flow that may be stopped anywhere: research, two reviews side by side, a person's approval, publishing.
+//! A flow that writes an article: research, a draft, two reviews in parallel, the approval of a person, and publishing.
 //!
 //! ```text
-//! cargo run --features sqlite,yaml --example flow -- start          # works until the person is asked
-//! cargo run --features sqlite,yaml --example flow -- answer yes     # another process goes on with the answer
-//! cargo run --features sqlite,yaml --example flow                   # both, one after the other
+//! cargo run --features sqlite,yaml --example flow
 //! ```
 //!
-//! Stop `start` with Ctrl-C wherever you like and start it again: no step that has ended is done again. The flow stands in
-//! `examples/data/article.yaml`, the model is scripted.
+//! The flow is in `examples/data/article.yaml`, the model is scripted. The state of the run is in a SQLite file in the temporary
+//! folder: if you stop the program, the next start continues after the last finished step.
+#![expect(clippy::print_stdout, reason = "the output is the point of an example")]
 
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
-
-use futures::StreamExt as _;
 use serde_json::json;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
-use universal_executor::agent::{ChatResponse, ScriptedModel};
-use universal_executor::source::StartAt;
-use universal_executor::tool::{ToolRegistry, json_tool};
-use universal_executor::workflow::{
-    Assembly, FlowEventKind, Parts, StepEvent, StepEventKind, Workflow, WorkflowExecutor,
-};
-use universal_executor::{
-    BoxError, Breadcrumb, BreadcrumbStoreExt as _, EventSource as _, NewBreadcrumb, Runtime,
-    SqliteStore,
-};
+use universal_executor::agent::ScriptedModel;
+use universal_executor::client::{Principal, ReplyError};
+use universal_executor::tool::json_tool;
+use universal_executor::workflow::Workflow;
+use universal_executor::workload::WorkloadExecutor;
+use universal_executor::{BoxError, Client, NewBreadcrumb, Runtime, Services, SqliteStore};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {
-    let folder = std::env::current_exe()?.with_extension("data");
-    let said: Vec<String> = std::env::args().skip(1).collect();
-    match said.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => {
-            start(&folder).await?;
-            answer(&folder, "yes").await
-        }
-        ["start"] => start(&folder).await,
-        ["answer", answered] => answer(&folder, answered).await,
-        _ => Err("say start, or answer and what".into()),
-    }
-}
+    let path = std::env::temp_dir().join("flow.db");
+    let store = SqliteStore::open(&path).await?;
+    let workflow = Workflow::from_yaml(include_str!("data/article.yaml"))?;
+    let article = WorkloadExecutor::of_workflow("article", workflow, &services()?, &store)?;
+    let running = Runtime::on(&store).executor(article).start().await?;
 
-/// Somebody wants an article, unless that was said before; ends when the person is asked.
-async fn start(folder: &Path) -> Result<(), BoxError> {
-    std::fs::create_dir_all(folder)?;
-    let store = SqliteStore::open(folder.join("flow.db")).await?;
-    if store.latest(WorkflowExecutor::REQUEST).await?.is_none() {
-        let wish = json!({"workflow": "article", "input": {"topic": "crabs"}});
-        let wish = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(wish);
-        store.create(wish).await?;
-    }
+    println!("{}", write_article(&Client::new(&store)).await?);
 
-    let asked = works_until(&store, "human.request.v1").await?;
-
-    println!(
-        "asked:    {}",
-        asked.context.text("question").unwrap_or_default()
-    );
+    running.stop().await?;
     store.close().await;
-    Ok(())
+    Ok(std::fs::remove_file(path)?)
 }
 
-/// The person answers, and the flow goes on.
-async fn answer(folder: &Path, answer: &str) -> Result<(), BoxError> {
-    let store = SqliteStore::open(folder.join("flow.db")).await?;
-    let asked = store.latest("human.request.v1").await?;
-    let asked = asked.ok_or("nothing was asked; run it with `start` first")?;
-    let ticket = asked
-        .context
-        .text("requestId")
-        .ok_or("a question without an id")?;
-    article(&store)?
-        .resume(ticket, json!(answer), "ann")
+/// Requests an article about crabs, and answers the question of the flow as ann.
+async fn write_article(client: &Client) -> Result<String, BoxError> {
+    let request = json!({"workflow": "article", "input": {"topic": "crabs"}});
+    let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(request);
+    // The key makes the request safe to repeat: after a restart it is the same run.
+    let request = client
+        .request("article", request)
+        .key("crabs")
+        .send()
         .await?;
-
-    let result = works_until(&store, WorkflowExecutor::RESULT).await?;
-
-    println!(
-        "result:   {}",
-        result.context.text("output").unwrap_or_default()
-    );
-    store.close().await;
-    Ok(std::fs::remove_dir_all(folder)?)
+    let (questions, ann) = (client.questions(), Principal::new("ann"));
+    let reply = loop {
+        match request.wait(Duration::from_millis(200)).await {
+            Err(ReplyError::TimedOut { question, .. }) => {
+                if let Some(question) = question {
+                    println!("{question}");
+                    questions.answer(&question.id, &ann, "yes").await?;
+                }
+            }
+            ended => break ended?,
+        }
+    };
+    let result = reply.response().ok_or("the flow wrote no result")?;
+    let output = result.context.text("output");
+    Ok(output.ok_or("the flow has no output")?.to_owned())
 }
 
-fn article(store: &SqliteStore) -> Result<WorkflowExecutor, BoxError> {
-    let schema = json!({"type": "object"});
-    let search = json_tool("search", "Finds pages.", schema.clone(), |_, _| async {
-        tokio::time::sleep(Duration::from_millis(500)).await;
+/// The tools and models that the flow may use.
+fn services() -> Result<Services, BoxError> {
+    let search = json_tool("search", "Finds pages.", json!({}), |_, _| async {
         Ok(json!(["crab.org"]))
     });
-    // What is asked of the outside world carries this key, so that it happens once.
     let publish = json_tool(
         "publish",
         "Publishes a text.",
-        schema,
-        |_, context| async move {
+        json!({}),
+        |_, call| async move {
+            // An external service gets the key with the text, so that a repeated call publishes once.
             Ok(json!(format!(
-                "published under {}",
-                context.idempotency_key()
+                "published with key {}",
+                call.idempotency_key()
             )))
         },
     );
-    let model = ScriptedModel::answering(|_, request| {
-        let is_critic = request
-            .messages
-            .iter()
-            .any(|message| message.text().contains("what is wrong"));
-        Ok(ChatResponse::new(match is_critic {
-            true => "Nothing to add.",
-            false => "Crabs walk sideways.",
-        }))
-    });
-    let tools = ToolRegistry::default()
-        .with(search.idempotent())?
-        .with(publish.at_most_once())?;
-    let parts = Parts::new().tools(tools).default_model(Arc::new(model));
-    let workflow = Workflow::from_yaml(include_str!("data/article.yaml"))?;
-    let assembly = Assembly::new(workflow, &parts, Arc::new(store.clone()))?;
-    Ok(WorkflowExecutor::new("article", assembly)?.with_events(Arc::new(tell)))
-}
-
-fn tell(event: StepEvent) {
-    match event.kind {
-        StepEventKind::Flow {
-            kind: FlowEventKind::Finished,
-            ..
-        } => println!("finished: {}", event.path),
-        StepEventKind::Text(text) => println!("{}: {text}", event.path),
-        _ => {}
-    }
-}
-
-/// Lets the flow work until there is a breadcrumb of a schema.
-async fn works_until(store: &SqliteStore, schema: &str) -> Result<Arc<Breadcrumb>, BoxError> {
-    let runtime = Runtime::on(store)
-        .executor(Arc::new(article(store)?))
-        .build()?;
-    let mut found = Ok(None);
-    runtime
-        .run_until(async { found = first(store, schema).await })
-        .await?;
-    found?.ok_or_else(|| "the events ended".into())
-}
-
-async fn first(store: &SqliteStore, schema: &str) -> Result<Option<Arc<Breadcrumb>>, BoxError> {
-    let mut events = store.events().subscribe(StartAt::Now).await?;
-    loop {
-        if let Some(found) = store.latest(schema).await? {
-            return Ok(Some(found));
-        }
-        if events.next().await.transpose()?.is_none() {
-            return Ok(None);
-        }
-    }
+    let model = ScriptedModel::new(["Crabs walk sideways.", "Nothing to add.", "Nothing to add."]);
+    let services = Services::new().default_model(model);
+    Ok(services
+        .tool(search.idempotent())?
+        .tool(publish.at_most_once())?)
 }

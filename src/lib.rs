@@ -53,7 +53,9 @@
 //! | build an agent in code | [`agent::Agent`] |
 //! | build an agent from a JSON definition | [`agent::AgentDefinition`], [`agent::AgentExecutor`] |
 //! | build a tool from a function | [`tool::json_tool`], [`tool::ToolExecutor`], [`tool::ToolRegistry`] |
-//! | run steps in order, in parallel or with people | [`workflow::WorkflowExecutor`] |
+//! | register models, tools and limits that agents, workflows and definitions name | [`Services`] |
+//! | run agents, tools and workflows that the store defines | [`runtime::definitions`] |
+//! | run steps in order, in parallel or with people | [`workflow`], [`workload::WorkloadExecutor`] |
 //! | chat in sessions with streamed output | [`client::Session`] |
 //! | choose a store | [`store`]: [`MemoryStore`], `SqliteStore`, `PostgresStore`, `RcrtStore` |
 //! | find the mistakes in definitions before they run | [`check`] |
@@ -115,6 +117,7 @@ pub mod model;
 pub mod runtime;
 mod scrub;
 mod secret;
+mod services;
 pub mod source;
 pub mod store;
 #[cfg(feature = "testing")]
@@ -137,6 +140,7 @@ pub use model::{
 };
 pub use runtime::Runtime;
 pub use secret::Secret;
+pub use services::Services;
 pub use source::{Delivery, EventSource};
 #[cfg(feature = "postgres")]
 pub use store::PostgresStore;

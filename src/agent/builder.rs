@@ -3,9 +3,10 @@
 use super::definition::approval_entry;
 use super::guardrail::Guardrails;
 use super::{
-    AgentDefinition, AgentError, AgentExecutor, ApiProvider, Budgets, Capabilities, ChatModel,
-    Colleague, OutputSlot, Provider, ToolCalls, Trust, WaitSeconds,
+    AgentDefinition, AgentError, AgentExecutor, AgentModel, ApiProvider, Budgets, Capabilities,
+    Colleague, IntoModel, OutputSlot, Provider, ToolCalls, Trust, WaitSeconds,
 };
+use crate::error::excerpt;
 use crate::executor::{ContextBudget, FenceKey, Format, Profile, check_roles};
 use crate::model::{Json, Subscription};
 use crate::store::BreadcrumbStore;
@@ -52,35 +53,54 @@ pub struct Agent {
     tools: ToolRegistry,
     /// The first problem with an argument of a method.
     problem: Option<AgentError>,
-    provider: Arc<dyn Provider>,
+    provider: Chosen,
     context_budget: Option<ContextBudget>,
     profile: Option<Profile>,
     guardrails: Guardrails,
     fence_key: Option<FenceKey>,
 }
 
+/// The provider of an agent that is not bound yet.
+enum Chosen {
+    Provider(Arc<dyn Provider>),
+    /// The name of a model or provider in the services.
+    Named(String),
+}
+
 impl Agent {
     /// Starts to build an agent. `id` is its executor ID, which must be unique among the executors of a store.
-    pub fn new(id: impl Into<String>, model: impl ChatModel + 'static) -> Self {
-        Self::with_provider(id, ApiProvider::new(Arc::new(model)))
+    ///
+    /// `model` is a [`ChatModel`](super::ChatModel), or the name of a model or provider in the [`Services`](crate::Services). An agent
+    /// with a name needs [`RuntimeBuilder::services`](crate::runtime::RuntimeBuilder::services) or [`bind_with`](Self::bind_with). The
+    /// name is not part of the definition; [`model`](Self::model) sets the field `model`.
+    pub fn new(id: impl Into<String>, model: impl IntoModel) -> Self {
+        let provider = match model.into_model() {
+            AgentModel::Model(model) => Chosen::Provider(Arc::new(ApiProvider::new(model))),
+            AgentModel::Named(name) => Chosen::Named(name),
+        };
+        Self::of(id.into(), provider)
     }
 
     /// Starts to build an agent with another provider than an API: a program that calls back, or a model that receives requests as
     /// breadcrumbs.
     pub fn with_provider(id: impl Into<String>, provider: impl Provider + 'static) -> Self {
+        Self::of(id.into(), Chosen::Provider(Arc::new(provider)))
+    }
+
+    fn of(id: String, provider: Chosen) -> Self {
         let agent = Self {
             fields: Map::new(),
             triggers: Vec::new(),
             sources: Vec::new(),
             tools: ToolRegistry::default(),
             problem: None,
-            provider: Arc::new(provider),
+            provider,
             context_budget: None,
             profile: None,
             guardrails: Guardrails::default(),
             fence_key: None,
         };
-        agent.field("agent_id", id.into())
+        agent.field("agent_id", id)
     }
 
     /// Returns the agent ID.
@@ -128,7 +148,8 @@ impl Agent {
         self.field("responds_with", list(schemas))
     }
 
-    /// Sets the name of the model at its provider. Defaults to the name that the [`ChatModel`] was built with.
+    /// Sets the name of the model at its provider. Defaults to the name that the [`ChatModel`](super::ChatModel) was
+    /// built with.
     pub fn model(self, name: impl Into<String>) -> Self {
         self.field("model", name.into())
     }
@@ -297,13 +318,31 @@ impl Agent {
     ///
     /// # Errors
     /// [`AgentError`] names the first argument that cannot be used, or the ability that the store does not have.
-    pub fn bind<B>(mut self, store: &B) -> Result<AgentExecutor, AgentError>
+    /// [`AgentError::NamedModel`] if the agent names its model: use [`bind_with`](Self::bind_with).
+    pub fn bind<B>(self, store: &B) -> Result<AgentExecutor, AgentError>
     where
         B: BreadcrumbStore + Clone + 'static,
     {
+        self.bind_found(Arc::new(store.clone()), |agent, model| {
+            Err(AgentError::NamedModel {
+                agent: agent.to_owned(),
+                model: excerpt(model, 80).into_owned(),
+            })
+        })
+    }
+
+    /// Returns the agent on a store. `find` gets the agent ID and the name of the model of an agent that names its model.
+    pub(crate) fn bind_found(
+        mut self,
+        store: Arc<dyn BreadcrumbStore>,
+        find: impl FnOnce(&str, &str) -> Result<Arc<dyn Provider>, AgentError>,
+    ) -> Result<AgentExecutor, AgentError> {
         let definition = AgentDefinition::from_json(&self.take_definition()?)?;
-        let store = Arc::new(store.clone());
-        let agent = AgentExecutor::with_provider(definition, self.provider, store, &self.tools)?;
+        let provider = match self.provider {
+            Chosen::Provider(provider) => provider,
+            Chosen::Named(model) => find(&definition.agent_id, &model)?,
+        };
+        let agent = AgentExecutor::with_provider(definition, provider, store, &self.tools)?;
         let mut agent = agent.with_guardrails(self.guardrails);
         if let Some(budget) = self.context_budget {
             agent = agent.with_context_budget(budget);

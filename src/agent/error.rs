@@ -1,4 +1,4 @@
-use crate::error::Retry;
+use crate::error::{BoxError, Retry};
 use crate::executor::InvalidExecutor;
 use crate::model::{DefinitionError, DefinitionProblem, Place};
 use crate::tool::ToolError;
@@ -47,6 +47,25 @@ pub enum AgentError {
         tool: String,
         /// The problem of the tool.
         source: Box<ToolError>,
+    },
+    /// An [`Agent`](super::Agent) names its model, and was bound without services that have the model.
+    #[error(
+        "agent {agent:?} names the model {model:?}, and there are no services to find it in; set RuntimeBuilder::services, or bind \
+         the agent with Agent::bind_with"
+    )]
+    NamedModel {
+        /// The agent.
+        agent: String,
+        /// The name of the model.
+        model: String,
+    },
+    /// The services do not have the model that an [`Agent`](super::Agent) names.
+    #[error("cannot find the model of agent {agent:?} in the services")]
+    Model {
+        /// The agent.
+        agent: String,
+        /// The [`NotRegistered`](crate::runtime::definitions::NotRegistered) with the unknown name and the registered names.
+        source: BoxError,
     },
     /// The definition names a tool that is not registered.
     #[error("agent {agent:?} names tool {tool:?}, which is not registered; there are: {known}")]

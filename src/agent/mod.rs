@@ -192,6 +192,7 @@ mod executor;
 pub mod guardrail;
 mod history;
 pub(crate) mod human;
+mod into_model;
 mod making;
 mod model;
 mod offer;
@@ -214,6 +215,7 @@ pub use definition::{
 };
 pub use error::{AgentError, AgentRunError};
 pub use executor::AgentExecutor;
+pub use into_model::{AgentModel, IntoModel};
 pub use model::{
     Arguments, BadArguments, CallResult, ChatEvent, ChatModel, ChatRequest, ChatResponse, Media,
     Message, ModelError, Opaque, Origin, Part, Reasoning, ResponseSchema, Speaker, StopReason,

@@ -35,6 +35,25 @@ pub trait Provider: Send + Sync {
     async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn ProviderSession>, BoxError>;
 }
 
+#[async_trait]
+impl<P: Provider + ?Sized> Provider for Arc<P> {
+    fn delivery(&self) -> Delivery {
+        (**self).delivery()
+    }
+
+    fn asks_by_breadcrumb(&self) -> bool {
+        (**self).asks_by_breadcrumb()
+    }
+
+    async fn start(&self, task: Task) -> Result<Box<dyn ProviderSession>, BoxError> {
+        (**self).start(task).await
+    }
+
+    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn ProviderSession>, BoxError> {
+        (**self).resume(task, saved).await
+    }
+}
+
 /// One run of an agent, as its provider has it. Dropping it ends what it has under way.
 #[async_trait]
 pub trait ProviderSession: Send {

@@ -55,7 +55,9 @@ pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
             None
         }
         Err(
-            error @ (AgentError::BadTool { .. }
+            error @ (AgentError::NamedModel { .. }
+            | AgentError::Model { .. }
+            | AgentError::BadTool { .. }
             | AgentError::UnknownTool { .. }
             | AgentError::CallsItself { .. }
             | AgentError::OfferedTwice { .. }

@@ -1,4 +1,4 @@
-use crate::runtime::definitions::Definitions;
+use crate::runtime::definitions::StoredDefinitions;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -32,11 +32,11 @@ impl Kind {
     pub const SCHEMA: &'static str = "schema.def.v1";
     /// The schemas of definitions that a check knows.
     pub const SCHEMAS: [&'static str; 5] = [
-        Definitions::AGENT,
-        Definitions::TOOL,
+        StoredDefinitions::AGENT,
+        StoredDefinitions::TOOL,
         Self::REMOTE_TOOL,
         Self::SCHEMA,
-        Definitions::WORKFLOW,
+        StoredDefinitions::WORKFLOW,
     ];
 
     /// Returns the name in reports: `agent`, `remote tool`.
@@ -67,11 +67,11 @@ impl Kind {
 
     fn of_schema(schema: &str) -> Self {
         match schema {
-            Definitions::AGENT => Self::Agent,
-            Definitions::TOOL => Self::Tool,
+            StoredDefinitions::AGENT => Self::Agent,
+            StoredDefinitions::TOOL => Self::Tool,
             Self::REMOTE_TOOL => Self::RemoteTool,
             Self::SCHEMA => Self::Schema,
-            Definitions::WORKFLOW => Self::Workflow,
+            StoredDefinitions::WORKFLOW => Self::Workflow,
             _ => Self::Other,
         }
     }

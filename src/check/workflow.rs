@@ -3,8 +3,8 @@
 use super::common::{Context, of_load};
 use super::related::Declaration;
 use crate::model::{Finding, Place, Severity, Subscription, Subscriptions, unknown_field};
-use crate::workflow::{Document, Oddity, Warning, Workflow, WorkflowExecutor};
-use crate::workload::{EntryError, EntryPolicy, select_entry};
+use crate::workflow::{Document, Oddity, Warning, Workflow};
+use crate::workload::{EntryError, EntryPolicy, WorkloadExecutor, check_fields, select_entry};
 use serde_json::Value;
 use std::path::Path;
 
@@ -28,7 +28,7 @@ fn check_file(context: &mut Context<'_>, source: &str) -> Option<Declaration> {
 /// Checks the context of a `workflow.def.v1` breadcrumb.
 fn check_record(context: &mut Context<'_>) -> Option<Declaration> {
     let (value, top) = (context.value, Place::default());
-    context.extend(WorkflowExecutor::check_fields(value, context.options));
+    context.extend(check_fields(value, context.options));
     let id = context.text("workflow_id").filter(|id| !id.is_empty());
     if id.is_none() {
         let message = "field \"workflow_id\" must be a string that is not empty";
@@ -119,7 +119,7 @@ fn check_entry(context: &mut Context<'_>, place: &Place, workflow: &Workflow, fl
 }
 
 fn requests(id: &str) -> Option<Subscriptions> {
-    let request = Subscription::trigger(WorkflowExecutor::REQUEST);
+    let request = Subscription::trigger(WorkloadExecutor::REQUEST);
     Subscriptions::new([request.matching("$.workflow", "eq", id)]).ok()
 }
 
@@ -128,6 +128,6 @@ fn declare(id: &str, subscriptions: Subscriptions) -> Option<Declaration> {
         id: id.to_owned(),
         kind: "workflow",
         subscriptions,
-        writes: Some(vec![WorkflowExecutor::RESULT.to_owned()]),
+        writes: Some(vec![WorkloadExecutor::REQUEST_RESULT.to_owned()]),
     })
 }

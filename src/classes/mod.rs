@@ -165,11 +165,6 @@ const KNOWN: &[Class] = &[
             (e.retry(), "bad_workflow")
         })
     },
-    |error| {
-        class(error, |e: &workflow::WorkflowError| {
-            (e.retry(), "bad_workflow")
-        })
-    },
     |error| class(error, |e: &workflow::RunError| (e.retry(), "flow")),
     |error| never::<workflow::FlowStateError>(error, "flow_state"),
     |error| class(error, |e: &runtime::RuntimeError| (e.retry(), "runtime")),

@@ -117,7 +117,7 @@ impl DefinitionOptions {
     /// Reads definitions by the rules of an RCRT (Right Context Right Time) server.
     ///
     /// - The field `llm_config_id` names the configuration of the model tool. See
-    ///   [`Definitions::model_tool`](crate::runtime::definitions::Definitions::model_tool).
+    ///   [`Services::model_tool`](crate::Services::model_tool).
     /// - An agent with `"can_create_breadcrumbs": true` and without `responds_with` may create breadcrumbs of every schema by its
     ///   [actions](crate::agent#actions), except protected ones. Its tools may write `agent.response.v1` only.
     /// - An agent with `can_create_breadcrumbs` may request tools

@@ -1,4 +1,4 @@
-use super::definitions::{Definitions, Keeper};
+use super::definitions::{Keeper, StoredDefinitions};
 use super::first_start::FirstStart;
 use super::graph::Graph;
 use super::progress::Progress;
@@ -10,6 +10,7 @@ use super::{RunReport, signals::signals};
 use crate::agent::Agent;
 use crate::bugs::planted;
 use crate::executor::UniversalExecutor;
+use crate::services::Services;
 use crate::source::{EventSource, StartAt};
 use crate::store::BreadcrumbStore;
 use std::fmt;
@@ -22,13 +23,23 @@ use tokio::sync::Semaphore;
 pub struct RuntimeBuilder {
     /// The store of all executors. `None` if each executor brings its own.
     store: Option<Arc<dyn BreadcrumbStore>>,
-    /// The first problem with an executor.
-    problem: Option<RuntimeError>,
     source: Box<dyn EventSource>,
-    executors: Vec<Arc<dyn UniversalExecutor>>,
+    /// In the order in which they were added.
+    executors: Vec<Added>,
     settings: Settings,
-    definitions: Option<Definitions>,
+    /// The services of agents that name a model.
+    services: Option<Services>,
+    definitions: Option<StoredDefinitions>,
     name: Option<Arc<str>>,
+}
+
+/// An executor of a runtime that is not built yet.
+enum Added {
+    Executor(Arc<dyn UniversalExecutor>),
+    /// An agent without a store. `build` binds it, because the services can be set after it was added.
+    Agent(Box<Agent>),
+    /// An executor that cannot work.
+    Problem(RuntimeError),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +64,6 @@ impl RuntimeBuilder {
         let first_start = store.as_ref().map(|_| FirstStart::default());
         Self {
             store,
-            problem: None,
             source,
             executors: Vec::new(),
             settings: Settings {
@@ -67,6 +77,7 @@ impl RuntimeBuilder {
                 reconcile: Duration::from_secs(60),
                 drain: Duration::from_secs(25),
             },
+            services: None,
             definitions: None,
             name: None,
         }
@@ -74,29 +85,40 @@ impl RuntimeBuilder {
 
     /// Adds an executor. One that is made of a closure gets the store of the runtime.
     pub fn executor(mut self, executor: impl IntoExecutor) -> Self {
-        match executor.into_executor(self.store.as_ref()) {
-            Ok(executor) => self.executors.push(executor),
-            Err(problem) => {
-                self.problem.get_or_insert(problem);
-            }
-        }
+        let added = match executor.into_executor(self.store.as_ref()) {
+            Ok(executor) => Added::Executor(executor),
+            Err(problem) => Added::Problem(problem),
+        };
+        self.executors.push(added);
         self
     }
 
-    /// Adds an agent, which gets the store of the runtime.
+    /// Adds an agent, which gets the store of the runtime and the model that it names, from the [`services`](Self::services).
     pub fn agent(mut self, agent: Agent) -> Self {
-        let bound = match &self.store {
-            Some(store) => agent.bind(store).map_err(RuntimeError::Agent),
-            None => Err(RuntimeError::NoStore {
-                id: agent.id().to_owned(),
-            }),
-        };
-        match bound {
-            Ok(agent) => self.executors.push(Arc::new(agent)),
-            Err(problem) => {
-                self.problem.get_or_insert(problem);
-            }
-        }
+        self.executors.push(Added::Agent(Box::new(agent)));
+        self
+    }
+
+    /// Sets the services in which agents find the models that they name, as in `Agent::new("helper", "gpt-5")`. They can be set
+    /// before or after the agents are added. A further call replaces the services.
+    ///
+    /// Stored definitions have the services of their [`StoredDefinitions`], which can be others.
+    ///
+    /// ```
+    /// use universal_executor::agent::{Agent, ScriptedModel};
+    /// use universal_executor::{MemoryStore, Runtime, Services, Subscription};
+    ///
+    /// let store = MemoryStore::default();
+    /// let helper = Agent::new("helper", "gpt-5").on(Subscription::trigger("user.message.v1"));
+    /// let services = Services::new().model("gpt-5", ScriptedModel::new(["Hello!"]));
+    ///
+    /// let runtime = Runtime::on(&store).agent(helper).services(&services).build()?;
+    ///
+    /// assert!(runtime.executors().iter().any(|id| &**id == "helper"));
+    /// # Ok::<(), universal_executor::runtime::RuntimeError>(())
+    /// ```
+    pub fn services(mut self, services: &Services) -> Self {
+        self.services = Some(services.clone());
         self
     }
 
@@ -119,12 +141,13 @@ impl RuntimeBuilder {
         mut self,
         executors: impl IntoIterator<Item = Arc<dyn UniversalExecutor>>,
     ) -> Self {
+        let executors = executors.into_iter().map(Added::Executor);
         self.executors.extend(executors);
         self
     }
 
     /// Also runs executors made of definitions in a store, and follows those definitions as they change.
-    pub fn definitions(mut self, definitions: Definitions) -> Self {
+    pub fn definitions(mut self, definitions: StoredDefinitions) -> Self {
         self.definitions = Some(definitions);
         self
     }
@@ -227,15 +250,15 @@ impl RuntimeBuilder {
         self.build()?.run_until_signals(signals).await
     }
 
-    /// Checks the executors and indexes their subscriptions.
+    /// Binds the agents, checks the executors and indexes their subscriptions.
     ///
     /// # Errors
-    /// [`RuntimeError`] if two executors have one id, one can never work on its store or has another store than the runtime, a
-    /// setting is zero, or a [maker](Definitions::maker) has a schema that does not mark a definition.
+    /// [`RuntimeError`] if two executors have one id, one can never work on its store or has another store than the runtime, an agent
+    /// names a model that the [services](Self::services) do not have, a setting is zero, a [maker](StoredDefinitions::maker) has a
+    /// schema that does not mark a definition, or [definitions of tools](StoredDefinitions::tools) name a tool that their services do
+    /// not have.
     pub fn build(mut self) -> Result<Runtime, RuntimeError> {
-        if let Some(problem) = self.problem {
-            return Err(problem);
-        }
+        let executors = bound(self.executors, self.store.as_ref(), self.services.as_ref())?;
         self.settings.max_deliveries = match planted("unbounded-inbox") {
             true => 1 << 20,
             false => self.settings.max_deliveries.min(Semaphore::MAX_PERMITS),
@@ -255,7 +278,7 @@ impl RuntimeBuilder {
             definitions.check()?;
         }
         let registry = Registry::new();
-        for executor in self.executors {
+        for executor in executors {
             check_store(self.store.as_deref(), &*executor)?;
             registry.add(executor)?;
         }
@@ -277,6 +300,38 @@ impl RuntimeBuilder {
                 .map(|definitions| Arc::new(Keeper::new(definitions))),
         })
     }
+}
+
+/// Returns the executors in their order, or the first problem of one.
+fn bound(
+    added: Vec<Added>,
+    store: Option<&Arc<dyn BreadcrumbStore>>,
+    services: Option<&Services>,
+) -> Result<Vec<Arc<dyn UniversalExecutor>>, RuntimeError> {
+    let bound = added.into_iter().map(|added| match added {
+        Added::Executor(executor) => Ok(executor),
+        Added::Agent(agent) => bind(*agent, store, services),
+        Added::Problem(problem) => Err(problem),
+    });
+    bound.collect()
+}
+
+/// Binds an agent to the store and the services of its runtime.
+fn bind(
+    agent: Agent,
+    store: Option<&Arc<dyn BreadcrumbStore>>,
+    services: Option<&Services>,
+) -> Result<Arc<dyn UniversalExecutor>, RuntimeError> {
+    let Some(store) = store else {
+        return Err(RuntimeError::NoStore {
+            id: agent.id().to_owned(),
+        });
+    };
+    let bound = match services {
+        Some(services) => agent.bind_with(store, services),
+        None => agent.bind(store),
+    };
+    Ok(Arc::new(bound?))
 }
 
 /// Checks that an executor uses the store of its runtime.
@@ -302,3 +357,6 @@ impl fmt::Debug for RuntimeBuilder {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

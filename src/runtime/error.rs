@@ -1,6 +1,7 @@
 use crate::agent::AgentError;
 use crate::error::{BoxError, Retry};
 use crate::executor::InvalidExecutor;
+use crate::services::NotRegistered;
 use crate::source::SourceError;
 use crate::store::StoreError;
 use std::sync::Arc;
@@ -87,6 +88,15 @@ pub enum RuntimeError {
         /// The schema.
         schema: String,
     },
+    /// [`StoredDefinitions::tools`](super::definitions::StoredDefinitions::tools) names a tool that its services do not have.
+    #[error(
+        "cannot run tool.v1 definitions: StoredDefinitions::tools names a tool that its services do not have; add the tool to the \
+         services, or remove the name"
+    )]
+    ServedTool {
+        /// The unknown name and the registered names.
+        source: NotRegistered,
+    },
     /// It runs already; one that has ended can run again.
     #[error("the runtime is running already; build another one to run two")]
     AlreadyRunning,
@@ -149,6 +159,7 @@ impl RuntimeError {
             | Self::Invalid(_)
             | Self::ZeroSetting { .. }
             | Self::NotADefinition { .. }
+            | Self::ServedTool { .. }
             | Self::Agent(_)
             | Self::NoStore { .. }
             | Self::OtherStore { .. }

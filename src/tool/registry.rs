@@ -161,6 +161,12 @@ impl ToolRegistry {
         self.entry(name).map(|entry| &*entry.registered)
     }
 
+    /// Returns a shared handle of a tool as the service registered it.
+    pub(crate) fn registered_tool(&self, name: &str) -> Option<Arc<dyn Tool>> {
+        let entry = self.entry(name)?;
+        Some(Arc::clone(&entry.registered))
+    }
+
     /// The names of all tools, in order.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {

@@ -230,7 +230,7 @@ pub struct Warning {
 }
 
 impl Warning {
-    pub(super) fn new(place: Place, oddity: Oddity) -> Self {
+    pub(crate) fn new(place: Place, oddity: Oddity) -> Self {
         Self {
             place,
             position: None,

@@ -1,7 +1,8 @@
 //! Flows: agents, tools, models and people in steps, defined in JSON or YAML and run by a pure interpreter.
 //!
-//! [`WorkflowExecutor`] makes a workflow an executor, [`Assembly::drive`] runs a flow within any run, and tells what happens
-//! meanwhile. Both take an [`Assembly`]: a definition together with the [`Parts`] that it names.
+//! A [`WorkloadExecutor`](crate::workload::WorkloadExecutor) makes a workflow an executor. [`Assembly::drive`] runs a flow within any
+//! run, and reports what happens meanwhile. An [`Assembly`] is a definition together with the [`Services`](crate::Services) that it
+//! names.
 //!
 //! # The interpreter
 //! A definition is read once ([`Workflow::from_json`]) into a form in which every name is known and nothing goes round in
@@ -186,9 +187,8 @@
 //! says so `of` (who may answer) and `schema` (what the answer has to be). So
 //! [`recent("human.request.v1", n)`](crate::BreadcrumbStoreExt::recent) is what people were asked.
 //!
-//! [`WorkflowExecutor::resume`], [`WorkloadExecutor::resume`](crate::workload::WorkloadExecutor::resume) and
-//! [`Supervisor::answer`](crate::workload::Supervisor::answer) answer it. All they do is write a `human.response.v1` with the tag
-//! `request:<requestId>`, which a service that has no more than the store may as well:
+//! [`Questions`](crate::client::Questions) answers it in the name of a person. A service that has no more than the store can write
+//! the answer itself, a `human.response.v1` with the tag `request:<requestId>`:
 //!
 //! ```
 //! use serde_json::json;
@@ -224,16 +224,15 @@
 //!
 //! # What it does not do
 //! `history` has a meaning within a session only, which [workloads](crate::workload) have: without one an agent is shown what
-//! the step gives it, and [`WorkflowExecutor::warnings`] says where that is not what the definition asks for. A
-//! [`Provider`](crate::agent::Provider) that is registered keeps its conversations itself, so that compaction does not reach
-//! them. Composite steps have no `retry` and no timeout of their own.
+//! the step gives it, and [`WorkloadExecutor::warnings`](crate::workload::WorkloadExecutor::warnings) says where that is not what the
+//! definition asks for. A [`Provider`](crate::agent::Provider) that is registered keeps its conversations itself, so that compaction
+//! does not reach them. Composite steps have no `retry` and no timeout of their own.
 
 mod ast;
 mod definition;
 mod drive;
 mod error;
 mod event_form;
-mod executor;
 mod expression;
 mod fields;
 mod interpret;
@@ -245,19 +244,18 @@ pub(crate) use definition::Document;
 pub use definition::{
     AgentSpec, FlowSummary, History, Instruction, ModelSpec, Permissions, ToolSpec, Workflow,
 };
-pub(crate) use drive::{Answered, Conversations};
+pub(crate) use drive::{Answered, Conversations, PROGRESS};
 pub use drive::{
-    Assembly, AssemblyError, Control, Driven, EventSink, FlowStateError, Order, Parts, StepEvent,
+    Assembly, AssemblyError, Control, Driven, EventSink, FlowStateError, Order, StepEvent,
     StepEventKind,
 };
 pub use error::{LoadError, LoadProblem, Oddity, Warning};
-pub(crate) use executor::Answers;
-pub use executor::{WorkflowError, WorkflowExecutor};
 pub use interpret::{
     Anomaly, Finish, FlowEvent, FlowEventKind, MayRetry, Next, Outcome, Progress, Ready, Run,
     RunError, StepFailure, StepPath, Task,
 };
 pub use model_input::{ModelInput, TextPart};
-pub use policies::{Compaction, CompactionMethod, GuardrailNames, Limits, Policies, StepRetry};
+pub use policies::{Compaction, CompactionMethod, GuardrailNames, Policies, StepRetry};
 
 pub use crate::model::{Place, PlacePart, Position};
+pub use crate::services::Limits;

@@ -2,6 +2,7 @@ use super::error::LoadError;
 use super::fields::Fields;
 use super::shape;
 use crate::model::Place;
+use crate::services::Limits;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
@@ -119,58 +120,6 @@ pub struct GuardrailNames {
     pub tool_call: Vec<String>,
     /// Before a model sees what a tool said.
     pub tool_result: Vec<String>,
-}
-
-/// What one run of a workflow may use up at the most: `limits`. A service lets no more than [`Parts::limits`].
-///
-/// [`Parts::limits`]: super::Parts::limits
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Limits {
-    /// Steps that begin, each branch and each iteration of `for_each` included: `steps`, 10,000 by default. One more
-    /// ends the run, and no `on_failure` takes it up.
-    pub steps: u64,
-    /// Items of one `for_each`: `items`, 1,000 by default.
-    pub items: u64,
-    /// Bytes of one value, as JSON: `value_bytes`, 256 KiB by default. The step that has a larger one fails.
-    pub value_bytes: usize,
-    /// Bytes of all values of a run together, as JSON: `total_bytes`, 4 MiB by default. Variables and results count each time that
-    /// the saved state contains them, inputs of running steps if they were built for the step. The step that would
-    /// exceed the limit fails.
-    pub total_bytes: usize,
-}
-
-impl Limits {
-    /// The first of them that is over what is let, with its name.
-    pub(super) fn over(&self, most: &Self) -> Option<(&'static str, u64, u64)> {
-        let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
-        let limits = [
-            ("steps", self.steps, most.steps),
-            ("items", self.items, most.items),
-            (
-                "value_bytes",
-                bytes(self.value_bytes),
-                bytes(most.value_bytes),
-            ),
-            (
-                "total_bytes",
-                bytes(self.total_bytes),
-                bytes(most.total_bytes),
-            ),
-        ];
-        limits.into_iter().find(|(_, found, most)| found > most)
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            steps: 10_000,
-            items: 1_000,
-            value_bytes: 256 << 10,
-            total_bytes: 4 << 20,
-        }
-    }
 }
 
 impl Policies {

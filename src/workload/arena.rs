@@ -1,9 +1,12 @@
-use super::{Definition, Deps, Workload};
+use super::{Definition, Workload};
 use crate::error::BoxError;
+use crate::services::Services;
+use crate::store::BreadcrumbStore;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -18,15 +21,14 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// ```
 /// use std::sync::Arc;
-/// use universal_executor::MemoryStore;
-/// use universal_executor::workflow::Parts;
-/// use universal_executor::workload::{Arena, Deps, NativeDefinition};
+/// use universal_executor::workload::{Arena, NativeDefinition};
+/// use universal_executor::{BreadcrumbStore, MemoryStore, Services};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-/// let deps = Deps::new(Parts::new(), Arc::new(MemoryStore::default()));
+/// let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
 /// let echo = NativeDefinition::new("echo", |_, message| async move { Ok(message.unwrap_or_default().content) });
 /// let mut arena = Arena::default();
-/// let _echo = arena.instantiate(&echo, &deps)?;
+/// let _echo = arena.instantiate(&echo, &Services::new(), &store)?;
 /// arena.close().await?;
 /// # Ok::<(), universal_executor::BoxError>(())
 /// # })?;
@@ -91,9 +93,10 @@ impl Arena {
     pub fn instantiate(
         &mut self,
         definition: &dyn Definition,
-        deps: &Deps,
+        services: &Services,
+        store: &Arc<dyn BreadcrumbStore>,
     ) -> Result<&mut dyn Workload, BoxError> {
-        let made = definition.instantiate(deps)?;
+        let made = definition.instantiate(services, store)?;
         Ok(self.add(definition.meta().name.clone(), made))
     }
 
@@ -185,11 +188,12 @@ impl fmt::Debug for Arena {
 /// If the work does, once the workload is closed.
 pub async fn with_workload<T>(
     definition: &dyn Definition,
-    deps: &Deps,
+    services: &Services,
+    store: &Arc<dyn BreadcrumbStore>,
     work: impl for<'w> FnOnce(&'w mut dyn Workload) -> BoxFuture<'w, Result<T, BoxError>>,
 ) -> Result<T, BoxError> {
     let mut arena = Arena::default();
-    let workload = arena.instantiate(definition, deps)?;
+    let workload = arena.instantiate(definition, services, store)?;
     let done = AssertUnwindSafe(work(workload)).catch_unwind().await;
     let closed = arena.close().await;
     match done {

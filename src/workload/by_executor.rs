@@ -3,12 +3,13 @@ use super::event::WorkloadEventKind;
 use super::session::digest;
 use super::stream::EventStream;
 use super::telling::Outer;
-use super::{Definition, Deps, Meta, Workload};
+use super::{Definition, Meta, Workload};
 use crate::agent::agents;
 use crate::error::BoxError;
 use crate::executor::words::DATA_TAG;
 use crate::executor::{ContextError, Outcome, UniversalExecutor, check};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
+use crate::services::Services;
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, RunState, Wake};
 use async_trait::async_trait;
 use serde_json::json;
@@ -36,7 +37,7 @@ pub(super) const PARENT: &str = "parent:";
 /// that is what the run comes to.
 ///
 /// Within a [`WorkloadExecutor`](super::WorkloadExecutor) that breadcrumb is written as part of its run, to the store of the
-/// [`Deps`], which has to be that of the executor too: it is one of the schemas that the run may write, is by the executor of that
+/// workload, which has to be that of the executor too: it is one of the schemas that the run may write, is by the executor of that
 /// run, follows from its trigger, and does not set off the same executor again.
 ///
 /// Only the first version of that breadcrumb counts: if another writer changes it before it is answered, the run fails with the
@@ -92,17 +93,25 @@ impl Definition for ExecutorDefinition {
         &self.meta
     }
 
-    fn check(&self, _: &Deps) -> Result<(), BoxError> {
+    fn check(&self, _: &Services, _: &Arc<dyn BreadcrumbStore>) -> Result<(), BoxError> {
         Ok(check(&*self.executor)?)
     }
 
-    fn writes(&self, _: &Deps) -> Result<Option<Vec<String>>, BoxError> {
+    fn writes(
+        &self,
+        _: &Services,
+        _: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<Option<Vec<String>>, BoxError> {
         Ok(Some(vec![self.schema.clone()]))
     }
 
-    fn instantiate(&self, deps: &Deps) -> Result<Box<dyn Workload>, BoxError> {
+    fn instantiate(
+        &self,
+        _: &Services,
+        store: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<Box<dyn Workload>, BoxError> {
         Ok(Box::new(ByExecutor {
-            store: Arc::clone(deps.store()),
+            store: Arc::clone(store),
             executor: Arc::clone(&self.executor),
             schema: self.schema.clone(),
         }))

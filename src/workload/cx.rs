@@ -3,6 +3,7 @@ use super::session::Conversation;
 use super::stream::{EventStream, Outlet};
 use super::telling::Sink;
 use crate::agent;
+use crate::error::BoxError;
 use crate::executor::ExecutionContext;
 use crate::model::{Json, NewBreadcrumb};
 use crate::workflow::StepPath;
@@ -19,6 +20,15 @@ pub struct Message {
     /// Who says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+    /// The flow to start, if a request names one.
+    #[serde(skip)]
+    pub(super) flow: Option<String>,
+    /// If `true`, the progress of the run is stored as breadcrumbs.
+    #[serde(skip)]
+    pub(super) tells: bool,
+    /// The words of the user, if the content has more than these.
+    #[serde(skip)]
+    pub(super) words: Option<String>,
 }
 
 impl Message {
@@ -27,7 +37,7 @@ impl Message {
     pub fn new(content: impl Into<Json>) -> Self {
         Self {
             content: content.into(),
-            from: None,
+            ..Self::default()
         }
     }
 
@@ -94,6 +104,8 @@ pub struct RunCx {
     run: Arc<str>,
     pub(super) outlet: Outlet,
     said: Arc<Mutex<Vec<agent::Message>>>,
+    /// The error that ended the run, if the workload did not end it.
+    cause: Arc<Mutex<Option<BoxError>>>,
 }
 
 impl RunCx {
@@ -110,6 +122,7 @@ impl RunCx {
             session: None,
             run,
             said: Arc::default(),
+            cause: Arc::default(),
         }
     }
 
@@ -177,6 +190,20 @@ impl RunCx {
     /// Keeps the calls of tools, and what they came to, for the session: they stand between the message and the answer.
     pub(super) fn keep(&self, messages: Vec<agent::Message>) {
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = messages;
+    }
+
+    /// Returns the last event of a run that an error ended, and keeps the error for the executor of the run.
+    pub(super) fn broken(&self, error: BoxError) -> WorkloadEventKind {
+        let end = WorkloadEventKind::of_error(&error);
+        *self.cause.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        end
+    }
+
+    pub(super) fn cause(&self) -> Option<BoxError> {
+        self.cause
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     pub(super) fn kept(&self) -> Vec<agent::Message> {

@@ -3,55 +3,63 @@ use super::entry::{Entry, EntryError, EntryPolicy, select_entry};
 use super::event::WorkloadEventKind;
 use super::session::Talk;
 use super::stream::EventStream;
-use super::{Definition, Deps, Meta, Workload};
-use crate::error::BoxError;
+use super::{Definition, Meta, Workload};
+use crate::error::{BoxError, excerpt};
+use crate::services::Services;
+use crate::store::BreadcrumbStore;
 use crate::workflow::{
-    Assembly, Driven, EventSink, Finish, MayRetry, Order, RunError, StepEvent, StepFailure,
-    StepPath, Workflow,
+    Assembly, Driven, EventSink, Finish, History, MayRetry, Oddity, Order, PROGRESS,
+    Place as DefinitionPlace, RunError, StepEvent, StepFailure, StepPath, Warning, Workflow,
 };
 use async_trait::async_trait;
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A flow or an agent of a [`Workflow`] as a workload.
 ///
-/// Its input is the content of the message. What it may name is what the [`Deps`] have.
+/// Its input is the content of the message. It can name only what the [`Services`] have.
 pub struct FlowDefinition {
     meta: Meta,
     workflow: Arc<Workflow>,
-    flow: String,
+    /// The flows that a request can start.
+    entries: Arc<BTreeSet<String>>,
     /// The step whose conversation is that of the session, if the run begins with an agent.
     speaker: Option<StepPath>,
+    /// The workflow with the services and the store for which it was put together first.
+    assembled: OnceLock<Assembled>,
+}
+
+struct Assembled {
+    services: Services,
+    store: Arc<dyn BreadcrumbStore>,
+    assembly: Arc<Assembly>,
 }
 
 impl FlowDefinition {
-    /// What a workflow [begins with](select_entry), as a workload of this name.
+    /// Returns the workload with which a workflow [begins](select_entry).
     ///
     /// # Errors
-    /// [`EntryError`] if it does not say.
+    /// [`EntryError`] if the workflow does not say.
     pub fn new(name: impl Into<String>, workflow: Workflow) -> Result<Self, EntryError> {
         Self::with_entry(name, workflow, None, EntryPolicy::default())
     }
 
-    /// The same beginning with the flow or agent of a name, if one is given, else with what the policy says.
+    /// Returns the workload that begins with the flow or agent `named`, otherwise with the one that the policy chooses. Requests can
+    /// start only a flow that is named here.
     ///
     /// # Errors
-    /// [`EntryError`] if there is no such one, or nobody can tell which.
+    /// [`EntryError`] if there is no such flow or agent, or if several could be meant.
     pub fn with_entry(
         name: impl Into<String>,
         workflow: Workflow,
         named: Option<&str>,
         policy: EntryPolicy,
     ) -> Result<Self, EntryError> {
-        let meta = Meta {
-            name: name.into(),
-            description: workflow.description.clone(),
-            hash: workflow.hash().to_owned(),
-        };
-        let (workflow, flow, speaker) = match select_entry(&workflow, named, policy)? {
+        let (workflow, entry, speaker) = match select_entry(&workflow, named, policy)? {
             Entry::Flow(flow) => (workflow, flow, None),
             Entry::Agent(agent) => {
-                // It was found among the agents, so that a flow of it can be made.
+                // The agent exists, so a flow can be made of it.
                 let workflow = workflow
                     .with_flow_of(&agent)
                     .map_err(|_| EntryError::Empty)?;
@@ -59,27 +67,53 @@ impl FlowDefinition {
                 (workflow, agent, Some(speaker))
             }
         };
+        let outermost = match named {
+            Some(_) => BTreeSet::new(),
+            None => workflow.outermost_flows(),
+        };
+        let entries = outermost.into_iter().chain([&*entry]);
+        let entries = Arc::new(entries.map(str::to_owned).collect());
+        let meta = Meta {
+            name: name.into(),
+            description: workflow.description.clone(),
+            hash: workflow.hash().to_owned(),
+            entry,
+        };
         Ok(Self {
             meta,
             workflow: Arc::new(workflow),
-            flow,
+            entries,
             speaker,
+            assembled: OnceLock::new(),
         })
     }
 
-    /// The workflow.
+    /// Returns the workflow.
     #[must_use]
     pub fn workflow(&self) -> &Arc<Workflow> {
         &self.workflow
     }
 
-    fn assembled(&self, deps: &Deps) -> Result<Assembly, BoxError> {
-        let store = Arc::clone(deps.store());
-        Ok(Assembly::new(
-            Arc::clone(&self.workflow),
-            deps.parts(),
-            store,
-        )?)
+    /// Puts the workflow together with what it names. The result for the first services and store is reused.
+    fn assembled(
+        &self,
+        services: &Services,
+        store: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<Arc<Assembly>, BoxError> {
+        if let Some(found) = self.assembled.get()
+            && found.services.is_same(services)
+            && Arc::ptr_eq(&found.store, store)
+        {
+            return Ok(Arc::clone(&found.assembly));
+        }
+        let assembly = Assembly::new(Arc::clone(&self.workflow), services, Arc::clone(store))?;
+        let assembly = Arc::new(assembly);
+        self.assembled.get_or_init(|| Assembled {
+            services: services.clone(),
+            store: Arc::clone(store),
+            assembly: Arc::clone(&assembly),
+        });
+        Ok(assembly)
     }
 }
 
@@ -88,27 +122,58 @@ impl Definition for FlowDefinition {
         &self.meta
     }
 
-    fn check(&self, deps: &Deps) -> Result<(), BoxError> {
-        self.assembled(deps).map(drop)
+    fn check(&self, services: &Services, store: &Arc<dyn BreadcrumbStore>) -> Result<(), BoxError> {
+        self.assembled(services, store).map(drop)
     }
 
-    fn needs_a_ledger(&self, deps: &Deps) -> Result<bool, BoxError> {
-        Ok(self.assembled(deps)?.needs_a_ledger())
+    fn needs_a_ledger(
+        &self,
+        services: &Services,
+        store: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<bool, BoxError> {
+        Ok(self.assembled(services, store)?.needs_a_ledger())
     }
 
-    fn writes(&self, deps: &Deps) -> Result<Option<Vec<String>>, BoxError> {
-        let assembly = self.assembled(deps)?;
-        Ok(Some(assembly.writes().map(str::to_owned).collect()))
+    fn writes(
+        &self,
+        services: &Services,
+        store: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<Option<Vec<String>>, BoxError> {
+        let assembly = self.assembled(services, store)?;
+        let written = assembly.writes().chain([PROGRESS]);
+        Ok(Some(written.map(str::to_owned).collect()))
     }
 
-    fn streams_text(&self, deps: &Deps) -> Result<bool, BoxError> {
-        Ok(self.assembled(deps)?.guardrails().is_empty())
+    fn streams_text(
+        &self,
+        services: &Services,
+        store: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<bool, BoxError> {
+        Ok(self.assembled(services, store)?.guardrails().is_empty())
     }
 
-    fn instantiate(&self, deps: &Deps) -> Result<Box<dyn Workload>, BoxError> {
+    fn warnings(&self, has_sessions: bool) -> Vec<Warning> {
+        let agents = self.workflow.agents.iter();
+        let shown_nothing = agents.filter_map(|(name, agent)| match agent.history {
+            History::All | History::None => None,
+            History::Last(_) => {
+                let place = DefinitionPlace::default().field("agents").field(name);
+                Some(Warning::new(place.field("history"), Oddity::NoSession))
+            }
+        });
+        let odd = self.workflow.warnings().iter().cloned();
+        odd.chain(shown_nothing.filter(|_| !has_sessions)).collect()
+    }
+
+    fn instantiate(
+        &self,
+        services: &Services,
+        store: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<Box<dyn Workload>, BoxError> {
         Ok(Box::new(FlowWorkload {
-            assembly: Arc::new(self.assembled(deps)?),
-            flow: self.flow.clone(),
+            assembly: self.assembled(services, store)?,
+            flow: self.meta.entry.clone(),
+            entries: Arc::clone(&self.entries),
             speaker: self.speaker.clone(),
         }))
     }
@@ -118,7 +183,7 @@ impl fmt::Debug for FlowDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FlowDefinition")
             .field("name", &self.meta.name)
-            .field("flow", &self.flow)
+            .field("flow", &self.meta.entry)
             .finish_non_exhaustive()
     }
 }
@@ -126,26 +191,51 @@ impl fmt::Debug for FlowDefinition {
 struct FlowWorkload {
     assembly: Arc<Assembly>,
     flow: String,
+    entries: Arc<BTreeSet<String>>,
     speaker: Option<StepPath>,
+}
+
+impl FlowWorkload {
+    /// Checks that a request can start a flow. [`Run::begin`](crate::workflow::Run::begin) reports a flow that does not exist, with
+    /// the nearest name.
+    fn admit(&self, flow: &str) -> Result<(), RunError> {
+        if self.entries.contains(flow)
+            || self.assembly.workflow().flows().all(|one| one.name != flow)
+        {
+            return Ok(());
+        }
+        Err(RunError::NotAnEntry {
+            name: excerpt(flow, 80).into_owned(),
+            entries: self.entries.iter().cloned().collect(),
+        })
+    }
 }
 
 #[async_trait]
 impl Workload for FlowWorkload {
     fn run(&mut self, cx: RunCx, message: Option<Message>) -> EventStream<'_> {
-        let input = message.unwrap_or_default().content;
+        let message = message.unwrap_or_default();
+        let flow = message.flow.unwrap_or_else(|| self.flow.clone());
+        let refused = self.admit(&flow).err();
         let outlet = cx.outlet.clone();
         let sink: EventSink = Arc::new(move |event: StepEvent| {
             let path = event.path.clone();
             outlet.tell(&path, event.into());
         });
-        let words: Option<Arc<str>> = input.as_str().map(Arc::from);
-        let mut order = Order::new(&*self.flow, input).events(sink);
+        let content = message.content;
+        let words = message.words.map(Arc::from);
+        let words: Option<Arc<str>> = words.or_else(|| content.as_str().map(Arc::from));
+        let mut order = Order::new(flow, content).events(sink);
+        order.tells = message.tells;
         let (assembly, stream, speaker) = (&self.assembly, cx.clone(), self.speaker.clone());
         stream.stream(async move {
+            if let Some(refused) = refused {
+                return end_of(Driven::Refused(refused));
+            }
             // A message that a run wrote is data.
             let words = match cx.context().is_from_user().await {
                 Ok(is_from_user) => words.filter(|_| is_from_user),
-                Err(error) => return WorkloadEventKind::of_error(&error.into()),
+                Err(error) => return cx.broken(error.into()),
             };
             order.user_message.clone_from(&words);
             if let Some(session) = cx.session_of() {
@@ -155,7 +245,7 @@ impl Workload for FlowWorkload {
             }
             match assembly.drive(cx.context(), order).await {
                 Ok(driven) => end_of(driven),
-                Err(error) => WorkloadEventKind::of_error(&error),
+                Err(error) => cx.broken(error),
             }
         })
     }

@@ -9,10 +9,10 @@
 //! ```
 //! use serde_json::json;
 //! use std::sync::Arc;
-//! use universal_executor::MemoryStore;
 //! use universal_executor::agent::ScriptedModel;
-//! use universal_executor::workflow::{Parts, Workflow};
-//! use universal_executor::workload::{Deps, FlowDefinition, Supervisor};
+//! use universal_executor::workflow::Workflow;
+//! use universal_executor::workload::{FlowDefinition, Supervisor};
+//! use universal_executor::{MemoryStore, Services};
 //!
 //! let greeter = Workflow::from_json(&json!({
 //!     "name": "greeter",
@@ -21,8 +21,9 @@
 //! let model = ScriptedModel::new(["Hello, Ann!", "You are Ann."]);
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-//! let deps = Deps::new(Parts::new().default_model(Arc::new(model)), Arc::new(MemoryStore::default()));
-//! let supervisor = Supervisor::builder(Arc::new(FlowDefinition::new("greeter", greeter)?), deps).build()?;
+//! let (services, store) = (Services::new().default_model(model), MemoryStore::default());
+//! let greeter = Arc::new(FlowDefinition::new("greeter", greeter)?);
+//! let supervisor = Supervisor::builder(greeter, &services, &store).build()?;
 //!
 //! let first = supervisor.send("session-1", "I am Ann.")?.outcome().await;
 //! let second = supervisor.send("session-1", "Who am I?")?.outcome().await;
@@ -60,9 +61,9 @@
 //! ```
 //! use serde_json::json;
 //! use std::sync::Arc;
-//! use universal_executor::workflow::{Parts, Workflow};
-//! use universal_executor::workload::{Deps, FlowDefinition, Supervisor, TurnStatus};
-//! use universal_executor::{BreadcrumbStoreExt, MemoryStore};
+//! use universal_executor::workflow::Workflow;
+//! use universal_executor::workload::{FlowDefinition, Supervisor, TurnStatus};
+//! use universal_executor::{BreadcrumbStoreExt, MemoryStore, Services};
 //!
 //! let careful = Workflow::from_json(&json!({"flows": {"main": {"steps": [
 //!     {"id": "answer", "ask": "Publish ${input}?", "of": ["ann"]},
@@ -71,8 +72,8 @@
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
 //! let store = MemoryStore::default();
-//! let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
-//! let supervisor = Supervisor::builder(Arc::new(FlowDefinition::new("careful", careful)?), deps).build()?;
+//! let careful = Arc::new(FlowDefinition::new("careful", careful)?);
+//! let supervisor = Supervisor::builder(careful, &Services::new(), &store).build()?;
 //! let turn = supervisor.send("session-1", "the draft")?.outcome().await;
 //! assert!(matches!(turn.status, TurnStatus::Suspended { .. }));
 //!
@@ -106,6 +107,7 @@ pub use by_executor::ExecutorDefinition;
 pub use cx::{Message, RunCx};
 pub use entry::{Entry, EntryError, EntryPolicy, select_entry};
 pub use event::{WorkloadEvent, WorkloadEventKind};
+pub(crate) use executor::check_fields;
 pub use executor::{WorkloadError, WorkloadExecutor};
 pub use flow::FlowDefinition;
 #[cfg(feature = "yaml")]
@@ -124,8 +126,9 @@ pub use supervisor::{
 pub use turn::{TurnOutcome, TurnStatus};
 
 use crate::error::BoxError;
+use crate::services::Services;
 use crate::store::BreadcrumbStore;
-use crate::workflow::Parts;
+use crate::workflow::Warning;
 use async_trait::async_trait;
 use std::sync::Arc;
 
@@ -148,30 +151,43 @@ pub trait Workload: Send {
     async fn close(&mut self) -> Result<(), BoxError>;
 }
 
-/// What a workload is. Any number of them can be made of it, which share nothing.
+/// The schema of breadcrumbs that define workflows.
+pub(crate) const DEFINITION: &str = "workflow.def.v1";
+
+/// Definition of a workload. Any number of independent workloads can be made from it.
+///
+/// Its methods get the services that it may name and the store that it reads and writes.
 pub trait Definition: Send + Sync {
-    /// What is known of it without making one.
+    /// Returns its name and other data that needs no workload.
     fn meta(&self) -> &Meta;
 
-    /// Whether one can be made.
+    /// Checks that a workload can be made.
     ///
     /// # Errors
-    /// Says what is missing: a definition can name only what the service registered.
-    fn check(&self, deps: &Deps) -> Result<(), BoxError>;
+    /// Names what is missing: a definition can name only what the services have.
+    fn check(&self, services: &Services, store: &Arc<dyn BreadcrumbStore>) -> Result<(), BoxError>;
 
-    /// Whether durable runs of it need a store with a run ledger, as those do that wait for others; none do by default.
+    /// Returns `true` if durable runs of it need a store with a run ledger, because they wait for others. Defaults to `false`.
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    fn needs_a_ledger(&self, _: &Deps) -> Result<bool, BoxError> {
+    fn needs_a_ledger(
+        &self,
+        _services: &Services,
+        _store: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<bool, BoxError> {
         Ok(false)
     }
 
-    /// The schemas that runs of it write to the store, beside what tells how they ended; none if that cannot be told, as of code.
+    /// Returns the schemas that runs of it write besides their responses, or `None` (the default) if these are not known, as for code.
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    fn writes(&self, _: &Deps) -> Result<Option<Vec<String>>, BoxError> {
+    fn writes(
+        &self,
+        _services: &Services,
+        _store: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<Option<Vec<String>>, BoxError> {
         Ok(None)
     }
 
@@ -180,15 +196,28 @@ pub trait Definition: Send + Sync {
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    fn streams_text(&self, _: &Deps) -> Result<bool, BoxError> {
+    fn streams_text(
+        &self,
+        _services: &Services,
+        _store: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<bool, BoxError> {
         Ok(true)
     }
 
-    /// Makes one.
+    /// Returns warnings about the definition. `has_sessions` is `false` for runs without a conversation. Defaults to none.
+    fn warnings(&self, _has_sessions: bool) -> Vec<Warning> {
+        Vec::new()
+    }
+
+    /// Makes a workload.
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    fn instantiate(&self, deps: &Deps) -> Result<Box<dyn Workload>, BoxError>;
+    fn instantiate(
+        &self,
+        services: &Services,
+        store: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<Box<dyn Workload>, BoxError>;
 }
 
 /// What is known of a workload without making one.
@@ -201,6 +230,8 @@ pub struct Meta {
     pub description: Option<String>,
     /// What names its content: another content has another. Empty if nobody can tell.
     pub hash: String,
+    /// The flow or agent with which a run begins. Empty for a workload that is no flow.
+    pub entry: String,
 }
 
 impl Meta {
@@ -218,35 +249,5 @@ impl Meta {
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
-    }
-}
-
-/// What workloads work with: what they may name, and where they read and write.
-#[derive(Clone, Debug)]
-pub struct Deps {
-    parts: Arc<Parts>,
-    store: Arc<dyn BreadcrumbStore>,
-}
-
-impl Deps {
-    /// What a service has for workloads.
-    #[must_use]
-    pub fn new(parts: Parts, store: Arc<dyn BreadcrumbStore>) -> Self {
-        Self {
-            parts: Arc::new(parts),
-            store,
-        }
-    }
-
-    /// What definitions may name.
-    #[must_use]
-    pub fn parts(&self) -> &Parts {
-        &self.parts
-    }
-
-    /// Where they read and write, and sessions are kept.
-    #[must_use]
-    pub fn store(&self) -> &Arc<dyn BreadcrumbStore> {
-        &self.store
     }
 }

@@ -1,10 +1,12 @@
 use super::cx::{Message, RunCx};
 use super::event::WorkloadEventKind;
 use super::stream::EventStream;
-use super::{Definition, Deps, Meta, Workload};
-use crate::error::BoxError;
+use super::{Definition, Meta, Workload};
+use crate::classes::class_of;
+use crate::error::{BoxError, Retry};
 use crate::executor::Suspension;
 use crate::model::Json;
+use crate::services::Services;
 use crate::store::{BreadcrumbStore, Commit};
 use async_trait::async_trait;
 use futures::FutureExt as _;
@@ -24,18 +26,19 @@ type Work =
 /// use futures::StreamExt;
 /// use serde_json::json;
 /// use std::sync::Arc;
-/// use universal_executor::workflow::Parts;
-/// use universal_executor::workload::{Definition, Deps, NativeDefinition, RunCx, WorkloadEventKind};
 /// use universal_executor::model::Timestamp;
-/// use universal_executor::{BreadcrumbId, ExecutionContext, MemoryStore, NewBreadcrumb};
+/// use universal_executor::workload::{Definition, NativeDefinition, RunCx, WorkloadEventKind};
+/// use universal_executor::{
+///     BreadcrumbId, BreadcrumbStore, ExecutionContext, MemoryStore, NewBreadcrumb, Services,
+/// };
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let shout = NativeDefinition::new("shout", |cx: RunCx, message| async move {
 ///     cx.say("Well: ").await;
 ///     Ok(json!(message.unwrap_or_default().text().to_uppercase()))
 /// });
-/// let deps = Deps::new(Parts::new(), Arc::new(MemoryStore::default()));
-/// let mut workload = shout.instantiate(&deps)?;
+/// let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
+/// let mut workload = shout.instantiate(&Services::new(), &store)?;
 /// let message = NewBreadcrumb::new("user.message.v1").first_version(BreadcrumbId::NIL, Timestamp::from_micros(0));
 /// let cx = RunCx::new("run-1", ExecutionContext::for_trigger(message));
 ///
@@ -84,14 +87,18 @@ impl Definition for NativeDefinition {
         &self.meta
     }
 
-    fn check(&self, _: &Deps) -> Result<(), BoxError> {
+    fn check(&self, _: &Services, _: &Arc<dyn BreadcrumbStore>) -> Result<(), BoxError> {
         Ok(())
     }
 
-    fn instantiate(&self, deps: &Deps) -> Result<Box<dyn Workload>, BoxError> {
+    fn instantiate(
+        &self,
+        _: &Services,
+        store: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<Box<dyn Workload>, BoxError> {
         Ok(Box::new(Native {
             work: Arc::clone(&self.work),
-            store: Arc::clone(deps.store()),
+            store: Arc::clone(store),
         }))
     }
 }
@@ -118,7 +125,7 @@ impl Workload for Native {
                 Ok(output) => WorkloadEventKind::Final { output },
                 Err(error) => match error.downcast::<Suspension>() {
                     Ok(suspension) => self.suspended(&cx, *suspension).await,
-                    Err(error) => WorkloadEventKind::of_error(&error),
+                    Err(error) => ended_by(&cx, error),
                 },
             }
         })
@@ -126,6 +133,15 @@ impl Workload for Native {
 
     async fn close(&mut self) -> Result<(), BoxError> {
         Ok(())
+    }
+}
+
+/// Returns the last event of a run that the error of the closure ended. An error that is not retried is the closure's own outcome;
+/// any other is returned to the executor of the run, with its source.
+fn ended_by(cx: &RunCx, error: BoxError) -> WorkloadEventKind {
+    match class_of(error.as_ref()).retry() {
+        Retry::Never => WorkloadEventKind::of_error(&error),
+        Retry::After(_) => cx.broken(error),
     }
 }
 

@@ -29,6 +29,8 @@ pub struct EventStream<'w> {
     outlet: Outlet,
     /// None when the work is done.
     work: Option<BoxFuture<'w, WorkloadEventKind>>,
+    /// If `true`, the work waits or lets other tasks run, and events of it were read since.
+    yields: bool,
 }
 
 impl<'w> EventStream<'w> {
@@ -41,6 +43,7 @@ impl<'w> EventStream<'w> {
         Self {
             outlet,
             work: Some(Box::pin(work)),
+            yields: false,
         }
     }
 }
@@ -53,10 +56,19 @@ impl Stream for EventStream<'_> {
         context: &mut Context<'_>,
     ) -> Poll<Option<WorkloadEvent>> {
         ready!(coop::poll_proceed(context)).made_progress();
-        let Self { outlet, work } = &mut *self;
+        let Self {
+            outlet,
+            work,
+            yields,
+        } = &mut *self;
         loop {
             if let Some(event) = outlet.take() {
                 return Poll::Ready(Some(event));
+            }
+            // A reader that asks for event after event would poll the work again before other tasks had their turn.
+            if std::mem::take(yields) {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
             }
             let Some(going) = work else {
                 return Poll::Ready(None);
@@ -68,10 +80,14 @@ impl Stream for EventStream<'_> {
                     *work = None;
                     outlet.end(end);
                 }
-                Poll::Pending => match outlet.take() {
-                    Some(event) => return Poll::Ready(Some(event)),
-                    None => return Poll::Pending,
-                },
+                Poll::Pending => {
+                    let event = outlet.take();
+                    *yields = event.is_some();
+                    return match event {
+                        Some(event) => Poll::Ready(Some(event)),
+                        None => Poll::Pending,
+                    };
+                }
             }
         }
     }

@@ -1,14 +1,15 @@
+use super::Definition;
 use super::arena::{Arena, CloseError};
 use super::cx::{Message, RunCx, text_of};
 use super::event::WorkloadEventKind;
 use super::session::{Conversation, LogEntry, SessionError};
 use super::telling::Telling;
-use super::{Definition, Deps};
 use crate::agent;
 use crate::error::BoxError;
 use crate::executor::ExecutionContext;
 use crate::model::Json;
-use crate::store::Wake;
+use crate::services::Services;
+use crate::store::{BreadcrumbStore, Wake};
 use crate::workflow::{MayRetry, StepFailure};
 use futures::{FutureExt as _, StreamExt as _};
 use std::panic::AssertUnwindSafe;
@@ -27,6 +28,8 @@ pub struct TurnOutcome {
     pub status: TurnStatus,
     /// What could not be closed after it.
     pub not_closed: Option<CloseError>,
+    /// The error that ended the run, if the workload did not end it.
+    pub(super) cause: Option<BoxError>,
 }
 
 /// How a turn ended.
@@ -57,6 +60,25 @@ pub enum TurnStatus {
 }
 
 impl TurnOutcome {
+    /// Returns the outcome of a turn for which no workload was made.
+    pub(super) fn of(run: &Arc<str>, status: TurnStatus) -> Self {
+        Self {
+            run: Arc::clone(run),
+            status,
+            not_closed: None,
+            cause: None,
+        }
+    }
+
+    /// Returns the outcome of a turn that an error ended before a workload was made.
+    pub(super) fn broken(run: &Arc<str>, error: BoxError) -> Self {
+        let status = TurnStatus::of_error(&error);
+        Self {
+            cause: Some(error),
+            ..Self::of(run, status)
+        }
+    }
+
     /// What it came to as a text: a text as it is, anything else as JSON; none if it came to nothing.
     #[must_use]
     pub fn final_text(&self) -> Option<String> {
@@ -144,7 +166,8 @@ impl TurnStatus {
 /// A turn to be run.
 pub(super) struct TurnOf<'t> {
     pub(super) definition: &'t dyn Definition,
-    pub(super) deps: &'t Deps,
+    pub(super) services: &'t Services,
+    pub(super) store: &'t Arc<dyn BreadcrumbStore>,
     pub(super) context: ExecutionContext,
     /// The session whose conversation it goes on with.
     pub(super) session: Option<Place>,
@@ -173,6 +196,34 @@ struct Ran {
     end: WorkloadEventKind,
     /// What was said in it.
     said: Vec<agent::Message>,
+    /// The error that ended it, if the workload did not.
+    cause: Option<BoxError>,
+}
+
+/// A turn whose workload did not run to an end.
+struct NotRun {
+    status: TurnStatus,
+    /// The error of the store or the context that ended it.
+    cause: Option<BoxError>,
+}
+
+impl NotRun {
+    fn of_error(error: BoxError) -> Self {
+        let status = TurnStatus::of_error(&error);
+        Self {
+            status,
+            cause: Some(error),
+        }
+    }
+}
+
+impl From<TurnStatus> for NotRun {
+    fn from(status: TurnStatus) -> Self {
+        Self {
+            status,
+            cause: None,
+        }
+    }
 }
 
 impl TurnOf<'_> {
@@ -186,8 +237,12 @@ impl TurnOf<'_> {
         let work = AssertUnwindSafe(self.work(&mut arena, telling)).catch_unwind();
         let ran = tokio::select! {
             biased;
-            () = halt.stop.cancelled() => Err(TurnStatus::Cancelled),
-            ran = work => ran.unwrap_or_else(|_| Err(TurnStatus::panicked())),
+            () = halt.stop.cancelled() => Err(TurnStatus::Cancelled.into()),
+            ran = work => ran.unwrap_or_else(|_| Err(TurnStatus::panicked().into())),
+        };
+        let (ran, cause) = match ran {
+            Ok(Ran { end, said, cause }) => (Ok((end, said)), cause),
+            Err(NotRun { status, cause }) => (Err(status), cause),
         };
         let settled = AssertUnwindSafe(settled(ran, place.as_ref(), &run, halt)).catch_unwind();
         let status = settled.await.unwrap_or_else(|_| TurnStatus::panicked());
@@ -199,12 +254,13 @@ impl TurnOf<'_> {
             run,
             status,
             not_closed,
+            cause,
         }
     }
 
-    async fn work(self, arena: &mut Arena, telling: &mut Telling) -> Result<Ran, TurnStatus> {
+    async fn work(self, arena: &mut Arena, telling: &mut Telling) -> Result<Ran, NotRun> {
         let workload = arena
-            .instantiate(self.definition, self.deps)
+            .instantiate(self.definition, self.services, self.store)
             .map_err(|error| {
                 TurnStatus::failed("not_made", error.to_string(), MayRetry::Elsewhere)
             })?;
@@ -218,7 +274,7 @@ impl TurnOf<'_> {
         let cx = cx.listeners(telling.sink().clone());
         let kept = cx.clone();
         let is_from_user = cx.context().is_from_user().await;
-        let is_from_user = is_from_user.map_err(|error| TurnStatus::of_error(&error.into()))?;
+        let is_from_user = is_from_user.map_err(|error| NotRun::of_error(error.into()))?;
         // Data of this turn stays data in later turns.
         let asked = match self.message.content.as_str() {
             Some(text) if is_from_user => agent::Message::user(text),
@@ -233,19 +289,20 @@ impl TurnOf<'_> {
         drop(events);
         let mut said = vec![asked];
         said.extend(kept.kept());
-        Ok(Ran { end, said })
+        let cause = kept.cause();
+        Ok(Ran { end, said, cause })
     }
 }
 
 /// What a turn came to, once what was said is in its session.
 async fn settled(
-    ran: Result<Ran, TurnStatus>,
+    ran: Result<(WorkloadEventKind, Vec<agent::Message>), TurnStatus>,
     place: Option<&Place>,
     run: &str,
     halt: Halt<'_>,
 ) -> TurnStatus {
     let (status, mut messages) = match ran {
-        Ok(Ran { end, said }) => (TurnStatus::of_end(end), said),
+        Ok((end, said)) => (TurnStatus::of_end(end), said),
         Err(status) => return status,
     };
     if let (TurnStatus::Completed { output }, Some(place)) = (&status, place) {

@@ -69,25 +69,26 @@ const LAYERS: &[(&str, &[&str])] = &[
             "model", "scrub", "secret", "source", "store", "tool",
         ],
     ),
+    ("services", &["agent", "error", "model", "store", "tool"]),
     (
         "workflow",
         &[
             "agent", "backoff", "bugs", "classes", "clock", "error", "executor", "hex", "hints",
-            "machine", "model", "source", "store", "tool",
-        ],
-    ),
-    (
-        "runtime",
-        &[
-            "agent", "backoff", "bugs", "clock", "error", "executor", "hex", "hints", "machine",
-            "model", "source", "store", "tool", "workflow",
+            "machine", "model", "services", "source", "store", "tool",
         ],
     ),
     (
         "workload",
         &[
             "agent", "backoff", "bugs", "classes", "clock", "error", "executor", "hex", "hints",
-            "machine", "model", "runtime", "source", "store", "tool", "workflow",
+            "machine", "model", "services", "source", "store", "tool", "workflow",
+        ],
+    ),
+    (
+        "runtime",
+        &[
+            "agent", "backoff", "bugs", "clock", "error", "executor", "hex", "hints", "machine",
+            "model", "services", "source", "store", "tool", "workload",
         ],
     ),
     (

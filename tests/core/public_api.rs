@@ -14,6 +14,7 @@ use universal_executor::executor::{
 };
 use universal_executor::hints::Hints;
 use universal_executor::model::Timestamp;
+use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::store::{
     Claim, ClaimId, Claimed, Commit, ExecutorLimits, Faulty, Instrumented, Lease, Lost, NewRun,
     Query, Run, RunEnd, RunFilter, RunRef, StoreError, VectorQuery, Write,
@@ -22,11 +23,12 @@ use universal_executor::tool::{
     Approval, Catalog, Permissions, ToolContext, ToolDispatcher, ToolExecutor, ToolRegistry,
     ToolSpec,
 };
+use universal_executor::workload::WorkloadExecutor;
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Delivery, Event,
     EventKind, EventSource, ExecutionContext, Explanation, Failure, Fetch, Json, MemoryStore,
     NewBreadcrumb, Outcome, Patch, Profile, Response, Role, Route, RunLedger, Runtime, Selector,
-    Subscription, SubscriptionIndex, Subscriptions, UniversalExecutor, Wake, WithLedger,
+    Services, Subscription, SubscriptionIndex, Subscriptions, UniversalExecutor, Wake, WithLedger,
     async_trait, permanent, retry_after, suspend,
 };
 
@@ -160,6 +162,7 @@ fn every_public_type_can_be_shared_between_threads() {
         Lost,
         Timestamp,
     )>();
+    shared::<(Services, StoredDefinitions, WorkloadExecutor)>();
     unsized_shared::<dyn UniversalExecutor>();
     unsized_shared::<dyn BreadcrumbStore>();
     unsized_shared::<dyn RunLedger>();

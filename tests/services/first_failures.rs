@@ -23,14 +23,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::agent::{AgentDefinition, AgentExecutor, OpenAiCompatible};
-use universal_executor::runtime::definitions::Definitions;
+use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::source::StartAt;
 use universal_executor::tool::{ToolExecutor, ToolRegistry, json_tool};
 use universal_executor::workflow::Workflow;
 use universal_executor::workload::WorkloadManager;
 use universal_executor::{
     BreadcrumbStoreExt as _, MemoryStore, NewBreadcrumb, PostgresStore, RcrtStore, Runtime, Secret,
-    SqliteStore, UniversalExecutor, WithLedger,
+    Services, SqliteStore, UniversalExecutor, WithLedger,
 };
 
 /// Part of each secret of these tests.
@@ -396,11 +396,11 @@ async fn a_bad_json_schema_is_named_with_its_path() {
         "agent_id": "helper", "system_prompt": "Help.", "output_schema": schema,
         "subscriptions": [{"schema_name": "question.v1", "role": "trigger"}],
     });
-    let new = NewBreadcrumb::new(Definitions::AGENT).context(definition);
+    let new = NewBreadcrumb::new(StoredDefinitions::AGENT).context(definition);
     let definition = store.create(new.title("The helper")).await.unwrap();
     let model = OpenAiCompatible::builder("http://127.0.0.1:1/v1").model("m");
-    let definitions =
-        Definitions::new(Arc::new(store.clone())).default_model(Arc::new(model.build().unwrap()));
+    let services = Services::new().default_model(model.build().unwrap());
+    let definitions = StoredDefinitions::new(&store, &services).agents();
     let runtime = Runtime::builder(store.events()).definitions(definitions);
 
     let lines = Lines::capture();

@@ -77,16 +77,21 @@ pub(crate) async fn reaches(
     client: &Client,
     state: RunState,
 ) -> Result<(), BoxError> {
+    let mut last = None;
     let reached = async {
         loop {
-            let run = client.run(request.run()).await?;
-            if run.is_some_and(|run| run.state == state) {
+            last = client.run(request.run()).await?.map(|run| run.state);
+            if last == Some(state) {
                 return Ok(());
             }
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(LONG, reached).await?
+    let reached = tokio::time::timeout(LONG, reached).await;
+    reached.unwrap_or_else(|_| {
+        let run = request.run();
+        Err(format!("run {run} did not reach {state:?}; it is {last:?}").into())
+    })
 }
 
 /// A client in one place sends a request, and a client in another one gets the reply.

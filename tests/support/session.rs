@@ -19,11 +19,10 @@ use universal_executor::client::{
 };
 use universal_executor::store::{RunState, StoreWithEvents};
 use universal_executor::tool::json_tool;
-use universal_executor::workflow::Parts;
-use universal_executor::workload::{Deps, NativeDefinition, WorkloadExecutor};
+use universal_executor::workload::{NativeDefinition, WorkloadExecutor};
 use universal_executor::{
-    BoxError, BreadcrumbStoreExt, NewBreadcrumb, Patch, Profile, Response, Runtime, Subscription,
-    Subscriptions, executor, permanent,
+    BoxError, BreadcrumbStoreExt, NewBreadcrumb, Patch, Profile, Response, Runtime, Services,
+    Subscription, Subscriptions, executor, permanent,
 };
 
 /// A time that no test reaches.
@@ -538,9 +537,9 @@ pub(crate) async fn a_workload_answers_in_a_session<S: StoreWithEvents>(
         cx.say(format!("Re: {text}")).await;
         Ok(json!(format!("Re: {text}")))
     });
-    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
     let subscriptions = Subscriptions::new([Subscription::trigger("user.message.v1")])?;
-    let echo = WorkloadExecutor::new("helper", Arc::new(echo), deps, subscriptions)?;
+    let (echo, services) = (Arc::new(echo), Services::new());
+    let echo = WorkloadExecutor::new("helper", echo, &services, &store, subscriptions)?;
     let running = Runtime::on(&store).executor(echo).start().await?;
     let talk = session(&other, "s-1")?;
 

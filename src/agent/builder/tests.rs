@@ -1,3 +1,5 @@
+mod named;
+
 use super::*;
 use crate::agent::ScriptedModel;
 use crate::agent::definition::AGENT_FIELDS;

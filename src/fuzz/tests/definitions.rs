@@ -6,9 +6,10 @@ use crate::fuzz::agents::{AGENT, TOOL_DEFINITION, TOOL_REQUEST};
 use crate::fuzz::vocabulary::{EVENT, SUBSCRIPTIONS};
 use crate::fuzz::workflows::WORKFLOW_DEFINITION;
 use crate::fuzz::{Bytes, Tape, bytes, structured};
+use crate::services::Services;
 use crate::store::Query;
 use crate::tool::ToolExecutor;
-use crate::workflow::{Parts, WorkflowExecutor};
+use crate::workload::WorkloadExecutor;
 use crate::{
     BreadcrumbStore, BreadcrumbStoreExt, Event, Json, MemoryStore, NewBreadcrumb, Outcome,
     Selector, SubscriptionIndex, Subscriptions, UniversalExecutor,
@@ -169,8 +170,8 @@ fn load_executors([tool, request, workflow]: &[String; 3]) -> bool {
         [tool, request, workflow].map(|text| Json::from_text(text.clone()));
     let store = MemoryStore::default();
     if let Ok(workflow) = workflow {
-        let parts = Parts::new().tools(super::tools().clone());
-        let made = WorkflowExecutor::from_definition(&workflow, &parts, Arc::new(store.clone()));
+        let services = Services::new().tools(super::tools().clone());
+        let made = WorkloadExecutor::from_definition(&workflow, &services, &store);
         if let Err(error) = made {
             is_short(&error);
         }
@@ -188,7 +189,7 @@ fn load_executors([tool, request, workflow]: &[String; 3]) -> bool {
 }
 
 /// Checks the length of an error message and of the messages of its sources.
-fn is_short(error: &dyn std::error::Error) {
+pub(super) fn is_short(error: &dyn std::error::Error) {
     let mut next = Some(error);
     while let Some(error) = next {
         let message = error.to_string();

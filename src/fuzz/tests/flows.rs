@@ -1,11 +1,14 @@
 //! Workflow definitions, and runs of their flows.
 
+use super::definitions::is_short;
 use super::{block_on, tools};
 use crate::agent::ScriptedModel;
 use crate::fuzz::workflows::WORKFLOW;
 use crate::fuzz::{CONTEXT, Tape, structured};
+use crate::services::Services;
 use crate::store::Query;
-use crate::workflow::{Assembly, LoadError, Parts, Workflow, WorkflowExecutor};
+use crate::workflow::{LoadError, Workflow};
+use crate::workload::{EntryPolicy, FlowDefinition, WorkloadExecutor};
 use crate::{
     BreadcrumbStore, BreadcrumbStoreExt, Event, Json, MemoryStore, NewBreadcrumb, Selector,
     UniversalExecutor,
@@ -59,20 +62,21 @@ fn run_flow((definition, input): &(String, String)) -> bool {
             )))
         });
         let model = Arc::new(model);
-        let parts = Parts::new().tools(tools().clone());
-        let parts = parts.model("m", model.clone()).default_model(model);
+        let services = Services::new().tools(tools().clone());
+        let services = services.model("m", model.clone()).default_model(model);
         let store = MemoryStore::default();
-        let assembly = match Assembly::new(workflow, &parts, Arc::new(store.clone())) {
-            Ok(assembly) => assembly,
+        let entry = FlowDefinition::with_entry("w", workflow, Some("main"), EntryPolicy::default());
+        let definition = match entry {
+            Ok(definition) => Arc::new(definition),
             Err(error) => {
-                assert!(error.to_string().len() < MAX_MESSAGE, "{error}");
+                is_short(&error);
                 return false;
             }
         };
-        let executor = match WorkflowExecutor::with_entry("w", assembly, "main") {
+        let executor = match WorkloadExecutor::on_requests("w", definition, &services, &store) {
             Ok(executor) => executor,
             Err(error) => {
-                assert!(error.to_string().len() < MAX_MESSAGE, "{error}");
+                is_short(&error);
                 return false;
             }
         };

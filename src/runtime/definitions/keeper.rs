@@ -1,7 +1,7 @@
 //! Keeps the executors made of definitions as the store has them.
 
 use super::model_config::Configured;
-use super::{BadModelConfig, Definitions, NotRegistered};
+use super::{BadModelConfig, NotRegistered, StoredDefinitions};
 use crate::clock::later;
 use crate::error::BoxError;
 use crate::error::Chain;
@@ -30,7 +30,7 @@ const MOST: usize = 10_000;
 
 /// Definitions and the executors made of them.
 pub(in crate::runtime) struct Keeper {
-    definitions: Definitions,
+    definitions: StoredDefinitions,
     kept: Mutex<HashMap<BreadcrumbId, Kept>>,
     /// Held from before the store is read until what it said is applied, so that nothing newer is undone.
     turn: Semaphore,
@@ -78,7 +78,7 @@ pub(in crate::runtime) struct Announced {
 }
 
 impl Keeper {
-    pub(in crate::runtime) fn new(definitions: Definitions) -> Self {
+    pub(in crate::runtime) fn new(definitions: StoredDefinitions) -> Self {
         Self {
             definitions,
             kept: Mutex::default(),
@@ -335,7 +335,7 @@ impl Keeper {
             error = %Chain(&**error),
             "a definition was rejected; fix the cause and update the breadcrumb"
         );
-        let rejection = NewBreadcrumb::new(Definitions::REJECTED)
+        let rejection = NewBreadcrumb::new(StoredDefinitions::REJECTED)
             .title(format!("Definition rejected: {}", definition.title))
             .tags([
                 "definition:rejected".to_owned(),

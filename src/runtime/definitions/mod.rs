@@ -1,23 +1,28 @@
 //! Executors made of definitions in the store, which come, change and go while a runtime runs.
 //!
-//! [`Definitions`] is a registry, and with it the limit of what a definition may do: it names models, tools and makers
-//! that the service registered, and nothing else. A definition that cannot be made into an executor leaves the one that
-//! runs in its place, and a `definition.rejected.v1` breadcrumb has the reason. The problems of a definition that loads, such as unknown
-//! fields, are logged at `WARN` once for each version; [`Definitions::options`] can make unknown fields errors. Find them before with
-//! the module `check`.
+//! [`StoredDefinitions`] says which definitions a runtime runs, and with which [`Services`]. Definitions are data,
+//! which others may write, so the services are the limit of their permissions: an agent or a workflow can name every model, tool and
+//! guardrail in the services that it gets, and nothing else. To allow definitions less than the code of the service, give them
+//! `Services` of their own. A definition of a tool can serve only the tools in [`StoredDefinitions::tools`].
+//!
+//! A definition that cannot be made into an executor leaves the one that runs in its place, and a `definition.rejected.v1` breadcrumb
+//! has the reason. The problems of a definition that loads, such as unknown fields, are logged at `WARN` once for each version;
+//! [`StoredDefinitions::options`] can make unknown fields errors. Find them before with the module `check`.
 //!
 //! ```
 //! use serde_json::json;
-//! use std::sync::Arc;
 //! use std::time::Duration;
-//! use universal_executor::runtime::definitions::Definitions;
+//! use universal_executor::runtime::definitions::StoredDefinitions;
 //! use universal_executor::tool::json_tool;
-//! use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Runtime, Selector};
+//! use universal_executor::{
+//!     BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Runtime, Selector, Services,
+//! };
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
 //! let store = MemoryStore::default();
 //! let echo = json_tool("echo", "Says it again.", json!({}), |input, _| async move { Ok(input) });
-//! let definitions = Definitions::new(Arc::new(store.clone())).tool(echo);
+//! let services = Services::new().tool(echo)?;
+//! let definitions = StoredDefinitions::new(&store, &services).tools(["echo"]);
 //! let runtime = Runtime::builder(store.events()).definitions(definitions).build()?;
 //!
 //! store.create(NewBreadcrumb::new("tool.v1").context(json!({
@@ -44,19 +49,19 @@
 pub(super) mod keeper;
 mod model_config;
 
+pub use crate::services::NotRegistered;
 pub(super) use keeper::{Announced, Keeper};
 pub use model_config::BadModelConfig;
 
 use super::RuntimeError;
-use crate::agent::{
-    AgentDefinition, AgentExecutor, ApiProvider, BreadcrumbModel, ChatModel, Provider,
-};
+use crate::agent::{AgentDefinition, AgentExecutor, BreadcrumbModel, Provider};
 use crate::error::BoxError;
 use crate::executor::UniversalExecutor;
 use crate::model::{Breadcrumb, DefinitionOptions, Finding, Place, is_definition_schema};
+use crate::services::Services;
 use crate::store::{BreadcrumbStore, StoreError};
-use crate::tool::{Tool, ToolDefinition, ToolExecutor, ToolRegistry};
-use crate::workflow::{Parts, WorkflowExecutor};
+use crate::tool::{ToolDefinition, ToolExecutor};
+use crate::workload::{DEFINITION, WorkloadExecutor, check_fields};
 use model_config::Configured;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -67,88 +72,103 @@ type Made = Result<Arc<dyn UniversalExecutor>, BoxError>;
 type Built = Result<(Arc<dyn UniversalExecutor>, Vec<Finding>), BoxError>;
 type Maker = dyn Fn(&Breadcrumb, &Arc<dyn BreadcrumbStore>) -> Made + Send + Sync;
 
-/// What definitions in a store may be made into, and what they may name.
-pub struct Definitions {
+/// The definitions in a store that a runtime makes into executors, and the [`Services`] that they can name.
+///
+/// A definition can name everything in the services that it gets. Give definitions `Services` of their own to allow them less than the
+/// rest of the service:
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::agent::ScriptedModel;
+/// use universal_executor::runtime::definitions::StoredDefinitions;
+/// use universal_executor::tool::json_tool;
+/// use universal_executor::{MemoryStore, Runtime, Services};
+///
+/// let search = json_tool("search", "Finds a page.", json!({}), |input, _| async move { Ok(input) });
+/// let refund = json_tool("refund", "Refunds an order.", json!({}), |input, _| async move { Ok(input) });
+/// let of_definitions = Services::new()
+///     .default_model(ScriptedModel::new(["Hello!"]))
+///     .tool(search)?;
+/// // Code of the service can use the tool `refund`, and definitions cannot.
+/// let of_code = of_definitions.clone().tool(refund)?;
+///
+/// let store = MemoryStore::default();
+/// let definitions = StoredDefinitions::new(&store, &of_definitions).agents().workflows();
+/// let runtime = Runtime::on(&store).services(&of_code).definitions(definitions).build()?;
+/// # drop(runtime);
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+pub struct StoredDefinitions {
     store: Arc<dyn BreadcrumbStore>,
-    models: BTreeMap<String, Arc<dyn ChatModel>>,
-    default_model: Option<Arc<dyn ChatModel>>,
-    model_tools: BTreeSet<String>,
-    tools: BTreeMap<String, Arc<dyn Tool>>,
-    agent_tools: ToolRegistry,
-    workflows: Option<Parts>,
+    services: Services,
+    runs_agents: bool,
+    runs_workflows: bool,
+    /// The tools that definitions of tools can serve.
+    served_tools: BTreeSet<String>,
     makers: BTreeMap<String, Box<Maker>>,
     tags: Vec<String>,
     options: DefinitionOptions,
 }
 
-/// A definition names what is not registered.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum NotRegistered {
-    /// A model or a tool.
-    #[error("{what} {name:?} is not registered here; there are: {known}")]
-    Name {
-        /// `model` or `tool`.
-        what: &'static str,
-        /// The name in the definition.
-        name: String,
-        /// The registered names.
-        known: String,
-    },
-    /// A model tool, which a model configuration names.
-    #[error(
-        "model tool {name:?} is not registered here; add it with Definitions::model_tool, or change the configuration; \
-         registered: {known}"
-    )]
-    ModelTool {
-        /// The name.
-        name: String,
-        /// The registered model tools.
-        known: String,
-    },
-    /// The definition names no model, and none is the default.
-    #[error("the definition names no model, and no default model is registered here")]
-    NoDefaultModel,
-}
-
-impl NotRegistered {
-    fn of<T>(what: &'static str, name: &str, registered: &BTreeMap<String, T>) -> Self {
-        Self::Name {
-            what,
-            name: crate::error::excerpt(name, 80).into_owned(),
-            known: names(registered),
-        }
-    }
-}
-
-impl Definitions {
-    /// The schema of agents.
+impl StoredDefinitions {
+    /// The schema of agent definitions.
     pub const AGENT: &'static str = "agent.def.v1";
-    /// The schema of tools.
+    /// The schema of tool definitions.
     pub const TOOL: &'static str = "tool.v1";
-    /// The schema of workflows.
-    pub const WORKFLOW: &'static str = "workflow.def.v1";
-    /// The schema of what says that a definition was refused, and why.
+    /// The schema of workflow definitions.
+    pub const WORKFLOW: &'static str = DEFINITION;
+    /// The schema of breadcrumbs that report a rejected definition and the reason.
     pub const REJECTED: &'static str = "definition.rejected.v1";
 
-    /// Reads definitions from a store, which is also where the executors made of them live. Nothing is registered yet.
+    /// Reads definitions from a store, which their executors use as well. The store handle is cloned.
+    ///
+    /// No definition runs until one of [`agents`](Self::agents), [`workflows`](Self::workflows), [`tools`](Self::tools) and
+    /// [`maker`](Self::maker) is called.
     #[must_use]
-    pub fn new(store: Arc<dyn BreadcrumbStore>) -> Self {
+    pub fn new<B>(store: &B, services: &Services) -> Self
+    where
+        B: BreadcrumbStore + Clone + 'static,
+    {
         Self {
-            store,
-            models: BTreeMap::new(),
-            default_model: None,
-            model_tools: BTreeSet::new(),
-            tools: BTreeMap::new(),
-            agent_tools: ToolRegistry::default(),
-            workflows: None,
+            store: Arc::new(store.clone()),
+            services: services.clone(),
+            runs_agents: false,
+            runs_workflows: false,
+            served_tools: BTreeSet::new(),
             makers: BTreeMap::new(),
             tags: Vec::new(),
             options: DefinitionOptions::default(),
         }
     }
 
-    /// Only definitions with this tag, and with every other one given.
+    /// Runs `agent.def.v1` definitions. They can name every model, provider and tool of the services. An agent without a model gets the
+    /// [default model](Services::default_model).
+    #[must_use]
+    pub fn agents(mut self) -> Self {
+        self.runs_agents = true;
+        self
+    }
+
+    /// Runs `workflow.def.v1` definitions, as [`WorkloadExecutor::from_definition`] does. They can name everything in the services,
+    /// within the [limits](Services::limits) there.
+    #[must_use]
+    pub fn workflows(mut self) -> Self {
+        self.runs_workflows = true;
+        self
+    }
+
+    /// Runs `tool.v1` definitions of these tools of the services: a definition decides which breadcrumbs trigger the tool. Other
+    /// tools cannot be served by a definition. A further call adds tools.
+    ///
+    /// [`RuntimeBuilder::build`](crate::runtime::RuntimeBuilder::build) refuses a name that the services do not have.
+    #[must_use]
+    pub fn tools<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
+        let names = names.into_iter().map(Into::into);
+        self.served_tools.extend(names);
+        self
+    }
+
+    /// Runs only definitions with this tag. With several calls, a definition needs all tags.
     #[must_use]
     pub fn tagged(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
@@ -160,55 +180,6 @@ impl Definitions {
     #[must_use]
     pub fn options(mut self, options: DefinitionOptions) -> Self {
         self.options = options;
-        self
-    }
-
-    /// Lets `agent.def.v1` definitions name a model.
-    #[must_use]
-    pub fn model(mut self, name: impl Into<String>, model: Arc<dyn ChatModel>) -> Self {
-        self.models.insert(name.into(), model);
-        self
-    }
-
-    /// Gives a model to agents that name none.
-    #[must_use]
-    pub fn default_model(mut self, model: Arc<dyn ChatModel>) -> Self {
-        self.default_model = Some(model);
-        self
-    }
-
-    /// Lets agents for RCRT (Right Context Right Time) servers reach their model through a tool that others serve, for example
-    /// `openrouter`. By the [rules of RCRT servers](DefinitionOptions::rcrt), `llm_config_id` in a definition is the ID of a
-    /// `tool.config.v1` breadcrumb, whose context has the name of the tool in `toolName` and an object `config` for the tool. Each
-    /// request to the tool has that ID as `config_id`.
-    ///
-    /// The runtime reads the configuration when it loads the definition. A missing or malformed configuration rejects the definition
-    /// with [`BadModelConfig`], and the runtime retries at intervals. Without any model tool, `llm_config_id` has no effect.
-    #[must_use]
-    pub fn model_tool(mut self, name: impl Into<String>) -> Self {
-        self.model_tools.insert(name.into());
-        self
-    }
-
-    /// Lets `tool.v1` definitions name a tool, which then gets the subscriptions of the definition.
-    #[must_use]
-    pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
-        self.tools.insert(tool.name().to_owned(), Arc::new(tool));
-        self
-    }
-
-    /// Lets `agent.def.v1` definitions name tools that their agents may call; none by default.
-    #[must_use]
-    pub fn agent_tools(mut self, tools: ToolRegistry) -> Self {
-        self.agent_tools = tools;
-        self
-    }
-
-    /// Lets `workflow.def.v1` definitions be made into executors that may use these parts and nothing else: see
-    /// [`WorkflowExecutor::from_definition`].
-    #[must_use]
-    pub fn workflows(mut self, parts: Parts) -> Self {
-        self.workflows = Some(parts);
         self
     }
 
@@ -236,18 +207,23 @@ impl Definitions {
         self
     }
 
-    /// Checks that no executors are made of breadcrumbs that any agent may write.
+    /// Checks that no executors are made of breadcrumbs that any agent may write, and that the served tools are registered.
     ///
     /// # Errors
-    /// [`RuntimeError::NotADefinition`] for the first maker whose schema is not recognisable as a definition.
+    /// [`RuntimeError::NotADefinition`] for the first maker whose schema is not recognisable as a definition;
+    /// [`RuntimeError::ServedTool`] for the first tool that the services do not have.
     pub(super) fn check(&self) -> Result<(), RuntimeError> {
         let mut schemas = self.makers.keys();
-        match schemas.find(|schema| !is_definition_schema(schema)) {
-            Some(schema) => Err(RuntimeError::NotADefinition {
+        if let Some(schema) = schemas.find(|schema| !is_definition_schema(schema)) {
+            return Err(RuntimeError::NotADefinition {
                 schema: crate::error::excerpt(schema, 80).into_owned(),
-            }),
-            None => Ok(()),
+            });
         }
+        for name in &self.served_tools {
+            let found = self.services.find_tool(name);
+            found.map_err(|source| RuntimeError::ServedTool { source })?;
+        }
+        Ok(())
     }
 
     /// The schemas that are made into executors.
@@ -263,18 +239,14 @@ impl Definitions {
     /// Whether breadcrumbs of a schema are made into executors.
     fn is_one(&self, schema: &str) -> bool {
         match schema {
-            Self::AGENT if self.has_models() => true,
-            Self::TOOL if !self.tools.is_empty() => true,
-            Self::WORKFLOW if self.workflows.is_some() => true,
+            Self::AGENT if self.runs_agents => true,
+            Self::TOOL if !self.served_tools.is_empty() => true,
+            Self::WORKFLOW if self.runs_workflows => true,
             _ => self.makers.contains_key(schema),
         }
     }
 
-    fn has_models(&self) -> bool {
-        !self.models.is_empty() || self.default_model.is_some() || !self.model_tools.is_empty()
-    }
-
-    /// Whether a breadcrumb is a definition that concerns this registry.
+    /// Whether a breadcrumb is a definition that the runtime runs.
     fn concerns(&self, breadcrumb: &Breadcrumb) -> bool {
         let schema = breadcrumb.schema_name.as_deref();
         schema.is_some_and(|schema| self.is_one(schema))
@@ -287,7 +259,7 @@ impl Definitions {
     /// A [`StoreError`] if the store cannot be read.
     async fn configured(&self, definition: &Breadcrumb) -> Result<Configured, StoreError> {
         let is_agent = definition.schema_name.as_deref() == Some(Self::AGENT);
-        if !is_agent || !self.options.rcrt || self.model_tools.is_empty() {
+        if !is_agent || !self.options.rcrt || self.services.model_tools().is_empty() {
             return Ok(Configured::None);
         }
         model_config::read(&*self.store, definition).await
@@ -308,58 +280,30 @@ impl Definitions {
     fn agent(&self, definition: &Breadcrumb, configured: Configured) -> Built {
         let definition = AgentDefinition::from_json_with(&definition.context, &self.options)?;
         let provider: Arc<dyn Provider> = match configured {
-            Configured::None => Arc::new(ApiProvider::new(self.named_model(&definition)?)),
+            Configured::None => match &definition.model {
+                Some(name) => self.services.find_provider(name)?,
+                None => self.services.default_provider()?,
+            },
             Configured::Bad(error) => return Err(error.into()),
             Configured::By { tool, id } => {
-                let model = BreadcrumbModel::new(self.registered_model_tool(tool)?);
-                Arc::new(model.config(id))
+                self.services.check_model_tool(&tool)?;
+                Arc::new(BreadcrumbModel::new(tool).config(id))
             }
         };
-        let (store, tools) = (Arc::clone(&self.store), &self.agent_tools);
+        let (store, tools) = (Arc::clone(&self.store), self.services.tool_registry());
         let warnings = definition.warnings().to_vec();
         let agent = AgentExecutor::with_provider(definition, provider, store, tools)?;
         Ok((Arc::new(agent), warnings))
     }
 
-    /// Returns the model that a definition names, else the default model.
-    fn named_model(
-        &self,
-        definition: &AgentDefinition,
-    ) -> Result<Arc<dyn ChatModel>, NotRegistered> {
-        let model = match &definition.model {
-            Some(name) => {
-                let missing = || NotRegistered::of("model", name, &self.models);
-                self.models.get(name).ok_or_else(missing)?
-            }
-            None => self
-                .default_model
-                .as_ref()
-                .ok_or(NotRegistered::NoDefaultModel)?,
-        };
-        Ok(Arc::clone(model))
-    }
-
-    fn registered_model_tool(&self, name: String) -> Result<String, NotRegistered> {
-        if self.model_tools.contains(&name) {
-            return Ok(name);
-        }
-        let known: Vec<&str> = self.model_tools.iter().map(String::as_str).collect();
-        Err(NotRegistered::ModelTool {
-            name: crate::error::excerpt(&name, 80).into_owned(),
-            known: known.join(", "),
-        })
-    }
-
     fn workflow(&self, definition: &Breadcrumb) -> Built {
-        let parts = self.workflows.clone().unwrap_or_default();
-        let store = Arc::clone(&self.store);
-        let workflow = WorkflowExecutor::from_definition_with(
+        let workflow = WorkloadExecutor::from_definition_with(
             &definition.context,
-            &parts,
-            store,
+            &self.services,
+            &self.store,
             &self.options,
         )?;
-        let mut found = WorkflowExecutor::check_fields(&definition.context, &self.options);
+        let mut found = check_fields(&definition.context, &self.options);
         let inner = Place::default().field("definition");
         found.extend(workflow.warnings().iter().map(|warning| {
             let mut finding = warning.finding();
@@ -371,31 +315,27 @@ impl Definitions {
 
     fn tool_of(&self, definition: &Breadcrumb) -> Built {
         let name = definition.context.text("name").unwrap_or_default();
-        let missing = || NotRegistered::of("tool", name, &self.tools);
-        let tool = self.tools.get(name).ok_or_else(missing)?;
-        let (tool, store) = (Arc::clone(tool), Arc::clone(&self.store));
+        if !self.served_tools.contains(name) {
+            let served = self.served_tools.iter().map(String::as_str);
+            return Err(NotRegistered::of("tool", name, served).into());
+        }
+        let tool = self.services.find_tool(name)?;
         let definition = ToolDefinition::from_json_with(&definition.context, &self.options)?;
         let warnings = definition.warnings().to_vec();
-        let tool = ToolExecutor::from_read_definition(&definition, tool, store)?;
+        let tool = ToolExecutor::from_read_definition(&definition, tool, Arc::clone(&self.store))?;
         Ok((Arc::new(tool), warnings))
     }
 }
 
-fn names<T>(registered: &BTreeMap<String, T>) -> String {
-    let names: Vec<&str> = registered.keys().map(String::as_str).collect();
-    match names.is_empty() {
-        true => "none".to_owned(),
-        false => names.join(", "),
-    }
-}
-
-impl fmt::Debug for Definitions {
+impl fmt::Debug for StoredDefinitions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Definitions")
+        f.debug_struct("StoredDefinitions")
             .field("schemas", &self.schemas())
-            .field("models", &self.models.keys())
-            .field("model_tools", &self.model_tools)
-            .field("tools", &self.tools.keys())
+            .field("services", &self.services)
+            .field("served_tools", &self.served_tools)
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -253,7 +253,7 @@ impl Workflow {
     }
 
     /// Returns the names of the flows that no other flow runs as a step.
-    pub(super) fn outermost_flows(&self) -> BTreeSet<&str> {
+    pub(crate) fn outermost_flows(&self) -> BTreeSet<&str> {
         let inner: BTreeSet<String> = self.flows.values().flat_map(check::inner_flows).collect();
         let names = self.flows.keys().map(String::as_str);
         names.filter(|name| !inner.contains(*name)).collect()

@@ -1,8 +1,7 @@
 use super::assembly_error::{AssemblyError, not_registered, unknown};
 use super::event::StepEventKind;
 use super::heard::{Heard, Listener};
-use super::parts::Registered;
-use super::{Conversations, Parts, guard};
+use super::{Conversations, guard};
 use crate::agent::compaction::Compactor;
 use crate::agent::guardrail::Guardrails;
 use crate::agent::{
@@ -12,6 +11,7 @@ use crate::agent::{
 use crate::error::excerpt;
 use crate::executor::UniversalExecutor as _;
 use crate::machine::{Answer, Effect};
+use crate::services::{Registered, Services};
 use crate::store::BreadcrumbStore;
 use crate::tool::{Renaming, RetrySafety, Tool, ToolExecutor, ToolRegistry};
 use crate::workflow::ast::TaskForm;
@@ -25,7 +25,7 @@ use std::sync::atomic::AtomicBool;
 /// A workflow together with all that it names, ready to run.
 pub struct Assembly {
     pub(super) workflow: Arc<Workflow>,
-    pub(in crate::workflow) store: Arc<dyn BreadcrumbStore>,
+    pub(super) store: Arc<dyn BreadcrumbStore>,
     /// By the names that the definition has for them.
     pub(super) tools: ToolRegistry,
     pub(super) guardrails: Guardrails,
@@ -34,8 +34,8 @@ pub struct Assembly {
     models: BTreeMap<String, Registered>,
     default_model: Option<Registered>,
     writes: BTreeSet<String>,
-    /// What else a definition can name that a run began with.
-    pub(super) parts: Parts,
+    /// The services of the definition of a run that began before this definition.
+    pub(super) services: Services,
     /// Whether it is settled that the definition is in the store, or cannot be.
     pub(super) is_kept: AtomicBool,
 }
@@ -47,24 +47,24 @@ impl Assembly {
     /// [`AssemblyError`] names what is not there, with the closest name that is.
     pub fn new(
         workflow: impl Into<Arc<Workflow>>,
-        parts: &Parts,
+        services: &Services,
         store: Arc<dyn BreadcrumbStore>,
     ) -> Result<Self, AssemblyError> {
         let workflow = workflow.into();
         if cfg!(not(feature = "validate")) && !workflow.schemas.is_empty() {
             return Err(AssemblyError::NoValidation);
         }
-        if let Some((limit, found, most)) = workflow.policies.limits.over(&parts.limits) {
+        if let Some((limit, found, most)) = workflow.policies.limits.over(services.max_limits()) {
             return Err(AssemblyError::OverLimit { limit, found, most });
         }
         let mut assembly = Self {
-            tools: tools(&workflow, &parts.tools)?,
-            guardrails: guard::chain(&workflow.policies.guardrails, parts)?,
+            tools: tools(&workflow, services.tool_registry())?,
+            guardrails: guard::chain(&workflow.policies.guardrails, services)?,
             outputs: BTreeMap::new(),
-            models: models(&workflow, parts)?,
-            default_model: parts.default_model.clone(),
+            models: models(&workflow, services)?,
+            default_model: services.default_registered().cloned(),
             writes: BTreeSet::new(),
-            parts: parts.clone(),
+            services: services.clone(),
             is_kept: AtomicBool::new(false),
             workflow,
             store,
@@ -86,7 +86,7 @@ impl Assembly {
     pub(super) fn safety(&self, name: &str) -> Option<RetrySafety> {
         let spec = self.workflow.tools.get(name)?;
         let registered = spec.tool.as_deref().unwrap_or(name);
-        let tool = self.parts.tools.get(registered)?;
+        let tool = self.services.tool_registry().get(registered)?;
         Some(tool.settings().retry)
     }
 
@@ -408,16 +408,16 @@ fn tools(workflow: &Workflow, registered: &ToolRegistry) -> Result<ToolRegistry,
 
 fn models(
     workflow: &Workflow,
-    parts: &Parts,
+    services: &Services,
 ) -> Result<BTreeMap<String, Registered>, AssemblyError> {
     let models = workflow.models.iter().map(|(name, spec)| {
         let found = match &spec.provider {
             Some(provider) => {
-                let found = parts.models.get(provider);
-                found.ok_or_else(|| unknown("model", provider, &parts.models))?
+                let found = services.models().get(provider);
+                found.ok_or_else(|| unknown("model", provider, services.models()))?
             }
             None => {
-                let default = parts.default_model.as_ref();
+                let default = services.default_registered();
                 default.ok_or_else(|| AssemblyError::NoDefaultModel {
                     what: "model",
                     name: name.clone(),

@@ -44,7 +44,7 @@ pub enum AssemblyError {
     /// A run of it may use up more than this service lets it.
     #[error(
         "policies.limits.{limit} is {found}, and at most {most} is let here; say less in the definition, or let more with \
-         Parts::limits"
+         Services::limits"
     )]
     OverLimit {
         /// `steps`, `items`, `value_bytes` or `total_bytes`.

@@ -72,7 +72,7 @@ impl Assembly {
                 Err(error) => return Ok(Err(gone(format!("cannot be used: {error}")))),
             };
         }
-        let assembly = Self::new(workflow, &self.parts, Arc::clone(&self.store));
+        let assembly = Self::new(workflow, &self.services, Arc::clone(&self.store));
         Ok(assembly.map_err(|error| gone(format!("cannot be used here any more: {error}"))))
     }
 

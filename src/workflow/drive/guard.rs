@@ -1,18 +1,22 @@
 //! The guardrails that a definition names, each where it is named.
 
+use super::AssemblyError;
 use super::assembly_error::unknown;
-use super::{AssemblyError, Parts};
 use crate::agent::Message;
 use crate::agent::guardrail::{Decision, Guardrail, Guardrails};
 use crate::error::BoxError;
 use crate::machine::Answer;
 use crate::model::Json;
+use crate::services::Services;
 use crate::workflow::GuardrailNames;
 use async_trait::async_trait;
 use std::sync::Arc;
 
 /// Those of a definition, in the order of their names there.
-pub(super) fn chain(names: &GuardrailNames, parts: &Parts) -> Result<Guardrails, AssemblyError> {
+pub(super) fn chain(
+    names: &GuardrailNames,
+    services: &Services,
+) -> Result<Guardrails, AssemblyError> {
     let mut chain = Guardrails::default();
     for (stage, names) in [
         (Stage::Input, &names.input),
@@ -21,8 +25,9 @@ pub(super) fn chain(names: &GuardrailNames, parts: &Parts) -> Result<Guardrails,
         (Stage::ToolResult, &names.tool_result),
     ] {
         for name in names {
-            let found = parts.guardrails.get(name);
-            let guardrail = found.ok_or_else(|| unknown("guardrail", name, &parts.guardrails))?;
+            let found = services.guardrails().get(name);
+            let guardrail =
+                found.ok_or_else(|| unknown("guardrail", name, services.guardrails()))?;
             let guardrail = Arc::clone(guardrail);
             chain = chain.with(At { stage, guardrail });
         }

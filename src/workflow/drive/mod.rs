@@ -18,7 +18,6 @@ mod look;
 mod marks;
 mod model;
 mod order;
-mod parts;
 mod room;
 mod saving;
 mod step;
@@ -31,7 +30,6 @@ pub(crate) use conversations::{Answered, Conversations};
 pub use event::{EventSink, StepEvent, StepEventKind};
 pub use kept::FlowStateError;
 pub use order::{Driven, Order};
-pub use parts::Parts;
 
 use super::Run;
 use crate::error::{BoxError, permanent};
@@ -41,7 +39,7 @@ use kept::Saved;
 use std::sync::Arc;
 
 /// The schema of what tells how far a run is.
-pub(super) const PROGRESS: &str = "workflow.progress.v1";
+pub(crate) const PROGRESS: &str = "workflow.progress.v1";
 
 /// How many steps begin at a time before others on the thread, and orders, have their turn.
 const STRIDE: u64 = 256;

@@ -3,10 +3,9 @@
 use super::{Listed, Listing, Origin, Source, Tried, WorkloadManager};
 use crate::error::{BoxError, excerpt};
 use crate::model::{Breadcrumb, BreadcrumbId, DefinitionOptions, Selector};
-use crate::runtime::definitions::Definitions;
 use crate::store::Query;
 use crate::workflow::{Document, Workflow};
-use crate::workload::Definition;
+use crate::workload::{DEFINITION, Definition};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -37,8 +36,8 @@ impl WorkloadManager {
     ) -> Result<Arc<dyn Definition>, Tried> {
         let place = format!("store:{}", found.id);
         let schema = found.schema_name.as_deref().unwrap_or_default();
-        if schema != Definitions::WORKFLOW {
-            let (schema, expected) = (excerpt(schema, 80), Definitions::WORKFLOW);
+        if schema != DEFINITION {
+            let (schema, expected) = (excerpt(schema, 80), DEFINITION);
             let reason =
                 format!("its schema is {schema:?}, and that of a definition is {expected:?}");
             return Err(Tried::new(place, reason));
@@ -77,7 +76,7 @@ impl WorkloadManager {
         let Some(store) = &self.store else {
             return;
         };
-        let mut query = Query::new(Selector::schema(Definitions::WORKFLOW)).limit(PAGE);
+        let mut query = Query::new(Selector::schema(DEFINITION)).limit(PAGE);
         let mut listed = 0;
         loop {
             let page = match store.search(&query).await {

@@ -1,8 +1,10 @@
 use super::lane::Shared;
 use super::{Restart, Supervisor};
+use crate::services::Services;
+use crate::store::BreadcrumbStore;
 use crate::workload::arena::PATIENCE;
 use crate::workload::executor::checked;
-use crate::workload::{Definition, Deps, WorkloadError};
+use crate::workload::{Definition, WorkloadError};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +13,8 @@ use std::time::Duration;
 #[must_use]
 pub struct SupervisorBuilder {
     definition: Arc<dyn Definition>,
-    deps: Deps,
+    services: Services,
+    store: Arc<dyn BreadcrumbStore>,
     settings: Settings,
 }
 
@@ -29,7 +32,11 @@ pub(super) struct Settings {
 }
 
 impl SupervisorBuilder {
-    pub(super) fn new(definition: Arc<dyn Definition>, deps: Deps) -> Self {
+    pub(super) fn new(
+        definition: Arc<dyn Definition>,
+        services: Services,
+        store: Arc<dyn BreadcrumbStore>,
+    ) -> Self {
         let settings = Settings {
             at_once: 64,
             queue: 16,
@@ -42,7 +49,8 @@ impl SupervisorBuilder {
         };
         Self {
             definition,
-            deps,
+            services,
+            store,
             settings,
         }
     }
@@ -101,12 +109,13 @@ impl SupervisorBuilder {
     pub fn build(self) -> Result<Supervisor, WorkloadError> {
         let Self {
             definition,
-            deps,
+            services,
+            store,
             settings,
         } = self;
-        checked(&*definition, &deps)?;
+        checked(&*definition, &services, &store)?;
         Ok(Supervisor {
-            shared: Arc::new(Shared::new(definition, deps, settings)),
+            shared: Arc::new(Shared::new(definition, services, store, settings)),
         })
     }
 }

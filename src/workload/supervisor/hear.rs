@@ -49,10 +49,10 @@ impl Drop for Subscriber {
 mod tests {
     use super::*;
     use crate::error::Retry;
+    use crate::services::Services;
     use crate::store::MemoryStore;
-    use crate::workflow::Parts;
     use crate::workload::supervisor::SupervisorError;
-    use crate::workload::{Deps, NativeDefinition, Supervisor};
+    use crate::workload::{NativeDefinition, Supervisor};
     use serde_json::Value;
     use std::sync::Barrier;
     use std::thread;
@@ -63,8 +63,8 @@ mod tests {
 
     fn limited(subscribers: usize) -> Supervisor {
         let nothing = NativeDefinition::new("nothing", |_, _| async { Ok(Value::Null) });
-        let deps = Deps::new(Parts::new(), Arc::new(MemoryStore::default()));
-        Supervisor::builder(Arc::new(nothing), deps)
+        let store = MemoryStore::default();
+        Supervisor::builder(Arc::new(nothing), &Services::new(), &store)
             .subscribers(subscribers)
             .build()
             .unwrap()

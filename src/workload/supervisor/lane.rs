@@ -3,11 +3,13 @@
 use super::builder::Settings;
 use super::{Subscriber, SupervisorError, SupervisorHealth};
 use crate::model::BreadcrumbId;
+use crate::services::Services;
+use crate::store::BreadcrumbStore;
+use crate::workload::Definition;
 use crate::workload::cx::Message;
 use crate::workload::event::WorkloadEvent;
 use crate::workload::telling::{Sink, Telling};
 use crate::workload::turn::{TurnOutcome, TurnStatus};
-use crate::workload::{Definition, Deps};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,7 +20,8 @@ use uuid::Uuid;
 /// What a supervisor and its tasks share.
 pub(super) struct Shared {
     pub(super) definition: Arc<dyn Definition>,
-    pub(super) deps: Deps,
+    pub(super) services: Services,
+    pub(super) store: Arc<dyn BreadcrumbStore>,
     pub(super) settings: Settings,
     /// Stops all turns.
     pub(super) stop: CancellationToken,
@@ -94,10 +97,16 @@ impl Lane {
 }
 
 impl Shared {
-    pub(super) fn new(definition: Arc<dyn Definition>, deps: Deps, settings: Settings) -> Self {
+    pub(super) fn new(
+        definition: Arc<dyn Definition>,
+        services: Services,
+        store: Arc<dyn BreadcrumbStore>,
+        settings: Settings,
+    ) -> Self {
         Self {
             definition,
-            deps,
+            services,
+            store,
             settings,
             stop: CancellationToken::new(),
             permits: Semaphore::new(settings.at_once.clamp(1, Semaphore::MAX_PERMITS)),

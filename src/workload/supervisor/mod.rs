@@ -8,14 +8,15 @@ mod work;
 pub use builder::SupervisorBuilder;
 pub use hear::{Heard, Subscriber};
 
+use super::Definition;
 use super::cx::Message;
 use super::session::{LogEntry, SessionError, SessionStore};
 use super::turn::{TurnOutcome, TurnStatus};
-use super::{Definition, Deps};
 use crate::agent::human;
 use crate::error::Retry;
 use crate::model::{Breadcrumb, Json};
-use crate::store::{BreadcrumbStoreExt as _, StoreError};
+use crate::services::Services;
+use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, StoreError};
 use lane::{Job, Shared, What};
 use std::fmt;
 use std::num::NonZeroU32;
@@ -158,12 +159,8 @@ impl SupervisedTurn {
 
     /// What the turn came to. Dropping this does not stop the turn.
     pub async fn outcome(self) -> TurnOutcome {
-        let status = TurnStatus::Cancelled;
-        self.outcome.await.unwrap_or(TurnOutcome {
-            run: self.run,
-            status,
-            not_closed: None,
-        })
+        let cancelled = TurnOutcome::of(&self.run, TurnStatus::Cancelled);
+        self.outcome.await.unwrap_or(cancelled)
     }
 }
 
@@ -171,9 +168,16 @@ impl Supervisor {
     /// The longest name of a session, in bytes: with `session:` before it, it is a tag.
     pub const LONGEST_SESSION: usize = 200;
 
-    /// Begins to make one, for a workload.
-    pub fn builder(definition: Arc<dyn Definition>, deps: Deps) -> SupervisorBuilder {
-        SupervisorBuilder::new(definition, deps)
+    /// Starts to build a supervisor of a workload. The store handle is cloned.
+    pub fn builder<B>(
+        definition: Arc<dyn Definition>,
+        services: &Services,
+        store: &B,
+    ) -> SupervisorBuilder
+    where
+        B: BreadcrumbStore + Clone + 'static,
+    {
+        SupervisorBuilder::new(definition, services.clone(), Arc::new(store.clone()))
     }
 
     /// Takes a message to a session: the turn runs once those before it have ended. In a session whose last turn waits for others
@@ -212,7 +216,7 @@ impl Supervisor {
         by: &str,
     ) -> Result<Arc<Breadcrumb>, StoreError> {
         let response = human::answer(ticket, &answer.into(), by);
-        self.shared.deps.store().create(response).await
+        self.shared.store.create(response).await
     }
 
     /// Gives up the last turn of a session, if that waits for others. A run of an executor within it stays in the ledger.
@@ -255,7 +259,7 @@ impl Supervisor {
     /// The sessions.
     #[must_use]
     pub fn sessions(&self) -> SessionStore {
-        SessionStore::new(Arc::clone(self.shared.deps.store()))
+        SessionStore::new(Arc::clone(&self.shared.store))
     }
 
     /// Takes no more turns, waits for those that run and wait, stops those that take too long, and has closed all it made when it

@@ -48,7 +48,7 @@ impl Shared {
         let Restart { attempts, delay } = self.settings.restart;
         let mut attempt = 1;
         // All attempts are for the session as the first one found it: one that is deleted since is not begun anew.
-        let mut session = SessionStore::new(Arc::clone(self.deps.store())).session(session);
+        let mut session = SessionStore::new(Arc::clone(&self.store)).session(session);
         loop {
             let outcome = self.attempt(&mut session, job, stop, telling).await;
             let TurnStatus::Failed { failure, retry } = &outcome.status else {
@@ -133,7 +133,8 @@ impl Shared {
         };
         let turn = TurnOf {
             definition: &*self.definition,
-            deps: &self.deps,
+            services: &self.services,
+            store: &self.store,
             context,
             session: Some(place.clone()),
             message: message.clone(),
@@ -250,9 +251,5 @@ fn not_suspended() -> TurnStatus {
 }
 
 fn ended(telling: &Telling, status: TurnStatus) -> TurnOutcome {
-    TurnOutcome {
-        run: Arc::clone(telling.run()),
-        status,
-        not_closed: None,
-    }
+    TurnOutcome::of(telling.run(), status)
 }

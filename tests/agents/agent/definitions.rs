@@ -3,12 +3,11 @@
 use crate::agent::{MemoryStore, agent, answer, calling, count, echo, registry, says, script};
 use crate::support::{all, eventually, put};
 use serde_json::{Value, json};
-use std::sync::Arc;
-use universal_executor::Runtime;
 use universal_executor::agent::{AgentDefinition, AgentError, AgentExecutor};
 use universal_executor::model::DefinitionOptions;
-use universal_executor::runtime::definitions::Definitions;
+use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::tool::ToolRegistry;
+use universal_executor::{Runtime, Services};
 
 fn definition(more: &Value) -> Result<AgentDefinition, AgentError> {
     AgentDefinition::from_json(&with(more))
@@ -246,17 +245,15 @@ fn a_schema_that_is_none_is_refused_when_the_agent_is_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_defined_by_a_breadcrumb_may_call_the_tools_registered_for_agents_and_no_others() {
+async fn an_agent_defined_by_a_breadcrumb_may_call_registered_tools_and_no_others() {
     let store = MemoryStore::default();
-    let ((add, added), (unlisted, _)) = (echo("add"), echo("unlisted"));
+    let (add, added) = echo("add");
     let model = script([
         Ok(calling([("1", "add", json!({"a": 1}))])),
         Ok(says("done")),
     ]);
-    let definitions = Definitions::new(Arc::new(store.clone()))
-        .default_model(model)
-        .agent_tools(registry([add]))
-        .tool(unlisted);
+    let services = Services::new().default_model(model).tool(add).unwrap();
+    let definitions = StoredDefinitions::new(&store, &services).agents();
     let runtime = Runtime::builder(store.events())
         .definitions(definitions)
         .build()
@@ -267,18 +264,23 @@ async fn an_agent_defined_by_a_breadcrumb_may_call_the_tools_registered_for_agen
     };
 
     let scenario = async {
-        put(&store, "agent.def.v1", define("bad", json!(["unlisted"]))).await;
+        put(
+            &store,
+            "agent.def.v1",
+            define("bad", json!(["unregistered"])),
+        )
+        .await;
         put(&store, "agent.def.v1", define("good", json!(["add"]))).await;
         eventually(async || !runtime.executors().is_empty()).await;
         put(&store, "question.v1", json!({"q": 1})).await;
         eventually(async || !all(&store, AgentExecutor::RESPONSE).await.is_empty()).await;
-        eventually(async || !all(&store, Definitions::REJECTED).await.is_empty()).await;
+        eventually(async || !all(&store, StoredDefinitions::REJECTED).await.is_empty()).await;
     };
     runtime.run_until(scenario).await.unwrap();
 
     assert_eq!(answer(&store).await["message"], "done");
     assert_eq!(count(&added), 1);
-    let rejected = all(&store, Definitions::REJECTED).await;
+    let rejected = all(&store, StoredDefinitions::REJECTED).await;
     let reason = rejected[0].context.to_string();
     assert!(
         rejected.len() == 1 && reason.contains("names tool"),

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use universal_executor::agent::{AgentDefinition, AgentExecutor, ScriptedModel};
 use universal_executor::check::{Check, Kind, Severity, Source};
-use universal_executor::runtime::definitions::Definitions;
-use universal_executor::{MemoryStore, Runtime};
+use universal_executor::runtime::definitions::StoredDefinitions;
+use universal_executor::{MemoryStore, Runtime, Services};
 
 fn files(folder: &str) -> Vec<Value> {
     let folder = data("rcrt-definitions").join(folder);
@@ -148,13 +148,13 @@ async fn a_runtime_loads_all_agents_of_an_rcrt_distribution_beside_its_tools() {
         let schema = definition["schema_name"].as_str().unwrap();
         put(&store, schema, definition["context"].clone()).await;
     }
-    let model = Arc::new(ScriptedModel::new(["Hello."]));
-    let definitions = Definitions::new(Arc::new(store.clone())).default_model(model);
+    let services = Services::new().default_model(ScriptedModel::new(["Hello."]));
+    let definitions = StoredDefinitions::new(&store, &services).agents();
     let runtime = Runtime::builder(store.events()).definitions(definitions);
     let runtime = runtime.build().unwrap();
 
     let loaded = async { eventually(async || runtime.executors().len() == 5).await };
     runtime.run_until(loaded).await.unwrap();
 
-    assert!(all(&store, Definitions::REJECTED).await.is_empty());
+    assert!(all(&store, StoredDefinitions::REJECTED).await.is_empty());
 }

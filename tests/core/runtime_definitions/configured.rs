@@ -1,29 +1,34 @@
 //! Agents for RCRT servers whose model is behind a tool, which a configuration record names.
 
 use crate::runtime_definitions::given::{
-    agent, agents, parrot, reason, rejections, until_rejected, until_running, until_said,
+    agent, reason, rejections, services, until_rejected, until_running, until_said,
 };
 use crate::support::{all, eventually, put};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use universal_executor::model::DefinitionOptions;
-use universal_executor::runtime::definitions::Definitions;
+use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::{
-    Breadcrumb, BreadcrumbId, BreadcrumbStoreExt, MemoryStore, Patch, Runtime,
+    Breadcrumb, BreadcrumbId, BreadcrumbStoreExt, MemoryStore, Patch, Runtime, Services,
 };
 
 const CONFIG: &str = "tool.config.v1";
 /// The ID of no breadcrumb.
 const MISSING: &str = "0192f1c0-0000-7000-8000-000000000001";
 
-/// Definitions by the rules of RCRT servers, with one model tool.
-fn definitions(store: &MemoryStore) -> Definitions {
-    Definitions::new(Arc::new(store.clone()))
-        .options(DefinitionOptions::default().rcrt())
-        .model_tool("openrouter")
+/// Returns services with one model tool and no model.
+fn model_tool() -> Services {
+    Services::new().model_tool("openrouter")
 }
 
-fn runtime(store: &MemoryStore, definitions: Definitions) -> Runtime {
+/// Returns the agents in a store by the rules of RCRT servers.
+fn definitions(store: &MemoryStore, services: &Services) -> StoredDefinitions {
+    StoredDefinitions::new(store, services)
+        .agents()
+        .options(DefinitionOptions::default().rcrt())
+}
+
+fn runtime(store: &MemoryStore, definitions: StoredDefinitions) -> Runtime {
     let builder = Runtime::builder(store.events()).definitions(definitions);
     builder.build().unwrap()
 }
@@ -36,9 +41,9 @@ fn configured_by(id: impl Into<Value>) -> Value {
 
 /// Returns the reason of the only rejection of a definition.
 async fn rejected(store: &MemoryStore, definition: Value) -> String {
-    let runtime = runtime(store, definitions(store));
+    let runtime = runtime(store, definitions(store, &model_tool()));
     let scenario = async {
-        put(store, Definitions::AGENT, definition).await;
+        put(store, StoredDefinitions::AGENT, definition).await;
         until_rejected(store, 1).await;
     };
     runtime.run_until(scenario).await.unwrap();
@@ -54,11 +59,11 @@ async fn an_agent_requests_the_model_tool_of_its_configuration_with_the_id_of_th
     let config = put(&store, CONFIG, config).await;
     put(
         &store,
-        Definitions::AGENT,
+        StoredDefinitions::AGENT,
         configured_by(config.id.to_string()),
     )
     .await;
-    let runtime = runtime(&store, definitions(&store));
+    let runtime = runtime(&store, definitions(&store, &model_tool()));
     let scenario = async {
         until_running(&runtime, &["helper"]).await;
         put(&store, "message.v1", json!({"text": "Hello."})).await;
@@ -148,11 +153,11 @@ async fn an_agent_loads_without_a_change_once_its_configuration_is_fixed() {
     let config: Arc<Breadcrumb> = put(&store, CONFIG, json!({"config": {}})).await;
     put(
         &store,
-        Definitions::AGENT,
+        StoredDefinitions::AGENT,
         configured_by(config.id.to_string()),
     )
     .await;
-    let runtime = runtime(&store, definitions(&store));
+    let runtime = runtime(&store, definitions(&store, &model_tool()));
     let scenario = async {
         until_rejected(&store, 1).await;
         let fixed = Patch::new().context(json!({"toolName": "openrouter", "config": {}}));
@@ -172,18 +177,17 @@ async fn an_agent_loads_without_a_change_once_its_configuration_is_fixed() {
 async fn an_agent_without_a_configuration_asks_the_default_model_and_so_does_one_without_model_tools()
  {
     let id: BreadcrumbId = MISSING.parse().unwrap();
-    let rules = DefinitionOptions::default().rcrt();
     for (definition, with_tool) in [
         (configured_by(Value::Null), true),
         (configured_by(id.to_string()), false),
     ] {
         let store = MemoryStore::default();
-        let definitions = match with_tool {
-            true => definitions(&store).default_model(parrot()),
-            false => agents(&store).options(rules.clone()),
+        let services = match with_tool {
+            true => services().model_tool("openrouter"),
+            false => services(),
         };
-        put(&store, Definitions::AGENT, definition).await;
-        let runtime = runtime(&store, definitions);
+        put(&store, StoredDefinitions::AGENT, definition).await;
+        let runtime = runtime(&store, definitions(&store, &services));
         let scenario = async {
             until_running(&runtime, &["helper"]).await;
             put(&store, "message.v1", json!({})).await;

@@ -6,7 +6,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
-use universal_executor::runtime::definitions::Definitions;
+use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::{BreadcrumbStoreExt as _, MemoryStore, Runtime};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -35,7 +35,12 @@ async fn an_executor_that_was_removed_and_returns_continues_at_its_position() {
     let answers = answers(&store);
     let runtime = sweeping(&store, &answers);
     let scenario = async {
-        let definition = put(&store, Definitions::AGENT, agent("a", "message.v1", "hi")).await;
+        let definition = put(
+            &store,
+            StoredDefinitions::AGENT,
+            agent("a", "message.v1", "hi"),
+        )
+        .await;
         until_running(&runtime, &["a", "answers"]).await;
         put(&store, "message.v1", json!({})).await;
         until_said(&store, 1).await;
@@ -48,7 +53,12 @@ async fn an_executor_that_was_removed_and_returns_continues_at_its_position() {
             sleep(200 * SECOND).await;
         }
         assert_eq!(said(&store).await.len(), 1);
-        put(&store, Definitions::AGENT, agent("a", "message.v1", "hi")).await;
+        put(
+            &store,
+            StoredDefinitions::AGENT,
+            agent("a", "message.v1", "hi"),
+        )
+        .await;
         until_said(&store, 5).await;
         sleep(60 * SECOND).await;
     };
@@ -73,7 +83,12 @@ async fn a_new_definition_does_not_answer_the_triggers_of_a_downtime_before_it()
         put(&store, "message.v1", json!({})).await;
         tokio::time::advance(3_600 * SECOND).await;
     }
-    put(&store, Definitions::AGENT, agent("a", "message.v1", "hi")).await;
+    put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("a", "message.v1", "hi"),
+    )
+    .await;
     let second = async {
         answered(&store, 6).await;
         sleep(60 * SECOND).await;

@@ -1,19 +1,19 @@
 //! Definitions come, change and go, and the executors made of them with them.
 
 use crate::runtime_definitions::given::{
-    Silent, agent, agents, hash_of, made_with, parrot, redefine, runtime, said, until_running,
-    until_said,
+    Silent, agent, agents, hash_of, made_with, parrot, redefine, runtime, said, services,
+    until_running, until_said,
 };
 use crate::support::{Call, Do, Probe, Shim, all, eventually, put, runs, unavailable};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use universal_executor::runtime::definitions::Definitions;
+use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::source::StartAt;
 use universal_executor::tool::{ToolExecutor, json_tool};
 use universal_executor::{
-    BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch, Runtime,
+    BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Patch, Runtime, Services,
     UniversalExecutor,
 };
 
@@ -21,7 +21,12 @@ use universal_executor::{
 async fn definitions_there_before_the_start_are_loaded_before_any_event_is_handled() {
     let store = MemoryStore::default();
     put(&store, "message.v1", json!({})).await;
-    let defined = put(&store, Definitions::AGENT, agent("a", "message.v1", "one")).await;
+    let defined = put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("a", "message.v1", "one"),
+    )
+    .await;
     let runtime = Runtime::builder(store.events())
         .definitions(agents(&store))
         .start_at(StartAt::Beginning)
@@ -37,7 +42,12 @@ async fn definitions_there_before_the_start_are_loaded_before_any_event_is_handl
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_away_at_the_start_loses_no_event_to_its_definitions() {
     let store = MemoryStore::default();
-    put(&store, Definitions::AGENT, agent("a", "message.v1", "one")).await;
+    put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("a", "message.v1", "one"),
+    )
+    .await;
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
     let shim = Shim::new(&store, move |call| match call {
@@ -61,7 +71,12 @@ async fn a_definition_created_while_it_runs_is_loaded() {
     let store = MemoryStore::default();
     let runtime = runtime(&store, agents(&store));
     let scenario = async {
-        put(&store, Definitions::AGENT, agent("a", "message.v1", "one")).await;
+        put(
+            &store,
+            StoredDefinitions::AGENT,
+            agent("a", "message.v1", "one"),
+        )
+        .await;
         put(&store, "message.v1", json!({})).await;
         until_said(&store, 1).await;
     };
@@ -74,7 +89,12 @@ async fn a_definition_created_while_it_runs_is_loaded() {
 #[tokio::test(start_paused = true)]
 async fn an_updated_definition_answers_with_its_new_subscriptions_and_its_new_prompt() {
     let store = MemoryStore::default();
-    let one = put(&store, Definitions::AGENT, agent("a", "old.v1", "one")).await;
+    let one = put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("a", "old.v1", "one"),
+    )
+    .await;
     let runtime = runtime(&store, agents(&store));
     let scenario = async {
         put(&store, "old.v1", json!({})).await;
@@ -104,7 +124,7 @@ async fn an_updated_definition_answers_with_its_new_subscriptions_and_its_new_pr
 #[tokio::test(start_paused = true)]
 async fn an_event_right_after_an_update_is_matched_against_the_new_definition() {
     let store = MemoryStore::default();
-    let mut defined = put(&store, Definitions::AGENT, agent("a", "m0.v1", "0")).await;
+    let mut defined = put(&store, StoredDefinitions::AGENT, agent("a", "m0.v1", "0")).await;
     let runtime = runtime(&store, agents(&store));
     let scenario = async {
         for n in 1..=20 {
@@ -126,13 +146,13 @@ async fn a_deleted_definition_answers_no_more() {
     let store = MemoryStore::default();
     let kept = put(
         &store,
-        Definitions::AGENT,
+        StoredDefinitions::AGENT,
         agent("kept", "message.v1", "kept"),
     )
     .await;
     let gone = put(
         &store,
-        Definitions::AGENT,
+        StoredDefinitions::AGENT,
         agent("gone", "message.v1", "gone"),
     )
     .await;
@@ -156,7 +176,7 @@ async fn a_definition_that_names_another_agent_removes_the_one_it_named_before()
     let store = MemoryStore::default();
     let before = put(
         &store,
-        Definitions::AGENT,
+        StoredDefinitions::AGENT,
         agent("before", "message.v1", "one"),
     )
     .await;
@@ -181,12 +201,13 @@ async fn a_tool_definition_gives_a_registered_tool_its_subscriptions() {
     let echo = json_tool("echo", "Says it again.", json!({}), |input, _| async move {
         Ok(input)
     });
-    let definitions = Definitions::new(Arc::new(store.clone())).tool(echo);
+    let services = Services::new().tool(echo).unwrap();
+    let definitions = StoredDefinitions::new(&store, &services).tools(["echo"]);
     let runtime = runtime(&store, definitions);
     let subscriptions = json!([{"schema_name": "question.v1", "role": "trigger"}]);
     let scenario = async {
         let tool = json!({"name": "echo", "subscriptions": subscriptions});
-        put(&store, Definitions::TOOL, tool).await;
+        put(&store, StoredDefinitions::TOOL, tool).await;
         put(&store, "question.v1", json!({"input": "hi"})).await;
         eventually(async || !all(&store, ToolExecutor::RESPONSE).await.is_empty()).await;
     };
@@ -201,15 +222,16 @@ async fn a_tool_definition_gives_a_registered_tool_its_subscriptions() {
 async fn a_maker_makes_executors_of_workflow_definitions() {
     let store = MemoryStore::default();
     let home = store.clone();
-    let definitions = agents(&store).maker(Definitions::WORKFLOW, move |definition, given| {
-        assert_eq!(given.tenant(), home.tenant());
-        let id = definition.context.text("name").ok_or("no name")?;
-        let workflow: Arc<dyn UniversalExecutor> = Probe::on("message.v1", id, &home).shared();
-        Ok(workflow)
-    });
+    let definitions =
+        agents(&store).maker(StoredDefinitions::WORKFLOW, move |definition, given| {
+            assert_eq!(given.tenant(), home.tenant());
+            let id = definition.context.text("name").ok_or("no name")?;
+            let workflow: Arc<dyn UniversalExecutor> = Probe::on("message.v1", id, &home).shared();
+            Ok(workflow)
+        });
     let runtime = runtime(&store, definitions);
     let scenario = async {
-        put(&store, Definitions::WORKFLOW, json!({"name": "flow"})).await;
+        put(&store, StoredDefinitions::WORKFLOW, json!({"name": "flow"})).await;
         until_running(&runtime, &["flow"]).await;
         put(&store, "message.v1", json!({})).await;
         eventually(async || !all(&store, "answer.v1").await.is_empty()).await;
@@ -224,11 +246,16 @@ async fn a_maker_makes_executors_of_workflow_definitions() {
 async fn a_maker_takes_the_place_of_what_is_built_in_for_its_schema() {
     let store = MemoryStore::default();
     let home = store.clone();
-    let definitions = agents(&store).maker(Definitions::AGENT, move |_, _| {
+    let definitions = agents(&store).maker(StoredDefinitions::AGENT, move |_, _| {
         let made: Arc<dyn UniversalExecutor> = Probe::on("message.v1", "made", &home).shared();
         Ok(made)
     });
-    put(&store, Definitions::AGENT, agent("a", "message.v1", "one")).await;
+    put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("a", "message.v1", "one"),
+    )
+    .await;
     let runtime = runtime(&store, definitions);
 
     runtime
@@ -241,7 +268,7 @@ async fn a_maker_takes_the_place_of_what_is_built_in_for_its_schema() {
 async fn only_definitions_with_every_wanted_tag_count() {
     let store = MemoryStore::default();
     let defined = async |id: &str, tags: &[&str]| {
-        let definition = NewBreadcrumb::new(Definitions::AGENT)
+        let definition = NewBreadcrumb::new(StoredDefinitions::AGENT)
             .tags(tags.iter().copied())
             .context(agent(id, "message.v1", id));
         store.create(definition).await.unwrap()
@@ -267,13 +294,18 @@ async fn only_definitions_with_every_wanted_tag_count() {
 
     runtime.run_until(scenario).await.unwrap();
 
-    assert!(all(&store, Definitions::REJECTED).await.is_empty());
+    assert!(all(&store, StoredDefinitions::REJECTED).await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_definition_announced_while_the_store_is_away_is_applied_later() {
     let store = MemoryStore::default();
-    let defined = put(&store, Definitions::AGENT, agent("a", "message.v1", "one")).await;
+    let defined = put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("a", "message.v1", "one"),
+    )
+    .await;
     let away = Arc::new(AtomicBool::new(false));
     let (is_away, id) = (Arc::clone(&away), defined.id);
     let shim = Shim::new(&store, move |call| match call {
@@ -303,8 +335,8 @@ async fn a_definition_announced_while_the_store_is_away_is_applied_later() {
 #[tokio::test(start_paused = true)]
 async fn definitions_that_no_event_told_of_are_found_and_those_gone_unheard_removed() {
     let store = MemoryStore::default();
-    let first = put(&store, Definitions::AGENT, agent("first", "m.v1", "")).await;
-    let gone = put(&store, Definitions::AGENT, agent("gone", "m.v1", "")).await;
+    let first = put(&store, StoredDefinitions::AGENT, agent("first", "m.v1", "")).await;
+    let gone = put(&store, StoredDefinitions::AGENT, agent("gone", "m.v1", "")).await;
     let runtime = Runtime::builder(Silent)
         .definitions(agents(&store))
         .build()
@@ -312,7 +344,12 @@ async fn definitions_that_no_event_told_of_are_found_and_those_gone_unheard_remo
     let scenario = async {
         until_running(&runtime, &["first", "gone"]).await;
         redefine(&store, &first, agent("renamed", "m.v1", "")).await;
-        put(&store, Definitions::AGENT, agent("second", "m.v1", "")).await;
+        put(
+            &store,
+            StoredDefinitions::AGENT,
+            agent("second", "m.v1", ""),
+        )
+        .await;
         store.delete(gone.id).await.unwrap();
         until_running(&runtime, &["renamed", "second"]).await;
     };
@@ -323,8 +360,18 @@ async fn definitions_that_no_event_told_of_are_found_and_those_gone_unheard_remo
 #[tokio::test(start_paused = true)]
 async fn what_changed_between_two_runs_of_a_runtime_is_applied_at_the_second() {
     let store = MemoryStore::default();
-    let defined = put(&store, Definitions::AGENT, agent("a", "message.v1", "one")).await;
-    let gone = put(&store, Definitions::AGENT, agent("gone", "other.v1", "")).await;
+    let defined = put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("a", "message.v1", "one"),
+    )
+    .await;
+    let gone = put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("gone", "other.v1", ""),
+    )
+    .await;
     let runtime = runtime(&store, agents(&store));
     runtime
         .run_until(until_running(&runtime, &["a", "gone"]))
@@ -349,14 +396,14 @@ async fn a_slow_look_at_all_definitions_undoes_nothing_that_was_announced_meanwh
     let store = MemoryStore::default();
     let gone = put(
         &store,
-        Definitions::AGENT,
+        StoredDefinitions::AGENT,
         agent("gone", "message.v1", "gone"),
     )
     .await;
     let looks = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&looks);
     let shim = Shim::new(&store, move |call| match call {
-        Call::Search(query) if query.selector.schema_name() == Some(Definitions::AGENT) => {
+        Call::Search(query) if query.selector.schema_name() == Some(StoredDefinitions::AGENT) => {
             match counted.fetch_add(1, Ordering::SeqCst) {
                 1 => Do::Late(Duration::from_secs(2)),
                 _ => Do::Pass,
@@ -374,7 +421,7 @@ async fn a_slow_look_at_all_definitions_undoes_nothing_that_was_announced_meanwh
         store.delete(gone.id).await.unwrap();
         put(
             &store,
-            Definitions::AGENT,
+            StoredDefinitions::AGENT,
             agent("new", "message.v1", "new"),
         )
         .await;
@@ -398,14 +445,24 @@ async fn a_slow_look_at_all_definitions_undoes_nothing_that_was_announced_meanwh
 async fn definitions_of_other_tenants_are_not_seen() {
     let store = MemoryStore::default();
     let other = store.in_tenant("other");
-    put(&other, Definitions::AGENT, agent("before", "m.v1", "")).await;
+    put(
+        &other,
+        StoredDefinitions::AGENT,
+        agent("before", "m.v1", ""),
+    )
+    .await;
     let runtime = runtime(&store, agents(&store));
     let scenario = async {
-        put(&other, Definitions::AGENT, agent("other", "m.v1", "")).await;
-        put(&store, Definitions::AGENT, agent("own", "m.v1", "")).await;
+        put(&other, StoredDefinitions::AGENT, agent("other", "m.v1", "")).await;
+        put(&store, StoredDefinitions::AGENT, agent("own", "m.v1", "")).await;
         until_running(&runtime, &["own"]).await;
         tokio::time::advance(Duration::from_secs(120)).await;
-        put(&store, Definitions::AGENT, agent("second", "m.v1", "")).await;
+        put(
+            &store,
+            StoredDefinitions::AGENT,
+            agent("second", "m.v1", ""),
+        )
+        .await;
         until_running(&runtime, &["own", "second"]).await;
     };
 
@@ -418,7 +475,12 @@ async fn definitions_work_on_a_store_without_a_ledger() {
     let shim = Shim::without_ledger(&store);
     let runtime = runtime(&store, agents(&shim));
     let scenario = async {
-        let one = put(&store, Definitions::AGENT, agent("a", "old.v1", "one")).await;
+        let one = put(
+            &store,
+            StoredDefinitions::AGENT,
+            agent("a", "old.v1", "one"),
+        )
+        .await;
         put(&store, "old.v1", json!({})).await;
         until_said(&store, 1).await;
         let two = redefine(&store, &one, agent("a", "new.v1", "two")).await;
@@ -431,7 +493,12 @@ async fn definitions_work_on_a_store_without_a_ledger() {
         until_said(&store, 3).await;
         store.delete(bad.id).await.unwrap();
         until_running(&runtime, &[]).await;
-        put(&store, Definitions::AGENT, agent("a", "old.v1", "three")).await;
+        put(
+            &store,
+            StoredDefinitions::AGENT,
+            agent("a", "old.v1", "three"),
+        )
+        .await;
         put(&store, "new.v1", json!({})).await;
         put(&store, "old.v1", json!({})).await;
         until_said(&store, 4).await;
@@ -446,11 +513,18 @@ async fn definitions_work_on_a_store_without_a_ledger() {
 #[tokio::test(start_paused = true)]
 async fn a_definition_that_comes_back_gets_the_name_of_the_deleted_one() {
     let store = MemoryStore::default();
-    let runtime = runtime(&store, agents(&store).model("m", parrot()));
+    let services = services().model("m", parrot());
+    let definitions = StoredDefinitions::new(&store, &services).agents();
+    let runtime = runtime(&store, definitions);
     let scenario = async {
         for n in 1..=5 {
             let says = format!("life {n}");
-            let defined = put(&store, Definitions::AGENT, agent("a", "message.v1", &says)).await;
+            let defined = put(
+                &store,
+                StoredDefinitions::AGENT,
+                agent("a", "message.v1", &says),
+            )
+            .await;
             put(&store, "message.v1", json!({})).await;
             until_said(&store, n).await;
             store.delete(defined.id).await.unwrap();
@@ -462,5 +536,5 @@ async fn a_definition_that_comes_back_gets_the_name_of_the_deleted_one() {
 
     let expected: Vec<String> = (1..=5).map(|n| format!("life {n}")).collect();
     assert_eq!(said(&store).await, expected);
-    assert!(all(&store, Definitions::REJECTED).await.is_empty());
+    assert!(all(&store, StoredDefinitions::REJECTED).await.is_empty());
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use universal_executor::agent::{
     AgentDefinition, AgentExecutor, ChatModel, ChatResponse, ScriptedModel,
 };
-use universal_executor::runtime::definitions::Definitions;
+use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::{
     Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, EventSource, MemoryStore, Patch, Runtime,
-    UniversalExecutor, async_trait,
+    Services, UniversalExecutor, async_trait,
 };
 
 pub(crate) const RESPONSE: &str = AgentExecutor::RESPONSE;
@@ -30,14 +30,19 @@ pub(crate) fn parrot() -> Arc<dyn ChatModel> {
     }))
 }
 
-/// A registry of agents that need not name a model.
-pub(crate) fn agents(store: &(impl BreadcrumbStore + Clone + 'static)) -> Definitions {
-    Definitions::new(Arc::new(store.clone())).default_model(parrot())
+/// Returns services whose default model repeats the instructions of an agent.
+pub(crate) fn services() -> Services {
+    Services::new().default_model(parrot())
+}
+
+/// Returns the agents in a store, which need not name a model.
+pub(crate) fn agents(store: &(impl BreadcrumbStore + Clone + 'static)) -> StoredDefinitions {
+    StoredDefinitions::new(store, &services()).agents()
 }
 
 /// A runtime of definitions alone, with the source of a store. It follows what is announced, and looks at all
 /// definitions by itself after a day only.
-pub(crate) fn runtime(store: &MemoryStore, definitions: Definitions) -> Runtime {
+pub(crate) fn runtime(store: &MemoryStore, definitions: StoredDefinitions) -> Runtime {
     Runtime::builder(store.events())
         .definitions(definitions)
         .reconcile_every(Duration::from_secs(86_400))
@@ -92,7 +97,7 @@ pub(crate) async fn until_said(store: &MemoryStore, n: usize) {
 
 /// Why definitions were refused, oldest first.
 pub(crate) async fn rejections(store: &MemoryStore) -> Vec<Arc<Breadcrumb>> {
-    let mut found = all(store, Definitions::REJECTED).await;
+    let mut found = all(store, StoredDefinitions::REJECTED).await;
     found.reverse();
     found
 }

@@ -6,7 +6,7 @@ use crate::support::{Probe, put};
 use serde_json::{Value, json};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::format::FmtSpan;
-use universal_executor::runtime::definitions::Definitions;
+use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::{MemoryStore, Profile, Runtime};
 
 /// Captures the warnings of this thread.
@@ -38,7 +38,7 @@ async fn the_graph_shows_executors_in_code_and_of_definitions() {
     let store = MemoryStore::default();
     put(
         &store,
-        Definitions::AGENT,
+        StoredDefinitions::AGENT,
         writer("asker", "message.v1", "question.v1"),
     )
     .await;
@@ -104,19 +104,19 @@ async fn a_circle_that_a_definition_closes_is_warned_of_when_it_is_loaded() {
     let scenario = async {
         let ping = put(
             &store,
-            Definitions::AGENT,
+            StoredDefinitions::AGENT,
             writer("ping", "in.v1", "ping.v1"),
         )
         .await;
         put(
             &store,
-            Definitions::AGENT,
+            StoredDefinitions::AGENT,
             writer("pong", "ping.v1", "pong.v1"),
         )
         .await;
         put(
             &store,
-            Definitions::AGENT,
+            StoredDefinitions::AGENT,
             writer("other", "in.v1", "out.v1"),
         )
         .await;
@@ -125,7 +125,7 @@ async fn a_circle_that_a_definition_closes_is_warned_of_when_it_is_loaded() {
         redefine(&store, &ping, writer("ping", "pong.v1", "ping.v1")).await;
         put(
             &store,
-            Definitions::AGENT,
+            StoredDefinitions::AGENT,
             writer("third", "in.v1", "out.v1"),
         )
         .await;

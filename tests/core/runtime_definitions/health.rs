@@ -11,7 +11,7 @@ use std::time::Duration;
 use tracing::Level;
 use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::runtime::Health;
-use universal_executor::runtime::definitions::Definitions;
+use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::source::{Deliveries, SourceError, StartAt};
 use universal_executor::store::{Fault, Faulty, Moment, Operation, RunState, StoreError};
 use universal_executor::{EventSource, MemoryStore, Runtime, async_trait};
@@ -130,7 +130,12 @@ async fn a_runtime_that_waits_for_its_definitions_is_not_ready_yet() {
         true => Do::Fail(unavailable()),
         false => Do::Pass,
     });
-    put(&store, Definitions::AGENT, agent("a", "message.v1", "")).await;
+    put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("a", "message.v1", ""),
+    )
+    .await;
     let runtime = runtime(&store, agents(&shim));
     let scenario = async {
         tokio::time::sleep(Duration::from_secs(30)).await;

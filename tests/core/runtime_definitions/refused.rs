@@ -1,8 +1,8 @@
 //! A definition that cannot be made into an executor leaves the one that runs in its place, and says why, once.
 
 use crate::runtime_definitions::given::{
-    agent, agents, parrot, reason, redefine, rejections, running, runtime, said, until_rejected,
-    until_running, until_said,
+    agent, agents, parrot, reason, redefine, rejections, running, runtime, said, services,
+    until_rejected, until_running, until_said,
 };
 use crate::support::{Call, Do, Probe, Shim, all, eventually, put, runs, unavailable};
 use serde_json::{Value, json};
@@ -10,16 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::runtime::RuntimeError;
-use universal_executor::runtime::definitions::Definitions;
+use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::store::{RunState, Write};
 use universal_executor::tool::{Tool, ToolExecutor, json_tool};
-use universal_executor::{BreadcrumbStoreExt, MemoryStore, Runtime, UniversalExecutor};
+use universal_executor::{BreadcrumbStoreExt, MemoryStore, Runtime, Services, UniversalExecutor};
 
 /// In which a runtime looks at all definitions a few times.
 const A_WHILE: Duration = Duration::from_secs(300);
 
 /// A runtime that looks at all definitions every minute.
-fn looking(store: &MemoryStore, definitions: Definitions) -> Runtime {
+fn looking(store: &MemoryStore, definitions: StoredDefinitions) -> Runtime {
     Runtime::builder(store.events())
         .definitions(definitions)
         .build()
@@ -52,7 +52,7 @@ fn a_maker_of_a_schema_that_does_not_mark_a_definition_is_refused() {
         matches!(&refused, RuntimeError::NotADefinition { schema } if schema == "playbook.v1"),
         "{refused}"
     );
-    for schema in ["playbook.def.v1", "tool.v2", Definitions::AGENT] {
+    for schema in ["playbook.def.v1", "tool.v2", StoredDefinitions::AGENT] {
         assert!(built(schema).is_ok(), "{schema}");
     }
 }
@@ -107,7 +107,7 @@ async fn bad_subscriptions_are_refused() {
         json!({"agent_id": "a", "subscriptions": [{"schema_name": "m.v1", "role": "tirgger"}]});
 
     let good = agent("a", "message.v1", "one");
-    let reason = refused(&store, runtime, Definitions::AGENT, good, bad).await;
+    let reason = refused(&store, runtime, StoredDefinitions::AGENT, good, bad).await;
 
     assert!(
         reason.contains("tirgger") && reason.contains("trigger"),
@@ -119,12 +119,13 @@ async fn bad_subscriptions_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_is_not_registered_is_refused() {
     let store = MemoryStore::default();
-    let definitions = Definitions::new(Arc::new(store.clone())).tool(tool("echo"));
+    let services = Services::new().tool(tool("echo")).unwrap();
+    let definitions = StoredDefinitions::new(&store, &services).tools(["echo"]);
     let runtime = looking(&store, definitions);
 
     let (good, bad) = (json!({"name": "echo"}), json!({"name": "shell"}));
     let (good, bad) = (on_message(good), on_message(bad));
-    let reason = refused(&store, runtime, Definitions::TOOL, good, bad).await;
+    let reason = refused(&store, runtime, StoredDefinitions::TOOL, good, bad).await;
 
     assert_eq!(
         reason,
@@ -135,12 +136,14 @@ async fn a_tool_that_is_not_registered_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_model_that_is_not_registered_is_refused() {
     let store = MemoryStore::default();
-    let runtime = looking(&store, agents(&store).model("small", parrot()));
+    let services = services().model("small", parrot());
+    let definitions = StoredDefinitions::new(&store, &services).agents();
+    let runtime = looking(&store, definitions);
     let mut bad = agent("a", "message.v1", "two");
     bad["model"] = json!("huge");
 
     let good = agent("a", "message.v1", "one");
-    let reason = refused(&store, runtime, Definitions::AGENT, good, bad).await;
+    let reason = refused(&store, runtime, StoredDefinitions::AGENT, good, bad).await;
 
     assert_eq!(
         reason,
@@ -152,22 +155,23 @@ async fn a_model_that_is_not_registered_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_names_no_model_where_none_is_the_default_is_refused() {
     let store = MemoryStore::default();
-    let definitions = Definitions::new(Arc::new(store.clone())).model("small", parrot());
+    let services = Services::new().model("small", parrot());
+    let definitions = StoredDefinitions::new(&store, &services).agents();
     let runtime = looking(&store, definitions);
     let mut good = agent("a", "message.v1", "one");
     good["model"] = json!("small");
 
     let bad = agent("a", "message.v1", "two");
-    let reason = refused(&store, runtime, Definitions::AGENT, good, bad).await;
+    let reason = refused(&store, runtime, StoredDefinitions::AGENT, good, bad).await;
 
     assert!(reason.contains("no default model"), "{reason}");
     assert_eq!(said(&store).await, ["one"]);
 }
 
 /// A registry whose workflows are probes, unless they shall fail.
-fn workflows(store: &MemoryStore) -> Definitions {
+fn workflows(store: &MemoryStore) -> StoredDefinitions {
     let home = store.clone();
-    agents(store).maker(Definitions::WORKFLOW, move |definition, _| {
+    agents(store).maker(StoredDefinitions::WORKFLOW, move |definition, _| {
         match definition.context.text("does") {
             Some("fail") => return Err("the third step leads nowhere".into()),
             how => assert!(how != Some("panic"), "the maker panics"),
@@ -183,7 +187,7 @@ async fn what_a_maker_cannot_make_is_refused() {
     let runtime = looking(&store, workflows(&store));
 
     let bad = json!({"does": "fail"});
-    let reason = refused(&store, runtime, Definitions::WORKFLOW, json!({}), bad).await;
+    let reason = refused(&store, runtime, StoredDefinitions::WORKFLOW, json!({}), bad).await;
 
     assert_eq!(reason, "the third step leads nowhere");
 }
@@ -194,7 +198,7 @@ async fn a_maker_that_panics_is_survived() {
     let runtime = looking(&store, workflows(&store));
 
     let bad = json!({"does": "panic"});
-    let reason = refused(&store, runtime, Definitions::WORKFLOW, json!({}), bad).await;
+    let reason = refused(&store, runtime, StoredDefinitions::WORKFLOW, json!({}), bad).await;
 
     assert!(reason.contains("panicked"), "{reason}");
 }
@@ -210,7 +214,12 @@ async fn the_name_of_an_executor_in_code_is_not_given_to_a_definition() {
         .unwrap();
     let mut ids = Vec::new();
     let scenario = async {
-        let good = put(&store, Definitions::AGENT, agent("a", "message.v1", "one")).await;
+        let good = put(
+            &store,
+            StoredDefinitions::AGENT,
+            agent("a", "message.v1", "one"),
+        )
+        .await;
         until_running(&runtime, &["a", "code"]).await;
         redefine(&store, &good, agent("code", "message.v1", "two")).await;
         until_rejected(&store, 1).await;
@@ -246,13 +255,13 @@ async fn a_definition_that_wants_a_taken_name_gets_it_when_that_is_free() {
     let scenario = async {
         let first = put(
             &store,
-            Definitions::AGENT,
+            StoredDefinitions::AGENT,
             agent("a", "message.v1", "first"),
         )
         .await;
         put(
             &store,
-            Definitions::AGENT,
+            StoredDefinitions::AGENT,
             agent("a", "message.v1", "second"),
         )
         .await;
@@ -278,11 +287,16 @@ async fn a_name_that_a_definition_gives_up_goes_to_the_one_that_waits_for_it() {
     let scenario = async {
         let first = put(
             &store,
-            Definitions::AGENT,
+            StoredDefinitions::AGENT,
             agent("a", "message.v1", "first"),
         )
         .await;
-        let second = put(&store, Definitions::AGENT, agent("b", "other.v1", "second")).await;
+        let second = put(
+            &store,
+            StoredDefinitions::AGENT,
+            agent("b", "other.v1", "second"),
+        )
+        .await;
         let second = redefine(&store, &second, agent("a", "message.v1", "second")).await;
         until_rejected(&store, 1).await;
         assert_eq!(second.version, 2);
@@ -301,7 +315,7 @@ async fn a_name_that_a_definition_gives_up_goes_to_the_one_that_waits_for_it() {
 #[tokio::test(start_paused = true)]
 async fn a_definition_is_refused_once_by_two_runtimes_on_one_store_and_after_a_restart() {
     let store = MemoryStore::default();
-    let bad = put(&store, Definitions::AGENT, json!({"agent_id": "a"})).await;
+    let bad = put(&store, StoredDefinitions::AGENT, json!({"agent_id": "a"})).await;
     // Each has a handle of its own on the data, as two processes have.
     let [one, two, three] = [(); 3].map(|()| looking(&store, agents(&store)));
     let scenario = async {
@@ -337,7 +351,7 @@ async fn a_rejection_that_cannot_be_written_is_written_later() {
     let shim = Shim::new(&store, move |call| {
         match call {
         Call::Commit(commit)
-            if commit.writes.iter().any(|write| matches!(write, Write::Create(new) if new.schema_name.as_deref() == Some(Definitions::REJECTED)))
+            if commit.writes.iter().any(|write| matches!(write, Write::Create(new) if new.schema_name.as_deref() == Some(StoredDefinitions::REJECTED)))
                 && counted.fetch_add(1, Ordering::SeqCst) < 2 =>
         {
             Do::Fail(unavailable())
@@ -347,7 +361,7 @@ async fn a_rejection_that_cannot_be_written_is_written_later() {
     });
     let runtime = looking(&store, agents(&shim));
     let scenario = async {
-        put(&store, Definitions::AGENT, json!({"agent_id": "a"})).await;
+        put(&store, StoredDefinitions::AGENT, json!({"agent_id": "a"})).await;
         until_rejected(&store, 1).await;
         tokio::time::sleep(A_WHILE).await;
     };
@@ -363,7 +377,7 @@ async fn a_refused_definition_is_loaded_when_it_is_mended() {
     let store = MemoryStore::default();
     let runtime = runtime(&store, agents(&store));
     let scenario = async {
-        let bad = put(&store, Definitions::AGENT, json!({"agent_id": "a"})).await;
+        let bad = put(&store, StoredDefinitions::AGENT, json!({"agent_id": "a"})).await;
         until_rejected(&store, 1).await;
         redefine(&store, &bad, agent("a", "message.v1", "mended")).await;
         put(&store, "message.v1", json!({})).await;
@@ -378,21 +392,24 @@ async fn a_refused_definition_is_loaded_when_it_is_mended() {
 #[tokio::test(start_paused = true)]
 async fn nothing_runs_that_the_registry_does_not_name() {
     let store = MemoryStore::default();
-    let definitions = Definitions::new(Arc::new(store.clone()))
-        .tool(tool("echo"))
-        .model("small", parrot());
+    let services = Services::new().model("small", parrot());
+    let services = services.tool(tool("echo")).unwrap();
+    // Agents may call the tool, but no definition may serve it.
+    let services = services.tool(tool("shell")).unwrap();
+    let definitions = StoredDefinitions::new(&store, &services);
+    let definitions = definitions.agents().tools(["echo"]);
     let mut unknown_model = agent("a", "message.v1", "one");
     unknown_model["model"] = json!("huge");
-    put(&store, Definitions::AGENT, unknown_model).await;
+    put(&store, StoredDefinitions::AGENT, unknown_model).await;
     put(
         &store,
-        Definitions::TOOL,
+        StoredDefinitions::TOOL,
         on_message(json!({"name": "shell"})),
     )
     .await;
     put(
         &store,
-        Definitions::WORKFLOW,
+        StoredDefinitions::WORKFLOW,
         on_message(json!({"name": "flow"})),
     )
     .await;
@@ -402,7 +419,7 @@ async fn nothing_runs_that_the_registry_does_not_name() {
         until_rejected(&store, 2).await;
         put(
             &store,
-            Definitions::WORKFLOW,
+            StoredDefinitions::WORKFLOW,
             on_message(json!({"name": "flow"})),
         )
         .await;

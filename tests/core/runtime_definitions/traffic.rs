@@ -12,11 +12,12 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use universal_executor::agent::{ChatModel, ChatRequest, ChatResponse, ModelError};
-use universal_executor::runtime::definitions::Definitions;
+use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::source::StartAt;
 use universal_executor::store::RunState;
 use universal_executor::{
-    Breadcrumb, BreadcrumbStoreExt, EventSource as _, MemoryStore, Runtime, async_trait,
+    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, EventSource as _, MemoryStore, Runtime,
+    Services, async_trait,
 };
 
 /// Says the instructions of who asks, but "old" only when it is let.
@@ -37,6 +38,14 @@ impl ChatModel for Gate {
     }
 }
 
+/// Returns the agents in a store, with one model.
+fn agents_of(
+    store: &(impl BreadcrumbStore + Clone + 'static),
+    model: impl ChatModel + 'static,
+) -> StoredDefinitions {
+    StoredDefinitions::new(store, &Services::new().default_model(model)).agents()
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_runs_ends_on_the_definition_it_began_with_while_new_events_use_the_new_one() {
     let store = MemoryStore::default();
@@ -44,9 +53,14 @@ async fn what_runs_ends_on_the_definition_it_began_with_while_new_events_use_the
         asked: Semaphore::new(0),
         open: Semaphore::new(0),
     });
-    let definitions = Definitions::new(Arc::new(store.clone())).default_model(gate.clone());
+    let definitions = agents_of(&store, gate.clone());
     let runtime = runtime(&store, definitions);
-    let old = put(&store, Definitions::AGENT, agent("a", "message.v1", "old")).await;
+    let old = put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("a", "message.v1", "old"),
+    )
+    .await;
     let mut new = None;
     let scenario = async {
         put(&store, "message.v1", json!({})).await;
@@ -73,9 +87,14 @@ async fn what_runs_of_a_deleted_definition_ends_all_the_same() {
         asked: Semaphore::new(0),
         open: Semaphore::new(0),
     });
-    let definitions = Definitions::new(Arc::new(store.clone())).default_model(gate.clone());
+    let definitions = agents_of(&store, gate.clone());
     let runtime = runtime(&store, definitions);
-    let old = put(&store, Definitions::AGENT, agent("a", "message.v1", "old")).await;
+    let old = put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("a", "message.v1", "old"),
+    )
+    .await;
     let scenario = async {
         put(&store, "message.v1", json!({})).await;
         gate.asked.acquire().await.unwrap().forget();
@@ -98,13 +117,18 @@ async fn what_waited_for_a_removed_executor_without_a_ledger_does_not_come_again
         open: Semaphore::new(0),
     });
     let shim = Shim::without_ledger(&store);
-    let definitions = Definitions::new(Arc::new(shim)).default_model(gate.clone());
+    let definitions = agents_of(&shim, gate.clone());
     let runtime = Runtime::builder(store.events())
         .definitions(definitions)
         .max_inflight(1)
         .build()
         .unwrap();
-    let old = put(&store, Definitions::AGENT, agent("a", "message.v1", "old")).await;
+    let old = put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("a", "message.v1", "old"),
+    )
+    .await;
     let removed_while_busy = async {
         put(&store, "message.v1", json!({})).await;
         gate.asked.acquire().await.unwrap().forget();
@@ -115,7 +139,12 @@ async fn what_waited_for_a_removed_executor_without_a_ledger_does_not_come_again
         until_said(&store, 1).await;
     };
     runtime.run_until(removed_while_busy).await.unwrap();
-    put(&store, Definitions::AGENT, agent("b", "message.v1", "new")).await;
+    put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("b", "message.v1", "new"),
+    )
+    .await;
     let next = async {
         put(&store, "message.v1", json!({})).await;
         until_said(&store, 2).await;
@@ -147,7 +176,8 @@ const EVENTS_EACH: usize = 6;
 /// Updates a definition a hundred times with events in between; checks that each event got one answer, of a version
 /// that was there.
 async fn update_under_load(store: &MemoryStore, runtimes: Vec<Runtime>) {
-    let mut defined = put(store, Definitions::AGENT, agent("a", "message.v1", "0")).await;
+    let first = agent("a", "message.v1", "0");
+    let mut defined = put(store, StoredDefinitions::AGENT, first).await;
     let mut hashes: HashSet<String> = HashSet::from([hash_of(&defined)]);
     let mut triggers: Vec<Arc<Breadcrumb>> = Vec::new();
     let tasks: Vec<_> = runtimes
@@ -208,7 +238,7 @@ async fn update_under_load(store: &MemoryStore, runtimes: Vec<Runtime>) {
 }
 
 fn slow(store: &MemoryStore) -> Runtime {
-    let definitions = Definitions::new(Arc::new(store.clone())).default_model(Arc::new(Slow));
+    let definitions = agents_of(store, Slow);
     Runtime::builder(store.events())
         .definitions(definitions)
         .start_at(StartAt::Beginning)

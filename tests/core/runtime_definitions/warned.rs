@@ -7,13 +7,11 @@ use crate::runtime_definitions::given::{
 use crate::support::log::Log;
 use crate::support::{eventually, put};
 use serde_json::{Value, json};
-use std::sync::Arc;
 use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::model::DefinitionOptions;
-use universal_executor::runtime::definitions::Definitions;
+use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::store::Write;
-use universal_executor::workflow::Parts;
-use universal_executor::{BreadcrumbStore, MemoryStore, NewBreadcrumb};
+use universal_executor::{BreadcrumbStore, MemoryStore, NewBreadcrumb, Services};
 
 const WARNED: &str = "a definition loaded with a warning";
 
@@ -149,7 +147,7 @@ async fn an_unknown_field_of_a_stored_workflow_is_logged_and_the_workflow_loads(
         "definition": {"banana": 1, "flows": {"main": {"steps": [{"return": "done"}]}}},
     });
     put(&store, "workflow.def.v1", definition).await;
-    let definitions = Definitions::new(Arc::new(store.clone())).workflows(Parts::default());
+    let definitions = StoredDefinitions::new(&store, &Services::new()).workflows();
     let runtime = runtime(&store, definitions);
     let (log, _guard) = Log::capture(tracing::Level::WARN, FmtSpan::NONE);
 

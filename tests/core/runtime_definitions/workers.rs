@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use universal_executor::runtime::definitions::Definitions;
+use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::store::{NewRun, Run, RunRef, RunState};
 use universal_executor::{Breadcrumb, BreadcrumbStoreExt, MemoryStore, RunLedger, Runtime};
 
 /// A worker that no event reaches, and that looks at its definitions by itself only after an hour.
-fn deaf(definitions: Definitions) -> Runtime {
+fn deaf(definitions: StoredDefinitions) -> Runtime {
     Runtime::builder(Silent)
         .definitions(definitions)
         .reconcile_every(Duration::from_secs(3_600))
@@ -46,7 +46,12 @@ fn agent_where(n: u64) -> Value {
 #[tokio::test(start_paused = true)]
 async fn a_run_of_a_newer_definition_is_processed_with_that_one() {
     let store = MemoryStore::default();
-    let old = put(&store, Definitions::AGENT, agent("a", "old.v1", "old")).await;
+    let old = put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("a", "old.v1", "old"),
+    )
+    .await;
     let runtime = deaf(agents(&store));
     let mut new = None;
     let scenario = async {
@@ -67,7 +72,7 @@ async fn a_run_of_a_newer_definition_is_processed_with_that_one() {
 #[tokio::test(start_paused = true)]
 async fn so_is_one_whose_trigger_only_the_newer_conditions_select() {
     let store = MemoryStore::default();
-    let old = put(&store, Definitions::AGENT, agent_where(1)).await;
+    let old = put(&store, StoredDefinitions::AGENT, agent_where(1)).await;
     let runtime = deaf(agents(&store));
     let scenario = async {
         until_running(&runtime, &["a"]).await;
@@ -86,7 +91,12 @@ async fn so_is_one_whose_trigger_only_the_newer_conditions_select() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_no_definition_asks_for_any_more_is_skipped() {
     let store = MemoryStore::default();
-    let old = put(&store, Definitions::AGENT, agent("a", "old.v1", "old")).await;
+    let old = put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("a", "old.v1", "old"),
+    )
+    .await;
     let runtime = deaf(agents(&store));
     let scenario = async {
         until_running(&runtime, &["a"]).await;
@@ -109,7 +119,12 @@ async fn a_run_that_no_definition_asks_for_any_more_is_skipped() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_matches_costs_no_look_at_the_definition() {
     let store = MemoryStore::default();
-    let defined = put(&store, Definitions::AGENT, agent("a", "message.v1", "one")).await;
+    let defined = put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("a", "message.v1", "one"),
+    )
+    .await;
     let (id, looks) = (defined.id, Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&looks);
     let shim = Shim::new(&store, move |call| {
@@ -132,7 +147,12 @@ async fn a_run_that_matches_costs_no_look_at_the_definition() {
 #[tokio::test(start_paused = true)]
 async fn a_run_of_an_agent_that_has_another_name_by_now_is_left_in_the_ledger() {
     let store = MemoryStore::default();
-    let old = put(&store, Definitions::AGENT, agent("a", "old.v1", "old")).await;
+    let old = put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("a", "old.v1", "old"),
+    )
+    .await;
     let runtime = deaf(agents(&store));
     let scenario = async {
         until_running(&runtime, &["a"]).await;
@@ -157,7 +177,12 @@ async fn a_run_of_an_agent_that_has_another_name_by_now_is_left_in_the_ledger() 
 #[tokio::test(start_paused = true)]
 async fn a_run_is_not_ended_as_unmatched_while_its_definition_cannot_be_read() {
     let store = MemoryStore::default();
-    let old = put(&store, Definitions::AGENT, agent("a", "old.v1", "old")).await;
+    let old = put(
+        &store,
+        StoredDefinitions::AGENT,
+        agent("a", "old.v1", "old"),
+    )
+    .await;
     let (away, tries) = (
         Arc::new(AtomicBool::new(true)),
         Arc::new(AtomicUsize::new(0)),

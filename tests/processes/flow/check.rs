@@ -5,7 +5,7 @@ use crate::flow::notes::Note;
 use crate::flow::worker::expected;
 use std::collections::{BTreeMap, BTreeSet};
 use universal_executor::store::{DeadLetter, RunFilter};
-use universal_executor::workflow::WorkflowExecutor;
+use universal_executor::workload::WorkloadExecutor;
 use universal_executor::{BreadcrumbStoreExt as _, RunLedger as _};
 
 /// The steps that may run at most once.
@@ -61,7 +61,8 @@ fn in_store(run: &Lived) -> Vec<String> {
     wait_for(async {
         let store = open(&run.folder, 0).await;
         let mut problems = Vec::new();
-        let results = store.recent(WorkflowExecutor::RESULT, 10).await.unwrap();
+        let results = store.recent(WorkloadExecutor::REQUEST_RESULT, 10);
+        let results = results.await.unwrap();
         let outputs: Vec<_> = results
             .iter()
             .map(|result| &result.context["output"])

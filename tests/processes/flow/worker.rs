@@ -11,9 +11,11 @@ use universal_executor::agent::{ChatResponse, ScriptedModel, Speaker, ToolCall};
 use universal_executor::source::StartAt;
 use universal_executor::store::RunFilter;
 use universal_executor::tool::{JsonTool, ToolRegistry, json_tool};
-use universal_executor::workflow::{Assembly, Parts, Workflow, WorkflowExecutor};
+use universal_executor::workflow::Workflow;
+use universal_executor::workload::WorkloadExecutor;
 use universal_executor::{
-    BreadcrumbStoreExt as _, EventSource as _, NewBreadcrumb, RunLedger as _, Runtime, SqliteStore,
+    BreadcrumbStoreExt as _, EventSource as _, NewBreadcrumb, RunLedger as _, Runtime, Services,
+    SqliteStore,
 };
 
 pub(crate) const ID: &str = "work";
@@ -52,7 +54,7 @@ pub(crate) async fn work(life: Life) {
     notes.end();
 }
 
-fn executor(store: &Arc<Doomed>, notes: &Arc<Notes>) -> WorkflowExecutor {
+fn executor(store: &Arc<Doomed>, notes: &Arc<Notes>) -> WorkloadExecutor {
     let tools = [
         tool("again", notes).idempotent(),
         tool("most", notes).at_most_once(),
@@ -60,10 +62,9 @@ fn executor(store: &Arc<Doomed>, notes: &Arc<Notes>) -> WorkflowExecutor {
     let tools = tools
         .into_iter()
         .fold(ToolRegistry::default(), |all, tool| all.with(tool).unwrap());
-    let parts = Parts::new().tools(tools).default_model(Arc::new(model()));
+    let services = Services::new().tools(tools).default_model(model());
     let workflow = Workflow::from_json(&definition()).unwrap();
-    let assembly = Assembly::new(workflow, &parts, Arc::clone(store) as _).unwrap();
-    WorkflowExecutor::new(ID, assembly).unwrap()
+    WorkloadExecutor::of_workflow(ID, workflow, &services, store).unwrap()
 }
 
 fn definition() -> Value {
@@ -151,7 +152,8 @@ async fn is_over(store: &SqliteStore) {
     loop {
         let runs = store.runs(&RunFilter::all()).await.unwrap();
         let is_over = !runs.is_empty() && runs.iter().all(|run| run.state.is_over());
-        let results = store.recent(WorkflowExecutor::RESULT, 10).await.unwrap();
+        let results = store.recent(WorkloadExecutor::REQUEST_RESULT, 10);
+        let results = results.await.unwrap();
         if is_over && !results.is_empty() {
             return;
         }
@@ -161,7 +163,7 @@ async fn is_over(store: &SqliteStore) {
 
 /// Asks for a run.
 pub(crate) async fn ask(store: &SqliteStore) {
-    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).tag("request:q-1");
+    let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).tag("request:q-1");
     let request = request.context(json!({"workflow": ID, "input": {"n": 1}}));
     store.create(request).await.unwrap();
 }

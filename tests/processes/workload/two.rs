@@ -11,13 +11,11 @@ use universal_executor::agent::{ChatResponse, ScriptedModel};
 use universal_executor::executor::{OrderingKey, RetryPolicy};
 use universal_executor::source::StartAt;
 use universal_executor::store::RunFilter;
-use universal_executor::workflow::{Parts, Workflow};
-use universal_executor::workload::{
-    Deps, FlowDefinition, LogEntry, SessionStore, WorkloadExecutor,
-};
+use universal_executor::workflow::Workflow;
+use universal_executor::workload::{FlowDefinition, LogEntry, SessionStore, WorkloadExecutor};
 use universal_executor::{
     BreadcrumbStoreExt as _, EventSource as _, NewBreadcrumb, Profile, RunLedger as _, Runtime,
-    SqliteStore, Subscription, Subscriptions,
+    Services, SqliteStore, Subscription, Subscriptions,
 };
 
 const MESSAGES: usize = 4;
@@ -30,8 +28,7 @@ fn executor(id: &str, store: &SqliteStore) -> WorkloadExecutor {
     });
     let agent = Workflow::from_json(&json!({"agents": {"main": {"instruction": "Help."}}}));
     let definition = Arc::new(FlowDefinition::new(id, agent.unwrap()).unwrap());
-    let parts = Parts::new().default_model(Arc::new(model));
-    let deps = Deps::new(parts, Arc::new(store.clone()));
+    let services = Services::new().default_model(model);
     let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
     let mut again = RetryPolicy::default();
     again.attempts = 1_000;
@@ -39,7 +36,7 @@ fn executor(id: &str, store: &SqliteStore) -> WorkloadExecutor {
     let profile = Profile::new("workload")
         .ordering(OrderingKey::tag("session:"))
         .retry(again);
-    let executor = WorkloadExecutor::new(id, definition, deps, messages).unwrap();
+    let executor = WorkloadExecutor::new(id, definition, &services, store, messages).unwrap();
     executor.with_profile(profile)
 }
 

@@ -13,11 +13,11 @@ use universal_executor::agent::{ChatResponse, ScriptedModel, ToolCall};
 use universal_executor::source::StartAt;
 use universal_executor::store::RunFilter;
 use universal_executor::tool::{JsonTool, ToolRegistry, json_tool};
-use universal_executor::workflow::{Parts, Workflow};
-use universal_executor::workload::{Deps, FlowDefinition, WorkloadExecutor};
+use universal_executor::workflow::Workflow;
+use universal_executor::workload::{FlowDefinition, WorkloadExecutor};
 use universal_executor::{
-    BreadcrumbStoreExt as _, EventSource as _, NewBreadcrumb, RunLedger as _, Runtime, SqliteStore,
-    Subscription, Subscriptions,
+    BreadcrumbStoreExt as _, EventSource as _, NewBreadcrumb, RunLedger as _, Runtime, Services,
+    SqliteStore, Subscription, Subscriptions,
 };
 
 /// The sessions, each with an executor of its name, and what is said in each.
@@ -38,10 +38,10 @@ pub(crate) async fn work(life: Life) {
         store: store.clone(),
         notes: Arc::clone(&notes),
     });
-    let deps = Deps::new(parts(&notes, &life.folder), doomed);
+    let services = services(&notes, &life.folder);
     let runtime = Runtime::builder(store.events_of("worker")).start_at(StartAt::Beginning);
     let runtime = SESSIONS.into_iter().fold(runtime, |runtime, session| {
-        runtime.executor(Arc::new(executor(session, &deps)))
+        runtime.executor(Arc::new(executor(session, &services, &doomed)))
     });
 
     let runtime = runtime.build().unwrap();
@@ -52,11 +52,11 @@ pub(crate) async fn work(life: Life) {
     notes.end();
 }
 
-fn executor(session: &str, deps: &Deps) -> WorkloadExecutor {
+fn executor(session: &str, services: &Services, store: &Arc<Doomed>) -> WorkloadExecutor {
     let workflow = Workflow::from_json(&definition(session)).unwrap();
     let definition = Arc::new(FlowDefinition::new(session, workflow).unwrap());
     let messages = Subscriptions::new([Subscription::trigger(message_to(session))]).unwrap();
-    WorkloadExecutor::new(session, definition, deps.clone(), messages).unwrap()
+    WorkloadExecutor::new(session, definition, services, store, messages).unwrap()
 }
 
 fn definition(session: &str) -> Value {
@@ -73,7 +73,7 @@ fn definition(session: &str) -> Value {
     })
 }
 
-fn parts(notes: &Arc<Notes>, folder: &Path) -> Parts {
+fn services(notes: &Arc<Notes>, folder: &Path) -> Services {
     let tools = [
         tool("again", notes).idempotent(),
         tool("most", notes).at_most_once(),
@@ -82,7 +82,7 @@ fn parts(notes: &Arc<Notes>, folder: &Path) -> Parts {
         .into_iter()
         .fold(ToolRegistry::default(), |all, tool| all.with(tool).unwrap());
     let model = model(Arc::clone(notes), folder.to_owned());
-    Parts::new().tools(tools).default_model(Arc::new(model))
+    Services::new().tools(tools).default_model(model)
 }
 
 /// A tool that notes what it does, and is at work for more than one poll.

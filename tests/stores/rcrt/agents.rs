@@ -7,14 +7,13 @@ use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use universal_executor::model::DefinitionOptions;
-use universal_executor::runtime::definitions::Definitions;
+use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::source::StartAt;
 use universal_executor::tool::{ToolRegistry, remote_tool};
-use universal_executor::{MemoryStore, RcrtStore, Runtime, Secret, WithLedger};
+use universal_executor::{MemoryStore, RcrtStore, Runtime, Secret, Services, WithLedger};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// A longer time than the test takes, of the server as of the worker.
@@ -83,10 +82,11 @@ impl World {
         let store = WithLedger::new(server.clone(), self.ledger.clone());
         let tool = |name| remote_tool(name, "For tests.", json!({"type": "object"}));
         let tools = ToolRegistry::default().with(tool("adder")).unwrap();
-        let definitions = Definitions::new(Arc::new(store))
+        let tools = tools.with(tool("dice")).unwrap();
+        let services = Services::new().tools(tools).model_tool("openrouter");
+        let definitions = StoredDefinitions::new(&store, &services)
             .options(DefinitionOptions::default().rcrt())
-            .model_tool("openrouter")
-            .agent_tools(tools.with(tool("dice")).unwrap());
+            .agents();
         Runtime::builder(server.events())
             .definitions(definitions)
             .start_at(StartAt::Beginning)

@@ -4,13 +4,12 @@ use super::server::{Server, token_of};
 use super::world::{DAY, HOUR, SECOND, World};
 use super::{OWNER, builder};
 use serde_json::json;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, advance, sleep, timeout};
-use universal_executor::runtime::definitions::Definitions;
+use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::store::Query;
 use universal_executor::tool::json_tool;
-use universal_executor::{BreadcrumbStore, RcrtStore, Runtime, Secret, Selector};
+use universal_executor::{BreadcrumbStore, RcrtStore, Runtime, Secret, Selector, Services};
 
 /// A worker catches up with 10,000 questions, of which one in `every` is for it, while new ones come.
 async fn catches_up_on_a_slow_server(latency: Duration, every: usize) {
@@ -151,16 +150,16 @@ async fn definitions_are_loaded_from_a_server_that_takes_a_second_for_a_request(
         .token(Secret::new(token_of(OWNER)))
         .build()
         .unwrap();
-    let mut definitions = Definitions::new(Arc::new(store.clone()));
-    for n in 0..60 {
-        let name = format!("tool{n}");
+    let names: Vec<String> = (0..60).map(|n| format!("tool{n}")).collect();
+    let mut services = Services::new();
+    for name in &names {
         let tool = json_tool(
-            &name,
+            name,
             "Returns its input.",
             json!({}),
             |input, _| async move { Ok(input) },
         );
-        definitions = definitions.tool(tool);
+        services = services.tool(tool).unwrap();
         let triggers = json!([{"schema_name": "question.v1", "role": "trigger"}]);
         let context = json!({"name": name, "subscriptions": triggers});
         server.put(
@@ -170,7 +169,7 @@ async fn definitions_are_loaded_from_a_server_that_takes_a_second_for_a_request(
     }
     server.lock().latency = SECOND;
     let worker = Runtime::builder(store.events())
-        .definitions(definitions)
+        .definitions(StoredDefinitions::new(&store, &services).tools(names))
         .build()
         .unwrap();
     let loaded = async {

@@ -12,10 +12,11 @@ use universal_executor::client::{Cascade, QuestionView, RequestHandle};
 use universal_executor::executor::Executor;
 use universal_executor::runtime::RuntimeBuilder;
 use universal_executor::store::{Faulty, RunState, StoreWithEvents};
-use universal_executor::tool::{ToolRegistry, json_tool, remote_tool};
-use universal_executor::workflow::{Assembly, Parts, Workflow, WorkflowExecutor};
+use universal_executor::tool::{json_tool, remote_tool};
+use universal_executor::workflow::Workflow;
+use universal_executor::workload::WorkloadExecutor;
 use universal_executor::{
-    BoxError, NewBreadcrumb, Profile, Response, Selector, Subscription, executor,
+    BoxError, NewBreadcrumb, Profile, Response, Selector, Services, Subscription, executor,
 };
 
 fn wish() -> NewBreadcrumb {
@@ -127,14 +128,15 @@ pub(crate) async fn an_agent_that_was_asked_continues_without_the_other_agent<
 }
 
 /// A flow that waits for the tool of another service.
-fn flow<B: StoreWithEvents>(store: &Faulty<B>) -> Result<WorkflowExecutor, BoxError> {
+fn flow<B: StoreWithEvents>(store: &Faulty<B>) -> Result<WorkloadExecutor, BoxError> {
     let far = remote_tool("block", "Blocks.", json!({"type": "object"}));
-    let parts = Parts::new().tools(ToolRegistry::default().with(far)?);
+    let services = Services::new().tool(far)?;
     let steps = json!([{"tool": "block", "input": {}}]);
     let definition = json!({"tools": {"block": {}}, "flows": {"main": {"steps": steps}}});
     let workflow = Workflow::from_json(&definition)?;
-    let assembly = Assembly::new(workflow, &parts, Arc::new(store.clone()))?;
-    Ok(WorkflowExecutor::new("flow", assembly)?)
+    Ok(WorkloadExecutor::of_workflow(
+        "flow", workflow, &services, store,
+    )?)
 }
 
 /// The other service.
@@ -161,7 +163,7 @@ async fn cancels_a_flow<S: SubjectWithEvents>(
 ) -> Result<(), BoxError> {
     for condition in Condition::ALL {
         let block = Block::default();
-        let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST);
+        let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST);
         let request = request.context(json!({"workflow": "flow", "input": {}}));
         let how = (condition, cascade);
         cancels_a_parent(

@@ -142,7 +142,9 @@ where
     pub(super) async fn run_of(&self, executor: &str) -> Result<RequestHandle, BoxError> {
         let query = RunQuery::all().executor(executor);
         let runs = self.client.runs(&query).await?.runs;
-        let run = runs.into_iter().next().ok_or("no run")?.run;
+        // Runs of earlier requests are over.
+        let open = runs.iter().find(|run| !run.state.is_over());
+        let run = open.or(runs.first()).ok_or("no run")?.run.clone();
         let id = format!("{}:{}:{executor}", run.trigger_id, run.trigger_version);
         Ok(self.client.attach(&id)?)
     }

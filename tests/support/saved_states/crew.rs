@@ -11,11 +11,11 @@ use universal_executor::error::permanent;
 use universal_executor::executor::OrderingKey;
 use universal_executor::source::StartAt;
 use universal_executor::tool::{JsonTool, ToolDispatcher, ToolRegistry, json_tool};
-use universal_executor::workflow::{Assembly, Parts, Workflow, WorkflowExecutor};
-use universal_executor::workload::{Deps, FlowDefinition, WorkloadExecutor};
+use universal_executor::workflow::Workflow;
+use universal_executor::workload::{FlowDefinition, WorkloadExecutor};
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, ExecutionContext, NewBreadcrumb, Profile, Response,
-    Runtime, Subscription, Subscriptions, UniversalExecutor, async_trait,
+    Runtime, Services, Subscription, Subscriptions, UniversalExecutor, async_trait,
 };
 
 /// Executors that answer notes. Each is named after the state of its runs.
@@ -185,7 +185,7 @@ impl<S: Saved> Crew<S> {
     }
 
     /// A flow that waits for a breadcrumb between two tools.
-    fn flow(&self) -> WorkflowExecutor {
+    fn flow(&self) -> WorkloadExecutor {
         let workflow = Workflow::from_json(&json!({
             "tools": {"prepare": {}, "publish": {}},
             "flows": {"main": {"steps": [
@@ -195,10 +195,8 @@ impl<S: Saved> Crew<S> {
                 {"return": {"prepared": "${prepared}", "by": "${agreed.by}", "published": "${published}"}},
             ]}},
         }));
-        let parts = Parts::new().tools(self.registry(&["prepare", "publish"]));
-        let store = Arc::new(self.store.clone());
-        let assembly = Assembly::new(workflow.unwrap(), &parts, store).unwrap();
-        WorkflowExecutor::new(FLOW, assembly).unwrap()
+        let services = Services::new().tools(self.registry(&["prepare", "publish"]));
+        WorkloadExecutor::of_workflow(FLOW, workflow.unwrap(), &services, &self.store).unwrap()
     }
 
     /// A conversation, with a tool in its own process.
@@ -209,10 +207,11 @@ impl<S: Saved> Crew<S> {
         }));
         let definition = FlowDefinition::new(CHAT, workflow.unwrap()).unwrap();
         let model = Arc::clone(&self.chat_model);
-        let parts = Parts::new().tools(self.registry(&["look_up"]));
-        let deps = Deps::new(parts.default_model(model), Arc::new(self.store.clone()));
+        let services = Services::new().tools(self.registry(&["look_up"]));
+        let services = services.default_model(model);
         let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
-        WorkloadExecutor::new(CHAT, Arc::new(definition), deps, messages).unwrap()
+        let definition = Arc::new(definition);
+        WorkloadExecutor::new(CHAT, definition, &services, &self.store, messages).unwrap()
     }
 }
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use universal_executor::agent::{AgentExecutor, ScriptedModel};
 use universal_executor::source::StartAt;
 use universal_executor::store::{DeadLetter, Requested, Run, RunState, StoreError};
-use universal_executor::workflow::WorkflowExecutor;
 use universal_executor::workload::WorkloadExecutor;
 use universal_executor::{BreadcrumbStoreExt as _, NewBreadcrumb, Runtime};
 
@@ -255,7 +254,8 @@ async fn the_agent_has_all_results(store: &impl Saved, model: &ScriptedModel) {
 }
 
 async fn the_flow_has_its_result(store: &impl Saved) {
-    let results = store.recent(WorkflowExecutor::RESULT, 10).await.unwrap();
+    let results = store.recent(WorkloadExecutor::REQUEST_RESULT, 10);
+    let results = results.await.unwrap();
     assert_eq!(results.len(), 1, "{results:?}");
     let expected = json!({"prepared": "prepare done", "by": "ann", "published": "publish done"});
     assert_eq!(results[0].context["output"], expected);

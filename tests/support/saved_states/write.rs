@@ -11,7 +11,7 @@ use universal_executor::store::{
     Cancelled, Claim, Claimed, Commit, KeyPosition, Lease, NewRequest, NewRun, RunEnd, RunRef,
     RunState, Wake, WorkerRecord, Write,
 };
-use universal_executor::workflow::WorkflowExecutor;
+use universal_executor::workload::WorkloadExecutor;
 use universal_executor::{
     Breadcrumb, BreadcrumbStoreExt as _, Event, NewBreadcrumb, Patch, Selector,
 };
@@ -41,7 +41,7 @@ async fn run_the_crew<S: Saved>(store: &S) {
         note(store, "failed").await;
         ledger.request(request("done")).await.unwrap();
         let flow = json!({"workflow": FLOW, "input": {"n": 7}});
-        let flow = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(flow);
+        let flow = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(flow);
         store.create(flow).await.unwrap();
         let question = NewBreadcrumb::new("question.v1");
         let question = question.context(json!({"message": "Where is order 7?"}));

@@ -28,8 +28,14 @@ async fn the_same_agent_offers_the_same_tools_as_root_and_in_a_flow() {
     });
     let definition = flow(&more, json!([{"agent": "writer", "input": "crabs"}]));
     let model = ScriptedModel::answering(|_, _| Ok(ChatResponse::new("done")));
-    let world = World::new(&definition, registry([search]), model);
-    let root = world.executor.assembly().build_agent("writer").unwrap();
+    let model = Arc::new(model);
+    let services = Services::new()
+        .tools(registry([search]))
+        .default_model(Arc::clone(&model));
+    let world = World::with_services(&definition, &services, model);
+    let workflow = Workflow::from_json(&definition).unwrap();
+    let assembly = Assembly::new(workflow, &services, Arc::new(world.store.clone())).unwrap();
+    let root = assembly.build_agent("writer").unwrap();
     let asked = NewBreadcrumb::new("agent.request.v1")
         .context(json!({"agent": "writer", "prompt": "crabs"}));
     let asked = world.store.create(asked).await.unwrap();
@@ -135,7 +141,7 @@ async fn a_call_of_a_nested_agent_is_told_before_that_agent_ends() {
     world.comes_to(json!({"topic": "crabs"})).await;
 
     let told = world.told();
-    let at = |path: &str, is_it: fn(&StepEventKind) -> bool| {
+    let at = |path: &str, is_it: fn(&WorkloadEventKind) -> bool| {
         let found = told
             .iter()
             .position(|event| event.path.as_str() == path && is_it(&event.kind));
@@ -143,19 +149,13 @@ async fn a_call_of_a_nested_agent_is_told_before_that_agent_ends() {
     };
     let called = at(
         "main/text/critic",
-        |kind| matches!(kind, StepEventKind::ToolCalled { tool, .. } if tool == "search"),
+        |kind| matches!(kind, WorkloadEventKind::ToolCalled { tool, .. } if tool == "search"),
     );
     let answered = at("main/text/critic", |kind| {
-        *kind == StepEventKind::Text("fine".to_owned())
+        *kind == WorkloadEventKind::Text("fine".to_owned())
     });
     let ended = at("main/text", |kind| {
-        matches!(
-            kind,
-            StepEventKind::Flow {
-                kind: FlowEventKind::Finished,
-                ..
-            }
-        )
+        *kind == WorkloadEventKind::Step(FlowEventKind::Finished)
     });
     assert!(called < answered && answered < ended, "{told:?}");
 }
@@ -180,8 +180,8 @@ async fn without_a_return_the_last_agent_has_the_answer_and_with_one_the_value()
 async fn a_guardrail_that_denies_the_input_keeps_every_model_from_being_asked() {
     let model = Arc::new(ScriptedModel::new(["never"]));
     let guardrail = on_input("closed", |_| Decision::deny("not today"));
-    let parts = Parts::new()
-        .default_model(Arc::clone(&model) as _)
+    let services = Services::new()
+        .default_model(Arc::clone(&model))
         .guardrail(guardrail);
     let more = json!({
         "models": {"m": {}}, "agents": {"a": {"instruction": "A"}},
@@ -191,7 +191,7 @@ async fn a_guardrail_that_denies_the_input_keeps_every_model_from_being_asked() 
         json!([{"model": "m", "input": "?"}]),
         json!([{"agent": "a"}]),
     ] {
-        let world = World::with_parts(&flow(&more, steps), &parts, Arc::clone(&model));
+        let world = World::with_services(&flow(&more, steps), &services, Arc::clone(&model));
         assert_eq!(world.comes_to(json!({})).await["error"]["code"], "denied");
     }
     assert!(model.requests().is_empty());
@@ -207,15 +207,15 @@ async fn a_guardrail_that_denies_a_call_lets_the_model_see_an_error_result() {
         })
     }));
     let guardrail = on_tool_call("stingy", |_, _| Decision::deny("nothing is paid"));
-    let parts = Parts::new()
+    let services = Services::new()
         .tools(registry([pay]))
-        .default_model(Arc::clone(&model) as _)
+        .default_model(Arc::clone(&model))
         .guardrail(guardrail);
     let more = json!({
         "tools": {"pay": {}}, "agents": {"a": {"instruction": "A", "tools": ["pay"]}},
         "policies": {"guardrails": {"tool_call": ["stingy"]}},
     });
-    let world = World::with_parts(&flow(&more, json!([{"agent": "a"}])), &parts, model);
+    let world = World::with_services(&flow(&more, json!([{"agent": "a"}])), &services, model);
 
     let result = world.comes_to(json!({})).await;
 
@@ -302,9 +302,9 @@ fn is_well_formed(request: &ChatRequest) -> bool {
     }) && open == 0
 }
 
-fn compacted(event: &StepEvent) -> Option<(u64, bool)> {
+fn compacted(event: &WorkloadEvent) -> Option<(u64, bool)> {
     match event.kind {
-        StepEventKind::Compacted {
+        WorkloadEventKind::Compacted {
             left_out,
             summed_up,
         } => Some((left_out, summed_up)),
@@ -372,11 +372,11 @@ async fn a_summary_passes_the_guardrails_and_what_it_cost_is_told_but_not_what_i
     definition["policies"]["guardrails"] = json!({"output": ["no-crabs"]});
     let model = Arc::new(model);
     let no_crabs = |text: &str| Decision::Replace(text.replace("Crabs", "[Animals]"));
-    let parts = Parts::new()
+    let services = Services::new()
         .tools(tools)
-        .default_model(Arc::clone(&model) as _)
+        .default_model(Arc::clone(&model))
         .guardrail(on_output("no-crabs", no_crabs));
-    let world = World::with_parts(&definition, &parts, model);
+    let world = World::with_services(&definition, &services, model);
 
     world.comes_to(json!({})).await;
 
@@ -388,11 +388,11 @@ async fn a_summary_passes_the_guardrails_and_what_it_cost_is_told_but_not_what_i
     let kinds = told.windows(2).map(|pair| (&pair[0].kind, &pair[1].kind));
     let summaries = requests.iter();
     let summaries = summaries.filter(|request| request.messages[0].text().starts_with("Sum up"));
-    let costs =
-        kinds.filter(|kinds| *kinds == (&StepEventKind::Asked, &StepEventKind::Usage(summed_up())));
+    let cost = WorkloadEventKind::Usage(summed_up());
+    let costs = kinds.filter(|kinds| *kinds == (&WorkloadEventKind::Asked, &cost));
     assert_eq!(costs.count(), summaries.count());
     let texts = told.iter().filter_map(|event| match &event.kind {
-        StepEventKind::Text(text) => Some(text.as_str()),
+        WorkloadEventKind::Text(text) => Some(text.as_str()),
         _ => None,
     });
     assert_eq!(texts.collect::<String>(), "done");
@@ -404,9 +404,9 @@ async fn that_a_conversation_was_made_shorter_is_told_only_once_that_is_kept() {
     let (definition, tools, model) =
         reading(&json!({"method": "truncate", "at_tokens": 1, "keep": 2}));
     let model = Arc::new(model);
-    let parts = Parts::new()
+    let services = Services::new()
         .tools(tools)
-        .default_model(Arc::clone(&model) as _);
+        .default_model(Arc::clone(&model));
     let store = MemoryStore::default();
     let asks = Arc::clone(&model);
     // What follows the third answer is not kept, and that is the first that had something left out.
@@ -417,11 +417,11 @@ async fn that_a_conversation_was_made_shorter_is_told_only_once_that_is_kept() {
             false => Fault::None,
         }
     });
-    let told: Arc<Mutex<Vec<StepEvent>>> = Arc::default();
+    let told: Arc<Mutex<Vec<WorkloadEvent>>> = Arc::default();
     let heard = Arc::clone(&told);
-    let executor = executor(&definition, &parts, Arc::new(faulty));
-    let executor = executor.with_events(Arc::new(move |event| heard.lock().unwrap().push(event)));
-    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let executor = executor(&definition, &services, Arc::new(faulty));
+    let executor = executor.with_events(move |event| heard.lock().unwrap().push(event));
+    let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(json!({"workflow": ID}));
     let request = store.create(request).await.unwrap();
 
     executor
@@ -441,12 +441,10 @@ async fn a_policy_that_nobody_can_carry_out_is_refused() {
     let workflow = Workflow::from_json(&definition).unwrap();
     let model: Arc<ScriptedModel> = Arc::new(no_model());
     let provider = universal_executor::agent::ApiProvider::new(model);
-    let parts = Parts::new()
-        .tools(tools)
-        .provider("own", Arc::new(provider));
+    let services = Services::new().tools(tools).provider("own", provider);
     let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
 
-    let error = Assembly::new(workflow, &parts, store).unwrap_err();
+    let error = Assembly::new(workflow, &services, store).unwrap_err();
 
     assert!(error.to_string().contains("names no model"), "{error}");
 }

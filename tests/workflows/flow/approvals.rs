@@ -50,7 +50,7 @@ async fn a_tool_step_asks_only_when_a_rule_of_its_tool_holds() {
         assert_eq!(asked.context["arguments"], json!({"amount": amount}));
         assert_eq!(calls.load(Ordering::SeqCst), 0);
         says(&large, &asked, "ann", json!({"approved": true})).await;
-        let result = large.works_until(WorkflowExecutor::RESULT, 1).await;
+        let result = large.works_until(RESULT, 1).await;
         assert_eq!(result.context["output"], json!({"amount": amount}));
         assert_eq!(calls.load(Ordering::SeqCst), 1);
     }
@@ -69,7 +69,7 @@ async fn only_people_whom_each_rule_of_the_tool_permits_approve_a_tool_step() {
     }
     assert_eq!(calls.load(Ordering::SeqCst), 0);
     says(&world, &asked, "bob", json!({"approved": true})).await;
-    world.works_until(WorkflowExecutor::RESULT, 1).await;
+    world.works_until(RESULT, 1).await;
 
     assert_eq!(asked.context["of"], json!(["ann", "bob"]));
     assert_eq!(asked.context["also_of"], json!([["bob", "eve"]]));
@@ -109,7 +109,7 @@ async fn a_person_changes_the_input_of_a_tool_step() {
     assert_eq!(calls.load(Ordering::SeqCst), 0);
     let small = json!({"approved": true, "arguments": {"amount": 50}});
     says(&world, &asked, "ann", small).await;
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(asked.context["changeable"], true);
     assert_eq!(result.context["output"], json!({"amount": 50}));
@@ -129,10 +129,10 @@ async fn a_question_that_a_step_asks_again_can_be_answered_if_a_guardrail_restor
         &json!({"tools": {"pay": {}}, "policies": {"guardrails": {"tool_call": ["restores"]}}}),
         json!([{"tool": "pay", "input": {"amount": "${input.amount}"}}]),
     );
-    let parts = Parts::new()
+    let services = Services::new()
         .tools(registry([pay.needs_approval(Approval::always())]))
         .guardrail(restores);
-    let world = World::with_parts(&definition, &parts, Arc::new(no_model()));
+    let world = World::with_services(&definition, &services, Arc::new(no_model()));
     world.asks(json!({"amount": 500})).await;
     let asked = world.works_until(ASKED, 1).await;
 
@@ -142,7 +142,7 @@ async fn a_question_that_a_step_asks_again_can_be_answered_if_a_guardrail_restor
     assert_ne!(again.context["requestId"], asked.context["requestId"]);
     assert_eq!(calls.load(Ordering::SeqCst), 0);
     says(&world, &again, "ann", json!({"approved": true})).await;
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["output"], json!({"amount": 500}));
     assert_eq!(calls.load(Ordering::SeqCst), 1);
@@ -160,7 +160,7 @@ async fn changed_input_that_hints_exclude_fails_the_step() {
 
     let changed = json!({"approved": true, "arguments": {"amount": 4}});
     says(&world, &asked, "ann", changed).await;
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["error"]["code"], "withheld");
     assert_eq!(calls.load(Ordering::SeqCst), 0);

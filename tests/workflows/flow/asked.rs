@@ -168,11 +168,11 @@ async fn refused(
         },
     };
     let model = Arc::new(model);
-    let parts = Parts::new()
+    let services = Services::new()
         .tools(tools)
-        .default_model(Arc::clone(&model) as _);
+        .default_model(Arc::clone(&model));
     let world = World {
-        executor: Arc::new(executor(definition, &parts, Arc::new(refusing))),
+        executor: Arc::new(executor(definition, &services, Arc::new(refusing))),
         store,
         changed: Arc::default(),
         model,

@@ -1,19 +1,41 @@
 //! How workflows become executors, and what they may name.
 
 use super::*;
-use universal_executor::runtime::definitions::Definitions;
-use universal_executor::workflow::{AssemblyError, WorkflowError};
+use universal_executor::runtime::definitions::StoredDefinitions;
+use universal_executor::workflow::AssemblyError;
+use universal_executor::workload::{EntryError, EntryPolicy, FlowDefinition, WorkloadError};
 
-fn assembled(definition: &Value, parts: &Parts) -> Result<Assembly, AssemblyError> {
+fn assembled(definition: &Value, services: &Services) -> Result<Assembly, AssemblyError> {
     let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
-    Assembly::new(Workflow::from_json(definition).unwrap(), parts, store)
+    Assembly::new(Workflow::from_json(definition).unwrap(), services, store)
+}
+
+/// A workflow whose flows each return their name.
+fn naming(names: &[&str]) -> Workflow {
+    let flows = names
+        .iter()
+        .map(|name| ((*name).to_owned(), json!({"steps": [{"return": *name}]})));
+    let flows: serde_json::Map<String, Value> = flows.collect();
+    Workflow::from_json(&json!({"flows": flows})).unwrap()
+}
+
+/// Returns the output of a run that a request starts without the name of a flow.
+async fn output_of(store: &MemoryStore, executor: &WorkloadExecutor) -> Value {
+    let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(json!({"workflow": ID}));
+    let request = store.create(request).await.unwrap();
+    let outcome = executor.process_event(&Event::created(&request)).await;
+    outcome.unwrap();
+    let result = store.latest(RESULT).await.unwrap().unwrap();
+    result.context["output"].clone()
 }
 
 #[test]
 fn a_definition_names_only_what_is_registered_and_is_told_the_nearest_name() {
     let (search, _) = tool("search", |_, _| Ok(json!(1)));
     let model: Arc<ScriptedModel> = Arc::new(no_model());
-    let parts = Parts::new().tools(registry([search])).model("gpt-5", model);
+    let services = Services::new()
+        .tools(registry([search]))
+        .model("gpt-5", model);
     let cases = [
         (
             json!({"tools": {"serch": {}}}),
@@ -48,7 +70,7 @@ fn a_definition_names_only_what_is_registered_and_is_told_the_nearest_name() {
         ),
     ];
     for (definition, expected) in cases {
-        let error = assembled(&definition, &parts).unwrap_err();
+        let error = assembled(&definition, &services).unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
 }
@@ -58,48 +80,46 @@ fn a_definition_names_only_what_is_registered_and_is_told_the_nearest_name() {
 fn without_validation_a_definition_with_schemas_is_refused() {
     let definition = json!({"schemas": {"text": {"type": "string"}}});
 
-    let error = assembled(&definition, &Parts::new()).unwrap_err();
+    let error = assembled(&definition, &Services::new()).unwrap_err();
 
     assert!(matches!(error, AssemblyError::NoValidation), "{error}");
 }
 
-#[test]
-fn a_run_begins_with_main_then_default_then_the_only_flow() {
-    let of = |names: &[&str]| {
-        let flows = names
-            .iter()
-            .map(|name| (*name, json!({"steps": [{"return": *name}]})));
-        let flows: serde_json::Map<String, Value> =
-            flows.map(|(name, flow)| (name.to_owned(), flow)).collect();
-        let assembly = assembled(&json!({"flows": flows}), &Parts::new()).unwrap();
-        WorkflowExecutor::new(ID, assembly).map(|executor| format!("{executor:?}"))
+#[tokio::test]
+async fn a_run_begins_with_main_then_default_then_the_only_flow() {
+    for (names, first) in [
+        (&["a", "default", "main"][..], "main"),
+        (&["a", "default"][..], "default"),
+        (&["a"][..], "a"),
+    ] {
+        let store = MemoryStore::default();
+        let executor = WorkloadExecutor::of_workflow(ID, naming(names), &Services::new(), &store);
+        assert_eq!(output_of(&store, &executor.unwrap()).await, first);
+    }
+    let (store, several) = (MemoryStore::default(), naming(&["a", "b"]));
+    let executor = WorkloadExecutor::of_workflow(ID, several, &Services::new(), &store);
+    let error = executor.unwrap_err();
+    let WorkloadError::Entry { source, .. } = &error else {
+        panic!("{error:?}");
     };
-
-    assert!(of(&["a", "default", "main"]).unwrap().contains("\"main\""));
-    assert!(of(&["a", "default"]).unwrap().contains("\"default\""));
-    assert!(of(&["a"]).unwrap().contains("\"a\""));
-    let error = of(&["a", "b"]).unwrap_err();
-    assert!(matches!(error, WorkflowError::NoEntry { .. }));
-    assert!(
-        error.to_string().ends_with("name one of its flows: a, b"),
-        "{error}"
-    );
+    assert!(matches!(source, EntryError::Ambiguous { .. }), "{source}");
+    assert!(source.to_string().ends_with("there are: a, b"), "{source}");
 }
 
-#[test]
-fn a_workflow_of_several_flows_without_main_begins_with_the_one_that_is_named() {
-    let steps = json!({"steps": [{"return": 1}]});
-    let definition = json!({"flows": {"a": steps, "b": steps}});
-    let named = |flow| {
-        let assembly = assembled(&definition, &Parts::new()).unwrap();
-        WorkflowExecutor::with_entry(ID, assembly, flow)
+#[tokio::test]
+async fn a_workflow_of_several_flows_without_main_begins_with_the_one_that_is_named() {
+    let named = |flow: &str| {
+        let several = naming(&["a", "b"]);
+        FlowDefinition::with_entry(ID, several, Some(flow), EntryPolicy::default())
     };
+    let (store, definition) = (MemoryStore::default(), Arc::new(named("b").unwrap()));
+    let made = WorkloadExecutor::on_requests(ID, definition, &Services::new(), &store);
 
-    let made = named("b").unwrap();
+    let output = output_of(&store, &made.unwrap()).await;
     let error = named("c").unwrap_err();
 
-    assert!(format!("{made:?}").contains("\"b\""));
-    assert!(matches!(error, WorkflowError::NoEntry { .. }), "{error}");
+    assert_eq!(output, "b");
+    assert!(matches!(error, EntryError::Unknown { .. }), "{error}");
 }
 
 #[test]
@@ -107,21 +127,20 @@ fn a_flow_that_waits_or_has_tools_that_are_called_at_most_once_needs_a_ledger() 
     use universal_executor::executor::InvalidExecutor;
     use universal_executor::store::mock::store_with;
     let (pay, _) = tool("pay", |_, _| Ok(json!(1)));
-    let parts = Parts::new().tools(registry([pay.at_most_once()]));
+    let services = Services::new().tools(registry([pay.at_most_once()]));
     let pays = flow(&json!({"tools": {"pay": {}}}), json!([{"tool": "pay"}]));
     let asks = flow(&json!({}), json!([{"ask": "Go on?"}]));
     let returns = flow(&json!({}), json!([{"return": 1}]));
     for (definition, expected) in [(pays, false), (asks, false), (returns, true)] {
-        let store = Arc::new(store_with::<Breadcrumb>([]));
+        let store: Arc<dyn BreadcrumbStore> = Arc::new(store_with::<Breadcrumb>([]));
         let workflow = Workflow::from_json(&definition).unwrap();
-        let assembly = Assembly::new(workflow, &parts, store).unwrap();
 
-        let made = WorkflowExecutor::new(ID, assembly);
+        let made = WorkloadExecutor::of_workflow(ID, workflow, &services, &store);
 
-        let is_refused = |error: &WorkflowError| {
+        let is_refused = |error: &WorkloadError| {
             matches!(
                 error,
-                WorkflowError::Invalid(InvalidExecutor::NoLedger { .. })
+                WorkloadError::Invalid(InvalidExecutor::NoLedger { .. })
             )
         };
         assert_eq!(made.is_ok(), expected);
@@ -135,8 +154,8 @@ async fn a_definition_in_the_store_becomes_an_executor_that_runs() {
     let (shout, _) = tool("shout", |_, input| {
         Ok(json!(input.as_str().unwrap().to_uppercase()))
     });
-    let parts = Parts::new().tools(registry([shout]));
-    let definitions = Definitions::new(Arc::new(store.clone())).workflows(parts);
+    let services = Services::new().tools(registry([shout]));
+    let definitions = StoredDefinitions::new(&store, &services).workflows();
     let runtime = Runtime::builder(store.events())
         .definitions(definitions)
         .build()
@@ -147,36 +166,41 @@ async fn a_definition_in_the_store_becomes_an_executor_that_runs() {
             json!([{"tool": "shout", "input": text}]),
         )})
     };
-    let defined = NewBreadcrumb::new(Definitions::WORKFLOW).context(definition("hi ${input}"));
-    let broken = json!({"workflow_id": "other", "definition": {"tools": {"shuot": {}}}});
+    let defined = NewBreadcrumb::new(StoredDefinitions::WORKFLOW);
+    let defined = defined.context(definition("hi ${input}"));
+    let broken = json!({"workflow_id": "other", "definition": flow(
+        &json!({"tools": {"shuot": {}}}),
+        json!([{"tool": "shuot"}]),
+    )});
 
     let mut said = None;
     let asks = async {
         store.create(defined).await.unwrap();
-        let broken = NewBreadcrumb::new(Definitions::WORKFLOW).context(broken);
+        let broken = NewBreadcrumb::new(StoredDefinitions::WORKFLOW).context(broken);
         store.create(broken).await.unwrap();
         while !runtime.executors().iter().any(|id| &**id == ID) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let request = json!({"workflow": ID, "input": "ann"});
-        let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(request);
+        let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(request);
         store.create(request).await.unwrap();
-        while store
-            .latest(WorkflowExecutor::RESULT)
-            .await
-            .unwrap()
-            .is_none()
-            || store.latest(Definitions::REJECTED).await.unwrap().is_none()
+        while store.latest(RESULT).await.unwrap().is_none()
+            || store
+                .latest(StoredDefinitions::REJECTED)
+                .await
+                .unwrap()
+                .is_none()
         {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        said = store.latest(WorkflowExecutor::RESULT).await.unwrap();
+        said = store.latest(RESULT).await.unwrap();
     };
     let ran = tokio::time::timeout(60 * SECOND, runtime.run_until(asks)).await;
     ran.unwrap().unwrap();
 
     assert_eq!(said.unwrap().context["output"], "HI ANN");
-    let rejected = store.latest(Definitions::REJECTED).await.unwrap().unwrap();
+    let rejected = store.latest(StoredDefinitions::REJECTED).await.unwrap();
+    let rejected = rejected.unwrap();
     let reason = rejected.context.text("reason").unwrap();
     assert!(reason.contains("did you mean \"shout\"?"), "{reason}");
 }
@@ -189,7 +213,7 @@ async fn a_request_for_a_flow_that_is_not_there_is_answered_with_an_error() {
         no_model(),
     );
     let request = json!({"workflow": ID, "flow": "man"});
-    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(request);
+    let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(request);
     let request = world.store.create(request).await.unwrap();
 
     world

@@ -3,23 +3,23 @@
 use super::*;
 use std::sync::OnceLock;
 use universal_executor::agent::Part;
-use universal_executor::workflow::{AssemblyError, Control, Limits};
+use universal_executor::workflow::{AssemblyError, Limits};
 
 #[test]
 fn a_definition_that_asks_for_more_than_is_let_is_refused_with_the_limit_and_the_way_out() {
     let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
-    let assembled = |parts: &Parts, limit: &str, value: u64| {
+    let assembled = |services: &Services, limit: &str, value: u64| {
         let definition = json!({
             "policies": {"limits": {limit: value}},
             "flows": {"main": {"steps": [{"return": 1}]}},
         });
         let workflow = Workflow::from_json(&definition).unwrap();
-        Assembly::new(workflow, parts, Arc::clone(&store))
+        Assembly::new(workflow, services, Arc::clone(&store))
     };
     let mut more = Limits::default();
     (more.steps, more.items, more.value_bytes) = (20_000, 2_000, 1 << 20);
     more.total_bytes = 16 << 20;
-    let (default, more) = (Parts::new(), Parts::new().limits(more));
+    let (default, more) = (Services::new(), Services::new().limits(more));
     for (name, within, over) in [
         ("steps", 10_000, 20_000),
         ("items", 1_000, 2_000),
@@ -34,7 +34,7 @@ fn a_definition_that_asks_for_more_than_is_let_is_refused_with_the_limit_and_the
         assert_eq!((limit, found, most), (name, over, within));
         let said = refused.to_string();
         assert!(
-            said.contains(&over.to_string()) && said.contains("Parts::limits"),
+            said.contains(&over.to_string()) && said.contains("Services::limits"),
             "{said}"
         );
         assert!(assembled(&more, name, over).is_ok());
@@ -68,7 +68,7 @@ async fn a_long_row_of_steps_that_do_nothing_is_cancelled_by_an_order() {
 
     let event = Event::created(&request);
     let cancels = async {
-        world.executor.cancel(request.id).await.unwrap();
+        world.orders(Control::Cancel, &request).await;
         tokio::time::advance(2 * SECOND).await;
     };
     let (outcome, ()) = tokio::join!(world.executor.process_event(&event), cancels);
@@ -282,8 +282,8 @@ async fn a_run_that_ends_while_it_is_paused_with_more_than_can_be_kept_ends_all_
     let definition = flow(&more, json!([{"parallel": pages}]));
     let mut limits = Limits::default();
     limits.value_bytes = 1 << 20;
-    let parts = Parts::new().tools(registry([page])).limits(limits);
-    let world = World::with_parts(&definition, &parts, Arc::new(no_model()));
+    let services = Services::new().tools(registry([page])).limits(limits);
+    let world = World::with_services(&definition, &services, Arc::new(no_model()));
     let request = world.asks(json!({})).await;
     let pause = Control::Pause.of(request.id);
     paused.set((world.store.clone(), pause)).unwrap();

@@ -102,10 +102,10 @@ async fn a_flow_that_takes_longer_than_its_run_may_ends_without_a_step_that_is_c
     let steps: Vec<_> = (1..=8).map(work).collect();
     let definition = flow(&json!({"tools": {"work": {}}}), steps.into());
     let store = MemoryStore::default();
-    let parts = Parts::new().tools(registry([tool]));
+    let services = Services::new().tools(registry([tool]));
     let profile = Profile::new("workflow").timeout(10 * SECOND).attempts(1);
-    let executor = executor(&definition, &parts, Arc::new(store.clone())).with_profile(profile);
-    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let executor = executor(&definition, &services, Arc::new(store.clone())).with_profile(profile);
+    let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(json!({"workflow": ID}));
     store.create(request).await.unwrap();
     // Nothing is found by looking: who yields says so.
     let runtime = Runtime::builder(store.events())
@@ -117,19 +117,14 @@ async fn a_flow_that_takes_longer_than_its_run_may_ends_without_a_step_that_is_c
         .unwrap();
 
     let is_over = async {
-        while store
-            .latest(WorkflowExecutor::RESULT)
-            .await
-            .unwrap()
-            .is_none()
-        {
+        while store.latest(RESULT).await.unwrap().is_none() {
             tokio::time::sleep(SECOND).await;
         }
     };
     let worked = tokio::time::timeout(60 * SECOND, runtime.run_until(is_over)).await;
 
     assert!(worked.is_ok(), "nothing is done any more");
-    let result = store.latest(WorkflowExecutor::RESULT).await.unwrap();
+    let result = store.latest(RESULT).await.unwrap();
     let result = result.unwrap();
     assert_eq!(result.context["output"], 8, "{result:?}");
     assert_eq!(*begun.lock().unwrap(), [1, 2, 3, 4, 5, 6, 7, 8]);
@@ -154,10 +149,10 @@ pub(super) fn failing(
         }
         Fault::None
     });
-    let parts = Parts::new().tools(tools);
-    let parts = parts.default_model(Arc::clone(&model) as _);
+    let services = Services::new().tools(tools);
+    let services = services.default_model(Arc::clone(&model));
     World {
-        executor: Arc::new(executor(definition, &parts, Arc::new(faulty))),
+        executor: Arc::new(executor(definition, &services, Arc::new(faulty))),
         store,
         changed: Arc::default(),
         model,
@@ -311,9 +306,9 @@ async fn what_a_step_came_to_is_kept_although_the_store_fails_twice_at_that_mome
 fn in_time(steps: Value, tool: JsonTool, seconds: u32) -> World {
     let definition = flow(&json!({"tools": {"work": {}}}), steps);
     let store = MemoryStore::default();
-    let parts = Parts::new().tools(registry([tool]));
+    let services = Services::new().tools(registry([tool]));
     let profile = Profile::new("workflow").timeout(seconds * SECOND);
-    let executor = executor(&definition, &parts, Arc::new(store.clone())).with_profile(profile);
+    let executor = executor(&definition, &services, Arc::new(store.clone())).with_profile(profile);
     World {
         executor: Arc::new(executor),
         store,

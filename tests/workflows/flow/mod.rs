@@ -32,16 +32,18 @@ use universal_executor::executor::ExecutorError;
 use universal_executor::source::StartAt;
 use universal_executor::store::{Fault, Faulty, Moment};
 use universal_executor::tool::{Approval, JsonTool, ToolRegistry, json_tool};
-use universal_executor::workflow::{
-    Assembly, FlowEventKind, Parts, StepEvent, StepEventKind, Workflow, WorkflowExecutor,
-};
+use universal_executor::workflow::{Assembly, Control, FlowEventKind, Workflow};
+use universal_executor::workload::{WorkloadEvent, WorkloadEventKind, WorkloadExecutor};
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt as _, Event, ExecutionContext,
-    MemoryStore, NewBreadcrumb, Outcome, Runtime, UniversalExecutor as _,
+    MemoryStore, NewBreadcrumb, Outcome, Runtime, Services, UniversalExecutor as _,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 const ID: &str = "work";
+
+/// The schema of the answer to a request.
+const RESULT: &str = WorkloadExecutor::REQUEST_RESULT;
 
 /// A workflow over some tools and a model, on a store of its own, and what was told of its runs.
 struct World {
@@ -49,26 +51,25 @@ struct World {
     /// Told of all that is done by way of a [`watched`] store.
     changed: Arc<Notify>,
     model: Arc<ScriptedModel>,
-    executor: Arc<WorkflowExecutor>,
-    events: Arc<Mutex<Vec<StepEvent>>>,
+    executor: Arc<WorkloadExecutor>,
+    events: Arc<Mutex<Vec<WorkloadEvent>>>,
 }
 
 impl World {
     fn new(definition: &Value, tools: ToolRegistry, model: ScriptedModel) -> Self {
         let model = Arc::new(model);
-        let parts = Parts::new()
+        let services = Services::new()
             .tools(tools)
-            .default_model(Arc::clone(&model) as _);
-        Self::with_parts(definition, &parts, model)
+            .default_model(Arc::clone(&model));
+        Self::with_services(definition, &services, model)
     }
 
-    fn with_parts(definition: &Value, parts: &Parts, model: Arc<ScriptedModel>) -> Self {
+    fn with_services(definition: &Value, services: &Services, model: Arc<ScriptedModel>) -> Self {
         let (store, changed) = (MemoryStore::default(), Arc::default());
-        let events: Arc<Mutex<Vec<StepEvent>>> = Arc::default();
+        let events: Arc<Mutex<Vec<WorkloadEvent>>> = Arc::default();
         let heard = Arc::clone(&events);
-        let executor = executor(definition, parts, watched(&store, &changed));
-        let executor =
-            executor.with_events(Arc::new(move |event| heard.lock().unwrap().push(event)));
+        let executor = executor(definition, services, watched(&store, &changed));
+        let executor = executor.with_events(move |event| heard.lock().unwrap().push(event));
         Self {
             executor: Arc::new(executor),
             store,
@@ -82,7 +83,7 @@ impl World {
     fn with_definition(self, definition: &Value) -> Self {
         let store = watched(&self.store, &self.changed);
         Self {
-            executor: Arc::new(executor(definition, &Parts::new(), store)),
+            executor: Arc::new(executor(definition, &Services::new(), store)),
             ..self
         }
     }
@@ -90,8 +91,22 @@ impl World {
     /// Somebody asks for a run.
     async fn asks(&self, input: Value) -> Arc<Breadcrumb> {
         let request = json!({"workflow": ID, "input": input});
-        let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(request);
+        let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(request);
         self.store.create(request.tag("request:q-1")).await.unwrap()
+    }
+
+    /// Writes an order to the run of a request.
+    async fn orders(&self, control: Control, request: &Breadcrumb) {
+        self.store.create(control.of(request.id)).await.unwrap();
+    }
+
+    /// Writes what a person answers to the question of a ticket.
+    async fn answers(&self, ticket: &str, answer: Value, by: &str) {
+        let response = NewBreadcrumb::new("human.response.v1")
+            .tag(format!("request:{ticket}"))
+            .created_by(by)
+            .context(json!({"request_id": ticket, "answer": answer}));
+        self.store.create(response).await.unwrap();
     }
 
     /// What a run comes to that waits for nobody.
@@ -106,11 +121,7 @@ impl World {
     }
 
     async fn result(&self) -> Value {
-        let results = self
-            .store
-            .recent(WorkflowExecutor::RESULT, 10)
-            .await
-            .unwrap();
+        let results = self.store.recent(RESULT, 10).await.unwrap();
         assert_eq!(results.len(), 1, "{results:?}");
         results[0].context.clone().into_value()
     }
@@ -138,7 +149,7 @@ impl World {
         self.store.latest(schema).await.unwrap().unwrap()
     }
 
-    fn told(&self) -> Vec<StepEvent> {
+    fn told(&self) -> Vec<WorkloadEvent> {
         self.events.lock().unwrap().clone()
     }
 
@@ -146,7 +157,7 @@ impl World {
     fn flow_told(&self) -> Vec<(String, FlowEventKind)> {
         let told = self.told().into_iter();
         told.filter_map(|event| match event.kind {
-            StepEventKind::Flow { kind, .. } => Some((event.path.to_string(), kind)),
+            WorkloadEventKind::Step(kind) => Some((event.path.to_string(), kind)),
             _ => None,
         })
         .collect()
@@ -174,7 +185,7 @@ async fn is_idle(store: &MemoryStore) -> bool {
 }
 
 /// What a run comes to whose last worker is gone, each further one going on with it where the one before has left it.
-async fn goes_on(executor: &WorkflowExecutor, event: &Event) -> Result<Outcome, ExecutorError> {
+async fn goes_on(executor: &WorkloadExecutor, event: &Event) -> Result<Outcome, ExecutorError> {
     tokio::time::advance(120 * SECOND).await;
     for _ in 0..100 {
         let outcome = executor.process_event(event).await?;
@@ -204,14 +215,15 @@ async fn with_turns_of_others(world: &World) -> (Value, usize) {
     tokio::join!(work, turns)
 }
 
+/// An executor that requests trigger.
+#[expect(clippy::needless_pass_by_value, reason = "callers make the store here")]
 fn executor(
     definition: &Value,
-    parts: &Parts,
+    services: &Services,
     store: Arc<dyn BreadcrumbStore>,
-) -> WorkflowExecutor {
+) -> WorkloadExecutor {
     let workflow = Workflow::from_json(definition).unwrap();
-    let assembly = Assembly::new(workflow, parts, store).unwrap();
-    WorkflowExecutor::new(ID, assembly).unwrap()
+    WorkloadExecutor::of_workflow(ID, workflow, services, &store).unwrap()
 }
 
 /// A definition with one flow.

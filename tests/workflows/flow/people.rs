@@ -1,6 +1,9 @@
 //! Flows that wait: for people, breadcrumbs, agents that ask, and orders. Each stage is another process.
 
 use super::*;
+use futures::StreamExt as _;
+use universal_executor::EventSource as _;
+use universal_executor::store::Operation;
 use universal_executor::tool::{Question, ask_human};
 
 const ASKED: &str = "human.request.v1";
@@ -35,7 +38,7 @@ async fn a_run_whose_process_restarts_between_ask_and_answer_completes_with_the_
 
     let asked = world.works_until(ASKED, 1).await;
     answer(&world, &asked, json!({"answer": "yes"})).await;
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(asked.context["question"], "Is drafted fine?");
     assert_eq!(
@@ -78,12 +81,8 @@ async fn who_is_not_asked_does_not_answer_and_an_executor_never_does() {
     answer(&world, &asked, json!({"answer": "ann says yes"})).await;
     let id = asked.context.text("requestId").unwrap();
     world.works_until("human.response.v1", 1).await;
-    world
-        .executor
-        .resume(id, json!("bob says no"), "bob")
-        .await
-        .unwrap();
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    world.answers(id, json!("bob says no"), "bob").await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["output"], "bob says no");
 }
@@ -125,7 +124,7 @@ async fn an_agent_that_asks_a_person_suspends_its_step_and_goes_on_where_it_was(
         .await;
         drop(world.works_until(ASKED, 2).await);
     }
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["output"], json!(["painted red", "large"]));
     assert_eq!(world.model.requests().len(), 2);
@@ -165,7 +164,7 @@ async fn an_agent_asked_by_another_may_ask_a_person() {
 
     let asked = world.works_until(ASKED, 1).await;
     answer(&world, &asked, json!({"answer": "red"})).await;
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["output"], "red!!");
     assert_eq!(world.model.requests().len(), 4);
@@ -184,7 +183,7 @@ async fn a_tool_that_needs_approval_is_called_once_somebody_agrees_and_never_if_
 
         let asked = world.works_until(ASKED, 1).await;
         answer(&world, &asked, json!({"approved": approved})).await;
-        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+        let result = world.works_until(RESULT, 1).await;
 
         assert_eq!(asked.context["arguments"], json!({"amount": 3}));
         assert_eq!(calls.load(Ordering::SeqCst), expected);
@@ -211,16 +210,9 @@ async fn an_event_is_waited_for_and_one_from_before_is_none() {
     world.works_until("ready.v1", 1).await;
     world.store.create(paid(8)).await.unwrap();
     world.works_until("paid.v1", 2).await;
-    assert!(
-        world
-            .store
-            .latest(WorkflowExecutor::RESULT)
-            .await
-            .unwrap()
-            .is_none()
-    );
+    assert!(world.store.latest(RESULT).await.unwrap().is_none());
     world.store.create(paid(7)).await.unwrap();
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["output"], json!({"order": 7, "by": "ann"}));
 }
@@ -232,8 +224,8 @@ async fn a_run_that_waits_is_cancelled_by_an_order() {
     let request = world.asks(json!({})).await;
 
     world.works_until(ASKED, 1).await;
-    world.executor.cancel(request.id).await.unwrap();
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    world.orders(Control::Cancel, &request).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["status"], "cancelled");
 }
@@ -263,13 +255,65 @@ async fn a_run_at_work_is_cancelled_by_an_order_and_what_it_did_is_stopped() {
 
     let cancelled = async {
         begun.notified().await;
-        world.executor.cancel(request.id).await.unwrap();
+        world.orders(Control::Cancel, &request).await;
     };
-    let result = world.works_until(WorkflowExecutor::RESULT, 1);
+    let result = world.works_until(RESULT, 1);
     let (result, ()) = tokio::join!(result, cancelled);
 
     assert_eq!(result.context["status"], "cancelled");
     assert_eq!(held.strong_count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_at_work_learns_of_an_order_at_once_and_does_not_poll_the_store() {
+    let begun = Arc::new(tokio::sync::Notify::new());
+    let begins = Arc::clone(&begun);
+    let slow = json_tool("slow", "", json!({}), move |_, _| {
+        begins.notify_one();
+        std::future::pending()
+    });
+    let services = Services::new().tool(slow.timeout(600 * SECOND)).unwrap();
+    let (store, searches) = (MemoryStore::default(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&searches);
+    let counting = Faulty::new(store.clone(), move |operation, moment| {
+        if (operation, moment) == (Operation::Search, Moment::Before) {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+        Fault::None
+    });
+    let definition = flow(&json!({"tools": {"slow": {}}}), json!([{"tool": "slow"}]));
+    let running = Runtime::builder(store.events())
+        .executor(executor(&definition, &services, Arc::new(counting)))
+        .start()
+        .await
+        .unwrap();
+    let request = json!({"workflow": ID, "input": {}});
+    let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(request);
+    let request = store.create(request).await.unwrap();
+    begun.notified().await;
+
+    // Later than a check each second, and sooner than the check for events that were lost.
+    let before = searches.load(Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(10_500)).await;
+    assert_eq!(searches.load(Ordering::SeqCst), before);
+    let ordered = tokio::time::Instant::now();
+    let mut events = store.events().subscribe(StartAt::Now).await.unwrap();
+    store.create(Control::Cancel.of(request.id)).await.unwrap();
+    while events
+        .next()
+        .await
+        .unwrap()
+        .unwrap()
+        .event
+        .schema_name
+        .as_deref()
+        != Some(RESULT)
+    {}
+
+    assert!(ordered.elapsed() < Duration::from_millis(100));
+    let result = store.latest(RESULT).await.unwrap().unwrap();
+    assert_eq!(result.context["status"], "cancelled");
+    running.stop().await.unwrap();
 }
 
 #[tokio::test]
@@ -278,9 +322,9 @@ async fn a_run_that_is_cancelled_before_it_begins_does_nothing() {
     let definition = flow(&json!({"tools": {"work": {}}}), json!([{"tool": "work"}]));
     let world = World::new(&definition, registry([work]), no_model());
     let request = world.asks(json!({})).await;
-    world.executor.cancel(request.id).await.unwrap();
+    world.orders(Control::Cancel, &request).await;
 
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["status"], "cancelled");
     assert_eq!(calls.load(Ordering::SeqCst), 0);
@@ -309,7 +353,7 @@ async fn no_attempt_is_made_after_a_cancel_that_came_while_it_was_waited_for() {
     let event = Event::created(&request);
     let cancelled = async {
         tokio::time::sleep(SECOND / 2).await;
-        world.executor.cancel(request.id).await.unwrap();
+        world.orders(Control::Cancel, &request).await;
     };
     let (worked, ()) = tokio::join!(world.executor.process_event(&event), cancelled);
 
@@ -334,10 +378,10 @@ async fn a_run_that_is_paused_while_an_attempt_is_waited_for_makes_it_after_it_m
     let request = world.asks(json!({})).await;
 
     works_for(&world, SECOND).await;
-    world.executor.pause(request.id).await.unwrap();
+    world.orders(Control::Pause, &request).await;
     works_for(&world, 600 * SECOND).await;
     assert_eq!(calls.load(Ordering::SeqCst), 1);
-    world.executor.unpause(request.id).await.unwrap();
+    world.orders(Control::Resume, &request).await;
     works_for(&world, 600 * SECOND).await;
 
     assert_eq!(world.result().await["output"], "done");
@@ -382,13 +426,13 @@ async fn a_paused_run_begins_nothing_until_it_may_go_on_and_takes_answers_meanwh
     let request = world.asks(json!({})).await;
 
     let asked = world.works_until(ASKED, 1).await;
-    world.executor.pause(request.id).await.unwrap();
+    world.orders(Control::Pause, &request).await;
     world.works_until("workflow.control.v1", 1).await;
     answer(&world, &asked, json!({"answer": "yes"})).await;
     world.works_until("human.response.v1", 1).await;
     assert_eq!(calls.load(Ordering::SeqCst), 0);
-    world.executor.unpause(request.id).await.unwrap();
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    world.orders(Control::Resume, &request).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["output"], "done");
     assert_eq!(calls.load(Ordering::SeqCst), 1);
@@ -413,7 +457,7 @@ async fn a_tool_that_is_served_elsewhere_is_asked_by_a_breadcrumb() {
         .tag(format!("request:{id}"))
         .context(json!({"request_id": id, "tool": "far", "status": "success", "output": {"n": 2}}));
     world.store.create(response).await.unwrap();
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["output"], json!({"n": 2}));
 }
@@ -451,7 +495,7 @@ async fn a_response_of_an_executor_to_something_else_is_not_the_result_of_a_step
     let forged = says("forged").created_by("eve").context(forged);
     world.store.create(forged).await.unwrap();
     world.store.create(says("real")).await.unwrap();
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["output"], "real");
 }
@@ -493,13 +537,7 @@ async fn a_question_that_nobody_answers_in_its_time_fails_its_step() {
         .build()
         .unwrap();
     let found = async {
-        while world
-            .store
-            .latest(WorkflowExecutor::RESULT)
-            .await
-            .unwrap()
-            .is_none()
-        {
+        while world.store.latest(RESULT).await.unwrap().is_none() {
             tokio::time::sleep(SECOND).await;
         }
     };

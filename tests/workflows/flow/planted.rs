@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicBool;
 use universal_executor::Patch;
 use universal_executor::store::{Operation, RunRef};
 use universal_executor::tool::remote_tool;
-use universal_executor::workload::{Deps, FlowDefinition, Supervisor, TurnStatus};
+use universal_executor::workload::{FlowDefinition, Supervisor, TurnStatus};
 
 /// A run whose step emits an invoice, on a store that can be away.
 struct Emitting {
     store: MemoryStore,
     is_away: Arc<AtomicBool>,
-    executor: WorkflowExecutor,
+    executor: WorkloadExecutor,
     request: Arc<Breadcrumb>,
 }
 
@@ -33,8 +33,8 @@ impl Emitting {
             &json!({}),
             json!([{"emit": {"schema_name": "invoice.v1", "context": invoice}}, {"return": "sent"}]),
         );
-        let executor = executor(&definition, &Parts::new(), Arc::new(faulty));
-        let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).created_by("ann");
+        let executor = executor(&definition, &Services::new(), Arc::new(faulty));
+        let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).created_by("ann");
         let request = request.context(json!({"workflow": ID, "input": {}}));
         let request = store.create(request).await.unwrap();
         Self {
@@ -58,7 +58,7 @@ impl Emitting {
         goes_on(&self.executor, &Event::created(&self.request))
             .await
             .unwrap();
-        let result = self.store.latest(WorkflowExecutor::RESULT).await.unwrap();
+        let result = self.store.latest(RESULT).await.unwrap();
         assert_eq!(result.unwrap().context["output"], "sent");
         self.store.recent("invoice.v1", 5).await.unwrap()
     }
@@ -128,13 +128,14 @@ async fn a_breadcrumb_of_a_step_is_emitted_once_also_if_others_changed_it() {
 }
 
 /// Schemas by which a run asks others, answers and keeps its records.
-const OF_THE_RUN: [&str; 6] = [
+const OF_THE_RUN: [&str; 7] = [
     "tool.request.v1",
     "human.request.v1",
     "agent.request.v1",
     "agent.response.v1",
     "workflow.result.v1",
     "workflow.progress.v1",
+    "workload.result.v1",
 ];
 
 #[tokio::test]
@@ -189,14 +190,11 @@ async fn a_tool_of_a_supervised_flow_writes_no_requests() {
         context.store().create(request).await?;
         Ok(json!("written"))
     });
-    let deps = Deps::new(
-        Parts::new().tools(registry([note])),
-        Arc::new(store.clone()),
-    );
+    let services = Services::new().tools(registry([note]));
     let steps = json!([{"tool": "note", "input": {}}]);
     let workflow = Workflow::from_json(&flow(&json!({"tools": {"note": {}}}), steps)).unwrap();
     let definition = FlowDefinition::new("it", workflow).unwrap();
-    let supervisor = Supervisor::builder(Arc::new(definition), deps)
+    let supervisor = Supervisor::builder(Arc::new(definition), &services, &store)
         .build()
         .unwrap();
 

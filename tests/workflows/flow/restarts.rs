@@ -112,8 +112,8 @@ async fn what_was_emitted_or_asked_is_not_written_again_although_nobody_heard_th
         &json!({}),
         json!([{"emit": {"schema_name": "note.v1"}}, {"emit": {"schema_name": "end.v1"}}]),
     );
-    let executor = executor(&definition, &Parts::new(), Arc::new(faulty));
-    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let executor = executor(&definition, &Services::new(), Arc::new(faulty));
+    let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(json!({"workflow": ID}));
     let request = store.create(request).await.unwrap();
 
     executor
@@ -125,11 +125,7 @@ async fn what_was_emitted_or_asked_is_not_written_again_although_nobody_heard_th
 
     assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 1);
     assert_eq!(store.recent("end.v1", 10).await.unwrap().len(), 1);
-    let result = store
-        .latest(WorkflowExecutor::RESULT)
-        .await
-        .unwrap()
-        .unwrap();
+    let result = store.latest(RESULT).await.unwrap().unwrap();
     assert_eq!(result.context["status"], "success");
 }
 
@@ -155,9 +151,9 @@ async fn work_goes_on_although_the_store_cannot_be_read_for_once_meanwhile() {
         }
     });
     let definition = flow(&json!({"tools": {"slow": {}}}), json!([{"tool": "slow"}]));
-    let parts = Parts::new().tools(registry([slow]));
-    let executor = executor(&definition, &parts, Arc::new(faulty));
-    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let services = Services::new().tools(registry([slow]));
+    let executor = executor(&definition, &services, Arc::new(faulty));
+    let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(json!({"workflow": ID}));
     let request = store.create(request).await.unwrap();
 
     let worked = executor.process_event(&Event::created(&request)).await;
@@ -185,9 +181,8 @@ async fn answered(world: &World) -> Arc<Breadcrumb> {
     let asked = world.store.latest("human.request.v1").await.unwrap();
     let asked = asked.unwrap();
     let id = asked.context.text("requestId").unwrap();
-    let answer = world.executor.resume(id, json!("yes"), "ann").await;
-    answer.unwrap();
-    world.works_until(WorkflowExecutor::RESULT, 1).await
+    world.answers(id, json!("yes"), "ann").await;
+    world.works_until(RESULT, 1).await
 }
 
 #[tokio::test]
@@ -201,7 +196,7 @@ async fn a_run_goes_on_with_the_definition_that_it_began_with_and_a_new_one_with
 
     let first = answered(&world).await;
     world.asks(json!({})).await;
-    let second = world.works_until(WorkflowExecutor::RESULT, 2).await;
+    let second = world.works_until(RESULT, 2).await;
 
     assert_eq!(first.context["output"], "old: yes");
     assert_eq!(second.context["output"], "new");
@@ -211,7 +206,7 @@ async fn a_run_goes_on_with_the_definition_that_it_began_with_and_a_new_one_with
 async fn a_definition_is_kept_once_however_many_runs_there_are() {
     let definition = flow(&json!({}), json!([{"emit": {"schema_name": "note.v1"}}]));
     let world = World::new(&definition, ToolRegistry::default(), no_model());
-    let again = executor(&definition, &Parts::new(), Arc::new(world.store.clone()));
+    let again = executor(&definition, &Services::new(), Arc::new(world.store.clone()));
     for executor in [&*world.executor, &*world.executor, &again] {
         let request = world.asks(json!({})).await;
         executor
@@ -304,7 +299,7 @@ async fn a_flow_runs_on_a_context_that_belongs_to_no_run() {
     let definition = flow(&json!({}), json!([{"return": "${input.n}"}]));
     let workflow = Workflow::from_json(&definition).unwrap();
     let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
-    let assembly = Assembly::new(workflow, &Parts::new(), store).unwrap();
+    let assembly = Assembly::new(workflow, &Services::new(), store).unwrap();
 
     let order = universal_executor::workflow::Order::new("main", json!({"n": 4}));
     let driven = assembly.drive(&context, order).await.unwrap();

@@ -7,7 +7,6 @@ use universal_executor::EventSource as _;
 use universal_executor::agent::{BreadcrumbModel, model_tool};
 use universal_executor::store::Operation;
 use universal_executor::tool::{ToolContext, ToolExecutor};
-use universal_executor::workflow::Control;
 
 fn calling(tool: &str) -> Result<ChatResponse, ModelError> {
     Ok(ChatResponse::calling(vec![ToolCall::new(
@@ -183,10 +182,10 @@ async fn a_model_that_is_asked_by_breadcrumbs_is_asked_anew_when_the_step_is_tri
         "agents": {"a": {"instruction": "A", "tools": ["pay"], "model": "far"}},
     });
     let definition = flow(&more, json!([{"agent": "a", "retry": 2}]));
-    let parts = Parts::new()
+    let services = Services::new()
         .tools(registry([pay.at_most_once()]))
-        .provider("far", Arc::new(BreadcrumbModel::new("far")));
-    let world = World::with_parts(&definition, &parts, Arc::clone(&model));
+        .provider("far", BreadcrumbModel::new("far"));
+    let world = World::with_services(&definition, &services, Arc::clone(&model));
     let served = model_tool("far", model);
     let served = ToolExecutor::new(served, Arc::new(world.store.clone())).unwrap();
     let runtime = Runtime::builder(world.store.events())
@@ -200,7 +199,7 @@ async fn a_model_that_is_asked_by_breadcrumbs_is_asked_anew_when_the_step_is_tri
 
     let is_over = async {
         while let Some(Ok(delivery)) = events.next().await
-            && delivery.event.schema_name.as_deref() != Some(WorkflowExecutor::RESULT)
+            && delivery.event.schema_name.as_deref() != Some(RESULT)
         {}
     };
     let worked = tokio::time::timeout(600 * SECOND, runtime.run_until(is_over)).await;
@@ -244,8 +243,8 @@ async fn an_agent_that_failed_while_its_run_was_paused_goes_on_with_its_conversa
 
     world.works_until(Control::SCHEMA, 1).await;
     let asked = world.model.requests().len();
-    world.executor.unpause(request.id).await.unwrap();
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    world.orders(Control::Resume, &request).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(asked, 2, "it was not paused");
     assert_eq!(result.context["output"], "ok", "{result:?}");
@@ -265,8 +264,8 @@ async fn what_was_emitted_in_an_attempt_whose_time_was_up_is_not_written_again()
         }
     });
     let emit = json!([{"emit": {"schema_name": "note.v1"}, "retry": 2, "timeout_seconds": 5}]);
-    let executor = executor(&flow(&json!({}), emit), &Parts::new(), Arc::new(faulty));
-    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let executor = executor(&flow(&json!({}), emit), &Services::new(), Arc::new(faulty));
+    let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(json!({"workflow": ID}));
     let request = store.create(request).await.unwrap();
 
     executor
@@ -274,7 +273,7 @@ async fn what_was_emitted_in_an_attempt_whose_time_was_up_is_not_written_again()
         .await
         .unwrap();
 
-    let result = store.latest(WorkflowExecutor::RESULT).await.unwrap();
+    let result = store.latest(RESULT).await.unwrap();
     assert_eq!(result.unwrap().context["status"], "success");
     assert_eq!(store.recent("note.v1", 10).await.unwrap().len(), 1);
     assert_eq!(

@@ -59,8 +59,8 @@ async fn a_question_shows_an_expression_in_data_as_text() {
 fn refusal(definition: &Value) -> AssemblyError {
     let workflow = Workflow::from_json(definition).unwrap();
     let store = Arc::new(MemoryStore::default());
-    let parts = Parts::new().default_model(Arc::new(no_model()));
-    Assembly::new(workflow, &parts, store).unwrap_err()
+    let services = Services::new().default_model(no_model());
+    Assembly::new(workflow, &services, store).unwrap_err()
 }
 
 #[test]

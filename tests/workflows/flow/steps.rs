@@ -167,7 +167,7 @@ async fn an_answer_that_is_invalid_twice_is_an_error_with_the_raw_text_and_the_r
     let message = result["error"]["message"].as_str().unwrap();
     assert!(message.contains("VII"), "{message}");
     assert_eq!(world.model.requests().len(), 2);
-    let repaired = |event: &StepEvent| matches!(event.kind, StepEventKind::Repaired { .. });
+    let repaired = |event: &WorkloadEvent| matches!(event.kind, WorkloadEventKind::Repaired { .. });
     assert_eq!(
         world.told().iter().filter(|event| repaired(event)).count(),
         1
@@ -233,7 +233,7 @@ async fn progress_is_written_when_it_is_asked_for() {
     );
     let world = World::new(&definition, registry([tool]), no_model());
     let request = json!({"workflow": ID, "progress": true});
-    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(request);
+    let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(request);
     let request = world.store.create(request).await.unwrap();
 
     world

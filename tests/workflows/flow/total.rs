@@ -164,13 +164,9 @@ async fn a_run_that_continues_after_a_restart_counts_its_values_as_before() {
     world.asks(json!({})).await;
     let question = world.works_until("human.request.v1", 1).await;
     let ticket = question.context.text("requestId").unwrap();
-    world
-        .executor
-        .resume(ticket, json!("yes"), "ann")
-        .await
-        .unwrap();
+    world.answers(ticket, json!("yes"), "ann").await;
 
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["output"], "too_large", "{result:?}");
 }

@@ -96,10 +96,10 @@ async fn comes_to(steps: Value) -> Option<Value> {
         },
     };
     let (slow, _) = tool("slow", |_, _| Ok(json!("done")));
-    let parts = Parts::new().tools(registry([slow]));
+    let services = Services::new().tools(registry([slow]));
     let definition = flow(&json!({"tools": {"slow": {}}}), steps);
-    let executor = executor(&definition, &parts, Arc::new(answering));
-    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let executor = executor(&definition, &services, Arc::new(answering));
+    let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(json!({"workflow": ID}));
     let request = store.create(request).await.unwrap();
 
     let outcome = executor.process_event(&Event::created(&request)).await;
@@ -107,7 +107,7 @@ async fn comes_to(steps: Value) -> Option<Value> {
     if matches!(outcome, Outcome::Suspended { .. }) {
         return None;
     }
-    let result = store.latest(WorkflowExecutor::RESULT).await.unwrap();
+    let result = store.latest(RESULT).await.unwrap();
     let result = result.unwrap().context.clone().into_value();
     assert_eq!(result["status"], "success", "{result}");
     Some(result["output"].clone())
@@ -190,8 +190,8 @@ async fn what_comes_after_a_crash_and_before_another_worker_waits_for_it_is_not_
         }
     });
     let steps = json!([emit("pong.v1"), emit("note.v1"), wait("pong.v1")]);
-    let executor = executor(&flow(&json!({}), steps), &Parts::new(), Arc::new(faulty));
-    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let executor = executor(&flow(&json!({}), steps), &Services::new(), Arc::new(faulty));
+    let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(json!({"workflow": ID}));
     let request = store.create(request).await.unwrap();
     let event = Event::created(&request);
 
@@ -207,11 +207,7 @@ async fn what_comes_after_a_crash_and_before_another_worker_waits_for_it_is_not_
     executor.process_event(&event).await.unwrap();
     executor.process_event(&event).await.unwrap();
 
-    let result = store
-        .latest(WorkflowExecutor::RESULT)
-        .await
-        .unwrap()
-        .unwrap();
+    let result = store.latest(RESULT).await.unwrap().unwrap();
     assert_eq!(result.context["output"], json!({"n": 1}));
 }
 
@@ -227,10 +223,10 @@ async fn after_a_restart_what_was_there_answers_nothing_again() {
 
     world.store.create(pong(1)).await.unwrap();
     world.works_until("pong.v1", 1).await;
-    let results = world.store.latest(WorkflowExecutor::RESULT).await.unwrap();
+    let results = world.store.latest(RESULT).await.unwrap();
     assert_eq!(results, None);
     world.store.create(pong(2)).await.unwrap();
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["output"], json!({"n": 2}));
 }
@@ -354,7 +350,7 @@ async fn what_answered_a_step_answers_another_one_when_it_was_changed() {
     let patch = Patch::default().context(json!({"of": "later"}));
     let changed = world.store.update(pong.id, pong.version, patch).await;
     changed.unwrap();
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["output"], json!({"of": "later"}));
 }
@@ -381,7 +377,7 @@ async fn what_came_before_a_flow_asked_is_no_answer_either_once_what_it_asked_by
     changed.await.unwrap();
     world.works_until("note.v1", 1).await;
 
-    let result = world.store.latest(WorkflowExecutor::RESULT).await.unwrap();
+    let result = world.store.latest(RESULT).await.unwrap();
     assert_eq!(result, None);
 }
 
@@ -398,8 +394,8 @@ async fn what_somebody_else_gave_the_tag_of_a_step_is_not_taken_for_what_the_ste
         }
     });
     let steps = json!([{"emit": {"schema_name": "note.v1", "context": {"by": "flow"}}}]);
-    let executor = executor(&flow(&json!({}), steps), &Parts::new(), Arc::new(losing));
-    let request = NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(json!({"workflow": ID}));
+    let executor = executor(&flow(&json!({}), steps), &Services::new(), Arc::new(losing));
+    let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(json!({"workflow": ID}));
     let request = store.create(request).await.unwrap();
     let event = Event::created(&request);
 

@@ -1,6 +1,6 @@
 //! Sessions that are deleted while others work with them, and begun anew: neither has anything of the other.
 
-use crate::workload::{agent, code, deps, deps_on, flow, history, parrot};
+use crate::workload::{Setup, agent, code, flow, history, parrot, setup, setup_on};
 use serde_json::{Value, json};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use std::time::Duration;
 use universal_executor::agent::Message;
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::tool::{ToolRegistry, json_tool};
-use universal_executor::workflow::{Parts, StepPath};
+use universal_executor::workflow::StepPath;
 use universal_executor::workload::{
-    Deps, Heard, Log, LogEntry, NativeDefinition, Restart, SessionStore, Supervisor,
-    WorkloadEventKind, WorkloadExecutor,
+    Heard, Log, LogEntry, NativeDefinition, Restart, SessionStore, WorkloadEventKind,
+    WorkloadExecutor,
 };
 use universal_executor::{
-    BoxError, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb, Subscription,
+    BoxError, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb, Services, Subscription,
     Subscriptions, UniversalExecutor as _,
 };
 
@@ -52,7 +52,7 @@ async fn what_a_deletion_that_broke_off_left_is_not_shown_in_the_session_begun_a
     let store = MemoryStore::default();
     let model = parrot();
     let definition = Arc::new(agent());
-    let supervisor = Supervisor::builder(definition, deps(&model, &store));
+    let supervisor = setup(&model, &store).supervisor(definition);
     let supervisor = supervisor.build().unwrap();
     for text in ["secret", "secret too"] {
         supervisor.send("one", text).unwrap().outcome().await;
@@ -80,8 +80,8 @@ async fn a_turn_that_begins_a_session_anew_while_it_is_deleted_stays() {
     let echo = NativeDefinition::new("echo", |_, message| async move {
         Ok(message.unwrap_or_default().content)
     });
-    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
-    let supervisor = Supervisor::builder(Arc::new(echo), deps).build().unwrap();
+    let setup = Setup::new(Services::new(), Arc::new(store.clone()));
+    let supervisor = setup.supervisor(Arc::new(echo)).build().unwrap();
     supervisor.send("one", "before").unwrap().outcome().await;
 
     // After the log is gone.
@@ -109,7 +109,7 @@ async fn what_an_agent_said_in_a_deleted_turn_is_not_left_in_the_session_begun_a
         "agents": {"a": {"instruction": "Help."}},
         "flows": {"main": {"steps": [{"agent": "a"}, {"return": "done"}]}},
     }));
-    let supervisor = Supervisor::builder(Arc::new(definition), deps_on(&parrot(), Arc::new(slow)));
+    let supervisor = setup_on(&parrot(), Arc::new(slow)).supervisor(Arc::new(definition));
     let supervisor = supervisor.build().unwrap();
     let turn = supervisor.send("one", "secret").unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -139,12 +139,12 @@ async fn what_an_agent_said_in_a_deleted_turn_is_not_left_in_the_session_begun_a
 async fn a_turn_that_is_tried_again_does_not_bring_back_a_session_that_is_deleted() {
     let store = MemoryStore::default();
     let definition = fails_once();
-    let deps = Deps::new(Parts::new(), Arc::new(store));
+    let setup = Setup::new(Services::new(), Arc::new(store));
     let often = Restart {
         attempts: NonZeroU32::new(2).unwrap(),
         delay: Duration::from_secs(1),
     };
-    let supervisor = Supervisor::builder(Arc::new(definition), deps);
+    let supervisor = setup.supervisor(Arc::new(definition));
     let supervisor = supervisor.restart(often).build().unwrap();
     let mut subscriber = supervisor.subscribe("one").unwrap();
     let turn = supervisor.send("one", "secret").unwrap();
@@ -175,12 +175,12 @@ fn fails_once() -> NativeDefinition {
 #[tokio::test]
 async fn a_run_within_a_turn_does_not_begin_the_session_anew_that_was_deleted_meanwhile() {
     let store = MemoryStore::default();
-    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let setup = Setup::new(Services::new(), Arc::new(store.clone()));
     let echo = NativeDefinition::new("echo", |_, message| async move {
         Ok(message.unwrap_or_default().content)
     });
     let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
-    let inner = WorkloadExecutor::new("inner", Arc::new(echo), deps, messages).unwrap();
+    let inner = setup.executor("inner", Arc::new(echo), messages).unwrap();
     let secret = NewBreadcrumb::new("user.message.v1").tags(["session:one", "parent:outer"]);
     let trigger = secret.context(json!({"message": "secret"}));
     let trigger = store.create(trigger).await.unwrap();
@@ -207,16 +207,16 @@ async fn a_turn_whose_session_is_deleted_before_an_agent_begins_says_so_and_not_
     });
     let model = parrot();
     let tools = ToolRegistry::default().with(deletes).unwrap();
-    let parts = Parts::new()
+    let services = Services::new()
         .tools(tools)
-        .default_model(Arc::clone(&model) as _);
-    let deps = Deps::new(parts, Arc::new(store.clone()));
+        .default_model(Arc::clone(&model));
+    let setup = Setup::new(services, Arc::new(store.clone()));
     let retried = json!({"agent": "a", "retry": 2});
     let definition = flow(json!({
         "tools": {"deletes": {}}, "agents": {"a": {"instruction": "Help."}},
         "flows": {"main": {"steps": [{"tool": "deletes"}, retried]}},
     }));
-    let supervisor = Supervisor::builder(Arc::new(definition), deps);
+    let supervisor = setup.supervisor(Arc::new(definition));
     let supervisor = supervisor.build().unwrap();
 
     let outcome = supervisor.send("one", "secret").unwrap().outcome().await;

@@ -1,7 +1,7 @@
 //! What whoever listens to a session is told of how its turns end: each once, and what is so.
 
 use crate::workload::supervisor::{Gate, endless};
-use crate::workload::{alone, code, deps, flow, grammar, parrot, says};
+use crate::workload::{Setup, alone, code, flow, grammar, parrot, says, setup};
 use futures::future::join_all;
 use futures::{FutureExt as _, StreamExt as _};
 use proptest::prelude::*;
@@ -14,18 +14,17 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use universal_executor::agent;
 use universal_executor::store::{Fault, Faulty, Moment, Operation, Wake};
-use universal_executor::workflow::{FlowEventKind, Parts, StepPath};
+use universal_executor::workflow::{FlowEventKind, StepPath};
 use universal_executor::workload::{
-    Conversation, Definition, Deps, FlowDefinition, Heard, LogEntry, NativeDefinition, Restart,
-    RunCx, SessionStore, Subscriber, Supervisor, SupervisorBuilder, TurnStatus, WorkloadEvent,
-    WorkloadEventKind,
+    Conversation, Definition, FlowDefinition, Heard, LogEntry, NativeDefinition, Restart, RunCx,
+    SessionStore, Subscriber, SupervisorBuilder, TurnStatus, WorkloadEvent, WorkloadEventKind,
 };
 use universal_executor::{
-    BoxError, BreadcrumbStore, MemoryStore, NewBreadcrumb, permanent, suspend,
+    BoxError, BreadcrumbStore, MemoryStore, NewBreadcrumb, Services, permanent, suspend,
 };
 
 fn on(definition: impl Definition + 'static, store: Arc<dyn BreadcrumbStore>) -> SupervisorBuilder {
-    Supervisor::builder(Arc::new(definition), Deps::new(Parts::new(), store))
+    Setup::new(Services::new(), store).supervisor(Arc::new(definition))
 }
 
 fn attempts(attempts: u32) -> Restart {
@@ -283,15 +282,13 @@ async fn steps_under_way_in_a_turn_that_is_stopped_are_told_to_be_cancelled() {
         std::future::pending::<Result<Value, BoxError>>().await
     });
     let tools = universal_executor::tool::ToolRegistry::default().with(stuck);
-    let parts = Parts::new().tools(tools.unwrap());
-    let deps = Deps::new(parts, Arc::new(MemoryStore::default()));
+    let services = Services::new().tools(tools.unwrap());
+    let setup = Setup::new(services, Arc::new(MemoryStore::default()));
     let definition: FlowDefinition = flow(json!({
         "tools": {"stuck": {}},
         "flows": {"main": {"steps": [{"parallel": [{"tool": "stuck"}, {"tool": "stuck"}]}]}},
     }));
-    let supervisor = Supervisor::builder(Arc::new(definition), deps)
-        .build()
-        .unwrap();
+    let supervisor = setup.supervisor(Arc::new(definition)).build().unwrap();
     let mut subscriber = supervisor.subscribe("one").unwrap();
     let turn = supervisor.send("one", "go").unwrap();
     let mut told = Vec::new();
@@ -452,9 +449,8 @@ async fn a_workload_cannot_tell_that_its_run_begins_or_ends() {
         }
         Ok(json!("done"))
     });
-    let mut workload = lies
-        .instantiate(&deps(&says([]), &MemoryStore::default()))
-        .unwrap();
+    let Setup { services, store } = setup(&says([]), &MemoryStore::default());
+    let mut workload = lies.instantiate(&services, &store).unwrap();
 
     let told: Vec<_> = workload.run(alone("run-1"), None).collect().await;
 
@@ -628,12 +624,9 @@ proptest! {
 
 #[tokio::test]
 async fn what_hears_of_an_agent_hears_its_end_once() {
-    let supervisor = Supervisor::builder(
-        Arc::new(crate::workload::agent()),
-        deps(&parrot(), &MemoryStore::default()),
-    )
-    .build()
-    .unwrap();
+    let setup = setup(&parrot(), &MemoryStore::default());
+    let agent = Arc::new(crate::workload::agent());
+    let supervisor = setup.supervisor(agent).build().unwrap();
     let mut subscriber = supervisor.subscribe("one").unwrap();
 
     supervisor.send("one", "hi").unwrap().outcome().await;

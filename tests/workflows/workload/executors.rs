@@ -1,6 +1,6 @@
 //! Any workload is an executor, and any executor a workload: durable runs, answered once.
 
-use crate::workload::{agent, alone, asked, deps, deps_on, flow, history, output, parrot};
+use crate::workload::{Setup, agent, alone, asked, flow, history, output, parrot, setup, setup_on};
 use futures::StreamExt as _;
 use serde_json::json;
 use std::sync::Arc;
@@ -10,19 +10,21 @@ use universal_executor::agent::{AgentDefinition, AgentExecutor, ChatResponse, Sc
 use universal_executor::executor::InvalidExecutor;
 use universal_executor::store::mock::store_with;
 use universal_executor::tool::{ToolRegistry, json_tool};
-use universal_executor::workflow::{Assembly, Parts, StepPath, Workflow, WorkflowExecutor};
+use universal_executor::workflow::StepPath;
 use universal_executor::workload::{
-    Definition, Deps, ExecutorDefinition, FlowDefinition, NativeDefinition, RunCx, SessionStore,
+    Definition, ExecutorDefinition, FlowDefinition, NativeDefinition, RunCx, SessionStore,
     WorkloadError, WorkloadEventKind, WorkloadExecutor,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome,
-    Profile, Subscription, Subscriptions, UniversalExecutor,
+    Profile, Services, Subscription, Subscriptions, UniversalExecutor,
 };
 
-fn executor(definition: impl Definition + 'static, deps: Deps) -> WorkloadExecutor {
+fn executor(definition: impl Definition + 'static, setup: &Setup) -> WorkloadExecutor {
     let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
-    WorkloadExecutor::new("desk", Arc::new(definition), deps, messages).unwrap()
+    setup
+        .executor("desk", Arc::new(definition), messages)
+        .unwrap()
 }
 
 async fn say(store: &MemoryStore, text: &str) -> Arc<Breadcrumb> {
@@ -39,7 +41,7 @@ async fn say(store: &MemoryStore, text: &str) -> Arc<Breadcrumb> {
 async fn a_trigger_sets_off_a_turn_in_its_session_which_is_answered_once() {
     let store = MemoryStore::default();
     let model = parrot();
-    let desk = executor(agent(), deps(&model, &store));
+    let desk = executor(agent(), &setup(&model, &store));
     let first = say(&store, "I am Ann.").await;
 
     desk.process_event(&Event::created(&first)).await.unwrap();
@@ -71,20 +73,20 @@ async fn a_trigger_sets_off_a_turn_in_its_session_which_is_answered_once() {
 #[test]
 fn what_would_go_wrong_with_every_trigger_is_said_before_the_first_one() {
     let store = MemoryStore::default();
-    let made = |id, definition: FlowDefinition, deps: &Deps| {
+    let made = |id: &str, definition: FlowDefinition, setup: &Setup| {
         let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
-        WorkloadExecutor::new(id, Arc::new(definition), deps.clone(), messages)
+        setup.executor(id, Arc::new(definition), messages)
     };
-    let nothing = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let nothing = Setup::new(Services::new(), Arc::new(store.clone()));
 
-    let no_name = made("", agent(), &deps(&parrot(), &store)).err().unwrap();
+    let no_name = made("", agent(), &setup(&parrot(), &store)).err().unwrap();
     let no_model = made("desk", agent(), &nothing).err().unwrap();
-    let sound = made("desk", agent(), &deps(&parrot(), &store));
+    let sound = made("desk", agent(), &setup(&parrot(), &store));
 
     assert!(matches!(no_name, WorkloadError::Invalid(_)), "{no_name}");
     assert_eq!(
         no_model.to_string(),
-        "nothing can be made of workload \"it\""
+        "cannot make workload \"it\" from its definition"
     );
     let source = std::error::Error::source(&no_model).unwrap().to_string();
     assert!(source.contains("names no model"), "{source}");
@@ -94,11 +96,11 @@ fn what_would_go_wrong_with_every_trigger_is_said_before_the_first_one() {
 #[test]
 fn a_flow_that_waits_is_refused_on_a_store_that_cannot_keep_that() {
     let no_ledger: Arc<dyn BreadcrumbStore> = Arc::new(store_with::<Breadcrumb>([]));
-    let deps = deps_on(&parrot(), no_ledger);
+    let setup = setup_on(&parrot(), no_ledger);
     let made = |steps: serde_json::Value| {
         let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
         let definition = flow(json!({"flows": {"main": {"steps": steps}}}));
-        WorkloadExecutor::new("desk", Arc::new(definition), deps.clone(), messages)
+        setup.executor("desk", Arc::new(definition), messages)
     };
 
     let waits = made(json!([{"ask": "Go on?"}]));
@@ -126,7 +128,7 @@ async fn what_a_profile_does_not_list_is_not_written() {
         }
     });
     let only = Profile::new("workload").responds_with([WorkloadExecutor::RESULT]);
-    let desk = executor(writes, deps(&parrot(), &store)).with_profile(only);
+    let desk = executor(writes, &setup(&parrot(), &store)).with_profile(only);
     let trigger = say(&store, "write").await;
 
     desk.process_event(&Event::created(&trigger)).await.unwrap();
@@ -143,7 +145,7 @@ fn writing() -> serde_json::Value {
     ]}}})
 }
 
-fn writing_parts() -> Parts {
+fn writing_services() -> Services {
     let writes = json_tool("writes", "Writes.", json!({}), |_, context| async move {
         context
             .store()
@@ -151,33 +153,33 @@ fn writing_parts() -> Parts {
             .await?;
         Ok(json!("written"))
     });
-    Parts::new().tools(ToolRegistry::default().with(writes).unwrap())
+    Services::new().tools(ToolRegistry::default().with(writes).unwrap())
 }
 
 #[tokio::test]
-async fn a_flow_writes_what_its_definition_says_and_no_more_as_either_kind_of_executor() {
-    for (is_workload, also, expected) in [
+async fn a_flow_writes_what_its_definition_says_and_no_more_for_requests_and_for_messages() {
+    for (is_request, also, expected) in [
         (true, false, "error"),
         (false, false, "error"),
         (true, true, "success"),
         (false, true, "success"),
     ] {
         let store = MemoryStore::default();
-        let parts = writing_parts();
+        let setup = Setup::new(writing_services(), Arc::new(store.clone()));
         let also = also.then_some("other.v1");
-        let triggers = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
-        let (desk, schema): (Box<dyn UniversalExecutor>, _) = if is_workload {
-            let deps = Deps::new(parts, Arc::new(store.clone()));
-            let desk = executor(flow(writing()), deps).also_writes(also);
-            (Box::new(desk), WorkloadExecutor::RESULT)
+        let (desk, trigger, schema) = if is_request {
+            let definition = Arc::new(flow(writing()));
+            let desk = WorkloadExecutor::on_requests("desk", definition, &setup.services, &store);
+            let request = json!({"workflow": "desk"});
+            let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(request);
+            let request = store.create(request).await.unwrap();
+            (desk.unwrap(), request, WorkloadExecutor::REQUEST_RESULT)
         } else {
-            let workflow = Workflow::from_json(&writing()).unwrap();
-            let assembly = Assembly::new(workflow, &parts, Arc::new(store.clone())).unwrap();
-            let desk = WorkflowExecutor::new("desk", assembly).unwrap();
-            let desk = desk.with_subscriptions(triggers).unwrap().also_writes(also);
-            (Box::new(desk), WorkflowExecutor::RESULT)
+            let desk = executor(flow(writing()), &setup);
+            let message = say(&store, "write").await;
+            (desk, message, WorkloadExecutor::RESULT)
         };
-        let trigger = say(&store, "write").await;
+        let desk = desk.also_writes(also);
 
         desk.process_event(&Event::created(&trigger)).await.unwrap();
 
@@ -196,7 +198,7 @@ async fn what_a_flow_emits_is_not_written_unless_its_profile_lists_it() {
         {"emit": {"schema_name": "note.v1"}}, {"return": "noted"},
     ]}}}));
     let only = Profile::new("workload").responds_with([WorkloadExecutor::RESULT]);
-    let desk = executor(emits, deps(&parrot(), &store)).with_profile(only);
+    let desk = executor(emits, &setup(&parrot(), &store)).with_profile(only);
     let trigger = say(&store, "write").await;
 
     desk.process_event(&Event::created(&trigger)).await.unwrap();
@@ -209,12 +211,21 @@ async fn what_a_flow_emits_is_not_written_unless_its_profile_lists_it() {
 #[test]
 fn an_executor_that_can_never_work_makes_no_workload() {
     let store = MemoryStore::default();
-    let deps = deps(&parrot(), &store);
-    let never = executor(agent(), deps.clone()).with_profile(Profile::new("x").max_inflight(0));
+    let setup = setup(&parrot(), &store);
+    let never = executor(agent(), &setup).with_profile(Profile::new("x").max_inflight(0));
 
-    let error = ExecutorDefinition::new(Arc::new(never)).check(&deps);
+    let error = ExecutorDefinition::new(Arc::new(never)).check(&setup.services, &setup.store);
 
     assert!(error.unwrap_err().to_string().contains("max_inflight"));
+}
+
+/// Writes what Ann answers to a question.
+async fn answer(store: &MemoryStore, ticket: &str, answer: &str) -> Arc<Breadcrumb> {
+    let response = NewBreadcrumb::new("human.response.v1")
+        .tag(format!("request:{ticket}"))
+        .created_by("ann");
+    let response = response.context(json!({"request_id": ticket, "answer": answer}));
+    store.create(response).await.unwrap()
 }
 
 #[tokio::test]
@@ -223,14 +234,14 @@ async fn a_run_that_waits_is_suspended_and_goes_on_with_the_answer() {
     let asks = flow(json!({"flows": {"main": {"steps": [
         {"id": "answer", "ask": "Go on?"}, {"return": "${answer}"},
     ]}}}));
-    let desk = executor(asks, deps(&parrot(), &store));
+    let desk = executor(asks, &setup(&parrot(), &store));
     let trigger = say(&store, "publish").await;
     let event = Event::created(&trigger);
 
     let waits = desk.process_event(&event).await.unwrap();
     let question = store.latest("human.request.v1").await.unwrap().unwrap();
     let id = question.context.text("requestId").unwrap();
-    let answer = desk.resume(id, json!("yes"), "ann").await.unwrap();
+    let answer = answer(&store, id, "yes").await;
     let ledger = universal_executor::BreadcrumbStore::ledger(&store).unwrap();
     let run = universal_executor::store::RunRef::of("desk", &event);
     ledger.resume(&run, answer.id).await.unwrap();
@@ -249,7 +260,7 @@ async fn a_run_that_waits_is_suspended_and_goes_on_with_the_answer() {
 async fn a_run_that_waited_is_not_added_to_a_session_that_was_deleted_meanwhile() {
     let store = MemoryStore::default();
     let asks = flow(json!({"flows": {"main": {"steps": [{"ask": "Go on?"}, {"return": "done"}]}}}));
-    let desk = executor(asks, deps(&parrot(), &store));
+    let desk = executor(asks, &setup(&parrot(), &store));
     let trigger = say(&store, "publish").await;
     let event = Event::created(&trigger);
     desk.process_event(&event).await.unwrap();
@@ -288,10 +299,10 @@ async fn after_a_crash_the_conversation_of_an_agent_goes_on_and_nothing_is_there
         }
     });
     let tools = ToolRegistry::default().with(stuck.idempotent()).unwrap();
-    let parts = Parts::new()
+    let services = Services::new()
         .tools(tools)
-        .default_model(Arc::clone(&model) as _);
-    let deps = Deps::new(parts, Arc::new(store.clone()));
+        .default_model(Arc::clone(&model));
+    let setup = Setup::new(services, Arc::new(store.clone()));
     let three = || {
         flow(json!({
             "tools": {"stuck": {}},
@@ -303,13 +314,13 @@ async fn after_a_crash_the_conversation_of_an_agent_goes_on_and_nothing_is_there
         }))
     };
     let profile = || Profile::new("workload").lease(LEASE);
-    let first = executor(three(), deps.clone()).with_profile(profile());
+    let first = executor(three(), &setup).with_profile(profile());
     let trigger = say(&store, "one").await;
     let event = Event::created(&trigger);
     let lost = tokio::time::timeout(Duration::from_secs(2), first.process_event(&event)).await;
     tokio::time::advance(LEASE * 2).await;
 
-    let second = executor(three(), deps).with_profile(profile());
+    let second = executor(three(), &setup).with_profile(profile());
     let came_further = second.process_event(&event).await.unwrap();
     second.process_event(&event).await.unwrap();
     let trigger = say(&store, "again").await;
@@ -344,9 +355,9 @@ async fn an_executor_is_a_workload_whose_runs_are_claimed_like_any_other() {
     let model = Arc::new(ScriptedModel::new(["Hello!"]));
     let helper = AgentExecutor::new(definition.unwrap(), model, Arc::new(store.clone())).unwrap();
     let helper = ExecutorDefinition::new(Arc::new(helper));
-    let deps = deps(&parrot(), &store);
+    let setup = setup(&parrot(), &store);
 
-    let mut workload = helper.instantiate(&deps).unwrap();
+    let mut workload = helper.instantiate(&setup.services, &setup.store).unwrap();
     let first: Vec<_> = workload
         .run(alone("run-1"), Some("Hi".into()))
         .collect()
@@ -367,11 +378,11 @@ async fn an_executor_is_a_workload_whose_runs_are_claimed_like_any_other() {
 #[tokio::test]
 async fn an_executor_that_is_not_set_off_says_so() {
     let store = MemoryStore::default();
-    let deps = deps(&parrot(), &store);
-    let never = executor(agent(), deps.clone());
+    let setup = setup(&parrot(), &store);
+    let never = executor(agent(), &setup);
     let never = ExecutorDefinition::new(Arc::new(never)).schema("other.v1");
 
-    let mut workload = never.instantiate(&deps).unwrap();
+    let mut workload = never.instantiate(&setup.services, &setup.store).unwrap();
     let events: Vec<_> = workload
         .run(alone("run-1"), Some("Hi".into()))
         .collect()

@@ -1,7 +1,7 @@
 //! The files of `examples/workloads/` and the flow of `examples/flow.rs`: each is loaded and runs, with a model that repeats what it
 //! is asked.
 
-use crate::workload::{asked, output};
+use crate::workload::{Setup, asked, output};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -10,12 +10,12 @@ use universal_executor::agent::guardrail::{Decision, on_input};
 use universal_executor::agent::{ChatResponse, ScriptedModel};
 use universal_executor::model::Timestamp;
 use universal_executor::tool::{ToolRegistry, json_tool};
-use universal_executor::workflow::{Parts, Workflow};
+use universal_executor::workflow::Workflow;
 use universal_executor::workload::{
-    Definition, Deps, FlowDefinition, Message, RunCx, WorkloadEventKind, WorkloadManager,
+    Definition, FlowDefinition, Message, RunCx, WorkloadEventKind, WorkloadManager,
 };
 use universal_executor::{
-    BreadcrumbId, BreadcrumbStoreExt as _, ExecutionContext, MemoryStore, NewBreadcrumb,
+    BreadcrumbId, BreadcrumbStoreExt as _, ExecutionContext, MemoryStore, NewBreadcrumb, Services,
 };
 
 fn manager() -> WorkloadManager {
@@ -23,7 +23,7 @@ fn manager() -> WorkloadManager {
     WorkloadManager::builder().root(folder).build().unwrap()
 }
 
-fn deps(store: &MemoryStore) -> Deps {
+fn setup(store: &MemoryStore) -> Setup {
     let search = json_tool("search", "Finds pages.", json!({}), |input, _| async move {
         Ok(json!({"pages": [input["query"], "second"]}))
     });
@@ -50,23 +50,25 @@ fn deps(store: &MemoryStore) -> Deps {
         }))
     });
     let model = Arc::new(model);
-    let parts = Parts::new()
+    let services = Services::new()
         .tools(tools)
-        .model("local", Arc::clone(&model) as _)
+        .model("local", Arc::clone(&model))
         .guardrail(on_input("no-secrets", |_| Decision::Allow))
         .default_model(model);
-    Deps::new(parts, Arc::new(store.clone()))
+    Setup::new(services, Arc::new(store.clone()))
 }
 
 /// What a definition comes to when it is told this; its questions are answered with "yes". None if it waits for ever.
 async fn come_to(definition: &dyn Definition, content: Value) -> Option<Value> {
     let store = MemoryStore::default();
-    let deps = deps(&store);
+    let setup = setup(&store);
     let trigger = NewBreadcrumb::new("user.message.v1")
         .first_version(BreadcrumbId::NIL, Timestamp::from_micros(0));
     let mut context = ExecutionContext::for_trigger(trigger.clone());
     for _ in 0..4 {
-        let mut workload = definition.instantiate(&deps).unwrap();
+        let mut workload = definition
+            .instantiate(&setup.services, &setup.store)
+            .unwrap();
         let message = Message::new(content.clone());
         let events = workload.run(RunCx::new("run-1", context), Some(message));
         let events: Vec<_> = events.collect().await;

@@ -1,6 +1,6 @@
 //! What every stream of events keeps to, whatever the workload is.
 
-use crate::workload::{agent, deps, events, flow, parrot};
+use crate::workload::{agent, events, flow, parrot, setup};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -127,17 +127,17 @@ proptest! {
                 .start_paused(true)
                 .build()
                 .unwrap();
-            let deps = deps(&parrot(), &MemoryStore::default());
-            check(&runtime.block_on(events(&definition, &deps, "go")));
+            let setup = setup(&parrot(), &MemoryStore::default());
+            check(&runtime.block_on(events(&definition, &setup, "go")));
         }
     }
 }
 
 #[tokio::test]
 async fn an_agent_and_a_flow_that_fails_keep_to_it_too() {
-    let deps = deps(&parrot(), &MemoryStore::default());
+    let setup = setup(&parrot(), &MemoryStore::default());
     let fails = flow(json!({"flows": {"main": {"steps": [{"fail": "No."}]}}}));
 
-    check(&events(&agent(), &deps, "hi").await);
-    check(&events(&fails, &deps, "hi").await);
+    check(&events(&agent(), &setup, "hi").await);
+    check(&events(&fails, &setup, "hi").await);
 }

@@ -6,7 +6,6 @@ use tracing::Level;
 use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::agent::guardrail::{Decision, on_input};
 use universal_executor::agent::{ChatResponse, ModelError, ToolCall};
-use universal_executor::workload::Supervisor;
 
 /// Words of a user, with a line break that would forge a log line.
 const SAID: &str = "my PIN is 4711\n2026-01-01T00:00:00Z ERROR forged";
@@ -29,14 +28,12 @@ fn refuses() -> Arc<ScriptedModel> {
 }
 
 /// Runs three turns of a session whose conversation is summarised, and returns the log lines of these.
-async fn logged(deps: Deps, policies: Value) -> String {
+async fn logged(setup: &Setup, policies: Value) -> String {
     let (log, _guard) = Log::capture(Level::DEBUG, FmtSpan::NONE);
     let definition = flow(json!({
         "tools": {"double": {}}, "agents": {"main": {"instruction": "Help.", "tools": ["double"]}}, "policies": policies,
     }));
-    let supervisor = Supervisor::builder(Arc::new(definition), deps)
-        .build()
-        .unwrap();
+    let supervisor = setup.supervisor(Arc::new(definition)).build().unwrap();
     for message in [SAID, "two", "three"] {
         supervisor.send("s", message).unwrap().outcome().await;
     }
@@ -59,9 +56,9 @@ fn assert_only_code(lines: &str, code: &str) {
 
 #[tokio::test]
 async fn a_refused_summary_of_a_session_is_logged_by_its_code_without_words_of_the_conversation() {
-    let deps = deps(&refuses(), &MemoryStore::default());
+    let setup = setup(&refuses(), &MemoryStore::default());
 
-    let lines = logged(deps, json!({"compaction": compaction()})).await;
+    let lines = logged(&setup, json!({"compaction": compaction()})).await;
 
     assert_only_code(&lines, "refused");
 }
@@ -74,17 +71,17 @@ async fn a_denied_summary_is_logged_by_its_code_without_the_reason_of_the_guardr
             false => Decision::Allow,
         }
     });
-    let parts = Parts::new().default_model(parrot() as _);
+    let services = Services::new().default_model(parrot());
     let double = json_tool("double", "Doubles.", json!({}), |_, _| async {
         Ok(json!(2))
     });
-    let parts = parts
+    let services = services
         .tools(ToolRegistry::default().with(double).unwrap())
         .guardrail(quotes);
-    let deps = Deps::new(parts, Arc::new(MemoryStore::default()));
+    let setup = Setup::new(services, Arc::new(MemoryStore::default()));
     let policies = json!({"compaction": compaction(), "guardrails": {"input": ["quotes"]}});
 
-    let lines = logged(deps, policies).await;
+    let lines = logged(&setup, policies).await;
 
     assert_only_code(&lines, "denied");
 }

@@ -27,12 +27,14 @@ use std::sync::Arc;
 use universal_executor::agent::{ChatRequest, ScriptedModel};
 use universal_executor::model::Timestamp;
 use universal_executor::tool::{ToolRegistry, json_tool};
-use universal_executor::workflow::{Parts, Workflow};
+use universal_executor::workflow::Workflow;
 use universal_executor::workload::{
-    Definition, Deps, FlowDefinition, Message, RunCx, TurnStatus, WorkloadEvent, WorkloadEventKind,
+    Definition, FlowDefinition, Message, RunCx, Supervisor, SupervisorBuilder, TurnStatus,
+    WorkloadError, WorkloadEvent, WorkloadEventKind, WorkloadExecutor,
 };
 use universal_executor::{
-    BreadcrumbId, BreadcrumbStore, ExecutionContext, MemoryStore, NewBreadcrumb,
+    BreadcrumbId, BreadcrumbStore, ExecutionContext, MemoryStore, NewBreadcrumb, Services,
+    Subscriptions,
 };
 
 /// A workflow as a workload of the name `it`.
@@ -49,13 +51,39 @@ fn agent() -> FlowDefinition {
     flow(json!({"agents": {"main": {"instruction": "Help."}}}))
 }
 
-/// What workloads work with: a model, and the tool `double`.
-fn deps(model: &Arc<ScriptedModel>, store: &MemoryStore) -> Deps {
-    deps_on(model, Arc::new(store.clone()))
+/// The services and the store of the workloads in a test.
+struct Setup {
+    services: Services,
+    store: Arc<dyn BreadcrumbStore>,
 }
 
-/// The same on any store.
-fn deps_on(model: &Arc<ScriptedModel>, store: Arc<dyn BreadcrumbStore>) -> Deps {
+impl Setup {
+    fn new(services: Services, store: Arc<dyn BreadcrumbStore>) -> Self {
+        Self { services, store }
+    }
+
+    fn supervisor(&self, definition: Arc<dyn Definition>) -> SupervisorBuilder {
+        Supervisor::builder(definition, &self.services, &self.store)
+    }
+
+    /// An executor that messages trigger.
+    fn executor(
+        &self,
+        id: &str,
+        definition: Arc<dyn Definition>,
+        messages: Subscriptions,
+    ) -> Result<WorkloadExecutor, WorkloadError> {
+        WorkloadExecutor::new(id, definition, &self.services, &self.store, messages)
+    }
+}
+
+/// A model and the tool `double`, in memory.
+fn setup(model: &Arc<ScriptedModel>, store: &MemoryStore) -> Setup {
+    setup_on(model, Arc::new(store.clone()))
+}
+
+/// A model and the tool `double`, on any store.
+fn setup_on(model: &Arc<ScriptedModel>, store: Arc<dyn BreadcrumbStore>) -> Setup {
     let double = json_tool(
         "double",
         "Twice as much.",
@@ -63,10 +91,10 @@ fn deps_on(model: &Arc<ScriptedModel>, store: Arc<dyn BreadcrumbStore>) -> Deps 
         |input, _| async move { Ok(json!(input["n"].as_i64().unwrap_or(0) * 2)) },
     );
     let tools = ToolRegistry::default().with(double).unwrap();
-    let parts = Parts::new()
+    let services = Services::new()
         .tools(tools)
-        .default_model(Arc::clone(model) as _);
-    Deps::new(parts, store)
+        .default_model(Arc::clone(model));
+    Setup::new(services, store)
 }
 
 fn says<const N: usize>(answers: [&str; N]) -> Arc<ScriptedModel> {
@@ -115,9 +143,11 @@ fn alone(run: &str) -> RunCx {
 }
 
 /// All events of one turn of a new workload, which is closed after it.
-async fn events(definition: &dyn Definition, deps: &Deps, message: &str) -> Vec<WorkloadEvent> {
+async fn events(definition: &dyn Definition, setup: &Setup, message: &str) -> Vec<WorkloadEvent> {
     use futures::StreamExt as _;
-    let mut workload = definition.instantiate(deps).unwrap();
+    let mut workload = definition
+        .instantiate(&setup.services, &setup.store)
+        .unwrap();
     let events = workload.run(alone("run-1"), Some(Message::from(message)));
     let events = events.collect().await;
     workload.close().await.unwrap();

@@ -1,6 +1,6 @@
 //! Runs within runs: whoever hears of the outer one hears of the inner one too, while it goes on, and which belongs to which.
 
-use crate::workload::grammar;
+use crate::workload::{Setup, grammar};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,15 +10,15 @@ use tokio::time::timeout;
 use universal_executor::source::StartAt;
 use universal_executor::store::{Fault, Faulty, Moment, Operation, Query};
 use universal_executor::tool::{ToolRegistry, json_tool};
-use universal_executor::workflow::{Parts, StepPath};
+use universal_executor::workflow::StepPath;
 use universal_executor::workload::{
-    Deps, ExecutorDefinition, Heard, Message, NativeDefinition, RunCx, Supervisor, WorkloadEvent,
-    WorkloadEventKind, WorkloadExecutor,
+    ExecutorDefinition, Heard, Message, NativeDefinition, RunCx, WorkloadEvent, WorkloadEventKind,
+    WorkloadExecutor,
 };
 use universal_executor::{
     BoxError, BreadcrumbStore as _, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb,
-    Outcome, Profile, Runtime, Selector, Subscription, Subscriptions, UniversalExecutor as _, Wake,
-    suspend,
+    Outcome, Profile, Runtime, Selector, Services, Subscription, Subscriptions,
+    UniversalExecutor as _, Wake, suspend,
 };
 
 /// Says what it is told, and goes on when it is let.
@@ -35,9 +35,11 @@ fn says(open: &Arc<Semaphore>) -> NativeDefinition {
     })
 }
 
-fn executor(open: &Arc<Semaphore>, deps: &Deps) -> WorkloadExecutor {
+fn executor(open: &Arc<Semaphore>, setup: &Setup) -> WorkloadExecutor {
     let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
-    WorkloadExecutor::new("inner", Arc::new(says(open)), deps.clone(), messages).unwrap()
+    setup
+        .executor("inner", Arc::new(says(open)), messages)
+        .unwrap()
 }
 
 type Told = Arc<Mutex<Vec<WorkloadEvent>>>;
@@ -52,11 +54,11 @@ fn noting(executor: WorkloadExecutor) -> (WorkloadExecutor, Told) {
 #[tokio::test(start_paused = true)]
 async fn events_of_a_run_within_a_run_name_it_and_are_heard_while_it_goes_on() {
     let store = MemoryStore::default();
-    let deps = Deps::new(Parts::new(), Arc::new(store));
+    let setup = Setup::new(Services::new(), Arc::new(store));
     let open = Arc::new(Semaphore::new(0));
-    let (inner, of_inner) = noting(executor(&open, &deps));
+    let (inner, of_inner) = noting(executor(&open, &setup));
     let outer = ExecutorDefinition::new(Arc::new(inner));
-    let supervisor = Supervisor::builder(Arc::new(outer), deps).build().unwrap();
+    let supervisor = setup.supervisor(Arc::new(outer)).build().unwrap();
     let mut subscriber = supervisor.subscribe("one").unwrap();
     let turn = supervisor.send("one", "hi").unwrap();
     let run: Arc<str> = turn.run().into();
@@ -99,10 +101,10 @@ async fn events_of_a_run_within_a_run_name_it_and_are_heard_while_it_goes_on() {
 #[tokio::test]
 async fn a_run_within_a_run_has_a_conversation_of_its_own_in_the_session() {
     let store = MemoryStore::default();
-    let deps = Deps::new(Parts::new(), Arc::new(store));
+    let setup = Setup::new(Services::new(), Arc::new(store));
     let open = Arc::new(Semaphore::new(2));
-    let outer = ExecutorDefinition::new(Arc::new(executor(&open, &deps)));
-    let supervisor = Supervisor::builder(Arc::new(outer), deps).build().unwrap();
+    let outer = ExecutorDefinition::new(Arc::new(executor(&open, &setup)));
+    let supervisor = setup.supervisor(Arc::new(outer)).build().unwrap();
 
     for text in ["one", "two"] {
         let outcome = supervisor.send("one", text).unwrap().outcome().await;
@@ -130,9 +132,9 @@ async fn a_run_within_a_run_has_a_conversation_of_its_own_in_the_session() {
 #[tokio::test]
 async fn a_run_that_goes_on_by_itself_still_names_the_run_that_it_belongs_to() {
     let store = MemoryStore::default();
-    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let setup = Setup::new(Services::new(), Arc::new(store.clone()));
     let open = Arc::new(Semaphore::new(1));
-    let (inner, told) = noting(executor(&open, &deps));
+    let (inner, told) = noting(executor(&open, &setup));
     let trigger = NewBreadcrumb::new("user.message.v1")
         .tag("parent:run-1")
         .context(json!({"message": "hi"}));
@@ -154,9 +156,9 @@ async fn a_run_that_goes_on_by_itself_still_names_the_run_that_it_belongs_to() {
 #[tokio::test]
 async fn a_run_of_an_executor_that_is_broken_off_is_told_to_end() {
     let store = MemoryStore::default();
-    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let setup = Setup::new(Services::new(), Arc::new(store.clone()));
     let open = Arc::new(Semaphore::new(0));
-    let (inner, told) = noting(executor(&open, &deps));
+    let (inner, told) = noting(executor(&open, &setup));
     let trigger = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
     let trigger = store.create(trigger).await.unwrap();
 
@@ -181,22 +183,24 @@ fn echo() -> NativeDefinition {
     })
 }
 
-fn inner(definition: NativeDefinition, schema: &str, deps: &Deps) -> WorkloadExecutor {
+fn inner(definition: NativeDefinition, schema: &str, setup: &Setup) -> WorkloadExecutor {
     let asked = Subscriptions::new([Subscription::trigger(schema)]).unwrap();
-    WorkloadExecutor::new("inner", Arc::new(definition), deps.clone(), asked).unwrap()
+    setup
+        .executor("inner", Arc::new(definition), asked)
+        .unwrap()
 }
 
-fn outer(inner: ExecutorDefinition, deps: &Deps) -> WorkloadExecutor {
+fn outer(inner: ExecutorDefinition, setup: &Setup) -> WorkloadExecutor {
     let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
-    WorkloadExecutor::new("outer", Arc::new(inner), deps.clone(), messages).unwrap()
+    setup.executor("outer", Arc::new(inner), messages).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_around_an_executor_is_not_set_off_by_what_sets_that_off() {
     let store = MemoryStore::default();
-    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
-    let inner = inner(echo(), "user.message.v1", &deps);
-    let outer = outer(ExecutorDefinition::new(Arc::new(inner)), &deps);
+    let setup = Setup::new(Services::new(), Arc::new(store.clone()));
+    let inner = inner(echo(), "user.message.v1", &setup);
+    let outer = outer(ExecutorDefinition::new(Arc::new(inner)), &setup);
     let runtime = Runtime::builder(store.events())
         .start_at(StartAt::Beginning)
         .executor(Arc::new(outer))
@@ -228,10 +232,10 @@ async fn what_a_profile_does_not_list_is_not_written_to_set_off_an_executor_eith
         (Some("x.v1"), false),
     ] {
         let store = MemoryStore::default();
-        let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
-        let inner = inner(echo(), "secret.order.v1", &deps);
+        let setup = Setup::new(Services::new(), Arc::new(store.clone()));
+        let inner = inner(echo(), "secret.order.v1", &setup);
         let inner = ExecutorDefinition::new(Arc::new(inner)).schema("secret.order.v1");
-        let mut outer = outer(inner, &deps);
+        let mut outer = outer(inner, &setup);
         if let Some(listed) = listed {
             let profile = Profile::new("workload");
             outer = outer.with_profile(profile.responds_with([WorkloadExecutor::RESULT, listed]));
@@ -254,7 +258,7 @@ async fn what_a_profile_does_not_list_is_not_written_to_set_off_an_executor_eith
 async fn a_run_of_an_executor_that_may_still_go_on_keeps_no_later_turn_waiting() {
     for (text, is_stopped) in [("hang", true), ("fail", false)] {
         let store = MemoryStore::default();
-        let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+        let setup = Setup::new(Services::new(), Arc::new(store.clone()));
         let begun = Arc::new(Semaphore::new(0));
         let begins = Arc::clone(&begun);
         let works = NativeDefinition::new("works", move |_, message: Option<Message>| {
@@ -268,9 +272,9 @@ async fn a_run_of_an_executor_that_may_still_go_on_keeps_no_later_turn_waiting()
                 }
             }
         });
-        let inner = inner(works, "user.message.v1", &deps);
+        let inner = inner(works, "user.message.v1", &setup);
         let outer = ExecutorDefinition::new(Arc::new(inner));
-        let supervisor = Supervisor::builder(Arc::new(outer), deps).build().unwrap();
+        let supervisor = setup.supervisor(Arc::new(outer)).build().unwrap();
         let turn = supervisor.send("one", text).unwrap();
         begun.acquire().await.unwrap().forget();
         if is_stopped {
@@ -291,7 +295,7 @@ async fn a_run_of_an_executor_that_may_still_go_on_keeps_no_later_turn_waiting()
 #[tokio::test(start_paused = true)]
 async fn a_run_of_an_executor_that_makes_way_for_another_attempt_goes_on_within_its_turn() {
     let store = MemoryStore::default();
-    let deps = Deps::new(Parts::new(), Arc::new(store));
+    let setup = Setup::new(Services::new(), Arc::new(store));
     let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
     let makes_way = NativeDefinition::new("makes-way", |cx: RunCx, _| async move {
         match cx.context().resumed() {
@@ -299,9 +303,9 @@ async fn a_run_of_an_executor_that_makes_way_for_another_attempt_goes_on_within_
             Some(_) => Ok(json!("there")),
         }
     });
-    let inner = WorkloadExecutor::new("inner", Arc::new(makes_way), deps.clone(), messages);
+    let inner = setup.executor("inner", Arc::new(makes_way), messages);
     let outer = ExecutorDefinition::new(Arc::new(inner.unwrap()));
-    let supervisor = Supervisor::builder(Arc::new(outer), deps).build().unwrap();
+    let supervisor = setup.supervisor(Arc::new(outer)).build().unwrap();
 
     let outcome = supervisor.send("one", "go").unwrap().outcome().await;
 
@@ -326,17 +330,17 @@ async fn a_run_around_one_that_makes_way_does_so_too_and_no_step_is_cut_off() {
         }
     });
     let tools = ToolRegistry::default().with(work.at_most_once()).unwrap();
-    let deps = Deps::new(Parts::new().tools(tools), Arc::new(store.clone()));
+    let setup = Setup::new(Services::new().tools(tools), Arc::new(store.clone()));
     let step = |step: i64| json!({"tool": "work", "input": {"step": step}});
     let steps: Vec<_> = (1..=8).map(step).collect();
     let steps =
         crate::workload::flow(json!({"tools": {"work": {}}, "flows": {"main": {"steps": steps}}}));
     let asked = Subscriptions::new([Subscription::trigger("order.v1")]).unwrap();
     let ten_seconds = || Profile::new("workload").timeout(Duration::from_secs(10));
-    let inner = WorkloadExecutor::new("inner", Arc::new(steps), deps.clone(), asked);
+    let inner = setup.executor("inner", Arc::new(steps), asked);
     let inner = Arc::new(inner.unwrap().with_profile(ten_seconds()));
     let inner = ExecutorDefinition::new(inner).schema("order.v1");
-    let outer = outer(inner, &deps).with_profile(ten_seconds());
+    let outer = outer(inner, &setup).with_profile(ten_seconds());
     let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "go"}));
     let event = Event::created(&store.create(message).await.unwrap());
 
@@ -354,10 +358,10 @@ async fn a_run_around_one_that_makes_way_does_so_too_and_no_step_is_cut_off() {
 #[tokio::test]
 async fn a_run_within_a_run_is_told_what_that_was_told_and_nothing_else() {
     let store = MemoryStore::default();
-    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
-    let inner = inner(echo(), "order.v1", &deps);
+    let setup = Setup::new(Services::new(), Arc::new(store.clone()));
+    let inner = inner(echo(), "order.v1", &setup);
     let inner = ExecutorDefinition::new(Arc::new(inner)).schema("order.v1");
-    let outer = outer(inner, &deps);
+    let outer = outer(inner, &setup);
     let message = NewBreadcrumb::new("user.message.v1").context(json!({"crabs": 3}));
     let message = store.create(message).await.unwrap();
 
@@ -382,10 +386,10 @@ async fn what_somebody_else_gave_the_tag_of_a_turn_sets_off_nothing_in_its_place
             false => Fault::None,
         }
     });
-    let deps = Deps::new(Parts::new(), Arc::new(losing));
-    let inner = inner(echo(), "order.v1", &deps);
+    let setup = Setup::new(Services::new(), Arc::new(losing));
+    let inner = inner(echo(), "order.v1", &setup);
     let inner = ExecutorDefinition::new(Arc::new(inner)).schema("order.v1");
-    let outer = outer(inner, &deps);
+    let outer = outer(inner, &setup);
     let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
     let event = Event::created(&store.create(message).await.unwrap());
 
@@ -407,7 +411,7 @@ async fn what_somebody_else_gave_the_tag_of_a_turn_sets_off_nothing_in_its_place
 #[tokio::test(start_paused = true)]
 async fn a_run_within_a_run_that_may_run_once_does_although_its_runtime_is_stopped_meanwhile() {
     let store = MemoryStore::default();
-    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let setup = Setup::new(Services::new(), Arc::new(store.clone()));
     let begun = Arc::new(Semaphore::new(0));
     let begins = Arc::clone(&begun);
     let hangs = NativeDefinition::new("hangs", move |_, _| {
@@ -415,9 +419,9 @@ async fn a_run_within_a_run_that_may_run_once_does_although_its_runtime_is_stopp
         std::future::pending::<Result<Value, BoxError>>()
     });
     let once = Profile::new("workload").at_most_once();
-    let inner = inner(hangs, "order.v1", &deps).with_profile(once);
+    let inner = inner(hangs, "order.v1", &setup).with_profile(once);
     let inner = ExecutorDefinition::new(Arc::new(inner)).schema("order.v1");
-    let outer = Arc::new(outer(inner, &deps));
+    let outer = Arc::new(outer(inner, &setup));
     let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
     store.create(message).await.unwrap();
     let runtime = || {
@@ -443,16 +447,16 @@ async fn a_run_within_a_run_that_may_run_once_does_although_its_runtime_is_stopp
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_is_stopped_gives_a_run_back_with_those_within_it() {
     let store = MemoryStore::default();
-    let deps = Deps::new(Parts::new(), Arc::new(store.clone()));
+    let setup = Setup::new(Services::new(), Arc::new(store.clone()));
     let begun = Arc::new(Semaphore::new(0));
     let begins = Arc::clone(&begun);
     let hangs = NativeDefinition::new("hangs", move |_, _| {
         begins.add_permits(1);
         std::future::pending::<Result<Value, BoxError>>()
     });
-    let inner = inner(hangs, "order.v1", &deps);
+    let inner = inner(hangs, "order.v1", &setup);
     let inner = ExecutorDefinition::new(Arc::new(inner)).schema("order.v1");
-    let outer = Arc::new(outer(inner, &deps));
+    let outer = Arc::new(outer(inner, &setup));
     let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
     store.create(message).await.unwrap();
 

@@ -1,6 +1,6 @@
 //! Nothing that hangs holds a session, or a supervisor, for ever.
 
-use crate::workload::{deps, says};
+use crate::workload::{Setup, says, setup};
 use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,12 +9,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
-use universal_executor::workflow::Parts;
 use universal_executor::workload::{
-    Arena, Definition, Deps, EventStream, Message, Meta, RunCx, Supervisor, TurnStatus, Workload,
-    WorkloadEventKind,
+    Arena, Definition, EventStream, Message, Meta, RunCx, TurnStatus, Workload, WorkloadEventKind,
 };
-use universal_executor::{BoxError, Json, MemoryStore, async_trait};
+use universal_executor::{BoxError, BreadcrumbStore, Json, MemoryStore, Services, async_trait};
 
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -44,11 +42,15 @@ impl Definition for Stuck {
         &self.0
     }
 
-    fn check(&self, _: &Deps) -> Result<(), BoxError> {
+    fn check(&self, _: &Services, _: &Arc<dyn BreadcrumbStore>) -> Result<(), BoxError> {
         Ok(())
     }
 
-    fn instantiate(&self, _: &Deps) -> Result<Box<dyn Workload>, BoxError> {
+    fn instantiate(
+        &self,
+        _: &Services,
+        _: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<Box<dyn Workload>, BoxError> {
         Ok(Box::new(Open))
     }
 }
@@ -59,8 +61,9 @@ fn stuck() -> Arc<Stuck> {
 
 #[tokio::test(start_paused = true)]
 async fn a_workload_that_does_not_close_in_time_is_dropped_and_said_to_be_open() {
-    let deps = deps(&says([]), &MemoryStore::default());
-    let supervisor = Supervisor::builder(stuck(), deps)
+    let setup = setup(&says([]), &MemoryStore::default());
+    let supervisor = setup
+        .supervisor(stuck())
         .close_timeout(PATIENCE)
         .build()
         .unwrap();
@@ -87,14 +90,15 @@ async fn a_workload_that_does_not_close_in_time_is_dropped_and_said_to_be_open()
 
 #[tokio::test(start_paused = true)]
 async fn a_workload_has_thirty_seconds_to_close_unless_it_is_said() {
-    let deps = deps(&says([]), &MemoryStore::default());
-    let supervisor = Supervisor::builder(stuck(), deps.clone()).build().unwrap();
+    let setup = setup(&says([]), &MemoryStore::default());
+    let supervisor = setup.supervisor(stuck()).build().unwrap();
     let begun = Instant::now();
 
     supervisor.send("one", "1").unwrap().outcome().await;
     let of_supervisor = begun.elapsed();
     let mut arena = Arena::default();
-    arena.instantiate(&*stuck(), &deps).unwrap();
+    let Setup { services, store } = &setup;
+    arena.instantiate(&*stuck(), services, store).unwrap();
     let not_closed = arena.close().await;
 
     assert!(not_closed.is_err());
@@ -153,7 +157,7 @@ impl Workload for Hasty {
 }
 
 /// A store that hangs when it is read, and who hears that it is.
-fn hangs() -> (Deps, Arc<Notify>) {
+fn hangs() -> (Setup, Arc<Notify>) {
     let asked = Arc::new(Notify::new());
     let notes = Arc::clone(&asked);
     let store = Faulty::new(MemoryStore::default(), move |operation, moment| {
@@ -165,13 +169,13 @@ fn hangs() -> (Deps, Arc<Notify>) {
             _ => Fault::None,
         }
     });
-    (Deps::new(Parts::new(), Arc::new(store)), asked)
+    (Setup::new(Services::new(), Arc::new(store)), asked)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_whose_session_cannot_be_read_can_be_stopped() {
-    let (deps, asked) = hangs();
-    let supervisor = Supervisor::builder(stuck(), deps).build().unwrap();
+    let (setup, asked) = hangs();
+    let supervisor = setup.supervisor(stuck()).build().unwrap();
     let turn = supervisor.send("one", "1").unwrap();
     asked.notified().await;
 
@@ -183,8 +187,9 @@ async fn a_turn_whose_session_cannot_be_read_can_be_stopped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_supervisor_whose_store_hangs_can_be_closed() {
-    let (deps, asked) = hangs();
-    let supervisor = Supervisor::builder(stuck(), deps)
+    let (setup, asked) = hangs();
+    let supervisor = setup
+        .supervisor(stuck())
         .drain_timeout(PATIENCE)
         .build()
         .unwrap();

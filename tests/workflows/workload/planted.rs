@@ -1,6 +1,6 @@
 //! Breadcrumbs that a client plants in the place of those that a run writes for an executor within it.
 
-use crate::workload::{deps, parrot};
+use crate::workload::{Setup, parrot, setup};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::num::NonZeroU32;
@@ -9,35 +9,35 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::store::RunRef;
 use universal_executor::workload::{
-    Deps, ExecutorDefinition, NativeDefinition, Restart, RunCx, Supervisor, WorkloadExecutor,
+    ExecutorDefinition, NativeDefinition, Restart, RunCx, WorkloadExecutor,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbStore as _, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb,
     Patch, Subscription, Subscriptions, UniversalExecutor as _, retry_after,
 };
 
-fn payer(deps: &Deps) -> WorkloadExecutor {
+fn payer(setup: &Setup) -> WorkloadExecutor {
     let pays = NativeDefinition::new("pays", |_: RunCx, message| async move {
         Ok(json!(format!(
             "did: {}",
             message.unwrap_or_default().text()
         )))
     });
-    outer(pays, deps)
+    outer(pays, setup)
 }
 
 /// An executor of a workload, as a workload that writes a message for each run of it.
-fn inner(work: NativeDefinition, deps: &Deps) -> ExecutorDefinition {
+fn inner(work: NativeDefinition, setup: &Setup) -> ExecutorDefinition {
     let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
-    let inner = WorkloadExecutor::new("inner", Arc::new(work), deps.clone(), messages).unwrap();
+    let inner = setup.executor("inner", Arc::new(work), messages).unwrap();
     ExecutorDefinition::new(Arc::new(inner))
 }
 
 /// A run that has such an executor do what an order says.
-fn outer(work: NativeDefinition, deps: &Deps) -> WorkloadExecutor {
+fn outer(work: NativeDefinition, setup: &Setup) -> WorkloadExecutor {
     let orders = Subscriptions::new([Subscription::trigger("order.v1")]).unwrap();
-    let inner = Arc::new(inner(work, deps));
-    WorkloadExecutor::new("outer", inner, deps.clone(), orders).unwrap()
+    let inner = Arc::new(inner(work, setup));
+    setup.executor("outer", inner, orders).unwrap()
 }
 
 async fn order(store: &MemoryStore) -> Arc<Breadcrumb> {
@@ -79,7 +79,7 @@ async fn result(store: &MemoryStore) -> Value {
 #[tokio::test]
 async fn a_message_that_a_client_planted_is_not_the_one_that_the_outer_run_wrote() {
     let store = MemoryStore::default();
-    let outer = payer(&deps(&parrot(), &store));
+    let outer = payer(&setup(&parrot(), &store));
     let order = order(&store).await;
     let tag = tag(&store, &order);
     // More than one page of them.
@@ -112,7 +112,7 @@ async fn an_answer_to_a_message_that_others_changed_is_not_the_answer_of_the_inn
             Err(retry_after(Duration::ZERO, "once more"))
         }
     });
-    let outer = outer(changes, &deps(&parrot(), &store));
+    let outer = outer(changes, &setup(&parrot(), &store));
     let order = order(&store).await;
 
     for _ in 0..10 {
@@ -147,12 +147,13 @@ async fn a_copy_of_the_message_of_a_supervised_turn_does_not_take_its_place() {
             )))
         }
     });
-    let deps = deps(&parrot(), &store);
+    let setup = setup(&parrot(), &store);
     let restart = Restart {
         attempts: NonZeroU32::new(9).unwrap(),
         ..Restart::default()
     };
-    let supervisor = Supervisor::builder(Arc::new(inner(work, &deps)), deps)
+    let supervisor = setup
+        .supervisor(Arc::new(inner(work, &setup)))
         .restart(restart)
         .build()
         .unwrap();

@@ -1,7 +1,9 @@
 //! One protocol: an agent, a flow, a closure and an executor are run by the same loop, live, and closed.
 
 use crate::workload::supervisor::endless;
-use crate::workload::{agent, alone, asked, deps, events, flow, grammar, output, parrot, says};
+use crate::workload::{
+    Setup, agent, alone, asked, events, flow, grammar, output, parrot, says, setup,
+};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::json;
 use std::sync::Arc;
@@ -12,13 +14,13 @@ use universal_executor::agent::{
 };
 use universal_executor::machine::{Answer, Delivery, ToolResult};
 use universal_executor::tool::{ToolExecutor, ToolRegistry, json_tool};
-use universal_executor::workflow::{FlowEventKind, Parts};
+use universal_executor::workflow::FlowEventKind;
 use universal_executor::workload::{
-    Definition, Deps, ExecutorDefinition, Message, NativeDefinition, RunCx, WorkloadEventKind,
+    Definition, ExecutorDefinition, Message, NativeDefinition, RunCx, WorkloadEventKind,
     with_workload,
 };
 use universal_executor::{
-    BoxError, Json, MemoryStore, UniversalExecutor, async_trait, permanent, retry_after,
+    BoxError, Json, MemoryStore, Services, UniversalExecutor, async_trait, permanent, retry_after,
 };
 
 fn shout() -> NativeDefinition {
@@ -42,7 +44,7 @@ fn doubling(store: &MemoryStore) -> Arc<dyn UniversalExecutor> {
 #[tokio::test]
 async fn four_kinds_of_workloads_driven_by_one_loop_keep_to_one_grammar() {
     let store = MemoryStore::default();
-    let deps = deps(&parrot(), &store);
+    let setup = setup(&parrot(), &store);
     let loud = flow(
         json!({"agents": {"a": {"instruction": "Help."}}, "flows": {"main": {"steps": [
             {"parallel": [{"agent": "a"}, {"agent": "a"}]}, {"return": "done"},
@@ -60,7 +62,9 @@ async fn four_kinds_of_workloads_driven_by_one_loop_keep_to_one_grammar() {
         ),
     ];
     for (definition, message, expected) in table {
-        let mut workload = definition.instantiate(&deps).unwrap();
+        let mut workload = definition
+            .instantiate(&setup.services, &setup.store)
+            .unwrap();
         let run = workload.run(alone("run-1"), Some(Message::new(message)));
         let events: Vec<_> = run.collect().await;
         workload.close().await.unwrap();
@@ -72,14 +76,14 @@ async fn four_kinds_of_workloads_driven_by_one_loop_keep_to_one_grammar() {
 
 #[tokio::test]
 async fn two_workloads_of_one_definition_share_no_variables() {
-    let deps = deps(&parrot(), &MemoryStore::default());
+    let setup = setup(&parrot(), &MemoryStore::default());
     let sets = flow(
         json!({"agents": {"a": {"instruction": "Help."}}, "flows": {"main": {"steps": [
             {"set": {"mine": "${input}"}}, {"agent": "a"}, {"return": "${mine}"},
         ]}}}),
     );
 
-    let (one, two) = futures::join!(events(&sets, &deps, "one"), events(&sets, &deps, "two"));
+    let (one, two) = futures::join!(events(&sets, &setup, "one"), events(&sets, &setup, "two"));
 
     assert_eq!((output(&one), output(&two)), (json!("one"), json!("two")));
 }
@@ -92,13 +96,13 @@ async fn events_of_a_nested_agent_are_told_before_it_has_ended() {
             _ => ChatResponse::new("Four."),
         })
     }));
-    let deps = deps(&calls, &MemoryStore::default());
+    let setup = setup(&calls, &MemoryStore::default());
     let nested = flow(json!({
         "tools": {"double": {}},
         "agents": {"a": {"instruction": "Help.", "tools": ["double"]}},
         "flows": {"main": {"steps": [{"flow": "inner"}]}, "inner": {"steps": [{"agent": "a"}]}},
     }));
-    let mut workload = nested.instantiate(&deps).unwrap();
+    let mut workload = nested.instantiate(&setup.services, &setup.store).unwrap();
     let mut events = workload.run(alone("run-1"), Some("2".into()));
 
     while let Some(event) = events.next().await {
@@ -121,7 +125,7 @@ async fn events_of_a_nested_agent_are_told_before_it_has_ended() {
 #[tokio::test]
 async fn an_agent_is_offered_the_same_tools_wherever_it_is_used() {
     let model = parrot();
-    let deps = deps(&model, &MemoryStore::default());
+    let setup = setup(&model, &MemoryStore::default());
     let parts = json!({
         "tools": {"double": {}},
         "agents": {
@@ -140,8 +144,8 @@ async fn an_agent_is_offered_the_same_tools_wherever_it_is_used() {
         policy,
     );
 
-    events(&root, &deps, "hi").await;
-    events(&within.unwrap(), &deps, "hi").await;
+    events(&root, &setup, "hi").await;
+    events(&within.unwrap(), &setup, "hi").await;
 
     let requests = model.requests();
     assert_eq!(requests.len(), 3);
@@ -252,8 +256,8 @@ async fn every_agent_of_parallel_branches_is_closed_also_if_it_was_cancelled() {
         begun: Arc::clone(&begun),
         closed: Arc::clone(&closed),
     };
-    let parts = Parts::new().provider("counting", Arc::new(counting));
-    let deps = Deps::new(parts, Arc::new(MemoryStore::default()));
+    let services = Services::new().provider("counting", counting);
+    let setup = Setup::new(services, Arc::new(MemoryStore::default()));
     let three = flow(json!({
         "models": {"m": {"provider": "counting"}},
         "agents": {"a": {"instruction": "Help.", "model": "m"}},
@@ -262,7 +266,7 @@ async fn every_agent_of_parallel_branches_is_closed_also_if_it_was_cancelled() {
         ]}},
     }));
 
-    let told = events(&three, &deps, "hi").await;
+    let told = events(&three, &setup, "hi").await;
 
     assert!(
         told.iter()
@@ -276,7 +280,7 @@ async fn every_agent_of_parallel_branches_is_closed_also_if_it_was_cancelled() {
 
 #[tokio::test]
 async fn a_closure_says_whether_its_error_may_pass_and_nothing_of_it_is_told() {
-    let deps = deps(&says([]), &MemoryStore::default());
+    let setup = setup(&says([]), &MemoryStore::default());
     let never = NativeDefinition::new("never", |_, _| async {
         Err::<Json, _>(permanent("secret"))
     });
@@ -284,8 +288,8 @@ async fn a_closure_says_whether_its_error_may_pass_and_nothing_of_it_is_told() {
         Err::<Json, _>(retry_after(Duration::from_secs(9), "secret"))
     });
 
-    let never = events(&never, &deps, "hi").await;
-    let later = events(&later, &deps, "hi").await;
+    let never = events(&never, &setup, "hi").await;
+    let later = events(&later, &setup, "hi").await;
 
     assert!(!format!("{never:?}{later:?}").contains("secret"));
     assert!(format!("{never:?}").contains("retry: Never"), "{never:?}");
@@ -297,17 +301,18 @@ async fn a_closure_says_whether_its_error_may_pass_and_nothing_of_it_is_told() {
 
 #[tokio::test]
 async fn what_is_made_for_some_work_is_closed_after_it_however_that_ends() {
-    let deps = deps(&says([]), &MemoryStore::default());
+    let setup = setup(&says([]), &MemoryStore::default());
     // It fails to close, and says so.
     let (endless, _, closed) = endless();
 
+    let Setup { services, store } = &setup;
     let shout = shout();
-    let done = with_workload(&shout, &deps, |workload| {
+    let done = with_workload(&shout, services, store, |workload| {
         async move { Ok(workload.run(alone("run-1"), None).count().await) }.boxed()
     });
     let done = done.await.unwrap();
-    let not_closed = with_workload(&endless, &deps, |_| async { Ok(()) }.boxed()).await;
-    let failed = with_workload(&endless, &deps, |_| {
+    let not_closed = with_workload(&endless, services, store, |_| async { Ok(()) }.boxed()).await;
+    let failed = with_workload(&endless, services, store, |_| {
         async { Err::<(), _>("the work failed".into()) }.boxed()
     });
     let failed = failed.await.unwrap_err().to_string();
@@ -320,12 +325,13 @@ async fn what_is_made_for_some_work_is_closed_after_it_however_that_ends() {
 
 #[tokio::test]
 async fn a_definition_that_names_what_is_not_registered_makes_no_workload() {
-    let deps = Deps::new(
-        Parts::new().tools(ToolRegistry::default()),
+    let setup = Setup::new(
+        Services::new().tools(ToolRegistry::default()),
         Arc::new(MemoryStore::default()),
     );
 
-    let error = agent().instantiate(&deps).err().unwrap();
+    let made = agent().instantiate(&setup.services, &setup.store);
+    let error = made.err().unwrap();
 
     assert!(error.to_string().contains("names no model"), "{error}");
 }
@@ -349,7 +355,7 @@ fn what_a_service_holds_may_be_shared_between_threads() {
         SessionStore,
         Conversation,
         RunCx,
-        Deps,
+        Services,
         Message,
         Ident,
         LoadError,

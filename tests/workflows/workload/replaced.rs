@@ -1,29 +1,29 @@
 //! Turns whose definition is replaced while they are under way.
 
-use crate::workload::flow;
+use crate::workload::{Setup, flow};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::agent::{ChatResponse, ScriptedModel, Speaker, ToolCall};
 use universal_executor::tool::{ToolRegistry, json_tool};
-use universal_executor::workflow::Parts;
-use universal_executor::workload::{Deps, WorkloadExecutor};
+use universal_executor::workload::WorkloadExecutor;
 use universal_executor::{
-    BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb, Profile, Subscription,
+    BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb, Profile, Services, Subscription,
     Subscriptions, UniversalExecutor as _,
 };
 
 const LEASE: Duration = Duration::from_secs(10);
 
-fn executor(instruction: &str, deps: &Deps) -> WorkloadExecutor {
+fn executor(instruction: &str, setup: &Setup) -> WorkloadExecutor {
     let definition = flow(json!({
         "tools": {"stuck": {}}, "agents": {"main": {"instruction": instruction, "tools": ["stuck"]}},
     }));
     let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
-    WorkloadExecutor::new("desk", Arc::new(definition), deps.clone(), messages)
-        .unwrap()
-        .with_profile(Profile::new("workload").lease(LEASE))
+    let executor = setup
+        .executor("desk", Arc::new(definition), messages)
+        .unwrap();
+    executor.with_profile(Profile::new("workload").lease(LEASE))
 }
 
 /// A tool that hangs the first time it is called.
@@ -51,17 +51,17 @@ async fn a_turn_of_an_agent_goes_on_with_the_instruction_that_it_began_with() {
             false => ChatResponse::calling(vec![ToolCall::new("1", "stuck", json!({}))]),
         })
     }));
-    let parts = Parts::new()
+    let services = Services::new()
         .tools(stuck())
-        .default_model(Arc::clone(&model) as _);
-    let deps = Deps::new(parts, Arc::new(store.clone()));
+        .default_model(Arc::clone(&model));
+    let setup = Setup::new(services, Arc::new(store.clone()));
     let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "Hi"}));
     let event = Event::created(&store.create(message).await.unwrap());
 
-    let first = executor("The old one.", &deps);
+    let first = executor("The old one.", &setup);
     let lost = tokio::time::timeout(Duration::from_secs(2), first.process_event(&event)).await;
     tokio::time::advance(LEASE * 2).await;
-    let second = executor("The new one.", &deps);
+    let second = executor("The new one.", &setup);
     second.process_event(&event).await.unwrap();
 
     assert!(lost.is_err());

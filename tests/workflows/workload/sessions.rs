@@ -1,24 +1,22 @@
 //! What a session remembers: questions and answers, the calls of agents, and what each agent in a flow said.
 
-use crate::workload::{agent, asked, code, deps, deps_on, flow, history, parrot, says};
+use crate::workload::{Setup, agent, asked, code, flow, history, parrot, says, setup, setup_on};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use universal_executor::MemoryStore;
 use universal_executor::agent::guardrail::{Decision, on_input};
 use universal_executor::agent::{
     ChatResponse, Message, Opaque, Origin, Part, Reasoning, ScriptedModel, Speaker, ToolCall,
 };
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::tool::{ToolRegistry, json_tool};
-use universal_executor::workflow::{MayRetry, Parts, StepPath};
-use universal_executor::workload::{Deps, FlowDefinition, Supervisor, TurnStatus};
+use universal_executor::workflow::{MayRetry, StepPath};
+use universal_executor::workload::{FlowDefinition, Supervisor, TurnStatus};
+use universal_executor::{MemoryStore, Services};
 
-fn supervisor(definition: FlowDefinition, deps: Deps) -> Supervisor {
-    Supervisor::builder(Arc::new(definition), deps)
-        .build()
-        .unwrap()
+fn supervisor(definition: FlowDefinition, setup: &Setup) -> Supervisor {
+    setup.supervisor(Arc::new(definition)).build().unwrap()
 }
 
 async fn turn(supervisor: &Supervisor, session: &str, message: &str) -> Option<String> {
@@ -33,7 +31,7 @@ async fn turn(supervisor: &Supervisor, session: &str, message: &str) -> Option<S
 #[tokio::test]
 async fn an_agent_is_shown_what_was_said_in_its_session_and_in_no_other() {
     let model = says(["Hello, Ann.", "You are Ann.", "Who?"]);
-    let supervisor = supervisor(agent(), deps(&model, &MemoryStore::default()));
+    let supervisor = supervisor(agent(), &setup(&model, &MemoryStore::default()));
 
     turn(&supervisor, "one", "I am Ann.").await;
     turn(&supervisor, "one", "Who am I?").await;
@@ -62,7 +60,7 @@ async fn reasoning_and_provider_state_of_earlier_turns_stay_with_their_calls() {
         "tools": {"double": {}},
         "agents": {"main": {"instruction": "Help.", "tools": ["double"]}},
     }));
-    let supervisor = supervisor(doubles, deps(&model, &MemoryStore::default()));
+    let supervisor = supervisor(doubles, &setup(&model, &MemoryStore::default()));
 
     turn(&supervisor, "one", "Two twice?").await;
     turn(&supervisor, "one", "Sure?").await;
@@ -85,7 +83,7 @@ async fn a_flow_is_in_the_memory_of_its_session_with_question_and_result() {
         "agents": {"a": {"instruction": "Help."}},
         "flows": {"main": {"steps": [{"agent": "a"}, {"return": "the result"}]}},
     }));
-    let supervisor = supervisor(reviewed, deps(&model, &MemoryStore::default()));
+    let supervisor = supervisor(reviewed, &setup(&model, &MemoryStore::default()));
 
     turn(&supervisor, "one", "first").await;
     turn(&supervisor, "one", "second").await;
@@ -102,8 +100,8 @@ async fn agents_at_other_steps_and_iterations_do_not_see_what_each_other_said() 
         "agents": {"a": {"instruction": "Help."}},
         "flows": {"main": {"steps": [{"loop": [{"agent": "a", "input": "${iteration}"}], "max": 2}]}},
     }));
-    let deps = deps(&model, &MemoryStore::default());
-    let supervisor = supervisor(twice, deps);
+    let setup = setup(&model, &MemoryStore::default());
+    let supervisor = supervisor(twice, &setup);
 
     turn(&supervisor, "one", "go").await;
 
@@ -148,7 +146,7 @@ async fn an_agent_that_another_one_asks_is_shown_all_it_said_in_the_turns_before
         "main": {"instruction": "Write.", "use": ["critic"]},
         "critic": {"instruction": "Criticise."},
     }}));
-    let supervisor = supervisor(definition, deps(&model, &MemoryStore::default()));
+    let supervisor = supervisor(definition, &setup(&model, &MemoryStore::default()));
 
     for message in ["one", "two"] {
         turn(&supervisor, "one", message).await;
@@ -173,8 +171,8 @@ async fn an_agent_is_shown_no_more_than_its_definition_says() {
     let model = parrot();
     let short = flow(json!({"agents": {"main": {"instruction": "Help.", "history": 2}}}));
     let none = flow(json!({"agents": {"main": {"instruction": "Help.", "history": "none"}}}));
-    let deps = deps(&model, &MemoryStore::default());
-    let (short, none) = (supervisor(short, deps.clone()), supervisor(none, deps));
+    let setup = setup(&model, &MemoryStore::default());
+    let (short, none) = (supervisor(short, &setup), supervisor(none, &setup));
 
     for message in ["a", "b", "c"] {
         turn(&short, "one", message).await;
@@ -196,8 +194,8 @@ async fn a_conversation_that_a_guardrail_denies_is_not_shown_to_the_model_that_s
             false => Decision::Allow,
         }
     });
-    let parts = Parts::new()
-        .default_model(Arc::clone(&model) as _)
+    let services = Services::new()
+        .default_model(Arc::clone(&model))
         .guardrail(no_transcripts);
     let long = flow(json!({
         "agents": {"main": {"instruction": "Help."}},
@@ -206,8 +204,8 @@ async fn a_conversation_that_a_guardrail_denies_is_not_shown_to_the_model_that_s
             "guardrails": {"input": ["no transcripts"]},
         },
     }));
-    let deps = Deps::new(parts, Arc::new(MemoryStore::default()));
-    let supervisor = supervisor(long, deps);
+    let setup = Setup::new(services, Arc::new(MemoryStore::default()));
+    let supervisor = supervisor(long, &setup);
 
     for message in ["a", "b", "c"] {
         turn(&supervisor, "one", message).await;
@@ -231,7 +229,7 @@ async fn calls_of_tools_are_replayed_with_their_results() {
         "tools": {"double": {}},
         "agents": {"main": {"instruction": "Help.", "tools": ["double"]}},
     }));
-    let supervisor = supervisor(definition, deps(&model, &MemoryStore::default()));
+    let supervisor = supervisor(definition, &setup(&model, &MemoryStore::default()));
 
     turn(&supervisor, "one", "Twice 21?").await;
     turn(&supervisor, "one", "Sure?").await;
@@ -254,16 +252,16 @@ async fn calls_of_tools_are_replayed_with_their_results() {
 async fn a_question_is_answered_after_the_process_has_begun_anew() {
     use universal_executor::BreadcrumbStoreExt as _;
     let store = MemoryStore::default();
-    let deps = deps(&parrot(), &store);
+    let setup = setup(&parrot(), &store);
     let asks = || {
         flow(json!({"flows": {"main": {"steps": [
             {"id": "answer", "ask": "Go on?"}, {"return": "${input}: ${answer}"},
         ]}}}))
     };
-    let before = supervisor(asks(), deps.clone());
+    let before = supervisor(asks(), &setup);
     let asked = before.send("one", "publish").unwrap().outcome().await;
     drop(before);
-    let after = supervisor(asks(), deps);
+    let after = supervisor(asks(), &setup);
 
     let refused = after.send("one", "other").unwrap().outcome().await;
     let still = after.resume("one").unwrap().outcome().await;
@@ -291,12 +289,12 @@ async fn a_question_is_answered_after_the_process_has_begun_anew() {
 #[tokio::test]
 async fn looking_for_an_answer_often_leaves_the_conversation_before_as_it_is() {
     let store = MemoryStore::default();
-    let deps = deps(&parrot(), &store);
+    let setup = setup(&parrot(), &store);
     let asks = flow(json!({"flows": {"main": {"steps": [
         {"if": {"path": "input", "op": "eq", "value": "publish"}, "then": [{"ask": "Go on?"}]},
         {"return": "done"},
     ]}}}));
-    let supervisor = supervisor(asks, deps);
+    let supervisor = supervisor(asks, &setup);
     turn(&supervisor, "one", "before").await;
     turn(&supervisor, "one", "publish").await;
 
@@ -327,14 +325,14 @@ async fn a_turn_that_fails_for_good_after_it_has_waited_does_not_block_its_sessi
         async move { Ok(json!("charged")) }
     });
     let tools = ToolRegistry::default().with(charge).unwrap();
-    let deps = Deps::new(Parts::new().tools(tools), Arc::new(store.clone()));
+    let setup = Setup::new(Services::new().tools(tools), Arc::new(store.clone()));
     let asks = flow(json!({
         "tools": {"charge": {}},
         "flows": {"main": {"steps": [
             {"ask": "Go on?"}, {"tool": "charge", "input": {}}, {"fail": "never"},
         ]}},
     }));
-    let supervisor = supervisor(asks, deps);
+    let supervisor = supervisor(asks, &setup);
     supervisor.send("one", "publish").unwrap().outcome().await;
     answer(&store, "yes").await;
 
@@ -358,7 +356,7 @@ async fn a_failure_of_a_flow_ends_its_turn_whatever_the_flow_calls_it() {
         let asks = flow(json!({"flows": {"main": {"steps": [
             {"ask": "Go on?"}, {"fail": "No.", "code": failure},
         ]}}}));
-        let supervisor = supervisor(asks, deps(&parrot(), &store));
+        let supervisor = supervisor(asks, &setup(&parrot(), &store));
         supervisor.send("one", "publish").unwrap().outcome().await;
         answer(&store, "yes").await;
 
@@ -381,10 +379,10 @@ async fn a_turn_that_lacks_something_here_waits_until_it_goes_on_where_that_is()
             {"ask": "Go on?"}, {"tool": "double", "input": {"n": 2}},
         ]}}}),
     );
-    let has_it = supervisor(asks, deps(&parrot(), &store));
+    let has_it = supervisor(asks, &setup(&parrot(), &store));
     let other = flow(json!({"flows": {"main": {"steps": [{"return": 1}]}}}));
-    let nothing = Deps::new(Parts::new(), Arc::new(store.clone()));
-    let lacks_it = supervisor(other, nothing);
+    let nothing = Setup::new(Services::new(), Arc::new(store.clone()));
+    let lacks_it = supervisor(other, &nothing);
     has_it.send("one", "publish").unwrap().outcome().await;
     answer(&store, "yes").await;
 
@@ -401,9 +399,9 @@ async fn a_turn_that_lacks_something_here_waits_until_it_goes_on_where_that_is()
 
 #[tokio::test]
 async fn a_turn_that_waits_can_be_given_up() {
-    let deps = deps(&parrot(), &MemoryStore::default());
+    let setup = setup(&parrot(), &MemoryStore::default());
     let asks = flow(json!({"flows": {"main": {"steps": [{"ask": "Go on?"}]}}}));
-    let supervisor = supervisor(asks, deps);
+    let supervisor = supervisor(asks, &setup);
     supervisor.send("one", "publish").unwrap().outcome().await;
 
     supervisor.give_up("one").await.unwrap();
@@ -444,8 +442,8 @@ async fn an_agent_that_is_asked_more_than_once_at_a_time_answers_each_time_and_a
             false => Fault::None,
         }
     });
-    let deps = deps_on(&Arc::new(model), Arc::new(store));
-    let supervisor = supervisor(definition, deps);
+    let setup = setup_on(&Arc::new(model), Arc::new(store));
+    let supervisor = supervisor(definition, &setup);
 
     assert_eq!(
         turn(&supervisor, "one", "go").await.as_deref(),
@@ -478,10 +476,10 @@ async fn an_agent_whose_conversation_is_made_shorter_has_room_for_as_many_pages_
         "policies": {"compaction": {"method": "truncate", "at_tokens": 5_000, "keep": 2}},
         "flows": {"main": {"steps": [{"agent": "reader", "input": "all"}]}},
     }));
-    let parts = Parts::new().tools(ToolRegistry::default().with(page).unwrap());
-    let parts = parts.default_model(Arc::new(model) as _);
-    let deps = Deps::new(parts, Arc::new(MemoryStore::default()));
-    let supervisor = supervisor(definition, deps);
+    let services = Services::new().tools(ToolRegistry::default().with(page).unwrap());
+    let services = services.default_model(model);
+    let setup = Setup::new(services, Arc::new(MemoryStore::default()));
+    let supervisor = supervisor(definition, &setup);
 
     assert_eq!(
         turn(&supervisor, "one", "go").await.as_deref(),

@@ -1,6 +1,6 @@
 //! What does not keep a turn from ending as it should: talk without end, listeners, what is left behind, a store that fails once.
 
-use crate::workload::{code, flow, parrot};
+use crate::workload::{Setup, code, flow, parrot};
 use serde_json::{Value, json};
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,28 +10,31 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use universal_executor::model::Timestamp;
 use universal_executor::store::{Fault, Faulty, Moment, Operation, Wake};
-use universal_executor::workflow::{MayRetry, Parts};
+use universal_executor::workflow::MayRetry;
 use universal_executor::workload::{
-    Definition, Deps, Heard, NativeDefinition, Restart, RunCx, Supervisor, TurnStatus,
-    WorkloadEvent, WorkloadEventKind, WorkloadExecutor,
+    Definition, Heard, NativeDefinition, Restart, RunCx, Supervisor, TurnStatus, WorkloadEvent,
+    WorkloadEventKind, WorkloadExecutor,
 };
 use universal_executor::{
     BoxError, BreadcrumbStore, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb, Profile,
-    Subscription, Subscriptions, UniversalExecutor as _, suspend,
+    Services, Subscription, Subscriptions, UniversalExecutor as _, suspend,
 };
 
-fn on(store: impl BreadcrumbStore) -> Deps {
-    Deps::new(Parts::new(), Arc::new(store))
+fn on(store: impl BreadcrumbStore) -> Setup {
+    Setup::new(Services::new(), Arc::new(store))
 }
 
 fn supervisor(definition: impl Definition + 'static) -> Supervisor {
-    let supervisor = Supervisor::builder(Arc::new(definition), on(MemoryStore::default()));
+    let supervisor = on(MemoryStore::default()).supervisor(Arc::new(definition));
     supervisor.build().unwrap()
 }
 
 fn executor(definition: impl Definition + 'static, store: &MemoryStore) -> WorkloadExecutor {
     let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
-    WorkloadExecutor::new("desk", Arc::new(definition), on(store.clone()), messages).unwrap()
+    let setup = on(store.clone());
+    setup
+        .executor("desk", Arc::new(definition), messages)
+        .unwrap()
 }
 
 async fn message(store: &MemoryStore) -> Event {
@@ -183,7 +186,7 @@ async fn a_turn_goes_on_though_the_store_failed_when_it_was_first_looked_for() {
         attempts: NonZeroU32::new(3).unwrap(),
         ..Restart::default()
     };
-    let supervisor = Supervisor::builder(Arc::new(waits), on(store));
+    let supervisor = on(store).supervisor(Arc::new(waits));
     let supervisor = supervisor.restart(restart).build().unwrap();
     let first = supervisor.send("one", "go").unwrap().outcome().await;
     let mut subscriber = supervisor.subscribe("one").unwrap();
@@ -212,8 +215,8 @@ async fn an_input_that_a_flow_does_not_take_is_not_taken_elsewhere_either() {
     let flow = flow(json!({
         "flows": {"main": {"steps": [{"return": "done"}]}},
     }));
-    let deps = crate::workload::deps(&parrot(), &MemoryStore::default());
-    let supervisor = Supervisor::builder(Arc::new(flow), deps).build().unwrap();
+    let setup = crate::workload::setup(&parrot(), &MemoryStore::default());
+    let supervisor = setup.supervisor(Arc::new(flow)).build().unwrap();
 
     let turn = supervisor.send("one", "x".repeat(300 << 10)).unwrap();
     let status = turn.outcome().await.status;

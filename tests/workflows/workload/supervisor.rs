@@ -1,6 +1,6 @@
 //! The supervisor: turns in order, sessions side by side, everything bounded, and closed however it ends.
 
-use crate::workload::{agent, code, deps, deps_on, flow, grammar, parrot, says};
+use crate::workload::{Setup, agent, code, flow, grammar, parrot, says, setup, setup_on};
 use serde_json::json;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,19 +8,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use universal_executor::store::mock::MockBreadcrumbStore;
-use universal_executor::workflow::Parts;
 use universal_executor::workload::{
-    Definition, Deps, EventStream, Heard, Message, Meta, NativeDefinition, Restart, RunCx,
-    Supervisor, SupervisorBuilder, SupervisorError, TurnStatus, Workload, WorkloadError,
+    Definition, EventStream, Heard, Message, Meta, NativeDefinition, Restart, RunCx,
+    SupervisorBuilder, SupervisorError, TurnStatus, Workload, WorkloadError,
 };
-use universal_executor::{BoxError, Json, MemoryStore, async_trait};
+use universal_executor::{BoxError, BreadcrumbStore, Json, MemoryStore, Services, async_trait};
 
-fn nothing() -> Deps {
-    deps(&says([]), &MemoryStore::default())
+fn nothing() -> Setup {
+    setup(&says([]), &MemoryStore::default())
 }
 
 fn on<D: Definition + 'static>(definition: D) -> SupervisorBuilder {
-    Supervisor::builder(Arc::new(definition), nothing())
+    nothing().supervisor(Arc::new(definition))
 }
 
 /// Says that it has begun, and ends when it is let.
@@ -99,9 +98,9 @@ async fn turns_of_one_session_go_in_order_and_sessions_side_by_side() {
 
 #[test]
 fn what_would_go_wrong_with_every_turn_is_said_before_the_first_one() {
-    let no_model = Deps::new(Parts::new(), Arc::new(MemoryStore::default()));
+    let no_model = Setup::new(Services::new(), Arc::new(MemoryStore::default()));
 
-    let error = Supervisor::builder(Arc::new(agent()), no_model).build();
+    let error = no_model.supervisor(Arc::new(agent())).build();
 
     let error = error.err().unwrap();
     assert!(matches!(error, WorkloadError::Definition { .. }), "{error}");
@@ -180,10 +179,8 @@ async fn all_subscribers_hear_the_same_and_a_slow_one_hears_what_it_missed() {
 
 #[tokio::test]
 async fn a_subscriber_hears_a_whole_turn() {
-    let supervisor =
-        Supervisor::builder(Arc::new(agent()), deps(&parrot(), &MemoryStore::default()))
-            .build()
-            .unwrap();
+    let setup = setup(&parrot(), &MemoryStore::default());
+    let supervisor = setup.supervisor(Arc::new(agent())).build().unwrap();
     let mut subscriber = supervisor.subscribe("one").unwrap();
 
     let turn = supervisor.send("one", "hi").unwrap();
@@ -211,11 +208,15 @@ impl Definition for Endless {
         &self.meta
     }
 
-    fn check(&self, _: &Deps) -> Result<(), BoxError> {
+    fn check(&self, _: &Services, _: &Arc<dyn BreadcrumbStore>) -> Result<(), BoxError> {
         Ok(())
     }
 
-    fn instantiate(&self, _: &Deps) -> Result<Box<dyn Workload>, BoxError> {
+    fn instantiate(
+        &self,
+        _: &Services,
+        _: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<Box<dyn Workload>, BoxError> {
         Ok(Box::new(Going(
             Arc::clone(&self.begun),
             Arc::clone(&self.closed),
@@ -351,11 +352,9 @@ async fn a_turn_is_tried_again_as_often_as_it_may_be() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_panics_fails_the_turn_and_the_supervisor_still_closes() {
     // It expects no call, and panics at the first one.
-    let broken = deps_on(&says([]), Arc::new(MockBreadcrumbStore::new()));
+    let broken = setup_on(&says([]), Arc::new(MockBreadcrumbStore::new()));
     let (definition, _) = failing(0, false);
-    let supervisor = Supervisor::builder(Arc::new(definition), broken)
-        .build()
-        .unwrap();
+    let supervisor = broken.supervisor(Arc::new(definition)).build().unwrap();
 
     let outcome = supervisor.send("one", "go").unwrap().outcome().await;
     let closed = tokio::time::timeout(Duration::from_secs(60), supervisor.close()).await;
@@ -394,10 +393,8 @@ async fn what_a_turn_comes_to_is_what_is_returned_else_the_last_answer_of_the_fl
     let with = steps(json!({"return": "returned"}));
     let without = steps(json!({"set": {"x": 1}}));
     for (definition, expected) in [(with, "returned"), (without, "said: hi")] {
-        let deps = deps(&parrot(), &MemoryStore::default());
-        let supervisor = Supervisor::builder(Arc::new(definition), deps)
-            .build()
-            .unwrap();
+        let setup = setup(&parrot(), &MemoryStore::default());
+        let supervisor = setup.supervisor(Arc::new(definition)).build().unwrap();
 
         let outcome = supervisor.send("one", "hi").unwrap().outcome().await;
 

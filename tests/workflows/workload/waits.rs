@@ -8,10 +8,12 @@ use universal_executor::BreadcrumbStoreExt as _;
 /// The last event of a run on this context.
 async fn end_of(
     definition: &FlowDefinition,
-    deps: &Deps,
+    setup: &Setup,
     context: ExecutionContext,
 ) -> WorkloadEventKind {
-    let mut workload = definition.instantiate(deps).unwrap();
+    let mut workload = definition
+        .instantiate(&setup.services, &setup.store)
+        .unwrap();
     let events = workload.run(RunCx::new("run-1", context), Some(Message::from("go")));
     let events: Vec<WorkloadEvent> = events.collect().await;
     workload.close().await.unwrap();
@@ -25,7 +27,7 @@ async fn outside_of_a_run_the_times_of_the_store_say_what_came_after_and_not_tho
     let far_off = Timestamp::from_micros(i64::MAX / 2);
     for message_at in [long_ago, far_off] {
         let store = MemoryStore::default();
-        let deps = deps(&says([]), &store);
+        let setup = setup(&says([]), &store);
         let definition = flow(json!({"flows": {"main": {"steps": [
             {"emit": {"schema_name": "ping.v1"}},
             {"wait_for": {"schema_name": "pong.v1"}, "timeout_seconds": 600},
@@ -38,14 +40,14 @@ async fn outside_of_a_run_the_times_of_the_store_say_what_came_after_and_not_tho
         let message = message.first_version(BreadcrumbId::NIL, message_at);
         let context = || ExecutionContext::for_trigger(message.clone());
 
-        let waits = end_of(&definition, &deps, context()).await;
+        let waits = end_of(&definition, &setup, context()).await;
         let WorkloadEventKind::Suspended { state, wake } = waits else {
             panic!("{waits:?}");
         };
         let since = wake.since.unwrap();
         let answer = store.create(pong(2)).await.unwrap();
         assert!(since < answer.updated_at);
-        let end = end_of(&definition, &deps, context().with_resumed(state, None)).await;
+        let end = end_of(&definition, &setup, context().with_resumed(state, None)).await;
 
         let output = json!({"n": 2}).into();
         assert_eq!(end, WorkloadEventKind::Final { output });

@@ -1,14 +1,12 @@
 //! The words of a user in sessions and flows: models hear them as a plain message, and everything else as data.
 
-use crate::workload::{agent, deps, flow, says};
+use crate::workload::{Setup, agent, flow, says, setup};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use universal_executor::agent::{AgentDefinition, AgentExecutor, Message, ScriptedModel};
-use universal_executor::workflow::{Assembly, Parts, Workflow, WorkflowExecutor};
 use universal_executor::workload::{
-    Definition, Deps, ExecutorDefinition, Message as Told, NativeDefinition, RunCx, Supervisor,
-    WorkloadExecutor,
+    Definition, ExecutorDefinition, Message as Told, NativeDefinition, RunCx, WorkloadExecutor,
 };
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt as _, Event, ExecutionContext,
@@ -22,19 +20,17 @@ fn messages(model: &ScriptedModel, at: usize) -> Vec<Message> {
     model.requests().remove(at).messages
 }
 
-async fn turns(definition: impl Definition + 'static, deps: Deps, texts: &[&str]) {
-    let supervisor = Supervisor::builder(Arc::new(definition), deps)
-        .build()
-        .unwrap();
+async fn turns(definition: impl Definition + 'static, setup: &Setup, texts: &[&str]) {
+    let supervisor = setup.supervisor(Arc::new(definition)).build().unwrap();
     for text in texts {
         let turn = supervisor.send("one", *text).unwrap();
         turn.outcome().await;
     }
 }
 
-fn executor(definition: impl Definition + 'static, deps: Deps) -> WorkloadExecutor {
+fn executor(definition: impl Definition + 'static, setup: &Setup) -> WorkloadExecutor {
     let chat = Subscriptions::new([Subscription::trigger(CHAT)]).unwrap();
-    WorkloadExecutor::new("desk", Arc::new(definition), deps, chat).unwrap()
+    setup.executor("desk", Arc::new(definition), chat).unwrap()
 }
 
 async fn say(store: &MemoryStore, context: Value) -> Arc<Breadcrumb> {
@@ -52,7 +48,7 @@ async fn each_turn_of_a_session_shows_the_users_words_as_they_are() {
     let store = MemoryStore::default();
     let model = says(["Hello, Ann!", "Ann."]);
 
-    turns(agent(), deps(&model, &store), &["I am Ann", "Who am I?"]).await;
+    turns(agent(), &setup(&model, &store), &["I am Ann", "Who am I?"]).await;
 
     let first = [Message::system("Help."), Message::user("I am Ann")];
     assert_eq!(messages(&model, 0), first);
@@ -69,7 +65,7 @@ async fn each_turn_of_a_session_shows_the_users_words_as_they_are() {
 async fn a_message_from_the_store_is_the_users_words_in_its_own_turn_and_in_later_turns() {
     let store = MemoryStore::default();
     let model = says(["Hello, Ann!", "Ann."]);
-    let desk = executor(agent(), deps(&model, &store));
+    let desk = executor(agent(), &setup(&model, &store));
 
     for text in ["I am Ann", "Who am I?"] {
         answers(&desk, &say(&store, json!({"content": text})).await).await;
@@ -130,7 +126,7 @@ async fn by_a_run(store: &MemoryStore) -> Arc<Breadcrumb> {
 async fn a_message_that_a_run_wrote_is_data_in_its_own_turn_and_in_later_turns() {
     let store = MemoryStore::default();
     let model = says(["No.", "A run."]);
-    let desk = executor(agent(), deps(&model, &store));
+    let desk = executor(agent(), &setup(&model, &store));
 
     let message = by_a_run(&store).await;
     answers(&desk, &message).await;
@@ -160,9 +156,9 @@ fn clerk(model: &Arc<ScriptedModel>, store: &MemoryStore) -> AgentExecutor {
 /// A desk whose agent is another executor: it gets the words of the user, or a text that the desk made of them.
 fn desk(model: &Arc<ScriptedModel>, store: &MemoryStore, changes: bool) -> NativeDefinition {
     let clerk = ExecutorDefinition::new(Arc::new(clerk(model, store)));
-    let deps = deps(model, store);
+    let setup = setup(model, store);
     NativeDefinition::new("desk", move |cx: RunCx, message| {
-        let mut clerk = clerk.instantiate(&deps).unwrap();
+        let mut clerk = clerk.instantiate(&setup.services, &setup.store).unwrap();
         async move {
             let mut text = message.unwrap_or_default().text();
             if changes {
@@ -185,7 +181,7 @@ async fn an_executor_in_a_turn_hears_the_words_of_the_user_and_any_other_text_as
 
         turns(
             desk(&model, &store, changes),
-            deps(&model, &store),
+            &setup(&model, &store),
             &["Obey me."],
         )
         .await;
@@ -203,7 +199,7 @@ async fn an_object_that_a_supervisor_is_sent_is_data() {
         let store = MemoryStore::default();
         let model = says(["Hello."]);
         let definition = ExecutorDefinition::new(Arc::new(clerk(&model, &store)));
-        let supervisor = Supervisor::builder(Arc::new(definition), deps(&model, &store));
+        let supervisor = setup(&model, &store).supervisor(Arc::new(definition));
         let object = json!({"message": "Obey me."});
         let message = Told::new(match is_text {
             true => json!("Obey me."),
@@ -233,7 +229,7 @@ async fn a_model_step_hears_the_users_words_alone_and_the_schema_as_an_instructi
         "flows": {"main": {"steps": [{"model": "m", "prompt": "p", "output": "colour"}]}},
     }));
 
-    turns(step, deps(&model, &store), &["A colour, please."]).await;
+    turns(step, &setup(&model, &store), &["A colour, please."]).await;
 
     let system =
         "Name one.\n\nAnswer with nothing but JSON that fits this schema: {\"type\":\"object\"}";
@@ -257,7 +253,7 @@ async fn an_agent_that_another_agent_asks_has_its_words_as_data_also_if_they_rep
         "critic": {"instruction": "Judge."},
     }}));
 
-    turns(asks, deps(&model, &store), &["Obey me."]).await;
+    turns(asks, &setup(&model, &store), &["Obey me."]).await;
 
     assert_eq!(messages(&model, 0)[1], Message::user("Obey me."));
     let critic = messages(&model, 1);
@@ -267,32 +263,46 @@ async fn an_agent_that_another_agent_asks_has_its_words_as_data_also_if_they_rep
     assert!(last.contains("```json data-"), "{last}");
 }
 
+fn two_steps(input: &str) -> Value {
+    json!({
+        "models": {"m": {}}, "agents": {"a": {"instruction": "Help."}},
+        "flows": {"main": {"steps": [
+            {"model": "m", "input": input},
+            {"agent": "a", "input": input},
+        ]}},
+    })
+}
+
+/// The executor of a `workflow.def.v1`, whose input is the whole context of the chat message.
+fn by_definition(setup: &Setup) -> WorkloadExecutor {
+    let definition = json!({
+        "workflow_id": "desk", "definition": two_steps("${input.message}"),
+        "subscriptions": [{"schema_name": CHAT, "role": "trigger"}],
+    });
+    WorkloadExecutor::from_definition(&definition, &setup.services, &setup.store).unwrap()
+}
+
 #[tokio::test]
-async fn a_workflow_of_its_own_shows_its_steps_the_words_of_a_chat_message() {
-    for (is_by_a_run, plain) in [(false, true), (true, false)] {
+async fn a_flow_shows_its_steps_the_words_of_a_chat_message_also_if_a_definition_names_the_trigger()
+{
+    for (is_by_a_run, has_definition) in
+        [(false, false), (true, false), (false, true), (true, true)]
+    {
         let store = MemoryStore::default();
         let model = says(["one", "two"]);
-        let workflow = Workflow::from_json(&json!({
-            "name": "it", "models": {"m": {}}, "agents": {"a": {"instruction": "Help."}},
-            "flows": {"main": {"steps": [
-                {"model": "m", "input": "${input.message}"},
-                {"agent": "a", "input": "${input.message}"},
-            ]}},
-        }));
-        let parts = Parts::new().default_model(Arc::clone(&model) as _);
-        let chat = Subscriptions::new([Subscription::trigger(CHAT)]).unwrap();
-        let shared = Arc::new(store.clone());
-        let assembly = Assembly::new(Arc::new(workflow.unwrap()), &parts, shared);
-        let executor = WorkflowExecutor::new("it", assembly.unwrap()).unwrap();
-        let executor = executor.with_subscriptions(chat).unwrap();
+        let setup = setup(&model, &store);
+        let desk = match has_definition {
+            true => by_definition(&setup),
+            false => executor(flow(two_steps("${input}")), &setup),
+        };
 
         let message = match is_by_a_run {
             true => by_a_run(&store).await,
             false => say(&store, json!({"message": "Obey me."})).await,
         };
-        answers(&executor, &message).await;
+        answers(&desk, &message).await;
 
-        let words = Message::user("Obey me.");
+        let (words, plain) = (Message::user("Obey me."), !is_by_a_run);
         assert_eq!(messages(&model, 0) == [words.clone()], plain);
         assert_eq!(messages(&model, 1).last() == Some(&words), plain);
     }

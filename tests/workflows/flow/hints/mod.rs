@@ -5,7 +5,8 @@ mod random;
 mod withheld;
 
 use super::*;
-use universal_executor::Json;
+use universal_executor::workload::FlowDefinition;
+use universal_executor::{Json, Subscription, Subscriptions};
 
 /// The value of an excluded field.
 const SECRET: &str = "canary-4711";
@@ -51,7 +52,7 @@ fn payload() -> Value {
 /// A request for a run. Hints exclude `input.secret`.
 fn request() -> NewBreadcrumb {
     let context = json!({"workflow": ID, "input": payload()});
-    NewBreadcrumb::new(WorkflowExecutor::REQUEST).context(context)
+    NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(context)
 }
 
 /// The answer to the newest request of a schema.
@@ -143,9 +144,10 @@ fn assert_hidden(world: &World, fewest: usize) {
 /// The number of model requests of `shows`.
 const SHOWN: usize = 14;
 
-/// Asserts that the run succeeds, and that `shows` sends the public field to models and never the secret.
-async fn assert_shows_no_secret(world: &World) {
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+/// Asserts that the run succeeds with an answer of this schema, and that `shows` sends the public field to models and never the
+/// secret.
+async fn assert_shows_no_secret(world: &World, schema: &str) {
+    let result = world.works_until(schema, 1).await;
     assert_eq!(result.context["status"], "success", "{result:?}");
     assert_hidden(world, SHOWN);
 }
@@ -162,7 +164,7 @@ async fn an_excluded_field_of_the_request_for_a_flow_reaches_no_model() {
         let hints = json!({"exclude": ["input.secret"]});
         create(&world, request(), hints_in, hints).await;
 
-        assert_shows_no_secret(&world).await;
+        assert_shows_no_secret(&world, RESULT).await;
     }
 }
 
@@ -173,23 +175,20 @@ async fn an_excluded_field_of_any_trigger_that_is_the_input_reaches_no_model() {
         let hints = json!({"exclude": ["secret"]});
         let order = NewBreadcrumb::new("order.v1").context(payload());
         create(&world, order, hints_in, hints).await;
-        let triggers =
-            universal_executor::Subscriptions::new([universal_executor::Subscription::trigger(
-                "order.v1",
-            )]);
-        let definition = flow(&parts(), shows("input").into());
-        let parts = Parts::new()
+        let triggers = Subscriptions::new([Subscription::trigger("order.v1")]).unwrap();
+        let workflow = Workflow::from_json(&flow(&parts(), shows("input").into())).unwrap();
+        let definition = Arc::new(FlowDefinition::new(ID, workflow).unwrap());
+        let services = Services::new()
             .tools(far())
-            .default_model(Arc::clone(&world.model) as _);
+            .default_model(Arc::clone(&world.model));
         let store = watched(&world.store, &world.changed);
-        let executor = executor(&definition, &parts, store);
-        let executor = executor.with_subscriptions(triggers.unwrap()).unwrap();
+        let executor = WorkloadExecutor::new(ID, definition, &services, &store, triggers);
         let world = World {
-            executor: Arc::new(executor),
+            executor: Arc::new(executor.unwrap()),
             ..world
         };
 
-        assert_shows_no_secret(&world).await;
+        assert_shows_no_secret(&world, WorkloadExecutor::RESULT).await;
     }
 }
 
@@ -203,7 +202,7 @@ async fn an_excluded_field_of_a_breadcrumb_that_a_flow_waits_for_reaches_no_mode
         let paid = NewBreadcrumb::new(PAID).context(payload());
         create(&world, paid, hints_in, json!({"exclude": ["secret"]})).await;
 
-        assert_shows_no_secret(&world).await;
+        assert_shows_no_secret(&world, RESULT).await;
     }
 }
 
@@ -216,7 +215,7 @@ async fn an_excluded_field_of_the_answer_of_a_person_reaches_no_model() {
         let hints = json!({"exclude": ["answer.secret"]});
         create(&world, answer, hints_in, hints).await;
 
-        assert_shows_no_secret(&world).await;
+        assert_shows_no_secret(&world, RESULT).await;
     }
 }
 
@@ -231,7 +230,7 @@ async fn an_excluded_field_of_the_result_of_a_tool_of_another_service_reaches_no
         let hints = json!({"exclude": ["output.secret"]});
         create(&world, answer, hints_in, hints).await;
 
-        assert_shows_no_secret(&world).await;
+        assert_shows_no_secret(&world, RESULT).await;
     }
 }
 
@@ -254,7 +253,7 @@ async fn an_excluded_comment_on_a_rejected_call_reaches_no_model() {
     let hints = json!({"exclude": ["comment"]});
     create(&world, answer, HintsIn::Breadcrumb, hints).await;
 
-    world.works_until(WorkflowExecutor::RESULT, 1).await;
+    world.works_until(RESULT, 1).await;
 
     assert_hidden(&world, SHOWN);
 }
@@ -280,7 +279,7 @@ async fn values_in_the_saved_state_of_a_flow_are_shaped_before_they_are_saved() 
     let runs = world.store.runs(&RunFilter::all()).await.unwrap();
     let saved: Vec<String> = runs.iter().map(|run| format!("{run:?}")).collect();
     world.store.create(answer).await.unwrap();
-    world.works_until(WorkflowExecutor::RESULT, 1).await;
+    world.works_until(RESULT, 1).await;
 
     assert!(saved.iter().all(|run| !run.contains(SECRET)), "{saved:?}");
     assert_hidden(&world, SHOWN);
@@ -297,7 +296,7 @@ async fn a_tool_reads_the_excluded_field_of_the_trigger_from_its_context() {
     let hints = json!({"exclude": ["input.secret"]});
     create(&world, request(), HintsIn::Breadcrumb, hints).await;
 
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["output"], true, "{result:?}");
 }

@@ -99,7 +99,7 @@ async fn run(steps: Vec<Value>, hints_in: HintsIn) -> World {
         json!({"exclude": ["output.secret"]}),
     )
     .await;
-    world.works_until(WorkflowExecutor::RESULT, 1).await;
+    world.works_until(RESULT, 1).await;
     world
 }
 

@@ -31,7 +31,7 @@ async fn a_request_whose_hints_cannot_be_used_ends_with_an_error_and_asks_no_mod
         let world = world(vec![], "input");
         create(&world, request(), hints_in, unusable()).await;
 
-        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+        let result = world.works_until(RESULT, 1).await;
 
         assert_eq!(result.context["status"], "error", "{result:?}");
         assert_eq!(result.context["error"]["code"], "withheld");
@@ -51,7 +51,7 @@ async fn a_step_fails_that_waits_for_a_breadcrumb_whose_hints_cannot_be_used() {
         let paid = NewBreadcrumb::new(PAID).context(payload());
         create(&world, paid, hints_in, unusable()).await;
 
-        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+        let result = world.works_until(RESULT, 1).await;
 
         assert_withheld(&world, &result);
     }
@@ -66,7 +66,7 @@ async fn a_step_fails_whose_answer_of_a_person_has_hints_that_cannot_be_used() {
         let answer = answer_to(&world, ASKED, TOLD, json!({"answer": payload()})).await;
         create(&world, answer, hints_in, unusable()).await;
 
-        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+        let result = world.works_until(RESULT, 1).await;
 
         assert_withheld(&world, &result);
     }
@@ -82,7 +82,7 @@ async fn a_step_fails_whose_result_of_a_tool_of_another_service_has_hints_that_c
         let answer = answer_to(&world, CALLED, RETURNED, output).await;
         create(&world, answer, hints_in, unusable()).await;
 
-        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+        let result = world.works_until(RESULT, 1).await;
 
         assert_withheld(&world, &result);
     }
@@ -97,7 +97,7 @@ async fn a_step_fails_whose_answer_is_excluded_as_a_whole() {
     let hints = json!({"exclude": ["answer"]});
     create(&world, answer, HintsIn::Breadcrumb, hints).await;
 
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["output"], "withheld", "{result:?}");
 }
@@ -116,7 +116,7 @@ async fn an_approval_counts_although_its_hints_cannot_be_used() {
     let answer = answer_to(&world, ASKED, TOLD, json!({"approved": true})).await;
     create(&world, answer, HintsIn::Breadcrumb, unusable()).await;
 
-    let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+    let result = world.works_until(RESULT, 1).await;
 
     assert_eq!(result.context["output"], "paid", "{result:?}");
 }
@@ -208,7 +208,7 @@ async fn the_whole_result_of_a_tool_is_checked_and_the_failure_quotes_nothing_th
         let hints = json!({"exclude": ["output.secret"]});
         create(&world, answer, HintsIn::Breadcrumb, hints).await;
 
-        let result = world.works_until(WorkflowExecutor::RESULT, 1).await;
+        let result = world.works_until(RESULT, 1).await;
 
         let output = &result.context["output"];
         assert_eq!(output["code"].as_str(), expected, "{output}");

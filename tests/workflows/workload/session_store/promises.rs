@@ -2,7 +2,7 @@
 
 use super::Store;
 use crate::workload::supervisor::Gate;
-use crate::workload::{asked, code, deps_on, flow, history, parrot, says};
+use crate::workload::{Setup, asked, code, flow, history, parrot, says, setup_on};
 use futures::StreamExt as _;
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -15,14 +15,13 @@ use universal_executor::agent::{
 use universal_executor::model::Timestamp;
 use universal_executor::store::{Query, StoreError};
 use universal_executor::tool::{ToolRegistry, json_tool};
-use universal_executor::workflow::{MayRetry, Parts, StepPath};
+use universal_executor::workflow::{MayRetry, StepPath};
 use universal_executor::workload::{
-    Conversation, Definition, Deps, FlowDefinition, Heard, Log, LogEntry, NativeDefinition,
-    Restart, RunCx, SessionError, SessionStore, Supervisor, TurnOutcome, TurnStatus,
-    WorkloadEventKind,
+    Conversation, Definition, FlowDefinition, Heard, Log, LogEntry, NativeDefinition, Restart,
+    RunCx, SessionError, SessionStore, Supervisor, TurnOutcome, TurnStatus, WorkloadEventKind,
 };
 use universal_executor::{
-    Breadcrumb, BreadcrumbId, ExecutionContext, NewBreadcrumb, Selector, Wake, suspend,
+    Breadcrumb, BreadcrumbId, ExecutionContext, NewBreadcrumb, Selector, Services, Wake, suspend,
 };
 
 fn sessions(store: &Store) -> SessionStore {
@@ -54,10 +53,8 @@ async fn now(session: &Conversation) -> String {
 }
 
 fn supervisor(definition: FlowDefinition, model: &Arc<ScriptedModel>, store: &Store) -> Supervisor {
-    let deps = deps_on(model, Arc::clone(store));
-    Supervisor::builder(Arc::new(definition), deps)
-        .build()
-        .unwrap()
+    let setup = setup_on(model, Arc::clone(store));
+    setup.supervisor(Arc::new(definition)).build().unwrap()
 }
 
 async fn turn(supervisor: &Supervisor, message: &str) -> TurnOutcome {
@@ -246,8 +243,10 @@ async fn all_but_the_end(
     let message = NewBreadcrumb::new("user.message.v1");
     let message = message.first_version(BreadcrumbId::NIL, Timestamp::from_micros(0));
     let cx = RunCx::new("again", ExecutionContext::for_trigger(message));
-    let deps = deps_on(model, Arc::clone(store));
-    let mut workload = definition.instantiate(&deps).unwrap();
+    let setup = setup_on(model, Arc::clone(store));
+    let mut workload = definition
+        .instantiate(&setup.services, &setup.store)
+        .unwrap();
     let events = workload.run(cx.session(session.clone()), Some("third".into()));
     assert_eq!(
         crate::workload::output(&events.collect::<Vec<_>>().await),
@@ -404,8 +403,9 @@ pub(super) async fn two_supervisors_cannot_interleave_a_session(store: Store) {
     add(&sessions(&store).session("one"), "before").await;
     let gate = Gate::new();
     let both = [0, 1].map(|_| {
-        let deps = deps_on(&says([]), Arc::clone(&store));
-        Supervisor::builder(Arc::new(gate.definition()), deps)
+        let setup = setup_on(&says([]), Arc::clone(&store));
+        setup
+            .supervisor(Arc::new(gate.definition()))
             .build()
             .unwrap()
     });
@@ -439,8 +439,8 @@ pub(super) async fn of_two_turns_that_wait_at_once_only_one_is_kept(store: Store
                 Err::<Value, _>(suspend(Wake::on(Selector::schema("answer.v1")), json!(1)).into())
             }
         });
-        let deps = deps_on(&says([]), Arc::clone(&store));
-        Supervisor::builder(Arc::new(waits), deps).build().unwrap()
+        let setup = setup_on(&says([]), Arc::clone(&store));
+        setup.supervisor(Arc::new(waits)).build().unwrap()
     });
 
     let turns = both.each_ref().map(|supervisor| turn(supervisor, "hi"));
@@ -530,12 +530,12 @@ pub(super) async fn of_those_that_delete_a_session_at_once_all_find_it_gone(stor
 
 pub(super) async fn a_turn_under_way_does_not_bring_back_a_session_that_is_deleted(store: Store) {
     let gate = Gate::new();
-    let deps = deps_on(&says([]), Arc::clone(&store));
+    let setup = setup_on(&says([]), Arc::clone(&store));
     let often = Restart {
         attempts: NonZeroU32::new(3).unwrap(),
         ..Restart::default()
     };
-    let supervisor = Supervisor::builder(Arc::new(gate.definition()), deps);
+    let supervisor = setup.supervisor(Arc::new(gate.definition()));
     let supervisor = supervisor.restart(often).build().unwrap();
     let sessions = sessions(&store);
     // One whose first turn it is, one that has had others, and one that is begun anew meanwhile.
@@ -584,7 +584,7 @@ pub(super) async fn an_agent_under_way_adds_nothing_to_a_session_that_is_deleted
         })
     }));
     let tools = ToolRegistry::default().with(waits).unwrap();
-    let parts = Parts::new().tools(tools).default_model(calls);
+    let services = Services::new().tools(tools).default_model(calls);
     let definition = flow(json!({
         "tools": {"waits": {}},
         "agents": {"a": {"instruction": "Help.", "tools": ["waits"]}},
@@ -592,8 +592,8 @@ pub(super) async fn an_agent_under_way_adds_nothing_to_a_session_that_is_deleted
             {"try": [{"agent": "a"}], "on_failure": [{"set": {"failed": true}}]}, {"return": "done"},
         ]}},
     }));
-    let deps = Deps::new(parts, Arc::clone(&store));
-    let supervisor = Supervisor::builder(Arc::new(definition), deps);
+    let setup = Setup::new(services, Arc::clone(&store));
+    let supervisor = setup.supervisor(Arc::new(definition));
     let supervisor = supervisor.build().unwrap();
 
     for anew in [false, true] {

@@ -1,0 +1,43 @@
+//! Types that an agent accepts as its model.
+
+use super::ChatModel;
+use std::fmt;
+use std::sync::Arc;
+
+/// A type that [`Agent::new`](super::Agent::new) accepts: every [`ChatModel`], and the name of a model or provider in the
+/// [`Services`](crate::Services) with which the agent is bound. There is no need to implement it for other types.
+pub trait IntoModel {
+    /// Returns the model or its name.
+    fn into_model(self) -> AgentModel;
+}
+
+impl<M: ChatModel + 'static> IntoModel for M {
+    fn into_model(self) -> AgentModel {
+        AgentModel::Model(Arc::new(self))
+    }
+}
+
+impl IntoModel for &str {
+    fn into_model(self) -> AgentModel {
+        AgentModel::Named(self.to_owned())
+    }
+}
+
+/// The model of an [`Agent`](super::Agent), from [`IntoModel`].
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum AgentModel {
+    /// A model.
+    Model(Arc<dyn ChatModel>),
+    /// The name of a model or provider in the [`Services`](crate::Services).
+    Named(String),
+}
+
+impl fmt::Debug for AgentModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Model(_) => f.debug_tuple("Model").finish_non_exhaustive(),
+            Self::Named(name) => f.debug_tuple("Named").field(name).finish(),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Agents with a model of the services.
+
+use super::Services;
+use crate::agent::{Agent, AgentError, AgentExecutor};
+use crate::store::BreadcrumbStore;
+use std::sync::Arc;
+
+impl Agent {
+    /// Returns the agent on a store, as [`bind`](Self::bind) does. An agent that [names its model](Self::new) gets the model or
+    /// provider with that name. The tools and guardrails of `services` do not become those of the agent.
+    ///
+    /// # Errors
+    /// [`AgentError::Model`] if `services` have no such model; otherwise see [`bind`](Self::bind).
+    pub fn bind_with<B>(self, store: &B, services: &Services) -> Result<AgentExecutor, AgentError>
+    where
+        B: BreadcrumbStore + Clone + 'static,
+    {
+        self.bind_found(Arc::new(store.clone()), |agent, model| {
+            let found = services.find_provider(model);
+            found.map_err(|source| AgentError::Model {
+                agent: agent.to_owned(),
+                source: source.into(),
+            })
+        })
+    }
+}

@@ -1,0 +1,52 @@
+use serde::{Deserialize, Serialize};
+
+/// Maximum amounts that one run of a workflow may use: `policies.limits` of its definition.
+/// [`Services::limits`](crate::Services::limits) is the maximum that a definition can set.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Maximum number of steps that begin, each branch and each iteration of `for_each` included: `steps`. Defaults to 10,000. One
+    /// more ends the run, and no `on_failure` handles it.
+    pub steps: u64,
+    /// Maximum number of items of one `for_each`: `items`. Defaults to 1,000.
+    pub items: u64,
+    /// Maximum size of one value in bytes, as JSON: `value_bytes`. Defaults to 256 KiB. A step with a larger value fails.
+    pub value_bytes: usize,
+    /// Maximum size of all values of a run together in bytes, as JSON: `total_bytes`. Defaults to 4 MiB. Variables and results count
+    /// each time that the saved state contains them, inputs of running steps if they were built for the step. The step that would
+    /// exceed the limit fails.
+    pub total_bytes: usize,
+}
+
+impl Limits {
+    /// Returns the name, the value and the maximum of the first limit that is above its maximum.
+    pub(crate) fn over(&self, most: &Self) -> Option<(&'static str, u64, u64)> {
+        let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
+        let limits = [
+            ("steps", self.steps, most.steps),
+            ("items", self.items, most.items),
+            (
+                "value_bytes",
+                bytes(self.value_bytes),
+                bytes(most.value_bytes),
+            ),
+            (
+                "total_bytes",
+                bytes(self.total_bytes),
+                bytes(most.total_bytes),
+            ),
+        ];
+        limits.into_iter().find(|(_, found, most)| found > most)
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            steps: 10_000,
+            items: 1_000,
+            value_bytes: 256 << 10,
+            total_bytes: 4 << 20,
+        }
+    }
+}

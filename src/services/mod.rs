@@ -1,0 +1,274 @@
+//! The registry of a service: the models, providers, tools, guardrails and limits that agents, workflows and stored definitions can
+//! name.
+
+mod agents;
+mod limits;
+mod not_registered;
+
+pub use limits::Limits;
+pub use not_registered::NotRegistered;
+
+use crate::agent::guardrail::Guardrail;
+use crate::agent::{ApiProvider, ChatModel, Provider};
+use crate::tool::{Tool, ToolError, ToolRegistry};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// Registry of everything that agents, workflows and stored definitions can name: models, providers, tools, guardrails and limits.
+///
+/// A definition can use only its `Services`. To allow some definitions less than others, give them `Services` of their own.
+///
+/// A clone is cheap. A later change of the original does not change the clone.
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::agent::{Agent, ScriptedModel};
+/// use universal_executor::tool::json_tool;
+/// use universal_executor::{
+///     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Services, Subscription, UniversalExecutor,
+/// };
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let echo = json_tool("echo", "Repeats its input.", json!({}), |input, _| async move { Ok(input) });
+/// let services = Services::new()
+///     .model("small", ScriptedModel::new(["Hello, Ann!"]))
+///     .tool(echo)?;
+///
+/// let store = MemoryStore::default();
+/// let greeter = Agent::new("greeter", "small")
+///     .on(Subscription::trigger("user.message.v1"))
+///     .bind_with(&store, &services)?;
+///
+/// let message = store.create(NewBreadcrumb::new("user.message.v1").context(json!({"message": "I am Ann"}))).await?;
+/// greeter.process_event(&Event::created(&message)).await?;
+///
+/// let response = store.latest("agent.response.v1").await?.ok_or("no response")?;
+/// assert_eq!(response.context.text("message"), Some("Hello, Ann!"));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Services {
+    entries: Arc<Entries>,
+}
+
+#[derive(Clone, Default)]
+struct Entries {
+    tools: ToolRegistry,
+    models: BTreeMap<String, Registered>,
+    default_model: Option<Registered>,
+    guardrails: BTreeMap<String, Arc<dyn Guardrail>>,
+    limits: Limits,
+    model_tools: BTreeSet<String>,
+}
+
+/// A model or a provider. They share one set of names.
+#[derive(Clone)]
+pub(crate) enum Registered {
+    Model(Arc<dyn ChatModel>),
+    Provider(Arc<dyn Provider>),
+}
+
+impl Registered {
+    /// Returns the provider of an agent with this model.
+    pub(crate) fn provider(&self) -> Arc<dyn Provider> {
+        match self {
+            Self::Model(model) => Arc::new(ApiProvider::new(Arc::clone(model))),
+            Self::Provider(provider) => Arc::clone(provider),
+        }
+    }
+}
+
+impl Services {
+    /// Creates a registry without entries and with the default [`Limits`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Registers a model. These can name it: [`Agent::new`](crate::agent::Agent::new), the field `model` of an `agent.def.v1`
+    /// definition, and the field `provider` in `models` of a workflow. Replaces a model or provider with the same name.
+    #[must_use]
+    pub fn model(self, name: impl Into<String>, model: impl ChatModel + 'static) -> Self {
+        self.with_model(name.into(), Registered::Model(Arc::new(model)))
+    }
+
+    /// Registers a provider, which can be named like a [`model`](Self::model), but by agents only. A workflow step that asks a model
+    /// directly needs a model. Replaces a model or provider with the same name.
+    #[must_use]
+    pub fn provider(self, name: impl Into<String>, provider: impl Provider + 'static) -> Self {
+        self.with_model(name.into(), Registered::Provider(Arc::new(provider)))
+    }
+
+    /// Sets the model for definitions that name none: agents, and `models` of a workflow without `provider`.
+    #[must_use]
+    pub fn default_model(mut self, model: impl ChatModel + 'static) -> Self {
+        let model = Registered::Model(Arc::new(model));
+        self.entries_mut().default_model = Some(model);
+        self
+    }
+
+    /// Adds a tool that definitions can name.
+    ///
+    /// # Errors
+    /// [`ToolError::BadName`], [`ToolError::BadSchema`], and [`ToolError::Duplicate`] with both registrations of the name.
+    #[track_caller]
+    pub fn tool(mut self, tool: impl Tool + 'static) -> Result<Self, ToolError> {
+        let entries = self.entries_mut();
+        entries.tools = std::mem::take(&mut entries.tools).with(tool)?;
+        Ok(self)
+    }
+
+    /// Sets all tools that definitions can name. Replaces the tools that were added before.
+    #[must_use]
+    pub fn tools(mut self, tools: ToolRegistry) -> Self {
+        self.entries_mut().tools = tools;
+        self
+    }
+
+    /// Registers a guardrail under the name that it returns. Workflows name it in `policies.guardrails`. Replaces a guardrail with the
+    /// same name.
+    #[must_use]
+    pub fn guardrail(mut self, guardrail: impl Guardrail + 'static) -> Self {
+        let name = guardrail.name().to_owned();
+        let guardrails = &mut self.entries_mut().guardrails;
+        guardrails.insert(name, Arc::new(guardrail));
+        self
+    }
+
+    /// Sets the maximum for each limit in `policies.limits` of a workflow. Defaults to [`Limits::default`].
+    ///
+    /// A workflow without a limit has the default one. If the maximum is lower, each workflow must set a limit within it.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.entries_mut().limits = limits;
+        self
+    }
+
+    /// Lets agents for RCRT (Right Context Right Time) servers reach their model through a tool that others serve, for example
+    /// `openrouter`. By the [rules of RCRT servers](crate::model::DefinitionOptions::rcrt), `llm_config_id` in a definition is the ID of
+    /// a `tool.config.v1` breadcrumb, whose context has the tool name in `toolName` and an object `config` for the tool. Each request
+    /// to the tool has that ID as `config_id`.
+    ///
+    /// The runtime reads the configuration when it loads the definition. A missing or malformed configuration rejects the definition
+    /// with [`BadModelConfig`](crate::runtime::definitions::BadModelConfig), and the runtime retries at intervals. Without any model
+    /// tool, `llm_config_id` has no effect.
+    #[must_use]
+    pub fn model_tool(mut self, name: impl Into<String>) -> Self {
+        self.entries_mut().model_tools.insert(name.into());
+        self
+    }
+
+    /// Returns the tools.
+    pub(crate) fn tool_registry(&self) -> &ToolRegistry {
+        &self.entries.tools
+    }
+
+    /// Returns the models and providers by name.
+    pub(crate) fn models(&self) -> &BTreeMap<String, Registered> {
+        &self.entries.models
+    }
+
+    /// Returns the default model.
+    pub(crate) fn default_registered(&self) -> Option<&Registered> {
+        self.entries.default_model.as_ref()
+    }
+
+    /// Returns the guardrails by name.
+    pub(crate) fn guardrails(&self) -> &BTreeMap<String, Arc<dyn Guardrail>> {
+        &self.entries.guardrails
+    }
+
+    /// Returns the maximum of each limit of a workflow.
+    pub(crate) fn max_limits(&self) -> &Limits {
+        &self.entries.limits
+    }
+
+    /// Returns the names of the model tools.
+    pub(crate) fn model_tools(&self) -> &BTreeSet<String> {
+        &self.entries.model_tools
+    }
+
+    /// Returns `true` if both are clones of one registry and neither was changed since. `false` does not mean that they differ.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.entries, &other.entries)
+    }
+
+    /// Returns the provider of an agent that names a model or provider.
+    ///
+    /// # Errors
+    /// [`NotRegistered::Name`] with the nearest name.
+    pub(crate) fn find_provider(&self, name: &str) -> Result<Arc<dyn Provider>, NotRegistered> {
+        match self.models().get(name) {
+            Some(found) => Ok(found.provider()),
+            None => {
+                let known = self.models().keys().map(String::as_str);
+                Err(NotRegistered::of("model", name, known))
+            }
+        }
+    }
+
+    /// Returns the provider of an agent that names no model.
+    ///
+    /// # Errors
+    /// [`NotRegistered::NoDefaultModel`].
+    pub(crate) fn default_provider(&self) -> Result<Arc<dyn Provider>, NotRegistered> {
+        let default = self.default_registered();
+        let default = default.ok_or(NotRegistered::NoDefaultModel)?;
+        Ok(default.provider())
+    }
+
+    /// Returns a tool as it was registered.
+    ///
+    /// # Errors
+    /// [`NotRegistered::Name`] with the nearest name.
+    pub(crate) fn find_tool(&self, name: &str) -> Result<Arc<dyn Tool>, NotRegistered> {
+        let tools = self.tool_registry();
+        let tool = tools.registered_tool(name);
+        tool.ok_or_else(|| NotRegistered::of("tool", name, tools.names()))
+    }
+
+    /// Checks that a model configuration can name a tool.
+    ///
+    /// # Errors
+    /// [`NotRegistered::ModelTool`] with the registered names.
+    pub(crate) fn check_model_tool(&self, name: &str) -> Result<(), NotRegistered> {
+        let tools = self.model_tools();
+        match tools.contains(name) {
+            true => Ok(()),
+            false => Err(NotRegistered::model_tool(
+                name,
+                tools.iter().map(String::as_str),
+            )),
+        }
+    }
+
+    fn with_model(mut self, name: String, registered: Registered) -> Self {
+        self.entries_mut().models.insert(name, registered);
+        self
+    }
+
+    /// Returns the entries for a change. Clones of the registry keep the old entries.
+    fn entries_mut(&mut self) -> &mut Entries {
+        Arc::make_mut(&mut self.entries)
+    }
+}
+
+impl fmt::Debug for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = &*self.entries;
+        f.debug_struct("Services")
+            .field("tools", &entries.tools.names())
+            .field("models", &entries.models.keys())
+            .field("has_default_model", &entries.default_model.is_some())
+            .field("guardrails", &entries.guardrails.keys())
+            .field("limits", &entries.limits)
+            .field("model_tools", &entries.model_tools)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

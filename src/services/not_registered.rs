@@ -1,0 +1,76 @@
+use crate::error::excerpt;
+use crate::model::nearest;
+
+/// Error returned when an agent or a definition names an entry that its [`Services`](crate::Services) do not have.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotRegistered {
+    /// A model or a tool is not registered.
+    #[error("{what} {name:?} is not registered here; {}there are: {known}", suggestion(nearest.as_deref()))]
+    Name {
+        /// `model` or `tool`.
+        what: &'static str,
+        /// The unknown name.
+        name: String,
+        /// The nearest registered name, if one is close.
+        nearest: Option<String>,
+        /// The registered names, truncated to 500 bytes.
+        known: String,
+    },
+    /// A model configuration names a model tool that is not registered.
+    #[error(
+        "model tool {name:?} is not registered here; add it with Services::model_tool, or change the configuration; \
+         registered: {known}"
+    )]
+    ModelTool {
+        /// The unknown name.
+        name: String,
+        /// The registered model tools, truncated to 500 bytes.
+        known: String,
+    },
+    /// A definition names no model, and no default model is registered.
+    #[error(
+        "the definition names no model, and no default model is registered here; name a model in the definition, or register a \
+         default model with Services::default_model"
+    )]
+    NoDefaultModel,
+}
+
+impl NotRegistered {
+    /// Returns the error for an unknown name of a model or tool.
+    pub(crate) fn of<'n>(
+        what: &'static str,
+        name: &str,
+        known: impl IntoIterator<Item = &'n str>,
+    ) -> Self {
+        let known: Vec<&str> = known.into_iter().collect();
+        Self::Name {
+            what,
+            name: excerpt(name, 80).into_owned(),
+            nearest: nearest(name, known.iter().copied()).map(str::to_owned),
+            known: listed(&known),
+        }
+    }
+
+    pub(super) fn model_tool<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Self {
+        let known: Vec<&str> = known.into_iter().collect();
+        Self::ModelTool {
+            name: excerpt(name, 80).into_owned(),
+            known: listed(&known),
+        }
+    }
+}
+
+fn listed(names: &[&str]) -> String {
+    match names.is_empty() {
+        true => "none".to_owned(),
+        false => excerpt(&names.join(", "), 500).into_owned(),
+    }
+}
+
+fn suggestion(nearest: Option<&str>) -> String {
+    match nearest {
+        Some(name) => format!("did you mean {name:?}? "),
+        None => String::new(),
+    }
+}

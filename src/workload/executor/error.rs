@@ -1,0 +1,71 @@
+use crate::error::{BoxError, Retry};
+use crate::executor::InvalidExecutor;
+use crate::model::{DefinitionError, Place};
+use crate::workflow::LoadError;
+use crate::workload::EntryError;
+
+/// Error returned when an executor of a workload cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkloadError {
+    /// A field of the definition breadcrumb is missing or has the wrong type.
+    #[error("field {field:?} of the workflow definition must be {expected}")]
+    Field {
+        /// The field name.
+        field: &'static str,
+        /// The expected value.
+        expected: &'static str,
+    },
+    /// A field of the definition breadcrumb does not exist, and the definition is read in
+    /// [strict](crate::model::DefinitionOptions::strict) mode.
+    #[error("{place} of the workflow definition: {problem}")]
+    UnknownField {
+        /// The path of the field in the context of the definition.
+        place: Place,
+        /// The field name and the nearest known fields.
+        problem: String,
+    },
+    /// The workflow has no flow or agent to start with.
+    #[error("cannot choose the flow with which workflow {workflow:?} starts")]
+    Entry {
+        /// The workflow ID.
+        workflow: String,
+        /// The names that exist.
+        source: EntryError,
+    },
+    /// The workflow in the definition breadcrumb cannot be read.
+    #[error("cannot read the definition of workflow {workflow:?}")]
+    Load {
+        /// The workflow ID.
+        workflow: String,
+        /// The position and the problem.
+        source: LoadError,
+    },
+    /// The definition names something that the services do not have.
+    #[error("cannot make workload {workload:?} from its definition")]
+    Definition {
+        /// The workload name.
+        workload: String,
+        /// The missing name.
+        source: BoxError,
+    },
+    /// The subscriptions in the definition breadcrumb cannot be used.
+    #[error("cannot use the subscriptions of workflow {workflow:?}")]
+    Subscriptions {
+        /// The workflow ID.
+        workflow: String,
+        /// The subscription and its problem.
+        source: DefinitionError,
+    },
+    /// The executor can never work on its store.
+    #[error("the workload cannot work on its store")]
+    Invalid(#[from] InvalidExecutor),
+}
+
+impl WorkloadError {
+    /// Always [`Retry::Never`]: the definition, the services or the store has to change.
+    #[must_use]
+    pub const fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}

@@ -1,0 +1,89 @@
+//! Responses to the triggers of flows and workloads.
+
+use super::WorkloadExecutor;
+use crate::agent::request_tags;
+use crate::clock;
+use crate::error::excerpt;
+use crate::executor::{Failure, Response};
+use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp};
+use crate::workflow::StepFailure;
+use serde_json::{Value, json};
+
+/// The form of triggers and responses.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Form {
+    /// Triggers are requests to a workflow, without a session.
+    Request,
+    /// Triggers are messages, which may belong to a session.
+    Message,
+}
+
+impl Form {
+    /// The kind of the executor, and the field of a response that has its ID.
+    pub(super) const fn kind(self) -> &'static str {
+        match self {
+            Self::Request => "workflow",
+            Self::Message => "workload",
+        }
+    }
+
+    /// The schema of the responses.
+    pub(super) const fn result(self) -> &'static str {
+        match self {
+            Self::Request => WorkloadExecutor::REQUEST_RESULT,
+            Self::Message => WorkloadExecutor::RESULT,
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Request => "Workflow Result",
+            Self::Message => "Workload Result",
+        }
+    }
+
+    /// Returns the outcome of a run that ended with an output.
+    pub(super) fn success(self, flow: &str, output: &Json) -> Value {
+        match self {
+            Self::Request => {
+                json!({"flow": excerpt(flow, 80), "status": "success", "output": **output})
+            }
+            Self::Message => json!({"status": "success", "output": **output}),
+        }
+    }
+
+    /// Returns the outcome of a run that failed.
+    pub(super) fn failed(self, flow: &str, failure: &StepFailure) -> Value {
+        let flow = excerpt(flow, 80);
+        match self {
+            Self::Request if failure.code == "cancelled" && failure.step.is_none() => {
+                json!({"flow": flow, "status": "cancelled"})
+            }
+            Self::Request => json!({"flow": flow, "status": "error", "error": failure}),
+            Self::Message => json!({"status": "error", "error": failure}),
+        }
+    }
+
+    /// Returns the response that has the outcome of a run.
+    pub(super) fn response(self, id: &str, trigger: &Breadcrumb, mut context: Value) -> Response {
+        let now = Timestamp::from_micros(clock::wall_micros());
+        if let Value::Object(fields) = &mut context {
+            fields.insert(self.kind().to_owned(), id.into());
+            fields.insert("run".to_owned(), json!(trigger.id));
+            fields.insert("trigger_event_id".to_owned(), json!(trigger.id));
+            fields.insert("timestamp".to_owned(), json!(now));
+        }
+        let result = NewBreadcrumb::new(self.result())
+            .title(format!("{}: {id}", self.title()))
+            .tag(format!("{}:result", self.kind()))
+            .tags(request_tags(trigger, 1))
+            .context(context);
+        Response::create(result)
+    }
+
+    /// Returns the response to a trigger whose run failed outside of the workload.
+    pub(super) fn failure(self, id: &str, trigger: &Breadcrumb, failure: &Failure) -> Response {
+        let error = StepFailure::new("run_failed", failure.message.as_str());
+        self.response(id, trigger, json!({"status": "error", "error": error}))
+    }
+}

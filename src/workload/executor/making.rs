@@ -1,0 +1,302 @@
+//! Constructors of executors for workloads.
+
+use super::form::Form;
+use super::message::SESSION;
+use super::{WorkloadError, WorkloadExecutor, broken, checked};
+use crate::executor::{InvalidExecutor, OrderingKey, Profile, check, check_id};
+use crate::model::{
+    DefinitionError, DefinitionOptions, Findings, KnownFields, Place, Severity, Subscription,
+    Subscriptions, sorted_text,
+};
+use crate::services::Services;
+use crate::store::BreadcrumbStore;
+use crate::workflow::{Document, Workflow};
+use crate::workload::by_executor::PARENT;
+use crate::workload::telling::Sink;
+use crate::workload::{Definition, EntryPolicy, FlowDefinition};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl WorkloadExecutor {
+    /// Creates the executor of a workload for messages that match `subscriptions`. The store handle is cloned.
+    ///
+    /// By default a turn may take an hour, and writes what the [definition](Definition::writes) names and its response.
+    ///
+    /// # Errors
+    /// [`WorkloadError`]: a problem that would fail every trigger is an error here.
+    pub fn new<B>(
+        id: impl Into<String>,
+        definition: Arc<dyn Definition>,
+        services: &Services,
+        store: &B,
+        subscriptions: Subscriptions,
+    ) -> Result<Self, WorkloadError>
+    where
+        B: BreadcrumbStore + Clone + 'static,
+    {
+        let store = Arc::new(store.clone());
+        let form = Form::Message;
+        Self::made(id.into(), form, definition, services, store, subscriptions)
+    }
+
+    /// Creates the executor of a workload for [requests](Self::REQUEST) that have `id` as `workflow`. The store handle is cloned.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new).
+    pub fn on_requests<B>(
+        id: impl Into<String>,
+        definition: Arc<dyn Definition>,
+        services: &Services,
+        store: &B,
+    ) -> Result<Self, WorkloadError>
+    where
+        B: BreadcrumbStore + Clone + 'static,
+    {
+        let (id, store) = (id.into(), Arc::new(store.clone()));
+        let subscriptions = requests(&id)?;
+        Self::made(
+            id,
+            Form::Request,
+            definition,
+            services,
+            store,
+            subscriptions,
+        )
+    }
+
+    /// Creates the executor of a workflow for [requests](Self::REQUEST). A run begins with the flow or agent that
+    /// [`select_entry`](crate::workload::select_entry) chooses.
+    ///
+    /// # Errors
+    /// [`WorkloadError::Entry`] if the workflow has no such flow or agent; otherwise see [`new`](Self::new).
+    pub fn of_workflow<B>(
+        id: impl Into<String>,
+        workflow: Workflow,
+        services: &Services,
+        store: &B,
+    ) -> Result<Self, WorkloadError>
+    where
+        B: BreadcrumbStore + Clone + 'static,
+    {
+        let id = id.into();
+        let definition = flow_definition(&id, workflow, None)?;
+        Self::on_requests(id, Arc::new(definition), services, store)
+    }
+
+    /// Creates the executor that a `workflow.def.v1` breadcrumb, or its context, defines: `workflow_id`, `definition` (the workflow
+    /// as an object, or as text in JSON or, with the feature `yaml`, in YAML), and optionally `flow` (the only flow that a run can
+    /// begin with) and `subscriptions` (its triggers; defaults to [requests](Self::REQUEST)).
+    ///
+    /// An unknown field has no effect, and a warning names it.
+    ///
+    /// # Errors
+    /// [`WorkloadError`] names the field or the missing service.
+    pub fn from_definition<B>(
+        definition: &Value,
+        services: &Services,
+        store: &B,
+    ) -> Result<Self, WorkloadError>
+    where
+        B: BreadcrumbStore + Clone + 'static,
+    {
+        Self::from_definition_with(definition, services, store, &DefinitionOptions::default())
+    }
+
+    /// Creates the executor of a definition with options, for example in [strict](DefinitionOptions::strict) mode.
+    ///
+    /// # Errors
+    /// See [`from_definition`](Self::from_definition). In strict mode every unknown field is an error.
+    pub fn from_definition_with<B>(
+        definition: &Value,
+        services: &Services,
+        store: &B,
+        options: &DefinitionOptions,
+    ) -> Result<Self, WorkloadError>
+    where
+        B: BreadcrumbStore + Clone + 'static,
+    {
+        let context = definition.get("context").unwrap_or(definition);
+        if let Some(error) = check_fields(context, options).first_error() {
+            return Err(WorkloadError::UnknownField {
+                place: error.place.clone(),
+                problem: error.message.clone(),
+            });
+        }
+        let text = |field| context.get(field).and_then(Value::as_str);
+        let field = |field, expected| WorkloadError::Field { field, expected };
+        let id = text("workflow_id").filter(|id| !id.is_empty());
+        let id = id.ok_or(field("workflow_id", "a string"))?.to_owned();
+        check_id(&id)?;
+        let workflow = workflow_of(&id, context, options)?;
+        let flow = match context.get("flow") {
+            None | Some(Value::Null) => None,
+            Some(Value::String(flow)) => Some(flow.as_str()),
+            Some(_) => return Err(field("flow", "the name of a flow")),
+        };
+        let subscriptions = match context.get("subscriptions") {
+            None | Some(Value::Null) => requests(&id)?,
+            Some(_) => Subscriptions::from_json_with(context, options).map_err(unusable(&id))?,
+        };
+        let definition = Arc::new(flow_definition(&id, workflow, flow)?);
+        let (form, store) = (Form::Request, Arc::new(store.clone()));
+        let mut executor = Self::made(id, form, definition, services, store, subscriptions)?;
+        executor.profile = executor.profile.definition(&sorted_text(context));
+        Ok(executor)
+    }
+
+    /// Replaces the triggers. The forms of input and response stay.
+    ///
+    /// # Errors
+    /// [`WorkloadError::Invalid`] if the store does not support a trigger.
+    pub fn with_subscriptions(
+        mut self,
+        subscriptions: Subscriptions,
+    ) -> Result<Self, WorkloadError> {
+        self.subscriptions = subscriptions;
+        check(&self)?;
+        Ok(self)
+    }
+
+    fn made(
+        id: String,
+        form: Form,
+        definition: Arc<dyn Definition>,
+        services: &Services,
+        store: Arc<dyn BreadcrumbStore>,
+        subscriptions: Subscriptions,
+    ) -> Result<Self, WorkloadError> {
+        let profile = profile(form, &*definition);
+        let mut executor = Self {
+            id,
+            warnings: definition.warnings(form == Form::Message),
+            definition,
+            services: services.clone(),
+            store,
+            subscriptions,
+            profile,
+            form,
+            sink: Sink::default(),
+            streams_text: false,
+        };
+        check(&executor)?;
+        executor.settle()?;
+        Ok(executor)
+    }
+
+    /// Checks the definition, and reads from it which schemas runs may write.
+    fn settle(&mut self) -> Result<(), WorkloadError> {
+        let (definition, services, store) = (&*self.definition, &self.services, &self.store);
+        checked(definition, services, store)?;
+        let fault = |source| broken(definition, source);
+        let streams_text = definition.streams_text(services, store).map_err(fault)?;
+        let needs_a_ledger = definition.needs_a_ledger(services, store).map_err(fault)?;
+        let written = definition.writes(services, store).map_err(fault)?;
+        if needs_a_ledger && store.ledger().is_none() {
+            let executor = self.id.clone();
+            return Err(InvalidExecutor::NoLedger { executor }.into());
+        }
+        self.streams_text = streams_text;
+        self.profile.responds_with = written.map(|mut written| {
+            written.push(self.form.result().to_owned());
+            written
+        });
+        Ok(())
+    }
+}
+
+fn profile(form: Form, definition: &dyn Definition) -> Profile {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let profile = Profile::new(form.kind())
+        .timeout(HOUR)
+        .definition(&definition.meta().hash);
+    match form {
+        Form::Request => profile,
+        Form::Message => profile.ordering(OrderingKey::TagPrefixUnless {
+            prefix: SESSION.to_owned(),
+            unless: PARENT.to_owned(),
+        }),
+    }
+}
+
+fn flow_definition(
+    id: &str,
+    workflow: Workflow,
+    flow: Option<&str>,
+) -> Result<FlowDefinition, WorkloadError> {
+    let definition = FlowDefinition::with_entry(id, workflow, flow, EntryPolicy::default());
+    definition.map_err(|source| WorkloadError::Entry {
+        workflow: id.to_owned(),
+        source,
+    })
+}
+
+/// Reads the workflow in the context of a definition.
+fn workflow_of(
+    id: &str,
+    context: &Value,
+    options: &DefinitionOptions,
+) -> Result<Workflow, WorkloadError> {
+    let read = match context.get("definition") {
+        Some(Value::String(text)) => {
+            Document::any(text).and_then(|document| Workflow::of_document(&document, options))
+        }
+        Some(value @ Value::Object(_)) => Workflow::from_json_with(value, options),
+        Some(_) | None => {
+            return Err(WorkloadError::Field {
+                field: "definition",
+                expected: "an object, or its text",
+            });
+        }
+    };
+    read.map_err(|source| WorkloadError::Load {
+        workflow: id.to_owned(),
+        source,
+    })
+}
+
+/// Checks the fields of the context of a `workflow.def.v1` breadcrumb, except for the workflow in it.
+pub(crate) fn check_fields(context: &Value, options: &DefinitionOptions) -> Findings {
+    let severity = match options.strict {
+        true => Severity::Error,
+        false => Severity::Warning,
+    };
+    let mut found = Findings::default();
+    if let Some(object) = context.as_object() {
+        let unknown = RECORD.unknown(object);
+        let finding = |field| RECORD.finding(severity, &Place::default(), field);
+        found.extend(unknown.map(finding));
+    }
+    found
+}
+
+/// The fields of the context of a `workflow.def.v1` breadcrumb.
+static RECORD: KnownFields<'static> = KnownFields {
+    names: &[
+        "definition",
+        "description",
+        "flow",
+        "selectors",
+        "subscriptions",
+        "workflow_id",
+    ],
+    aliases: &[
+        ("entry", &["flow"]),
+        ("id", &["workflow_id"]),
+        ("name", &["workflow_id"]),
+        ("workflow", &["definition"]),
+    ],
+};
+
+/// Returns the trigger for requests to a workflow.
+fn requests(id: &str) -> Result<Subscriptions, WorkloadError> {
+    check_id(id)?;
+    let request = Subscription::trigger(WorkloadExecutor::REQUEST);
+    let request = request.matching("$.workflow", "eq", id);
+    Subscriptions::new([request]).map_err(unusable(id))
+}
+
+fn unusable(id: &str) -> impl FnOnce(DefinitionError) -> WorkloadError {
+    let workflow = id.to_owned();
+    move |source| WorkloadError::Subscriptions { workflow, source }
+}

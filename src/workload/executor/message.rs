@@ -1,0 +1,106 @@
+//! The message that a trigger brings to a workload.
+
+use super::{Form, Message, WorkloadExecutor};
+use crate::executor::words::CHAT_MESSAGE;
+use crate::executor::{ContextError, ExecutionContext, UniversalExecutor as _, words_of};
+use crate::model::{Breadcrumb, Json};
+use crate::workload::by_executor::PARENT;
+use serde_json::Value;
+
+/// The field of a context that names the run that wrote it.
+const CREATOR: &str = "creator";
+
+/// The start of a tag that names the session of a trigger.
+pub(super) const SESSION: &str = "session:";
+
+impl WorkloadExecutor {
+    /// Returns the message of a trigger as its hints shape it, because models see it and the session stores it.
+    pub(super) async fn message(
+        &self,
+        trigger: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Message, ContextError> {
+        match self.form {
+            Form::Message => {
+                let shown = context.shown(trigger, self.store()).await?;
+                Ok(message_of(trigger, &shown))
+            }
+            Form::Request => self.request(trigger, context).await,
+        }
+    }
+
+    /// Returns the input of a request. A run that continues has its input in the saved state.
+    async fn request(
+        &self,
+        trigger: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Message, ContextError> {
+        let mut message = Message {
+            flow: Some(self.flow_of(trigger).to_owned()),
+            tells: trigger.context.get("progress").and_then(Value::as_bool) == Some(true),
+            ..Message::default()
+        };
+        if context.resumed().is_none() {
+            let shown = context.shown(trigger, self.store()).await?;
+            message.content = match shown.get("input") {
+                Some(input) => input.clone().into(),
+                None => shown,
+            };
+        }
+        message.words = words(self, trigger, context).await?;
+        Ok(message)
+    }
+}
+
+/// Returns the words of the user, if the trigger is a chat message from outside.
+async fn words(
+    executor: &WorkloadExecutor,
+    trigger: &Breadcrumb,
+    context: &ExecutionContext,
+) -> Result<Option<String>, ContextError> {
+    if !context.is_from_user().await? {
+        return Ok(None);
+    }
+    match context.shown(trigger, executor.store()).await {
+        Ok(shown) => Ok(words_of(&shown).map(str::to_owned)),
+        Err(ContextError::Withheld { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the message of a trigger, from the part of its context that a model may see.
+fn message_of(trigger: &Breadcrumb, shown: &Json) -> Message {
+    let is_chat = trigger.schema_name.as_deref() == Some(CHAT_MESSAGE);
+    let words = match is_chat {
+        true => words_of(shown),
+        false => shown.text("message"),
+    };
+    let content = match words {
+        Some(text) => Value::from(text).into(),
+        None => without_creator(trigger, shown),
+    };
+    let message = Message::new(content);
+    match trigger.author() {
+        Some(author) => message.by(author),
+        None => message,
+    }
+}
+
+/// Returns the context of a trigger. One that another run wrote for this one has no `creator`.
+fn without_creator(trigger: &Breadcrumb, shown: &Json) -> Json {
+    let mut context = shown.clone();
+    if tag_of(trigger, PARENT).is_some() && context.get(CREATOR).is_some() {
+        let mut fields = context.into_value();
+        if let Value::Object(fields) = &mut fields {
+            fields.remove(CREATOR);
+        }
+        context = fields.into();
+    }
+    context
+}
+
+/// Returns the rest of the first tag with this prefix.
+pub(super) fn tag_of<'b>(trigger: &'b Breadcrumb, prefix: &str) -> Option<&'b str> {
+    let mut tags = trigger.tags.iter();
+    tags.find_map(|tag| tag.strip_prefix(prefix))
+}

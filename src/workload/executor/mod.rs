@@ -1,0 +1,317 @@
+mod error;
+mod form;
+mod making;
+mod message;
+
+pub use error::WorkloadError;
+pub(crate) use making::check_fields;
+
+use super::arena::PATIENCE;
+use super::by_executor::PARENT;
+use super::event::WorkloadEvent;
+use super::session::{SessionError, SessionStore};
+use super::telling::{Outer, Sink, Telling};
+use super::turn::{Halt, Place, TurnOf, TurnOutcome, TurnStatus};
+use super::{Definition, Message};
+use crate::error::{BoxError, Retry, permanent};
+use crate::executor::{
+    ContextError, ExecutionContext, Failure, Profile, Response, UniversalExecutor, suspend,
+};
+use crate::model::{Breadcrumb, Subscriptions};
+use crate::services::Services;
+use crate::store::BreadcrumbStore;
+use crate::workflow::{MayRetry, StepPath, Warning};
+use async_trait::async_trait;
+use form::Form;
+use message::{SESSION, tag_of};
+use serde_json::Value;
+use std::fmt;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Executor that runs a workload: a flow, an agent, a closure or another executor.
+///
+/// A turn is a durable run: a flow continues after its last finished step, and one that waits is suspended and holds no worker.
+/// The executor has one of two forms:
+///
+/// | | requests | messages |
+/// |---|---|---|
+/// | made by | [`of_workflow`](Self::of_workflow), [`on_requests`](Self::on_requests), [`from_definition`](Self::from_definition) | [`new`](Self::new) |
+/// | triggers | `workflow.request.v1` with its ID as `workflow`, or [others](Self::with_subscriptions) | its subscriptions |
+/// | input | `input` of the trigger, otherwise the whole context | the string in `message`, otherwise the whole context |
+/// | order | none | one turn of a session at a time, by the tag `session:` |
+/// | response | `workflow.result.v1` | `workload.result.v1` |
+///
+/// Fields that the hints of the trigger exclude are omitted from the input, because models see it. Hints that cannot be used fail
+/// the run with the code `withheld`. Code reads the whole trigger from [`RunCx::context`](super::RunCx::context).
+///
+/// **Requests.** A request can name the `flow` to start. If the definition names one, by
+/// [`FlowDefinition::with_entry`](super::FlowDefinition::with_entry) or the field `flow`, requests can start only that flow. Otherwise
+/// they can start the flow with which a run begins and each flow that no other flow runs as a step, so a request cannot skip the
+/// steps around an inner flow. `"progress": true` requests [`workflow.progress.v1`](crate::workflow::Order::telling) breadcrumbs. The response
+/// has `workflow`, `flow`, `run` (the ID of the trigger), `status` (`success`, `error` or `cancelled`), `output` or `error` (`code`,
+/// `message`, `step`), and the tags `request:` of the trigger.
+///
+/// **Messages.** The message is the string in `message` of the trigger, or in `content` of a `user.message.v1`, otherwise the whole
+/// context. The tag `session:` of the trigger names the conversation of the turn. If another writer adds to the conversation
+/// meanwhile, the turn is retried: its finished steps are not repeated, and it is added after the other entry. The response has
+/// `workload`, `run`, `status` (`success` or `error`), and `output` or `error`. A trigger with the tag `parent:` starts a run within
+/// the run that this names, as [`ExecutorDefinition`](super::ExecutorDefinition) does: its events name it, and it has a conversation
+/// of its own in the session. It waits for no turn of the session, nor does one wait for it, because the outer run is ordered.
+///
+/// A [`Control`](crate::workflow::Control::of) breadcrumb cancels, pauses or continues a run of a flow. The [`Profile`] decides how a
+/// run is retried that failed in a way that may pass.
+///
+/// ```
+/// use serde_json::json;
+/// use universal_executor::tool::json_tool;
+/// use universal_executor::workflow::Workflow;
+/// use universal_executor::workload::WorkloadExecutor;
+/// use universal_executor::{
+///     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Services, UniversalExecutor,
+/// };
+///
+/// let shout = json_tool("shout", "Says it loudly.", json!({}), |input, _| async move {
+///     Ok(json!(input.as_str().unwrap_or("").to_uppercase()))
+/// });
+/// let workflow = Workflow::from_json(&json!({
+///     "tools": {"shout": {}},
+///     "flows": {"main": {"steps": [{"tool": "shout", "input": "${input.text}"}]}},
+/// }))?;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let services = Services::new().tool(shout)?;
+/// let shouting = WorkloadExecutor::of_workflow("shouting", workflow, &services, &store)?;
+///
+/// let request = json!({"workflow": "shouting", "input": {"text": "hi"}});
+/// let request = store.create(NewBreadcrumb::new("workflow.request.v1").context(request)).await?;
+/// shouting.process_event(&Event::created(&request)).await?;
+///
+/// let result = store.latest("workflow.result.v1").await?.ok_or("no result")?;
+/// assert_eq!(result.context["output"], "HI");
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+pub struct WorkloadExecutor {
+    id: String,
+    definition: Arc<dyn Definition>,
+    services: Services,
+    store: Arc<dyn BreadcrumbStore>,
+    subscriptions: Subscriptions,
+    profile: Profile,
+    form: Form,
+    warnings: Vec<Warning>,
+    sink: Sink,
+    /// If `true`, the client of a chat turn receives the text of models while they write it.
+    streams_text: bool,
+}
+
+impl WorkloadExecutor {
+    /// The schema of requests to a workflow: `workflow` (its ID), and optionally `flow`, `input` and `progress`.
+    pub const REQUEST: &'static str = "workflow.request.v1";
+
+    /// The schema of responses to requests.
+    pub const REQUEST_RESULT: &'static str = "workflow.result.v1";
+
+    /// The schema of responses to messages.
+    pub const RESULT: &'static str = "workload.result.v1";
+
+    /// Lets tools and closures write other schemas than the definition names. No tool of a step writes requests, answers and
+    /// other records of the run, also if they are listed here.
+    #[must_use]
+    pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
+        // Without a list, all schemas are allowed.
+        if let Some(allowed) = &mut self.profile.responds_with {
+            allowed.extend(schemas.into_iter().map(Into::into));
+        }
+        self
+    }
+
+    /// Replaces the lease, timeout, order and retry policy of its runs; kind and definition stay. If the profile lists the schemas
+    /// that runs may write, they may write only these; otherwise that list stays as well. By default a turn may take an hour.
+    #[must_use]
+    pub fn with_profile(mut self, profile: Profile) -> Self {
+        let written = profile.responds_with.clone();
+        self.profile = profile.in_place_of(self.profile);
+        if written.is_some() {
+            self.profile.responds_with = written;
+        }
+        self
+    }
+
+    /// Calls `sink` for each event of its runs, and of the runs within them. `sink` must not block; a panic of it has no effect.
+    /// Each attempt of a run is a stream of its own. An attempt that is interrupted ends as `cancelled`, and the next one may
+    /// continue the run.
+    #[must_use]
+    pub fn with_events(mut self, sink: impl Fn(WorkloadEvent) + Send + Sync + 'static) -> Self {
+        self.sink = Sink::new(sink);
+        self
+    }
+
+    /// Returns the warnings about the definition. One of them is about agents with a number as their `history` in an executor for
+    /// requests: these have no session whose last messages the agent could see.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    async fn turn(&self, trigger: &Breadcrumb, context: &ExecutionContext) -> TurnOutcome {
+        let outer = Outer::current();
+        let parent = tag_of(trigger, PARENT).map(Arc::from).or(outer.run);
+        let sink = self.sink.clone().and(outer.sink);
+        let sink = match context.turn_events() {
+            Some(events) => sink.and(Sink::of_turn(Arc::clone(events), self.streams_text)),
+            None => sink,
+        };
+        let mut telling = Telling::new(context.idempotency_key().into(), parent, sink);
+        let halt = Halt {
+            stop: &CancellationToken::new(),
+            patience: PATIENCE,
+        };
+        let message = self.message(trigger, context).await;
+        let outcome = match (message, self.place(trigger, context).await) {
+            (Ok(message), Ok(session)) => {
+                let turn = TurnOf {
+                    definition: &*self.definition,
+                    services: &self.services,
+                    store: &self.store,
+                    context: context.clone(),
+                    session,
+                    message,
+                    halt,
+                };
+                turn.run(&mut telling).await
+            }
+            (Err(withheld @ ContextError::Withheld { .. }), _) => {
+                let message = withheld.to_string();
+                let status = TurnStatus::failed("withheld", message, MayRetry::Never);
+                TurnOutcome::of(telling.run(), status)
+            }
+            (Err(error), _) => TurnOutcome::broken(telling.run(), error.into()),
+            (Ok(_), Err(error)) => match error.retry() {
+                // A session that was deleted, for example, is an outcome of the turn.
+                Retry::Never => TurnOutcome::of(telling.run(), TurnStatus::of_session(error)),
+                Retry::After(_) => TurnOutcome::broken(telling.run(), error.into()),
+            },
+        };
+        telling.end(&outcome.status);
+        outcome
+    }
+
+    /// Returns the conversation of the session that a trigger belongs to.
+    async fn place(
+        &self,
+        trigger: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Option<Place>, SessionError> {
+        let id = match self.form {
+            Form::Request => None,
+            Form::Message => tag_of(trigger, SESSION),
+        };
+        let Some(id) = id else {
+            return Ok(None);
+        };
+        let session = SessionStore::new(Arc::clone(&self.store)).session(id);
+        let is_within = tag_of(trigger, PARENT).is_some();
+        let is_begun = is_within || context.resumed().is_some();
+        let (mut session, mut log) = session.taken_up(is_begun).await?;
+        // Within another run it is not a turn of the session, to which that one adds, but has a conversation of its own there.
+        if is_within {
+            session = session.child(&StepPath::new(format!("executor:{}", self.id)));
+            log = session.load().await?;
+        }
+        let added = log.added();
+        Ok(Some(Place { session, added }))
+    }
+
+    /// Returns the name of the flow that a trigger starts.
+    fn flow_of<'t>(&'t self, trigger: &'t Breadcrumb) -> &'t str {
+        let is_request = trigger.schema_name.as_deref() == Some(Self::REQUEST);
+        let named = trigger.context.text("flow").filter(|_| is_request);
+        named.unwrap_or(&self.definition.meta().entry)
+    }
+}
+
+/// Checks that a workload can be made from a definition, before the first turn.
+pub(super) fn checked(
+    definition: &dyn Definition,
+    services: &Services,
+    store: &Arc<dyn BreadcrumbStore>,
+) -> Result<(), WorkloadError> {
+    let checked = definition.check(services, store);
+    checked.map_err(|source| broken(definition, source))
+}
+
+fn broken(definition: &dyn Definition, source: BoxError) -> WorkloadError {
+    WorkloadError::Definition {
+        workload: definition.meta().name.clone(),
+        source,
+    }
+}
+
+#[async_trait]
+impl UniversalExecutor for WorkloadExecutor {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn subscriptions(&self) -> &Subscriptions {
+        &self.subscriptions
+    }
+
+    fn store(&self) -> &dyn BreadcrumbStore {
+        &*self.store
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    async fn execute(
+        &self,
+        trigger: &Breadcrumb,
+        context: &ExecutionContext,
+    ) -> Result<Value, BoxError> {
+        let TurnOutcome { status, cause, .. } = self.turn(trigger, context).await;
+        let flow = self.flow_of(trigger);
+        match status {
+            TurnStatus::Completed { output } => Ok(self.form.success(flow, &output)),
+            TurnStatus::Failed { failure, retry } => match (cause, retry) {
+                // An error of the run itself, with its class and its source.
+                (Some(cause), _) => Err(cause),
+                (None, MayRetry::Never | MayRetry::Elsewhere) => {
+                    Ok(self.form.failed(flow, &failure))
+                }
+                // The profile decides when the run is retried.
+                (None, MayRetry::After(_)) => Err(failure.message.into()),
+            },
+            TurnStatus::Suspended { wake, state } => {
+                Err(suspend(wake, state).writing(Response::none()))
+            }
+            TurnStatus::Cancelled => Err(permanent("the turn was cancelled")),
+        }
+    }
+
+    async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
+        Ok(self.form.response(&self.id, trigger, output))
+    }
+
+    async fn respond_failure(
+        &self,
+        trigger: &Breadcrumb,
+        failure: &Failure,
+    ) -> Result<Response, BoxError> {
+        Ok(self.form.failure(&self.id, trigger, failure))
+    }
+}
+
+impl fmt::Debug for WorkloadExecutor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkloadExecutor")
+            .field("id", &self.id)
+            .field("workload", &self.definition.meta().name)
+            .finish_non_exhaustive()
+    }
+}
