@@ -1,3 +1,5 @@
+mod waiting;
+
 use super::bound::Share;
 use super::context_error::ContextError;
 use super::for_model::{self, ModelContext};
@@ -6,7 +8,7 @@ use super::inner::Inner;
 use super::sources::{MissingSource, Source};
 use super::turn_events::{Record, TurnEvents};
 use crate::hints::Hints;
-use crate::model::{Breadcrumb, Json, Selector, Timestamp};
+use crate::model::{Breadcrumb, Json, Timestamp};
 use crate::store::BreadcrumbStore;
 use crate::store::schema_hints::{self, HintsOfSchemas};
 use serde::de::DeserializeOwned;
@@ -368,40 +370,6 @@ impl ExecutionContext {
     /// A running `execute` is dropped then; this is for work it has spawned, which goes on without it otherwise.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.run().over()
-    }
-
-    /// Waits for the first breadcrumb that matches a selector and is announced from now on: call it, write the request,
-    /// then await it, and no answer slips between.
-    ///
-    /// The run keeps its lease while it waits, and counts among those of its executor, but lends its place among all runs
-    /// to others. A crash forgets the wait; for what takes long, such as a person, return [`suspend`](super::suspend) instead. The time counts from the call. Dropping the future ends the
-    /// wait.
-    ///
-    /// # Errors
-    /// [`ContextError::Wait`] if the time is up, too many wait or the selector cannot be evaluated;
-    /// [`ContextError::Unsupported`] unless a [`Runtime`](crate::Runtime) processes the run.
-    pub fn wait_for(
-        &self,
-        selector: Selector,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<Arc<Breadcrumb>, ContextError>> + Send + 'static + use<> {
-        let wait = match &self.run().scope {
-            Some(scope) => match scope.store.waits.begin(selector, timeout) {
-                Ok(wait) => Ok((wait, Arc::clone(scope))),
-                Err(error) => Err(ContextError::Wait(error)),
-            },
-            None => Err(ContextError::Unsupported {
-                operation: "wait_for",
-                reason: "no runtime processes this run; return suspend(..) instead",
-            }),
-        };
-        async move {
-            let (wait, scope) = wait?;
-            let lent = scope.lend_place();
-            let answered = wait.answered().await;
-            lent.take_back().await;
-            answered.map_err(ContextError::Wait)
-        }
     }
 
     /// Sends a piece of the answer to the client that follows the turn of a [chat session](crate::client::Session).

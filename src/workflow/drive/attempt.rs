@@ -4,7 +4,7 @@ use super::ended::timed_out;
 use super::event::Emitter;
 use super::kept::{Kept, Looked, Saver};
 use super::leave::Leaving;
-use super::look::LOOKS;
+use super::look::{LOOKS, concerned};
 use super::marks::Lines;
 use super::step::{Step, Worked};
 use super::{Assembly, Conversations, Driven, Order};
@@ -69,7 +69,10 @@ pub(super) struct Drive<'d> {
     pub(super) untold: Vec<FlowEvent>,
     pub(super) looked: Looked,
     pub(super) lines: Lines,
+    /// Time of the next check for answers and orders, unless a runtime reports these.
     pub(super) next_look: Instant,
+    /// Ends when a runtime reports an answer or an order. `None` if no runtime does.
+    pub(super) announced: Option<BoxFuture<'static, ()>>,
     pub(super) leaving: Leaving,
 }
 
@@ -121,6 +124,7 @@ impl<'d> Drive<'d> {
             looked,
             lines: Lines::default(),
             next_look: Instant::now() + LOOKS,
+            announced: None,
             leaving: Leaving::new(context),
         }
     }
@@ -205,7 +209,7 @@ impl<'d> Drive<'d> {
     /// Lets others have their turn, then more steps begin.
     async fn stride(&mut self) -> Result<(), BoxError> {
         tokio::task::yield_now().await;
-        if self.next_look <= Instant::now() {
+        if self.is_concerned() {
             Box::pin(self.look_meanwhile()).await?;
         }
         let next = self.run.go_on();
@@ -303,7 +307,7 @@ impl<'d> Drive<'d> {
             Some(asks) = self.saves.recv() => self.save_for(asks).await,
             Some(done) = self.running.next() => self.take(done),
             () = self.leaving.patience() => Ok(()),
-            () = tokio::time::sleep_until(self.next_look) => Box::pin(self.look_meanwhile()).await,
+            () = concerned(&mut self.announced, self.next_look) => Box::pin(self.look_meanwhile()).await,
             () = due => Box::pin(self.look_meanwhile()).await,
         }
     }
@@ -333,10 +337,12 @@ impl<'d> Drive<'d> {
                 if let Some(kept) = self.kept.get_mut(&path) {
                     kept.wait = Some(wait);
                 }
+                self.look_soon();
                 self.suspended(&path, ticket);
             }
             Ok(Worked::Asleep { ticket, wake }) => {
                 self.asleep.insert(path.clone(), wake);
+                self.look_soon();
                 self.suspended(&path, ticket);
             }
         }

@@ -13,17 +13,35 @@ use crate::machine::Answer;
 use crate::model::{Breadcrumb, Selector, Timestamp};
 use crate::store::Wake;
 use crate::workflow::{Outcome, StepPath, Task};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
-/// How often a run that is at work looks for answers and orders.
+/// Interval between two checks for answers and orders, while steps run and no runtime reports these.
 pub(super) const LOOKS: Duration = Duration::from_secs(1);
+
+/// Interval between two checks where a runtime reports answers and orders, in case that an event was lost.
+const LOST: Duration = Duration::from_secs(30);
+
+/// Shortest interval between two checks. Clocks may differ a little.
+const SOON: Duration = Duration::from_millis(10);
+
+/// Waits until there may be an answer or an order to a run.
+pub(super) async fn concerned(announced: &mut Option<BoxFuture<'static, ()>>, next: Instant) {
+    match announced {
+        Some(announced) => announced.await,
+        None => sleep_until(next).await,
+    }
+}
 
 impl Drive<'_> {
     /// Takes what has come, until nothing more does: what is older than the newest of it was seen then. Says whether
     /// anything came of it.
     pub(super) async fn look(&mut self) -> Result<bool, BoxError> {
+        // Registered before the store is read, so that nothing is missed between the two.
+        self.announced = self.announced();
         self.next_look = Instant::now() + LOOKS;
         let mut any = false;
         loop {
@@ -47,6 +65,28 @@ impl Drive<'_> {
         }
         tracing::warn!(error = %Chain(&*error), "cannot poll for answers and orders, will retry");
         Ok(())
+    }
+
+    /// Waits for an announcement of what the run waits for, until the first of its steps has waited too long.
+    fn announced(&self) -> Option<BoxFuture<'static, ()>> {
+        let wake = self.wake();
+        let left = wake.until.map(|until| until.since(self.context.now()));
+        let limit = left.map_or(LOST, |left| left.clamp(SOON, LOST));
+        self.context.announced(&wake.selectors, limit)
+    }
+
+    /// Returns `true` if there may be an answer or an order.
+    pub(super) fn is_concerned(&mut self) -> bool {
+        match &mut self.announced {
+            Some(announced) => announced.now_or_never().is_some(),
+            None => self.next_look <= Instant::now(),
+        }
+    }
+
+    /// Lets the next check happen at once: a step begins to wait, and its answer may be there.
+    pub(super) fn look_soon(&mut self) {
+        self.announced = None;
+        self.next_look = Instant::now();
     }
 
     async fn look_once(&mut self) -> Result<bool, BoxError> {

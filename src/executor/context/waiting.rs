@@ -1,0 +1,63 @@
+//! Waits in memory for a breadcrumb that is announced while a run executes.
+
+use super::ExecutionContext;
+use crate::executor::ContextError;
+use crate::model::{Breadcrumb, Selector};
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, select_all};
+use std::sync::Arc;
+use std::time::Duration;
+
+impl ExecutionContext {
+    /// Waits for the first breadcrumb that matches a selector and is announced from now on: call it, write the request,
+    /// then await it, and no answer slips between.
+    ///
+    /// The run keeps its lease while it waits, and counts among those of its executor, but lends its place among all runs
+    /// to others. A crash forgets the wait; for what takes long, such as a person, return [`suspend`](crate::suspend) instead. The time counts from the call. Dropping the future ends the
+    /// wait.
+    ///
+    /// # Errors
+    /// [`ContextError::Wait`] if the time is up, too many wait or the selector cannot be evaluated;
+    /// [`ContextError::Unsupported`] unless a [`Runtime`](crate::Runtime) processes the run.
+    pub fn wait_for(
+        &self,
+        selector: Selector,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Arc<Breadcrumb>, ContextError>> + Send + 'static + use<> {
+        let wait = match &self.run().scope {
+            Some(scope) => match scope.store.waits.begin(selector, timeout) {
+                Ok(wait) => Ok((wait, Arc::clone(scope))),
+                Err(error) => Err(ContextError::Wait(error)),
+            },
+            None => Err(ContextError::Unsupported {
+                operation: "wait_for",
+                reason: "no runtime processes this run; return suspend(..) instead",
+            }),
+        };
+        async move {
+            let (wait, scope) = wait?;
+            let lent = scope.lend_place();
+            let answered = wait.answered().await;
+            lent.take_back().await;
+            answered.map_err(ContextError::Wait)
+        }
+    }
+
+    /// Returns a future that ends when a breadcrumb is announced that matches one of the selectors, at the latest after `limit`. `None`
+    /// if no runtime processes this run, or if too many waits are open.
+    pub(crate) fn announced(
+        &self,
+        selectors: &[Selector],
+        limit: Duration,
+    ) -> Option<BoxFuture<'static, ()>> {
+        let scope = self
+            .run()
+            .scope
+            .as_ref()
+            .filter(|_| !selectors.is_empty())?;
+        let begin = |selector: &Selector| scope.store.waits.begin(selector.clone(), limit).ok();
+        let waits: Option<Vec<_>> = selectors.iter().map(begin).collect();
+        let answered = waits?.into_iter().map(|wait| wait.answered().boxed());
+        Some(select_all(answered).map(drop).boxed())
+    }
+}
