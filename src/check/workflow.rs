@@ -4,7 +4,10 @@ use super::common::{Context, of_load};
 use super::related::Declaration;
 use crate::model::{Finding, Place, Severity, Subscription, Subscriptions, unknown_field};
 use crate::workflow::{Document, Oddity, Warning, Workflow};
-use crate::workload::{EntryError, EntryPolicy, WorkloadExecutor, check_fields, select_entry};
+use crate::workload::{
+    Entry, EntryError, EntryPolicy, WorkloadExecutor, check_fields, select_entry,
+    select_entry_of_request,
+};
 use serde_json::Value;
 use std::path::Path;
 
@@ -19,7 +22,8 @@ pub(super) fn check(context: &mut Context<'_>, source: &str) -> Option<Declarati
 /// Checks a workflow by itself. Requests of its name trigger it.
 fn check_file(context: &mut Context<'_>, source: &str) -> Option<Declaration> {
     let workflow = check_workflow(context, &Place::default(), context.value)?;
-    check_entry(context, &Place::default(), &workflow, None);
+    let entry = select_entry(&workflow, None, EntryPolicy::default());
+    check_entry(context, &Place::default(), entry);
     let stem = Path::new(source).file_stem()?.to_str()?;
     let name = workflow.name.as_deref().unwrap_or(stem);
     declare(name, requests(name)?)
@@ -47,8 +51,16 @@ fn check_record(context: &mut Context<'_>) -> Option<Declaration> {
     };
     let workflow = check_workflow(context, &place, definition)?;
     match value.get("flow") {
-        None | Some(Value::Null) => check_entry(context, &top, &workflow, None),
-        Some(Value::String(flow)) => check_entry(context, &top, &workflow, Some(flow)),
+        None | Some(Value::Null) => {
+            check_entry(context, &top, select_entry_of_request(&workflow, None));
+        }
+        Some(Value::String(flow)) => {
+            check_entry(
+                context,
+                &top,
+                select_entry_of_request(&workflow, Some(flow)),
+            );
+        }
         Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
             let message = "field \"flow\" must be the name of a flow";
             context.push(Finding::error(top.field("flow"), message));
@@ -104,8 +116,8 @@ fn of_warning(warning: &Warning, mode: Severity) -> Finding {
 }
 
 /// Checks that a run of the workload has a flow or an agent to begin with.
-fn check_entry(context: &mut Context<'_>, place: &Place, workflow: &Workflow, flow: Option<&str>) {
-    let Err(error) = select_entry(workflow, flow, EntryPolicy::default()) else {
+fn check_entry(context: &mut Context<'_>, place: &Place, entry: Result<Entry, EntryError>) {
+    let Err(error) = entry else {
         return;
     };
     let message = format!("workload: {error}");

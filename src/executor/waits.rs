@@ -120,6 +120,11 @@ impl Waits {
         })
     }
 
+    /// Returns `true` if so many more waits leave half of the limit to others.
+    pub(crate) fn has_room_for(&self, more: usize) -> bool {
+        self.len().saturating_add(more) <= self.most / 2
+    }
+
     /// The waits that an event may end.
     pub(crate) fn concerned(&self, event: &Event) -> Vec<u64> {
         let open = self.open();

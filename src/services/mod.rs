@@ -191,11 +191,6 @@ impl Services {
         &self.entries.model_tools
     }
 
-    /// Returns `true` if both are clones of one registry and neither was changed since. `false` does not mean that they differ.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.entries, &other.entries)
-    }
-
     /// Returns the provider of an agent that names a model or provider.
     ///
     /// # Errors

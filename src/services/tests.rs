@@ -180,15 +180,11 @@ fn a_tool_name_can_be_registered_only_once_and_the_error_has_both_places() {
 fn a_change_of_a_clone_leaves_the_original_as_it_was() {
     let original = Services::new().model("small", model());
     let clone = original.clone();
-    assert!(original.is_same(&clone));
-
     let changed = clone.model("large", model()).tool(tool("echo")).unwrap();
 
-    assert!(!original.is_same(&changed));
     assert!(original.find_provider("large").is_err());
     assert!(original.find_tool("echo").is_err());
     assert!(changed.find_provider("small").is_ok());
-    assert!(!Services::new().is_same(&Services::new()));
 }
 
 #[tokio::test]

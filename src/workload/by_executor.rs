@@ -141,7 +141,7 @@ impl Workload for ByExecutor {
         stream.stream(async move {
             match self.work(&cx, message.unwrap_or_default()).await {
                 Ok(end) => end,
-                Err(error) => WorkloadEventKind::of_error(&error),
+                Err(error) => cx.broken(error),
             }
         })
     }

@@ -108,6 +108,28 @@ pub fn select_entry(
     }
 }
 
+/// Returns what a run of a request begins with: a flow if the workflow has any, otherwise an agent. Without a name, it is the flow
+/// `main`, the flow `default` or the only flow.
+///
+/// # Errors
+/// As [`select_entry`].
+pub(crate) fn select_entry_of_request(
+    workflow: &Workflow,
+    named: Option<&str>,
+) -> Result<Entry, EntryError> {
+    let flows: Vec<&str> = workflow.flows().map(|flow| flow.name).collect();
+    if flows.is_empty() || named.is_some() {
+        return select_entry(workflow, named, EntryPolicy::Ask);
+    }
+    let known = |name: &str| flows.iter().find(|flow| **flow == name);
+    match (known("main").or_else(|| known("default")), flows.as_slice()) {
+        (Some(flow), _) | (None, [flow]) => Ok(Entry::Flow((*flow).to_owned())),
+        (None, _) => Err(EntryError::Ambiguous {
+            candidates: flows.join(", "),
+        }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +193,26 @@ mod tests {
                 expected,
                 "{flows:?} {agents:?} {named:?} {policy:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_request_begins_with_a_flow_if_there_is_any() {
+        let flow = |name: &str| Some(Entry::Flow(name.to_owned()));
+        let agent = |name: &str| Some(Entry::Agent(name.to_owned()));
+        let table = [
+            (vec!["review"], vec!["main"], None, flow("review")),
+            (vec!["default", "main"], vec!["main"], None, flow("main")),
+            (vec!["default", "x"], vec!["main"], None, flow("default")),
+            (vec!["x", "y"], vec!["main"], None, None),
+            (vec!["x", "y"], vec!["main"], Some("y"), flow("y")),
+            (vec![], vec!["main", "a"], None, agent("main")),
+            (vec![], vec!["a"], None, agent("a")),
+        ];
+        for (flows, agents, named, expected) in table {
+            let found = select_entry_of_request(&workflow(&flows, &agents), named);
+
+            assert_eq!(found.ok(), expected, "{flows:?} {agents:?} {named:?}");
         }
     }
 

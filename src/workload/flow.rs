@@ -14,11 +14,12 @@ use crate::workflow::{
 use async_trait::async_trait;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// A flow or an agent of a [`Workflow`] as a workload.
 ///
 /// Its input is the content of the message. It can name only what the [`Services`] have.
+#[derive(Clone)]
 pub struct FlowDefinition {
     meta: Meta,
     workflow: Arc<Workflow>,
@@ -26,14 +27,6 @@ pub struct FlowDefinition {
     entries: Arc<BTreeSet<String>>,
     /// The step whose conversation is that of the session, if the run begins with an agent.
     speaker: Option<StepPath>,
-    /// The workflow with the services and the store for which it was put together first.
-    assembled: OnceLock<Assembled>,
-}
-
-struct Assembled {
-    services: Services,
-    store: Arc<dyn BreadcrumbStore>,
-    assembly: Arc<Assembly>,
 }
 
 impl FlowDefinition {
@@ -56,7 +49,18 @@ impl FlowDefinition {
         named: Option<&str>,
         policy: EntryPolicy,
     ) -> Result<Self, EntryError> {
-        let (workflow, entry, speaker) = match select_entry(&workflow, named, policy)? {
+        let entry = select_entry(&workflow, named, policy)?;
+        Self::begin(name, workflow, entry, named)
+    }
+
+    /// Returns the workload that begins with an entry of the workflow.
+    pub(super) fn begin(
+        name: impl Into<String>,
+        workflow: Workflow,
+        entry: Entry,
+        named: Option<&str>,
+    ) -> Result<Self, EntryError> {
+        let (workflow, entry, speaker) = match entry {
             Entry::Flow(flow) => (workflow, flow, None),
             Entry::Agent(agent) => {
                 // The agent exists, so a flow can be made of it.
@@ -84,7 +88,6 @@ impl FlowDefinition {
             workflow: Arc::new(workflow),
             entries,
             speaker,
-            assembled: OnceLock::new(),
         })
     }
 
@@ -94,26 +97,16 @@ impl FlowDefinition {
         &self.workflow
     }
 
-    /// Puts the workflow together with what it names. The result for the first services and store is reused.
-    fn assembled(
+    fn prepared(
         &self,
         services: &Services,
         store: &Arc<dyn BreadcrumbStore>,
-    ) -> Result<Arc<Assembly>, BoxError> {
-        if let Some(found) = self.assembled.get()
-            && found.services.is_same(services)
-            && Arc::ptr_eq(&found.store, store)
-        {
-            return Ok(Arc::clone(&found.assembly));
-        }
+    ) -> Result<Prepared, BoxError> {
         let assembly = Assembly::new(Arc::clone(&self.workflow), services, Arc::clone(store))?;
-        let assembly = Arc::new(assembly);
-        self.assembled.get_or_init(|| Assembled {
-            services: services.clone(),
-            store: Arc::clone(store),
-            assembly: Arc::clone(&assembly),
-        });
-        Ok(assembly)
+        Ok(Prepared {
+            definition: self.clone(),
+            assembly: Arc::new(assembly),
+        })
     }
 }
 
@@ -123,7 +116,7 @@ impl Definition for FlowDefinition {
     }
 
     fn check(&self, services: &Services, store: &Arc<dyn BreadcrumbStore>) -> Result<(), BoxError> {
-        self.assembled(services, store).map(drop)
+        self.prepared(services, store).map(drop)
     }
 
     fn needs_a_ledger(
@@ -131,7 +124,8 @@ impl Definition for FlowDefinition {
         services: &Services,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> Result<bool, BoxError> {
-        Ok(self.assembled(services, store)?.needs_a_ledger())
+        let prepared = self.prepared(services, store)?;
+        prepared.needs_a_ledger(services, store)
     }
 
     fn writes(
@@ -139,9 +133,7 @@ impl Definition for FlowDefinition {
         services: &Services,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> Result<Option<Vec<String>>, BoxError> {
-        let assembly = self.assembled(services, store)?;
-        let written = assembly.writes().chain([PROGRESS]);
-        Ok(Some(written.map(str::to_owned).collect()))
+        self.prepared(services, store)?.writes(services, store)
     }
 
     fn streams_text(
@@ -149,7 +141,8 @@ impl Definition for FlowDefinition {
         services: &Services,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> Result<bool, BoxError> {
-        Ok(self.assembled(services, store)?.guardrails().is_empty())
+        let prepared = self.prepared(services, store)?;
+        prepared.streams_text(services, store)
     }
 
     fn warnings(&self, has_sessions: bool) -> Vec<Warning> {
@@ -165,17 +158,20 @@ impl Definition for FlowDefinition {
         odd.chain(shown_nothing.filter(|_| !has_sessions)).collect()
     }
 
+    fn prepare(
+        &self,
+        services: &Services,
+        store: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<Option<Arc<dyn Definition>>, BoxError> {
+        Ok(Some(Arc::new(self.prepared(services, store)?)))
+    }
+
     fn instantiate(
         &self,
         services: &Services,
         store: &Arc<dyn BreadcrumbStore>,
     ) -> Result<Box<dyn Workload>, BoxError> {
-        Ok(Box::new(FlowWorkload {
-            assembly: self.assembled(services, store)?,
-            flow: self.meta.entry.clone(),
-            entries: Arc::clone(&self.entries),
-            speaker: self.speaker.clone(),
-        }))
+        self.prepared(services, store)?.instantiate(services, store)
     }
 }
 
@@ -185,6 +181,56 @@ impl fmt::Debug for FlowDefinition {
             .field("name", &self.meta.name)
             .field("flow", &self.meta.entry)
             .finish_non_exhaustive()
+    }
+}
+
+/// A definition with its services and its store, whose names are looked up.
+struct Prepared {
+    definition: FlowDefinition,
+    assembly: Arc<Assembly>,
+}
+
+impl Definition for Prepared {
+    fn meta(&self) -> &Meta {
+        &self.definition.meta
+    }
+
+    fn check(&self, _: &Services, _: &Arc<dyn BreadcrumbStore>) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn needs_a_ledger(&self, _: &Services, _: &Arc<dyn BreadcrumbStore>) -> Result<bool, BoxError> {
+        Ok(self.assembly.needs_a_ledger())
+    }
+
+    fn writes(
+        &self,
+        _: &Services,
+        _: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<Option<Vec<String>>, BoxError> {
+        let written = self.assembly.writes().chain([PROGRESS]);
+        Ok(Some(written.map(str::to_owned).collect()))
+    }
+
+    fn streams_text(&self, _: &Services, _: &Arc<dyn BreadcrumbStore>) -> Result<bool, BoxError> {
+        Ok(self.assembly.guardrails().is_empty())
+    }
+
+    fn warnings(&self, has_sessions: bool) -> Vec<Warning> {
+        self.definition.warnings(has_sessions)
+    }
+
+    fn instantiate(
+        &self,
+        _: &Services,
+        _: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<Box<dyn Workload>, BoxError> {
+        Ok(Box::new(FlowWorkload {
+            assembly: Arc::clone(&self.assembly),
+            flow: self.definition.meta.entry.clone(),
+            entries: Arc::clone(&self.definition.entries),
+            speaker: self.definition.speaker.clone(),
+        }))
     }
 }
 
@@ -215,6 +261,7 @@ impl FlowWorkload {
 impl Workload for FlowWorkload {
     fn run(&mut self, cx: RunCx, message: Option<Message>) -> EventStream<'_> {
         let message = message.unwrap_or_default();
+        let is_request = message.flow.is_some();
         let flow = message.flow.unwrap_or_else(|| self.flow.clone());
         let refused = self.admit(&flow).err();
         let outlet = cx.outlet.clone();
@@ -224,7 +271,9 @@ impl Workload for FlowWorkload {
         });
         let content = message.content;
         let words = message.words.map(Arc::from);
-        let words: Option<Arc<str>> = words.or_else(|| content.as_str().map(Arc::from));
+        // The input of a request is data, unless it is the text of the message.
+        let text = content.as_str().filter(|_| !is_request);
+        let words: Option<Arc<str>> = words.or_else(|| text.map(Arc::from));
         let mut order = Order::new(flow, content).events(sink);
         order.tells = message.tells;
         let (assembly, stream, speaker) = (&self.assembly, cx.clone(), self.speaker.clone());

@@ -105,6 +105,7 @@ mod turn;
 pub use arena::{Arena, CloseError, with_workload};
 pub use by_executor::ExecutorDefinition;
 pub use cx::{Message, RunCx};
+pub(crate) use entry::select_entry_of_request;
 pub use entry::{Entry, EntryError, EntryPolicy, select_entry};
 pub use event::{WorkloadEvent, WorkloadEventKind};
 pub(crate) use executor::check_fields;
@@ -207,6 +208,19 @@ pub trait Definition: Send + Sync {
     /// Returns warnings about the definition. `has_sessions` is `false` for runs without a conversation. Defaults to none.
     fn warnings(&self, _has_sessions: bool) -> Vec<Warning> {
         Vec::new()
+    }
+
+    /// Returns the definition with its services and store looked up once, for an executor or supervisor that makes many workloads.
+    /// Defaults to `None`: the definition needs no preparation.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    fn prepare(
+        &self,
+        _services: &Services,
+        _store: &Arc<dyn BreadcrumbStore>,
+    ) -> Result<Option<Arc<dyn Definition>>, BoxError> {
+        Ok(None)
     }
 
     /// Makes a workload.

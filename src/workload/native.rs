@@ -19,8 +19,9 @@ type Work =
 
 /// A closure as a workload. It tells what happens by its [`RunCx`], and what it returns is what the run comes to.
 ///
-/// An error ends the run, and says by [`permanent`](crate::permanent) and [`retry_after`](crate::retry_after) whether it may be
-/// tried again; what it says is told to nobody. [`suspend`](crate::suspend) suspends the run.
+/// An error ends the run, and states by [`permanent`](crate::permanent) and [`retry_after`](crate::retry_after) whether the run is
+/// retried. Events and responses do not contain its text; the log and the dead letter of a retried error do.
+/// [`suspend`](crate::suspend) suspends the run.
 ///
 /// ```
 /// use futures::StreamExt;
@@ -136,12 +137,18 @@ impl Workload for Native {
     }
 }
 
+/// Error of a closure, whose text may have secrets in it: the response to a trigger does not show it, and the log has it as the
+/// source.
+#[derive(Debug, thiserror::Error)]
+#[error("the closure of the workload failed; its error is in the log")]
+struct Hidden(#[source] BoxError);
+
 /// Returns the last event of a run that the error of the closure ended. An error that is not retried is the closure's own outcome;
 /// any other is returned to the executor of the run, with its source.
 fn ended_by(cx: &RunCx, error: BoxError) -> WorkloadEventKind {
     match class_of(error.as_ref()).retry() {
         Retry::Never => WorkloadEventKind::of_error(&error),
-        Retry::After(_) => cx.broken(error),
+        Retry::After(_) => cx.broken(Hidden(error).into()),
     }
 }
 
@@ -152,7 +159,7 @@ impl Native {
         if !writes.is_empty() {
             let store = cx.context().bound_store(Arc::clone(&self.store));
             if let Err(error) = store.commit(Commit::from(writes)).await {
-                return WorkloadEventKind::of_error(&error.into());
+                return ended_by(cx, error.into());
             }
         }
         WorkloadEventKind::Suspended { wake, state }

@@ -12,8 +12,9 @@ use crate::services::Services;
 use crate::store::{BreadcrumbStore, Wake};
 use crate::workflow::{MayRetry, StepFailure};
 use futures::{FutureExt as _, StreamExt as _};
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +31,19 @@ pub struct TurnOutcome {
     pub not_closed: Option<CloseError>,
     /// The error that ended the run, if the workload did not end it.
     pub(super) cause: Option<BoxError>,
+    /// The panic that ended the run.
+    pub(super) panic: Option<Panic>,
+}
+
+/// The payload of a panic of a workload.
+#[derive(Debug)]
+pub(super) struct Panic(Mutex<Box<dyn Any + Send>>);
+
+impl Panic {
+    /// Panics again, so that the caller handles this panic as its own.
+    pub(super) fn resume(self) -> ! {
+        resume_unwind(self.0.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// How a turn ended.
@@ -67,6 +81,7 @@ impl TurnOutcome {
             status,
             not_closed: None,
             cause: None,
+            panic: None,
         }
     }
 
@@ -205,14 +220,22 @@ struct NotRun {
     status: TurnStatus,
     /// The error of the store or the context that ended it.
     cause: Option<BoxError>,
+    panic: Option<Panic>,
 }
 
 impl NotRun {
+    fn of_panic(panic: Box<dyn Any + Send>) -> Self {
+        Self {
+            panic: Some(Panic(Mutex::new(panic))),
+            ..TurnStatus::panicked().into()
+        }
+    }
+
     fn of_error(error: BoxError) -> Self {
         let status = TurnStatus::of_error(&error);
         Self {
-            status,
             cause: Some(error),
+            ..status.into()
         }
     }
 }
@@ -222,7 +245,14 @@ impl From<TurnStatus> for NotRun {
         Self {
             status,
             cause: None,
+            panic: None,
         }
+    }
+}
+
+impl From<TurnStatus> for Box<NotRun> {
+    fn from(status: TurnStatus) -> Self {
+        Self::new(status.into())
     }
 }
 
@@ -238,11 +268,18 @@ impl TurnOf<'_> {
         let ran = tokio::select! {
             biased;
             () = halt.stop.cancelled() => Err(TurnStatus::Cancelled.into()),
-            ran = work => ran.unwrap_or_else(|_| Err(TurnStatus::panicked().into())),
+            ran = work => ran.unwrap_or_else(|panic| Err(Box::new(NotRun::of_panic(panic)))),
         };
-        let (ran, cause) = match ran {
-            Ok(Ran { end, said, cause }) => (Ok((end, said)), cause),
-            Err(NotRun { status, cause }) => (Err(status), cause),
+        let (ran, cause, panic) = match ran {
+            Ok(Ran { end, said, cause }) => (Ok((end, said)), cause, None),
+            Err(not_run) => {
+                let NotRun {
+                    status,
+                    cause,
+                    panic,
+                } = *not_run;
+                (Err(status), cause, panic)
+            }
         };
         let settled = AssertUnwindSafe(settled(ran, place.as_ref(), &run, halt)).catch_unwind();
         let status = settled.await.unwrap_or_else(|_| TurnStatus::panicked());
@@ -255,10 +292,11 @@ impl TurnOf<'_> {
             status,
             not_closed,
             cause,
+            panic,
         }
     }
 
-    async fn work(self, arena: &mut Arena, telling: &mut Telling) -> Result<Ran, NotRun> {
+    async fn work(self, arena: &mut Arena, telling: &mut Telling) -> Result<Ran, Box<NotRun>> {
         let workload = arena
             .instantiate(self.definition, self.services, self.store)
             .map_err(|error| {
@@ -274,7 +312,8 @@ impl TurnOf<'_> {
         let cx = cx.listeners(telling.sink().clone());
         let kept = cx.clone();
         let is_from_user = cx.context().is_from_user().await;
-        let is_from_user = is_from_user.map_err(|error| NotRun::of_error(error.into()))?;
+        let is_from_user =
+            is_from_user.map_err(|error| Box::new(NotRun::of_error(error.into())))?;
         // Data of this turn stays data in later turns.
         let asked = match self.message.content.as_str() {
             Some(text) if is_from_user => agent::Message::user(text),

@@ -4,6 +4,7 @@
 mod program;
 
 use crate::child::run_alone;
+use crate::random::Random;
 use futures::StreamExt as _;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -49,18 +50,10 @@ struct Office {
     /// The idempotency keys of all payments.
     payments: BTreeSet<String>,
     lives: usize,
-    random: u64,
+    random: Random,
 }
 
 impl Office {
-    /// Returns a number below a limit, the same in each test run.
-    fn random(&mut self, limit: usize) -> usize {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        usize::try_from(self.random >> 33).unwrap() % limit
-    }
-
     async fn send(&mut self) -> Result<(), BoxError> {
         let number = self.requests.len();
         let wish = NewBreadcrumb::new("user.message.v1")
@@ -155,7 +148,7 @@ async fn an_agent_that_is_killed_asks_once_pays_once_and_replies_once() -> Resul
         requests: Vec::new(),
         payments: BTreeSet::new(),
         lives: 0,
-        random: 0x2545_F491_4F6C_DD1D,
+        random: Random::new(1),
     };
     for _ in 0..rounds() {
         for _ in 0..2 {
@@ -163,11 +156,11 @@ async fn an_agent_that_is_killed_asks_once_pays_once_and_replies_once() -> Resul
         }
         for _ in 0..KILLED {
             let worker = office.start();
-            let (breadcrumbs, approves) = (office.random(4), office.random(3) > 0);
+            let (breadcrumbs, approves) = (office.random.below(4), office.random.below(3) > 0);
             // Without an approval, each request has one question and no reply.
             let breadcrumbs = breadcrumbs.min(if approves { 3 } else { 1 });
             let worked = office.work(breadcrumbs, approves).await;
-            for _ in 0..office.random(20_000) {
+            for _ in 0..office.random.below(20_000) {
                 tokio::task::yield_now().await;
             }
             office.kill(worker);

@@ -12,5 +12,7 @@ mod approvals;
 #[path = "../support/child.rs"]
 mod child;
 mod desk;
+mod first_agent;
 mod flow;
+mod random;
 mod workload;

@@ -317,7 +317,7 @@ impl StoredDefinitions {
         let name = definition.context.text("name").unwrap_or_default();
         if !self.served_tools.contains(name) {
             let served = self.served_tools.iter().map(String::as_str);
-            return Err(NotRegistered::of("tool", name, served).into());
+            return Err(NotRegistered::of("served tool", name, served).into());
         }
         let tool = self.services.find_tool(name)?;
         let definition = ToolDefinition::from_json_with(&definition.context, &self.options)?;

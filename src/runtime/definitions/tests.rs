@@ -103,7 +103,7 @@ async fn a_definition_serves_only_tools_that_it_may_serve() {
     let error = refund.await.err().unwrap();
     assert_eq!(
         error.to_string(),
-        "tool \"refund\" is not registered here; there are: echo"
+        "served tool \"refund\" is not registered here; there are: echo"
     );
 }
 

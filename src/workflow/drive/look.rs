@@ -23,10 +23,10 @@ use tokio::time::{Instant, sleep_until};
 pub(super) const LOOKS: Duration = Duration::from_secs(1);
 
 /// Interval between two checks where a runtime reports answers and orders, in case that an event was lost.
-const LOST: Duration = Duration::from_secs(30);
+const LOST: Duration = Duration::from_secs(10);
 
-/// Shortest interval between two checks. Clocks may differ a little.
-const SOON: Duration = Duration::from_millis(10);
+/// Shortest interval between two checks. Many steps may begin to wait one after another.
+const SOON: Duration = Duration::from_millis(200);
 
 /// Waits until there may be an answer or an order to a run.
 pub(super) async fn concerned(announced: &mut Option<BoxFuture<'static, ()>>, next: Instant) {
@@ -41,6 +41,7 @@ impl Drive<'_> {
     /// anything came of it.
     pub(super) async fn look(&mut self) -> Result<bool, BoxError> {
         // Registered before the store is read, so that nothing is missed between the two.
+        self.announced = None;
         self.announced = self.announced();
         self.next_look = Instant::now() + LOOKS;
         let mut any = false;
@@ -64,15 +65,18 @@ impl Drive<'_> {
             Some(Verdict::Transient(_) | Verdict::RateLimited(_)) => {}
         }
         tracing::warn!(error = %Chain(&*error), "cannot poll for answers and orders, will retry");
+        self.announced = None;
+        self.next_look = Instant::now() + LOOKS;
         Ok(())
     }
 
     /// Waits for an announcement of what the run waits for, until the first of its steps has waited too long.
     fn announced(&self) -> Option<BoxFuture<'static, ()>> {
-        let wake = self.wake();
-        let left = wake.until.map(|until| until.since(self.context.now()));
+        let end = self.ends().min();
+        let left = end.map(|end| end.since(self.context.now()));
         let limit = left.map_or(LOST, |left| left.clamp(SOON, LOST));
-        self.context.announced(&wake.selectors, limit)
+        let store = &*self.assembly.store;
+        self.context.announced(store, &self.wake().selectors, limit)
     }
 
     /// Returns `true` if there may be an answer or an order.
@@ -83,10 +87,10 @@ impl Drive<'_> {
         }
     }
 
-    /// Lets the next check happen at once: a step begins to wait, and its answer may be there.
+    /// Lets the next check happen soon: a step begins to wait, and its answer may be there.
     pub(super) fn look_soon(&mut self) {
         self.announced = None;
-        self.next_look = Instant::now();
+        self.next_look = self.next_look.min(Instant::now() + SOON);
     }
 
     async fn look_once(&mut self) -> Result<bool, BoxError> {
@@ -320,28 +324,34 @@ impl Drive<'_> {
         Ok(found)
     }
 
+    /// The waits of steps that are not done.
+    fn waits(&self) -> impl Iterator<Item = (&Wait, &Task)> {
+        self.kept.iter().filter_map(|(path, kept)| {
+            let ready = self.ready.get(path)?;
+            Some((kept.wait.as_ref()?, &ready.task))
+        })
+    }
+
+    /// The times at which steps have waited too long.
+    fn ends(&self) -> impl Iterator<Item = Timestamp> {
+        let asleep = self.asleep.iter().flat_map(|(path, asleep)| {
+            let own = self.kept.get(path).and_then(|kept| kept.until);
+            asleep.until.into_iter().chain(own)
+        });
+        self.waits().map(|(wait, _)| wait.until).chain(asleep)
+    }
+
     /// What the run waits for, all together.
     pub(super) fn wake(&self) -> Wake {
         let control = Control::selector(self.context.trigger().id);
         let mut wake = Wake::on(control).since(self.looked.since);
-        let mut untils = Vec::new();
-        for (path, kept) in &self.kept {
-            let Some(ready) = self.ready.get(path) else {
-                continue;
-            };
-            if let Some(wait) = &kept.wait {
-                wake.selectors.extend(wait.selector(&ready.task));
-                untils.push(wait.until);
-            }
-        }
-        for (path, asleep) in &self.asleep {
-            wake.selectors.extend(asleep.selectors.iter().cloned());
-            untils.extend(asleep.until);
-            untils.extend(self.kept.get(path).and_then(|kept| kept.until));
-        }
+        let selectors = self.waits().filter_map(|(wait, task)| wait.selector(task));
+        wake.selectors.extend(selectors);
+        let asleep = self.asleep.values().flat_map(|asleep| &asleep.selectors);
+        wake.selectors.extend(asleep.cloned());
         let dues = self.queue.iter().filter(|path| !self.is_held(path));
-        untils.extend(dues.filter_map(|path| self.kept.get(path)?.due));
-        wake.until = untils.into_iter().min();
+        let dues = dues.filter_map(|path| self.kept.get(path)?.due);
+        wake.until = self.ends().chain(dues).min();
         wake
     }
 }

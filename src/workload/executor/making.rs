@@ -12,8 +12,9 @@ use crate::services::Services;
 use crate::store::BreadcrumbStore;
 use crate::workflow::{Document, Workflow};
 use crate::workload::by_executor::PARENT;
+use crate::workload::entry::select_entry_of_request;
 use crate::workload::telling::Sink;
-use crate::workload::{Definition, EntryPolicy, FlowDefinition};
+use crate::workload::{Definition, FlowDefinition};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,8 +66,8 @@ impl WorkloadExecutor {
         )
     }
 
-    /// Creates the executor of a workflow for [requests](Self::REQUEST). A run begins with the flow or agent that
-    /// [`select_entry`](crate::workload::select_entry) chooses.
+    /// Creates the executor of a workflow for [requests](Self::REQUEST). A run begins with the flow `main`, the flow `default` or the
+    /// only flow; in a workflow without flows, with the agent `main`, the agent `default` or the only agent.
     ///
     /// # Errors
     /// [`WorkloadError::Entry`] if the workflow has no such flow or agent; otherwise see [`new`](Self::new).
@@ -166,6 +167,9 @@ impl WorkloadExecutor {
         store: Arc<dyn BreadcrumbStore>,
         subscriptions: Subscriptions,
     ) -> Result<Self, WorkloadError> {
+        let prepared = definition.prepare(services, &store);
+        let prepared = prepared.map_err(|source| broken(&*definition, source))?;
+        let definition = prepared.unwrap_or(definition);
         let profile = profile(form, &*definition);
         let mut executor = Self {
             id,
@@ -224,7 +228,8 @@ fn flow_definition(
     workflow: Workflow,
     flow: Option<&str>,
 ) -> Result<FlowDefinition, WorkloadError> {
-    let definition = FlowDefinition::with_entry(id, workflow, flow, EntryPolicy::default());
+    let entry = select_entry_of_request(&workflow, flow);
+    let definition = entry.and_then(|entry| FlowDefinition::begin(id, workflow, entry, flow));
     definition.map_err(|source| WorkloadError::Entry {
         workflow: id.to_owned(),
         source,

@@ -29,7 +29,7 @@ impl WorkloadExecutor {
         }
     }
 
-    /// Returns the input of a request. A run that continues has its input in the saved state.
+    /// Returns the input of a request.
     async fn request(
         &self,
         trigger: &Breadcrumb,
@@ -40,13 +40,15 @@ impl WorkloadExecutor {
             tells: trigger.context.get("progress").and_then(Value::as_bool) == Some(true),
             ..Message::default()
         };
-        if context.resumed().is_none() {
-            let shown = context.shown(trigger, self.store()).await?;
-            message.content = match shown.get("input") {
+        message.content = match context.shown(trigger, self.store()).await {
+            Ok(shown) => match shown.get("input") {
                 Some(input) => input.clone().into(),
                 None => shown,
-            };
-        }
+            },
+            // A flow that continues has its input in the saved state.
+            Err(ContextError::Withheld { .. }) if context.resumed().is_some() => Json::default(),
+            Err(error) => return Err(error),
+        };
         message.words = words(self, trigger, context).await?;
         Ok(message)
     }

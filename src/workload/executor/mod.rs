@@ -161,9 +161,11 @@ impl WorkloadExecutor {
         let outer = Outer::current();
         let parent = tag_of(trigger, PARENT).map(Arc::from).or(outer.run);
         let sink = self.sink.clone().and(outer.sink);
-        let sink = match context.turn_events() {
-            Some(events) => sink.and(Sink::of_turn(Arc::clone(events), self.streams_text)),
-            None => sink,
+        let sink = match (context.turn_events(), self.form) {
+            (Some(events), Form::Message) => {
+                sink.and(Sink::of_turn(Arc::clone(events), self.streams_text))
+            }
+            (None, _) | (_, Form::Request) => sink,
         };
         let mut telling = Telling::new(context.idempotency_key().into(), parent, sink);
         let halt = Halt {
@@ -244,7 +246,7 @@ pub(super) fn checked(
     checked.map_err(|source| broken(definition, source))
 }
 
-fn broken(definition: &dyn Definition, source: BoxError) -> WorkloadError {
+pub(super) fn broken(definition: &dyn Definition, source: BoxError) -> WorkloadError {
     WorkloadError::Definition {
         workload: definition.meta().name.clone(),
         source,
@@ -274,18 +276,28 @@ impl UniversalExecutor for WorkloadExecutor {
         trigger: &Breadcrumb,
         context: &ExecutionContext,
     ) -> Result<Value, BoxError> {
-        let TurnOutcome { status, cause, .. } = self.turn(trigger, context).await;
+        let TurnOutcome {
+            status,
+            cause,
+            panic,
+            ..
+        } = self.turn(trigger, context).await;
+        if let (Some(panic), Form::Request) = (panic, self.form) {
+            panic.resume();
+        }
         let flow = self.flow_of(trigger);
         match status {
             TurnStatus::Completed { output } => Ok(self.form.success(flow, &output)),
-            TurnStatus::Failed { failure, retry } => match (cause, retry) {
+            TurnStatus::Failed { failure, retry } => match (cause, retry, self.form) {
                 // An error of the run itself, with its class and its source.
-                (Some(cause), _) => Err(cause),
-                (None, MayRetry::Never | MayRetry::Elsewhere) => {
-                    Ok(self.form.failed(flow, &failure))
+                (Some(cause), MayRetry::After(_), _) | (Some(cause), _, Form::Request) => {
+                    Err(cause)
                 }
                 // The profile decides when the run is retried.
-                (None, MayRetry::After(_)) => Err(failure.message.into()),
+                (None, MayRetry::After(_), _) => Err(failure.message.into()),
+                (_, MayRetry::Never | MayRetry::Elsewhere, _) => {
+                    Ok(self.form.failed(flow, &failure))
+                }
             },
             TurnStatus::Suspended { wake, state } => {
                 Err(suspend(wake, state).writing(Response::none()))

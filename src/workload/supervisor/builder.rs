@@ -3,7 +3,7 @@ use super::{Restart, Supervisor};
 use crate::services::Services;
 use crate::store::BreadcrumbStore;
 use crate::workload::arena::PATIENCE;
-use crate::workload::executor::checked;
+use crate::workload::executor::{broken, checked};
 use crate::workload::{Definition, WorkloadError};
 use std::fmt;
 use std::sync::Arc;
@@ -114,6 +114,9 @@ impl SupervisorBuilder {
             settings,
         } = self;
         checked(&*definition, &services, &store)?;
+        let prepared = definition.prepare(&services, &store);
+        let prepared = prepared.map_err(|source| broken(&*definition, source))?;
+        let definition = prepared.unwrap_or(definition);
         Ok(Supervisor {
             shared: Arc::new(Shared::new(definition, services, store, settings)),
         })

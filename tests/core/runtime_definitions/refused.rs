@@ -129,7 +129,7 @@ async fn a_tool_that_is_not_registered_is_refused() {
 
     assert_eq!(
         reason,
-        "tool \"shell\" is not registered here; there are: echo"
+        "served tool \"shell\" is not registered here; there are: echo"
     );
 }
 

@@ -294,7 +294,7 @@ async fn a_run_at_work_learns_of_an_order_at_once_and_does_not_poll_the_store() 
 
     // Later than a check each second, and sooner than the check for events that were lost.
     let before = searches.load(Ordering::SeqCst);
-    tokio::time::sleep(Duration::from_millis(10_500)).await;
+    tokio::time::sleep(Duration::from_millis(9_500)).await;
     assert_eq!(searches.load(Ordering::SeqCst), before);
     let ordered = tokio::time::Instant::now();
     let mut events = store.events().subscribe(StartAt::Now).await.unwrap();
