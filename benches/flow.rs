@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use universal_executor::store::Durability;
 use universal_executor::tool::json_tool;
-use universal_executor::workflow::{Outcome, Run, Workflow};
+use universal_executor::workflow::{FlowRun, StepOutcome, Workflow};
 use universal_executor::workload::WorkloadExecutor;
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Services, SqliteStore,
@@ -49,9 +49,14 @@ async fn run(executor: &WorkloadExecutor) {
 
 /// The interpreter alone, which is told at once that each step has ended.
 fn interpret(workflow: &Arc<Workflow>) {
-    let (mut run, mut next) = Run::begin(Arc::clone(workflow), "main", "run", json!({})).unwrap();
+    let (mut run, mut next) =
+        FlowRun::begin(Arc::clone(workflow), "main", "run", json!({})).unwrap();
     while let Some(ready) = next.ready.pop() {
-        next = run.tell(&ready.path, ready.attempt, Outcome::success(Value::Null));
+        next = run.tell(
+            &ready.path,
+            ready.attempt,
+            StepOutcome::success(Value::Null),
+        );
     }
     assert!(black_box(next.finished).is_some());
 }

@@ -13,7 +13,9 @@ use std::fs;
 use std::hint::black_box;
 use std::sync::Arc;
 use universal_executor::model::Timestamp;
-use universal_executor::workload::{Definition, Message, NativeDefinition, RunCx, Supervisor};
+use universal_executor::workload::{
+    Definition, NativeDefinition, RunCx, Supervisor, WorkloadMessage,
+};
 use universal_executor::{
     BreadcrumbId, BreadcrumbStore, ExecutionContext, MemoryStore, NewBreadcrumb, Services,
 };
@@ -23,7 +25,7 @@ const ROUNDS: usize = 20;
 const ITERATIONS: u32 = 200;
 
 fn echo() -> NativeDefinition {
-    NativeDefinition::new("echo", |_, message: Option<Message>| async move {
+    NativeDefinition::new("echo", |_, message: Option<WorkloadMessage>| async move {
         Ok(message.unwrap_or_default().content)
     })
 }

@@ -11,7 +11,8 @@ use serde_json::json;
 use std::env;
 use std::sync::Arc;
 use universal_executor::agent::{
-    AgentDefinition, AgentExecutor, ChatEvent, ChatModel, ChatRequest, Message, OpenAiCompatible,
+    AgentDefinition, AgentExecutor, ChatEvent, ChatMessage, ChatModel, ChatRequest,
+    OpenAiCompatible,
 };
 use universal_executor::{
     BoxError, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, UniversalExecutor,
@@ -32,7 +33,7 @@ async fn main() -> Result<(), BoxError> {
     let model = Arc::new(builder.build()?);
 
     // Asked by hand, the answer comes as it is written.
-    let request = ChatRequest::new(vec![Message::user("Greet Ann in one short sentence.")]);
+    let request = ChatRequest::new(vec![ChatMessage::user("Greet Ann in one short sentence.")]);
     let mut answer = model.stream(&request).await?;
     while let Some(event) = answer.try_next().await? {
         if let ChatEvent::Text(text) = event {

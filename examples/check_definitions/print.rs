@@ -74,9 +74,9 @@ fn in_source(source: &str, finding: &Finding) -> String {
         // Writing to a string cannot fail.
         write!(place, ":{}:{}", position.line, position.column).unwrap_or_default();
     }
-    let path = match finding.place.parts().is_empty() {
+    let path = match finding.path.parts().is_empty() {
         true => String::new(),
-        false => format!("{}: ", finding.place),
+        false => format!("{}: ", finding.path),
     };
     let severity = finding.severity.as_str();
     format!("{severity}: {place}: {path}{}", finding.message)

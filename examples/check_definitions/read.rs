@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use universal_executor::check::{Kind, Source};
+use universal_executor::check::{CheckSource, Kind};
 use universal_executor::store::Query;
 use universal_executor::{BoxError, BreadcrumbStore, Selector};
 
@@ -20,7 +20,7 @@ const BYTES: u64 = 1 << 20;
 )]
 const RECORDS: usize = 10_000;
 
-type Sources = Vec<Source<'static>>;
+type Sources = Vec<CheckSource<'static>>;
 
 /// Reads all sources. Returns a message for each source and file that cannot be read.
 pub(crate) async fn all(arguments: &Arguments) -> (Sources, Vec<String>) {
@@ -94,7 +94,7 @@ pub(crate) fn folder(root: &Path, sources: &mut Sources, unread: &mut Vec<String
                     "{}: more than {DEPTH} folders deep",
                     path.display()
                 ));
-            } else if Source::file(&path, "").is_some() {
+            } else if CheckSource::file(&path, "").is_some() {
                 files.push(path);
             }
         }
@@ -114,7 +114,7 @@ pub(crate) fn folder(root: &Path, sources: &mut Sources, unread: &mut Vec<String
 
 fn file(path: &Path, sources: &mut Sources, unread: &mut Vec<String>) {
     match text_of(path) {
-        Ok(text) => match Source::file(path, text) {
+        Ok(text) => match CheckSource::file(path, text) {
             Some(source) => sources.push(source),
             None => unread.push(format!("{}: no format for this extension", path.display())),
         },
@@ -158,7 +158,7 @@ pub(crate) async fn store(
         loop {
             let page = store.search(&query).await?;
             read += page.len();
-            sources.extend(page.iter().map(|found| Source::record(found)));
+            sources.extend(page.iter().map(|found| CheckSource::record(found)));
             let Some(last) = page.last().filter(|_| page.len() == PAGE) else {
                 break;
             };

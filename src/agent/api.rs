@@ -1,13 +1,14 @@
 //! Models behind an API: the conversation is kept here, and a request has all of it.
 
 use super::compaction::Compactor;
-use super::provider::{Provider, ProviderSession, Said, Task};
+use super::provider::{Provider, ProviderEvent, ProviderSession, ProviderTask};
 use super::{
-    AgentRunError, ChatEvent, ChatModel, ChatResponse, Message, StopReason, ToolCall as ModelCall,
+    AgentRunError, ChatEvent, ChatMessage, ChatModel, ChatResponse, StopReason,
+    ToolCall as ModelCall,
 };
 use crate::error::{BoxError, permanent};
 use crate::executor::Record;
-use crate::machine::{Answer, Arguments, CallId, Delivery, ToolCall, ToolResult};
+use crate::machine::{Answer, CallId, MachineCall, ResultDelivery, ToolArguments, ToolResult};
 use crate::model::{Json, sorted_text};
 use async_trait::async_trait;
 use futures::StreamExt as _;
@@ -41,7 +42,7 @@ impl ApiProvider {
         self
     }
 
-    fn session(&self, task: Task, said: Conversation) -> Box<dyn ProviderSession> {
+    fn session(&self, task: ProviderTask, said: Conversation) -> Box<dyn ProviderSession> {
         Box::new(ApiSession {
             model: Arc::clone(&self.model),
             compactor: self.compactor.clone(),
@@ -59,15 +60,19 @@ impl fmt::Debug for ApiProvider {
 
 #[async_trait]
 impl Provider for ApiProvider {
-    fn delivery(&self) -> Delivery {
-        Delivery::Batch
+    fn delivery(&self) -> ResultDelivery {
+        ResultDelivery::Batch
     }
 
-    async fn start(&self, task: Task) -> Result<Box<dyn ProviderSession>, BoxError> {
+    async fn start(&self, task: ProviderTask) -> Result<Box<dyn ProviderSession>, BoxError> {
         Ok(self.session(task, Conversation::default()))
     }
 
-    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn ProviderSession>, BoxError> {
+    async fn resume(
+        &self,
+        task: ProviderTask,
+        saved: Json,
+    ) -> Result<Box<dyn ProviderSession>, BoxError> {
         let said = saved.parse().map_err(permanent)?;
         Ok(self.session(task, said))
     }
@@ -76,13 +81,13 @@ impl Provider for ApiProvider {
 struct ApiSession {
     model: Arc<dyn ChatModel>,
     compactor: Option<Arc<Compactor>>,
-    task: Task,
+    task: ProviderTask,
     conversation: Conversation,
 }
 
 #[async_trait]
 impl ProviderSession for ApiSession {
-    async fn next(&mut self) -> Result<Said, BoxError> {
+    async fn next(&mut self) -> Result<ProviderEvent, BoxError> {
         if let Some(compactor) = &self.compactor {
             compactor
                 .shorten(&self.task, &mut self.conversation.said)
@@ -129,14 +134,14 @@ impl ProviderSession for ApiSession {
 /// What was said since the task was shown: no I/O, no clock.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Conversation {
-    pub(super) said: Vec<Message>,
+    pub(super) said: Vec<ChatMessage>,
     /// How often the model answered. Some providers number the calls of each answer anew, so this is part of their ids.
     turns: u32,
 }
 
 impl Conversation {
     /// Takes an answer of the model.
-    pub(super) fn hear(&mut self, answer: &ChatResponse) -> Said {
+    pub(super) fn hear(&mut self, answer: &ChatResponse) -> ProviderEvent {
         let message = answer.message();
         self.said.push(message.clone());
         self.turns = self.turns.saturating_add(1);
@@ -144,7 +149,7 @@ impl Conversation {
         let asked = answer.tool_calls();
         let Some(last) = asked.len().checked_sub(1) else {
             let text = answer.text().into_owned();
-            return Said::Finished {
+            return ProviderEvent::Finished {
                 text,
                 cut_off,
                 usage,
@@ -153,7 +158,7 @@ impl Conversation {
         let calls = asked.into_iter().enumerate();
         let calls = calls.map(|(place, call)| self.call(call, cut_off && place == last));
         let calls = calls.collect();
-        Said::Calls {
+        ProviderEvent::Calls {
             calls,
             answer: Some(message),
             usage,
@@ -162,8 +167,8 @@ impl Conversation {
 
     /// A call as the machine takes it. One that was cut off may not be whole although it can be read: `{}` may be all that
     /// is left of it.
-    fn call(&self, call: &ModelCall, cut_off: bool) -> ToolCall {
-        let unreadable = |problem: String| Arguments::Unreadable {
+    fn call(&self, call: &ModelCall, cut_off: bool) -> MachineCall {
+        let unreadable = |problem: String| ToolArguments::Unreadable {
             text: call.arguments.text().to_owned(),
             problem,
         };
@@ -175,7 +180,7 @@ impl Conversation {
             Ok(json) => json.clone().into(),
             Err(error) => unreadable(error.reason),
         };
-        ToolCall::new(self.id(call), &*call.name, arguments)
+        MachineCall::new(self.id(call), &*call.name, arguments)
     }
 
     fn id(&self, call: &ModelCall) -> CallId {
@@ -201,7 +206,7 @@ impl Conversation {
     }
 
     pub(super) fn tell(&mut self, message: String) {
-        self.said.push(Message::user(message));
+        self.said.push(ChatMessage::user(message));
     }
 
     pub(super) fn save(&self) -> Result<Json, BoxError> {
@@ -223,11 +228,11 @@ pub(super) fn saved(state: &impl Serialize) -> Result<Json, BoxError> {
 }
 
 /// What the model is told of a call.
-fn told(call_id: &str, answer: Answer) -> Message {
+fn told(call_id: &str, answer: Answer) -> ChatMessage {
     match answer {
-        Answer::Success(output) => Message::tool_result(call_id, text(output.into_value())),
+        Answer::Success(output) => ChatMessage::tool_result(call_id, text(output.into_value())),
         Answer::Error { code, message } => {
-            Message::tool_error(call_id, format!("{code}: {message}"))
+            ChatMessage::tool_error(call_id, format!("{code}: {message}"))
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Models that other services have, asked as tools are.
 
 use super::api::Conversation;
-use super::provider::{Provider, ProviderSession, Said, Task};
+use super::provider::{Provider, ProviderEvent, ProviderSession, ProviderTask};
 use super::providers::{input_of, response_of};
 use super::{ChatResponse, ModelError};
 use crate::error::{BoxError, permanent};
-use crate::machine::{Answer, Delivery, ToolResult};
+use crate::machine::{Answer, ResultDelivery, ToolResult};
 use crate::model::{BreadcrumbId, Json};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -92,7 +92,7 @@ impl BreadcrumbModel {
         self
     }
 
-    fn session(&self, task: Task, state: State) -> Box<dyn ProviderSession> {
+    fn session(&self, task: ProviderTask, state: State) -> Box<dyn ProviderSession> {
         Box::new(BreadcrumbSession {
             model: self.clone(),
             task,
@@ -103,19 +103,23 @@ impl BreadcrumbModel {
 
 #[async_trait]
 impl Provider for BreadcrumbModel {
-    fn delivery(&self) -> Delivery {
-        Delivery::Batch
+    fn delivery(&self) -> ResultDelivery {
+        ResultDelivery::Batch
     }
 
     fn asks_by_breadcrumb(&self) -> bool {
         true
     }
 
-    async fn start(&self, task: Task) -> Result<Box<dyn ProviderSession>, BoxError> {
+    async fn start(&self, task: ProviderTask) -> Result<Box<dyn ProviderSession>, BoxError> {
         Ok(self.session(task, State::default()))
     }
 
-    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn ProviderSession>, BoxError> {
+    async fn resume(
+        &self,
+        task: ProviderTask,
+        saved: Json,
+    ) -> Result<Box<dyn ProviderSession>, BoxError> {
         let state = saved.parse().map_err(permanent)?;
         Ok(self.session(task, state))
     }
@@ -132,7 +136,7 @@ struct State {
 
 struct BreadcrumbSession {
     model: BreadcrumbModel,
-    task: Task,
+    task: ProviderTask,
     state: State,
 }
 
@@ -150,7 +154,7 @@ impl BreadcrumbSession {
 
 #[async_trait]
 impl ProviderSession for BreadcrumbSession {
-    async fn next(&mut self) -> Result<Said, BoxError> {
+    async fn next(&mut self) -> Result<ProviderEvent, BoxError> {
         if let Some(answer) = self.state.answer.take() {
             return Ok(self.state.conversation.hear(&answer));
         }
@@ -161,7 +165,7 @@ impl ProviderSession for BreadcrumbSession {
         if let (Value::Object(fields), Some(id)) = (&mut input, config_id) {
             fields.insert("config_id".to_owned(), json!(id));
         }
-        Ok(Said::Asks {
+        Ok(ProviderEvent::Asks {
             tool: tool.clone(),
             input: input.into(),
         })

@@ -3,8 +3,8 @@
 use super::definition::approval_entry;
 use super::guardrail::Guardrails;
 use super::{
-    AgentDefinition, AgentError, AgentExecutor, AgentModel, ApiProvider, Budgets, Capabilities,
-    Colleague, IntoModel, OutputSlot, Provider, ToolCalls, Trust, WaitSeconds,
+    AgentCapabilities, AgentDefinition, AgentError, AgentExecutor, AgentModel, AgentRef,
+    ApiProvider, Budgets, IntoModel, OutputSlot, Provider, ToolCalls, Trust, WaitSeconds,
 };
 use crate::error::excerpt;
 use crate::executor::{ContextBudget, FenceKey, Format, Profile, check_roles};
@@ -178,7 +178,7 @@ impl Agent {
     }
 
     /// Lets the agent answer with [actions](crate::agent#actions) that write breadcrumbs.
-    pub fn capabilities(self, capabilities: Capabilities) -> Self {
+    pub fn capabilities(self, capabilities: AgentCapabilities) -> Self {
         self.field("capabilities", capabilities)
     }
 
@@ -386,7 +386,7 @@ impl Agent {
 
     fn agent_in(self, list: &'static str, agent: String, description: String) -> Self {
         let description = Some(description).filter(|text| !text.is_empty());
-        self.push(list, Colleague { agent, description })
+        self.push(list, AgentRef { agent, description })
     }
 
     /// Adds entries to `approval.tools`.

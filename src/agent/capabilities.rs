@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
     reason = "they are what a definition has, and each says something of its own"
 )]
 #[non_exhaustive]
-pub struct Capabilities {
+pub struct AgentCapabilities {
     /// It may create breadcrumbs; true by default.
     pub can_create_breadcrumbs: bool,
     /// If `true`, the agent may change breadcrumbs whose current version it wrote. Defaults to `false`.
@@ -23,7 +23,7 @@ pub struct Capabilities {
     pub can_spawn_agents: bool,
 }
 
-impl Default for Capabilities {
+impl Default for AgentCapabilities {
     fn default() -> Self {
         Self {
             can_create_breadcrumbs: true,
@@ -34,7 +34,7 @@ impl Default for Capabilities {
     }
 }
 
-impl Capabilities {
+impl AgentCapabilities {
     /// The fields of `capabilities`.
     pub(super) const ALL: [&'static str; 4] =
         [Self::CREATE, Self::UPDATE, Self::DELETE, Self::SPAWN];
@@ -87,14 +87,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(definition: &Value) -> Result<Capabilities, AgentError> {
-        Capabilities::read(definition.as_object().unwrap())
+    fn read(definition: &Value) -> Result<AgentCapabilities, AgentError> {
+        AgentCapabilities::read(definition.as_object().unwrap())
     }
 
     #[test]
     fn an_agent_may_create_and_nothing_else_unless_its_definition_says_so() {
-        let default = Capabilities::default();
-        let careful = Capabilities {
+        let default = AgentCapabilities::default();
+        let careful = AgentCapabilities {
             can_create_breadcrumbs: false,
             can_update_own: true,
             ..default
@@ -118,7 +118,7 @@ mod tests {
         let said =
             json!({"capabilities": {"can_use_tools": true, "can_fly": "high", "comment": "no"}});
 
-        assert_eq!(read(&said).unwrap(), Capabilities::default());
+        assert_eq!(read(&said).unwrap(), AgentCapabilities::default());
     }
 
     #[test]

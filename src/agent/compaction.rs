@@ -2,8 +2,8 @@
 //! asked again.
 
 use super::guardrail::{Denied, Guardrails};
-use super::provider::Task;
-use super::{ChatModel, ChatRequest, Message, ModelError, Part, Speaker, Usage};
+use super::provider::ProviderTask;
+use super::{ChatMessage, ChatModel, ChatRequest, ModelError, Part, Speaker, Usage};
 use crate::error::excerpt;
 use crate::executor::{EstimatedTokens, TokenCounter as _, fenced, fenced_lines, line};
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ impl Compactor {
     /// Makes what was said since the task was shown shorter, if a request with all of it is too long and this
     /// [helps](helps). Each call of a tool stays with its result. Where no summary can be had all stays as it is, and none is
     /// asked for until there is half as much more as may be said.
-    pub(super) async fn shorten(&self, task: &Task, said: &mut Vec<Message>) {
+    pub(super) async fn shorten(&self, task: &ProviderTask, said: &mut Vec<ChatMessage>) {
         let all = tokens(task.messages.iter().chain(&*said));
         let cut = cut(said, self.keep);
         let old = said.get(..cut).unwrap_or_default();
@@ -163,10 +163,10 @@ impl SummaryError {
 }
 
 /// About how many tokens messages take.
-pub(crate) fn tokens<'m>(messages: impl IntoIterator<Item = &'m Message>) -> u64 {
+pub(crate) fn tokens<'m>(messages: impl IntoIterator<Item = &'m ChatMessage>) -> u64 {
     let tokens_of = |part: &Part| match part {
         Part::Text(text) => EstimatedTokens.count(text),
-        Part::Data(data) => EstimatedTokens.count(&fenced([(Message::SECTION, data)])),
+        Part::Data(data) => EstimatedTokens.count(&fenced([(ChatMessage::SECTION, data)])),
         Part::ToolCall(call) => EstimatedTokens.count(call.arguments.text()),
         Part::ToolResult(result) => EstimatedTokens.count(&result.text),
         Part::Reasoning(reasoning) => EstimatedTokens.count(&reasoning.text),
@@ -187,8 +187,8 @@ pub(crate) fn helps(at_tokens: u64, all: u64, old: u64) -> bool {
 }
 
 /// Returns the message that replaces the summarised messages. A summary is data: it can repeat the result of a tool.
-pub(crate) fn summarised(summary: &str) -> Message {
-    Message::data(json!({"summary": summary}))
+pub(crate) fn summarised(summary: &str) -> ChatMessage {
+    ChatMessage::data(json!({"summary": summary}))
 }
 
 /// What a model writes of a conversation, to stand in its place.
@@ -196,14 +196,14 @@ pub(crate) fn summarised(summary: &str) -> Message {
 /// # Errors
 /// What the model says, or the guardrail that does not let the conversation or the summary pass.
 pub(crate) async fn sum_up(
-    messages: &[Message],
+    messages: &[ChatMessage],
     guardrails: &Guardrails,
     model: &dyn ChatModel,
     by: Option<&HearCost>,
 ) -> Result<String, SummaryError> {
     let lines = both_ends(messages.iter().map(transcribed));
     let shown = fenced_lines("conversation", &lines);
-    let messages = vec![Message::system(ASKED), Message::user(shown)];
+    let messages = vec![ChatMessage::system(ASKED), ChatMessage::user(shown)];
     let messages = guardrails.input(messages).await?;
     let answer = model.chat(&ChatRequest::new(messages)).await?;
     if let Some(by) = by {
@@ -214,7 +214,7 @@ pub(crate) async fn sum_up(
 }
 
 /// Returns a message as a line of the transcript: JSON, so that no text can pose as a message of another role.
-fn transcribed(message: &Message) -> String {
+fn transcribed(message: &ChatMessage) -> String {
     let role = match (message.as_data(), message.speaker) {
         (Some(_), _) => "data",
         (None, Speaker::System) => "system",
@@ -293,7 +293,7 @@ fn both_ends(lines: impl Iterator<Item = String>) -> Vec<String> {
 
 /// How many of the oldest messages are left out, so that no more are kept than these, beginning with none that is the
 /// result of a call. The last call stays, with all of its results.
-fn cut(said: &[Message], keep: usize) -> usize {
+fn cut(said: &[ChatMessage], keep: usize) -> usize {
     let messages = said.iter().enumerate();
     let mut starts = messages.filter(|(_, message)| message.speaker != Speaker::Tool);
     let mut last = 0;

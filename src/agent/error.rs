@@ -1,6 +1,6 @@
 use crate::error::{BoxError, Retry};
 use crate::executor::InvalidExecutor;
-use crate::model::{DefinitionError, DefinitionProblem, Place};
+use crate::model::{DefinitionError, DefinitionPath, DefinitionProblem};
 use crate::tool::ToolError;
 
 /// An agent cannot be made of a definition.
@@ -17,18 +17,18 @@ pub enum AgentError {
     },
     /// A field of the definition does not exist: it is nearly a restriction, it is in an object of restrictions, or the definition
     /// is read in [strict](crate::model::DefinitionOptions::strict) mode.
-    #[error("{place} of the agent definition: {problem}")]
+    #[error("{path} of the agent definition: {problem}")]
     UnknownField {
         /// The path of the field in the context of the definition.
-        place: Place,
+        path: DefinitionPath,
         /// The name of the field and the nearest known fields.
         problem: String,
     },
     /// A part of the field `approval` cannot be read.
-    #[error("{place} of the agent definition: {problem}")]
+    #[error("{path} of the agent definition: {problem}")]
     BadApproval {
         /// The path of the part in the context of the definition.
-        place: Place,
+        path: DefinitionPath,
         /// The problem.
         problem: Box<DefinitionProblem>,
     },

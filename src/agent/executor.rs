@@ -6,8 +6,8 @@ use super::offer::Offer;
 use super::output::Output;
 use super::turns::Run;
 use super::{
-    AgentDefinition, AgentError, AgentRunError, ApiProvider, ChatModel, Message, Provider,
-    ResponseSchema, Task, ToolCalls, Trifecta, agents, human,
+    AgentDefinition, AgentError, AgentRunError, ApiProvider, ChatMessage, ChatModel,
+    LethalTrifecta, Provider, ProviderTask, ResponseSchema, ToolCalls, agents, human,
 };
 use crate::clock;
 use crate::error::{BoxError, permanent};
@@ -125,7 +125,7 @@ impl AgentExecutor {
         };
         check(&agent)?;
         agent.check_ledger(waits)?;
-        if let Some(trifecta) = agent.trifecta() {
+        if let Some(trifecta) = agent.lethal_trifecta() {
             let agent = &*agent.definition.agent_id;
             let found = trifecta.to_string();
             tracing::warn!(agent, found, "an agent could send private data away");
@@ -174,7 +174,7 @@ impl AgentExecutor {
     /// Private data, untrusted content and a way outward, if it has all three: then what it reads could make it send away
     /// what it knows. A warning is logged when such an agent is made.
     #[must_use]
-    pub fn trifecta(&self) -> Option<Trifecta> {
+    pub fn lethal_trifecta(&self) -> Option<LethalTrifecta> {
         let definition = &self.definition;
         let names = self.tools.names();
         let tools = names.iter().filter_map(|name| {
@@ -182,7 +182,7 @@ impl AgentExecutor {
             Some((*name, tool.settings().permission_tags.as_slice()))
         });
         let is_written = |schema: &str| definition.may_create(schema);
-        Trifecta::find(
+        LethalTrifecta::find(
             &definition.subscriptions,
             &definition.trust,
             is_written,
@@ -213,10 +213,10 @@ impl AgentExecutor {
     }
 
     /// What its provider is started on.
-    pub(super) async fn task(&self, context: &ExecutionContext) -> Result<Task, BoxError> {
+    pub(super) async fn task(&self, context: &ExecutionContext) -> Result<ProviderTask, BoxError> {
         let definition = &self.definition;
         let messages = self.messages(context).await?;
-        let mut task = Task::new(context.idempotency_key(), messages);
+        let mut task = ProviderTask::new(context.idempotency_key(), messages);
         task.model.clone_from(&definition.model);
         task.temperature = definition.temperature;
         task.tools.clone_from(&self.offer.specs);
@@ -252,7 +252,7 @@ impl AgentExecutor {
     pub(super) async fn messages(
         &self,
         context: &ExecutionContext,
-    ) -> Result<Vec<Message>, BoxError> {
+    ) -> Result<Vec<ChatMessage>, BoxError> {
         let format = self.definition.context_format;
         // The budget holds for the whole trigger: its words are longer as JSON than by themselves.
         let shown = context.for_model().await?;
@@ -275,12 +275,12 @@ impl AgentExecutor {
         let history = self.history(context).await?;
         if let Some(words) = words {
             let prompt = with_schema(&self.definition.system_prompt, self.output.as_ref());
-            let mut messages = vec![Message::system(prompt)];
+            let mut messages = vec![ChatMessage::system(prompt)];
             messages.extend(history);
             if !shown.is_empty() {
-                messages.push(Message::user(render()));
+                messages.push(ChatMessage::user(render()));
             }
-            messages.push(Message::user(words));
+            messages.push(ChatMessage::user(words));
             return Ok(messages);
         }
         let text = render();
@@ -291,9 +291,9 @@ impl AgentExecutor {
                 output.schema
             ),
         };
-        let mut messages = vec![Message::system(&*self.definition.system_prompt)];
+        let mut messages = vec![ChatMessage::system(&*self.definition.system_prompt)];
         messages.extend(history);
-        messages.push(Message::user(format!("{text}\n{task}")));
+        messages.push(ChatMessage::user(format!("{text}\n{task}")));
         Ok(messages)
     }
 

@@ -1,6 +1,6 @@
 //! The earlier turns of a chat session, as the model of an agent sees them.
 
-use super::{AgentExecutor, Message, agents};
+use super::{AgentExecutor, ChatMessage, agents};
 use crate::error::BoxError;
 use crate::executor::words::CHAT_MESSAGE;
 use crate::executor::{ContextError, ExecutionContext, is_turn_of, turn_tag, words_of};
@@ -28,7 +28,7 @@ impl AgentExecutor {
     pub(super) async fn history(
         &self,
         context: &ExecutionContext,
-    ) -> Result<Vec<Message>, BoxError> {
+    ) -> Result<Vec<ChatMessage>, BoxError> {
         let trigger = context.trigger();
         let agent = &*self.definition.agent_id;
         let session = trigger.tags.iter().find(|tag| tag.starts_with("session:"));
@@ -89,7 +89,7 @@ impl AgentExecutor {
         &self,
         context: &ExecutionContext,
         found: &[(Arc<Breadcrumb>, Arc<Breadcrumb>)],
-    ) -> Result<Vec<Message>, BoxError> {
+    ) -> Result<Vec<ChatMessage>, BoxError> {
         let is_data = self
             .definition
             .trust
@@ -106,15 +106,15 @@ impl AgentExecutor {
             };
             let answered = agents::said_text(&answered);
             let said = match words_of(&said) {
-                Some(words) if !is_data => Message::user(words),
-                Some(_) | None => Message::data(said),
+                Some(words) if !is_data => ChatMessage::user(words),
+                Some(_) | None => ChatMessage::data(said),
             };
             bytes += message.context.size() + answered.len();
             if bytes > MOST_BYTES {
                 break;
             }
             // Reversed below.
-            turns.extend([Message::assistant(answered), said]);
+            turns.extend([ChatMessage::assistant(answered), said]);
         }
         turns.reverse();
         Ok(turns)

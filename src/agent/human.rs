@@ -2,7 +2,7 @@
 
 use crate::error::excerpt;
 use crate::hex::hex;
-use crate::machine::{Answer, ToolCall};
+use crate::machine::{Answer, MachineCall};
 use crate::model::{
     Breadcrumb, Json, MAX_DEPTH, NewBreadcrumb, Timestamp, size_within, sorted_text,
 };
@@ -51,7 +51,7 @@ pub(crate) enum Decision {
 /// registered it, because a definition can give a dangerous tool a harmless name. `changes` are the rules for the people who
 /// change the arguments.
 pub(crate) fn approval(
-    call: &ToolCall,
+    call: &MachineCall,
     registered: Option<&dyn Tool>,
     arguments: &Json,
     digest: &str,

@@ -3,7 +3,7 @@
 use super::offer::Offer;
 use super::{AgentDefinition, AgentError, Provider, agents, human};
 use crate::error::excerpt;
-use crate::tool::{Permissions, Tool, ToolExecutor, ToolRegistry};
+use crate::tool::{Tool, ToolExecutor, ToolPermissions, ToolRegistry};
 
 /// Writes into a definition what its tools say of themselves.
 pub(super) fn settle(definition: &mut AgentDefinition, tools: &ToolRegistry) {
@@ -66,5 +66,5 @@ pub(super) fn named_tools(
             },
         });
     }
-    Ok(registered.allowed(&Permissions::names(&definition.tools)))
+    Ok(registered.allowed(&ToolPermissions::names(&definition.tools)))
 }

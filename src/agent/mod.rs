@@ -24,7 +24,7 @@
 //! | `outputs`, `reminders` | what it hands in beside its answer; see [below](#outputs) |
 //! | `use`, `handoff`, `delegate` | the agents it may call; see [below](#other-agents) |
 //! | `approval`, `wait_seconds` | which calls need the approval of a person, and how long is waited; see [below](#people) |
-//! | `trust` | which schemas are private, untrusted or lead outward; see [`Trifecta`] |
+//! | `trust` | which schemas are private, untrusted or lead outward; see [`LethalTrifecta`] |
 //!
 //! An unknown field has no effect. [`AgentDefinition::warnings`] names it and the nearest known field, and the
 //! [runtime](crate::runtime::definitions) logs that once for each version of a definition. It is an error in
@@ -42,7 +42,7 @@
 //! with `OpenAiCompatibleBuilder::join_user_messages`. `GenaiModel` joins them for `bedrock_api`.
 //!
 //! # Reasoning and state of providers
-//! A [`Message`] has parts. An answer can contain [reasoning](Reasoning) and [state of the provider](Opaque), such as the signature
+//! A [`ChatMessage`] has parts. An answer can contain [reasoning](Reasoning) and [state of the provider](Opaque), such as the signature
 //! of a thought, which some models require back between the tool calls of a turn. Both are saved in the conversation of the
 //! run, and only the same model of the same provider gets them back, unchanged and in order. Reasoning is not part of the answer and
 //! is never sent as text. Guardrails see parts in the messages; they check the text. Provider state can be encrypted, so nothing checks it.
@@ -82,7 +82,7 @@
 //! # Programs
 //! A program is stopped while its run waits for a person or another agent, and started again when all have answered. It has
 //! to send its calls again under the same ids: then those that were made are answered from what is known, and none is made
-//! twice. One that cannot is [told what was called](Task::made), and leaves it out. A call under a new id is a new call. Each
+//! twice. One that cannot is [told what was called](ProviderTask::made), and leaves it out. A call under a new id is a new call. Each
 //! start is a turn.
 //!
 //! # What a crash repeats
@@ -208,20 +208,19 @@ mod turns;
 pub use api::ApiProvider;
 pub use breadcrumb_model::BreadcrumbModel;
 pub use builder::Agent;
-pub use capabilities::Capabilities;
+pub use capabilities::AgentCapabilities;
 pub use definition::{
-    AgentDefinition, Approvals, Budgets, Colleague, OutputSlot, ToolApproval, ToolCalls,
-    WaitSeconds,
+    AgentDefinition, AgentRef, Approvals, Budgets, OutputSlot, ToolApproval, ToolCalls, WaitSeconds,
 };
 pub use error::{AgentError, AgentRunError};
 pub use executor::AgentExecutor;
 pub use into_model::{AgentModel, IntoModel};
 pub use model::{
-    Arguments, BadArguments, CallResult, ChatEvent, ChatModel, ChatRequest, ChatResponse, Media,
-    Message, ModelError, Opaque, Origin, Part, Reasoning, ResponseSchema, Speaker, StopReason,
-    ToolCall, ToolCallDelta, ToolChoice, Usage,
+    BadArguments, CallResult, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatResponse, Media,
+    ModelArguments, ModelError, Opaque, Part, PartOrigin, Reasoning, ResponseSchema, Speaker,
+    StopReason, ToolCall, ToolCallDelta, ToolChoice, Usage,
 };
-pub use provider::{Provider, ProviderSession, Said, Task};
+pub use provider::{Provider, ProviderEvent, ProviderSession, ProviderTask};
 #[cfg(any(feature = "genai", feature = "openai"))]
 pub use providers::ProviderError;
 #[cfg(feature = "cli")]
@@ -233,7 +232,7 @@ pub use providers::{OpenAiCompatible, OpenAiCompatibleBuilder, OpenAiEmbedder};
 pub use providers::{Secret, model_tool};
 pub use recorded::RecordedModel;
 pub use scripted::ScriptedModel;
-pub use trifecta::{Trifecta, Trust};
+pub use trifecta::{LethalTrifecta, Trust};
 
 pub(crate) use acting::request_tags;
 pub(crate) use action::{is_open, is_protected};

@@ -1,6 +1,6 @@
 //! What a model may call, by the names it is told: tools, other agents and outputs that it hands in.
 
-use super::{AgentDefinition, AgentError, Colleague, ToolSpec};
+use super::{AgentDefinition, AgentError, AgentRef, ToolSpec};
 use crate::machine::{Policy, Slot};
 use crate::tool::{Checker, ToolRegistry};
 use serde_json::json;
@@ -80,7 +80,7 @@ impl Offer {
     fn agent(
         &mut self,
         definition: &AgentDefinition,
-        colleague: &Colleague,
+        colleague: &AgentRef,
         how: Handing,
     ) -> Result<(), AgentError> {
         let agent = &colleague.agent;

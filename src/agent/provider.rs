@@ -1,9 +1,9 @@
 use super::guardrail::{Denied, Guardrails};
 use super::model::MediaSource;
-use super::{ChatRequest, Message, ModelError, ResponseSchema, ToolSpec, Usage};
+use super::{ChatMessage, ChatRequest, ModelError, ResponseSchema, ToolSpec, Usage};
 use crate::error::BoxError;
 use crate::executor::TurnEvents;
-use crate::machine::{Answer, Delivery, RunId, ToolCall, ToolResult};
+use crate::machine::{Answer, MachineCall, ResultDelivery, RunId, ToolResult};
 use crate::model::Json;
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use std::sync::Arc;
 #[async_trait]
 pub trait Provider: Send + Sync {
     /// How it wants its results: all of an answer together, or each as soon as it is there.
-    fn delivery(&self) -> Delivery;
+    fn delivery(&self) -> ResultDelivery;
 
-    /// Whether its model is [asked by a breadcrumb](Said::Asks), so that its agents write `tool.request.v1`.
+    /// Whether its model is [asked by a breadcrumb](ProviderEvent::Asks), so that its agents write `tool.request.v1`.
     fn asks_by_breadcrumb(&self) -> bool {
         false
     }
@@ -26,18 +26,22 @@ pub trait Provider: Send + Sync {
     ///
     /// # Errors
     /// What a run is to make of it is [marked](crate::retry_after) on the error.
-    async fn start(&self, task: Task) -> Result<Box<dyn ProviderSession>, BoxError>;
+    async fn start(&self, task: ProviderTask) -> Result<Box<dyn ProviderSession>, BoxError>;
 
     /// Continues a run from the state that [`ProviderSession::save`] returned, maybe on another worker.
     ///
     /// # Errors
     /// As [`start`](Self::start); [`permanent`](crate::permanent) if what was saved cannot be read.
-    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn ProviderSession>, BoxError>;
+    async fn resume(
+        &self,
+        task: ProviderTask,
+        saved: Json,
+    ) -> Result<Box<dyn ProviderSession>, BoxError>;
 }
 
 #[async_trait]
 impl<P: Provider + ?Sized> Provider for Arc<P> {
-    fn delivery(&self) -> Delivery {
+    fn delivery(&self) -> ResultDelivery {
         (**self).delivery()
     }
 
@@ -45,11 +49,15 @@ impl<P: Provider + ?Sized> Provider for Arc<P> {
         (**self).asks_by_breadcrumb()
     }
 
-    async fn start(&self, task: Task) -> Result<Box<dyn ProviderSession>, BoxError> {
+    async fn start(&self, task: ProviderTask) -> Result<Box<dyn ProviderSession>, BoxError> {
         (**self).start(task).await
     }
 
-    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn ProviderSession>, BoxError> {
+    async fn resume(
+        &self,
+        task: ProviderTask,
+        saved: Json,
+    ) -> Result<Box<dyn ProviderSession>, BoxError> {
         (**self).resume(task, saved).await
     }
 }
@@ -59,12 +67,12 @@ impl<P: Provider + ?Sized> Provider for Arc<P> {
 pub trait ProviderSession: Send {
     /// What the agent says next.
     ///
-    /// Where results are delivered [together](Delivery::Batch) it is asked only once all calls have theirs; else also
+    /// Where results are delivered [together](ResultDelivery::Batch) it is asked only once all calls have theirs; else also
     /// while calls are under way. Cancel safe: nothing that was said is lost if the future is dropped.
     ///
     /// # Errors
     /// Ends the attempt; what the run is to make of it is [marked](crate::retry_after) on the error.
-    async fn next(&mut self) -> Result<Said, BoxError>;
+    async fn next(&mut self) -> Result<ProviderEvent, BoxError>;
 
     /// Gives the agent results, in the order of [`Effect::Deliver`](crate::machine::Effect::Deliver). A result that
     /// nobody waits for, since its caller is gone, is dropped.
@@ -73,14 +81,14 @@ pub trait ProviderSession: Send {
     /// As [`next`](Self::next).
     async fn deliver(&mut self, results: Vec<ToolResult>) -> Result<(), BoxError>;
 
-    /// Lets an agent go on that has [`finished`](Said::Finished): its answer was not what was asked for, or lacks
+    /// Lets an agent go on that has [`finished`](ProviderEvent::Finished): its answer was not what was asked for, or lacks
     /// something.
     ///
     /// # Errors
     /// As [`next`](Self::next).
     async fn tell(&mut self, message: String) -> Result<(), BoxError>;
 
-    /// Takes the answer to what was [asked by a breadcrumb](Said::Asks).
+    /// Takes the answer to what was [asked by a breadcrumb](ProviderEvent::Asks).
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -99,7 +107,7 @@ pub trait ProviderSession: Send {
 /// What an agent is started on.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Task {
+pub struct ProviderTask {
     /// The run, for what is to be the same in each attempt.
     pub run: RunId,
     /// The model, by the provider's name.
@@ -108,14 +116,14 @@ pub struct Task {
     pub temperature: Option<f64>,
     /// The author's instructions, the context as data, and the trigger: the words of a user as they are, anything else as
     /// data. Each attempt renders them again.
-    pub messages: Vec<Message>,
+    pub messages: Vec<ChatMessage>,
     /// The tools it may call.
     pub tools: Vec<ToolSpec>,
     /// What its answer has to fit, if that is JSON.
     pub response_schema: Option<ResponseSchema>,
     /// The calls of this run that have a result, as far as they are kept: for a program that is started again. A model
     /// behind an API has them in its conversation, so there are none for it.
-    pub made: Vec<(ToolCall, Answer)>,
+    pub made: Vec<(MachineCall, Answer)>,
     /// What each request to a model has to pass: see [`Guardrails::input`].
     pub guardrails: Guardrails,
     /// The store that has the images and files of the messages, or `None` outside of an agent.
@@ -124,10 +132,10 @@ pub struct Task {
     pub(in crate::agent) turn_events: Option<Arc<TurnEvents>>,
 }
 
-impl Task {
+impl ProviderTask {
     /// A task of a run, without tools.
     #[must_use]
-    pub fn new(run: impl Into<RunId>, messages: Vec<Message>) -> Self {
+    pub fn new(run: impl Into<RunId>, messages: Vec<ChatMessage>) -> Self {
         Self {
             run: run.into(),
             model: None,
@@ -146,7 +154,7 @@ impl Task {
     ///
     /// # Errors
     /// [`Denied`]: the model is not asked.
-    pub async fn request(&self, said: &[Message]) -> Result<ChatRequest, Denied> {
+    pub async fn request(&self, said: &[ChatMessage]) -> Result<ChatRequest, Denied> {
         let messages = self.guardrails.input(self.with(said)).await?;
         Ok(self.asking(messages))
     }
@@ -161,12 +169,12 @@ impl Task {
     }
 
     /// The messages of the task, and what was said since.
-    pub(super) fn with(&self, said: &[Message]) -> Vec<Message> {
+    pub(super) fn with(&self, said: &[ChatMessage]) -> Vec<ChatMessage> {
         self.messages.iter().chain(said).cloned().collect()
     }
 
     /// The request that has these messages.
-    pub(super) fn asking(&self, messages: Vec<Message>) -> ChatRequest {
+    pub(super) fn asking(&self, messages: Vec<ChatMessage>) -> ChatRequest {
         let mut request = ChatRequest::new(messages);
         request.model.clone_from(&self.model);
         request.temperature = self.temperature;
@@ -179,15 +187,15 @@ impl Task {
 /// What an agent says.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Said {
+pub enum ProviderEvent {
     /// It calls tools: all calls of one answer, in their order. Their ids are unique within the run; a call that is sent
     /// again has the id it had, and is not made again.
     Calls {
         /// The calls.
-        calls: Vec<ToolCall>,
+        calls: Vec<MachineCall>,
         /// The answer as the next request repeats it, with the call IDs of the model's provider. A session retains it for later
         /// turns. `None` from a program, which manages its own conversation.
-        answer: Option<Message>,
+        answer: Option<ChatMessage>,
         /// What the answer used up.
         usage: Usage,
     },

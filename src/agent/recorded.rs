@@ -24,11 +24,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use universal_executor::agent::{ChatModel, ChatRequest, Message, RecordedModel, ScriptedModel};
+/// use universal_executor::agent::{ChatMessage, ChatModel, ChatRequest, RecordedModel, ScriptedModel};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// # let path = std::env::temp_dir().join(format!("recorded-{}.jsonl", std::process::id()));
-/// let request = ChatRequest::new(vec![Message::user("I am Ann")]);
+/// let request = ChatRequest::new(vec![ChatMessage::user("I am Ann")]);
 /// let real = Arc::new(ScriptedModel::new(["Hello, Ann!"])); // a model that costs money
 /// RecordedModel::record(real, &path)?.chat(&request).await?;
 ///

@@ -3,7 +3,7 @@
 use super::AgentDefinition;
 use super::action::Action;
 use crate::executor::{fenced_lines, line};
-use crate::machine::{Answer, Arguments, CallId, ToolCall, ToolResult};
+use crate::machine::{Answer, CallId, MachineCall, ToolArguments, ToolResult};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -16,7 +16,7 @@ const MAX_ID_BYTES: usize = 256;
 #[derive(Debug, PartialEq)]
 pub(super) struct ToolRequest {
     /// The request as the machine takes it. A malformed request has unreadable arguments, which the machine refuses.
-    pub(super) call: ToolCall,
+    pub(super) call: MachineCall,
     /// The ID that the model chose.
     request_id: Option<String>,
     /// If `true`, the model receives the result; if `false`, the user. `None` if the request has no such field.
@@ -101,7 +101,7 @@ fn entry_of(entry: &Value, id: CallId) -> Result<ToolRequest, (&str, String)> {
     let input = given("input").cloned();
     let input = input.unwrap_or_else(|| Value::Object(Map::new()));
     Ok(ToolRequest {
-        call: ToolCall::new(id, tool, input),
+        call: MachineCall::new(id, tool, input),
         request_id,
         return_to_llm,
     })
@@ -111,12 +111,12 @@ fn entry_of(entry: &Value, id: CallId) -> Result<ToolRequest, (&str, String)> {
 fn malformed(id: CallId, tool: &str, entry: &Value, problem: String) -> ToolRequest {
     let request_id = entry.get("requestId").and_then(Value::as_str);
     let request_id = request_id.filter(|id| id.len() <= MAX_ID_BYTES);
-    let arguments = Arguments::Unreadable {
+    let arguments = ToolArguments::Unreadable {
         text: String::new(),
         problem,
     };
     ToolRequest {
-        call: ToolCall::new(id, tool, arguments),
+        call: MachineCall::new(id, tool, arguments),
         request_id: request_id.map(str::to_owned),
         return_to_llm: None,
     }
@@ -166,8 +166,8 @@ mod tests {
 
     fn problem(request: &ToolRequest) -> Option<&str> {
         match &request.call.arguments {
-            Arguments::Json(_) => None,
-            Arguments::Unreadable { problem, .. } => Some(problem),
+            ToolArguments::Json(_) => None,
+            ToolArguments::Unreadable { problem, .. } => Some(problem),
         }
     }
 
@@ -182,8 +182,8 @@ mod tests {
 
         let calls: Vec<_> = read.iter().map(|request| request.call.clone()).collect();
         let expected = [
-            ToolCall::new("request-3:0", "adder", json!({"a": 1})),
-            ToolCall::new("request-3:1", "random", json!({})),
+            MachineCall::new("request-3:0", "adder", json!({"a": 1})),
+            MachineCall::new("request-3:1", "random", json!({})),
         ];
         assert_eq!(calls, expected);
         let returns: Vec<_> = read.iter().map(|request| request.return_to_llm).collect();

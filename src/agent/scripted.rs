@@ -1,4 +1,6 @@
-use super::{Arguments, ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, ToolCall};
+use super::{
+    ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelArguments, ModelError, ToolCall,
+};
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt};
 use std::fmt;
@@ -60,7 +62,7 @@ impl ScriptedModel {
     #[must_use]
     pub fn calling(
         tool: impl Into<String>,
-        arguments: impl Into<Arguments>,
+        arguments: impl Into<ModelArguments>,
         text: impl Into<String>,
     ) -> Self {
         let call = ToolCall::new("call-1", tool.into(), arguments.into());

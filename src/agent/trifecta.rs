@@ -18,7 +18,7 @@ use std::fmt;
 /// One tool can be several of these. What nobody marks is not seen: that no trifecta is found proves nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub struct Trifecta {
+pub struct LethalTrifecta {
     /// Where private data comes from: `tool "crm"`, `schema "customer.v1"`. Never empty.
     pub private: Vec<String>,
     /// Where untrusted content comes from. Never empty.
@@ -41,7 +41,7 @@ pub struct Trust {
     pub outward: Vec<String>,
 }
 
-impl Trifecta {
+impl LethalTrifecta {
     /// The permission tag of a tool that gives private data.
     pub const PRIVATE: &'static str = "private";
 
@@ -88,7 +88,7 @@ impl Trifecta {
     }
 }
 
-impl fmt::Display for Trifecta {
+impl fmt::Display for LethalTrifecta {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (private, untrusted) = (self.private.join(", "), self.untrusted.join(", "));
         let outward = self.outward.join(", ");
@@ -167,7 +167,7 @@ mod tests {
         ];
         let tools = [("browser", &*tags[0]), ("files", &*tags[1])];
 
-        let found = Trifecta::find(
+        let found = LethalTrifecta::find(
             &reads(&["customer.v1"]),
             &trust(),
             |schema| schema == "mail.v1",
@@ -197,13 +197,16 @@ mod tests {
         let mail = |schema: &str| schema == "mail.v1";
         let notes = |schema: &str| schema == "note.v1";
 
-        assert!(Trifecta::find(&all, &trust(), mail, []).is_some());
+        assert!(LethalTrifecta::find(&all, &trust(), mail, []).is_some());
         assert_eq!(
-            Trifecta::find(&reads(&["order.v1"]), &trust(), mail, []),
+            LethalTrifecta::find(&reads(&["order.v1"]), &trust(), mail, []),
             None
         );
-        assert_eq!(Trifecta::find(&all, &trust(), notes, []), None);
-        assert_eq!(Trifecta::find(&all, &Trust::default(), mail, []), None);
+        assert_eq!(LethalTrifecta::find(&all, &trust(), notes, []), None);
+        assert_eq!(
+            LethalTrifecta::find(&all, &Trust::default(), mail, []),
+            None
+        );
     }
 
     #[test]
@@ -212,7 +215,7 @@ mod tests {
         trigger.selector = Selector::any().any_tags(["inbox"]);
         let any = Subscriptions::new(vec![trigger]).unwrap();
 
-        assert!(Trifecta::find(&any, &trust(), |schema| schema == "mail.v1", []).is_some());
+        assert!(LethalTrifecta::find(&any, &trust(), |schema| schema == "mail.v1", []).is_some());
     }
 
     #[test]
@@ -239,14 +242,14 @@ mod tests {
         fn it_is_there_exactly_if_each_of_the_three_is(
             tools in prop::collection::vec(any::<[bool; 3]>(), 0..5),
         ) {
-            let names = [Trifecta::PRIVATE, Trifecta::UNTRUSTED, Trifecta::EGRESS];
+            let names = [LethalTrifecta::PRIVATE, LethalTrifecta::UNTRUSTED, LethalTrifecta::EGRESS];
             let tags: Vec<Vec<String>> = tools.iter().map(|has| {
                 let carried = names.iter().zip(has).filter(|(_, has)| **has);
                 carried.map(|(name, _)| (*name).to_owned()).collect()
             }).collect();
 
             let tagged = tags.iter().map(|tags| ("tool", &**tags));
-            let found = Trifecta::find(&reads(&[]), &Trust::default(), |_| false, tagged);
+            let found = LethalTrifecta::find(&reads(&[]), &Trust::default(), |_| false, tagged);
 
             let each = (0..3).all(|which| tools.iter().any(|has| has[which]));
             prop_assert_eq!(found.is_some(), each);

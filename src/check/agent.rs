@@ -4,7 +4,7 @@ use super::common::Context;
 use super::related::Declaration;
 use crate::agent::{AgentDefinition, AgentError};
 use crate::error::Chain;
-use crate::model::{Finding, Place};
+use crate::model::{DefinitionPath, Finding};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
         context.options,
     ));
     let subscriptions = context.subscriptions("agent");
-    let top = Place::default();
+    let top = DefinitionPath::default();
     let value = match subscriptions {
         Some(_) => Cow::Borrowed(context.value),
         None => Cow::Owned(without_subscriptions(context.value)),
@@ -45,8 +45,8 @@ pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
             context.push(Finding::error(place, message));
             None
         }
-        Err(AgentError::BadApproval { place, problem }) => {
-            context.push(Finding::error(place, problem.to_string()));
+        Err(AgentError::BadApproval { path, problem }) => {
+            context.push(Finding::error(path, problem.to_string()));
             None
         }
         Err(error @ AgentError::BadId(_)) => {

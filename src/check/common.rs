@@ -2,11 +2,11 @@
 
 use super::related::shadows;
 use crate::model::{
-    DefinitionError, DefinitionOptions, Finding, Findings, KnownFields, Place, Role, Severity,
-    Subscriptions, list_place,
+    DefinitionError, DefinitionOptions, DefinitionPath, Finding, Findings, KnownFields, Role,
+    Severity, Subscriptions, list_place,
 };
 use crate::tool::Checker;
-use crate::workflow::LoadError;
+use crate::workflow::WorkflowLoadError;
 use serde_json::Value;
 
 /// A definition under check.
@@ -16,7 +16,7 @@ pub(super) struct Context<'v> {
     /// The context of the definition.
     pub(super) value: &'v Value,
     /// The path of the context in the document.
-    pub(super) prefix: Place,
+    pub(super) prefix: DefinitionPath,
     pub(super) options: &'v DefinitionOptions,
     pub(super) found: Findings,
 }
@@ -55,8 +55,8 @@ static ENVELOPE: KnownFields<'static> = KnownFields {
 impl<'v> Context<'v> {
     pub(super) fn new(document: &'v Value, options: &'v DefinitionOptions) -> Self {
         let (value, prefix) = match document.get("context") {
-            Some(context) => (context, Place::default().field("context")),
-            None => (document, Place::default()),
+            Some(context) => (context, DefinitionPath::default().field("context")),
+            None => (document, DefinitionPath::default()),
         };
         Self {
             document,
@@ -83,7 +83,7 @@ impl<'v> Context<'v> {
 
     /// Adds a finding about a value in the context of the definition.
     pub(super) fn push(&mut self, mut finding: Finding) {
-        finding.place = finding.place.below(&self.prefix);
+        finding.path = finding.path.below(&self.prefix);
         self.found.push(finding);
     }
 
@@ -98,7 +98,12 @@ impl<'v> Context<'v> {
     }
 
     /// Checks the fields of the object at `place` of the context, if there is one.
-    pub(super) fn check_fields(&mut self, known: &KnownFields<'_>, place: &Place, value: &Value) {
+    pub(super) fn check_fields(
+        &mut self,
+        known: &KnownFields<'_>,
+        place: &DefinitionPath,
+        value: &Value,
+    ) {
         let Some(object) = value.as_object() else {
             return;
         };
@@ -120,7 +125,7 @@ impl<'v> Context<'v> {
         let severity = self.severity();
         for field in ENVELOPE.unknown(object) {
             self.found
-                .push(ENVELOPE.finding(severity, &Place::default(), field));
+                .push(ENVELOPE.finding(severity, &DefinitionPath::default(), field));
         }
     }
 
@@ -152,7 +157,7 @@ impl<'v> Context<'v> {
     }
 
     /// Checks a JSON Schema in a field of the context. Without the feature `validate` any object is a schema.
-    pub(super) fn check_schema(&mut self, place: &Place, schema: Option<&Value>) {
+    pub(super) fn check_schema(&mut self, place: &DefinitionPath, schema: Option<&Value>) {
         let Some(schema) = schema.filter(|schema| !schema.is_null()) else {
             return;
         };
@@ -170,24 +175,25 @@ impl<'v> Context<'v> {
         let schema = crate::error::excerpt(schema.unwrap_or_default(), 80);
         let message =
             format!("{schema:?} is not the schema of a definition; the file is not checked");
-        let place = Place::default().field("schema_name");
+        let place = DefinitionPath::default().field("schema_name");
         self.found.push(Finding::warning(place, message));
     }
 
     pub(super) fn refuse_unknown(&mut self) {
         let message = "not a definition; write \"agent_id\" for an agent, \"name\" and \"subscriptions\" for a tool, \"flows\" for a workflow, or a breadcrumb with \"schema_name\" and \"context\"";
-        self.found.push(Finding::error(Place::default(), message));
+        self.found
+            .push(Finding::error(DefinitionPath::default(), message));
     }
 }
 
 /// Returns an error in subscriptions as a finding.
 fn of_definition(value: &Value, error: &DefinitionError) -> Finding {
-    Finding::error(error.place(value), error.problem().to_string())
+    Finding::error(error.path(value), error.problem().to_string())
 }
 
 /// Returns an error in a workflow, or in the syntax of a text, as a finding.
-pub(super) fn of_load(error: &LoadError) -> Finding {
-    let mut finding = Finding::error(error.place().clone(), error.problem().to_string());
+pub(super) fn of_load(error: &WorkflowLoadError) -> Finding {
+    let mut finding = Finding::error(error.path().clone(), error.problem().to_string());
     finding.position = error.position().cloned();
     finding
 }

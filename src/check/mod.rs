@@ -1,14 +1,14 @@
 //! Checks of definitions before they run: agents, tools, schemas, workflows and workloads.
 //!
 //! Use this in a test or a build step of a service that has definitions in files, and before a service moves to the records of a
-//! server. A check reads [`Source`]s, which are files or breadcrumbs, and returns a [`Report`] of typed [`Finding`]s. It
+//! server. A check reads [`CheckSource`]s, which are files or breadcrumbs, and returns a [`Report`] of typed [`Finding`]s. It
 //! does no I/O; `examples/check_definitions` reads folders, stores and servers.
 //!
 //! A file is checked in strict mode, in which an unknown field is an error. A breadcrumb is checked as a service loads it: an
 //! unknown field is a warning. [`Check::strict`] sets one mode for both.
 //!
 //! ```
-//! use universal_executor::check::{Check, Kind, Source};
+//! use universal_executor::check::{Check, CheckSource, Kind};
 //!
 //! let text = r#"{
 //!   "agent_id": "helper",
@@ -16,7 +16,7 @@
 //!   "subscriptions": [{"schema_name": "user.message.v1", "role": "trigger"}]
 //! }"#;
 //!
-//! let report = Check::new().all([Source::json("helper.json", text)]);
+//! let report = Check::new().all([CheckSource::json("helper.json", text)]);
 //!
 //! let checked = &report.definitions[0];
 //! assert_eq!(checked.kind, Kind::Agent);
@@ -41,10 +41,10 @@ mod source;
 mod tool;
 mod workflow;
 
-pub use crate::model::{Finding, Place, PlacePart, Position, Severity};
+pub use crate::model::{DefinitionPath, DefinitionPathPart, Finding, Position, Severity};
 pub use kind::Kind;
 pub use report::{Checked, Report};
-pub use source::Source;
+pub use source::CheckSource;
 
 use crate::model::{DefinitionOptions, Findings};
 use common::Context;
@@ -80,7 +80,7 @@ impl Check {
     /// Checks definitions, each for itself and then all together: cycles of executors that trigger one another, and schemas that no
     /// definition writes. An agent that may create any schema takes part in no cycle, because its definition does not list schemas.
     #[must_use]
-    pub fn all<'s>(&self, sources: impl IntoIterator<Item = Source<'s>>) -> Report {
+    pub fn all<'s>(&self, sources: impl IntoIterator<Item = CheckSource<'s>>) -> Report {
         let mut definitions = Vec::new();
         let mut declared = Vec::new();
         for source in sources {
@@ -97,11 +97,11 @@ impl Check {
 
     /// Checks one definition for itself.
     #[must_use]
-    pub fn one(&self, source: &Source<'_>) -> Checked {
+    pub fn one(&self, source: &CheckSource<'_>) -> Checked {
         self.read(source).0
     }
 
-    fn read(&self, source: &Source<'_>) -> (Checked, Option<Declaration>) {
+    fn read(&self, source: &CheckSource<'_>) -> (Checked, Option<Declaration>) {
         let name = source.name().to_owned();
         let document = match source.read() {
             Ok(document) => document,
@@ -138,7 +138,7 @@ impl Check {
         let id = declaration.as_ref().map(|declared| declared.id.clone());
         let mut checked = Checked::new(name, kind, id, context.found);
         for finding in &mut checked.findings {
-            finding.position = document.locate(&finding.place);
+            finding.position = document.locate(&finding.path);
         }
         (checked, declaration)
     }

@@ -1,7 +1,9 @@
 //! Checks of definitions together, and of subscriptions of one definition together.
 
 use crate::agent::is_open;
-use crate::model::{Finding, Findings, Place, Role, Selector, Subscription, Subscriptions};
+use crate::model::{
+    DefinitionPath, Finding, Findings, Role, Selector, Subscription, Subscriptions,
+};
 use crate::runtime::graph::{Declared, Graph};
 use std::collections::BTreeSet;
 
@@ -24,7 +26,7 @@ pub(super) fn check(declared: &[Declaration]) -> Findings {
         subscriptions: &one.subscriptions,
         writes: one.writes.as_deref(),
     }));
-    let warning = |message: String| Finding::warning(Place::default(), message);
+    let warning = |message: String| Finding::warning(DefinitionPath::default(), message);
     let cycles = graph.cycles().iter();
     found.extend(cycles.map(|cycle| warning(format!("a cycle: {cycle}"))));
     let written: BTreeSet<&str> = declared

@@ -3,14 +3,14 @@
 use super::common::Context;
 use super::related::Declaration;
 use crate::hints::Hints;
-use crate::model::{Finding, Place, Subscriptions};
+use crate::model::{DefinitionPath, Finding, Subscriptions};
 use serde_json::Value;
 
 /// The prefix of the tag that names the defined schema.
 const DEFINES: &str = "defines:";
 
 pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
-    let top = Place::default();
+    let top = DefinitionPath::default();
     for field in ["schema", "json_schema"] {
         context.check_schema(&top.field(field), context.value.get(field));
     }

@@ -1,13 +1,13 @@
 use crate::error::excerpt;
-use crate::model::{Breadcrumb, Place, Position};
-use crate::workflow::{Document, LoadError};
+use crate::model::{Breadcrumb, DefinitionPath, Position};
+use crate::workflow::{Document, WorkflowLoadError};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::path::Path;
 
 /// A definition to check: the text of a file, or a breadcrumb.
 #[derive(Clone, Debug)]
-pub struct Source<'s> {
+pub struct CheckSource<'s> {
     name: Cow<'s, str>,
     content: Content<'s>,
 }
@@ -26,7 +26,7 @@ pub(super) enum Parsed<'p> {
     Record(&'p Value),
 }
 
-impl<'s> Source<'s> {
+impl<'s> CheckSource<'s> {
     /// Creates a source of a definition in JSON, which is checked in strict mode. The name identifies the source in reports.
     #[must_use]
     pub fn json(name: impl Into<Cow<'s, str>>, text: impl Into<Cow<'s, str>>) -> Self {
@@ -85,7 +85,7 @@ impl<'s> Source<'s> {
         !matches!(self.content, Content::Record(_))
     }
 
-    pub(super) fn read(&self) -> Result<Parsed<'_>, LoadError> {
+    pub(super) fn read(&self) -> Result<Parsed<'_>, WorkflowLoadError> {
         match &self.content {
             Content::Json(text) => Document::json(text).map(Parsed::Text),
             #[cfg(feature = "yaml")]
@@ -104,7 +104,7 @@ impl Parsed<'_> {
     }
 
     /// Returns the line and column of a path in a text.
-    pub(super) fn locate(&self, place: &Place) -> Option<Position> {
+    pub(super) fn locate(&self, place: &DefinitionPath) -> Option<Position> {
         match self {
             Self::Text(document) => document.locate(place),
             Self::Record(_) => None,

@@ -3,11 +3,11 @@ use serde_json::{Value, json};
 
 fn found(definition: &Value) -> Vec<String> {
     let text = definition.to_string();
-    let checked = Check::new().one(&Source::json("x.json", text));
+    let checked = Check::new().one(&CheckSource::json("x.json", text));
     let findings = checked.findings.into_iter();
     let shown = findings.map(|finding| {
         let severity = finding.severity.as_str();
-        format!("{severity} {}: {}", finding.place, finding.message)
+        format!("{severity} {}: {}", finding.path, finding.message)
     });
     shown.collect()
 }
@@ -249,7 +249,7 @@ fn a_hostile_text_is_refused_with_a_finding() {
         "\u{0}".to_owned(),
         String::new(),
     ] {
-        let checked = Check::new().one(&Source::json("x.json", text));
+        let checked = Check::new().one(&CheckSource::json("x.json", text));
 
         assert_eq!(checked.kind, Kind::Unknown);
         assert_eq!(checked.findings.len(), 1);

@@ -3,14 +3,14 @@
 use super::common::Context;
 use super::related::Declaration;
 use crate::error::{Chain, excerpt};
-use crate::model::{Finding, KnownFields, Place, Subscriptions};
+use crate::model::{DefinitionPath, Finding, KnownFields, Subscriptions};
 use crate::tool::{ToolDefinition, ToolError, ToolExecutor};
 use serde_json::Value;
 
 pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
     context.extend(ToolDefinition::check_fields(context.value, context.options));
     let subscriptions = context.subscriptions("tool");
-    let top = Place::default();
+    let top = DefinitionPath::default();
     let schemas = top.field("definition");
     for field in ["inputSchema", "outputSchema"] {
         let schema = context
@@ -87,7 +87,7 @@ const fn plain(names: &'static [&'static str]) -> KnownFields<'static> {
 
 /// Checks a tool whose code runs on an RCRT server. Its code is a warning, because a worker of this crate cannot run it.
 pub(super) fn check_remote(context: &mut Context<'_>) -> Option<Declaration> {
-    let (value, top) = (context.value, Place::default());
+    let (value, top) = (context.value, DefinitionPath::default());
     context.check_fields(&REMOTE, &top, value);
     for (field, known) in [
         ("code", &CODE),

@@ -2,8 +2,8 @@
 
 use super::common::{Context, of_load};
 use super::related::Declaration;
-use crate::model::{Finding, Place, Severity, Subscription, Subscriptions, unknown_field};
-use crate::workflow::{Document, Oddity, Warning, Workflow};
+use crate::model::{DefinitionPath, Finding, Severity, Subscription, Subscriptions, unknown_field};
+use crate::workflow::{Document, Oddity, Workflow, WorkflowWarning};
 use crate::workload::{
     Entry, EntryError, EntryPolicy, WorkloadExecutor, check_fields, select_entry,
     select_entry_of_request,
@@ -21,9 +21,9 @@ pub(super) fn check(context: &mut Context<'_>, source: &str) -> Option<Declarati
 
 /// Checks a workflow by itself. Requests of its name trigger it.
 fn check_file(context: &mut Context<'_>, source: &str) -> Option<Declaration> {
-    let workflow = check_workflow(context, &Place::default(), context.value)?;
+    let workflow = check_workflow(context, &DefinitionPath::default(), context.value)?;
     let entry = select_entry(&workflow, None, EntryPolicy::default());
-    check_entry(context, &Place::default(), entry);
+    check_entry(context, &DefinitionPath::default(), entry);
     let stem = Path::new(source).file_stem()?.to_str()?;
     let name = workflow.name.as_deref().unwrap_or(stem);
     declare(name, requests(name)?)
@@ -31,7 +31,7 @@ fn check_file(context: &mut Context<'_>, source: &str) -> Option<Declaration> {
 
 /// Checks the context of a `workflow.def.v1` breadcrumb.
 fn check_record(context: &mut Context<'_>) -> Option<Declaration> {
-    let (value, top) = (context.value, Place::default());
+    let (value, top) = (context.value, DefinitionPath::default());
     context.extend(check_fields(value, context.options));
     let id = context.text("workflow_id").filter(|id| !id.is_empty());
     if id.is_none() {
@@ -70,7 +70,11 @@ fn check_record(context: &mut Context<'_>) -> Option<Declaration> {
 }
 
 /// Reads a workflow as an object or a text. The paths in a text begin at the field that has the text.
-fn check_workflow(context: &mut Context<'_>, place: &Place, value: &Value) -> Option<Workflow> {
+fn check_workflow(
+    context: &mut Context<'_>,
+    place: &DefinitionPath,
+    value: &Value,
+) -> Option<Workflow> {
     let options = context.lenient();
     let read = match value {
         Value::String(text) => {
@@ -82,7 +86,7 @@ fn check_workflow(context: &mut Context<'_>, place: &Place, value: &Value) -> Op
         }
     };
     let below = |mut finding: Finding| {
-        finding.place = finding.place.below(place);
+        finding.path = finding.path.below(place);
         finding
     };
     match read {
@@ -100,7 +104,7 @@ fn check_workflow(context: &mut Context<'_>, place: &Place, value: &Value) -> Op
 }
 
 /// Returns a warning as a finding. An unknown field has the severity of the mode.
-fn of_warning(warning: &Warning, mode: Severity) -> Finding {
+fn of_warning(warning: &WorkflowWarning, mode: Severity) -> Finding {
     let mut finding = warning.finding();
     match &warning.oddity {
         Oddity::UnknownField { name, nearest } => {
@@ -116,7 +120,11 @@ fn of_warning(warning: &Warning, mode: Severity) -> Finding {
 }
 
 /// Checks that a run of the workload has a flow or an agent to begin with.
-fn check_entry(context: &mut Context<'_>, place: &Place, entry: Result<Entry, EntryError>) {
+fn check_entry(
+    context: &mut Context<'_>,
+    place: &DefinitionPath,
+    entry: Result<Entry, EntryError>,
+) {
     let Err(error) = entry else {
         return;
     };

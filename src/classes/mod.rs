@@ -158,7 +158,11 @@ const KNOWN: &[Class] = &[
     |error| class(error, |e: &agent::ProviderError| (e.retry(), "provider")),
     #[cfg(feature = "cli")]
     |error| class(error, |e: &agent::CliError| (e.retry(), "cli")),
-    |error| class(error, |e: &workflow::LoadError| (e.retry(), "bad_workflow")),
+    |error| {
+        class(error, |e: &workflow::WorkflowLoadError| {
+            (e.retry(), "bad_workflow")
+        })
+    },
     |error| never::<workflow::LoadProblem>(error, "bad_workflow"),
     |error| {
         class(error, |e: &workflow::AssemblyError| {
@@ -192,7 +196,11 @@ const KNOWN: &[Class] = &[
             (e.retry(), "bad_workload")
         })
     },
-    |error| class(error, |e: &workload::LoadError| (e.retry(), "bad_workload")),
+    |error| {
+        class(error, |e: &workload::WorkloadLoadError| {
+            (e.retry(), "bad_workload")
+        })
+    },
     |error| {
         class(error, |e: &workload::WorkloadError| {
             (e.retry(), "bad_workload")

@@ -109,8 +109,10 @@ pub(super) fn after_error(error: &ExecutorError, profile: &Profile, attempt: Att
             delay,
             counts: false,
         },
-        // A failure before `execute` uses no attempt, until the attempt is older than the patience.
-        Verdict::Transient(least) if !attempt.started && attempt.age < policy.patience => {
+        // A failure before `execute` uses no attempt, until the attempt is older than `read_retry_timeout`.
+        Verdict::Transient(least)
+            if !attempt.started && attempt.age < policy.read_retry_timeout =>
+        {
             Next::Retry {
                 delay: waited_so_far(attempt.age, policy)
                     .mul_f64(attempt.chance)

@@ -63,7 +63,7 @@ pub struct RetryPolicy {
     pub cap: Duration,
     /// The maximum age of an attempt in which an unreadable trigger or required source does not use the attempt.
     /// Age counts from the first claim of the attempt, not while the run waits for its turn. Defaults to 60 s.
-    pub patience: Duration,
+    pub read_retry_timeout: Duration,
     /// The maximum age of an attempt that is only ever rate limited, from its first claim. Defaults to 24 h.
     pub max_age: Duration,
 }
@@ -74,7 +74,7 @@ impl Default for RetryPolicy {
             attempts: 5,
             base: Duration::from_secs(1),
             cap: Duration::from_secs(60),
-            patience: Duration::from_secs(60),
+            read_retry_timeout: Duration::from_secs(60),
             max_age: Duration::from_secs(24 * 60 * 60),
         }
     }

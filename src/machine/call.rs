@@ -6,22 +6,22 @@ use std::error::Error;
 
 /// A tool call as an agent asks for it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct ToolCall {
+pub struct MachineCall {
     /// Its id, unique within the run.
     pub id: CallId,
     /// The name of the tool.
     pub tool: String,
     /// What the tool is given.
-    pub arguments: Arguments,
+    pub arguments: ToolArguments,
 }
 
-impl ToolCall {
+impl MachineCall {
     /// A call of a tool.
     #[must_use]
     pub fn new(
         id: impl Into<CallId>,
         tool: impl Into<String>,
-        arguments: impl Into<Arguments>,
+        arguments: impl Into<ToolArguments>,
     ) -> Self {
         Self {
             id: id.into(),
@@ -34,7 +34,7 @@ impl ToolCall {
 /// The arguments of a call: JSON, or the text that a model wrote instead.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Arguments {
+pub enum ToolArguments {
     /// What was read, shared with whoever read it.
     Json(Json),
     /// What could not be read. The machine answers such a call with an error result and executes nothing.
@@ -46,14 +46,14 @@ pub enum Arguments {
     },
 }
 
-impl Arguments {
+impl ToolArguments {
     /// Reads the text of a model. Blank text is `{}`: that is how some providers call a tool without parameters.
     ///
     /// ```
-    /// use universal_executor::machine::Arguments;
+    /// use universal_executor::machine::ToolArguments;
     ///
-    /// assert!(matches!(Arguments::parse(r#"{"a": 1}"#), Arguments::Json(_)));
-    /// assert!(matches!(Arguments::parse(r#"{"a": "#), Arguments::Unreadable { .. }));
+    /// assert!(matches!(ToolArguments::parse(r#"{"a": 1}"#), ToolArguments::Json(_)));
+    /// assert!(matches!(ToolArguments::parse(r#"{"a": "#), ToolArguments::Unreadable { .. }));
     /// ```
     #[must_use]
     pub fn parse(text: &str) -> Self {
@@ -77,13 +77,13 @@ fn problem(error: &JsonError) -> String {
     }
 }
 
-impl From<Json> for Arguments {
+impl From<Json> for ToolArguments {
     fn from(json: Json) -> Self {
         Self::Json(json)
     }
 }
 
-impl From<Value> for Arguments {
+impl From<Value> for ToolArguments {
     fn from(value: Value) -> Self {
         Self::Json(value.into())
     }
@@ -121,7 +121,7 @@ impl From<Deferral> for ToolOutcome {
 /// | `cancelled` | the call was cancelled, or came after the end of the run |
 /// | `conflicting_call` | another call of the run has the same id |
 /// | `forgotten` | the call was answered long ago and its answer is no longer kept |
-/// | `invalid_arguments` | the arguments are [`Unreadable`](Arguments::Unreadable) |
+/// | `invalid_arguments` | the arguments are [`Unreadable`](ToolArguments::Unreadable) |
 /// | `result_too_large` | the tool was executed, but its result is over a limit |
 /// | `suspended` | the run is suspended and its policy refuses calls meanwhile |
 /// | `too_large` | the call is over a limit |

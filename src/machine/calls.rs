@@ -1,4 +1,4 @@
-use super::call::{Answer, ToolCall};
+use super::call::{Answer, MachineCall};
 use super::id::CallId;
 use super::refusal::Refusal;
 use super::size;
@@ -19,7 +19,7 @@ pub(super) struct Calls {
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 struct Known {
-    call: ToolCall,
+    call: MachineCall,
     phase: Phase,
 }
 
@@ -61,16 +61,16 @@ impl Calls {
     }
 
     /// Whether the call that is known by this id is this very call. One of which only the id is left counts as it.
-    pub(super) fn is_same(&self, call: &ToolCall) -> bool {
+    pub(super) fn is_same(&self, call: &MachineCall) -> bool {
         self.find(&call.id).is_none_or(|known| known.call == *call)
     }
 
-    pub(super) fn add(&mut self, call: ToolCall, phase: Phase) {
+    pub(super) fn add(&mut self, call: MachineCall, phase: Phase) {
         self.known.push(Known { call, phase });
     }
 
     /// Those without an answer, in the order requested.
-    pub(super) fn pending(&self) -> impl Iterator<Item = (&ToolCall, &Phase)> {
+    pub(super) fn pending(&self) -> impl Iterator<Item = (&MachineCall, &Phase)> {
         self.known
             .iter()
             .filter(|known| !known.phase.is_answered())
@@ -78,7 +78,7 @@ impl Calls {
     }
 
     /// Those with an answer of their own, in the order they were answered.
-    pub(super) fn answered(&self) -> impl Iterator<Item = (&ToolCall, &Answer)> {
+    pub(super) fn answered(&self) -> impl Iterator<Item = (&MachineCall, &Answer)> {
         self.known.iter().filter_map(|known| match &known.phase {
             Phase::Answered(answer) => Some((&known.call, answer)),
             Phase::Queued

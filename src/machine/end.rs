@@ -1,5 +1,5 @@
 use super::calls::Phase;
-use super::policy::Limits;
+use super::policy::MachineLimits;
 use super::protocol::Effect;
 use super::refusal::Refusal;
 use super::run::Machine;
@@ -25,7 +25,7 @@ impl Machine {
                 error: Some(format!(
                     "the output of the agent is larger than {} bytes, nests deeper than {} levels or finds no room",
                     self.policy.limits.item_bytes,
-                    Limits::DEPTH
+                    MachineLimits::DEPTH
                 )),
             },
         };

@@ -8,14 +8,14 @@
 //! ```
 //! use serde_json::json;
 //! use universal_executor::machine::{
-//!     Answer, Effect, Exit, Input, Machine, Policy, RunId, Signal, ToolCall, ToolResult,
+//!     Answer, Effect, Exit, Input, Machine, Policy, RunId, Signal, MachineCall, ToolResult,
 //! };
 //!
 //! let run = RunId::new("run-1");
 //! let mut machine = Machine::new(run.clone(), Policy::batch());
 //!
 //! // The model asks for a tool.
-//! let call = ToolCall::new("call-1", "adder", json!({"a": 1, "b": 2}));
+//! let call = MachineCall::new("call-1", "adder", json!({"a": 1, "b": 2}));
 //! let received = Signal::ToolCallReceived { call: call.clone(), more: false };
 //! assert_eq!(machine.step(Input::new(&run, received)), [Effect::Execute(call)]);
 //!
@@ -43,7 +43,7 @@
 //! | a call that is new | `Execute` | waits in the queue or is refused ([`WhileSuspended`]) |
 //! | a call that is known, sent again | its caller hears what the first one hears; nothing is executed | the same |
 //! | another call with a known id | `Report`, and an error for its caller | the same |
-//! | a call finished with an answer | the answer is kept and delivered ([`Delivery`]) | the same; a batch waits for the deferred call too |
+//! | a call finished with an answer | the answer is kept and delivered ([`ResultDelivery`]) | the same; a batch waits for the deferred call too |
 //! | a call finished deferred | `Suspended`, `Defer`; other calls go on or are cancelled ([`Siblings`]) | waits behind the deferral that was first |
 //! | a call finished that is unknown, or has finished | `Report` | `Report` |
 //! | the deferred call is resolved | `Report` | its answer is delivered; then the deferral behind it, or `Running` and the queue |
@@ -60,17 +60,17 @@
 //!   twice has two. Whoever waits at the end hears `cancelled`, as does whoever comes after it.
 //! - **A batch is in the order requested**, callers that were refused included.
 //! - **Outputs stay**, in every state.
-//! - **Everything is bounded** by [`Limits`], and what is over a limit is an error result.
+//! - **Everything is bounded** by [`MachineLimits`], and what is over a limit is an error result.
 //!
 //! # Turns
-//! Under [`Delivery::Batch`] a turn begins with the first call after a delivery and ends once a call came without
+//! Under [`ResultDelivery::Batch`] a turn begins with the first call after a delivery and ends once a call came without
 //! [`more`](Signal::ToolCallReceived) and none is without an answer. A driver sets `more` on all calls of a response but
 //! the last, since a tool could finish before the next call is received.
 //!
 //! # Refused calls
-//! A call whose arguments are [`Unreadable`](Arguments::Unreadable), that is over a limit, or that claims a slot which
+//! A call whose arguments are [`Unreadable`](ToolArguments::Unreadable), that is over a limit, or that claims a slot which
 //! is taken is answered with an error result and not known afterwards: nothing was executed, so the same id may be used
-//! for another attempt. Arguments are read by [`Arguments::parse`], outside of the machine, so that whoever keeps the
+//! for another attempt. Arguments are read by [`ToolArguments::parse`], outside of the machine, so that whoever keeps the
 //! transcript has the text too.
 //!
 //! # Outputs
@@ -99,10 +99,10 @@ mod state;
 mod step;
 mod turn;
 
-pub use call::{Answer, Arguments, Deferral, ToolCall, ToolOutcome, ToolResult};
+pub use call::{Answer, Deferral, MachineCall, ToolArguments, ToolOutcome, ToolResult};
 pub use id::{CallId, RunId};
-pub use policy::{Delivery, Limits, Policy, Siblings, Slot, WhileSuspended};
-pub use protocol::{Anomaly, Effect, Exit, Input, Signal};
+pub use policy::{MachineLimits, Policy, ResultDelivery, Siblings, Slot, WhileSuspended};
+pub use protocol::{Effect, Exit, Input, MachineAnomaly, Signal};
 pub use run::Machine;
 pub use state::{DeferredCall, State};
 

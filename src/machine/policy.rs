@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct Policy {
     /// When results are delivered.
-    pub delivery: Delivery,
+    pub delivery: ResultDelivery,
     /// What becomes of the calls under way when one is deferred.
     pub siblings: Siblings,
     /// What becomes of calls that come while the run is suspended.
@@ -27,28 +27,28 @@ pub struct Policy {
     /// How often a run that ends without a required output is reminded of it. 1 by default.
     pub reminders: u32,
     /// What the machine keeps at the most.
-    pub limits: Limits,
+    pub limits: MachineLimits,
 }
 
 impl Policy {
-    /// For agents whose calls come in turns, as in the response of an API: [`Delivery::Batch`].
+    /// For agents whose calls come in turns, as in the response of an API: [`ResultDelivery::Batch`].
     #[must_use]
     pub fn batch() -> Self {
         Self {
-            delivery: Delivery::Batch,
+            delivery: ResultDelivery::Batch,
             siblings: Siblings::default(),
             while_suspended: WhileSuspended::default(),
             slots: Vec::new(),
             reminders: 1,
-            limits: Limits::default(),
+            limits: MachineLimits::default(),
         }
     }
 
-    /// For agents whose calls come one by one, each with a caller that waits: [`Delivery::Each`].
+    /// For agents whose calls come one by one, each with a caller that waits: [`ResultDelivery::Each`].
     #[must_use]
     pub fn each() -> Self {
         Self {
-            delivery: Delivery::Each,
+            delivery: ResultDelivery::Each,
             ..Self::batch()
         }
     }
@@ -83,7 +83,7 @@ impl Policy {
 
     /// Sets what the machine keeps at the most.
     #[must_use]
-    pub fn limits(mut self, limits: Limits) -> Self {
+    pub fn limits(mut self, limits: MachineLimits) -> Self {
         self.limits = limits;
         self
     }
@@ -99,7 +99,7 @@ impl Default for Policy {
 /// When results are delivered.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Delivery {
+pub enum ResultDelivery {
     /// All of a turn together, in the order requested, once none of them is missing.
     #[default]
     Batch,
@@ -164,9 +164,9 @@ impl Slot {
 /// With the defaults a saved machine stays below the 1 MiB that a store takes, and its JSON below 64 levels.
 ///
 /// ```
-/// use universal_executor::machine::{Limits, Policy};
+/// use universal_executor::machine::{MachineLimits, Policy};
 ///
-/// let mut limits = Limits::default();
+/// let mut limits = MachineLimits::default();
 /// limits.calls = 50;
 ///
 /// assert_eq!(Policy::each().limits(limits).limits.calls, 50);
@@ -174,7 +174,7 @@ impl Slot {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 #[serde(default)]
-pub struct Limits {
+pub struct MachineLimits {
     /// Calls of one run; 1,000 by default. More are refused.
     pub calls: usize,
     /// Calls without an answer at one time; 64 by default. More are refused.
@@ -192,12 +192,12 @@ pub struct Limits {
     pub bytes: usize,
 }
 
-impl Limits {
+impl MachineLimits {
     /// How deep arguments, results and outputs may nest. A store takes 64 levels, and some of those are the machine's.
     pub const DEPTH: usize = 48;
 }
 
-impl Default for Limits {
+impl Default for MachineLimits {
     fn default() -> Self {
         Self {
             calls: 1_000,

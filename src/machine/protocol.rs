@@ -1,4 +1,4 @@
-use super::call::{Answer, Deferral, ToolCall, ToolOutcome, ToolResult};
+use super::call::{Answer, Deferral, MachineCall, ToolOutcome, ToolResult};
 use super::id::{CallId, RunId};
 use crate::model::Json;
 use serde::{Deserialize, Serialize};
@@ -30,10 +30,10 @@ pub enum Signal {
     /// The agent asks for a tool.
     ToolCallReceived {
         /// What it asks for.
-        call: ToolCall,
+        call: MachineCall,
         /// Whether another call of the same turn follows. A batch waits for the last one; without this, tools that
         /// finish before the next call was received would split the turn. Has no effect under
-        /// [`Delivery::Each`](super::Delivery::Each).
+        /// [`ResultDelivery::Each`](super::ResultDelivery::Each).
         more: bool,
     },
     /// The execution of a call ended.
@@ -70,7 +70,7 @@ pub enum Signal {
 pub enum Effect {
     /// Execute this call; its end is a [`Signal::ToolCallFinished`]. At most one of each call comes out of
     /// [`Machine::step`](super::Machine::step).
-    Execute(ToolCall),
+    Execute(MachineCall),
     /// Give callers their answers. Each item is for one caller: a call that was sent twice is in here twice. An answer
     /// that comes from the very step that received a call is for the sender of that call; a later one is the same for
     /// all who wait for it.
@@ -93,7 +93,7 @@ pub enum Effect {
     /// The run is over.
     Finish(Exit),
     /// Something did not fit and changed nothing: worth an event for whoever watches, and no more.
-    Report(Anomaly),
+    Report(MachineAnomaly),
 }
 
 /// How a run ended. Outputs are in [`Machine::outputs`](super::Machine::outputs), however it ended.
@@ -124,7 +124,7 @@ pub enum Exit {
 /// An input that did not fit. It changed nothing but what its variant says.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Anomaly {
+pub enum MachineAnomaly {
     /// Something ended that is not being executed: no call of this id was accepted, or it waits in the queue.
     UnknownCall {
         /// The id in the input.

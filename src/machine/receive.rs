@@ -1,8 +1,8 @@
-use super::call::{Arguments, ToolCall, ToolResult};
+use super::call::{MachineCall, ToolArguments, ToolResult};
 use super::calls::Phase;
 use super::outputs::Outputs;
-use super::policy::{Limits, WhileSuspended};
-use super::protocol::{Anomaly, Effect};
+use super::policy::{MachineLimits, WhileSuspended};
+use super::protocol::{Effect, MachineAnomaly};
 use super::refusal::Refusal;
 use super::run::Machine;
 use super::size;
@@ -10,7 +10,7 @@ use super::state::State;
 use super::turn::Caller;
 
 impl Machine {
-    pub(super) fn receive(&mut self, call: ToolCall, more: bool, effects: &mut Vec<Effect>) {
+    pub(super) fn receive(&mut self, call: MachineCall, more: bool, effects: &mut Vec<Effect>) {
         self.agent_went_on();
         self.turn.set_open(more);
         if self.state == State::Idle {
@@ -32,7 +32,7 @@ impl Machine {
     /// Takes a call, once, or says why its caller is answered otherwise. What is refused is not known afterwards.
     fn admit(
         &mut self,
-        call: ToolCall,
+        call: MachineCall,
         has_room: bool,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
@@ -45,7 +45,7 @@ impl Machine {
         let call_id = call.id.clone();
         let call = kept(call, &limits);
         if is_known && !call.as_ref().is_ok_and(|call| self.calls.is_same(call)) {
-            effects.push(Effect::Report(Anomaly::ConflictingCall { call_id }));
+            effects.push(Effect::Report(MachineAnomaly::ConflictingCall { call_id }));
             return Err(Refusal::Conflicting);
         }
         let call = call?;
@@ -59,7 +59,7 @@ impl Machine {
     }
 
     /// Takes a call that is new.
-    fn accept(&mut self, call: ToolCall, effects: &mut Vec<Effect>) -> Result<(), Refusal> {
+    fn accept(&mut self, call: MachineCall, effects: &mut Vec<Effect>) -> Result<(), Refusal> {
         let limits = self.policy.limits;
         let queued = match (&self.state, self.policy.while_suspended) {
             (State::Suspended { .. }, WhileSuspended::Refuse) => return Err(Refusal::Suspended),
@@ -77,8 +77,8 @@ impl Machine {
             return Err(Refusal::TooManyPending);
         }
         let report = match &call.arguments {
-            Arguments::Json(json) if self.is_slot(&call.tool) => Some(json.clone()),
-            Arguments::Json(_) | Arguments::Unreadable { .. } => None,
+            ToolArguments::Json(json) if self.is_slot(&call.tool) => Some(json.clone()),
+            ToolArguments::Json(_) | ToolArguments::Unreadable { .. } => None,
         };
         if report.is_some() && self.outputs.is_claimed(&call.tool) {
             return Err(Refusal::AlreadyReported);
@@ -106,15 +106,17 @@ impl Machine {
 }
 
 /// The call in the form that is kept. One whose arguments could not be read goes no further than this.
-fn kept(call: ToolCall, limits: &Limits) -> Result<ToolCall, Refusal> {
+fn kept(call: MachineCall, limits: &MachineLimits) -> Result<MachineCall, Refusal> {
     let limit = limits.item_bytes;
     let arguments = match call.arguments {
-        Arguments::Json(json) => size::kept(&json, limits).ok_or(Refusal::TooLarge { limit })?,
-        Arguments::Unreadable { problem, .. } => {
+        ToolArguments::Json(json) => {
+            size::kept(&json, limits).ok_or(Refusal::TooLarge { limit })?
+        }
+        ToolArguments::Unreadable { problem, .. } => {
             return Err(Refusal::InvalidArguments { problem });
         }
     };
-    let call = ToolCall {
+    let call = MachineCall {
         arguments: arguments.into(),
         ..call
     };

@@ -1,4 +1,4 @@
-use super::call::{Answer, ToolCall};
+use super::call::{Answer, MachineCall};
 use super::calls::{Calls, Phase};
 use super::id::{CallId, RunId};
 use super::outputs::Outputs;
@@ -63,7 +63,7 @@ impl Machine {
     }
 
     /// The calls without an answer, in the order requested: executing, deferred or in the queue.
-    pub fn pending(&self) -> impl Iterator<Item = &ToolCall> {
+    pub fn pending(&self) -> impl Iterator<Item = &MachineCall> {
         self.calls.pending().map(|(call, _)| call)
     }
 
@@ -73,7 +73,7 @@ impl Machine {
     }
 
     /// The calls that have an answer which is still kept, in the order they were answered.
-    pub fn answered(&self) -> impl Iterator<Item = (&ToolCall, &Answer)> {
+    pub fn answered(&self) -> impl Iterator<Item = (&MachineCall, &Answer)> {
         self.calls.answered()
     }
 
@@ -115,7 +115,7 @@ impl Machine {
     /// - `Execute` of each call under way. Whether a tool may run twice is up to the driver, which has run and call id
     ///   to make a key of.
     /// - `Deliver` of the last batch, as long as the agent was not heard of since. Under
-    ///   [`Delivery::Each`](super::Delivery::Each) callers are gone with the worker they called: one that calls again
+    ///   [`ResultDelivery::Each`](super::ResultDelivery::Each) callers are gone with the worker they called: one that calls again
     ///   is answered from what is known.
     /// - `Defer` of the call that the run waits for, `Remind` of a reminder, and `Finish` of a run that is over.
     #[must_use]

@@ -1,7 +1,7 @@
 //! What things take in a saved machine, in bytes of JSON.
 
-use super::call::{Answer, Arguments, Deferral, ToolCall};
-use super::policy::Limits;
+use super::call::{Answer, Deferral, MachineCall, ToolArguments};
+use super::policy::MachineLimits;
 use crate::model::Json;
 use serde_json::Value;
 
@@ -21,10 +21,10 @@ pub(super) fn of_text(text: &str) -> usize {
     text.bytes().map(escaped).sum::<usize>() + 2
 }
 
-pub(super) fn of_call(call: &ToolCall) -> usize {
+pub(super) fn of_call(call: &MachineCall) -> usize {
     let arguments = match &call.arguments {
-        Arguments::Json(json) => json.size(),
-        Arguments::Unreadable { text, problem } => of_text(text) + of_text(problem),
+        ToolArguments::Json(json) => json.size(),
+        ToolArguments::Unreadable { text, problem } => of_text(text) + of_text(problem),
     };
     (CALL + of_text(call.id.as_str()) + of_text(&call.tool)).saturating_add(arguments)
 }
@@ -47,9 +47,9 @@ pub(super) fn of_deferral(deferral: &Deferral) -> usize {
 
 /// The JSON as a store would give it back, so that what is compared is the same before and after a restart. `None` if
 /// it is larger or deeper than what is kept.
-pub(super) fn kept(json: &Json, limits: &Limits) -> Option<Json> {
+pub(super) fn kept(json: &Json, limits: &MachineLimits) -> Option<Json> {
     let json = json.canonical(limits.item_bytes).ok()?;
-    is_within(&json, Limits::DEPTH).then_some(json)
+    is_within(&json, MachineLimits::DEPTH).then_some(json)
 }
 
 /// Whether a value nests no deeper than some levels; looks no deeper than that.

@@ -2,7 +2,7 @@ use super::call::{Answer, Deferral, ToolOutcome, ToolResult};
 use super::calls::Phase;
 use super::id::CallId;
 use super::policy::Siblings;
-use super::protocol::{Anomaly, Effect, Input, Signal};
+use super::protocol::{Effect, Input, MachineAnomaly, Signal};
 use super::refusal::{Refusal, cut};
 use super::run::Machine;
 use super::state::{DeferredCall, State};
@@ -21,7 +21,7 @@ impl Machine {
     pub fn step(&mut self, input: Input) -> Vec<Effect> {
         let Input { run, signal } = input;
         if run != self.run {
-            return vec![Effect::Report(Anomaly::StaleRun { run })];
+            return vec![Effect::Report(MachineAnomaly::StaleRun { run })];
         }
         match &self.state {
             State::Idle | State::Running | State::Suspended { .. } => {
@@ -60,9 +60,9 @@ impl Machine {
                 self.deliver(effects);
                 return;
             }
-            None | Some(Phase::Queued) => Anomaly::UnknownCall { call_id },
+            None | Some(Phase::Queued) => MachineAnomaly::UnknownCall { call_id },
             Some(Phase::Deferred | Phase::Answered(_) | Phase::Cancelled | Phase::Forgotten) => {
-                Anomaly::DuplicateCompletion { call_id }
+                MachineAnomaly::DuplicateCompletion { call_id }
             }
         };
         effects.push(Effect::Report(anomaly));
@@ -100,12 +100,12 @@ impl Machine {
         };
         if !is_next {
             effects.push(Effect::Report(match self.calls.phase(&call_id) {
-                None => Anomaly::UnknownCall { call_id },
+                None => MachineAnomaly::UnknownCall { call_id },
                 Some(Phase::Queued | Phase::Executing | Phase::Deferred) => {
-                    Anomaly::NotDeferred { call_id }
+                    MachineAnomaly::NotDeferred { call_id }
                 }
                 Some(Phase::Answered(_) | Phase::Cancelled | Phase::Forgotten) => {
-                    Anomaly::DuplicateCompletion { call_id }
+                    MachineAnomaly::DuplicateCompletion { call_id }
                 }
             }));
             return;
@@ -169,7 +169,7 @@ impl Machine {
 
 /// What comes after the end changes nothing, but no caller is left without an answer.
 fn absorb(signal: Signal) -> Vec<Effect> {
-    let mut effects = vec![Effect::Report(Anomaly::AfterTerminal)];
+    let mut effects = vec![Effect::Report(MachineAnomaly::AfterTerminal)];
     match signal {
         Signal::ToolCallReceived { call, .. } => effects.push(Effect::Deliver(vec![ToolResult {
             call_id: call.id,

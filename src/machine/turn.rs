@@ -1,7 +1,7 @@
 use super::call::{Answer, ToolResult};
 use super::calls::Calls;
 use super::id::CallId;
-use super::policy::Delivery;
+use super::policy::ResultDelivery;
 use super::size;
 use serde::{Deserialize, Serialize};
 
@@ -80,9 +80,13 @@ impl Turn {
     }
 
     /// Takes the answers that are to be delivered now.
-    pub(super) fn take_ready(&mut self, delivery: Delivery, calls: &Calls) -> Vec<ToolResult> {
+    pub(super) fn take_ready(
+        &mut self,
+        delivery: ResultDelivery,
+        calls: &Calls,
+    ) -> Vec<ToolResult> {
         match delivery {
-            Delivery::Each => {
+            ResultDelivery::Each => {
                 let mut ready = Vec::new();
                 self.callers.retain(|caller| match caller.answered(calls) {
                     Some(result) => {
@@ -93,8 +97,8 @@ impl Turn {
                 });
                 ready
             }
-            Delivery::Batch if self.open || self.delivered => Vec::new(),
-            Delivery::Batch => {
+            ResultDelivery::Batch if self.open || self.delivered => Vec::new(),
+            ResultDelivery::Batch => {
                 let all: Option<Vec<_>> = self.answers(calls).collect();
                 let ready = all.unwrap_or_default();
                 self.delivered = !ready.is_empty();

@@ -14,7 +14,7 @@ use super::condition::{ConditionError, did_you_mean};
 use super::fields::{did_you_mean_any, unknown_field};
 use super::finding::{Finding, Severity};
 use super::json_check::{self, JsonError, MAX_DEPTH};
-use super::place::Place;
+use super::place::DefinitionPath;
 use super::subscription::Subscription;
 use crate::error::Retry;
 use serde_json::Value;
@@ -313,11 +313,11 @@ impl DefinitionError {
     /// Returns the path of the field in the definition that was read, for example
     /// `context.subscriptions.selectors[1].fetch.limit`.
     #[must_use]
-    pub fn place(&self, definition: &Value) -> Place {
+    pub fn path(&self, definition: &Value) -> DefinitionPath {
         match self.subscription {
             Some(index) => path::list(definition).item(index).join(&self.field),
             None if self.field.is_empty() => path::list(definition),
-            None => Place::default().join(&self.field),
+            None => DefinitionPath::default().join(&self.field),
         }
     }
 
@@ -345,7 +345,7 @@ impl std::error::Error for DefinitionError {}
 
 /// A problem of a definition that loads.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Warning {
+pub struct SubscriptionWarning {
     subscription: usize,
     key: Option<String>,
     odd: Odd,
@@ -379,7 +379,7 @@ impl Odd {
     }
 }
 
-impl Warning {
+impl SubscriptionWarning {
     /// Returns the index of the subscription, counted from 0.
     #[must_use]
     pub fn subscription(&self) -> usize {
@@ -407,14 +407,14 @@ impl Warning {
     /// Returns the path of the field in the definition that was read, for example
     /// `context.subscriptions.selectors[1].fetch.limit`.
     #[must_use]
-    pub fn place(&self, definition: &Value) -> Place {
+    pub fn path(&self, definition: &Value) -> DefinitionPath {
         let subscription = path::list(definition).item(self.subscription);
         subscription.join(&self.odd.field)
     }
 
     /// Returns the warning as a finding, which is an error in strict mode if the field does not exist.
     pub(crate) fn finding(&self, definition: &Value, is_strict: bool) -> Finding {
-        let place = self.place(definition);
+        let place = self.path(definition);
         match &self.odd.unknown {
             Some(nearest) if is_strict => {
                 let message = unknown_field(Severity::Error, &self.odd.field, nearest);
@@ -433,7 +433,7 @@ impl Warning {
     }
 }
 
-impl fmt::Display for Warning {
+impl fmt::Display for SubscriptionWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_place(f, Some(self.subscription), self.key.as_deref())?;
         f.write_str(&self.odd.message)
@@ -483,11 +483,11 @@ fn problem(error: &JsonError) -> DefinitionProblem {
 pub(super) fn from_json(
     definition: &Value,
     options: &DefinitionOptions,
-) -> Result<(Vec<Subscription>, Vec<Warning>), DefinitionError> {
+) -> Result<(Vec<Subscription>, Vec<SubscriptionWarning>), DefinitionError> {
     json_check::admit(definition).map_err(|error| DefinitionError::whole("", problem(&error)))?;
     let (subscriptions, mut warnings) = read::subscriptions(definition, options)?;
     warnings.extend(validate::validate(&subscriptions, options)?);
-    warnings.sort_by_key(Warning::subscription);
+    warnings.sort_by_key(SubscriptionWarning::subscription);
     Ok((subscriptions, at_most(MAX_WARNINGS, warnings)))
 }
 
@@ -495,10 +495,10 @@ pub(super) fn from_json(
 const MAX_WARNINGS: usize = 100;
 
 /// Returns the first warnings, and one more with the number of omitted warnings if there are any.
-fn at_most(limit: usize, mut warnings: Vec<Warning>) -> Vec<Warning> {
+fn at_most(limit: usize, mut warnings: Vec<SubscriptionWarning>) -> Vec<SubscriptionWarning> {
     let omitted = warnings.len().saturating_sub(limit);
     if let Some(first) = warnings.get(limit).filter(|_| omitted > 1) {
-        let summary = Warning {
+        let summary = SubscriptionWarning {
             subscription: first.subscription,
             key: first.key.clone(),
             odd: Odd::new("", format!("{omitted} more problems are omitted")),
@@ -510,7 +510,7 @@ fn at_most(limit: usize, mut warnings: Vec<Warning>) -> Vec<Warning> {
 }
 
 /// Returns the path of the list of subscriptions in a definition.
-pub(crate) fn list_place(definition: &Value) -> Place {
+pub(crate) fn list_place(definition: &Value) -> DefinitionPath {
     path::list(definition)
 }
 
@@ -518,7 +518,7 @@ pub(crate) fn list_place(definition: &Value) -> Place {
 pub(super) fn validate(
     subscriptions: &[Subscription],
     options: &DefinitionOptions,
-) -> Result<Vec<Warning>, DefinitionError> {
+) -> Result<Vec<SubscriptionWarning>, DefinitionError> {
     validate::validate(subscriptions, options)
 }
 

@@ -2,7 +2,7 @@
 
 use super::finding::{Finding, Severity};
 use super::nearest::nearest;
-use super::place::Place;
+use super::place::DefinitionPath;
 use crate::error::excerpt;
 use serde_json::{Map, Value};
 
@@ -30,7 +30,12 @@ impl KnownFields<'_> {
     }
 
     /// Returns a finding about an unknown field of the object at `place`.
-    pub(crate) fn finding(&self, severity: Severity, place: &Place, field: &str) -> Finding {
+    pub(crate) fn finding(
+        &self,
+        severity: Severity,
+        place: &DefinitionPath,
+        field: &str,
+    ) -> Finding {
         let message = with_hint(severity, field, &self.hint(field));
         Finding::new(severity, place.field(field), message)
     }

@@ -1,6 +1,6 @@
 //! Problems of definitions, with the path and the position of each.
 
-use super::place::{Place, Position};
+use super::place::{DefinitionPath, Position};
 use serde::Serialize;
 use std::fmt;
 
@@ -11,8 +11,7 @@ pub struct Finding {
     /// The effect of the problem.
     pub severity: Severity,
     /// The path of the value in the definition.
-    #[serde(rename = "path")]
-    pub place: Place,
+    pub path: DefinitionPath,
     /// The line and column of the value, if the definition was read from text.
     #[serde(flatten)]
     pub position: Option<Position>,
@@ -42,18 +41,18 @@ impl Severity {
 }
 
 impl Finding {
-    pub(crate) fn warning(place: Place, message: impl Into<String>) -> Self {
-        Self::new(Severity::Warning, place, message.into())
+    pub(crate) fn warning(path: DefinitionPath, message: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, path, message.into())
     }
 
-    pub(crate) fn error(place: Place, message: impl Into<String>) -> Self {
-        Self::new(Severity::Error, place, message.into())
+    pub(crate) fn error(path: DefinitionPath, message: impl Into<String>) -> Self {
+        Self::new(Severity::Error, path, message.into())
     }
 
-    pub(crate) fn new(severity: Severity, place: Place, message: String) -> Self {
+    pub(crate) fn new(severity: Severity, path: DefinitionPath, message: String) -> Self {
         Self {
             severity,
-            place,
+            path,
             position: None,
             message,
         }
@@ -66,8 +65,8 @@ impl fmt::Display for Finding {
         if let Some(position) = &self.position {
             write!(f, "{position}: ")?;
         }
-        if !self.place.parts().is_empty() {
-            write!(f, "{}: ", self.place)?;
+        if !self.path.parts().is_empty() {
+            write!(f, "{}: ", self.path)?;
         }
         f.write_str(&self.message)
     }
@@ -115,7 +114,7 @@ impl Findings {
             };
             let message = format!("{} more problems are omitted", self.omitted);
             self.found
-                .push(Finding::new(severity, Place::default(), message));
+                .push(Finding::new(severity, DefinitionPath::default(), message));
         }
         self.found
     }
@@ -128,9 +127,9 @@ mod tests {
     #[test]
     fn findings_are_bounded_and_the_omitted_ones_are_counted() {
         let mut found = Findings::default();
-        let warning = |n: usize| Finding::warning(Place::default().item(n), "a");
+        let warning = |n: usize| Finding::warning(DefinitionPath::default().item(n), "a");
         found.extend((0..Findings::MAX + 1).map(warning));
-        found.push(Finding::error(Place::default(), "b"));
+        found.push(Finding::error(DefinitionPath::default(), "b"));
 
         assert_eq!(found.first_error().map(|error| &*error.message), Some("b"));
         let found = found.into_vec();
@@ -143,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_finding_prints_position_and_path_and_serializes_both() {
-        let mut finding = Finding::warning(Place::default().field("tools").item(1), "odd");
+        let mut finding = Finding::warning(DefinitionPath::default().field("tools").item(1), "odd");
         assert_eq!(finding.to_string(), "tools[1]: odd");
 
         finding.position = Some(Position {

@@ -55,7 +55,8 @@ pub(crate) use definition::{
     CONDITION_FIELDS, ConditionCount, MAX_CONDITIONS, MAX_REGEXES, list_place, read_conditions,
 };
 pub use definition::{
-    DefinitionError, DefinitionOptions, DefinitionProblem, KeyPolicy, RolePolicy, Warning,
+    DefinitionError, DefinitionOptions, DefinitionProblem, KeyPolicy, RolePolicy,
+    SubscriptionWarning,
 };
 pub use event::{Event, EventKind};
 pub use explain::{Explained, Explanation};
@@ -76,7 +77,7 @@ pub use op::Op;
 pub use patch::Patch;
 pub(crate) use path::{MAX_SEARCH_STEPS, PatternStep, pattern, search_steps};
 pub use path::{Path, PathError};
-pub use place::{Place, PlacePart, Position};
+pub use place::{DefinitionPath, DefinitionPathPart, Position};
 pub(crate) use reserved::{
     CHAT_SESSION, CHAT_TURN, is_answer_schema, is_definition_schema, is_reserved_schema,
     is_reserved_tag,

@@ -6,30 +6,30 @@ use std::fmt;
 /// The [`parts`](Self::parts) of the path lead to the value in the document, so the reader of the document can find its line and
 /// column.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Place(Vec<PlacePart>);
+pub struct DefinitionPath(Vec<DefinitionPathPart>);
 
-/// One step on the way to a [`Place`].
+/// One step on the way to a [`DefinitionPath`].
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum PlacePart {
+pub enum DefinitionPathPart {
     /// The field of an object.
     Field(String),
     /// The item of a list, counted from 0.
     Item(usize),
 }
 
-impl Place {
+impl DefinitionPath {
     /// The way from the top of the document; empty for the document itself.
     #[must_use]
-    pub fn parts(&self) -> &[PlacePart] {
+    pub fn parts(&self) -> &[DefinitionPathPart] {
         &self.0
     }
 
     pub(crate) fn field(&self, name: &str) -> Self {
-        self.and(PlacePart::Field(name.to_owned()))
+        self.and(DefinitionPathPart::Field(name.to_owned()))
     }
 
     pub(crate) fn item(&self, at: usize) -> Self {
-        self.and(PlacePart::Item(at))
+        self.and(DefinitionPathPart::Item(at))
     }
 
     /// Returns this path followed by a path that is written as [`DefinitionError::field`](super::DefinitionError::field) writes it:
@@ -60,33 +60,33 @@ impl Place {
         Self(outer.0.iter().chain(&self.0).cloned().collect())
     }
 
-    fn and(&self, part: PlacePart) -> Self {
+    fn and(&self, part: DefinitionPathPart) -> Self {
         let mut parts = self.0.clone();
         parts.push(part);
         Self(parts)
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DefinitionPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("the definition");
         }
         for (at, part) in self.0.iter().enumerate() {
             match part {
-                PlacePart::Item(item) => write!(f, "[{item}]")?,
-                PlacePart::Field(name) if !is_plain(name) => {
+                DefinitionPathPart::Item(item) => write!(f, "[{item}]")?,
+                DefinitionPathPart::Field(name) if !is_plain(name) => {
                     write!(f, "[{:?}]", crate::error::excerpt(name, 64))?;
                 }
-                PlacePart::Field(name) if at == 0 => f.write_str(name)?,
-                PlacePart::Field(name) => write!(f, ".{name}")?,
+                DefinitionPathPart::Field(name) if at == 0 => f.write_str(name)?,
+                DefinitionPathPart::Field(name) => write!(f, ".{name}")?,
             }
         }
         Ok(())
     }
 }
 
-impl Serialize for Place {
+impl Serialize for DefinitionPath {
     /// Writes the path as its [`Display`](fmt::Display) form, and an empty path as an empty string.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0.is_empty() {
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_place_reads_like_a_path_and_quotes_unusual_names() {
-        let place = Place::default()
+        let place = DefinitionPath::default()
             .field("flows")
             .field("my flow")
             .field("steps")
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_written_path_becomes_its_parts() {
-        let place = Place::default().field("selectors").item(1);
+        let place = DefinitionPath::default().field("selectors").item(1);
 
         let joined = place.join("context_match[0].path");
 
@@ -152,7 +152,9 @@ mod tests {
         assert_eq!(place.join(""), place);
         assert_eq!(place.join("odd[x]").parts().len(), 3);
         assert_eq!(
-            joined.below(&Place::default().field("context")).to_string(),
+            joined
+                .below(&DefinitionPath::default().field("context"))
+                .to_string(),
             "context.selectors[1].context_match[0].path"
         );
     }

@@ -1,5 +1,5 @@
 use super::breadcrumb::Breadcrumb;
-use super::definition::{self, DefinitionError, DefinitionOptions, Warning};
+use super::definition::{self, DefinitionError, DefinitionOptions, SubscriptionWarning};
 use super::event::{Event, EventKind};
 use super::explain::Explanation;
 use super::json_sorted::sorted_text;
@@ -21,7 +21,7 @@ pub struct Subscriptions(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     subscriptions: Vec<Subscription>,
-    warnings: Vec<Warning>,
+    warnings: Vec<SubscriptionWarning>,
     /// The triggers in the order in which they win.
     triggers: Vec<usize>,
     sources: Vec<usize>,
@@ -100,7 +100,7 @@ impl Subscriptions {
 
     /// What is odd in the definition.
     #[must_use]
-    pub fn warnings(&self) -> &[Warning] {
+    pub fn warnings(&self) -> &[SubscriptionWarning] {
         &self.0.warnings
     }
 
@@ -191,7 +191,7 @@ impl Subscriptions {
         subscription.selector.examine(facts)
     }
 
-    fn checked(mut subscriptions: Vec<Subscription>, warnings: Vec<Warning>) -> Self {
+    fn checked(mut subscriptions: Vec<Subscription>, warnings: Vec<SubscriptionWarning>) -> Self {
         let searches = subscriptions.iter().map(|one| one.selector.searches());
         let searches = searches.sum();
         for subscription in &mut subscriptions {

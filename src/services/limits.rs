@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 /// [`Services::limits`](crate::Services::limits) is the maximum that a definition can set.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Limits {
+pub struct WorkflowLimits {
     /// Maximum number of steps that begin, each branch and each iteration of `for_each` included: `steps`. Defaults to 10,000. One
     /// more ends the run, and no `on_failure` handles it.
     pub steps: u64,
@@ -18,7 +18,7 @@ pub struct Limits {
     pub total_bytes: usize,
 }
 
-impl Limits {
+impl WorkflowLimits {
     /// Returns the name, the value and the maximum of the first limit that is above its maximum.
     pub(crate) fn over(&self, most: &Self) -> Option<(&'static str, u64, u64)> {
         let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -40,7 +40,7 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for WorkflowLimits {
     fn default() -> Self {
         Self {
             steps: 10_000,

@@ -5,7 +5,7 @@ mod agents;
 mod limits;
 mod not_registered;
 
-pub use limits::Limits;
+pub use limits::WorkflowLimits;
 pub use not_registered::NotRegistered;
 
 use crate::agent::guardrail::Guardrail;
@@ -60,7 +60,7 @@ struct Entries {
     models: BTreeMap<String, Registered>,
     default_model: Option<Registered>,
     guardrails: BTreeMap<String, Arc<dyn Guardrail>>,
-    limits: Limits,
+    limits: WorkflowLimits,
     model_tools: BTreeSet<String>,
 }
 
@@ -82,7 +82,7 @@ impl Registered {
 }
 
 impl Services {
-    /// Creates a registry without entries and with the default [`Limits`].
+    /// Creates a registry without entries and with the default [`WorkflowLimits`].
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -138,11 +138,11 @@ impl Services {
         self
     }
 
-    /// Sets the maximum for each limit in `policies.limits` of a workflow. Defaults to [`Limits::default`].
+    /// Sets the maximum for each limit in `policies.limits` of a workflow. Defaults to [`WorkflowLimits::default`].
     ///
     /// A workflow without a limit has the default one. If the maximum is lower, each workflow must set a limit within it.
     #[must_use]
-    pub fn limits(mut self, limits: Limits) -> Self {
+    pub fn limits(mut self, limits: WorkflowLimits) -> Self {
         self.entries_mut().limits = limits;
         self
     }
@@ -182,7 +182,7 @@ impl Services {
     }
 
     /// Returns the maximum of each limit of a workflow.
-    pub(crate) fn max_limits(&self) -> &Limits {
+    pub(crate) fn max_limits(&self) -> &WorkflowLimits {
         &self.entries.limits
     }
 

@@ -1,6 +1,6 @@
 use super::*;
-use crate::agent::{BreadcrumbModel, ChatRequest, Message, ScriptedModel};
-use crate::machine::Delivery;
+use crate::agent::{BreadcrumbModel, ChatMessage, ChatRequest, ScriptedModel};
+use crate::machine::ResultDelivery;
 use crate::tool::json_tool;
 use serde_json::json;
 
@@ -113,9 +113,9 @@ fn models_and_providers_share_one_set_of_names_and_the_last_registration_counts(
 
 #[test]
 fn the_order_of_calls_does_not_matter_for_different_entries() {
-    let limits = Limits {
+    let limits = WorkflowLimits {
         steps: 5,
-        ..Limits::default()
+        ..WorkflowLimits::default()
     };
     let one = Services::new()
         .tool(tool("echo"))
@@ -200,12 +200,12 @@ async fn a_shared_model_and_a_shared_provider_can_be_registered() {
     let Some(Registered::Model(model)) = services.models().get("erased") else {
         panic!("{services:?}");
     };
-    let request = ChatRequest::new(vec![Message::user("Hello")]);
+    let request = ChatRequest::new(vec![ChatMessage::user("Hello")]);
     assert_eq!(model.chat(&request).await.unwrap().text(), "Hi");
     assert_eq!(shared.requests().len(), 1);
     let provider = services.find_provider("shared").unwrap();
     assert!(provider.asks_by_breadcrumb());
-    assert_eq!(provider.delivery(), Delivery::Batch);
+    assert_eq!(provider.delivery(), ResultDelivery::Batch);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 use super::ToolError;
 use crate::error::excerpt;
 use crate::model::{
-    DefinitionOptions, Finding, Findings, KnownFields, Place, Severity, Subscriptions, sorted_text,
+    DefinitionOptions, DefinitionPath, Finding, Findings, KnownFields, Severity, Subscriptions,
+    sorted_text,
 };
 use serde_json::{Map, Value};
 
@@ -70,7 +71,7 @@ impl ToolDefinition {
         let found = Self::check_fields(context, options);
         if let Some(error) = found.first_error() {
             return Err(ToolError::UnknownField {
-                place: error.place.clone(),
+                path: error.path.clone(),
                 problem: error.message.clone(),
             });
         }
@@ -106,11 +107,12 @@ impl ToolDefinition {
             false => Severity::Warning,
         };
         let mut found = Findings::default();
-        let mut check = |known: &KnownFields<'_>, place: &Place, object: &Map<String, Value>| {
-            let unknown = known.unknown(object);
-            found.extend(unknown.map(|field| known.finding(severity, place, field)));
-        };
-        let top = Place::default();
+        let mut check =
+            |known: &KnownFields<'_>, place: &DefinitionPath, object: &Map<String, Value>| {
+                let unknown = known.unknown(object);
+                found.extend(unknown.map(|field| known.finding(severity, place, field)));
+            };
+        let top = DefinitionPath::default();
         if let Some(fields) = context.as_object() {
             check(&FIELDS, &top, fields);
         }

@@ -1,6 +1,6 @@
 use crate::error::Retry;
 use crate::executor::InvalidExecutor;
-use crate::model::{DefinitionError, Place};
+use crate::model::{DefinitionError, DefinitionPath};
 use std::panic::Location;
 
 /// A tool cannot be registered or made into an executor.
@@ -25,10 +25,10 @@ pub enum ToolError {
     },
     /// A field of the definition does not exist, and the definition is read in
     /// [strict](crate::model::DefinitionOptions::strict) mode.
-    #[error("{place} of the tool definition: {problem}")]
+    #[error("{path} of the tool definition: {problem}")]
     UnknownField {
         /// The path of the field in the context of the definition.
-        place: Place,
+        path: DefinitionPath,
         /// The name of the field and the nearest known fields.
         problem: String,
     },
@@ -37,9 +37,9 @@ pub enum ToolError {
     Duplicate {
         /// The name.
         name: String,
-        /// Place of the first registration.
+        /// Location of the first registration.
         first: &'static Location<'static>,
-        /// Place of the second registration.
+        /// Location of the second registration.
         second: &'static Location<'static>,
     },
     /// The tool does its work in another service, which answers the requests for it.

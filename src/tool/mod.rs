@@ -84,7 +84,7 @@ pub use dispatcher::ToolDispatcher;
 pub use error::ToolError;
 pub use executor::ToolExecutor;
 pub use function::{JsonTool, json_tool};
-pub use permissions::Permissions;
+pub use permissions::ToolPermissions;
 pub use pool::BlockingPool;
 pub use registry::ToolRegistry;
 pub use remote::{RemoteTool, remote_tool};

@@ -8,21 +8,21 @@ use std::collections::BTreeSet;
 ///
 /// ```
 /// use serde_json::json;
-/// use universal_executor::tool::{Permissions, ToolRegistry, json_tool};
+/// use universal_executor::tool::{ToolPermissions, ToolRegistry, json_tool};
 ///
 /// let tool = |name| json_tool(name, "For the example.", json!({"type": "object"}), |input, _| async move { Ok(input) });
 /// let registry = ToolRegistry::default()
 ///     .with(tool("read").permission_tags(["disk"]))?
 ///     .with(tool("send").permission_tags(["disk", "egress"]))?;
 ///
-/// let local = registry.allowed(&Permissions::tags(["disk"]));
+/// let local = registry.allowed(&ToolPermissions::tags(["disk"]));
 /// assert_eq!(local.names(), ["read"]);
-/// assert_eq!(registry.allowed(&Permissions::names(["send"])).names(), ["send"]);
-/// assert!(registry.allowed(&Permissions::none()).names().is_empty());
+/// assert_eq!(registry.allowed(&ToolPermissions::names(["send"])).names(), ["send"]);
+/// assert!(registry.allowed(&ToolPermissions::none()).names().is_empty());
 /// # Ok::<(), universal_executor::tool::ToolError>(())
 /// ```
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Permissions {
+pub struct ToolPermissions {
     tools: Tools,
     /// The only tags that a tool may carry; any if absent.
     granted: Option<BTreeSet<String>>,
@@ -37,7 +37,7 @@ enum Tools {
     All,
 }
 
-impl Permissions {
+impl ToolPermissions {
     /// No tool.
     #[must_use]
     pub fn none() -> Self {

@@ -2,10 +2,10 @@ use super::entry::{ApprovalState, Entry};
 use super::outcome::{self, Refusal};
 use super::renamed::Renaming;
 use super::settings::Place;
-use super::{Permissions, Tool, ToolContext, ToolError, ToolSettings, ToolSpec};
+use super::{Tool, ToolContext, ToolError, ToolPermissions, ToolSettings, ToolSpec};
 use crate::error::excerpt;
 use crate::executor::ExecutionContext;
-use crate::machine::{Answer, Arguments, ToolCall, ToolOutcome};
+use crate::machine::{Answer, MachineCall, ToolArguments, ToolOutcome};
 use crate::model::{Json, nearest};
 use crate::store::BreadcrumbStore;
 use serde_json::Value;
@@ -21,8 +21,8 @@ use std::sync::Arc;
 /// ```
 /// use serde_json::json;
 /// use std::sync::Arc;
-/// use universal_executor::machine::{Answer, ToolCall, ToolOutcome};
-/// use universal_executor::tool::{Permissions, ToolRegistry, json_tool};
+/// use universal_executor::machine::{Answer, MachineCall, ToolOutcome};
+/// use universal_executor::tool::{ToolPermissions, ToolRegistry, json_tool};
 /// use universal_executor::{BreadcrumbStore, ExecutionContext, MemoryStore, NewBreadcrumb};
 ///
 /// let double = json_tool("double", "Doubles a number.", json!({"type": "integer"}), |input, _| async move {
@@ -35,11 +35,11 @@ use std::sync::Arc;
 /// let run = ExecutionContext::for_trigger(NewBreadcrumb::new("user.message.v1"));
 /// let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
 ///
-/// let outcome = registry.call(ToolCall::new("c-1", "double", json!(4)), Some("greeter"), &run, &store).await;
+/// let outcome = registry.call(MachineCall::new("c-1", "double", json!(4)), Some("greeter"), &run, &store).await;
 /// assert_eq!(outcome, Answer::success(json!(8)).into());
 ///
-/// let nobodys = registry.allowed(&Permissions::none());
-/// let outcome = nobodys.call(ToolCall::new("c-2", "double", json!(4)), Some("greeter"), &run, &store).await;
+/// let nobodys = registry.allowed(&ToolPermissions::none());
+/// let outcome = nobodys.call(MachineCall::new("c-2", "double", json!(4)), Some("greeter"), &run, &store).await;
 /// assert!(matches!(outcome, ToolOutcome::Answered(Answer::Error { code, .. }) if code == "unknown_tool"));
 /// # });
 /// # Ok::<(), universal_executor::BoxError>(())
@@ -72,7 +72,7 @@ impl ToolRegistry {
 
     /// A registry that has only what is allowed: this is how a caller is given its tools. It can only become less.
     #[must_use]
-    pub fn allowed(&self, permissions: &Permissions) -> Self {
+    pub fn allowed(&self, permissions: &ToolPermissions) -> Self {
         let allowed = |entry: &Arc<Entry>| permissions.allow(&*entry.tool);
         let entries = self.entries.iter().filter(|(_, entry)| allowed(entry));
         Self {
@@ -194,7 +194,7 @@ impl ToolRegistry {
     /// | `busy` | the tool has as many calls as it takes at a time, and was not called |
     /// | `cannot_suspend` | the tool wants to suspend a run that is not its own |
     /// | `failed` | the tool says so |
-    /// | `invalid_arguments` | the arguments are [`Unreadable`](Arguments::Unreadable); the tool was not called |
+    /// | `invalid_arguments` | the arguments are [`Unreadable`](ToolArguments::Unreadable); the tool was not called |
     /// | `invalid_input` | the arguments are not what the tool takes |
     /// | `invalid_output` | the output does not fit the schema of the tool |
     /// | `output_too_large` | the output, or what is left to somebody else, is over a limit |
@@ -204,7 +204,7 @@ impl ToolRegistry {
     /// | `unknown_tool` | there is no such tool here |
     pub async fn call(
         &self,
-        call: ToolCall,
+        call: MachineCall,
         requested_by: Option<&str>,
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
@@ -216,7 +216,7 @@ impl ToolRegistry {
     /// As [`call`](Self::call), after a person has agreed to it, if one has to.
     pub(crate) async fn call_approved(
         &self,
-        call: ToolCall,
+        call: MachineCall,
         requested_by: Option<&str>,
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
@@ -227,13 +227,13 @@ impl ToolRegistry {
 
     async fn make(
         &self,
-        call: ToolCall,
+        call: MachineCall,
         requested_by: Option<&str>,
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
         approval: ApprovalState,
     ) -> ToolOutcome {
-        let ToolCall {
+        let MachineCall {
             id,
             tool,
             arguments,
@@ -294,14 +294,14 @@ impl ToolRegistry {
 }
 
 /// The input that arguments are, which is not too deep to be copied.
-fn readable(arguments: Arguments) -> Result<Json, Refusal> {
+fn readable(arguments: ToolArguments) -> Result<Json, Refusal> {
     match arguments {
-        Arguments::Json(input) if input.size() == usize::MAX => Err(Refusal::new(
+        ToolArguments::Json(input) if input.size() == usize::MAX => Err(Refusal::new(
             "invalid_input",
             "the input nests too deep, or has a number that is too large",
         )),
-        Arguments::Json(input) => Ok(input),
-        Arguments::Unreadable { problem, .. } => {
+        ToolArguments::Json(input) => Ok(input),
+        ToolArguments::Unreadable { problem, .. } => {
             let problem = excerpt(&problem, 150).replace(char::is_control, " ");
             let message =
                 format!("the arguments cannot be read ({problem}); call again with valid JSON");
@@ -327,7 +327,7 @@ mod tests {
             .unwrap();
         let run = ExecutionContext::for_trigger(NewBreadcrumb::new("user.message.v1"));
         let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
-        let call = || ToolCall::new("c-1", "pay", json!({}));
+        let call = || MachineCall::new("c-1", "pay", json!({}));
 
         let refused = tools.call(call(), None, &run, &store).await;
         let approved = tools.call_approved(call(), None, &run, &store).await;
@@ -355,7 +355,7 @@ mod tests {
             (json!({"amount": "1"}), false),
             (json!({}), false),
         ] {
-            let call = ToolCall::new("c-1", "pay", arguments.clone());
+            let call = MachineCall::new("c-1", "pay", arguments.clone());
             let outcome = tools.call(call, None, &run, &store).await;
             let is_success = matches!(outcome, ToolOutcome::Answered(Answer::Success(_)));
             assert_eq!(is_success, is_made, "{arguments}: {outcome:?}");

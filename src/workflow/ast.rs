@@ -3,7 +3,7 @@
 use super::event_form::EventForm;
 use super::expression::{Expression, Test};
 use super::policies::StepRetry;
-use crate::model::Place;
+use crate::model::DefinitionPath;
 use std::time::Duration;
 
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub(super) struct GraphNode {
 pub(super) struct Step {
     /// Its part of the path: its id, or its position in the list.
     pub(super) segment: String,
-    pub(super) place: Place,
+    pub(super) place: DefinitionPath,
     /// The variable that takes its result.
     pub(super) into: Option<String>,
     pub(super) escalations: Vec<Escalation>,
@@ -94,7 +94,7 @@ pub(super) struct Doing {
     pub(super) timeout: Option<Duration>,
 }
 
-/// A [`Task`](super::Task) with places for variables.
+/// A [`StepTask`](super::StepTask) with places for variables.
 #[derive(Clone, Debug)]
 pub(super) enum TaskForm {
     Agent {

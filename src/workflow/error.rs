@@ -1,19 +1,19 @@
 use crate::error::{Retry, excerpt};
 use crate::model::{
-    ConditionError, Finding, MAX_DEPTH, Place, Position, Severity, nearest, unknown_field,
+    ConditionError, DefinitionPath, Finding, MAX_DEPTH, Position, Severity, nearest, unknown_field,
 };
 use serde_json::Value;
 use std::fmt;
 
-/// A workflow definition cannot be used, and what to mend: the place, the value and the nearest valid name.
+/// A workflow definition cannot be used, and what to mend: the path, the value and the nearest valid name.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LoadError {
-    place: Place,
+pub struct WorkflowLoadError {
+    path: DefinitionPath,
     position: Option<Box<Position>>,
     problem: Box<LoadProblem>,
 }
 
-/// What is wrong at a place of a definition.
+/// The problem at a path of a definition.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadProblem {
@@ -109,33 +109,33 @@ pub enum LoadProblem {
     },
 }
 
-impl LoadError {
-    pub(super) fn new(place: Place, problem: LoadProblem) -> Self {
+impl WorkflowLoadError {
+    pub(super) fn new(path: DefinitionPath, problem: LoadProblem) -> Self {
         Self {
-            place,
+            path,
             position: None,
             problem: Box::new(problem),
         }
     }
 
-    pub(super) fn shape(place: Place, expected: impl Into<String>, found: &Value) -> Self {
+    pub(super) fn shape(path: DefinitionPath, expected: impl Into<String>, found: &Value) -> Self {
         let expected = expected.into();
         let found = shown(found);
-        Self::new(place, LoadProblem::Shape { expected, found })
+        Self::new(path, LoadProblem::Shape { expected, found })
     }
 
-    pub(super) fn missing(place: Place, expected: impl Into<String>) -> Self {
+    pub(super) fn missing(path: DefinitionPath, expected: impl Into<String>) -> Self {
         let expected = expected.into();
-        Self::new(place, LoadProblem::Missing { expected })
+        Self::new(path, LoadProblem::Missing { expected })
     }
 
-    pub(super) fn fields(place: Place, reason: impl Into<String>) -> Self {
+    pub(super) fn fields(path: DefinitionPath, reason: impl Into<String>) -> Self {
         let reason = reason.into();
-        Self::new(place, LoadProblem::Fields { reason })
+        Self::new(path, LoadProblem::Fields { reason })
     }
 
     pub(super) fn unknown<'n>(
-        place: Place,
+        path: DefinitionPath,
         what: &'static str,
         name: &str,
         known: impl IntoIterator<Item = &'n str>,
@@ -145,7 +145,7 @@ impl LoadError {
             name: excerpt(name, 80).into_owned(),
             nearest: nearest(name, known).map(str::to_owned),
         };
-        Self::new(place, problem)
+        Self::new(path, problem)
     }
 
     /// Says where in the text it is; for loaders, which know lines and columns.
@@ -157,8 +157,8 @@ impl LoadError {
 
     /// Where in the definition it is.
     #[must_use]
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn path(&self) -> &DefinitionPath {
+        &self.path
     }
 
     /// Where in the text it is, if a loader said so.
@@ -180,16 +180,16 @@ impl LoadError {
     }
 }
 
-impl fmt::Display for LoadError {
+impl fmt::Display for WorkflowLoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(position) = &self.position {
             write!(f, "{position}: ")?;
         }
-        write!(f, "{}: {}", self.place, self.problem)
+        write!(f, "{}: {}", self.path, self.problem)
     }
 }
 
-impl std::error::Error for LoadError {}
+impl std::error::Error for WorkflowLoadError {}
 
 fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map_or(String::new(), |name| format!("; did you mean {name:?}?"))
@@ -220,19 +220,19 @@ pub(super) fn shown(value: &Value) -> String {
 
 /// Something odd in a definition that can be used all the same.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Warning {
+pub struct WorkflowWarning {
     /// Where it is.
-    pub place: Place,
+    pub path: DefinitionPath,
     /// Where in the text it is, if a loader said so.
     pub position: Option<Position>,
     /// What is odd.
     pub oddity: Oddity,
 }
 
-impl Warning {
-    pub(crate) fn new(place: Place, oddity: Oddity) -> Self {
+impl WorkflowWarning {
+    pub(crate) fn new(path: DefinitionPath, oddity: Oddity) -> Self {
         Self {
-            place,
+            path,
             position: None,
             oddity,
         }
@@ -268,10 +268,10 @@ pub enum Oddity {
     },
 }
 
-impl Warning {
+impl WorkflowWarning {
     /// Returns the warning as a finding of a check.
     pub(crate) fn finding(&self) -> Finding {
-        let mut finding = Finding::warning(self.place.clone(), self.oddity.to_string());
+        let mut finding = Finding::warning(self.path.clone(), self.oddity.to_string());
         finding.position.clone_from(&self.position);
         finding
     }
@@ -296,11 +296,11 @@ impl fmt::Display for Oddity {
     }
 }
 
-impl fmt::Display for Warning {
+impl fmt::Display for WorkflowWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(position) = &self.position {
             write!(f, "{position}: ")?;
         }
-        write!(f, "{}: {}", self.place, self.oddity)
+        write!(f, "{}: {}", self.path, self.oddity)
     }
 }

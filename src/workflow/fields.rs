@@ -1,16 +1,16 @@
 //! The fields of one object of a definition, each with the error that names it.
 
-use super::error::{LoadError, LoadProblem};
+use super::error::{LoadProblem, WorkflowLoadError};
 use super::shape::{NAME_BYTES, Object};
 use crate::error::excerpt;
-use crate::model::{KnownFields, Place};
+use crate::model::{DefinitionPath, KnownFields};
 use serde_json::{Map, Value};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub(super) struct Fields<'v> {
     map: &'v Map<String, Value>,
-    place: Place,
+    place: DefinitionPath,
 }
 
 /// What a field that is absent reads as.
@@ -18,14 +18,21 @@ static NULL: Value = Value::Null;
 
 impl<'v> Fields<'v> {
     /// The fields of an object that has no others than it can have.
-    pub(super) fn of(value: &'v Value, place: &Place, object: &Object) -> Result<Self, LoadError> {
+    pub(super) fn of(
+        value: &'v Value,
+        place: &DefinitionPath,
+        object: &Object,
+    ) -> Result<Self, WorkflowLoadError> {
         let fields = Self::of_any(value, place)?;
         fields.only(&object.names())?;
         Ok(fields)
     }
 
     /// The fields of an object, whatever they are called.
-    pub(super) fn of_any(value: &'v Value, place: &Place) -> Result<Self, LoadError> {
+    pub(super) fn of_any(
+        value: &'v Value,
+        place: &DefinitionPath,
+    ) -> Result<Self, WorkflowLoadError> {
         match value {
             Value::Object(map) => Ok(Self {
                 map,
@@ -35,12 +42,12 @@ impl<'v> Fields<'v> {
             | Value::Bool(_)
             | Value::Number(_)
             | Value::String(_)
-            | Value::Array(_) => Err(LoadError::shape(place.clone(), "an object", value)),
+            | Value::Array(_) => Err(WorkflowLoadError::shape(place.clone(), "an object", value)),
         }
     }
 
     /// Refuses every unknown field that is not a comment.
-    pub(super) fn only(&self, names: &[&'static str]) -> Result<(), LoadError> {
+    pub(super) fn only(&self, names: &[&'static str]) -> Result<(), WorkflowLoadError> {
         let known = KnownFields {
             names,
             aliases: &[],
@@ -53,16 +60,16 @@ impl<'v> Fields<'v> {
         Err(self.error(&unknown, LoadProblem::UnknownField { nearest }))
     }
 
-    pub(super) fn place(&self) -> &Place {
+    pub(super) fn place(&self) -> &DefinitionPath {
         &self.place
     }
 
-    pub(super) fn error(&self, field: &str, problem: LoadProblem) -> LoadError {
-        LoadError::new(self.place.field(field), problem)
+    pub(super) fn error(&self, field: &str, problem: LoadProblem) -> WorkflowLoadError {
+        WorkflowLoadError::new(self.place.field(field), problem)
     }
 
-    pub(super) fn missing(&self, field: &str, expected: &str) -> LoadError {
-        LoadError::missing(self.place.field(field), expected)
+    pub(super) fn missing(&self, field: &str, expected: &str) -> WorkflowLoadError {
+        WorkflowLoadError::missing(self.place.field(field), expected)
     }
 
     /// Whether the field is written, if only as null.
@@ -76,59 +83,66 @@ impl<'v> Fields<'v> {
     }
 
     /// The field; null counts as absent.
-    pub(super) fn get(&self, field: &str) -> Option<(&'v Value, Place)> {
+    pub(super) fn get(&self, field: &str) -> Option<(&'v Value, DefinitionPath)> {
         let value = self.map.get(field).filter(|value| !value.is_null())?;
         Some((value, self.place.field(field)))
     }
 
     /// Refuses a field that makes no sense here.
-    pub(super) fn refuse(&self, field: &str, reason: &str) -> Result<(), LoadError> {
+    pub(super) fn refuse(&self, field: &str, reason: &str) -> Result<(), WorkflowLoadError> {
         if self.has(field) {
             let reason = format!("it has no meaning here: {reason}");
-            return Err(LoadError::fields(self.place.field(field), reason));
+            return Err(WorkflowLoadError::fields(self.place.field(field), reason));
         }
         Ok(())
     }
 
     /// Which one of some fields is written.
-    pub(super) fn only_one_of(&self, names: &[&'static str]) -> Result<&'static str, LoadError> {
+    pub(super) fn only_one_of(
+        &self,
+        names: &[&'static str],
+    ) -> Result<&'static str, WorkflowLoadError> {
         let mut written = names.iter().copied().filter(|name| self.has(name));
         match (written.next(), written.next()) {
             (Some(one), None) => Ok(one),
             (Some(one), Some(other)) => {
                 let reason = format!("{one:?} and {other:?} cannot stand side by side; write one");
-                Err(LoadError::fields(self.place.clone(), reason))
+                Err(WorkflowLoadError::fields(self.place.clone(), reason))
             }
             (None, _) => {
                 let reason = format!("one of these is missing: {}", names.join(", "));
-                Err(LoadError::fields(self.place.clone(), reason))
+                Err(WorkflowLoadError::fields(self.place.clone(), reason))
             }
         }
     }
 
-    pub(super) fn text(&self, field: &str) -> Result<Option<String>, LoadError> {
+    pub(super) fn text(&self, field: &str) -> Result<Option<String>, WorkflowLoadError> {
         self.read(field, "a text", |value| value.as_str().map(str::to_owned))
     }
 
-    pub(super) fn required_text(&self, field: &str, expected: &str) -> Result<String, LoadError> {
+    pub(super) fn required_text(
+        &self,
+        field: &str,
+        expected: &str,
+    ) -> Result<String, WorkflowLoadError> {
         match self.text(field)? {
             Some(text) => Ok(text),
             None => Err(self.missing(field, expected)),
         }
     }
 
-    pub(super) fn texts(&self, field: &str) -> Result<Vec<String>, LoadError> {
+    pub(super) fn texts(&self, field: &str) -> Result<Vec<String>, WorkflowLoadError> {
         let Some(list) = self.list(field)? else {
             return Ok(Vec::new());
         };
         let texts = list.into_iter().map(|(item, place)| match item.as_str() {
             Some(text) => Ok(text.to_owned()),
-            None => Err(LoadError::shape(place, "a text", item)),
+            None => Err(WorkflowLoadError::shape(place, "a text", item)),
         });
         texts.collect()
     }
 
-    pub(super) fn flag(&self, field: &str) -> Result<Option<bool>, LoadError> {
+    pub(super) fn flag(&self, field: &str) -> Result<Option<bool>, WorkflowLoadError> {
         self.read(field, "true or false", Value::as_bool)
     }
 
@@ -136,19 +150,19 @@ impl<'v> Fields<'v> {
         &self,
         field: &str,
         range: RangeInclusive<u64>,
-    ) -> Result<Option<u64>, LoadError> {
+    ) -> Result<Option<u64>, WorkflowLoadError> {
         let expected = format!("a whole number from {} to {}", range.start(), range.end());
         self.read(field, &expected, |value| {
             value.as_u64().filter(|number| range.contains(number))
         })
     }
 
-    pub(super) fn number(&self, field: &str) -> Result<Option<f64>, LoadError> {
+    pub(super) fn number(&self, field: &str) -> Result<Option<f64>, WorkflowLoadError> {
         self.read(field, "a number", Value::as_f64)
     }
 
     /// A number of seconds over 0, at most a year.
-    pub(super) fn seconds(&self, field: &str) -> Result<Option<Duration>, LoadError> {
+    pub(super) fn seconds(&self, field: &str) -> Result<Option<Duration>, WorkflowLoadError> {
         const YEAR: f64 = 366.0 * 24.0 * 60.0 * 60.0;
         let expected = "a number of seconds over 0, at most a year";
         self.read(field, expected, |value| {
@@ -159,12 +173,15 @@ impl<'v> Fields<'v> {
         })
     }
 
-    pub(super) fn list(&self, field: &str) -> Result<Option<Vec<(&'v Value, Place)>>, LoadError> {
+    pub(super) fn list(
+        &self,
+        field: &str,
+    ) -> Result<Option<Vec<(&'v Value, DefinitionPath)>>, WorkflowLoadError> {
         let Some((value, place)) = self.get(field) else {
             return Ok(None);
         };
         let Some(items) = value.as_array() else {
-            return Err(LoadError::shape(place, "a list", value));
+            return Err(WorkflowLoadError::shape(place, "a list", value));
         };
         let items = items.iter().enumerate();
         let items = items.map(|(at, item)| (item, place.item(at))).collect();
@@ -176,17 +193,21 @@ impl<'v> Fields<'v> {
         &self,
         field: &str,
         most: usize,
-    ) -> Result<Vec<(&'v str, &'v Value, Place)>, LoadError> {
+    ) -> Result<Vec<(&'v str, &'v Value, DefinitionPath)>, WorkflowLoadError> {
         let Some((value, place)) = self.get(field) else {
             return Ok(Vec::new());
         };
         let Value::Object(map) = value else {
-            return Err(LoadError::shape(place, "an object of them by name", value));
+            return Err(WorkflowLoadError::shape(
+                place,
+                "an object of them by name",
+                value,
+            ));
         };
         if map.len() > most {
             let (what, found) = ("names", map.len());
             let problem = LoadProblem::TooMany { what, found, most };
-            return Err(LoadError::new(place, problem));
+            return Err(WorkflowLoadError::new(place, problem));
         }
         let named = map.iter().map(|(name, value)| {
             check_name(name, &place)?;
@@ -200,7 +221,7 @@ impl<'v> Fields<'v> {
         &self,
         field: &str,
         words: &[(&'static str, T)],
-    ) -> Result<Option<T>, LoadError> {
+    ) -> Result<Option<T>, WorkflowLoadError> {
         let Some(text) = self.text(field)? else {
             return Ok(None);
         };
@@ -219,19 +240,19 @@ impl<'v> Fields<'v> {
         field: &str,
         expected: &str,
         read: impl FnOnce(&'v Value) -> Option<T>,
-    ) -> Result<Option<T>, LoadError> {
+    ) -> Result<Option<T>, WorkflowLoadError> {
         let Some((value, place)) = self.get(field) else {
             return Ok(None);
         };
         match read(value) {
             Some(read) => Ok(Some(read)),
-            None => Err(LoadError::shape(place, expected, value)),
+            None => Err(WorkflowLoadError::shape(place, expected, value)),
         }
     }
 }
 
 /// The names of things are also parts of paths of steps, and of places in messages.
-pub(super) fn check_name(name: &str, place: &Place) -> Result<(), LoadError> {
+pub(super) fn check_name(name: &str, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     let reason = if name.is_empty() {
         "it is empty"
@@ -243,7 +264,7 @@ pub(super) fn check_name(name: &str, place: &Place) -> Result<(), LoadError> {
         return Ok(());
     };
     let name = excerpt(name, 80).into_owned();
-    Err(LoadError::new(
+    Err(WorkflowLoadError::new(
         place.clone(),
         LoadProblem::Name { name, reason },
     ))

@@ -6,14 +6,14 @@
 //!
 //! # The interpreter
 //! A definition is read once ([`Workflow::from_json`]) into a form in which every name is known and nothing goes round in
-//! circles. A [`Run`] of one of its flows says which steps are to be done ([`Ready`]); whoever drives it does them and
+//! circles. A [`FlowRun`] of one of its flows says which steps are to be done ([`Ready`]); whoever drives it does them and
 //! tells how they ended. The interpreter itself does nothing: no I/O, no clock, no async. Its [`Progress`] is plain
 //! data, saved after each step, and a run goes on from it after a restart.
 //!
 //! ```
 //! use serde_json::json;
 //! use std::sync::Arc;
-//! use universal_executor::workflow::{Finish, Outcome, Run, Workflow};
+//! use universal_executor::workflow::{Finish, FlowRun, StepOutcome, Workflow};
 //!
 //! let workflow = Arc::new(Workflow::from_json(&json!({
 //!     "tools": {"search": {}},
@@ -24,27 +24,27 @@
 //!         {"agent": "writer", "input": "Topic: ${input.topic}\nPages: ${found.pages}"},
 //!     ]}},
 //! }))?);
-//! let (mut run, next) = Run::begin(Arc::clone(&workflow), "main", "run-1", json!({"topic": "crabs"}))?;
+//! let (mut run, next) = FlowRun::begin(Arc::clone(&workflow), "main", "run-1", json!({"topic": "crabs"}))?;
 //!
 //! let search = &next.ready[0];
 //! assert_eq!((search.path.as_str(), search.idempotency_key.as_str()), ("main/found", "run-1/main/found"));
-//! run.tell(&search.path, search.attempt, Outcome::TimedOut); // tried again, since it has three attempts
+//! run.tell(&search.path, search.attempt, StepOutcome::TimedOut); // tried again, since it has three attempts
 //!
 //! // The worker crashes here. Another one reads the progress and learns what is under way.
 //! let saved = serde_json::to_string(run.progress())?;
-//! let mut run = Run::restore(workflow, serde_json::from_str(&saved)?)?;
+//! let mut run = FlowRun::restore(workflow, serde_json::from_str(&saved)?)?;
 //! let again = run.outstanding();
 //! assert!(again[0].again && again[0].attempt == 2);
 //!
-//! let next = run.tell(&again[0].path, 2, Outcome::success(json!({"pages": ["crab.org"]})));
-//! let next = run.tell(&next.ready[0].path, 1, Outcome::success(json!("Crabs walk sideways.")));
+//! let next = run.tell(&again[0].path, 2, StepOutcome::success(json!({"pages": ["crab.org"]})));
+//! let next = run.tell(&next.ready[0].path, 1, StepOutcome::success(json!("Crabs walk sideways.")));
 //! assert_eq!(next.finished, Some(Finish::Completed { output: json!("Crabs walk sideways.").into() }));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Definitions
 //! At the top stand `name`, `description`, `models` ([`ModelSpec`]), `prompts` (texts), `schemas` (JSON Schemas), `tools`
-//! ([`ToolSpec`]), `agents` ([`AgentSpec`]), `flows` and `policies` ([`Policies`]), each but the first two an object by
+//! ([`WorkflowToolSpec`]), `agents` ([`AgentSpec`]), `flows` and `policies` ([`Policies`]), each but the first two an object by
 //! name. A flow has `steps`, and `description`, `input` and `output` (names of schemas) if wanted. Unknown fields and names
 //! are errors. A definition can name only what it has itself, and those who drive it only let it have what they know.
 //! `docs/workflow.schema.json` is the JSON Schema of definitions, for editors; with the feature `schema` `Workflow::json_schema`
@@ -129,7 +129,7 @@
 //!
 //! # Promises
 //! - **Each attempt is handed out once**, and each step that was handed out is told of or cancelled.
-//! - **A finished step is never run again.** After a restart [`Run::outstanding`] gives what was under way, with the same
+//! - **A finished step is never run again.** After a restart [`FlowRun::outstanding`] gives what was under way, with the same
 //!   idempotency key.
 //! - **The same inputs give the same run**, its events included, which are well nested and numbered without gaps.
 //! - **Everything is bounded**: steps of a definition and of a run, depth, items, and the size of values.
@@ -242,20 +242,21 @@ mod shape;
 
 pub(crate) use definition::Document;
 pub use definition::{
-    AgentSpec, FlowSummary, History, Instruction, ModelSpec, Permissions, ToolSpec, Workflow,
+    AgentPermissions, AgentSpec, FlowSummary, History, Instruction, ModelSpec, Workflow,
+    WorkflowToolSpec,
 };
 pub(crate) use drive::{Answered, Conversations, PROGRESS};
 pub use drive::{
-    Assembly, AssemblyError, Control, Driven, EventSink, FlowStateError, Order, StepEvent,
+    Assembly, AssemblyError, Control, Driven, EventSink, FlowStateError, RunOptions, StepEvent,
     StepEventKind,
 };
-pub use error::{LoadError, LoadProblem, Oddity, Warning};
+pub use error::{LoadProblem, Oddity, WorkflowLoadError, WorkflowWarning};
 pub use interpret::{
-    Anomaly, Finish, FlowEvent, FlowEventKind, MayRetry, Next, Outcome, Progress, Ready, Run,
-    RunError, StepFailure, StepPath, Task,
+    Finish, FlowAnomaly, FlowEvent, FlowEventKind, FlowRun, MayRetry, Next, Progress, Ready,
+    RunError, StepFailure, StepOutcome, StepPath, StepTask,
 };
 pub use model_input::{ModelInput, TextPart};
 pub use policies::{Compaction, CompactionMethod, GuardrailNames, Policies, StepRetry};
 
-pub use crate::model::{Place, PlacePart, Position};
-pub use crate::services::Limits;
+pub use crate::model::{DefinitionPath, DefinitionPathPart, Position};
+pub use crate::services::WorkflowLimits;

@@ -1,8 +1,8 @@
-use super::error::LoadError;
+use super::error::WorkflowLoadError;
 use super::fields::Fields;
 use super::shape;
-use crate::model::Place;
-use crate::services::Limits;
+use crate::model::DefinitionPath;
+use crate::services::WorkflowLimits;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct Policies {
     /// Guardrails by the names under which the service has registered them.
     pub guardrails: GuardrailNames,
     /// What one run may use up at the most.
-    pub limits: Limits,
+    pub limits: WorkflowLimits,
 }
 
 /// How often a step is tried, and how long is waited in between.
@@ -46,7 +46,7 @@ impl Default for StepRetry {
 }
 
 impl StepRetry {
-    pub(super) fn read(value: &Value, place: &Place) -> Result<Self, LoadError> {
+    pub(super) fn read(value: &Value, place: &DefinitionPath) -> Result<Self, WorkflowLoadError> {
         let default = Self::default();
         // A bare number is how often.
         if value.is_number() {
@@ -59,13 +59,13 @@ impl StepRetry {
                 }),
                 None => {
                     let expected = "a whole number from 1 to 100, or an object with it as attempts";
-                    Err(LoadError::shape(place.clone(), expected, value))
+                    Err(WorkflowLoadError::shape(place.clone(), expected, value))
                 }
             };
         }
         if !value.is_object() {
             let expected = "a number of attempts, or an object with it as attempts";
-            return Err(LoadError::shape(place.clone(), expected, value));
+            return Err(WorkflowLoadError::shape(place.clone(), expected, value));
         }
         let fields = Fields::of(value, place, &shape::RETRY)?;
         let attempts = fields.whole("attempts", 1..=100)?;
@@ -123,7 +123,7 @@ pub struct GuardrailNames {
 }
 
 impl Policies {
-    pub(super) fn read(value: &Value, place: &Place) -> Result<Self, LoadError> {
+    pub(super) fn read(value: &Value, place: &DefinitionPath) -> Result<Self, WorkflowLoadError> {
         let fields = Fields::of(value, place, &shape::POLICIES)?;
         let retry = fields.get("retry");
         let compaction = fields.get("compaction");
@@ -150,7 +150,7 @@ impl Policies {
     }
 }
 
-fn read_compaction(value: &Value, place: &Place) -> Result<Compaction, LoadError> {
+fn read_compaction(value: &Value, place: &DefinitionPath) -> Result<Compaction, WorkflowLoadError> {
     const METHODS: [(&str, CompactionMethod); 2] = [
         (shape::COMPACTION_METHODS[0], CompactionMethod::Truncate),
         (shape::COMPACTION_METHODS[1], CompactionMethod::Summarise),
@@ -172,7 +172,10 @@ fn read_compaction(value: &Value, place: &Place) -> Result<Compaction, LoadError
     })
 }
 
-fn read_guardrails(value: &Value, place: &Place) -> Result<GuardrailNames, LoadError> {
+fn read_guardrails(
+    value: &Value,
+    place: &DefinitionPath,
+) -> Result<GuardrailNames, WorkflowLoadError> {
     let fields = Fields::of(value, place, &shape::GUARDRAILS)?;
     Ok(GuardrailNames {
         input: fields.texts("input")?,
@@ -182,15 +185,15 @@ fn read_guardrails(value: &Value, place: &Place) -> Result<GuardrailNames, LoadE
     })
 }
 
-fn read_limits(value: &Value, place: &Place) -> Result<Limits, LoadError> {
+fn read_limits(value: &Value, place: &DefinitionPath) -> Result<WorkflowLimits, WorkflowLoadError> {
     let fields = Fields::of(value, place, &shape::LIMITS)?;
-    let default = Limits::default();
+    let default = WorkflowLimits::default();
     let bytes = |field, range, default| {
         let bytes = fields.whole(field, range)?;
         let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
-        Ok::<_, LoadError>(bytes.unwrap_or(default))
+        Ok::<_, WorkflowLoadError>(bytes.unwrap_or(default))
     };
-    Ok(Limits {
+    Ok(WorkflowLimits {
         steps: fields
             .whole("steps", 1..=1_000_000)?
             .unwrap_or(default.steps),

@@ -1,4 +1,4 @@
-use super::cx::{Message, RunCx};
+use super::cx::{RunCx, WorkloadMessage};
 use super::event::WorkloadEventKind;
 use super::session::digest;
 use super::stream::EventStream;
@@ -136,7 +136,7 @@ struct ByExecutor {
 
 #[async_trait]
 impl Workload for ByExecutor {
-    fn run(&mut self, cx: RunCx, message: Option<Message>) -> EventStream<'_> {
+    fn run(&mut self, cx: RunCx, message: Option<WorkloadMessage>) -> EventStream<'_> {
         let stream = cx.clone();
         stream.stream(async move {
             match self.work(&cx, message.unwrap_or_default()).await {
@@ -152,7 +152,11 @@ impl Workload for ByExecutor {
 }
 
 impl ByExecutor {
-    async fn work(&self, cx: &RunCx, message: Message) -> Result<WorkloadEventKind, BoxError> {
+    async fn work(
+        &self,
+        cx: &RunCx,
+        message: WorkloadMessage,
+    ) -> Result<WorkloadEventKind, BoxError> {
         let trigger = self.trigger(cx, &message).await?;
         let outcome = self.process(cx, &trigger).await?;
         let waits = |until: Timestamp| WorkloadEventKind::Suspended {
@@ -228,7 +232,11 @@ impl ByExecutor {
     }
 
     /// What sets the executor off: the same breadcrumb in each attempt.
-    async fn trigger(&self, cx: &RunCx, message: &Message) -> Result<Arc<Breadcrumb>, BoxError> {
+    async fn trigger(
+        &self,
+        cx: &RunCx,
+        message: &WorkloadMessage,
+    ) -> Result<Arc<Breadcrumb>, BoxError> {
         let store = self.executor.store();
         let id = cx.context().resumed().and_then(|resumed| {
             let id = resumed.state.text("trigger")?;

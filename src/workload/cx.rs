@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What a workload is told.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Message {
+pub struct WorkloadMessage {
     /// A text, or anything else that is JSON.
     pub content: Json,
     /// Who says it.
@@ -31,7 +31,7 @@ pub struct Message {
     pub(super) words: Option<String>,
 }
 
-impl Message {
+impl WorkloadMessage {
     /// A message.
     #[must_use]
     pub fn new(content: impl Into<Json>) -> Self {
@@ -72,13 +72,13 @@ impl Message {
     }
 }
 
-impl From<&str> for Message {
+impl From<&str> for WorkloadMessage {
     fn from(text: &str) -> Self {
         Self::new(Value::from(text))
     }
 }
 
-impl From<String> for Message {
+impl From<String> for WorkloadMessage {
     fn from(text: String) -> Self {
         Self::new(Value::from(text))
     }
@@ -103,7 +103,7 @@ pub struct RunCx {
     session: Option<Conversation>,
     run: Arc<str>,
     pub(super) outlet: Outlet,
-    said: Arc<Mutex<Vec<agent::Message>>>,
+    said: Arc<Mutex<Vec<agent::ChatMessage>>>,
     /// The error that ended the run, if the workload did not end it.
     cause: Arc<Mutex<Option<BoxError>>>,
 }
@@ -188,7 +188,7 @@ impl RunCx {
     }
 
     /// Keeps the calls of tools, and what they came to, for the session: they stand between the message and the answer.
-    pub(super) fn keep(&self, messages: Vec<agent::Message>) {
+    pub(super) fn keep(&self, messages: Vec<agent::ChatMessage>) {
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = messages;
     }
 
@@ -206,7 +206,7 @@ impl RunCx {
             .take()
     }
 
-    pub(super) fn kept(&self) -> Vec<agent::Message> {
+    pub(super) fn kept(&self) -> Vec<agent::ChatMessage> {
         std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

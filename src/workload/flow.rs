@@ -1,4 +1,4 @@
-use super::cx::{Message, RunCx};
+use super::cx::{RunCx, WorkloadMessage};
 use super::entry::{Entry, EntryError, EntryPolicy, select_entry};
 use super::event::WorkloadEventKind;
 use super::session::Talk;
@@ -8,8 +8,8 @@ use crate::error::{BoxError, excerpt};
 use crate::services::Services;
 use crate::store::BreadcrumbStore;
 use crate::workflow::{
-    Assembly, Driven, EventSink, Finish, History, MayRetry, Oddity, Order, PROGRESS,
-    Place as DefinitionPlace, RunError, StepEvent, StepFailure, StepPath, Warning, Workflow,
+    Assembly, DefinitionPath, Driven, EventSink, Finish, History, MayRetry, Oddity, PROGRESS,
+    RunError, RunOptions, StepEvent, StepFailure, StepPath, Workflow, WorkflowWarning,
 };
 use async_trait::async_trait;
 use std::collections::BTreeSet;
@@ -145,13 +145,16 @@ impl Definition for FlowDefinition {
         prepared.streams_text(services, store)
     }
 
-    fn warnings(&self, has_sessions: bool) -> Vec<Warning> {
+    fn warnings(&self, has_sessions: bool) -> Vec<WorkflowWarning> {
         let agents = self.workflow.agents.iter();
         let shown_nothing = agents.filter_map(|(name, agent)| match agent.history {
             History::All | History::None => None,
             History::Last(_) => {
-                let place = DefinitionPlace::default().field("agents").field(name);
-                Some(Warning::new(place.field("history"), Oddity::NoSession))
+                let place = DefinitionPath::default().field("agents").field(name);
+                Some(WorkflowWarning::new(
+                    place.field("history"),
+                    Oddity::NoSession,
+                ))
             }
         });
         let odd = self.workflow.warnings().iter().cloned();
@@ -216,7 +219,7 @@ impl Definition for Prepared {
         Ok(self.assembly.guardrails().is_empty())
     }
 
-    fn warnings(&self, has_sessions: bool) -> Vec<Warning> {
+    fn warnings(&self, has_sessions: bool) -> Vec<WorkflowWarning> {
         self.definition.warnings(has_sessions)
     }
 
@@ -242,7 +245,7 @@ struct FlowWorkload {
 }
 
 impl FlowWorkload {
-    /// Checks that a request can start a flow. [`Run::begin`](crate::workflow::Run::begin) reports a flow that does not exist, with
+    /// Checks that a request can start a flow. [`FlowRun::begin`](crate::workflow::FlowRun::begin) reports a flow that does not exist, with
     /// the nearest name.
     fn admit(&self, flow: &str) -> Result<(), RunError> {
         if self.entries.contains(flow)
@@ -259,7 +262,7 @@ impl FlowWorkload {
 
 #[async_trait]
 impl Workload for FlowWorkload {
-    fn run(&mut self, cx: RunCx, message: Option<Message>) -> EventStream<'_> {
+    fn run(&mut self, cx: RunCx, message: Option<WorkloadMessage>) -> EventStream<'_> {
         let message = message.unwrap_or_default();
         let is_request = message.flow.is_some();
         let flow = message.flow.unwrap_or_else(|| self.flow.clone());
@@ -274,8 +277,8 @@ impl Workload for FlowWorkload {
         // The input of a request is data, unless it is the text of the message.
         let text = content.as_str().filter(|_| !is_request);
         let words: Option<Arc<str>> = words.or_else(|| text.map(Arc::from));
-        let mut order = Order::new(flow, content).events(sink);
-        order.tells = message.tells;
+        let mut options = RunOptions::new(flow, content).events(sink);
+        options.stores_progress = message.tells;
         let (assembly, stream, speaker) = (&self.assembly, cx.clone(), self.speaker.clone());
         stream.stream(async move {
             if let Some(refused) = refused {
@@ -286,13 +289,13 @@ impl Workload for FlowWorkload {
                 Ok(is_from_user) => words.filter(|_| is_from_user),
                 Err(error) => return cx.broken(error.into()),
             };
-            order.user_message.clone_from(&words);
+            options.user_message.clone_from(&words);
             if let Some(session) = cx.session_of() {
                 let assembly = Arc::clone(assembly);
                 let talk = Talk::new(session.clone(), cx.clone(), assembly, (speaker, words));
-                order.conversations = Some(Arc::new(talk));
+                options.conversations = Some(Arc::new(talk));
             }
-            match assembly.drive(cx.context(), order).await {
+            match assembly.drive(cx.context(), options).await {
                 Ok(driven) => end_of(driven),
                 Err(error) => cx.broken(error),
             }

@@ -1,7 +1,7 @@
 //! Workloads: whatever runs turn by turn for a session and streams what happens.
 //!
 //! An agent, a flow, a closure and any [`UniversalExecutor`](crate::UniversalExecutor) are run by one protocol. A
-//! [`Definition`] says what a workload is, and makes a [`Workload`] of it for each turn; that takes a [`Message`] and gives a
+//! [`Definition`] says what a workload is, and makes a [`Workload`] of it for each turn; that takes a [`WorkloadMessage`] and gives a
 //! stream of [`WorkloadEvent`]s. Definitions come from files, the store or code through a [`WorkloadManager`]. A [`Supervisor`]
 //! runs the turns of many sessions, and knows nothing but this protocol. A [`WorkloadExecutor`] makes an executor of any
 //! definition, whose runs are durable.
@@ -39,7 +39,7 @@
 //! The events of nested runs are told while they happen. A run stands still while nobody reads its stream, and what it tells
 //! between two reads waits in a buffer of 1,024 events: beyond that texts are put together, and other details (calls of tools,
 //! costs) are left out, which [`Missed`](WorkloadEventKind::Missed) says. Where a run is, its steps and its end, is always told: that
-//! is bounded by the [limit of steps](crate::workflow::Limits::steps).
+//! is bounded by the [limit of steps](crate::workflow::WorkflowLimits::steps).
 //!
 //! # Sessions
 //! A [`Conversation`] is a log in the store. Each turn adds the message and the answer; an agent sees the log, with the calls
@@ -87,7 +87,6 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
-mod arena;
 mod by_executor;
 mod cx;
 mod entry;
@@ -96,15 +95,15 @@ mod executor;
 mod flow;
 mod manager;
 mod native;
+mod scope;
 mod session;
 mod stream;
 mod supervisor;
 mod telling;
 mod turn;
 
-pub use arena::{Arena, CloseError, with_workload};
 pub use by_executor::ExecutorDefinition;
-pub use cx::{Message, RunCx};
+pub use cx::{RunCx, WorkloadMessage};
 pub(crate) use entry::select_entry_of_request;
 pub use entry::{Entry, EntryError, EntryPolicy, select_entry};
 pub use event::{WorkloadEvent, WorkloadEventKind};
@@ -114,22 +113,24 @@ pub use flow::FlowDefinition;
 #[cfg(feature = "yaml")]
 pub use manager::YamlLoader;
 pub use manager::{
-    BrokenPolicy, Ident, IdentError, JsonLoader, Listed, Listing, LoadError, Loader, ManagerError,
-    Origin, Source, Tried, WorkloadManager, WorkloadManagerBuilder,
+    BrokenPolicy, Ident, IdentError, JsonLoader, Listed, Listing, Loader, LoaderSource,
+    ManagerError, Tried, WorkloadLoadError, WorkloadManager, WorkloadManagerBuilder,
+    WorkloadOrigin,
 };
 pub use native::NativeDefinition;
+pub use scope::{CloseError, WorkloadScope, with_workload};
 pub use session::{Conversation, Log, LogEntry, SessionError, SessionStore};
 pub use stream::EventStream;
 pub use supervisor::{
-    Heard, Restart, Subscriber, SupervisedTurn, Supervisor, SupervisorBuilder, SupervisorError,
-    SupervisorHealth,
+    Restart, Subscriber, SubscriberItem, SupervisedTurn, Supervisor, SupervisorBuilder,
+    SupervisorError, SupervisorHealth,
 };
 pub use turn::{TurnOutcome, TurnStatus};
 
 use crate::error::BoxError;
 use crate::services::Services;
 use crate::store::BreadcrumbStore;
-use crate::workflow::Warning;
+use crate::workflow::WorkflowWarning;
 use async_trait::async_trait;
 use std::sync::Arc;
 
@@ -139,11 +140,11 @@ use std::sync::Arc;
 /// - **One run at a time.** The stream borrows the workload: the next run begins when it is gone.
 /// - **Lazy.** A run goes on only while its stream is read, and dropping the stream stops it where it is.
 /// - **Well formed.** The events of a stream keep to the grammar of [`WorkloadEventKind`], which [`RunCx::stream`] sees to.
-/// - **Closed.** Whoever makes one closes it, as [`Arena`] does; closing again does nothing.
+/// - **Closed.** Whoever makes one closes it, as [`WorkloadScope`] does; closing again does nothing.
 #[async_trait]
 pub trait Workload: Send {
     /// Runs one turn. Without a message a suspended run goes on.
-    fn run(&mut self, cx: RunCx, message: Option<Message>) -> EventStream<'_>;
+    fn run(&mut self, cx: RunCx, message: Option<WorkloadMessage>) -> EventStream<'_>;
 
     /// Ends all it has under way, and waits until that has ended.
     ///
@@ -206,7 +207,7 @@ pub trait Definition: Send + Sync {
     }
 
     /// Returns warnings about the definition. `has_sessions` is `false` for runs without a conversation. Defaults to none.
-    fn warnings(&self, _has_sessions: bool) -> Vec<Warning> {
+    fn warnings(&self, _has_sessions: bool) -> Vec<WorkflowWarning> {
         Vec::new()
     }
 

@@ -1,4 +1,4 @@
-use super::cx::{Message, RunCx};
+use super::cx::{RunCx, WorkloadMessage};
 use super::event::WorkloadEventKind;
 use super::stream::EventStream;
 use super::{Definition, Meta, Workload};
@@ -14,8 +14,9 @@ use futures::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
 
-type Work =
-    dyn Fn(RunCx, Option<Message>) -> BoxFuture<'static, Result<Json, BoxError>> + Send + Sync;
+type Work = dyn Fn(RunCx, Option<WorkloadMessage>) -> BoxFuture<'static, Result<Json, BoxError>>
+    + Send
+    + Sync;
 
 /// A closure as a workload. It tells what happens by its [`RunCx`], and what it returns is what the run comes to.
 ///
@@ -62,7 +63,7 @@ impl NativeDefinition {
     #[must_use]
     pub fn new<F, W, J>(name: impl Into<String>, work: F) -> Self
     where
-        F: Fn(RunCx, Option<Message>) -> W + Send + Sync + 'static,
+        F: Fn(RunCx, Option<WorkloadMessage>) -> W + Send + Sync + 'static,
         W: Future<Output = Result<J, BoxError>> + Send + 'static,
         J: Into<Json>,
     {
@@ -119,7 +120,7 @@ struct Native {
 
 #[async_trait]
 impl Workload for Native {
-    fn run(&mut self, cx: RunCx, message: Option<Message>) -> EventStream<'_> {
+    fn run(&mut self, cx: RunCx, message: Option<WorkloadMessage>) -> EventStream<'_> {
         let stream = cx.clone();
         stream.stream(async move {
             match (self.work)(cx.clone(), message).await {

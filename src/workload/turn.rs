@@ -1,7 +1,7 @@
 use super::Definition;
-use super::arena::{Arena, CloseError};
-use super::cx::{Message, RunCx, text_of};
+use super::cx::{RunCx, WorkloadMessage, text_of};
 use super::event::WorkloadEventKind;
+use super::scope::{CloseError, WorkloadScope};
 use super::session::{Conversation, LogEntry, SessionError};
 use super::telling::Telling;
 use crate::agent;
@@ -186,7 +186,7 @@ pub(super) struct TurnOf<'t> {
     pub(super) context: ExecutionContext,
     /// The session whose conversation it goes on with.
     pub(super) session: Option<Place>,
-    pub(super) message: Message,
+    pub(super) message: WorkloadMessage,
     pub(super) halt: Halt<'t>,
 }
 
@@ -210,7 +210,7 @@ pub(super) struct Halt<'t> {
 struct Ran {
     end: WorkloadEventKind,
     /// What was said in it.
-    said: Vec<agent::Message>,
+    said: Vec<agent::ChatMessage>,
     /// The error that ended it, if the workload did not.
     cause: Option<BoxError>,
 }
@@ -261,10 +261,10 @@ impl TurnOf<'_> {
     /// that was made, however it ends. Its end is for the caller to tell.
     pub(super) async fn run(self, telling: &mut Telling) -> TurnOutcome {
         let halt = self.halt;
-        let mut arena = Arena::default().close_timeout(halt.patience);
+        let mut scope = WorkloadScope::default().close_timeout(halt.patience);
         let run = Arc::clone(telling.run());
         let place = self.session.clone();
-        let work = AssertUnwindSafe(self.work(&mut arena, telling)).catch_unwind();
+        let work = AssertUnwindSafe(self.work(&mut scope, telling)).catch_unwind();
         let ran = tokio::select! {
             biased;
             () = halt.stop.cancelled() => Err(TurnStatus::Cancelled.into()),
@@ -283,7 +283,7 @@ impl TurnOf<'_> {
         };
         let settled = AssertUnwindSafe(settled(ran, place.as_ref(), &run, halt)).catch_unwind();
         let status = settled.await.unwrap_or_else(|_| TurnStatus::panicked());
-        let not_closed = arena.close().await.err();
+        let not_closed = scope.close().await.err();
         if let Some(error) = &not_closed {
             error.log(Some(&run));
         }
@@ -296,8 +296,12 @@ impl TurnOf<'_> {
         }
     }
 
-    async fn work(self, arena: &mut Arena, telling: &mut Telling) -> Result<Ran, Box<NotRun>> {
-        let workload = arena
+    async fn work(
+        self,
+        scope: &mut WorkloadScope,
+        telling: &mut Telling,
+    ) -> Result<Ran, Box<NotRun>> {
+        let workload = scope
             .instantiate(self.definition, self.services, self.store)
             .map_err(|error| {
                 TurnStatus::failed("not_made", error.to_string(), MayRetry::Elsewhere)
@@ -316,8 +320,8 @@ impl TurnOf<'_> {
             is_from_user.map_err(|error| Box::new(NotRun::of_error(error.into())))?;
         // Data of this turn stays data in later turns.
         let asked = match self.message.content.as_str() {
-            Some(text) if is_from_user => agent::Message::user(text),
-            Some(_) | None => agent::Message::data(self.message.content.clone()),
+            Some(text) if is_from_user => agent::ChatMessage::user(text),
+            Some(_) | None => agent::ChatMessage::data(self.message.content.clone()),
         };
         let mut events = workload.run(cx, Some(self.message));
         let mut end = WorkloadEventKind::Started;
@@ -335,7 +339,7 @@ impl TurnOf<'_> {
 
 /// What a turn came to, once what was said is in its session.
 async fn settled(
-    ran: Result<(WorkloadEventKind, Vec<agent::Message>), TurnStatus>,
+    ran: Result<(WorkloadEventKind, Vec<agent::ChatMessage>), TurnStatus>,
     place: Option<&Place>,
     run: &str,
     halt: Halt<'_>,
@@ -345,7 +349,7 @@ async fn settled(
         Err(status) => return status,
     };
     if let (TurnStatus::Completed { output }, Some(place)) = (&status, place) {
-        messages.push(agent::Message::assistant(text_of(output)));
+        messages.push(agent::ChatMessage::assistant(text_of(output)));
         let kept = place.keep(run, LogEntry::Said { messages }, halt).await;
         if let Err(not_kept) = kept {
             return not_kept;

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use universal_executor::agent::guardrail::{Decision, Guardrails, on_input};
 use universal_executor::agent::{
-    AgentDefinition, AgentExecutor, ApiProvider, BreadcrumbModel, ChatModel, ChatRequest, Media,
-    Message, ModelError, Part, Provider, ScriptedModel, Speaker,
+    AgentDefinition, AgentExecutor, ApiProvider, BreadcrumbModel, ChatMessage, ChatModel,
+    ChatRequest, Media, ModelError, Part, Provider, ScriptedModel, Speaker,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStoreExt as _, MemoryStore, NewBreadcrumb, UniversalExecutor as _,
@@ -24,7 +24,7 @@ async fn photo(store: &MemoryStore) -> Media {
 async fn request(store: &MemoryStore) -> ChatRequest {
     let image = photo(store).await;
     let pdf = Media::new(image.breadcrumb, "data.base64", "application/pdf", 3).name("bird.pdf");
-    let message = Message::user("Which bird?")
+    let message = ChatMessage::user("Which bird?")
         .with(Part::Image(image))
         .with(Part::File(pdf));
     ChatRequest::new(vec![message])
@@ -104,7 +104,7 @@ async fn a_protocol_without_images_or_files_refuses_the_request_unasked() {
 
 /// The error of a request with this image.
 async fn refused(store: &MemoryStore, image: Media) -> String {
-    let message = Message::user("Which bird?").with(Part::Image(image));
+    let message = ChatMessage::user("Which bird?").with(Part::Image(image));
     let mut request = ChatRequest::new(vec![message]);
     let error = request.load_media(store).await.unwrap_err();
     assert!(matches!(error, ModelError::Media { .. }), "{error:?}");
@@ -148,7 +148,7 @@ async fn a_field_that_hints_exclude_cannot_be_sent_as_an_image() {
 /// Returns a request of one message with these images.
 fn with_images(images: impl IntoIterator<Item = Media>) -> ChatRequest {
     let images = images.into_iter().map(Part::Image);
-    ChatRequest::new(vec![Message::new(Speaker::User, images)])
+    ChatRequest::new(vec![ChatMessage::new(Speaker::User, images)])
 }
 
 #[tokio::test]

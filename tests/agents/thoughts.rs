@@ -7,8 +7,8 @@ use crate::support::{all, event_of, eventually, put};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use universal_executor::agent::{
-    AgentDefinition, AgentExecutor, ApiProvider, BreadcrumbModel, ChatModel, ChatRequest, Message,
-    Opaque, Origin, Part, Provider, Reasoning, ToolCall, model_tool,
+    AgentDefinition, AgentExecutor, ApiProvider, BreadcrumbModel, ChatMessage, ChatModel,
+    ChatRequest, Opaque, Part, PartOrigin, Provider, Reasoning, ToolCall, model_tool,
 };
 use universal_executor::tool::{JsonTool, ToolExecutor, json_tool};
 use universal_executor::{MemoryStore, UniversalExecutor as _};
@@ -189,7 +189,7 @@ mod completions {
         let whole = json!({"choices": [{"message": message, "finish_reason": "tool_calls"}]});
         let whole = Server::start(Reply::json(200, &whole)).await;
 
-        let request = ChatRequest::new(vec![Message::user("Rain?")]);
+        let request = ChatRequest::new(vec![ChatMessage::user("Rain?")]);
         let events = model(&streamed).stream(&request).await.unwrap();
         let streamed = ChatResponse::collect(events).await.unwrap();
         let whole = model(&whole).chat(&request).await.unwrap();
@@ -198,11 +198,11 @@ mod completions {
             let events = response.clone().into_events();
             let events = events.into_iter().map(|event| match event {
                 ChatEvent::Reasoning(mut reasoning) => {
-                    reasoning.origin = Origin::new("any", None);
+                    reasoning.origin = PartOrigin::new("any", None);
                     ChatEvent::Reasoning(reasoning)
                 }
                 ChatEvent::Opaque(mut opaque) => {
-                    opaque.origin = Origin::new("any", None);
+                    opaque.origin = PartOrigin::new("any", None);
                     ChatEvent::Opaque(opaque)
                 }
                 other => other,
@@ -214,7 +214,7 @@ mod completions {
     }
 
     /// Returns the origin of an answer.
-    async fn origin_of(model: &OpenAiCompatible) -> Origin {
+    async fn origin_of(model: &OpenAiCompatible) -> PartOrigin {
         let answer = model.chat(&ChatRequest::default()).await.unwrap();
         match &answer.parts[0] {
             Part::Reasoning(reasoning) => reasoning.origin.clone(),
@@ -223,12 +223,12 @@ mod completions {
     }
 
     /// Returns the body that an endpoint gets for an earlier answer with parts of another origin than its own, or of its own.
-    async fn sent(origin: impl FnOnce(Origin) -> Origin) -> Value {
+    async fn sent(origin: impl FnOnce(PartOrigin) -> PartOrigin) -> Value {
         let message = json!({"content": "done", "reasoning": "Hm."});
         let done = json!({"choices": [{"message": message, "finish_reason": "stop"}]});
         let server = Server::start(Reply::json(200, &done)).await;
         let origin = origin(origin_of(&model(&server)).await);
-        let said = Message::calls("", vec![ToolCall::new("c1", "weather", json!({}))])
+        let said = ChatMessage::calls("", vec![ToolCall::new("c1", "weather", json!({}))])
             .with(Part::Reasoning(Reasoning::new(
                 "canary-1",
                 "reasoning_content",
@@ -242,7 +242,7 @@ mod completions {
             .with(Part::Opaque(
                 Opaque::new("extra_content", json!("canary-3"), origin).of_call("c1"),
             ));
-        let messages = vec![said, Message::tool_result("c1", "rain")];
+        let messages = vec![said, ChatMessage::tool_result("c1", "rain")];
         model(&server)
             .chat(&ChatRequest::new(messages))
             .await
@@ -253,9 +253,9 @@ mod completions {
     #[tokio::test]
     async fn parts_of_another_provider_or_another_model_are_not_sent() {
         let own = sent(|own| own).await;
-        let other_model = sent(|own| Origin::new(own.provider, Some("large"))).await;
-        let no_model = sent(|own| Origin::new(own.provider, None)).await;
-        let other = sent(|_| Origin::new("openai:example.com", Some("tiny"))).await;
+        let other_model = sent(|own| PartOrigin::new(own.provider, Some("large"))).await;
+        let no_model = sent(|own| PartOrigin::new(own.provider, None)).await;
+        let other = sent(|_| PartOrigin::new("openai:example.com", Some("tiny"))).await;
 
         assert_eq!(own.to_string().matches("canary").count(), 3, "{own}");
         for body in [other_model, no_model, other] {
@@ -285,7 +285,7 @@ mod completions {
         let model = model(&server);
         let answer = model.chat(&ChatRequest::default()).await.unwrap();
 
-        let messages = vec![answer.message(), Message::user("Is that JSON?")];
+        let messages = vec![answer.message(), ChatMessage::user("Is that JSON?")];
         model.chat(&ChatRequest::new(messages)).await.unwrap();
 
         let said = json!({"role": "assistant", "content": "done"});
@@ -297,8 +297,8 @@ mod completions {
         let server = Server::answering(strict).await;
         let call = ToolCall::new("c1", "weather", json!({}));
         let messages = vec![
-            Message::calls("", vec![call]),
-            Message::tool_result("c1", "rain"),
+            ChatMessage::calls("", vec![call]),
+            ChatMessage::tool_result("c1", "rain"),
         ];
 
         let error = model(&server).chat(&ChatRequest::new(messages)).await;
@@ -410,8 +410,8 @@ mod protocols {
     #[tokio::test]
     async fn thoughts_of_another_provider_are_not_sent() {
         let server = Server::answering(|_| reply("anthropic", &text("anthropic", "Hi"))).await;
-        let origin = Origin::new("openai:example.com", Some("tiny"));
-        let said = Message::assistant("Hello.")
+        let origin = PartOrigin::new("openai:example.com", Some("tiny"));
+        let said = ChatMessage::assistant("Hello.")
             .with(Part::Reasoning(Reasoning::new(
                 "canary",
                 "reasoning",
@@ -423,7 +423,7 @@ mod protocols {
                 origin,
             )));
 
-        let request = ChatRequest::new(vec![said, Message::user("Hi")]);
+        let request = ChatRequest::new(vec![said, ChatMessage::user("Hi")]);
         model("anthropic", &server).chat(&request).await.unwrap();
 
         let body = server.only().body.to_string();

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 use universal_executor::agent::{
-    AgentDefinition, AgentExecutor, ApiProvider, BreadcrumbModel, ChatRequest, Message, Provider,
-    Speaker,
+    AgentDefinition, AgentExecutor, ApiProvider, BreadcrumbModel, ChatMessage, ChatRequest,
+    Provider, Speaker,
 };
 use universal_executor::executor::FenceKey;
 use universal_executor::{
@@ -78,7 +78,7 @@ async fn shown(store: &MemoryStore, trigger: &Breadcrumb, more: &Value) -> ChatR
 fn texts(request: &ChatRequest) -> Vec<Cow<'_, str>> {
     let messages = request.messages.iter();
     let messages = messages.filter(|message| message.speaker != Speaker::System);
-    messages.map(Message::text).collect()
+    messages.map(ChatMessage::text).collect()
 }
 
 #[cfg(any(feature = "genai", feature = "openai"))]
@@ -136,7 +136,7 @@ async fn bedrock_gets_the_page_and_the_words_in_one_message() {
     let server = Server::start(Reply::json(400, &json!({}))).await;
     let model = GenaiModel::builder("bedrock_api", "tiny").base_url(server.base_url());
     let model = model.key(Secret::new("sk-planted-4711")).build().unwrap();
-    let messages = vec![Message::data(json!("page")), Message::user("Hi")];
+    let messages = vec![ChatMessage::data(json!("page")), ChatMessage::user("Hi")];
 
     model.chat(&ChatRequest::new(messages)).await.unwrap_err();
 
@@ -219,13 +219,13 @@ async fn words_stand_alone_if_there_is_nothing_else_to_show() {
     let message = put(&store, CHAT, json!({"message": "Hello"})).await;
     let typed = shown(&store, &message, &json!({"output_schema": schema})).await;
 
-    let hello = Message::user("Hello");
+    let hello = ChatMessage::user("Hello");
     assert_eq!(
         plain.messages,
-        [Message::system("Help the user."), hello.clone()]
+        [ChatMessage::system("Help the user."), hello.clone()]
     );
     let asked = "Help the user.\n\nAnswer with nothing but JSON that fits this schema: {\"type\":\"object\"}";
-    assert_eq!(typed.messages, [Message::system(asked), hello]);
+    assert_eq!(typed.messages, [ChatMessage::system(asked), hello]);
 }
 
 #[tokio::test]
@@ -360,7 +360,11 @@ async fn a_store_without_records_of_writers_counts_a_message_with_a_creator_as_d
 
         outcome.unwrap();
         let shown = &model.requests()[0].messages;
-        assert_eq!(shown[1] == Message::user("Obey me."), plain, "{shown:?}");
+        assert_eq!(
+            shown[1] == ChatMessage::user("Obey me."),
+            plain,
+            "{shown:?}"
+        );
     }
 }
 

@@ -1,6 +1,7 @@
 //! What other code compiles against: the names at the crate root, their signatures, and what may cross threads.
 
 mod driver_types;
+mod type_names;
 
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use universal_executor::store::{
     Query, Run, RunEnd, RunFilter, RunRef, StoreError, VectorQuery, Write,
 };
 use universal_executor::tool::{
-    Approval, Catalog, Permissions, ToolContext, ToolDispatcher, ToolExecutor, ToolRegistry,
+    Approval, Catalog, ToolContext, ToolDispatcher, ToolExecutor, ToolPermissions, ToolRegistry,
     ToolSpec,
 };
 use universal_executor::workload::WorkloadExecutor;
@@ -99,7 +100,7 @@ fn the_types_of_tools_can_be_shared_between_threads() {
         ToolContext,
         ToolSpec,
         Catalog,
-        Permissions,
+        ToolPermissions,
         Approval,
     )>();
 }

@@ -205,7 +205,7 @@ async fn worker_that_runs_until_it_is_killed() -> Result<(), BoxError> {
     let (life, folder) = told.split_once(' ').ok_or("no folder")?;
     let store = open(Path::new(folder)).await;
     // Each life begins after the leases of all lives before it, so that nothing waits for these.
-    store.pass(Duration::from_secs(31) * life.parse()?);
+    store.advance_clock(Duration::from_secs(31) * life.parse()?);
     program::worker(&store).run_until_signal().await?;
     Ok(())
 }

@@ -198,7 +198,7 @@ async fn desk_that_works_until_it_is_killed() {
     let file = SqliteStore::builder(folder.join("desk.db")).durability(Durability::Normal);
     let store = file.open().await.unwrap();
     // Every life begins after the leases of all lives before it, so that nobody has to wait for these.
-    store.pass(Duration::from_secs(60) * u32::try_from(number).unwrap());
+    store.advance_clock(Duration::from_secs(60) * u32::try_from(number).unwrap());
     let doomed = Arc::new(Doomed {
         store: store.clone(),
         calls: AtomicUsize::new(0),

@@ -176,7 +176,7 @@ async fn a_wrong_port_is_named_with_its_host() {
     let at = format!("127.0.0.1:{port}");
 
     let refused = PostgresStore::builder(format!("postgres://app:{PLANTED}@{at}/app"))
-        .patience(Duration::from_secs(1))
+        .wait_timeout(Duration::from_secs(1))
         .connect()
         .await
         .unwrap_err();

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 use universal_executor::store::MemoryLimits;
-use universal_executor::store::conformance::{Subject, WordCounts};
+use universal_executor::store::conformance::{StoreUnderTest, WordCounts};
 use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::{EventSource, MemoryStore, WithLedger};
 
@@ -11,7 +11,7 @@ use universal_executor::{EventSource, MemoryStore, WithLedger};
 #[derive(Default)]
 struct Two(Mutex<Option<(MemoryStore, MemoryStore)>>);
 
-impl Subject for Two {
+impl StoreUnderTest for Two {
     type Store = WithLedger<MemoryStore, MemoryStore>;
 
     async fn fresh(&self) -> Self::Store {
@@ -32,7 +32,7 @@ impl Subject for Two {
         None
     }
 
-    async fn pass(&self, duration: Duration) {
+    async fn advance_clock(&self, duration: Duration) {
         tokio::time::pause();
         tokio::time::advance(duration).await;
         tokio::time::resume();
@@ -43,7 +43,7 @@ impl Subject for Two {
 #[derive(Default)]
 struct WithEvents(Mutex<MemoryStore>);
 
-impl Subject for WithEvents {
+impl StoreUnderTest for WithEvents {
     type Store = WithLedger<MemoryStore, MemoryStore>;
 
     async fn fresh(&self) -> Self::Store {
@@ -60,8 +60,8 @@ impl Subject for WithEvents {
         Some(Box::new(self.0.lock().unwrap().events()))
     }
 
-    async fn pass(&self, duration: Duration) {
-        Two::default().pass(duration).await;
+    async fn advance_clock(&self, duration: Duration) {
+        Two::default().advance_clock(duration).await;
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) trait Copied: BreadcrumbStore + Clone {
     fn consumer(&self) -> Box<dyn EventSource>;
 
     /// Lets time pass by the clock of the store, so that leases expire.
-    fn pass(&self, time: Duration);
+    fn advance_clock(&self, time: Duration);
 }
 
 /// The confirmations of each order.
@@ -67,7 +67,7 @@ async fn work_to_the_end<S: Copied + 'static>(store: &S) {
 async fn continues<S: Copied + 'static>(copy: &S) {
     let before = confirmed(copy).await;
     // A worker that is not there any more has the leases of the copy.
-    copy.pass(Duration::from_secs(60));
+    copy.advance_clock(Duration::from_secs(60));
     order(copy, ORDERS).await;
     work_to_the_end(copy).await;
 

@@ -271,7 +271,7 @@ impl<S: SubjectWithEvents + Default> World<S> {
             self.crashes += 1;
             if self.workers.is_empty() {
                 // Otherwise the other release would wait at its start for an answer of the dead worker.
-                self.subject.pass(DOWNTIME).await;
+                self.subject.advance_clock(DOWNTIME).await;
             }
         }
     }
@@ -355,7 +355,7 @@ impl<S: SubjectWithEvents + Default> World<S> {
             self.stop(release).await;
         }
         // The leases of dead workers expire.
-        self.subject.pass(DOWNTIME).await;
+        self.subject.advance_clock(DOWNTIME).await;
         for release in Release::BOTH {
             self.start(release).await;
         }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use std::time::Duration;
 use universal_executor::model::Json;
-use universal_executor::store::conformance::Subject;
+use universal_executor::store::conformance::StoreUnderTest;
 use universal_executor::store::{
     Cancelled, Claim, ClaimId, Claimed, Commit, DeadLetter, ExecutorLimits, FailureClass,
     KeyPosition, Lease, RunEnd, RunFilter, RunLedger, RunQuery, RunRef, RunState, StoreError, Wake,
@@ -333,7 +333,7 @@ impl Model {
 }
 
 /// The store, the names of the runs and every lease that was ever granted.
-struct Real<T: Subject> {
+struct Real<T: StoreUnderTest> {
     subject: T,
     store: T::Store,
     runs: Vec<RunRef>,
@@ -342,7 +342,7 @@ struct Real<T: Subject> {
     claims: Vec<ClaimId>,
 }
 
-impl<T: Subject + Default> Real<T> {
+impl<T: StoreUnderTest + Default> Real<T> {
     async fn new() -> Self {
         let subject = T::default();
         let store = subject.fresh().await;
@@ -385,7 +385,9 @@ impl<T: Subject + Default> Real<T> {
                 (Seen::Claimed(claimed), model.claim_next(*n))
             }
             Step::Pass(seconds) => {
-                self.subject.pass(Duration::from_secs(*seconds)).await;
+                self.subject
+                    .advance_clock(Duration::from_secs(*seconds))
+                    .await;
                 model.now += seconds;
                 nothing
             }
@@ -675,7 +677,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Runs `cases` random walks on stores of `T`.
-pub(crate) fn the_ledger_does_what_the_model_does<T: Subject + Default>(cases: u32) {
+pub(crate) fn the_ledger_does_what_the_model_does<T: StoreUnderTest + Default>(cases: u32) {
     proptest!(ProptestConfig::with_cases(cases), |(steps in vec(step(), 1..80))| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {

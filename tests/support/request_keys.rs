@@ -1,7 +1,7 @@
 //! Keys of requests: how long a store retains them, and how many.
 
 use std::time::Duration;
-use universal_executor::store::conformance::Subject;
+use universal_executor::store::conformance::StoreUnderTest;
 use universal_executor::store::{
     Claim, Claimed, Commit, NewRequest, Requested, RunEnd, RunRef, StoreError,
 };
@@ -20,7 +20,7 @@ async fn send(store: &impl BreadcrumbStore, key: &str) -> Result<Requested, Stor
 }
 
 /// A key without a run is deleted by a later request after seven days. A key with a run is retained.
-pub(crate) async fn old_keys_without_a_run_are_deleted<T: Subject>(subject: &T) {
+pub(crate) async fn old_keys_without_a_run_are_deleted<T: StoreUnderTest>(subject: &T) {
     let store = subject.fresh().await;
     let (id, version) = send(&store, "with a run").await.unwrap().trigger();
     let run = RunRef::new("agent", id, version);
@@ -29,12 +29,12 @@ pub(crate) async fn old_keys_without_a_run_are_deleted<T: Subject>(subject: &T) 
         assert!(creates(&store, &n.to_string()).await);
     }
 
-    subject.pass(DAY * 6).await;
+    subject.advance_clock(DAY * 6).await;
     assert!(creates(&store, "six days later").await);
     assert!(!creates(&store, "with a run").await);
     assert!(!creates(&store, "0").await, "it is retained for seven days");
 
-    subject.pass(DAY * 2).await;
+    subject.advance_clock(DAY * 2).await;
     // A request need not delete all old keys.
     for key in ["eight days later", "and again"] {
         assert!(creates(&store, key).await);
@@ -46,7 +46,7 @@ pub(crate) async fn old_keys_without_a_run_are_deleted<T: Subject>(subject: &T) 
         assert!(creates(&store, key).await, "{key:?} was deleted");
     }
 
-    subject.pass(DAY * 8).await;
+    subject.advance_clock(DAY * 8).await;
     for n in 0..4 {
         assert!(creates(&store, &format!("last {n}")).await);
     }

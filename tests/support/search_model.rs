@@ -8,7 +8,7 @@ use serde_json::json;
 use std::sync::Arc;
 use universal_executor::model::Order;
 use universal_executor::store::Query;
-use universal_executor::store::conformance::Subject;
+use universal_executor::store::conformance::StoreUnderTest;
 use universal_executor::{
     Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, NewBreadcrumb, Patch, Selector,
 };
@@ -183,7 +183,9 @@ async fn take(store: &impl BreadcrumbStore, kept: &mut Vec<Arc<Breadcrumb>>, ste
 }
 
 /// Runs `cases` random walks on stores of `T`.
-pub(crate) fn a_search_finds_what_a_filter_over_everything_finds<T: Subject + Default>(cases: u32) {
+pub(crate) fn a_search_finds_what_a_filter_over_everything_finds<T: StoreUnderTest + Default>(
+    cases: u32,
+) {
     proptest!(
         ProptestConfig::with_cases(cases),
         |(steps in vec(step(), 0..40), asked in vec(asked(), 1..20))| {

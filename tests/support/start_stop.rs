@@ -17,7 +17,7 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::timeout;
 use universal_executor::runtime::{RunReport, RuntimeError};
 use universal_executor::source::StartAt;
-use universal_executor::store::conformance::Subject;
+use universal_executor::store::conformance::StoreUnderTest;
 use universal_executor::store::{Run, RunFilter, RunState, StoreWithEvents};
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, EventSource, ExecutionContext,
@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const MOST: usize = 1_000;
 
 /// A store on which runtimes are started and stopped.
-pub(crate) trait Restarted: Subject<Store: StoreWithEvents> + Default {
+pub(crate) trait Restarted: StoreUnderTest<Store: StoreWithEvents> + Default {
     /// Returns the events of a named consumer, which the store remembers, or `None` if the store has no named consumers.
     fn events_of(store: &Self::Store, consumer: &str) -> Option<Box<dyn EventSource>>;
 }

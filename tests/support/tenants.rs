@@ -1,7 +1,7 @@
 //! Tenants with odd names: each has its own breadcrumbs and runs, and no name is taken for SQL, a pattern or another name.
 
 use serde_json::json;
-use universal_executor::store::conformance::Subject;
+use universal_executor::store::conformance::StoreUnderTest;
 use universal_executor::store::{Claim, Query, RunFilter, RunRef, StoreError};
 use universal_executor::{
     BreadcrumbStore as _, BreadcrumbStoreExt as _, NewBreadcrumb, Patch, Selector,
@@ -38,7 +38,7 @@ const NAMES: [&str; 25] = [
 
 /// Checks a store: in each tenant are exactly the breadcrumb and the run that were written there, and no tenant reads,
 /// changes or deletes those of another.
-pub(crate) async fn are_apart<S: Subject>(subject: &S) {
+pub(crate) async fn are_apart<S: StoreUnderTest>(subject: &S) {
     let store = subject.fresh().await;
     let first = store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
     let mut tenants = Vec::new();

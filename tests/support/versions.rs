@@ -11,7 +11,7 @@ use tracing::Level;
 use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::executor::OrderingKey;
 use universal_executor::source::StartAt;
-use universal_executor::store::conformance::Subject;
+use universal_executor::store::conformance::StoreUnderTest;
 use universal_executor::store::{
     Claim, Claimed, Fault, Faulty, KeyPosition, Moment, NewRun, Operation, Run, RunFilter, RunRef,
     RunState, Worker, WorkerRecord,
@@ -72,7 +72,7 @@ fn wide() -> Subscriptions {
     Subscriptions::new(vec![Subscription::trigger("note.v1")]).unwrap()
 }
 
-fn runtime<S: Subject>(
+fn runtime<S: StoreUnderTest>(
     subject: &S,
     store: &S::Store,
     name: &'static str,
@@ -153,7 +153,7 @@ async fn enqueue(store: &impl BreadcrumbStore, notes: usize) {
 }
 
 /// While an older version with narrower subscriptions runs beside a newer one, every trigger is answered once, in its order.
-pub(crate) async fn old_and_new_together<S: Subject>(subject: &S) {
+pub(crate) async fn old_and_new_together<S: StoreUnderTest>(subject: &S) {
     const NOTES: usize = 90;
     let store = subject.fresh().await;
     let (old, new) = (
@@ -187,7 +187,7 @@ pub(crate) async fn old_and_new_together<S: Subject>(subject: &S) {
 }
 
 /// Runs that only an absent version matches wait for it, also while the other version runs.
-pub(crate) async fn a_version_that_is_away_is_waited_for<S: Subject>(subject: &S) {
+pub(crate) async fn a_version_that_is_away_is_waited_for<S: StoreUnderTest>(subject: &S) {
     const NOTES: usize = 30;
     let store = subject.fresh().await;
     let mut away = WorkerRecord::new("away", "away").executor(ID, &wide());
@@ -235,7 +235,7 @@ pub(crate) async fn a_version_that_is_away_is_waited_for<S: Subject>(subject: &S
 }
 
 /// A third version executes runs that were transferred to a version that does not come back.
-pub(crate) async fn a_third_version_accepts_transferred_runs<S: Subject>(subject: &S) {
+pub(crate) async fn a_third_version_accepts_transferred_runs<S: StoreUnderTest>(subject: &S) {
     let store = subject.fresh().await;
     let mut away = WorkerRecord::new("away", "away").executor(ID, &wide());
     away.stopped = true;
@@ -275,7 +275,7 @@ async fn transferred(store: &impl BreadcrumbStore, note: &Breadcrumb) -> Option<
 
 /// A note that a version matches which was live at the commit waits for that version, even if another version receives the
 /// event after the first one stopped. A later note does not wait.
-pub(crate) async fn a_note_waits_for_a_version_that_stopped_after_the_commit<S: Subject>(
+pub(crate) async fn a_note_waits_for_a_version_that_stopped_after_the_commit<S: StoreUnderTest>(
     subject: &S,
 ) {
     let store = subject.fresh().await;
@@ -285,7 +285,7 @@ pub(crate) async fn a_note_waits_for_a_version_that_stopped_after_the_commit<S: 
     let while_live = post(&store, 1).await;
     wide_worker.stopped = true;
     ledger.record_worker(&wide_worker).await.unwrap();
-    subject.pass(Worker::LIVE * 2).await;
+    subject.advance_clock(Worker::LIVE * 2).await;
     let (later, urgent) = (post(&store, 2).await, post(&store, 3).await);
 
     let narrow = runtime(subject, &store, "narrow", narrow());
@@ -303,16 +303,18 @@ pub(crate) async fn a_note_waits_for_a_version_that_stopped_after_the_commit<S: 
 }
 
 /// A note waits for a version whose last worker was killed up to 30 s after it stored its record.
-pub(crate) async fn a_note_waits_for_a_version_that_was_killed_after_the_commit<S: Subject>(
+pub(crate) async fn a_note_waits_for_a_version_that_was_killed_after_the_commit<
+    S: StoreUnderTest,
+>(
     subject: &S,
 ) {
     let store = subject.fresh().await;
     let killed = WorkerRecord::new("wide", "wide").executor(ID, &wide());
     let ledger = store.ledger().unwrap();
     ledger.record_worker(&killed).await.unwrap();
-    subject.pass(Worker::LIVE / 2).await;
+    subject.advance_clock(Worker::LIVE / 2).await;
     let while_live = post(&store, 1).await;
-    subject.pass(Worker::LIVE * 2).await;
+    subject.advance_clock(Worker::LIVE * 2).await;
 
     let narrow = runtime(subject, &store, "narrow", narrow());
     let waits = until(async || transferred(&store, &while_live).await.is_some());
@@ -326,7 +328,9 @@ pub(crate) async fn a_note_waits_for_a_version_that_was_killed_after_the_commit<
 
 /// A worker accepts all runs that were transferred to a version without a live worker: also when there are more than one call
 /// accepts, and when the first call fails.
-pub(crate) async fn all_runs_of_a_version_that_is_gone_are_accepted<S: Subject>(subject: &S) {
+pub(crate) async fn all_runs_of_a_version_that_is_gone_are_accepted<S: StoreUnderTest>(
+    subject: &S,
+) {
     const NOTES: usize = 1_050;
     let store = subject.fresh().await;
     let mut away = WorkerRecord::new("away", "away").executor(ID, &wide());
@@ -369,7 +373,9 @@ pub(crate) async fn all_runs_of_a_version_that_is_gone_are_accepted<S: Subject>(
 
 /// A run that waits for a version that is gone delays no later run of its session. When the version is back, it answers behind
 /// them. An operator can skip such a run.
-pub(crate) async fn a_run_that_waits_for_a_version_that_is_gone_delays_no_later_one<S: Subject>(
+pub(crate) async fn a_run_that_waits_for_a_version_that_is_gone_delays_no_later_one<
+    S: StoreUnderTest,
+>(
     subject: &S,
 ) {
     let store = subject.fresh().await;
@@ -414,7 +420,9 @@ pub(crate) async fn a_run_that_waits_for_a_version_that_is_gone_delays_no_later_
 
 /// A run that was transferred to a live version whose worker then dies delays the later runs of its session only while that
 /// worker counts as live.
-pub(crate) async fn a_run_of_a_version_that_dies_delays_later_ones_for_a_short_time<S: Subject>(
+pub(crate) async fn a_run_of_a_version_that_dies_delays_later_ones_for_a_short_time<
+    S: StoreUnderTest,
+>(
     subject: &S,
 ) {
     let store = subject.fresh().await;
@@ -429,7 +437,7 @@ pub(crate) async fn a_run_of_a_version_that_dies_delays_later_ones_for_a_short_t
     let work = async {
         until(async || transferred(&store, &first).await.is_some()).await;
         assert!(answers(&store).await.is_empty());
-        subject.pass(Worker::LIVE * 2).await;
+        subject.advance_clock(Worker::LIVE * 2).await;
         until(async || answers(&store).await.len() == 1).await;
     };
     old.run_until(work).await.unwrap();
@@ -438,7 +446,7 @@ pub(crate) async fn a_run_of_a_version_that_dies_delays_later_ones_for_a_short_t
 }
 
 /// A run that no known version matches is skipped, and can be redone when a version runs that matches.
-pub(crate) async fn a_skip_can_be_redone<S: Subject>(subject: &S) {
+pub(crate) async fn a_skip_can_be_redone<S: StoreUnderTest>(subject: &S) {
     let store = subject.fresh().await;
     enqueue(&store, 2).await;
     let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
@@ -465,7 +473,7 @@ pub(crate) async fn a_skip_can_be_redone<S: Subject>(subject: &S) {
 }
 
 /// A worker is listed with its executors while it runs, and after it stopped.
-pub(crate) async fn workers_are_listed<S: Subject>(subject: &S) {
+pub(crate) async fn workers_are_listed<S: StoreUnderTest>(subject: &S) {
     let store = subject.fresh().await;
     let (blue, green) = (
         runtime(subject, &store.clone(), "blue", narrow()),
@@ -498,7 +506,7 @@ pub(crate) async fn workers_are_listed<S: Subject>(subject: &S) {
     }
 }
 
-/// Makes a test for each of these scenarios, in a module of a name, with a [`Subject`] made anew for each.
+/// Makes a test for each of these scenarios, in a module of a name, with a [`StoreUnderTest`] made anew for each.
 macro_rules! versions {
     ($name:ident, $subject:expr) => {
         mod $name {

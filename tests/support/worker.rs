@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::yield_now;
 use universal_executor::runtime::{RunReport, Running, RuntimeBuilder, RuntimeError};
-use universal_executor::store::conformance::Subject;
+use universal_executor::store::conformance::StoreUnderTest;
 use universal_executor::store::{Fault, Faulty, Moment, Operation, StoreWithEvents};
 use universal_executor::{BoxError, Runtime};
 
 /// A store that workers share.
-pub(crate) trait SubjectWithEvents: Subject<Store: StoreWithEvents> {}
+pub(crate) trait SubjectWithEvents: StoreUnderTest<Store: StoreWithEvents> {}
 
-impl<S: Subject<Store: StoreWithEvents>> SubjectWithEvents for S {}
+impl<S: StoreUnderTest<Store: StoreWithEvents>> SubjectWithEvents for S {}
 
 /// A started runtime that can be killed.
 pub(crate) struct Worker {

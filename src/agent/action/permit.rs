@@ -1,7 +1,7 @@
 //! Which actions are carried out.
 
 use super::{Action, Draft, Target, is_reserved};
-use crate::agent::{AgentExecutor, Capabilities};
+use crate::agent::{AgentCapabilities, AgentExecutor};
 use crate::error::excerpt;
 use crate::model::{
     Breadcrumb, BreadcrumbId, NewBreadcrumb, Patch, is_definition_schema, is_reserved_schema,
@@ -62,16 +62,19 @@ impl Action {
         match self {
             Self::None => Ok(Permitted::Nothing),
             Self::Create(draft) => {
-                rules.can(capabilities.can_create_breadcrumbs, Capabilities::CREATE)?;
+                rules.can(
+                    capabilities.can_create_breadcrumbs,
+                    AgentCapabilities::CREATE,
+                )?;
                 rules.create(draft)
             }
             Self::Update(target, draft) => {
-                rules.can(capabilities.can_update_own, Capabilities::UPDATE)?;
+                rules.can(capabilities.can_update_own, AgentCapabilities::UPDATE)?;
                 let own = rules.own(target, own)?;
                 rules.update(own, draft)
             }
             Self::Delete(target) => {
-                rules.can(capabilities.can_delete_own, Capabilities::DELETE)?;
+                rules.can(capabilities.can_delete_own, AgentCapabilities::DELETE)?;
                 let Breadcrumb { id, version, .. } = *rules.own(target, own)?;
                 Ok(Permitted::Delete { id, version })
             }
@@ -81,7 +84,7 @@ impl Action {
 
 /// Limits that an agent's definition sets for its actions.
 pub(in crate::agent) struct Rules<'r> {
-    pub(in crate::agent) capabilities: &'r Capabilities,
+    pub(in crate::agent) capabilities: &'r AgentCapabilities,
     pub(in crate::agent) responds_with: &'r [String],
     /// If `true`, the agent may create every schema that is not protected.
     pub(in crate::agent) creates_any_schema: bool,
@@ -167,7 +170,7 @@ impl Rules<'_> {
         let may_spawn = self.capabilities.can_spawn_agents;
         self.can(
             may_spawn || !is_definition_schema(schema),
-            Capabilities::SPAWN,
+            AgentCapabilities::SPAWN,
         )
     }
 }

@@ -1,13 +1,13 @@
 use super::permit::Refused;
 use super::*;
-use crate::agent::{AgentExecutor, Capabilities};
+use crate::agent::{AgentCapabilities, AgentExecutor};
 use crate::model::{NewBreadcrumb, Timestamp, Visibility};
 use proptest::prelude::*;
 use serde_json::json;
 
 const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
-const ALL: Capabilities = Capabilities {
+const ALL: AgentCapabilities = AgentCapabilities {
     can_create_breadcrumbs: true,
     can_update_own: true,
     can_delete_own: true,
@@ -31,7 +31,7 @@ fn schemas(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn rules<'r>(capabilities: &'r Capabilities, responds_with: &'r [String]) -> Rules<'r> {
+fn rules<'r>(capabilities: &'r AgentCapabilities, responds_with: &'r [String]) -> Rules<'r> {
     Rules {
         capabilities,
         responds_with,
@@ -46,7 +46,7 @@ fn created(action: Action, responds_with: &[&str]) -> NewBreadcrumb {
     }
 }
 
-fn refused(value: &Value, capabilities: &Capabilities, responds_with: &[&str]) -> Refused {
+fn refused(value: &Value, capabilities: &AgentCapabilities, responds_with: &[&str]) -> Refused {
     let target = own("note.v1");
     let refused = read(value).permit(&rules(capabilities, &schemas(responds_with)), Some(&target));
     refused.unwrap_err()
@@ -186,7 +186,7 @@ fn what_is_not_the_models_to_say_is_dropped() {
 
 #[test]
 fn an_action_needs_the_capability() {
-    let none = Capabilities {
+    let none = AgentCapabilities {
         can_create_breadcrumbs: false,
         can_update_own: false,
         can_delete_own: false,
@@ -231,7 +231,7 @@ fn only_schemas_of_the_definition_are_written_by_their_exact_names() {
 
 #[test]
 fn definitions_need_a_capability_of_their_own() {
-    let defaults = Capabilities::default();
+    let defaults = AgentCapabilities::default();
     for schema in [
         "agent.def.v1",
         "tool.v1",
@@ -424,8 +424,8 @@ fn an_answer() -> impl Strategy<Value = String> {
     prop_oneof![8 => said, 1 => ".{0,200}"]
 }
 
-fn some_capabilities() -> impl Strategy<Value = Capabilities> {
-    any::<[bool; 4]>().prop_map(|[create, update, delete, spawn]| Capabilities {
+fn some_capabilities() -> impl Strategy<Value = AgentCapabilities> {
+    any::<[bool; 4]>().prop_map(|[create, update, delete, spawn]| AgentCapabilities {
         can_create_breadcrumbs: create,
         can_update_own: update,
         can_delete_own: delete,
@@ -434,7 +434,11 @@ fn some_capabilities() -> impl Strategy<Value = Capabilities> {
 }
 
 /// Why a schema must not be written, told apart from how it is decided.
-fn is_out_of_bounds(schema: &str, capabilities: &Capabilities, responds_with: &[String]) -> bool {
+fn is_out_of_bounds(
+    schema: &str,
+    capabilities: &AgentCapabilities,
+    responds_with: &[String],
+) -> bool {
     let is_definition = ["agent.def.v1", "tool.v1"].contains(&schema);
     !responds_with.iter().any(|one| one == schema)
         || NEVER_WRITTEN

@@ -30,10 +30,10 @@ fn budgets() -> Budgets {
     }
 }
 
-fn capabilities() -> Capabilities {
-    Capabilities {
+fn capabilities() -> AgentCapabilities {
+    AgentCapabilities {
         can_update_own: true,
-        ..Capabilities::default()
+        ..AgentCapabilities::default()
     }
 }
 

@@ -4,27 +4,27 @@ use crate::agent::{ChatResponse, ScriptedModel, ToolCall};
 use proptest::prelude::*;
 use serde_json::json;
 
-fn round(number: usize, results: usize) -> Vec<Message> {
+fn round(number: usize, results: usize) -> Vec<ChatMessage> {
     let id = |result: usize| format!("{number}-{result}");
     let calls = (0..results).map(|result| ToolCall::new(id(result), "search", json!({})));
-    let calls = Message::calls("I look.", calls.collect());
-    let results = (0..results).map(|result| Message::tool_result(id(result), "a page"));
+    let calls = ChatMessage::calls("I look.", calls.collect());
+    let results = (0..results).map(|result| ChatMessage::tool_result(id(result), "a page"));
     std::iter::once(calls).chain(results).collect()
 }
 
-fn task() -> Task {
-    Task::new(
+fn task() -> ProviderTask {
+    ProviderTask::new(
         "run",
-        vec![Message::system("Help."), Message::user("Crabs?")],
+        vec![ChatMessage::system("Help."), ChatMessage::user("Crabs?")],
     )
 }
 
-async fn shortened(compactor: &Compactor, mut said: Vec<Message>) -> Vec<Message> {
+async fn shortened(compactor: &Compactor, mut said: Vec<ChatMessage>) -> Vec<ChatMessage> {
     compactor.shorten(&task(), &mut said).await;
     said
 }
 
-fn is_well_formed(said: &[Message]) -> bool {
+fn is_well_formed(said: &[ChatMessage]) -> bool {
     let mut open: Vec<&str> = Vec::new();
     for message in said {
         match message.call_id() {
@@ -82,12 +82,12 @@ async fn without_a_summary_all_stays() {
 }
 
 /// An agent that was asked something long: two hundred tokens and more.
-fn long_task(guardrails: Guardrails) -> Task {
+fn long_task(guardrails: Guardrails) -> ProviderTask {
     let asked = vec![
-        Message::system("Help."),
-        Message::user("crabs ".repeat(200)),
+        ChatMessage::system("Help."),
+        ChatMessage::user("crabs ".repeat(200)),
     ];
-    let mut task = Task::new("run", asked);
+    let mut task = ProviderTask::new("run", asked);
     task.guardrails = guardrails;
     task
 }
@@ -105,7 +105,7 @@ async fn where_what_was_asked_is_too_long_by_itself_no_summary_is_asked_for_with
     }
     assert_eq!((model.requests().len(), said.len()), (0, 20));
 
-    let page = Message::tool_result("10-0", "a page ".repeat(60));
+    let page = ChatMessage::tool_result("10-0", "a page ".repeat(60));
     said.extend([round(10, 1)[0].clone(), page]);
     said.extend(round(11, 1));
     compactor.shorten(&task, &mut said).await;
@@ -127,7 +127,7 @@ async fn the_first_and_the_last_messages_of_a_long_conversation_are_summarised()
     let mut said = vec![summarised("crabs were wanted")];
     said.extend((0..100).map(|number| {
         let page = format!("page {number} {}", "é".repeat(5_000));
-        Message::tool_result(number.to_string(), page)
+        ChatMessage::tool_result(number.to_string(), page)
     }));
 
     sum_up(&said, &Guardrails::default(), &model, None)
@@ -153,11 +153,11 @@ async fn no_text_of_a_tool_or_an_earlier_summary_adds_a_message_of_another_role_
     let model = ScriptedModel::new(["Pages were found."]);
     let said = [
         summarised(forged),
-        Message::data(json!(forged)),
-        Message::user("crabs"),
-        Message::assistant(forged),
-        Message::calls("", vec![ToolCall::new("1", "search", json!({"a": forged}))]),
-        Message::tool_result("1", forged),
+        ChatMessage::data(json!(forged)),
+        ChatMessage::user("crabs"),
+        ChatMessage::assistant(forged),
+        ChatMessage::calls("", vec![ToolCall::new("1", "search", json!({"a": forged}))]),
+        ChatMessage::tool_result("1", forged),
     ];
 
     sum_up(&said, &Guardrails::default(), &model, None)
@@ -219,14 +219,14 @@ async fn a_summary_that_does_not_pass_is_asked_for_again_only_when_there_is_half
         Ok(ChatResponse::new("a secret"))
     }));
     let compactor = Compactor::new(400, 2, Some(Arc::clone(&model) as _));
-    let task = Task {
+    let task = ProviderTask {
         guardrails: Guardrails::default().with(on_output("no", |_| Decision::deny("no"))),
         ..task()
     };
     let mut said = Vec::new();
     let mut asked_at = Vec::new();
     for number in 0..60 {
-        let page = Message::tool_result(format!("{number}-0"), "a page ".repeat(10));
+        let page = ChatMessage::tool_result(format!("{number}-0"), "a page ".repeat(10));
         said.extend([round(number, 1)[0].clone(), page]);
         compactor.shorten(&task, &mut said).await;
         if model.requests().len() > asked_at.len() {

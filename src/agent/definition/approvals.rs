@@ -2,7 +2,9 @@
 
 use super::read::given;
 use crate::agent::AgentError;
-use crate::model::{ConditionCount, DefinitionOptions, DefinitionProblem, Place, read_conditions};
+use crate::model::{
+    ConditionCount, DefinitionOptions, DefinitionPath, DefinitionProblem, read_conditions,
+};
 use crate::tool::{Approval, NeededApproval};
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -105,7 +107,7 @@ pub(super) fn approvals(
     fields: &Map<String, Value>,
     options: &DefinitionOptions,
 ) -> Result<Approvals, AgentError> {
-    let place = Place::default().field("approval");
+    let place = DefinitionPath::default().field("approval");
     let approval = match given(fields, "approval") {
         None => return Ok(Approvals::default()),
         Some(Value::Object(approval)) => approval,
@@ -140,7 +142,7 @@ pub(super) fn approvals(
 
 fn rule(
     fields: &Map<String, Value>,
-    place: &Place,
+    place: &DefinitionPath,
     count: &mut ConditionCount,
     options: &DefinitionOptions,
 ) -> Result<ToolApproval, AgentError> {
@@ -174,7 +176,7 @@ fn rule(
 }
 
 /// Reads the list `by` of an object.
-fn people(fields: &Map<String, Value>, place: &Place) -> Result<Vec<String>, AgentError> {
+fn people(fields: &Map<String, Value>, place: &DefinitionPath) -> Result<Vec<String>, AgentError> {
     let Some(written) = given(fields, "by") else {
         return Ok(Vec::new());
     };
@@ -185,13 +187,13 @@ fn people(fields: &Map<String, Value>, place: &Place) -> Result<Vec<String>, Age
     names.ok_or_else(|| shape(place.field("by"), "a list of names and roles", written))
 }
 
-fn shape(place: Place, expected: &'static str, found: &Value) -> AgentError {
+fn shape(place: DefinitionPath, expected: &'static str, found: &Value) -> AgentError {
     bad(place, DefinitionProblem::shape(expected, found))
 }
 
-fn bad(place: Place, problem: DefinitionProblem) -> AgentError {
+fn bad(path: DefinitionPath, problem: DefinitionProblem) -> AgentError {
     let problem = Box::new(problem);
-    AgentError::BadApproval { place, problem }
+    AgentError::BadApproval { path, problem }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The fields of agent definitions, and the findings about unknown and missing fields.
 
-use crate::agent::{AgentError, Capabilities};
+use crate::agent::{AgentCapabilities, AgentError};
 use crate::model::{
-    CONDITION_FIELDS, DefinitionOptions, Finding, Findings, KnownFields, Place, Severity, nearest,
+    CONDITION_FIELDS, DefinitionOptions, DefinitionPath, Finding, Findings, KnownFields, Severity,
+    nearest,
 };
 use serde_json::{Map, Value};
 
@@ -71,7 +72,7 @@ const RESTRICTIONS: [&str; 12] = [
 ];
 
 static CAPABILITIES: KnownFields<'static> = KnownFields {
-    names: &Capabilities::ALL,
+    names: &AgentCapabilities::ALL,
     aliases: &[("can_use_tools", &[])],
 };
 
@@ -96,7 +97,7 @@ const fn plain(names: &'static [&'static str]) -> KnownFields<'static> {
 
 /// Checks the fields of a definition, without their values. The paths begin at the context of the definition.
 pub(super) fn check(fields: &Map<String, Value>, options: &DefinitionOptions) -> Findings {
-    let top = Place::default();
+    let top = DefinitionPath::default();
     let by_mode = match options.strict {
         true => Severity::Error,
         false => Severity::Warning,
@@ -147,10 +148,14 @@ pub(super) fn check(fields: &Map<String, Value>, options: &DefinitionOptions) ->
 }
 
 /// An object of a definition, with its known fields and its path.
-type Checked<'v> = (&'static KnownFields<'static>, Place, &'v Map<String, Value>);
+type Checked<'v> = (
+    &'static KnownFields<'static>,
+    DefinitionPath,
+    &'v Map<String, Value>,
+);
 
 /// Returns the rules in `approval.tools` and their conditions, with their known fields and paths.
-fn approval_rules<'v>(fields: &'v Map<String, Value>, top: &Place) -> Vec<Checked<'v>> {
+fn approval_rules<'v>(fields: &'v Map<String, Value>, top: &DefinitionPath) -> Vec<Checked<'v>> {
     let mut found = Vec::new();
     let tools = fields.get("approval");
     let Some(tools) = tools.and_then(|approval| approval.get("tools")) else {
@@ -173,7 +178,7 @@ fn approval_rules<'v>(fields: &'v Map<String, Value>, top: &Place) -> Vec<Checke
 pub(super) fn refuse(found: &Findings) -> Result<(), AgentError> {
     match found.first_error() {
         Some(finding) => Err(AgentError::UnknownField {
-            place: finding.place.clone(),
+            path: finding.path.clone(),
             problem: finding.message.clone(),
         }),
         None => Ok(()),
@@ -183,8 +188,8 @@ pub(super) fn refuse(found: &Findings) -> Result<(), AgentError> {
 /// Returns an object, or the objects in a list, with their paths.
 fn objects<'v>(
     value: &'v Value,
-    place: &Place,
-) -> impl Iterator<Item = (Place, &'v Map<String, Value>)> {
+    place: &DefinitionPath,
+) -> impl Iterator<Item = (DefinitionPath, &'v Map<String, Value>)> {
     let alone = value.as_object().map(|object| (place.clone(), object));
     let items = value.as_array().into_iter().flatten().enumerate();
     let items = items.filter_map({

@@ -7,10 +7,10 @@ pub(super) use approvals::entry as approval_entry;
 pub use approvals::{Approvals, ToolApproval};
 #[cfg(test)]
 pub(super) use fields::AGENT as AGENT_FIELDS;
-pub use others::{Colleague, OutputSlot, ToolCalls, WaitSeconds};
+pub use others::{AgentRef, OutputSlot, ToolCalls, WaitSeconds};
 
 use super::action::is_open;
-use super::{AgentError, Capabilities, Trust};
+use super::{AgentCapabilities, AgentError, Trust};
 use crate::executor::{ContextBudget, Format};
 use crate::model::{
     BreadcrumbId, DefinitionOptions, Finding, Findings, Json, Subscriptions, sorted_text,
@@ -58,7 +58,7 @@ pub struct AgentDefinition {
     /// [rules of RCRT servers](DefinitionOptions::rcrt) set it.
     pub uses_any_tool: bool,
     /// What it may write by an answer that is an [action](crate::agent#actions); if absent every answer is text.
-    pub capabilities: Option<Capabilities>,
+    pub capabilities: Option<AgentCapabilities>,
     /// Which schemas have private data, untrusted content, or lead outward: `trust`.
     pub trust: Trust,
     /// The tools it may call, by their exact names; none by default.
@@ -75,11 +75,11 @@ pub struct AgentDefinition {
     /// The tools whose results are the answer of the run, unless the model calls others with them: `return_to_user`.
     pub return_to_user: Vec<String>,
     /// The agents that it may call as it calls tools; their answers are results: `use`.
-    pub uses: Vec<Colleague>,
+    pub uses: Vec<AgentRef>,
     /// The agents that it may hand over to, until they give back: `handoff`.
-    pub handoff: Vec<Colleague>,
+    pub handoff: Vec<AgentRef>,
     /// The agents that it may leave the rest to; their answer is that of the run: `delegate`.
-    pub delegate: Vec<Colleague>,
+    pub delegate: Vec<AgentRef>,
     /// What it hands in beside its answer: `outputs`, each with `name`, `description`, `schema` and `required`.
     pub outputs: Vec<OutputSlot>,
     /// How often a run that ends without a required output is reminded of it; 1 by default.
@@ -146,7 +146,7 @@ impl AgentDefinition {
             }
         })?;
         let capabilities = given(fields, "capabilities")
-            .map(|_| Capabilities::read(fields))
+            .map(|_| AgentCapabilities::read(fields))
             .transpose()?;
         let uses_any_tool = options.rcrt && uses_any_tool(fields);
         let creates = capabilities.is_some_and(|may| may.can_create_breadcrumbs);

@@ -30,7 +30,7 @@ impl ToolCalls {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(from = "NamedAgent")]
 #[non_exhaustive]
-pub struct Colleague {
+pub struct AgentRef {
     /// Its id.
     pub agent: String,
     /// What it is good for, for the model.
@@ -48,7 +48,7 @@ enum NamedAgent {
     },
 }
 
-impl From<NamedAgent> for Colleague {
+impl From<NamedAgent> for AgentRef {
     fn from(named: NamedAgent) -> Self {
         let (agent, description) = match named {
             NamedAgent::Id(agent) => (agent, None),

@@ -1,7 +1,7 @@
 //! The fields of a definition, each with the error that names it.
 
-use super::{Budgets, Colleague};
-use crate::agent::{AgentError, AgentExecutor, Capabilities};
+use super::{AgentRef, Budgets};
+use crate::agent::{AgentCapabilities, AgentError, AgentExecutor};
 use crate::executor::{ContextBudget, Format, check_id};
 use crate::model::{Json, is_comment};
 use serde::Deserialize;
@@ -34,7 +34,7 @@ pub(super) fn responds_with(fields: &Map<String, Value>) -> Result<Vec<String>, 
 /// Returns `true` if a definition permits creations explicitly and lists no schemas.
 pub(super) fn creates_any_schema(fields: &Map<String, Value>) -> bool {
     let capabilities = given(fields, "capabilities");
-    let creates = capabilities.and_then(|capabilities| capabilities.get(Capabilities::CREATE));
+    let creates = capabilities.and_then(|capabilities| capabilities.get(AgentCapabilities::CREATE));
     creates == Some(&Value::Bool(true)) && given(fields, "responds_with").is_none()
 }
 
@@ -45,8 +45,8 @@ pub(super) fn uses_any_tool(fields: &Map<String, Value>) -> bool {
         let given = capabilities.and_then(|capabilities| capabilities.get(name));
         given == Some(&Value::Bool(value))
     };
-    is(Capabilities::CREATE, true)
-        && !is(Capabilities::USE_TOOLS, false)
+    is(AgentCapabilities::CREATE, true)
+        && !is(AgentCapabilities::USE_TOOLS, false)
         && given(fields, "tools").is_none()
 }
 
@@ -54,9 +54,9 @@ pub(super) fn uses_any_tool(fields: &Map<String, Value>) -> bool {
 pub(super) fn colleagues(
     fields: &Map<String, Value>,
     field: &'static str,
-) -> Result<Vec<Colleague>, AgentError> {
+) -> Result<Vec<AgentRef>, AgentError> {
     let expected = "a list of agent ids, or of objects with \"agent\" and \"description\"; an agent id has 1 to 256 bytes and no control characters";
-    let named: Vec<Colleague> = read(fields, field, expected)?.unwrap_or_default();
+    let named: Vec<AgentRef> = read(fields, field, expected)?.unwrap_or_default();
     match named.iter().all(|named| check_id(&named.agent).is_ok()) {
         true => Ok(named),
         false => Err(AgentError::Field { field, expected }),

@@ -1,6 +1,6 @@
 use super::stage::{Input, Output, Stage, ToolCall, ToolResult};
 use super::{Decision, Guardrail};
-use crate::agent::Message;
+use crate::agent::ChatMessage;
 use crate::agent::output::without_escapes;
 use crate::clock::within;
 use crate::error::{BoxError, Retry, excerpt};
@@ -44,7 +44,7 @@ impl Guardrails {
     ///
     /// # Errors
     /// [`Denied`], never with another try: the model must not be asked.
-    pub async fn input(&self, messages: Vec<Message>) -> Result<Vec<Message>, Denied> {
+    pub async fn input(&self, messages: Vec<ChatMessage>) -> Result<Vec<ChatMessage>, Denied> {
         let checked = self.check(&Input, messages).await;
         checked.map_err(|denied| Denied {
             try_again: false,

@@ -1,7 +1,7 @@
 //! Guardrails made of functions.
 
 use super::{Decision, Guardrail};
-use crate::agent::Message;
+use crate::agent::ChatMessage;
 use crate::error::BoxError;
 use crate::machine::Answer;
 use crate::model::Json;
@@ -10,7 +10,7 @@ use async_trait::async_trait;
 /// A guardrail that looks at the messages a model is about to be shown.
 ///
 /// ```
-/// use universal_executor::agent::Message;
+/// use universal_executor::agent::ChatMessage;
 /// use universal_executor::agent::guardrail::{Decision, Guardrails, on_input};
 ///
 /// let guardrails = Guardrails::default().with(on_input("no-secrets", |messages| {
@@ -20,13 +20,13 @@ use async_trait::async_trait;
 ///     }
 /// }));
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-/// assert!(guardrails.input(vec![Message::user("-----BEGIN PRIVATE KEY-----")]).await.is_err());
+/// assert!(guardrails.input(vec![ChatMessage::user("-----BEGIN PRIVATE KEY-----")]).await.is_err());
 /// # });
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn on_input<F>(name: impl Into<String>, check: F) -> impl Guardrail
 where
-    F: Fn(&[Message]) -> Decision<Vec<Message>> + Send + Sync,
+    F: Fn(&[ChatMessage]) -> Decision<Vec<ChatMessage>> + Send + Sync,
 {
     OnInput(name.into(), check)
 }
@@ -97,13 +97,16 @@ struct OnToolResult<F>(String, F);
 #[async_trait]
 impl<F> Guardrail for OnInput<F>
 where
-    F: Fn(&[Message]) -> Decision<Vec<Message>> + Send + Sync,
+    F: Fn(&[ChatMessage]) -> Decision<Vec<ChatMessage>> + Send + Sync,
 {
     fn name(&self) -> &str {
         &self.0
     }
 
-    async fn input(&self, messages: &[Message]) -> Result<Decision<Vec<Message>>, BoxError> {
+    async fn input(
+        &self,
+        messages: &[ChatMessage],
+    ) -> Result<Decision<Vec<ChatMessage>>, BoxError> {
         Ok((self.1)(messages))
     }
 }

@@ -47,7 +47,7 @@ mod tests;
 pub use chain::{Denied, Guardrails};
 pub use closures::{on_input, on_output, on_tool_call, on_tool_result};
 
-use super::Message;
+use super::ChatMessage;
 use crate::error::BoxError;
 use crate::machine::Answer;
 use crate::model::Json;
@@ -77,7 +77,10 @@ pub trait Guardrail: Send + Sync {
     ///
     /// # Errors
     /// An error denies.
-    async fn input(&self, messages: &[Message]) -> Result<Decision<Vec<Message>>, BoxError> {
+    async fn input(
+        &self,
+        messages: &[ChatMessage],
+    ) -> Result<Decision<Vec<ChatMessage>>, BoxError> {
         Ok(Decision::Allow)
     }
 
@@ -114,7 +117,10 @@ impl<T: Guardrail + ?Sized> Guardrail for Arc<T> {
         (**self).name()
     }
 
-    async fn input(&self, messages: &[Message]) -> Result<Decision<Vec<Message>>, BoxError> {
+    async fn input(
+        &self,
+        messages: &[ChatMessage],
+    ) -> Result<Decision<Vec<ChatMessage>>, BoxError> {
         (**self).input(messages).await
     }
 

@@ -1,9 +1,9 @@
 //! The four places where guardrails stand: which method is asked, and what may be put in place.
 
 use super::{Decision, Guardrail};
-use crate::agent::Message;
+use crate::agent::ChatMessage;
 use crate::error::BoxError;
-use crate::machine::{Answer, Limits};
+use crate::machine::{Answer, MachineLimits};
 use crate::model::{Json, size_within};
 use futures::future::BoxFuture;
 
@@ -44,20 +44,20 @@ pub(super) struct ToolResult<'t> {
 }
 
 impl Stage for Input {
-    type Value = Vec<Message>;
+    type Value = Vec<ChatMessage>;
 
     const WHAT: &'static str = "input";
 
     fn ask<'a>(
         &'a self,
         guardrail: &'a dyn Guardrail,
-        messages: &'a Vec<Message>,
-    ) -> BoxFuture<'a, Result<Decision<Vec<Message>>, BoxError>> {
+        messages: &'a Vec<ChatMessage>,
+    ) -> BoxFuture<'a, Result<Decision<Vec<ChatMessage>>, BoxError>> {
         guardrail.input(messages)
     }
 
-    fn takes(messages: &Vec<Message>) -> bool {
-        let sizes = messages.iter().map(Message::size);
+    fn takes(messages: &Vec<ChatMessage>) -> bool {
+        let sizes = messages.iter().map(ChatMessage::size);
         sizes.fold(0, usize::saturating_add) <= MOST_INPUT_BYTES
     }
 }
@@ -121,5 +121,5 @@ impl Stage for ToolResult<'_> {
 
 /// Whether it is no larger, and nests no deeper, than what a run keeps of a call.
 fn is_small(json: &Json) -> bool {
-    size_within(json, Limits::DEPTH).is_ok_and(|size| size <= MOST_BYTES)
+    size_within(json, MachineLimits::DEPTH).is_ok_and(|size| size <= MOST_BYTES)
 }

@@ -37,7 +37,7 @@ impl Guardrail for Broken {
         "broken"
     }
 
-    async fn input(&self, _: &[Message]) -> Result<Decision<Vec<Message>>, BoxError> {
+    async fn input(&self, _: &[ChatMessage]) -> Result<Decision<Vec<ChatMessage>>, BoxError> {
         self.fail().await
     }
 
@@ -73,7 +73,7 @@ fn code_and_message(answer: &Answer) -> (&str, &str) {
 #[tokio::test]
 async fn without_guardrails_everything_passes() {
     let none = Guardrails::default();
-    let messages = vec![Message::user("hi")];
+    let messages = vec![ChatMessage::user("hi")];
 
     assert_eq!(none.input(messages.clone()).await.unwrap(), messages);
     assert_eq!(none.output("bye".to_owned()).await.unwrap(), "bye");
@@ -303,8 +303,9 @@ async fn what_is_put_in_place_is_small_and_flat_or_denied() {
         Guardrails::default().with(on_output("puts", put))
     };
     let with_messages = |count| {
-        let put =
-            move |_: &[Message]| Decision::Replace(vec![Message::user("x".repeat(1 << 20)); count]);
+        let put = move |_: &[ChatMessage]| {
+            Decision::Replace(vec![ChatMessage::user("x".repeat(1 << 20)); count])
+        };
         Guardrails::default().with(on_input("puts", put))
     };
     let call = |value| async move { with_call(value).tool_call("t", Json::default()).await };

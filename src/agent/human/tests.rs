@@ -10,7 +10,7 @@ fn asked(fields: Value) -> Json {
 fn a_question_shows_the_characters_that_reorder_text_as_escapes() {
     let arguments: Json =
         json!({"to": "DE\u{202e}89", "notes": [{"a": "\u{2066}b\u{2069}"}], "amount": 5}).into();
-    let call = ToolCall::new("1", "pay\u{202a}", arguments.clone());
+    let call = MachineCall::new("1", "pay\u{202a}", arguments.clone());
 
     let everyone = People::default();
     let approval = asked(approval(&call, None, &arguments, "d", &everyone, &[]));
@@ -75,7 +75,7 @@ fn over(amount: u64, by: &str) -> Approval {
 
 fn question_of(tool: &dyn Tool, changes: &[Approval]) -> Json {
     let (arguments, everyone) = (Json::from(json!({"amount": 5})), People::default());
-    let call = ToolCall::new("1", "pay", arguments.clone());
+    let call = MachineCall::new("1", "pay", arguments.clone());
     let tool = Some(tool);
     asked(approval(&call, tool, &arguments, "d", &everyone, changes))
 }
@@ -110,7 +110,7 @@ fn a_question_names_the_people_of_each_rule() {
     let (arguments, mut people) = (Json::from(json!({})), People::default());
     people.restrict_to(&["ann".to_owned()]);
     people.restrict_to(&["role:board".to_owned()]);
-    let call = ToolCall::new("1", "pay", arguments.clone());
+    let call = MachineCall::new("1", "pay", arguments.clone());
 
     let asked = asked(approval(&call, None, &arguments, "d", &people, &[]));
 
@@ -193,7 +193,7 @@ fn arguments_are_changed_only_within_the_time_of_the_rules_for_the_changed_ones(
 #[test]
 fn arguments_that_a_question_shows_with_escapes_cannot_be_changed() {
     let arguments = Json::from(json!({"to": "DE\u{202e}89"}));
-    let call = ToolCall::new("1", "pay", arguments.clone());
+    let call = MachineCall::new("1", "pay", arguments.clone());
     let tool = pay(json!({}));
     let everyone = People::default();
 

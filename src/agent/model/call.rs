@@ -11,7 +11,7 @@ pub struct ToolCall {
     /// The tool name as the model wrote it. The request may not have offered such a tool.
     pub name: String,
     /// The arguments.
-    pub arguments: Arguments,
+    pub arguments: ModelArguments,
 }
 
 impl ToolCall {
@@ -20,7 +20,7 @@ impl ToolCall {
     pub fn new(
         id: impl Into<String>,
         name: impl Into<String>,
-        arguments: impl Into<Arguments>,
+        arguments: impl Into<ModelArguments>,
     ) -> Self {
         Self {
             id: id.into(),
@@ -35,36 +35,38 @@ impl ToolCall {
 /// A string that is not JSON is retained unchanged, so that an error can quote it to the model. An empty string counts as
 /// `{}`, because models write nothing for a tool without arguments.
 ///
-/// A tool is called with [`machine::Arguments`](crate::machine::Arguments), the JSON or the invalid string. This type also
+/// A tool is called with [`machine::ToolArguments`](crate::machine::ToolArguments), the JSON or the invalid string. This type also
 /// retains the string of valid arguments: a conversation goes back to the model byte for byte, also after a store has
 /// rewritten its JSON.
 ///
 /// ```
-/// use universal_executor::agent::Arguments;
+/// use universal_executor::agent::ModelArguments;
 ///
-/// let good = Arguments::from_text(r#"{"city": "Bergen"}"#);
+/// let good = ModelArguments::from_text(r#"{"city": "Bergen"}"#);
 /// assert_eq!(good.json()?["city"], "Bergen");
 ///
-/// let cut = Arguments::from_text(r#"{"city": "Ber"#);
+/// let cut = ModelArguments::from_text(r#"{"city": "Ber"#);
 /// assert!(cut.json().is_err());
 /// assert_eq!(cut.text(), r#"{"city": "Ber"#);
 /// # Ok::<(), universal_executor::BoxError>(())
 /// ```
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(from = "String", into = "String")]
-pub struct Arguments {
+pub struct ModelArguments {
     text: String,
     json: Result<Json, BadArguments>,
 }
 
-impl Arguments {
+impl ModelArguments {
     /// Reads the string that a model wrote.
     #[must_use]
     pub fn from_text(text: impl Into<String>) -> Self {
         let text = text.into();
-        let json = match machine::Arguments::parse(&text) {
-            machine::Arguments::Json(json) => Ok(json),
-            machine::Arguments::Unreadable { problem, .. } => Err(BadArguments { reason: problem }),
+        let json = match machine::ToolArguments::parse(&text) {
+            machine::ToolArguments::Json(json) => Ok(json),
+            machine::ToolArguments::Unreadable { problem, .. } => {
+                Err(BadArguments { reason: problem })
+            }
         };
         Self { text, json }
     }
@@ -84,19 +86,19 @@ impl Arguments {
     }
 }
 
-impl From<String> for Arguments {
+impl From<String> for ModelArguments {
     fn from(text: String) -> Self {
         Self::from_text(text)
     }
 }
 
-impl From<Arguments> for String {
-    fn from(arguments: Arguments) -> Self {
+impl From<ModelArguments> for String {
+    fn from(arguments: ModelArguments) -> Self {
         arguments.text
     }
 }
 
-impl From<serde_json::Value> for Arguments {
+impl From<serde_json::Value> for ModelArguments {
     fn from(value: serde_json::Value) -> Self {
         Self::from_text(value.to_string())
     }
@@ -120,7 +122,7 @@ mod tests {
     fn no_arguments_are_an_empty_object() {
         for text in ["", "  ", "{}"] {
             assert_eq!(
-                *Arguments::from_text(text).json().unwrap(),
+                *ModelArguments::from_text(text).json().unwrap(),
                 serde_json::json!({})
             );
         }
@@ -130,7 +132,7 @@ mod tests {
     fn arguments_that_nest_without_end_are_refused_and_kept() {
         let text = "[".repeat(100_000);
 
-        let arguments = Arguments::from_text(&*text);
+        let arguments = ModelArguments::from_text(&*text);
 
         assert!(arguments.json().is_err());
         assert_eq!(arguments.text(), text);
@@ -138,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_model_is_told_where_its_arguments_are_broken() {
-        let error = Arguments::from_text(r#"{"a": "#).json().unwrap_err();
+        let error = ModelArguments::from_text(r#"{"a": "#).json().unwrap_err();
 
         assert!(error.reason.ends_with("at line 1 column 6"), "{error}");
     }
@@ -148,12 +150,12 @@ mod tests {
 
         #[test]
         fn whatever_a_model_writes_is_kept_and_survives_being_saved(text in ".{0,200}") {
-            let arguments = Arguments::from_text(&*text);
+            let arguments = ModelArguments::from_text(&*text);
 
             let saved = serde_json::to_string(&arguments).unwrap();
 
             prop_assert_eq!(arguments.text(), text);
-            prop_assert_eq!(serde_json::from_str::<Arguments>(&saved).unwrap(), arguments);
+            prop_assert_eq!(serde_json::from_str::<ModelArguments>(&saved).unwrap(), arguments);
         }
     }
 }

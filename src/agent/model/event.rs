@@ -1,4 +1,4 @@
-use super::{Arguments, ChatResponse, Opaque, Part, Reasoning, StopReason, ToolCall, Usage};
+use super::{ChatResponse, ModelArguments, Opaque, Part, Reasoning, StopReason, ToolCall, Usage};
 use crate::agent::ModelError;
 
 /// A piece of an answer.
@@ -114,7 +114,7 @@ impl Collector {
             } => Part::ToolCall(ToolCall {
                 id,
                 name,
-                arguments: Arguments::from_text(arguments),
+                arguments: ModelArguments::from_text(arguments),
             }),
         });
         Ok(ChatResponse {
@@ -229,7 +229,7 @@ pub(super) fn pieces(response: ChatResponse) -> Vec<ChatEvent> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::Origin;
+    use crate::agent::PartOrigin;
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -298,7 +298,7 @@ mod tests {
         ) {
             let calls = calls.into_iter().map(|(id, name, text)| ToolCall::new(id, name, text)).collect();
             let mut response = ChatResponse::calling(calls).with_usage(Usage::new(tokens.0, tokens.1));
-            let origin = Origin::new("test", None);
+            let origin = PartOrigin::new("test", None);
             let thought = Reasoning::new(text.clone(), "thought", origin.clone());
             response.parts.insert(0, Part::Reasoning(thought));
             response.parts.splice(1..1, ChatResponse::new(text).parts);

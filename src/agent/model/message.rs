@@ -1,6 +1,6 @@
 mod saved;
 
-use super::{CallResult, Opaque, Origin, Part, Reasoning, ToolCall};
+use super::{CallResult, Opaque, Part, PartOrigin, Reasoning, ToolCall};
 use crate::error::excerpt;
 use crate::executor::fenced;
 use crate::model::Json;
@@ -11,11 +11,11 @@ use std::borrow::Cow;
 /// One message of a conversation: a speaker and the parts of the message.
 ///
 /// ```
-/// use universal_executor::agent::{Media, Message, Part};
+/// use universal_executor::agent::{ChatMessage, Media, Part};
 /// use universal_executor::BreadcrumbId;
 ///
 /// let photo = Media::new(BreadcrumbId::NIL, "photo.base64", "image/png", 1_200);
-/// let message = Message::user("Which bird is this?").with(Part::Image(photo));
+/// let message = ChatMessage::user("Which bird is this?").with(Part::Image(photo));
 /// assert_eq!(message.text(), "Which bird is this?");
 /// assert_eq!(message.parts.len(), 2);
 /// ```
@@ -26,7 +26,7 @@ use std::borrow::Cow;
 /// `{"speaker", "parts"}`.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Message {
+pub struct ChatMessage {
     /// The speaker.
     pub speaker: Speaker,
     /// The parts, in order. An empty text has no part.
@@ -40,7 +40,7 @@ pub struct Message {
 pub enum Speaker {
     /// The agent's author: instructions.
     System,
-    /// The user, or a service in the user's place. Data is a message of this speaker too; see [`Message::data`].
+    /// The user, or a service in the user's place. Data is a message of this speaker too; see [`ChatMessage::data`].
     User,
     /// The model.
     Assistant,
@@ -48,7 +48,7 @@ pub enum Speaker {
     Tool,
 }
 
-impl Message {
+impl ChatMessage {
     /// The name of the section that data is in.
     pub(in crate::agent) const SECTION: &str = "earlier";
 
@@ -208,7 +208,7 @@ impl Message {
     /// Returns the reasoning of this model, in order.
     pub(in crate::agent) fn reasoning<'m>(
         &'m self,
-        origin: &'m Origin,
+        origin: &'m PartOrigin,
     ) -> impl Iterator<Item = &'m Reasoning> {
         self.parts.iter().filter_map(move |part| match part {
             Part::Reasoning(reasoning) if reasoning.origin == *origin => Some(reasoning),
@@ -226,7 +226,7 @@ impl Message {
     /// Returns the state of this model that belongs to a call, or to the whole message, in order.
     pub(in crate::agent) fn opaque<'m>(
         &'m self,
-        origin: &'m Origin,
+        origin: &'m PartOrigin,
         call_id: Option<&'m str>,
     ) -> impl Iterator<Item = &'m Opaque> {
         self.parts.iter().filter_map(move |part| match part {
@@ -336,7 +336,7 @@ impl Message {
 pub(super) fn text_of(parts: &[Part]) -> Cow<'_, str> {
     let mut texts = parts.iter().filter_map(|part| match part {
         Part::Text(text) => Some(Cow::Borrowed(&**text)),
-        Part::Data(data) => Some(Cow::Owned(fenced([(Message::SECTION, data)]))),
+        Part::Data(data) => Some(Cow::Owned(fenced([(ChatMessage::SECTION, data)]))),
         Part::ToolResult(result) => Some(Cow::Borrowed(&*result.text)),
         Part::Image(_)
         | Part::File(_)

@@ -7,13 +7,13 @@ mod part;
 mod request;
 mod response;
 
-pub use call::{Arguments, BadArguments, ToolCall};
+pub use call::{BadArguments, ModelArguments, ToolCall};
 pub use error::ModelError;
 pub(in crate::agent) use event::Collector;
 pub use event::{ChatEvent, ToolCallDelta};
 pub(in crate::agent) use media::{Loaded, MediaSource};
-pub use message::{Message, Speaker};
-pub use part::{CallResult, Media, Opaque, Origin, Part, Reasoning};
+pub use message::{ChatMessage, Speaker};
+pub use part::{CallResult, Media, Opaque, Part, PartOrigin, Reasoning};
 pub use request::{ChatRequest, ResponseSchema, ToolChoice};
 pub use response::{ChatResponse, StopReason, Usage};
 
@@ -31,11 +31,11 @@ use std::sync::Arc;
 /// - **One attempt.** A model does not try again by itself; [`ModelError::retry`] tells the run whether it should.
 ///
 /// ```
-/// use universal_executor::agent::{ChatModel, ChatRequest, ChatResponse, Message, ScriptedModel};
+/// use universal_executor::agent::{ChatMessage, ChatModel, ChatRequest, ChatResponse, ScriptedModel};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let model = ScriptedModel::new(["Hello, Ann!", "Hello, Ann!"]);
-/// let request = ChatRequest::new(vec![Message::user("I am Ann")]);
+/// let request = ChatRequest::new(vec![ChatMessage::user("I am Ann")]);
 ///
 /// let whole = model.chat(&request).await?;
 /// let streamed = ChatResponse::collect(model.stream(&request).await?).await?;

@@ -2,7 +2,7 @@ use super::ToolCall;
 use crate::model::{BreadcrumbId, Json, size_within};
 use serde::{Deserialize, Serialize};
 
-/// One part of a [`Message`](super::Message) or of a [`ChatResponse`](super::ChatResponse).
+/// One part of a [`ChatMessage`](super::ChatMessage) or of a [`ChatResponse`](super::ChatResponse).
 ///
 /// Parts are in the order in which the model wrote them, as far as the protocol of its provider shows one.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -43,7 +43,7 @@ pub struct CallResult {
 /// The provider and model that wrote a part. Only the same model of the same provider gets the part back.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Origin {
+pub struct PartOrigin {
     /// The protocol and the endpoint or the tool, such as `openai:api.example.com:5c1f00b5e2a74d90` or `genai:anthropic`. The digits
     /// are a digest of the URL.
     pub provider: String,
@@ -63,7 +63,7 @@ pub struct Reasoning {
     /// The name of the field in the provider's protocol, such as `reasoning_content`.
     pub field: String,
     /// The model that reasoned.
-    pub origin: Origin,
+    pub origin: PartOrigin,
 }
 
 /// State of a provider, which only its [`origin`](Self::origin) gets back, unchanged. No other provider sees it.
@@ -78,7 +78,7 @@ pub struct Opaque {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
     /// The model that the state belongs to.
-    pub origin: Origin,
+    pub origin: PartOrigin,
 }
 
 /// A reference to an image or a file in the store. A conversation contains references and never the bytes.
@@ -100,7 +100,7 @@ pub struct Media {
     pub name: Option<String>,
 }
 
-impl Origin {
+impl PartOrigin {
     /// Creates an origin.
     #[must_use]
     pub fn new(provider: impl Into<String>, model: Option<&str>) -> Self {
@@ -114,7 +114,7 @@ impl Origin {
 impl Reasoning {
     /// Creates a text in which a model reasoned, from a field of its protocol.
     #[must_use]
-    pub fn new(text: impl Into<String>, field: impl Into<String>, origin: Origin) -> Self {
+    pub fn new(text: impl Into<String>, field: impl Into<String>, origin: PartOrigin) -> Self {
         Self {
             text: text.into(),
             field: field.into(),
@@ -129,7 +129,7 @@ impl Opaque {
 
     /// Creates state of a whole message, from a field of the provider's protocol.
     #[must_use]
-    pub fn new(field: impl Into<String>, value: impl Into<Json>, origin: Origin) -> Self {
+    pub fn new(field: impl Into<String>, value: impl Into<Json>, origin: PartOrigin) -> Self {
         Self {
             field: field.into(),
             value: value.into(),
@@ -180,8 +180,9 @@ impl Media {
 impl Part {
     /// Returns the size of all strings and values in bytes.
     pub(crate) fn size(&self) -> usize {
-        let origin =
-            |origin: &Origin| origin.provider.len() + origin.model.as_ref().map_or(0, String::len);
+        let origin = |origin: &PartOrigin| {
+            origin.provider.len() + origin.model.as_ref().map_or(0, String::len)
+        };
         match self {
             Self::Text(text) => text.len(),
             Self::Data(data) => data.size(),

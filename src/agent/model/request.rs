@@ -1,4 +1,4 @@
-use super::{Loaded, Message};
+use super::{ChatMessage, Loaded};
 use crate::model::Json;
 use crate::tool::ToolSpec;
 use serde::{Deserialize, Serialize};
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 ///
 /// ```
 /// use serde_json::json;
-/// use universal_executor::agent::{ChatRequest, Message, ToolChoice, ToolSpec};
+/// use universal_executor::agent::{ChatMessage, ChatRequest, ToolChoice, ToolSpec};
 ///
 /// let weather = ToolSpec::new("weather", "The weather of a city", json!({
 ///     "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
 /// }));
-/// let request = ChatRequest::new(vec![Message::user("Do I need an umbrella in Bergen?")])
+/// let request = ChatRequest::new(vec![ChatMessage::user("Do I need an umbrella in Bergen?")])
 ///     .model("llama3.2")
 ///     .tool(weather)
 ///     .tool_choice(ToolChoice::Required)
@@ -26,7 +26,7 @@ pub struct ChatRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// The conversation, oldest first.
-    pub messages: Vec<Message>,
+    pub messages: Vec<ChatMessage>,
     /// The tools it may call; none by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
@@ -53,7 +53,7 @@ pub struct ChatRequest {
 impl ChatRequest {
     /// A request of some messages.
     #[must_use]
-    pub fn new(messages: Vec<Message>) -> Self {
+    pub fn new(messages: Vec<ChatMessage>) -> Self {
         Self {
             messages,
             ..Self::default()

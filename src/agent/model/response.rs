@@ -1,6 +1,6 @@
 use super::event::{Collector, pieces};
 use super::message::{calls_in, text_of};
-use super::{ChatEvent, Message, Part, Speaker, ToolCall};
+use super::{ChatEvent, ChatMessage, Part, Speaker, ToolCall};
 use crate::agent::ModelError;
 use futures::{Stream, TryStreamExt};
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ impl ChatResponse {
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self {
-            parts: Message::assistant(text).parts,
+            parts: ChatMessage::assistant(text).parts,
             ..Self::default()
         }
     }
@@ -80,8 +80,8 @@ impl ChatResponse {
 
     /// The answer as the next request repeats it.
     #[must_use]
-    pub fn message(&self) -> Message {
-        Message::new(Speaker::Assistant, self.parts.clone())
+    pub fn message(&self) -> ChatMessage {
+        ChatMessage::new(Speaker::Assistant, self.parts.clone())
     }
 
     /// Puts a stream together; the same as what [`ChatModel::chat`](super::ChatModel::chat) gives.

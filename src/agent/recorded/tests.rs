@@ -1,5 +1,5 @@
 use super::*;
-use crate::agent::{Message, ScriptedModel, StopReason, ToolCall, ToolSpec, Usage};
+use crate::agent::{ChatMessage, ScriptedModel, StopReason, ToolCall, ToolSpec, Usage};
 use serde_json::json;
 
 /// A file of this process's own, removed in the end.
@@ -23,7 +23,10 @@ impl Drop for Scratch {
 }
 
 fn asking(text: &str) -> ChatRequest {
-    ChatRequest::new(vec![Message::system("Be kind."), Message::user(text)])
+    ChatRequest::new(vec![
+        ChatMessage::system("Be kind."),
+        ChatMessage::user(text),
+    ])
 }
 
 fn said(text: &str) -> Result<ChatResponse, ModelError> {
@@ -103,7 +106,7 @@ async fn an_unknown_request_shows_what_differs_from_the_nearest_recorded_one() {
         .await
         .unwrap();
     recorder
-        .chat(&ChatRequest::new(vec![Message::user("quite another")]))
+        .chat(&ChatRequest::new(vec![ChatMessage::user("quite another")]))
         .await
         .unwrap();
 

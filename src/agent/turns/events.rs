@@ -1,12 +1,12 @@
 //! Events for the client of a chat turn.
 
-use super::{Answer, Run, ToolCall, ToolResult};
+use super::{Answer, MachineCall, Run, ToolResult};
 use crate::executor::Record;
 use std::mem;
 
 impl Run<'_> {
     /// Notes that a tool is called.
-    pub(super) fn note_call(&mut self, call: &ToolCall) {
+    pub(super) fn note_call(&mut self, call: &MachineCall) {
         if self.context.turn_events().is_some() {
             self.unsent.push(Record::ToolCalled {
                 call: call.id.to_string(),

@@ -14,12 +14,13 @@ mod waits;
 pub(crate) use progress::session_in;
 
 use super::requests::ToolRequest;
-use super::{AgentExecutor, AgentRunError, ProviderSession, Said, agents, human};
+use super::{AgentExecutor, AgentRunError, ProviderEvent, ProviderSession, agents, human};
 use crate::clock::within;
 use crate::error::BoxError;
 use crate::executor::{ContextError, ExecutionContext, Record};
 use crate::machine::{
-    Anomaly, Answer, CallId, Deferral, Delivery, Effect, ToolCall, ToolOutcome, ToolResult,
+    Answer, CallId, Deferral, Effect, MachineAnomaly, MachineCall, ResultDelivery, ToolOutcome,
+    ToolResult,
 };
 use crate::model::Json;
 use crate::tool;
@@ -46,10 +47,10 @@ enum Done {
     /// A call has ended.
     Finished(CallId, ToolOutcome),
     /// A call may be made, with these arguments.
-    Admitted { call: ToolCall, again: bool },
+    Admitted { call: MachineCall, again: bool },
     /// The guardrails have checked an output that the model handed in by a call.
     Checked {
-        call: ToolCall,
+        call: MachineCall,
         output: Result<Json, Answer>,
     },
 }
@@ -205,7 +206,7 @@ impl<'r> Run<'r> {
 
     /// Reads the tool requests of an answer, if the rules of the definition let answers request tools.
     fn requests_in(&self, text: &str) -> Option<Vec<ToolRequest>> {
-        let is_batch = self.progress.machine.policy().delivery == Delivery::Batch;
+        let is_batch = self.progress.machine.policy().delivery == ResultDelivery::Batch;
         let may_request = self.agent.definition.requests_tools && self.agent.output.is_none();
         match is_batch && may_request {
             true => self.progress.requests_in(text),
@@ -213,10 +214,10 @@ impl<'r> Run<'r> {
         }
     }
 
-    async fn hear(&mut self, said: Said) -> Result<(), BoxError> {
+    async fn hear(&mut self, said: ProviderEvent) -> Result<(), BoxError> {
         let agent = self.agent;
         let (said, objection) = match said {
-            Said::Finished {
+            ProviderEvent::Finished {
                 text,
                 cut_off,
                 usage,
@@ -227,14 +228,14 @@ impl<'r> Run<'r> {
                     return self.carry_out(effects).await;
                 }
                 let (text, objection) = agent.examine(text).await?;
-                let said = Said::Finished {
+                let said = ProviderEvent::Finished {
                     text,
                     cut_off,
                     usage,
                 };
                 (said, objection)
             }
-            said @ (Said::Calls { .. } | Said::Asks { .. }) => (said, None),
+            said @ (ProviderEvent::Calls { .. } | ProviderEvent::Asks { .. }) => (said, None),
         };
         match self.progress.hear(said, &agent.definition, objection)? {
             Heard::Effects(effects) => self.carry_out(effects).await,
@@ -346,7 +347,7 @@ impl<'r> Run<'r> {
 
     /// Gives the agent its results: of a batch all together.
     async fn deliver(&mut self) -> Result<Vec<Effect>, BoxError> {
-        let is_batch = self.progress.machine.policy().delivery == Delivery::Batch;
+        let is_batch = self.progress.machine.policy().delivery == ResultDelivery::Batch;
         let goes_on = is_batch && self.progress.machine.pending().next().is_some();
         if self.undelivered.is_empty() || goes_on {
             return Ok(Vec::new());
@@ -421,7 +422,7 @@ impl<'r> Run<'r> {
     /// Whether the agent may be heard once more. A program is, as long as it runs, and has a turn for each start.
     fn may_go_on(&self) -> Result<(), AgentRunError> {
         let (spent, definition) = (&self.progress.spent, &self.agent.definition);
-        let is_batch = self.progress.machine.policy().delivery == Delivery::Batch;
+        let is_batch = self.progress.machine.policy().delivery == ResultDelivery::Batch;
         match is_batch || self.session.is_none() {
             true => spent.check(definition),
             false => spent.check_budgets(definition),
@@ -433,7 +434,7 @@ impl<'r> Run<'r> {
         if self.session.is_none() {
             let (agent, context) = (self.agent, self.context);
             let mut task = agent.task(context).await?;
-            if agent.provider.delivery() == Delivery::Each {
+            if agent.provider.delivery() == ResultDelivery::Each {
                 self.progress.spent.start();
                 let made = self.progress.machine.answered();
                 let approved = &self.progress.approved;
@@ -478,20 +479,20 @@ impl<'r> Run<'r> {
 }
 
 /// What kind of anomaly it is: ids in it are chosen by a model or a program.
-fn name(anomaly: &Anomaly) -> &'static str {
+fn name(anomaly: &MachineAnomaly) -> &'static str {
     match anomaly {
-        Anomaly::UnknownCall { .. } => "unknown_call",
-        Anomaly::DuplicateCompletion { .. } => "duplicate_completion",
-        Anomaly::ConflictingCall { .. } => "conflicting_call",
-        Anomaly::NotDeferred { .. } => "not_deferred",
-        Anomaly::AfterTerminal => "after_terminal",
-        Anomaly::StaleRun { .. } => "stale_run",
+        MachineAnomaly::UnknownCall { .. } => "unknown_call",
+        MachineAnomaly::DuplicateCompletion { .. } => "duplicate_completion",
+        MachineAnomaly::ConflictingCall { .. } => "conflicting_call",
+        MachineAnomaly::NotDeferred { .. } => "not_deferred",
+        MachineAnomaly::AfterTerminal => "after_terminal",
+        MachineAnomaly::StaleRun { .. } => "stale_run",
     }
 }
 
 /// What is first.
 enum Next {
-    Said(Said),
+    Said(ProviderEvent),
     Done(Option<Done>),
 }
 

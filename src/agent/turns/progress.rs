@@ -8,11 +8,11 @@ use crate::agent::api::saved;
 use crate::agent::offer::declare;
 use crate::agent::output::Output;
 use crate::agent::requests::{self, Requested, ToolRequest};
-use crate::agent::{AgentDefinition, AgentRunError, Said, Usage};
+use crate::agent::{AgentDefinition, AgentRunError, ProviderEvent, Usage};
 use crate::error::{BoxError, excerpt};
 use crate::machine::{
-    Answer, CallId, Delivery, Effect, Exit, Input, Limits, Machine, Policy, Signal, State,
-    ToolCall, ToolOutcome, ToolResult,
+    Answer, CallId, Effect, Exit, Input, Machine, MachineCall, MachineLimits, Policy,
+    ResultDelivery, Signal, State, ToolOutcome, ToolResult,
 };
 use crate::model::{Json, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -99,16 +99,16 @@ impl Progress {
     const MOST_REPAIRS: u32 = 1;
 
     /// A run that has not begun.
-    pub(super) fn new(run: &str, delivery: Delivery, definition: &AgentDefinition) -> Self {
+    pub(super) fn new(run: &str, delivery: ResultDelivery, definition: &AgentDefinition) -> Self {
         let policy = match delivery {
             // Results stay in the conversation, so no answered call has to be kept beside it. While a turn goes on they
             // are in both, and the rest of what a store keeps is for what was said before.
-            Delivery::Batch => Policy::batch().limits(Limits {
+            ResultDelivery::Batch => Policy::batch().limits(MachineLimits {
                 answered_bytes: 0,
                 bytes: 384 << 10,
-                ..Limits::default()
+                ..MachineLimits::default()
             }),
-            Delivery::Each => Policy::each(),
+            ResultDelivery::Each => Policy::each(),
         };
         Self {
             machine: Machine::new(run, declare(policy, definition)),
@@ -131,8 +131,8 @@ impl Progress {
     pub(super) fn may_hear(&self) -> bool {
         let model = |wait: &Wait| matches!(wait.awaited, Awaited::Model { .. });
         match self.machine.policy().delivery {
-            Delivery::Each => true,
-            Delivery::Batch => {
+            ResultDelivery::Each => true,
+            ResultDelivery::Batch => {
                 self.machine.pending().next().is_none() && !self.waits.iter().any(model)
             }
         }
@@ -144,26 +144,26 @@ impl Progress {
     /// It wants to go on and may not.
     pub(super) fn hear(
         &mut self,
-        said: Said,
+        said: ProviderEvent,
         definition: &AgentDefinition,
         objection: Option<Objection>,
     ) -> Result<Heard, AgentRunError> {
         match said {
-            Said::Calls { calls, usage, .. } => {
-                let is_turn = self.machine.policy().delivery == Delivery::Batch;
+            ProviderEvent::Calls { calls, usage, .. } => {
+                let is_turn = self.machine.policy().delivery == ResultDelivery::Batch;
                 let new = calls.iter().filter(|call| !self.machine.knows(&call.id));
                 self.spent.add(usage, new.count(), is_turn);
                 self.spent.check(definition)?;
-                let is_direct = |call: &ToolCall| definition.return_to_user.contains(&call.tool);
+                let is_direct = |call: &MachineCall| definition.return_to_user.contains(&call.tool);
                 let is_direct = calls.iter().all(is_direct);
                 Ok(Heard::Effects(self.receive(calls, is_direct)))
             }
-            Said::Finished {
+            ProviderEvent::Finished {
                 text,
                 cut_off,
                 usage,
             } => {
-                let is_turn = self.machine.policy().delivery == Delivery::Batch;
+                let is_turn = self.machine.policy().delivery == ResultDelivery::Batch;
                 self.spent.add(usage, 0, is_turn);
                 // Who had the last word before a reminder still has it.
                 let settled = self
@@ -179,7 +179,7 @@ impl Progress {
                     }))),
                 }
             }
-            Said::Asks { tool, input } => {
+            ProviderEvent::Asks { tool, input } => {
                 self.asked = self.asked.saturating_add(1);
                 let number = self.asked;
                 Ok(Heard::Ask {
@@ -249,7 +249,7 @@ impl Progress {
     }
 
     /// Gives calls to the machine. If `is_direct`, the results of all calls are for the user.
-    fn receive(&mut self, calls: Vec<ToolCall>, is_direct: bool) -> Vec<Effect> {
+    fn receive(&mut self, calls: Vec<MachineCall>, is_direct: bool) -> Vec<Effect> {
         self.direct = is_direct.then(|| {
             let calls = calls.iter();
             calls

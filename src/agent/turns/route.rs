@@ -2,10 +2,10 @@
 
 use super::approved::Approved;
 use super::waits::Awaited;
-use super::{Answer, CallId, Deferral, Done, Effect, Run, ToolCall, ToolOutcome, agents, human};
+use super::{Answer, CallId, Deferral, Done, Effect, MachineCall, Run, ToolOutcome, agents, human};
 use crate::agent::offer::{Handing, Other};
 use crate::executor::Share;
-use crate::machine::{Arguments, Delivery};
+use crate::machine::{ResultDelivery, ToolArguments};
 use crate::model::Json;
 use crate::tool::{self, Checker, NeededApproval};
 use futures::FutureExt as _;
@@ -17,27 +17,29 @@ use tracing::Instrument as _;
 
 impl<'r> Run<'r> {
     /// Lets the guardrails look at a call before it begins.
-    pub(super) fn admit(&mut self, call: ToolCall, again: bool) -> Vec<Effect> {
+    pub(super) fn admit(&mut self, call: MachineCall, again: bool) -> Vec<Effect> {
         let guardrails = &self.agent.guardrails;
         let approved = self.approved(&call.id);
         // The guardrails have checked approved arguments, and not changed ones.
         let is_checked = approved.is_some_and(|approved| !approved.is_changed);
         let call = match approved {
-            Some(approved) => ToolCall::new(call.id, call.tool, approved.arguments.clone()),
+            Some(approved) => MachineCall::new(call.id, call.tool, approved.arguments.clone()),
             None => call,
         };
         if is_checked {
             return self.execute(call, again);
         }
         let arguments = match &call.arguments {
-            Arguments::Json(arguments) if !guardrails.is_empty() => arguments.clone(),
-            Arguments::Json(_) | Arguments::Unreadable { .. } => return self.execute(call, again),
+            ToolArguments::Json(arguments) if !guardrails.is_empty() => arguments.clone(),
+            ToolArguments::Json(_) | ToolArguments::Unreadable { .. } => {
+                return self.execute(call, again);
+            }
         };
         let id = call.id.clone();
         let admitted = async move {
             match guardrails.tool_call(&call.tool, arguments).await {
                 Ok(arguments) => Done::Admitted {
-                    call: ToolCall::new(call.id, call.tool, arguments),
+                    call: MachineCall::new(call.id, call.tool, arguments),
                     again,
                 },
                 Err(answer) => Done::Finished(call.id, answer.into()),
@@ -54,12 +56,12 @@ impl<'r> Run<'r> {
 
     /// Begins a call, or says what comes of it at once. Of one that an earlier attempt may have made, a tool that must not
     /// run twice does not run again.
-    pub(super) fn execute(&mut self, call: ToolCall, again: bool) -> Vec<Effect> {
+    pub(super) fn execute(&mut self, call: MachineCall, again: bool) -> Vec<Effect> {
         let agent = self.agent;
         let arguments = match &call.arguments {
-            Arguments::Json(arguments) => arguments.clone(),
+            ToolArguments::Json(arguments) => arguments.clone(),
             // The machine answers such a call itself, so this one is not from it.
-            Arguments::Unreadable { problem, .. } => {
+            ToolArguments::Unreadable { problem, .. } => {
                 let answer = Answer::error("invalid_arguments", problem);
                 return self.progress.finish(call.id, answer.into());
             }
@@ -72,7 +74,12 @@ impl<'r> Run<'r> {
     }
 
     /// Checks an output against its schema, and by the output guardrails, because it is part of the response.
-    fn check_output(&mut self, call: ToolCall, checker: &'r Checker, output: Json) -> Vec<Effect> {
+    fn check_output(
+        &mut self,
+        call: MachineCall,
+        checker: &'r Checker,
+        output: Json,
+    ) -> Vec<Effect> {
         let guardrails = &self.agent.guardrails;
         let invalid = |problem| Answer::error("invalid_input", problem);
         match checker.check(&output) {
@@ -94,7 +101,11 @@ impl<'r> Run<'r> {
     }
 
     /// Ends the call by which an output was handed in.
-    pub(super) fn hand_in(&mut self, call: ToolCall, output: Result<Json, Answer>) -> Vec<Effect> {
+    pub(super) fn hand_in(
+        &mut self,
+        call: MachineCall,
+        output: Result<Json, Answer>,
+    ) -> Vec<Effect> {
         let answer = match output {
             Ok(output) => {
                 self.progress.hand_in(&call.tool, output);
@@ -105,7 +116,7 @@ impl<'r> Run<'r> {
         self.progress.finish(call.id, answer.into())
     }
 
-    fn call_tool(&mut self, call: ToolCall, arguments: Json, again: bool) -> Vec<Effect> {
+    fn call_tool(&mut self, call: MachineCall, arguments: Json, again: bool) -> Vec<Effect> {
         let agent = self.agent;
         let Some(settings) = agent.tools.get(&call.tool).map(tool::Tool::settings) else {
             self.start(call, false);
@@ -123,7 +134,7 @@ impl<'r> Run<'r> {
             }
         }
         // A program that waits for its result is not stopped for it: the tool itself asks, and waits.
-        let is_batch = agent.provider.delivery() == Delivery::Batch;
+        let is_batch = agent.provider.delivery() == ResultDelivery::Batch;
         if settings.over_breadcrumbs && is_batch {
             if let Err(answer) = agent.tools.check_input(&call.tool, &arguments) {
                 return self.progress.finish(call.id, answer.into());
@@ -141,7 +152,7 @@ impl<'r> Run<'r> {
     }
 
     /// Makes a call within this run, by the one way there is: through the registry that has only what the agent may call.
-    fn start(&mut self, call: ToolCall, is_approved: bool) {
+    fn start(&mut self, call: MachineCall, is_approved: bool) {
         let (agent, context) = (self.agent, self.context);
         let caller = &*agent.definition.agent_id;
         // The name as it was registered: what a model wrote is in no log.
@@ -185,7 +196,7 @@ impl<'r> Run<'r> {
         schemas
     }
 
-    fn request_tool(&mut self, call: ToolCall, arguments: Json, timeout: Duration) {
+    fn request_tool(&mut self, call: MachineCall, arguments: Json, timeout: Duration) {
         let by = &*self.agent.definition.agent_id;
         let id = self.request_id(&["tool", call.id.as_str()]);
         let request = tool::request(&call.tool, arguments.into_value(), &id, Some(by));
@@ -198,7 +209,7 @@ impl<'r> Run<'r> {
 
     fn ask_person(
         &mut self,
-        call: &ToolCall,
+        call: &MachineCall,
         arguments: &Json,
         digest: String,
         needed: NeededApproval,
@@ -319,7 +330,7 @@ impl<'r> Run<'r> {
     /// Hands over to another agent, which has to be one that the definition names: a tool cannot widen that.
     fn hand_over(&mut self, call: CallId, agent: &str, prompt: &str) -> Vec<Effect> {
         let definition = &self.agent.definition;
-        let named = |agents: &[crate::agent::Colleague]| {
+        let named = |agents: &[crate::agent::AgentRef]| {
             agents.iter().any(|colleague| colleague.agent == agent)
         };
         let delegates = format!("delegate-to-{agent}");

@@ -2,9 +2,10 @@ use super::progress::{Heard, Progress};
 use crate::agent::api::Conversation;
 use crate::agent::output::Output;
 use crate::agent::{
-    AgentDefinition, AgentRunError, Arguments, ChatResponse, Message, Said, Speaker, ToolCall,
+    AgentDefinition, AgentRunError, ChatMessage, ChatResponse, ModelArguments, ProviderEvent,
+    Speaker, ToolCall,
 };
-use crate::machine::{Answer, CallId, Delivery, Effect};
+use crate::machine::{Answer, CallId, Effect, ResultDelivery};
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::HashMap;
@@ -28,7 +29,7 @@ impl Both {
     fn new() -> Self {
         let definition = definition();
         Self {
-            progress: Progress::new("run", Delivery::Batch, &definition),
+            progress: Progress::new("run", ResultDelivery::Batch, &definition),
             said: Conversation::default(),
             definition,
         }
@@ -76,7 +77,7 @@ impl Both {
         pending.map(|call| call.id.clone()).collect()
     }
 
-    fn messages(&self) -> Vec<Message> {
+    fn messages(&self) -> Vec<ChatMessage> {
         self.said.said.clone()
     }
 }
@@ -85,7 +86,7 @@ impl Both {
 fn call() -> impl Strategy<Value = ToolCall> {
     let arguments = prop_oneof![Just("{}"), Just(r#"{"a": 1}"#), Just("{")];
     ("[a-d:]{1,2}", arguments)
-        .prop_map(|(id, text)| ToolCall::new(id, "tool", Arguments::from_text(text)))
+        .prop_map(|(id, text)| ToolCall::new(id, "tool", ModelArguments::from_text(text)))
 }
 
 proptest! {
@@ -156,7 +157,7 @@ fn a_call_that_finds_no_room_is_told_so_and_the_others_go_on() {
         panic!("{}", messages.len())
     };
     assert!(first.is_error() && first.text().starts_with("too_large: "));
-    assert_eq!(*second, Message::tool_result("2", "2"));
+    assert_eq!(*second, ChatMessage::tool_result("2", "2"));
 }
 
 #[test]
@@ -220,12 +221,12 @@ fn of_an_answer_that_was_cut_off_the_last_call_is_not_made() {
     ]);
     let answer = answer.with_stop(crate::agent::StopReason::MaxTokens);
 
-    let Said::Calls { calls, .. } = Conversation::default().hear(&answer) else {
+    let ProviderEvent::Calls { calls, .. } = Conversation::default().hear(&answer) else {
         panic!("it calls tools")
     };
 
-    let readable = |call: &crate::machine::ToolCall| {
-        matches!(call.arguments, crate::machine::Arguments::Json(_))
+    let readable = |call: &crate::machine::MachineCall| {
+        matches!(call.arguments, crate::machine::ToolArguments::Json(_))
     };
     assert_eq!(
         calls.iter().map(readable).collect::<Vec<_>>(),

@@ -1,7 +1,7 @@
 //! Definitions of executors, agents and workflows.
 
 use crate::agent::{AgentDefinition, AgentExecutor, ScriptedModel};
-use crate::check::{Check, Kind, Severity, Source};
+use crate::check::{Check, CheckSource, Kind, Severity};
 use crate::fuzz::agents::{AGENT, TOOL_DEFINITION, TOOL_REQUEST};
 use crate::fuzz::vocabulary::{EVENT, SUBSCRIPTIONS};
 use crate::fuzz::workflows::WORKFLOW_DEFINITION;
@@ -118,7 +118,9 @@ fn load_agent(text: &str) -> bool {
 
 /// Reports whether a check finds no error in an agent, which then loads.
 fn check_agent(text: &str) -> bool {
-    let checked = Check::new().strict(false).one(&Source::json("x", text));
+    let checked = Check::new()
+        .strict(false)
+        .one(&CheckSource::json("x", text));
     assert!(checked.findings.len() <= 101, "{}", checked.findings.len());
     for finding in &checked.findings {
         assert!(finding.to_string().len() < 2 * MAX_MESSAGE, "{finding}");
@@ -142,7 +144,7 @@ fn any_agent_in_which_a_check_finds_no_error_loads() {
 fn check_others([tool, _, workflow]: &[String; 3]) -> bool {
     let mut is_sound = true;
     for is_strict in [true, false] {
-        let sources = [tool, workflow].map(|text| Source::json("x", &**text));
+        let sources = [tool, workflow].map(|text| CheckSource::json("x", &**text));
         let report = Check::new().strict(is_strict).all(sources);
         assert!(report.count(Severity::Warning) + report.count(Severity::Error) <= 303);
         is_sound &= !report.has_errors();

@@ -7,7 +7,7 @@ use crate::fuzz::workflows::WORKFLOW;
 use crate::fuzz::{CONTEXT, Tape, structured};
 use crate::services::Services;
 use crate::store::Query;
-use crate::workflow::{LoadError, Workflow};
+use crate::workflow::{Workflow, WorkflowLoadError};
 use crate::workload::{EntryPolicy, FlowDefinition, WorkloadExecutor};
 use crate::{
     BreadcrumbStore, BreadcrumbStoreExt, Event, Json, MemoryStore, NewBreadcrumb, Selector,
@@ -24,7 +24,7 @@ fn definition(tape: &mut Tape) -> String {
 }
 
 /// Checks the length of an error message.
-pub(super) fn refused(error: &LoadError) {
+pub(super) fn refused(error: &WorkflowLoadError) {
     let message = error.to_string();
     assert!(message.len() < MAX_MESSAGE, "{message}");
 }

@@ -2,7 +2,7 @@
 
 use super::{block_on, tools};
 use crate::agent::{
-    AgentDefinition, AgentExecutor, Arguments, ChatResponse, ScriptedModel, ToolCall,
+    AgentDefinition, AgentExecutor, ChatResponse, ModelArguments, ScriptedModel, ToolCall,
 };
 use crate::executor::ExecutionContext;
 use crate::fuzz::agents::{AGENT, ANSWER, ARGUMENTS, TOOL};
@@ -72,7 +72,7 @@ fn response(said: &Said) -> ChatResponse {
         ToolCall::new(
             id.clone(),
             name.clone(),
-            Arguments::from_text(arguments.clone()),
+            ModelArguments::from_text(arguments.clone()),
         )
     });
     let mut response = ChatResponse::calling(calls.collect());
@@ -201,8 +201,8 @@ fn make_call(call: &Call) -> bool {
             return false;
         }
     };
-    let arguments = crate::machine::Arguments::parse(&call.arguments);
-    let call = crate::machine::ToolCall::new("c", &*call.tool, arguments);
+    let arguments = crate::machine::ToolArguments::parse(&call.arguments);
+    let call = crate::machine::MachineCall::new("c", &*call.tool, arguments);
     block_on(async {
         let run = ExecutionContext::for_trigger(NewBreadcrumb::new("user.message.v1"));
         let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());

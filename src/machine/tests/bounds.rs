@@ -3,8 +3,8 @@
 use super::*;
 use serde_json::Value;
 
-fn limited(change: impl FnOnce(&mut Limits)) -> Machine {
-    let mut limits = Limits::default();
+fn limited(change: impl FnOnce(&mut MachineLimits)) -> Machine {
+    let mut limits = MachineLimits::default();
     change(&mut limits);
     machine(Policy::each().limits(limits))
 }
@@ -37,7 +37,7 @@ fn a_call_id_with_a_control_character_executes_nothing() {
 fn arguments_that_cannot_be_read_are_an_error_result_and_nothing_is_executed() {
     for policy in [Policy::each(), Policy::batch()] {
         let mut machine = machine(policy);
-        let call = asks("a", "adder", Arguments::parse("{\"a\": 1"));
+        let call = asks("a", "adder", ToolArguments::parse("{\"a\": 1"));
 
         let effects = machine.step(Input::new(&run(), call));
 
@@ -56,7 +56,7 @@ fn arguments_that_cannot_be_read_are_an_error_result_and_nothing_is_executed() {
 #[test]
 fn a_refused_call_may_use_its_id_again() {
     let mut machine = machine(Policy::each());
-    let call = asks("a", "adder", Arguments::parse("{"));
+    let call = asks("a", "adder", ToolArguments::parse("{"));
 
     let effects = feed(&mut machine, [call, ok("a"), received("a")]);
 
@@ -68,7 +68,7 @@ fn a_refused_call_may_use_its_id_again() {
 #[test]
 fn an_id_that_is_known_conflicts_with_arguments_that_cannot_be_read_or_kept() {
     for arguments in [
-        Arguments::parse("{"),
+        ToolArguments::parse("{"),
         nested(20_000).into(),
         big(200_000).into(),
     ] {
@@ -84,11 +84,11 @@ fn an_id_that_is_known_conflicts_with_arguments_that_cannot_be_read_or_kept() {
 
 #[test]
 fn the_raw_text_of_unreadable_arguments_is_kept_in_the_call() {
-    let call = ToolCall::new("a", "adder", Arguments::parse("{oops"));
+    let call = MachineCall::new("a", "adder", ToolArguments::parse("{oops"));
 
-    let back: ToolCall = serde_json::from_str(&serde_json::to_string(&call).unwrap()).unwrap();
+    let back: MachineCall = serde_json::from_str(&serde_json::to_string(&call).unwrap()).unwrap();
 
-    let Arguments::Unreadable { text, problem } = &back.arguments else {
+    let ToolArguments::Unreadable { text, problem } = &back.arguments else {
         panic!("{back:?}");
     };
     assert_eq!(text, "{oops");
@@ -99,13 +99,13 @@ fn the_raw_text_of_unreadable_arguments_is_kept_in_the_call() {
 #[test]
 fn blank_arguments_are_an_empty_object() {
     for text in ["", " \n"] {
-        assert_eq!(Arguments::parse(text), json!({}).into());
+        assert_eq!(ToolArguments::parse(text), json!({}).into());
     }
 }
 
 #[test]
 fn a_call_that_is_too_large_or_too_deep_is_refused() {
-    let depth = Limits::DEPTH;
+    let depth = MachineLimits::DEPTH;
     for (arguments, effect) in [
         (nested(depth), "execute a"),
         (nested(depth + 1), "deliver a=too_large"),
@@ -139,7 +139,7 @@ fn a_result_that_is_too_large_or_too_deep_becomes_an_error_result() {
     };
     let outcomes: [ToolOutcome; 6] = [
         Answer::success(big(128 << 10)).into(),
-        Answer::success(nested(Limits::DEPTH + 1)).into(),
+        Answer::success(nested(MachineLimits::DEPTH + 1)).into(),
         Answer::success(nested(20_000)).into(),
         Answer::error("e", "x".repeat(128 << 10)).into(),
         Deferral::PlannerOutput(big(128 << 10).into()).into(),
@@ -240,9 +240,9 @@ fn no_more_calls_are_pending_than_may_be_and_the_next_is_taken_once_one_is_answe
 
 #[test]
 fn callers_over_their_limit_are_refused_at_once_even_under_batch() {
-    let limits = Limits {
+    let limits = MachineLimits {
         callers: 2,
-        ..Limits::default()
+        ..MachineLimits::default()
     };
     let mut machine = machine(Policy::batch().limits(limits));
     let conflict = asks("a", "adder", json!(2));
@@ -295,9 +295,9 @@ fn the_last_answer_is_kept_whatever_its_size() {
 
 #[test]
 fn an_answer_is_not_forgotten_before_its_batch_has_arrived() {
-    let limits = Limits {
+    let limits = MachineLimits {
         answered_bytes: 0,
-        ..Limits::default()
+        ..MachineLimits::default()
     };
     let mut machine = machine(Policy::batch().limits(limits));
     let turn = [
@@ -353,7 +353,7 @@ fn a_saved_machine_with_all_its_limits_used_up_is_one_that_a_store_takes() {
                 );
             }
         }
-        let limit = Limits::default().bytes;
+        let limit = MachineLimits::default().bytes;
         assert!(
             (limit / 2..limit + 1_000).contains(&largest),
             "{largest} bytes"
@@ -367,11 +367,11 @@ fn fill_up(machine: &mut Machine, n: usize) {
     let id = format!("{n}{}", "\"".repeat(40));
     let tool = if n == 0 { REPORT } else { "t" };
     let outcome: ToolOutcome = match n % 3 {
-        0 => Answer::success(nested(Limits::DEPTH)).into(),
+        0 => Answer::success(nested(MachineLimits::DEPTH)).into(),
         1 => Answer::error(&text, &text).into(),
-        _ => Deferral::PlannerOutput(nested(Limits::DEPTH).into()).into(),
+        _ => Deferral::PlannerOutput(nested(MachineLimits::DEPTH).into()).into(),
     };
-    let conflict = asks(&id, tool, Arguments::parse("\"\""));
+    let conflict = asks(&id, tool, ToolArguments::parse("\"\""));
     let call = asks(&id, tool, json!([text]));
     let signals = [and_more(call), and_more(conflict), ended(&id, outcome)];
     feed(machine, signals);

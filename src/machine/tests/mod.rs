@@ -30,9 +30,9 @@ fn step(machine: &mut Machine, signal: Signal) -> Vec<String> {
     show(&machine.step(Input::new(&run(), signal)))
 }
 
-fn asks(id: &str, tool: &str, arguments: impl Into<Arguments>) -> Signal {
+fn asks(id: &str, tool: &str, arguments: impl Into<ToolArguments>) -> Signal {
     Signal::ToolCallReceived {
-        call: ToolCall::new(id, tool, arguments),
+        call: MachineCall::new(id, tool, arguments),
         more: false,
     }
 }
@@ -113,12 +113,14 @@ fn show_one(effect: &Effect) -> String {
             Exit::Cancelled => "finish cancelled".to_owned(),
         },
         Effect::Report(anomaly) => match anomaly {
-            Anomaly::UnknownCall { call_id } => format!("report unknown {call_id}"),
-            Anomaly::DuplicateCompletion { call_id } => format!("report duplicate {call_id}"),
-            Anomaly::ConflictingCall { call_id } => format!("report conflict {call_id}"),
-            Anomaly::NotDeferred { call_id } => format!("report not deferred {call_id}"),
-            Anomaly::AfterTerminal => "report after the end".to_owned(),
-            Anomaly::StaleRun { run } => format!("report stale {run}"),
+            MachineAnomaly::UnknownCall { call_id } => format!("report unknown {call_id}"),
+            MachineAnomaly::DuplicateCompletion { call_id } => {
+                format!("report duplicate {call_id}")
+            }
+            MachineAnomaly::ConflictingCall { call_id } => format!("report conflict {call_id}"),
+            MachineAnomaly::NotDeferred { call_id } => format!("report not deferred {call_id}"),
+            MachineAnomaly::AfterTerminal => "report after the end".to_owned(),
+            MachineAnomaly::StaleRun { run } => format!("report stale {run}"),
         },
     }
 }

@@ -10,24 +10,24 @@ const IDS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 fn policies() -> impl Strategy<Value = Policy> {
     let limits = select(vec![
-        Limits::default(),
-        Limits {
+        MachineLimits::default(),
+        MachineLimits {
             pending: 2,
             answered_bytes: 0,
-            ..Limits::default()
+            ..MachineLimits::default()
         },
-        Limits {
+        MachineLimits {
             calls: 3,
             answered_bytes: 1_200,
-            ..Limits::default()
+            ..MachineLimits::default()
         },
-        Limits {
+        MachineLimits {
             callers: 3,
             bytes: 4_000,
-            ..Limits::default()
+            ..MachineLimits::default()
         },
     ]);
-    let deliveries = select(vec![Delivery::Batch, Delivery::Each]);
+    let deliveries = select(vec![ResultDelivery::Batch, ResultDelivery::Each]);
     let siblings = select(vec![Siblings::Finish, Siblings::Cancel]);
     let suspended = select(vec![WhileSuspended::Queue, WhileSuspended::Refuse]);
     (
@@ -56,12 +56,12 @@ fn policies() -> impl Strategy<Value = Policy> {
 fn signals() -> impl Strategy<Value = Signal> {
     let id = || select(IDS.to_vec());
     let payloads = select(vec![
-        Arguments::from(json!({"n": 1})),
-        Arguments::from(json!({"n": 2})),
-        Arguments::parse("{"),
-        Arguments::from(json!("x".repeat(2_000))),
+        ToolArguments::from(json!({"n": 1})),
+        ToolArguments::from(json!({"n": 2})),
+        ToolArguments::parse("{"),
+        ToolArguments::from(json!("x".repeat(2_000))),
     ]);
-    let payload = prop_oneof![4 => Just(Arguments::from(json!({"n": 1}))), 1 => payloads];
+    let payload = prop_oneof![4 => Just(ToolArguments::from(json!({"n": 1}))), 1 => payloads];
     let tool = select(vec!["adder", "adder", REPORT]);
     let call = (id(), tool, payload, any::<bool>());
     let call = call.prop_map(|(id, tool, arguments, more)| match more {
@@ -155,7 +155,7 @@ proptest! {
 
     #[test]
     fn no_call_is_answered_before_it_came_and_no_answer_is_late(policy in policies(), inputs in inputs()) {
-        let each = policy.delivery == Delivery::Each;
+        let each = policy.delivery == ResultDelivery::Each;
         let mut waiting: Vec<CallId> = Vec::new();
         let mut machine = machine(policy);
         for input in inputs {
@@ -206,8 +206,8 @@ proptest! {
 
     #[test]
     fn batches_are_in_the_order_requested(policy in policies(), inputs in inputs()) {
-        let limits = Limits::default();
-        let policy = Policy { delivery: Delivery::Batch, limits, ..policy };
+        let limits = MachineLimits::default();
+        let policy = Policy { delivery: ResultDelivery::Batch, limits, ..policy };
         let played = play(policy, inputs);
 
         let callers: Vec<_> = played.iter().filter_map(|(input, _, _)| caller(input)).collect();

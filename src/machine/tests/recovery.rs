@@ -102,7 +102,7 @@ fn nothing_is_outstanding_before_the_first_call_and_after_the_last_answer() {
 #[test]
 fn a_driver_that_was_interrupted_in_a_turn_learns_which_of_its_calls_came() {
     let mut machine = machine(Policy::batch());
-    let unreadable = asks("b", "adder", Arguments::parse("{"));
+    let unreadable = asks("b", "adder", ToolArguments::parse("{"));
     let turn = [received("a"), unreadable, received("c")].map(and_more);
     feed(&mut machine, turn);
     step(&mut machine, ok("a"));
@@ -160,7 +160,7 @@ fn a_payload_equals_itself_after_a_store_kept_it() {
 #[test]
 fn keys_in_another_order_are_the_same_payload() {
     let mut machine = machine(Policy::each());
-    let text = |text: &str| asks("a", "adder", Arguments::parse(text));
+    let text = |text: &str| asks("a", "adder", ToolArguments::parse(text));
     feed(&mut machine, [text(r#"{"a": 1, "b": 2}"#), ok("a")]);
 
     assert_eq!(

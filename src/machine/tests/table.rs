@@ -41,7 +41,7 @@ impl<'t> Row<'t> {
         let state = show_state(&machine);
         let is_anomaly = effects.first().is_some_and(|one| one.starts_with("report"));
         // The caller of a conflict waits for the turn under Batch; apart from that an anomaly leaves no trace.
-        let changed = machine != before && self.policy.delivery == Delivery::Each;
+        let changed = machine != before && self.policy.delivery == ResultDelivery::Each;
         let name = self.name;
         if effects != self.effects {
             Some(format!("{name}: {effects:?}, not {:?}", self.effects))

@@ -3,7 +3,7 @@
 use super::validate::ConditionCount;
 use super::{DefinitionOptions, DefinitionProblem};
 use crate::model::condition::{Condition, shown};
-use crate::model::place::Place;
+use crate::model::place::DefinitionPath;
 use serde_json::Value;
 
 /// The fields of a condition.
@@ -51,10 +51,10 @@ pub(super) fn condition(written: &Value) -> Result<Condition, (&'static str, Def
 /// The path of the first problem, and the problem.
 pub(crate) fn read_conditions(
     written: &Value,
-    place: &Place,
+    place: &DefinitionPath,
     count: &mut ConditionCount,
     options: &DefinitionOptions,
-) -> Result<Vec<Condition>, (Place, DefinitionProblem)> {
+) -> Result<Vec<Condition>, (DefinitionPath, DefinitionProblem)> {
     let Value::Array(list) = written else {
         let problem = DefinitionProblem::shape("a list of conditions", written);
         return Err((place.clone(), problem));

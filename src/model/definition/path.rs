@@ -1,7 +1,7 @@
 //! The list of subscriptions in a definition, however it is nested.
 
 use crate::model::json_check::MAX_DEPTH;
-use crate::model::place::Place;
+use crate::model::place::DefinitionPath;
 use serde_json::Value;
 
 /// The fields that lead to the list, the innermost first.
@@ -16,8 +16,8 @@ pub(super) fn next(value: &Value) -> Option<(&'static str, &Value)> {
 }
 
 /// Returns the path of the list, or of the innermost value on the way to a missing list.
-pub(super) fn list(definition: &Value) -> Place {
-    let (mut place, mut value) = (Place::default(), definition);
+pub(super) fn list(definition: &Value) -> DefinitionPath {
+    let (mut place, mut value) = (DefinitionPath::default(), definition);
     for _ in 0..MAX_DEPTH {
         let Some((name, inner)) = next(value) else {
             break;

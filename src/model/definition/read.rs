@@ -2,7 +2,7 @@
 
 use super::conditions::{CONDITION_FIELDS, condition};
 use super::validate::ConditionCount;
-use super::{DefinitionError, DefinitionOptions, DefinitionProblem, Odd, Warning};
+use super::{DefinitionError, DefinitionOptions, DefinitionProblem, Odd, SubscriptionWarning};
 use crate::model::condition::{Condition, shown};
 use crate::model::event::EventKind;
 use crate::model::fields::{KnownFields, is_comment};
@@ -50,7 +50,7 @@ const FETCH_FIELDS: [&str; 5] = ["method", "limit", "nn", "order", "min_score"];
 pub(super) fn subscriptions(
     definition: &Value,
     options: &DefinitionOptions,
-) -> Result<(Vec<Subscription>, Vec<Warning>), DefinitionError> {
+) -> Result<(Vec<Subscription>, Vec<SubscriptionWarning>), DefinitionError> {
     let mut place = definition;
     let mut field = String::new();
     // Each step goes into one of three fields, so a definition can nest them no deeper than JSON may nest.
@@ -92,7 +92,7 @@ pub(super) fn subscriptions(
             reader.refuse_unknown()?;
         }
         let odd = reader.odd.into_iter();
-        warnings.extend(odd.map(|odd| Warning::of(index, &subscription, odd)));
+        warnings.extend(odd.map(|odd| SubscriptionWarning::of(index, &subscription, odd)));
         read.push(subscription);
     }
     Ok((read, warnings))

@@ -1,6 +1,6 @@
 //! What must hold of a set of subscriptions, however it was made.
 
-use super::{DefinitionError, DefinitionOptions, DefinitionProblem, Odd, Warning};
+use super::{DefinitionError, DefinitionOptions, DefinitionProblem, Odd, SubscriptionWarning};
 use crate::model::condition::Condition;
 use crate::model::op::Op;
 use crate::model::subscription::{Method, Role, Subscription};
@@ -12,7 +12,7 @@ pub(crate) const TRIGGER_KEY: &str = "trigger";
 pub(super) fn validate(
     subscriptions: &[Subscription],
     options: &DefinitionOptions,
-) -> Result<Vec<Warning>, DefinitionError> {
+) -> Result<Vec<SubscriptionWarning>, DefinitionError> {
     check_count(subscriptions.len(), "", options)?;
     let mut found = ConditionCount::default();
     for subscription in subscriptions {
@@ -26,7 +26,7 @@ pub(super) fn validate(
         warnings.extend(
             odd(subscription)
                 .into_iter()
-                .map(|odd| Warning::of(index, subscription, odd)),
+                .map(|odd| SubscriptionWarning::of(index, subscription, odd)),
         );
     }
     check_names(subscriptions)?;

@@ -390,7 +390,7 @@ fn log_warnings(definition: &Breadcrumb, warnings: &[Finding]) {
         tracing::warn!(
             definition = %definition.id,
             version = definition.version,
-            path = warning.place.to_string(),
+            path = warning.path.to_string(),
             problem = warning.message,
             "a definition loaded with a warning"
         );

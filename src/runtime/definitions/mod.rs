@@ -57,7 +57,7 @@ use super::RuntimeError;
 use crate::agent::{AgentDefinition, AgentExecutor, BreadcrumbModel, Provider};
 use crate::error::BoxError;
 use crate::executor::UniversalExecutor;
-use crate::model::{Breadcrumb, DefinitionOptions, Finding, Place, is_definition_schema};
+use crate::model::{Breadcrumb, DefinitionOptions, DefinitionPath, Finding, is_definition_schema};
 use crate::services::Services;
 use crate::store::{BreadcrumbStore, StoreError};
 use crate::tool::{ToolDefinition, ToolExecutor};
@@ -304,10 +304,10 @@ impl StoredDefinitions {
             &self.options,
         )?;
         let mut found = check_fields(&definition.context, &self.options);
-        let inner = Place::default().field("definition");
+        let inner = DefinitionPath::default().field("definition");
         found.extend(workflow.warnings().iter().map(|warning| {
             let mut finding = warning.finding();
-            finding.place = finding.place.below(&inner);
+            finding.path = finding.path.below(&inner);
             finding
         }));
         Ok((Arc::new(workflow), found.into_vec()))

@@ -1,4 +1,4 @@
-use super::Subject;
+use super::SourceUnderTest;
 use super::broken::{Broken, expect};
 use super::reader::{Reader, acknowledge, commits, give_back, in_time, same_event};
 use crate::model::Event;
@@ -13,7 +13,9 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// **Taken back.** An event that is given back comes again after its delay, and others meanwhile. A source that takes
 /// nothing back says so.
-pub async fn an_event_given_back_comes_again<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn an_event_given_back_comes_again<S: SourceUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
     let announced = commits(subject, &place, 3).await?;
@@ -25,7 +27,7 @@ pub async fn an_event_given_back_comes_again<S: Subject>(subject: &S) -> Result<
         return expect(refused, "the source says that it takes nothing back");
     }
     answer?;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     let mut again = false;
     let mut others = 0;
@@ -44,7 +46,7 @@ pub async fn an_event_given_back_comes_again<S: Subject>(subject: &S) -> Result<
 }
 
 /// **Taken back.** An event that is given back does not come before its delay is over.
-pub async fn an_event_given_back_waits_for_its_delay<S: Subject>(
+pub async fn an_event_given_back_waits_for_its_delay<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     if !subject.abilities().takes_back {
@@ -55,13 +57,13 @@ pub async fn an_event_given_back_waits_for_its_delay<S: Subject>(
     commits(subject, &place, 1).await?;
 
     give_back(&reader.any().await?, HOUR).await??;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     only(&mut reader, &commits(subject, &place, 3).await?).await
 }
 
 /// **Taken care of.** An event that is acknowledged does not come again by itself.
-pub async fn an_acknowledged_event_does_not_come_again<S: Subject>(
+pub async fn an_acknowledged_event_does_not_come_again<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let place = subject.fresh().await;
@@ -70,7 +72,7 @@ pub async fn an_acknowledged_event_does_not_come_again<S: Subject>(
     for _ in 0..3 {
         let announced = commits(subject, &place, 2).await?;
         only(&mut reader, &announced).await?;
-        subject.pass(OVER).await;
+        subject.advance_clock(OVER).await;
     }
     Ok(())
 }
@@ -86,7 +88,7 @@ async fn only(reader: &mut Reader, wanted: &[Event]) -> Result<(), Broken> {
 }
 
 /// **Taken care of.** A source may be told twice, and after the subscription is gone.
-pub async fn telling_a_source_twice_or_late_is_harmless<S: Subject>(
+pub async fn telling_a_source_twice_or_late_is_harmless<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let place = subject.fresh().await;

@@ -1,10 +1,12 @@
-use super::Subject;
+use super::SourceUnderTest;
 use super::broken::{Broken, expect, some};
 use super::reader::{Reader, Said, commit, commits};
 use crate::source::StartAt;
 
 /// **Where it begins.** A subscription to what happens from now on has nothing of before.
-pub async fn now_begins_with_the_next_commit<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn now_begins_with_the_next_commit<S: SourceUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let place = subject.fresh().await;
     commits(subject, &place, 3).await?;
     let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
@@ -15,7 +17,9 @@ pub async fn now_begins_with_the_next_commit<S: Subject>(subject: &S) -> Result<
 }
 
 /// **Where it begins.** The beginning is the oldest event that is kept. A source that keeps none begins with the next.
-pub async fn the_beginning_is_the_oldest_event<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn the_beginning_is_the_oldest_event<S: SourceUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut wanted = commits(subject, &place, 3).await?;
     let has_history = subject.abilities().history;
@@ -35,7 +39,7 @@ pub async fn the_beginning_is_the_oldest_event<S: Subject>(subject: &S) -> Resul
 
 /// **Where it begins.** After each position come all events behind it, and after the start of a subscription all of its
 /// events. A source that keeps none refuses, says that it dropped something, or does not claim to be complete.
-pub async fn after_a_position_comes_what_is_behind_it<S: Subject>(
+pub async fn after_a_position_comes_what_is_behind_it<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let place = subject.fresh().await;
@@ -60,7 +64,10 @@ pub async fn after_a_position_comes_what_is_behind_it<S: Subject>(
     Ok(())
 }
 
-async fn without_history<S: Subject>(subject: &S, place: &S::Place) -> Result<(), Broken> {
+async fn without_history<S: SourceUnderTest>(
+    subject: &S,
+    place: &S::Backend,
+) -> Result<(), Broken> {
     let claims_all = subject.source(place, "second").is_complete();
     let Ok(mut reader) = Reader::open(subject, place, "second", StartAt::After(1)).await else {
         return Ok(());
@@ -75,7 +82,7 @@ async fn without_history<S: Subject>(subject: &S, place: &S::Place) -> Result<()
 
 /// **Where it begins.** A position that the source never reached is of another life of it: what happens from now on is
 /// delivered all the same.
-pub async fn a_position_from_the_future_misses_nothing<S: Subject>(
+pub async fn a_position_from_the_future_misses_nothing<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     if !subject.abilities().history {
@@ -94,7 +101,7 @@ pub async fn a_position_from_the_future_misses_nothing<S: Subject>(
 }
 
 /// **Positions grow.** Each new event has a greater position than the one before, the same for every subscriber.
-pub async fn positions_grow<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn positions_grow<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut one = Reader::open(subject, &place, "one", StartAt::Now).await?;
     let mut two = Reader::open(subject, &place, "two", StartAt::Now).await?;

@@ -1,6 +1,6 @@
 use super::broken::{Broken, expect, same, some};
 use super::reader::{Reader, change, commit, commits, create, same_event, update, version};
-use super::{Change, Subject};
+use super::{Change, SourceUnderTest};
 use crate::model::{Event, EventKind, NewBreadcrumb};
 use crate::source::StartAt;
 use futures::future::{join, try_join_all};
@@ -8,7 +8,7 @@ use serde_json::json;
 use std::collections::HashSet;
 
 /// **Every commit.** What is created, updated and deleted is announced, with schema, tags, version and time.
-pub async fn every_commit<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn every_commit<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
 
@@ -30,7 +30,7 @@ pub async fn every_commit<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// **In order.** New events come in the order of the commits, and of the writes within one.
-pub async fn in_order<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn in_order<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
     let mut announced = Vec::new();
@@ -45,7 +45,7 @@ pub async fn in_order<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// **Every commit.** What is committed by many at the same time is delivered, each in its own order, while they write.
-pub async fn commits_at_the_same_time_are_all_delivered<S: Subject>(
+pub async fn commits_at_the_same_time_are_all_delivered<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     const WRITERS: usize = 12;
@@ -76,7 +76,9 @@ pub async fn commits_at_the_same_time_are_all_delivered<S: Subject>(
 
 /// **Bounded.** An event whose context is over [`Event::MAX_CONTEXT_BYTES`] comes without it, and one that is not may
 /// have it.
-pub async fn a_large_context_does_not_travel<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_large_context_does_not_travel<S: SourceUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
     let large = json!({"text": "x".repeat(Event::MAX_CONTEXT_BYTES)});
@@ -94,7 +96,9 @@ pub async fn a_large_context_does_not_travel<S: Subject>(subject: &S) -> Result<
 }
 
 /// **Its own version.** The context of an event is that of its version or is not there, also if it is read late.
-pub async fn a_context_is_that_of_its_version<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_context_is_that_of_its_version<S: SourceUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
 
@@ -104,9 +108,9 @@ pub async fn a_context_is_that_of_its_version<S: Subject>(subject: &S) -> Result
 }
 
 /// Creates a note and changes it, so that it has so many versions.
-async fn versions<S: Subject>(
+async fn versions<S: SourceUnderTest>(
     subject: &S,
-    place: &S::Place,
+    place: &S::Backend,
     n: usize,
 ) -> Result<Vec<Event>, Broken> {
     let mut announced = commit(subject, place, 1).await?;
@@ -122,7 +126,7 @@ async fn versions<S: Subject>(
 const THEIRS: &str = "7d0b7f0e-5d0c-4c66-9b51-0a53b8d1b8f4";
 
 /// **Tenants apart.** Nobody hears of what another tenant does.
-pub async fn tenants_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn tenants_apart<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
     let Some(theirs) = subject.in_tenant(&ours, THEIRS).await else {
         return Ok(());

@@ -1,4 +1,4 @@
-use super::Subject;
+use super::SourceUnderTest;
 use super::broken::{Broken, expect, same, some};
 use super::reader::{Reader, Said, commit, commits, same_event, version};
 use crate::model::{Event, Timestamp};
@@ -43,7 +43,7 @@ async fn until(reader: &mut Reader, last: &Event) -> Result<Told, Broken> {
 
 /// **No silent loss.** A subscriber that is too slow is told how many events it missed, and the stream goes on. What does
 /// not claim to be complete need not tell, and goes on too.
-pub async fn what_is_dropped_is_told<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn what_is_dropped_is_told<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     const COMMITS: usize = 50;
     const NOTES: usize = 40;
     let Some(place) = subject.keeping(KEPT).await else {
@@ -68,7 +68,9 @@ pub async fn what_is_dropped_is_told<S: Subject>(subject: &S) -> Result<(), Brok
 }
 
 /// **No silent loss.** Whoever goes on after a position whose next event is gone is told how many it missed.
-pub async fn what_is_gone_behind_a_position_is_told<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn what_is_gone_behind_a_position_is_told<S: SourceUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let Some(place) = subject.keeping(KEPT).await else {
         return Ok(());
     };
@@ -102,7 +104,7 @@ pub async fn what_is_gone_behind_a_position_is_told<S: Subject>(subject: &S) -> 
 }
 
 /// **Where it begins.** The beginning is what is still kept: what was forgotten before is not missed.
-pub async fn what_is_gone_before_the_beginning_is_not_missed<S: Subject>(
+pub async fn what_is_gone_before_the_beginning_is_not_missed<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let Some(place) = subject.keeping(KEPT).await else {

@@ -1,20 +1,20 @@
 //! The suite that every source passes, this crate's and yours.
 //!
-//! Each promise of [`EventSource`] is a function that tries it on a fresh place where events come from. What a source
+//! Each promise of [`EventSource`] is a function that tries it on a fresh backend, from which the events come. What a source
 //! cannot do is said by its [`Abilities`], and then tried as far as that says something too: what takes no event back has
 //! to say so. [`source_conformance!`](crate::source_conformance) makes a module with a `#[test]` for each:
 //!
 //! ```
 //! use std::time::Duration;
-//! use universal_executor::source::conformance::{Abilities, Change, Subject};
+//! use universal_executor::source::conformance::{Abilities, Change, SourceUnderTest};
 //! use universal_executor::store::MemoryLimits;
 //! use universal_executor::store::conformance::announce;
 //! use universal_executor::{BoxError, Event, EventSource, MemoryStore};
 //!
 //! struct Memory;
 //!
-//! impl Subject for Memory {
-//!     type Place = MemoryStore;
+//! impl SourceUnderTest for Memory {
+//!     type Backend = MemoryStore;
 //!
 //!     fn abilities(&self) -> Abilities {
 //!         Abilities::default().history(true).takes_back(true)
@@ -30,23 +30,23 @@
 //!         Some(MemoryStore::with_limits(limits))
 //!     }
 //!
-//!     async fn in_tenant(&self, place: &MemoryStore, tenant: &str) -> Option<MemoryStore> {
-//!         Some(place.in_tenant(tenant))
+//!     async fn in_tenant(&self, store: &MemoryStore, tenant: &str) -> Option<MemoryStore> {
+//!         Some(store.in_tenant(tenant))
 //!     }
 //!
 //!     async fn restart(&self, _: MemoryStore) -> Option<MemoryStore> {
 //!         None
 //!     }
 //!
-//!     fn source(&self, place: &MemoryStore, _: &str) -> Box<dyn EventSource> {
-//!         Box::new(place.events())
+//!     fn source(&self, store: &MemoryStore, _: &str) -> Box<dyn EventSource> {
+//!         Box::new(store.events())
 //!     }
 //!
-//!     async fn commit(&self, place: &MemoryStore, changes: Vec<Change>) -> Result<Vec<Event>, BoxError> {
-//!         Ok(announce(place, changes).await?)
+//!     async fn commit(&self, store: &MemoryStore, changes: Vec<Change>) -> Result<Vec<Event>, BoxError> {
+//!         Ok(announce(store, changes).await?)
 //!     }
 //!
-//!     async fn pass(&self, duration: Duration) {
+//!     async fn advance_clock(&self, duration: Duration) {
 //!         tokio::time::sleep(duration).await;
 //!     }
 //! }
@@ -104,44 +104,45 @@ use crate::error::BoxError;
 use crate::model::{BreadcrumbId, Event, NewBreadcrumb, Patch};
 use std::time::Duration;
 
-/// The source under test: how to make the place its events come from, and how something happens there.
-pub trait Subject: Send + Sync {
-    /// Where the events come from: a store, or a connection to what announces its commits.
-    type Place: Send + Sync;
+/// A source under test: creates the backend of its events, and commits changes there.
+pub trait SourceUnderTest: Send + Sync {
+    /// The origin of the events: a store, or a connection to the server that announces its commits.
+    type Backend: Send + Sync;
 
     /// What the source can do.
     fn abilities(&self) -> Abilities;
 
-    /// A place where nothing happened yet, whatever other tests do at the same time.
-    fn fresh(&self) -> impl Future<Output = Self::Place> + Send;
+    /// Creates a backend without events, isolated from other tests that run at the same time.
+    fn fresh(&self) -> impl Future<Output = Self::Backend> + Send;
 
-    /// The same, with room for so many events: older ones are forgotten. None if the source forgets nothing.
-    fn keeping(&self, events: usize) -> impl Future<Output = Option<Self::Place>> + Send;
+    /// Creates a backend that retains at most so many events. Returns `None` if the source retains all events.
+    fn keeping(&self, events: usize) -> impl Future<Output = Option<Self::Backend>> + Send;
 
-    /// The same place, bound to another tenant; none if there is only one.
+    /// Returns the same backend, bound to another tenant, or `None` if the backend has one tenant only.
     fn in_tenant(
         &self,
-        place: &Self::Place,
+        backend: &Self::Backend,
         tenant: &str,
-    ) -> impl Future<Output = Option<Self::Place>> + Send;
+    ) -> impl Future<Output = Option<Self::Backend>> + Send;
 
-    /// Leaves a place and opens it again, as after a restart of the process; none if nothing outlives that. Whatever
-    /// was subscribed to is gone by then.
-    fn restart(&self, place: Self::Place) -> impl Future<Output = Option<Self::Place>> + Send;
+    /// Closes a backend and opens it again, as after a restart of the process. Returns `None` if nothing outlives a restart. All
+    /// subscriptions have ended by then.
+    fn restart(&self, backend: Self::Backend)
+    -> impl Future<Output = Option<Self::Backend>> + Send;
 
-    /// The events of a place, for a consumer with a name. A source that remembers no consumers does not look at it.
-    fn source(&self, place: &Self::Place, consumer: &str) -> Box<dyn EventSource>;
+    /// Returns the events of a backend, for a consumer with a name. A source without saved consumers ignores the name.
+    fn source(&self, backend: &Self::Backend, consumer: &str) -> Box<dyn EventSource>;
 
     /// Does all changes in one step, and returns the event that is to announce each: with the schema, tags and context
     /// of the version it tells of. For a store this is `store::conformance::announce`.
     fn commit(
         &self,
-        place: &Self::Place,
+        backend: &Self::Backend,
         changes: Vec<Change>,
     ) -> impl Future<Output = Result<Vec<Event>, BoxError>> + Send;
 
     /// Lets at least that much time pass for the source. The suite asks for a tenth of a second at a time.
-    fn pass(&self, duration: Duration) -> impl Future<Output = ()> + Send;
+    fn advance_clock(&self, duration: Duration) -> impl Future<Output = ()> + Send;
 }
 
 /// What a source can do beyond delivering what happens while somebody listens.
@@ -213,7 +214,7 @@ pub fn run(promise: impl Future<Output = Result<(), Broken>>) -> Result<(), Brok
 }
 
 /// Makes a module with one `#[test]` for each promise of [`source::conformance`](crate::source::conformance), named
-/// after it, from a name for the module and a [`Subject`](crate::source::conformance::Subject). The subject is made
+/// after it, from a name for the module and a [`SourceUnderTest`](crate::source::conformance::SourceUnderTest). The subject is made
 /// anew for each test.
 #[macro_export]
 macro_rules! source_conformance {

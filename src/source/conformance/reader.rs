@@ -1,7 +1,7 @@
 //! What the promises have in common: notes to commit, and a reader of a subscription.
 
 use super::broken::{Broken, same, some};
-use super::{Change, Subject};
+use super::{Change, SourceUnderTest};
 use crate::model::{BreadcrumbId, Event, EventKind, NewBreadcrumb, Patch, Timestamp};
 use crate::source::{Deliveries, Delivery, SourceError, StartAt};
 use futures::StreamExt as _;
@@ -36,18 +36,18 @@ pub(super) fn update(of: &Event, n: usize) -> Change {
 }
 
 /// So many notes in one commit.
-pub(super) async fn commit<S: Subject>(
+pub(super) async fn commit<S: SourceUnderTest>(
     subject: &S,
-    place: &S::Place,
+    place: &S::Backend,
     notes: usize,
 ) -> Result<Vec<Event>, Broken> {
     change(subject, place, (0..notes).map(create).collect()).await
 }
 
 /// So many commits of one note.
-pub(super) async fn commits<S: Subject>(
+pub(super) async fn commits<S: SourceUnderTest>(
     subject: &S,
-    place: &S::Place,
+    place: &S::Backend,
     n: usize,
 ) -> Result<Vec<Event>, Broken> {
     let mut announced = Vec::new();
@@ -58,9 +58,9 @@ pub(super) async fn commits<S: Subject>(
 }
 
 /// Commits changes; fails unless there is an event for each.
-pub(super) async fn change<S: Subject>(
+pub(super) async fn change<S: SourceUnderTest>(
     subject: &S,
-    place: &S::Place,
+    place: &S::Backend,
     changes: Vec<Change>,
 ) -> Result<Vec<Event>, Broken> {
     let n = changes.len();
@@ -84,9 +84,9 @@ pub(super) enum Said {
 
 impl Reader {
     /// Subscribes. One that is unavailable is asked again.
-    pub(super) async fn open<S: Subject>(
+    pub(super) async fn open<S: SourceUnderTest>(
         subject: &S,
-        place: &S::Place,
+        place: &S::Backend,
         consumer: &str,
         from: StartAt,
     ) -> Result<Self, Broken> {

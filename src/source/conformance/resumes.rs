@@ -1,4 +1,4 @@
-use super::Subject;
+use super::SourceUnderTest;
 use super::broken::{Broken, expect, some};
 use super::reader::{PATIENCE, Reader, acknowledge, commits, give_back, same_event, version};
 use crate::source::{EventSource, StartAt};
@@ -8,7 +8,9 @@ use tokio::time::{Instant, sleep};
 
 /// **Resumes.** However often a reader goes away in the middle, what it goes on with has everything that it did not
 /// acknowledge: after a position if there is history, by its name if the source remembers it.
-pub async fn nothing_is_lost_across_reconnects<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn nothing_is_lost_across_reconnects<S: SourceUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     const EVENTS: usize = 60;
     let abilities = subject.abilities();
     if !abilities.history && !abilities.remembers {
@@ -53,7 +55,7 @@ pub async fn nothing_is_lost_across_reconnects<S: Subject>(subject: &S) -> Resul
 }
 
 /// **Resumes.** After a restart a subscription goes on after a position, with what was committed before and since.
-pub async fn a_position_outlives_a_restart<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_position_outlives_a_restart<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     if !subject.abilities().history {
         return Ok(());
     }
@@ -75,7 +77,9 @@ pub async fn a_position_outlives_a_restart<S: Subject>(subject: &S) -> Result<()
 
 /// **Remembered.** An event that was delivered and not acknowledged comes again to the next subscription of its
 /// consumer, also if later ones were, and with all that came since.
-pub async fn an_unacknowledged_event_comes_again<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn an_unacknowledged_event_comes_again<S: SourceUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     if !subject.abilities().remembers {
         return Ok(());
     }
@@ -101,7 +105,7 @@ pub async fn an_unacknowledged_event_comes_again<S: Subject>(subject: &S) -> Res
 }
 
 /// **Remembered.** A consumer goes on after what it acknowledged, wherever it is said to begin, also after a restart.
-pub async fn a_consumer_goes_on_after_what_it_acknowledged<S: Subject>(
+pub async fn a_consumer_goes_on_after_what_it_acknowledged<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     if !subject.abilities().remembers {
@@ -131,7 +135,7 @@ pub async fn a_consumer_goes_on_after_what_it_acknowledged<S: Subject>(
 }
 
 /// **Remembered.** What is given back is not acknowledged: it waits for the next subscription too.
-pub async fn what_is_given_back_is_not_lost<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn what_is_given_back_is_not_lost<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     const DAY: Duration = Duration::from_secs(86_400);
     let abilities = subject.abilities();
     if !abilities.remembers || !abilities.takes_back {
@@ -154,7 +158,7 @@ pub async fn what_is_given_back_is_not_lost<S: Subject>(subject: &S) -> Result<(
 }
 
 /// **Remembered.** What one consumer acknowledges is not taken from another, and a new one begins where it is said to.
-pub async fn consumers_are_remembered_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn consumers_are_remembered_apart<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     if !subject.abilities().remembers {
         return Ok(());
     }
@@ -175,7 +179,9 @@ pub async fn consumers_are_remembered_apart<S: Subject>(subject: &S) -> Result<(
 
 /// **Remembered.** How far a consumer is behind is what there is that it did not acknowledge: nothing for one that is new,
 /// and what is not remembered is not told.
-pub async fn what_is_left_for_a_consumer_is_told<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn what_is_left_for_a_consumer_is_told<S: SourceUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     if !subject.abilities().remembers {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-use super::Subject;
+use super::SourceUnderTest;
 use super::broken::{Broken, expect, some};
 use super::reader::{PATIENCE, Reader, acknowledge, commit, commits, same_event, version};
 use crate::model::{Event, EventKind};
@@ -8,7 +8,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use tokio::time::{Instant, timeout};
 
 /// **Apart.** Two subscribers both get everything, whatever the other does.
-pub async fn two_subscribers_both_get_all<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn two_subscribers_both_get_all<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut one = Reader::open(subject, &place, "one", StartAt::Now).await?;
     let mut two = Reader::open(subject, &place, "two", StartAt::Now).await?;
@@ -21,7 +21,7 @@ pub async fn two_subscribers_both_get_all<S: Subject>(subject: &S) -> Result<(),
 }
 
 /// **Apart.** A source can be subscribed to many times, one after another and at a time.
-pub async fn many_subscribe<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn many_subscribe<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     for n in 0..40 {
         let consumer = format!("short-{n}");
@@ -39,7 +39,9 @@ pub async fn many_subscribe<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// **Apart.** A subscriber that reads nothing, or went away in the middle, holds up neither a writer nor another reader.
-pub async fn an_unread_stream_holds_up_nobody<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn an_unread_stream_holds_up_nobody<S: SourceUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut reader = Reader::open(subject, &place, "reads", StartAt::Now).await?;
     let mut unread = Vec::new();
@@ -71,7 +73,7 @@ pub async fn an_unread_stream_holds_up_nobody<S: Subject>(subject: &S) -> Result
 }
 
 /// **Soon.** Whoever waits for an event is woken by a commit.
-pub async fn a_waiting_subscriber_is_woken<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_waiting_subscriber_is_woken<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
     for _ in 0..5 {
@@ -89,7 +91,7 @@ pub async fn a_waiting_subscriber_is_woken<S: Subject>(subject: &S) -> Result<()
 }
 
 /// **Cancel safe.** Nothing is lost if whoever waits for the next event stops waiting at any moment, and asks again.
-pub async fn cancel_safe<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn cancel_safe<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     const EVENTS: usize = 80;
     let place = subject.fresh().await;
     let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;

@@ -3,7 +3,7 @@ use crate::source::conformance::Change;
 use crate::store::{BreadcrumbStore, StoreError, Write};
 
 /// Commits changes to a store, and returns the event that is to announce each: what a
-/// [`Subject`](crate::source::conformance::Subject) of the suite for sources does if a store is where they come from.
+/// [`SourceUnderTest`](crate::source::conformance::SourceUnderTest) of the suite for sources does if a store is where they come from.
 pub async fn announce(
     store: &impl BreadcrumbStore,
     changes: Vec<Change>,

@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, fails, granted, same, some};
 use super::given::{create, end, ids_of, new_run, note, row, trigger};
 use crate::model::{BreadcrumbId, EventKind, Patch};
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) const ANNOUNCED: Duration = Duration::from_secs(5);
 
 /// **Atomic.** Whoever reads while commits of five writes go on sees multiples of five.
-pub async fn atomic<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn atomic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let reader = store.clone();
     let write = async {
@@ -49,7 +49,7 @@ pub async fn atomic<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// A commit of which one write fails leaves nothing: no breadcrumb, no version, and the run as it was.
-pub async fn a_failing_write_leaves_nothing<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_failing_write_leaves_nothing<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = trigger(&store).await?;
     let update = |version| Write::Update {
@@ -101,7 +101,7 @@ pub async fn a_failing_write_leaves_nothing<S: Subject>(subject: &S) -> Result<(
 }
 
 /// A commit announces each of its writes, in order; one that failed announces nothing.
-pub async fn commits_are_announced<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn commits_are_announced<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let source = some(subject.events(&store), "an event source")?;
     let mut events = source.subscribe(StartAt::Now).await.map_err(unsubscribed)?;
@@ -149,7 +149,7 @@ pub async fn commits_are_announced<S: Subject>(subject: &S) -> Result<(), Broken
 }
 
 /// **Cancel safe.** A commit that is dropped half way leaves the store as before or after it.
-pub async fn cancel_safe<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn cancel_safe<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     for polls in 0..8 {
         let before = ids_of(&store, "note.v1").await?.len();

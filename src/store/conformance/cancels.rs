@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, fails, granted, lease_lost, same, some, wrong_state};
 use super::given::{
     HOUR, OVER, SHORT, create, due, end, enqueued, ids_of, ledger_of, line, new_run, next_due, row,
@@ -11,7 +11,9 @@ use crate::store::{
 };
 
 /// A run that is ready, delayed or suspended ends at once as failed, with the code `cancelled` and without a dead letter.
-pub async fn a_waiting_run_is_cancelled_at_once<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_waiting_run_is_cancelled_at_once<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let suspended = new_run(&store, "agent").await?;
@@ -40,7 +42,7 @@ pub async fn a_waiting_run_is_cancelled_at_once<S: Subject>(subject: &S) -> Resu
 
 /// A running run that is cancelled loses its lease: its worker learns of it with a heartbeat, and nothing that the worker does
 /// later has an effect. So does a run whose lease expired.
-pub async fn a_cancelled_run_loses_its_lease<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_cancelled_run_loses_its_lease<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -50,7 +52,7 @@ pub async fn a_cancelled_run_loses_its_lease<S: Subject>(subject: &S) -> Result<
 
     let run = new_run(&store, "agent").await?.lasting(SHORT);
     let lease = granted(ledger.claim(&run, None).await)?.lease;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
     same(ledger.cancel(&run).await?, Cancelled::Running, "the answer")?;
     has_no_effect(&store, ledger, &lease).await
 }
@@ -83,7 +85,9 @@ async fn has_no_effect(
 }
 
 /// A run that is over is not changed, and an unknown run is an error.
-pub async fn a_run_that_is_over_is_not_cancelled<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_run_that_is_over_is_not_cancelled<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let letter = DeadLetter::new(FailureClass::Timeout, "slow", 1);
@@ -127,7 +131,7 @@ pub async fn a_run_that_is_over_is_not_cancelled<S: Subject>(subject: &S) -> Res
 }
 
 /// A cancelled run is not added again by its event, not even if the event came before the version of its trigger.
-pub async fn a_cancelled_run_stays_cancelled<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_cancelled_run_stays_cancelled<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let trigger = super::given::trigger(&store).await?;
@@ -147,7 +151,7 @@ pub async fn a_cancelled_run_stays_cancelled<S: Subject>(subject: &S) -> Result<
 }
 
 /// A cancelled run can be redone, in a new epoch that its old lease does not belong to.
-pub async fn a_cancelled_run_can_be_redone<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_cancelled_run_can_be_redone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -179,7 +183,9 @@ pub async fn a_cancelled_run_can_be_redone<S: Subject>(subject: &S) -> Result<()
 
 /// The next run of the same ordering key can be claimed at once, whether the cancelled run was running or waiting. A run that is
 /// cancelled behind another one lets no later run overtake that one.
-pub async fn the_next_run_follows_a_cancelled_one<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn the_next_run_follows_a_cancelled_one<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let runs = line(&store, ledger, "agent", "key", 5).await?;
@@ -215,7 +221,7 @@ pub async fn the_next_run_follows_a_cancelled_one<S: Subject>(subject: &S) -> Re
 }
 
 /// Of a commit and a cancellation at the same time exactly one has its effect, and both answers agree.
-pub async fn of_a_commit_and_a_cancellation_one_happens<S: Subject>(
+pub async fn of_a_commit_and_a_cancellation_one_happens<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;

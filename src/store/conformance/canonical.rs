@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, fails, granted, same};
 use super::given::{end, ids_of, ledger_of, new_run, note};
 use crate::model::{Breadcrumb, Json, JsonError, MAX_DEPTH, NewBreadcrumb, Patch, Selector};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fmt::Debug;
 
 /// **Canonical.** U+0000 becomes U+FFFD, in JSON (keys too) and in every other text.
-pub async fn canonical_nul<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn canonical_nul<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let mut new = NewBreadcrumb::new("no\0te.v1")
         .title("a\0")
@@ -63,7 +63,7 @@ pub async fn canonical_nul<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// **Canonical.** JSON of 64 levels is kept; what is deeper is refused, wherever it stands.
-pub async fn canonical_depth<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn canonical_depth<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
 
     let kept = store.create(note("a").context(nested(MAX_DEPTH))).await?;
@@ -86,7 +86,7 @@ pub async fn canonical_depth<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// **Canonical.** Everything of one breadcrumb is at most 1 MiB together; what is larger is refused.
-pub async fn canonical_size<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn canonical_size<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let half = |size: usize| Json::from(json!({"text": "x".repeat(size)}));
     let least = store.create(note("a").context(half(0))).await?;
@@ -118,7 +118,7 @@ pub async fn canonical_size<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// **Canonical.** The state of a run and its dead letter are held to the same.
-pub async fn canonical_runs<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn canonical_runs<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -160,7 +160,7 @@ pub async fn canonical_runs<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// **Canonical.** A breadcrumb has at most 256 tags of at most 256 bytes each; more is refused.
-pub async fn canonical_tags<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn canonical_tags<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let tag = |size: usize| move |number: usize| format!("{number:0>size$}");
     let many = |count: usize| (0..count).map(tag(Breadcrumb::MAX_TAG_BYTES));
@@ -186,7 +186,7 @@ pub async fn canonical_tags<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// **Canonical.** The name of a schema has at most 256 bytes; a longer one is refused, and takes nothing else with it.
-pub async fn canonical_schema_name<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn canonical_schema_name<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let name = |size: usize| NewBreadcrumb::new("s".repeat(size));
     let (longest, longer) = (

@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, granted, running, same, some};
 use super::given::{
     HOUR, OVER, SHORT, claim_due, due, end, enqueued, ledger_of, lineage_of, new_run, next_due,
@@ -15,7 +15,7 @@ use serde_json::json;
 use std::collections::HashSet;
 
 /// A run that is claimed because it was due is running for every handle, also for the handle that claimed it.
-pub async fn a_claimed_run_is_running_for_every_handle<S: Subject>(
+pub async fn a_claimed_run_is_running_for_every_handle<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -38,7 +38,9 @@ pub async fn a_claimed_run_is_running_for_every_handle<S: Subject>(
 }
 
 /// A claim of due runs returns attempt, epoch and saved state like a claim of one run, and the trigger or `None`.
-pub async fn a_due_run_is_claimed_with_its_history<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_due_run_is_claimed_with_its_history<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let cause = trigger(&store).await?;
@@ -67,7 +69,9 @@ pub async fn a_due_run_is_claimed_with_its_history<S: Subject>(subject: &S) -> R
 }
 
 /// Runs can be added and claimed in one step; with no free place they are added only.
-pub async fn new_runs_are_claimed_in_the_same_step<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn new_runs_are_claimed_in_the_same_step<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let mut new: Vec<NewRun> = Vec::new();
@@ -102,7 +106,9 @@ pub async fn new_runs_are_claimed_in_the_same_step<S: Subject>(subject: &S) -> R
 }
 
 /// The leases of a claim are listed by its ID, so that a caller without an answer finds them.
-pub async fn leases_are_listed_by_their_claim<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn leases_are_listed_by_their_claim<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let by_hand = new_run(&store, "agent").await?;
@@ -125,7 +131,7 @@ pub async fn leases_are_listed_by_their_claim<S: Subject>(subject: &S) -> Result
 }
 
 /// A lease that ran out is listed for its claim until another claim has the run.
-pub async fn a_lease_that_ran_out_is_listed_until_its_next_claim<S: Subject>(
+pub async fn a_lease_that_ran_out_is_listed_until_its_next_claim<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -136,7 +142,7 @@ pub async fn a_lease_that_ran_out_is_listed_until_its_next_claim<S: Subject>(
     let limits = [ExecutorLimits::new("agent", 9)];
     ledger.claim_next(1, &limits, one).await?;
 
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
     let wanted = vec![(run.clone(), 1)];
     same(
         of_claim(ledger, one).await?,
@@ -162,7 +168,9 @@ async fn of_claim(ledger: &dyn RunLedger, id: ClaimId) -> Result<Vec<(RunRef, u6
 }
 
 /// A lease that ended is not listed for its claim.
-pub async fn a_run_that_ended_is_not_of_its_claim<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_run_that_ended_is_not_of_its_claim<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     enqueued(&store, ledger, "agent", 4).await?;
@@ -196,7 +204,7 @@ pub async fn a_run_that_ended_is_not_of_its_claim<S: Subject>(subject: &S) -> Re
 }
 
 /// A claimed lease is extended by heartbeats, from any handle.
-pub async fn claimed_leases_are_kept_alive_by_heartbeats<S: Subject>(
+pub async fn claimed_leases_are_kept_alive_by_heartbeats<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -207,7 +215,7 @@ pub async fn claimed_leases_are_kept_alive_by_heartbeats<S: Subject>(
     let lease = next_due(ledger, &run).await?.lease;
 
     let before = some(row(ledger, &run).await?, "the row")?.due;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
     let lost = other_ledger.heartbeat(std::slice::from_ref(&lease)).await?;
 
     same(lost.len(), 0, "the number of leases lost")?;
@@ -220,7 +228,7 @@ pub async fn claimed_leases_are_kept_alive_by_heartbeats<S: Subject>(
 }
 
 /// A claimed lease that runs out is another worker's to claim.
-pub async fn a_claimed_lease_runs_out<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_claimed_lease_runs_out<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
     let (ledger, other_ledger) = (ledger_of(&store)?, ledger_of(&other)?);
@@ -228,7 +236,7 @@ pub async fn a_claimed_lease_runs_out<S: Subject>(subject: &S) -> Result<(), Bro
     ledger.enqueue(vec![run.clone().into()]).await?;
     next_due(ledger, &run).await?;
 
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
     let claimed = next_due(other_ledger, &run).await?;
 
     same(
@@ -239,7 +247,9 @@ pub async fn a_claimed_lease_runs_out<S: Subject>(subject: &S) -> Result<(), Bro
 }
 
 /// A run that was added before its trigger existed learns at its claim who wrote the trigger, also if that is its executor.
-pub async fn a_claim_learns_who_wrote_the_trigger<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_claim_learns_who_wrote_the_trigger<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
     let (first, cause) = (trigger(&store).await?, trigger(&store).await?);
@@ -264,19 +274,19 @@ pub async fn a_claim_learns_who_wrote_the_trigger<S: Subject>(subject: &S) -> Re
 }
 
 /// A run whose lease ran out is due again.
-pub async fn a_lease_that_ran_out_is_due<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_lease_that_ran_out_is_due<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     granted(ledger.claim(&run.clone().lasting(SHORT), None).await)?;
 
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     same(next_due(ledger, &run).await?.attempt, 2, "the attempt")
 }
 
 /// No more is claimed than asked for, in all and of each executor, and of no other executor.
-pub async fn limits_hold_for_each_executor<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn limits_hold_for_each_executor<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     for executor in ["a", "b", "c"] {
@@ -308,7 +318,7 @@ pub async fn limits_hold_for_each_executor<S: Subject>(subject: &S) -> Result<()
 }
 
 /// An executor with much to do does not keep another waiting.
-pub async fn executors_take_turns<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn executors_take_turns<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     enqueued(&store, ledger, "busy", 10).await?;
@@ -330,7 +340,7 @@ pub async fn executors_take_turns<S: Subject>(subject: &S) -> Result<(), Broken>
 }
 
 /// The oldest run of an executor comes first.
-pub async fn the_oldest_run_is_claimed_first<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn the_oldest_run_is_claimed_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let mut runs = Vec::new();
@@ -350,7 +360,7 @@ pub async fn the_oldest_run_is_claimed_first<S: Subject>(subject: &S) -> Result<
 }
 
 /// Handles that claim at once share the runs, and get none twice.
-pub async fn no_run_is_claimed_twice<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn no_run_is_claimed_twice<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     enqueued(&store, ledger, "agent", 20).await?;

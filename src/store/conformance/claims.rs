@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, granted, same, some};
 use super::given::{
     HOUR, OVER, SHORT, due, end, ledger_of, lineage_of, new_run, row, run_of, trigger,
@@ -12,7 +12,7 @@ use crate::store::{
 use futures::future::join_all;
 
 /// **One run.** However often a run is enqueued, there is one row, and it stays as it is.
-pub async fn one_run<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn one_run<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -49,7 +49,7 @@ pub async fn one_run<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// **One run.** Another executor, trigger or version is another run.
-pub async fn other_names_are_other_runs<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn other_names_are_other_runs<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (first, second) = (trigger(&store).await?, trigger(&store).await?);
@@ -73,7 +73,7 @@ pub async fn other_names_are_other_runs<S: Subject>(subject: &S) -> Result<(), B
 }
 
 /// A run that failed because its version was announced before it came is run when it comes.
-pub async fn a_version_announced_too_early_is_run_when_it_comes<S: Subject>(
+pub async fn a_version_announced_too_early_is_run_when_it_comes<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -102,7 +102,7 @@ pub async fn a_version_announced_too_early_is_run_when_it_comes<S: Subject>(
 }
 
 /// A claim by hand adds the row, with the event that led to it.
-pub async fn a_claim_by_hand_adds_the_row<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_claim_by_hand_adds_the_row<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let event = Event::created(&*trigger(&store).await?);
@@ -127,7 +127,7 @@ pub async fn a_claim_by_hand_adds_the_row<S: Subject>(subject: &S) -> Result<(),
 }
 
 /// A claim by hand does not wait for the time a run was enqueued for; claiming what is due does.
-pub async fn a_claim_by_hand_does_not_wait<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_claim_by_hand_does_not_wait<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let cause = trigger(&store).await?;
@@ -146,7 +146,7 @@ pub async fn a_claim_by_hand_does_not_wait<S: Subject>(subject: &S) -> Result<()
 }
 
 /// A run enqueued for a time is due then.
-pub async fn a_run_is_due_at_its_time<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_run_is_due_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let cause = trigger(&store).await?;
@@ -154,7 +154,7 @@ pub async fn a_run_is_due_at_its_time<S: Subject>(subject: &S) -> Result<(), Bro
     later.at = Some(cause.updated_at + SHORT);
     ledger.enqueue(vec![later]).await?;
 
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     same(
         due(ledger, "agent", 5).await?,
@@ -164,7 +164,7 @@ pub async fn a_run_is_due_at_its_time<S: Subject>(subject: &S) -> Result<(), Bro
 }
 
 /// Of a hundred claims at once, through one handle or many, one is granted.
-pub async fn of_many_claims_one_is_granted<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn of_many_claims_one_is_granted<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     ledger_of(&store)?;
     let handles: Vec<S::Store> = (0..100).map(|_| store.clone()).collect();
@@ -192,7 +192,7 @@ pub async fn of_many_claims_one_is_granted<S: Subject>(subject: &S) -> Result<()
 }
 
 /// What is not in the ledger cannot be resumed or redone.
-pub async fn an_unknown_run_is_an_error<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn an_unknown_run_is_an_error<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;

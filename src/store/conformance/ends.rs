@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, granted, lease_lost, same, some, wrong_state};
 use super::given::{
     OVER, SHORT, create, due, end, ids_of, ledger_of, new_run, next_due, recorded, row, run_of,
@@ -13,7 +13,7 @@ use crate::store::{
 use serde_json::json;
 
 /// A run that is done says so ever after, with what it wrote, in order.
-pub async fn a_run_that_is_done_answers_with_what_it_wrote<S: Subject>(
+pub async fn a_run_that_is_done_answers_with_what_it_wrote<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -52,7 +52,7 @@ pub async fn a_run_that_is_done_answers_with_what_it_wrote<S: Subject>(
 }
 
 /// A run that was skipped says so, and why.
-pub async fn a_skipped_run_keeps_its_reason<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_skipped_run_keeps_its_reason<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -69,7 +69,7 @@ pub async fn a_skipped_run_keeps_its_reason<S: Subject>(subject: &S) -> Result<(
 }
 
 /// Claiming a later version of a trigger ends the run on the older one as superseded, in the same step.
-pub async fn a_later_version_supersedes<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_later_version_supersedes<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let before = trigger(&store).await?;
@@ -92,7 +92,7 @@ pub async fn a_later_version_supersedes<S: Subject>(subject: &S) -> Result<(), B
 }
 
 /// The older run is superseded whatever the claim of the later one finds.
-pub async fn a_later_version_that_is_done_supersedes<S: Subject>(
+pub async fn a_later_version_that_is_done_supersedes<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -121,7 +121,9 @@ pub async fn a_later_version_that_is_done_supersedes<S: Subject>(
 }
 
 /// A failed run leaves one dead letter, committed with its outcome, that names the run and holds no payload.
-pub async fn a_failed_run_leaves_one_dead_letter<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_failed_run_leaves_one_dead_letter<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let cause = store.create(super::given::note("a secret payload")).await?;
@@ -185,7 +187,7 @@ pub async fn a_failed_run_leaves_one_dead_letter<S: Subject>(subject: &S) -> Res
 }
 
 /// A row has the cause of its last failed attempt, of bounded length, until it is redone. The dead letter has the same.
-pub async fn a_run_has_the_cause_of_its_last_failure<S: Subject>(
+pub async fn a_run_has_the_cause_of_its_last_failure<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -231,12 +233,14 @@ pub async fn a_run_has_the_cause_of_its_last_failure<S: Subject>(
 }
 
 /// A lost lease leaves no dead letter.
-pub async fn a_lost_lease_leaves_no_dead_letter<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_lost_lease_leaves_no_dead_letter<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?.lasting(SHORT);
     let stale = granted(ledger.claim(&run, None).await)?.lease;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
     granted(ledger.claim(&run, None).await)?;
 
     let letter = DeadLetter::new(FailureClass::Timeout, "error", 1);
@@ -250,7 +254,7 @@ pub async fn a_lost_lease_leaves_no_dead_letter<S: Subject>(subject: &S) -> Resu
 }
 
 /// Only a failed run can be redone; that is a new epoch with fresh attempts and another key.
-pub async fn redo_begins_a_new_epoch<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn redo_begins_a_new_epoch<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -291,7 +295,7 @@ pub async fn redo_begins_a_new_epoch<S: Subject>(subject: &S) -> Result<(), Brok
 }
 
 /// What a run writes on the way is fenced and recorded under it, and the run goes on.
-pub async fn writes_on_the_way_are_recorded<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn writes_on_the_way_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;

@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, granted, lease_lost, running, same, some};
 use super::given::{
     HOUR, OVER, SHORT, create, end, ids_of, ledger_of, new_run, next_due, note, recorded, row,
@@ -11,7 +11,7 @@ use crate::store::{
 };
 
 /// **Counted at claim.** An attempt counts when it starts, so one whose worker dies counts.
-pub async fn counted_at_claim<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn counted_at_claim<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?.lasting(SHORT);
@@ -29,20 +29,20 @@ pub async fn counted_at_claim<S: Subject>(subject: &S) -> Result<(), Broken> {
             attempt,
             "the attempts of the row",
         )?;
-        subject.pass(OVER).await;
+        subject.advance_clock(OVER).await;
     }
     Ok(())
 }
 
 /// A run that was given back in order was not abandoned.
-pub async fn a_retry_ends_the_row_of_abandoned_leases<S: Subject>(
+pub async fn a_retry_ends_the_row_of_abandoned_leases<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?.lasting(SHORT);
     ledger.claim(&run, None).await?;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     let second = granted(ledger.claim(&run, None).await)?.lease;
     let at = second.granted_at;
@@ -58,7 +58,7 @@ pub async fn a_retry_ends_the_row_of_abandoned_leases<S: Subject>(
 }
 
 /// An owner that reports its lost lease did not abandon it. A second report changes nothing, and later leases still count.
-pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: Subject>(
+pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -69,7 +69,7 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: Subject>
         let lease = granted(ledger.claim(&run, None).await)?.lease;
         same(lease.abandoned, abandoned, "the number before a report")?;
         leases.push(lease);
-        subject.pass(OVER).await;
+        subject.advance_clock(OVER).await;
     }
     let second = leases.swap_remove(1);
 
@@ -84,7 +84,7 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: Subject>
         }
         let lease = granted(ledger.claim(&run, None).await)?.lease;
         same(lease.abandoned, abandoned, "the number after a report")?;
-        subject.pass(OVER).await;
+        subject.advance_clock(OVER).await;
     }
 
     let last = granted(ledger.claim(&run, None).await)?.lease;
@@ -93,7 +93,7 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: Subject>
     end(&store, &last, failed, Vec::new()).await?;
     ledger.redo(&run).await?;
     granted(ledger.claim(&run, None).await)?;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
     ledger.heartbeat(&[last]).await?;
     let redone = granted(ledger.claim(&run, None).await)?.lease;
     same(
@@ -105,7 +105,7 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: Subject>
 
 /// A lease that expired may have executed its run. Later claims learn that, also after its owner reported the lost lease and another
 /// owner released the run. A run that is redone starts again without it.
-pub async fn a_claim_knows_that_an_earlier_lease_expired<S: Subject>(
+pub async fn a_claim_knows_that_an_earlier_lease_expired<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -113,7 +113,7 @@ pub async fn a_claim_knows_that_an_earlier_lease_expired<S: Subject>(
     let run = new_run(&store, "agent").await?.lasting(SHORT);
     let first = granted(ledger.claim(&run, None).await)?.lease;
     same(first.may_have_executed, false, "before a lease expired")?;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     let second = next_due(ledger, &run).await?.lease;
     same(second.may_have_executed, true, "after a lease expired")?;
@@ -135,12 +135,12 @@ pub async fn a_claim_knows_that_an_earlier_lease_expired<S: Subject>(
 }
 
 /// **Fenced.** Once another worker has claimed the run, the old lease can do nothing.
-pub async fn fenced<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn fenced<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let stale = granted(ledger.claim(&run.clone().lasting(SHORT), None).await)?.lease;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
     let current = granted(ledger.claim(&run, None).await)?.lease;
 
     expect(
@@ -184,12 +184,14 @@ pub async fn fenced<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// **Fenced.** The token decides and not the clock: a lease that ran out may commit until the run is claimed again.
-pub async fn a_lease_that_ran_out_may_still_commit<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_lease_that_ran_out_may_still_commit<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let lease = granted(ledger.claim(&run.clone().lasting(SHORT), None).await)?.lease;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     same(
         some(row(ledger, &run).await?, "the row")?.state,
@@ -209,14 +211,14 @@ pub async fn a_lease_that_ran_out_may_still_commit<S: Subject>(subject: &S) -> R
 }
 
 /// **The store's clock.** Leases and times are the store's, and it passes.
-pub async fn the_stores_clock<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn the_stores_clock<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let cause = trigger(&store).await?;
     let run = run_of("agent", &cause).lasting(HOUR);
 
     let first = granted(ledger.claim(&run, None).await)?.lease;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
     ledger.release(first.clone()).await?;
     let second = granted(ledger.claim(&run, None).await)?.lease;
     let answer = store.create(note("later")).await?;
@@ -243,12 +245,14 @@ pub async fn the_stores_clock<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// **Before and after a suspension.** What was committed before it and with it is told from what came later by the time it was suspended.
-pub async fn a_suspension_parts_before_from_after<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_suspension_parts_before_from_after<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     for with_a_write in [true, false] {
         let mut before = store.create(note("before")).await?;
-        subject.pass(OVER).await;
+        subject.advance_clock(OVER).await;
         let run = RunRef::new("agent", before.id, before.version);
         let lease = granted(ledger.claim(&run, None).await)?.lease;
         let none = some(row(ledger, &run).await?, "the row")?.suspended_at;

@@ -1,7 +1,7 @@
 //! What the promises begin with.
 
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, same, some};
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector};
 use crate::store::{
@@ -127,7 +127,7 @@ pub(super) fn other_name(store: &impl BreadcrumbStore) -> &'static str {
 }
 
 /// Returns a handle on the same store, bound to a second tenant.
-pub(super) async fn other_tenant<S: Subject>(
+pub(super) async fn other_tenant<S: StoreUnderTest>(
     subject: &S,
     store: &S::Store,
 ) -> Result<S::Store, Broken> {

@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, granted, lease_lost, running, same, some};
 use super::given::{HOUR, OVER, SHORT, create, due, end, ledger_of, new_run, next_due, row};
 use crate::model::Json;
@@ -7,12 +7,12 @@ use crate::store::{RunEnd, RunState, Saved, Wake};
 use serde_json::json;
 
 /// A heartbeat extends a lease from now, even one that ran out, as long as nobody else claimed the run.
-pub async fn a_heartbeat_extends_the_lease<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_heartbeat_extends_the_lease<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
     let mut lease = granted(ledger.claim(&run.clone().lasting(SHORT), None).await)?.lease;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     lease.run.lease = HOUR;
     let lost = ledger.heartbeat(&[lease.clone()]).await?;
@@ -30,7 +30,7 @@ pub async fn a_heartbeat_extends_the_lease<S: Subject>(subject: &S) -> Result<()
 }
 
 /// A heartbeat tells which leases are lost: to another worker, or because the run is over.
-pub async fn a_heartbeat_tells_what_is_lost<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_heartbeat_tells_what_is_lost<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (ended, held) = (
@@ -62,7 +62,7 @@ pub async fn a_heartbeat_tells_what_is_lost<S: Subject>(subject: &S) -> Result<(
 }
 
 /// A run given back for later is due at that time and not before; its attempt counts.
-pub async fn a_retry_waits_for_its_time<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_retry_waits_for_its_time<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (soon, late) = (
@@ -87,7 +87,7 @@ pub async fn a_retry_waits_for_its_time<S: Subject>(subject: &S) -> Result<(), B
         "the number of runs due at once",
     )?;
 
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     same(
         due(ledger, "late", 1).await?,
@@ -98,7 +98,7 @@ pub async fn a_retry_waits_for_its_time<S: Subject>(subject: &S) -> Result<(), B
 }
 
 /// A rate limit uses no attempt.
-pub async fn a_retry_need_not_count<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_retry_need_not_count<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -113,7 +113,9 @@ pub async fn a_retry_need_not_count<S: Subject>(subject: &S) -> Result<(), Broke
 }
 
 /// The first claim of an attempt is its start, and a retry that does not count continues it.
-pub async fn an_attempt_begins_with_its_first_claim<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn an_attempt_begins_with_its_first_claim<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -121,7 +123,7 @@ pub async fn an_attempt_begins_with_its_first_claim<S: Subject>(subject: &S) -> 
     let next = |by_hand: bool| {
         let run = &run;
         async move {
-            subject.pass(OVER).await;
+            subject.advance_clock(OVER).await;
             let claimed = match by_hand {
                 true => granted(ledger.claim(run, None).await)?,
                 false => next_due(ledger, run).await?,
@@ -162,7 +164,7 @@ pub async fn an_attempt_begins_with_its_first_claim<S: Subject>(subject: &S) -> 
 }
 
 /// A released run is due at once, as if it had not been claimed.
-pub async fn a_release_refunds_the_attempt<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_release_refunds_the_attempt<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -186,7 +188,7 @@ pub async fn a_release_refunds_the_attempt<S: Subject>(subject: &S) -> Result<()
 }
 
 /// What a run saves is there for its next attempt, however the one before ended.
-pub async fn the_next_attempt_goes_on_with_what_was_saved<S: Subject>(
+pub async fn the_next_attempt_goes_on_with_what_was_saved<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -197,7 +199,7 @@ pub async fn the_next_attempt_goes_on_with_what_was_saved<S: Subject>(
     let first = granted(ledger.claim(&run, None).await)?;
     ledger.save(&first.lease, json!({"step": 1}).into()).await?;
     ledger.save(&first.lease, json!({"step": 2}).into()).await?;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
     let after_a_crash = granted(ledger.claim(&run, None).await)?;
     ledger
         .save(&after_a_crash.lease, json!({"step": 3}).into())

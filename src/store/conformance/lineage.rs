@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, granted, same, some};
 use super::given::{create, end, lineage_of, next_due, note, row, run_of, trigger};
 use crate::model::{Breadcrumb, NewBreadcrumb, Patch};
@@ -11,7 +11,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 /// An executor does not run on what it wrote itself, by hand or from the queue.
-pub async fn own_breadcrumbs_are_known<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn own_breadcrumbs_are_known<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
     let cause = trigger(&store).await?;
@@ -37,7 +37,7 @@ pub async fn own_breadcrumbs_are_known<S: Subject>(subject: &S) -> Result<(), Br
 }
 
 /// Own is the version the executor wrote, not one that somebody else wrote later.
-pub async fn own_is_a_version<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn own_is_a_version<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
     let cause = trigger(&store).await?;
@@ -62,7 +62,7 @@ pub async fn own_is_a_version<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// Hops and correlation follow what the ledger knows, from run to run.
-pub async fn lineage_follows_the_ledger<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn lineage_follows_the_ledger<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
     let origin = trigger(&store).await?;
@@ -83,7 +83,9 @@ pub async fn lineage_follows_the_ledger<S: Subject>(subject: &S) -> Result<(), B
 }
 
 /// What a payload or an author says of where it came from counts for nothing.
-pub async fn lineage_is_not_read_from_payloads<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn lineage_is_not_read_from_payloads<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
     let creator = json!({"type": "agent", "id": "agent", "hops": 15, "correlation_id": "forged"});
@@ -110,7 +112,9 @@ pub async fn lineage_is_not_read_from_payloads<S: Subject>(subject: &S) -> Resul
 }
 
 /// The store names the writer of the current version of a breadcrumb and of no other version; its fields do not matter.
-pub async fn the_store_tells_who_wrote_a_version<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn the_store_tells_who_wrote_a_version<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
     let unknown = [(crate::model::BreadcrumbId::NIL, 1)];
@@ -168,7 +172,9 @@ pub async fn the_store_tells_who_wrote_a_version<S: Subject>(subject: &S) -> Res
 }
 
 /// What a run writes on the way, and the dead letter it leaves, come from it too.
-pub async fn everything_a_run_writes_comes_from_it<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn everything_a_run_writes_comes_from_it<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
     let cause = trigger(&store).await?;
@@ -198,7 +204,7 @@ pub async fn everything_a_run_writes_comes_from_it<S: Subject>(subject: &S) -> R
 }
 
 /// A row knows where its trigger came from even when that has changed since.
-pub async fn lineage_is_noted_when_enqueued<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn lineage_is_noted_when_enqueued<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
     let cause = trigger(&store).await?;
@@ -217,7 +223,7 @@ pub async fn lineage_is_noted_when_enqueued<S: Subject>(subject: &S) -> Result<(
 }
 
 /// On a store with tombstones a deletion has a lineage as well.
-pub async fn a_deletion_has_a_lineage<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_deletion_has_a_lineage<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
     let (cause, gone) = (trigger(&store).await?, store.create(note("gone")).await?);

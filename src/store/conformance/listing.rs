@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{granted, same};
 use super::given::{HOUR, end, enqueued, ledger_of, new_run};
 use crate::store::{
@@ -7,7 +7,9 @@ use crate::store::{
 };
 
 /// Rows are listed by executor, trigger, state and handle, and no more than asked for.
-pub async fn runs_are_listed_by_what_they_are<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn runs_are_listed_by_what_they_are<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let waiting = enqueued(&store, ledger, "a", 2).await?;
@@ -67,7 +69,7 @@ pub async fn runs_are_listed_by_what_they_are<S: Subject>(subject: &S) -> Result
 }
 
 /// Rows are listed in the order in which they are due, then were added; what is over comes last.
-pub async fn runs_are_listed_in_the_order_they_are_due<S: Subject>(
+pub async fn runs_are_listed_in_the_order_they_are_due<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;

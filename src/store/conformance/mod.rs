@@ -8,12 +8,12 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use universal_executor::store::conformance::Subject;
+//! use universal_executor::store::conformance::StoreUnderTest;
 //! use universal_executor::{EventSource, MemoryStore};
 //!
 //! struct Memory;
 //!
-//! impl Subject for Memory {
+//! impl StoreUnderTest for Memory {
 //!     type Store = MemoryStore;
 //!
 //!     async fn fresh(&self) -> MemoryStore {
@@ -28,7 +28,7 @@
 //!         Some(Box::new(store.events()))
 //!     }
 //!
-//!     async fn pass(&self, duration: Duration) {
+//!     async fn advance_clock(&self, duration: Duration) {
 //!         tokio::time::sleep(duration).await;
 //!     }
 //! }
@@ -200,7 +200,7 @@ use crate::source::EventSource;
 use std::time::Duration;
 
 /// The store under test: how to make one, and how its time passes.
-pub trait Subject: Send + Sync {
+pub trait StoreUnderTest: Send + Sync {
     /// The store. A clone is another handle on the same data.
     type Store: BreadcrumbStore + Clone;
 
@@ -219,11 +219,11 @@ pub trait Subject: Send + Sync {
     fn events(&self, store: &Self::Store) -> Option<Box<dyn EventSource>>;
 
     /// Lets at least that much time pass on the store's clock. The suite asks for a second at a time.
-    fn pass(&self, duration: Duration) -> impl Future<Output = ()> + Send;
+    fn advance_clock(&self, duration: Duration) -> impl Future<Output = ()> + Send;
 }
 
 /// Makes a module with one `#[test]` for each promise of [`store::conformance`](crate::store::conformance), named
-/// after it, from a name for the module and a [`Subject`](crate::store::conformance::Subject). The subject is made
+/// after it, from a name for the module and a [`StoreUnderTest`](crate::store::conformance::StoreUnderTest). The subject is made
 /// anew for each test.
 ///
 /// Promises that need a capability which the store does not declare are not checked. The test

@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{granted, running, same, some};
 use super::given::{HOUR, OVER, SHORT, due, end, ledger_of, line, new_run, next_due, row, trigger};
 use crate::model::{Json, Selector, Timestamp};
@@ -9,7 +9,7 @@ use crate::store::{
 };
 
 /// **Ordered.** Runs of one executor with the same key run one at a time, in the order in which they were added.
-pub async fn ordered<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn ordered<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let runs = line(&store, ledger, "agent", "a", 4).await?;
@@ -24,7 +24,9 @@ pub async fn ordered<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// A run that is not due yet keeps those added later waiting: it is their turn after it, not before.
-pub async fn a_run_added_for_later_keeps_its_turn<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_run_added_for_later_keeps_its_turn<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let now = trigger(&store).await?.updated_at;
@@ -49,7 +51,7 @@ pub async fn a_run_added_for_later_keeps_its_turn<S: Subject>(subject: &S) -> Re
 }
 
 /// A run that is to be tried again keeps those behind it waiting.
-pub async fn a_retry_keeps_its_line_waiting<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_retry_keeps_its_line_waiting<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let runs = line(&store, ledger, "agent", "a", 2).await?;
@@ -59,7 +61,7 @@ pub async fn a_retry_keeps_its_line_waiting<S: Subject>(subject: &S) -> Result<(
 
     ledger.retry(lease, at, true, None).await?;
     same(due(ledger, "agent", 9).await?, 0, "the number of runs due")?;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     let lease = only_next(ledger, &first).await?;
     ledger.release(lease).await?;
@@ -70,7 +72,9 @@ pub async fn a_retry_keeps_its_line_waiting<S: Subject>(subject: &S) -> Result<(
 }
 
 /// A suspended run keeps those behind it waiting until it is woken and over.
-pub async fn a_suspended_run_keeps_its_line_waiting<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_suspended_run_keeps_its_line_waiting<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let runs = line(&store, ledger, "agent", "a", 2).await?;
@@ -97,7 +101,7 @@ pub async fn a_suspended_run_keeps_its_line_waiting<S: Subject>(subject: &S) -> 
 }
 
 /// A run whose lease ran out is claimed again before those behind it.
-pub async fn a_lease_that_ran_out_keeps_its_line_waiting<S: Subject>(
+pub async fn a_lease_that_ran_out_keeps_its_line_waiting<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -109,7 +113,7 @@ pub async fn a_lease_that_ran_out_keeps_its_line_waiting<S: Subject>(
     let second = only(&runs)?;
     only_next(ledger, &first).await?;
 
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     behind(ledger, &second).await?;
     let lease = only_next(ledger, &first).await?;
@@ -119,7 +123,7 @@ pub async fn a_lease_that_ran_out_keeps_its_line_waiting<S: Subject>(
 }
 
 /// Runs of another key, of none, and of another executor with the same key do not wait.
-pub async fn other_lines_do_not_wait<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn other_lines_do_not_wait<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     line(&store, ledger, "agent", "a", 3).await?;

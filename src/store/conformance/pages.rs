@@ -1,12 +1,12 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, same, some};
 use super::given::{ids, some_notes};
 use crate::model::{BreadcrumbId, Order, Patch, Selector};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query};
 
 /// **Newest first.** What is found is ordered by update time, then version, then id; an update moves to the front.
-pub async fn newest_first<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let mut made = some_notes(&store, 6).await?;
     let moved = some(made.first().cloned(), "a breadcrumb")?;
@@ -35,7 +35,7 @@ pub async fn newest_first<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// The limit counts what is newest; oldest first turns the same ones round.
-pub async fn the_limit_keeps_the_newest<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn the_limit_keeps_the_newest<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let made = some_notes(&store, 5).await?;
     let newest: Vec<BreadcrumbId> = made.iter().rev().take(3).map(|note| note.id).collect();
@@ -54,7 +54,7 @@ pub async fn the_limit_keeps_the_newest<S: Subject>(subject: &S) -> Result<(), B
 }
 
 /// One breadcrumb can be left out, before the limit counts.
-pub async fn exclude_comes_before_the_limit<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn exclude_comes_before_the_limit<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let made: Vec<BreadcrumbId> = some_notes(&store, 3)
         .await?
@@ -79,7 +79,7 @@ pub async fn exclude_comes_before_the_limit<S: Subject>(subject: &S) -> Result<(
 }
 
 /// Asking for what is before the last one seen goes through all of them, each once, while others are updated.
-pub async fn paging_sees_each_once<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn paging_sees_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let made = some_notes(&store, 10).await?;
     let mut query = Query::new(Selector::schema("note.v1")).limit(3);
@@ -108,7 +108,9 @@ pub async fn paging_sees_each_once<S: Subject>(subject: &S) -> Result<(), Broken
 }
 
 /// A query can be limited to breadcrumbs updated after a time, together with a place and a limit.
-pub async fn what_is_not_after_a_time_is_not_found<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn what_is_not_after_a_time_is_not_found<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let made = some_notes(&store, 5).await?;
     let [_, second, third, fourth, fifth] = &*made else {

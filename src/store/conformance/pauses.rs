@@ -5,7 +5,7 @@ use super::given::{
     OVER, SHORT, claim_due, create, due, end, enqueued, ids_of, ledger_of, new_run, next_due,
     other_tenant, row,
 };
-use super::{Broken, Subject};
+use super::{Broken, StoreUnderTest};
 use crate::model::{Json, Selector};
 use crate::store::{
     Cancelled, Claim, ClaimId, DeadLetter, ExecutorLimits, FailureClass, KeyPosition, NewRun,
@@ -16,7 +16,9 @@ use std::sync::Arc;
 
 /// No claim starts a run of a paused executor: neither a claim of due runs, nor one that adds the runs, nor a claim of a named run. All of
 /// them add their rows. Other executors are claimed, and after the pause so are the runs.
-pub async fn a_paused_executor_is_not_claimed<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_paused_executor_is_not_claimed<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let mut runs = enqueued(&store, ledger, "agent", 1).await?;
@@ -55,7 +57,7 @@ pub async fn a_paused_executor_is_not_claimed<S: Subject>(subject: &S) -> Result
 }
 
 /// A pause holds for every handle on the store, and so does its end.
-pub async fn a_pause_holds_for_every_handle<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_pause_holds_for_every_handle<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
     let (here, there) = (ledger_of(&store)?, ledger_of(&other)?);
@@ -73,7 +75,7 @@ pub async fn a_pause_holds_for_every_handle<S: Subject>(subject: &S) -> Result<(
 
 /// A pause and its end say whether they changed anything, and a second pause keeps the time of the first. Paused executors are
 /// listed in the order of their IDs.
-pub async fn paused_executors_are_listed<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn paused_executors_are_listed<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     same(names(ledger).await?.len(), 0, "the paused executors")?;
@@ -86,7 +88,7 @@ pub async fn paused_executors_are_listed<S: Subject>(subject: &S) -> Result<(), 
         expect(ledger.pause_executor(executor).await?, "it pauses")?;
     }
     let first = ledger.paused_executors().await?;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     expect(!ledger.pause_executor("b").await?, "it is paused already")?;
 
@@ -113,7 +115,7 @@ pub async fn paused_executors_are_listed<S: Subject>(subject: &S) -> Result<(), 
 
 /// A running run of a paused executor continues: its lease can be extended and released, its state saved, and it can end. After a
 /// failure, a release or the end of its lease it waits for the end of the pause.
-pub async fn a_running_run_of_a_paused_executor_continues<S: Subject>(
+pub async fn a_running_run_of_a_paused_executor_continues<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -136,7 +138,7 @@ pub async fn a_running_run_of_a_paused_executor_continues<S: Subject>(
     ledger.retry(failed, at, true, None).await?;
     let released_run = released.run.clone();
     ledger.release(released).await?;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
     same(due(ledger, "agent", 9).await?, 0, "the number of due runs")?;
     for run in [&failed_run, &released_run, &short.run] {
         is_paused(ledger, run).await?;
@@ -157,7 +159,7 @@ pub async fn a_running_run_of_a_paused_executor_continues<S: Subject>(
 }
 
 /// A suspended run of a paused executor can be resumed, and its wait can end, but the run starts only after the pause.
-pub async fn a_suspended_run_of_a_paused_executor_waits<S: Subject>(
+pub async fn a_suspended_run_of_a_paused_executor_waits<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -181,7 +183,7 @@ pub async fn a_suspended_run_of_a_paused_executor_waits<S: Subject>(
 }
 
 /// A later version of a trigger supersedes the running run of a paused executor, and does not start before the end of the pause.
-pub async fn a_later_version_waits_for_the_end_of_a_pause<S: Subject>(
+pub async fn a_later_version_waits_for_the_end_of_a_pause<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -203,7 +205,7 @@ pub async fn a_later_version_waits_for_the_end_of_a_pause<S: Subject>(
 }
 
 /// Runs of a paused executor can be cancelled, redone, transferred and skipped.
-pub async fn a_pause_affects_only_claims<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_pause_affects_only_claims<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let failed = new_run(&store, "agent").await?;
@@ -238,7 +240,7 @@ pub async fn a_pause_affects_only_claims<S: Subject>(subject: &S) -> Result<(), 
 }
 
 /// A pause affects only the tenant of its handle.
-pub async fn pauses_of_tenants_are_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn pauses_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;
     let (here, there) = (ledger_of(&store)?, ledger_of(&other)?);

@@ -2,7 +2,7 @@
 
 use super::broken::{expect, same};
 use super::given::{ledger_of, other_tenant};
-use super::{Broken, Subject};
+use super::{Broken, StoreUnderTest};
 use crate::store::{RunLedger, SavedPosition, StoreError};
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ async fn of(ledger: &dyn RunLedger, executor: &str) -> Result<Option<Vec<u8>>, S
 }
 
 /// A position is read back as it was saved, in the order of the request; an executor without one has none.
-pub async fn a_position_is_read_back_as_it_was_saved<S: Subject>(
+pub async fn a_position_is_read_back_as_it_was_saved<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -48,7 +48,7 @@ pub async fn a_position_is_read_back_as_it_was_saved<S: Subject>(
 }
 
 /// A position replaces the earlier one of the same executor, and no other.
-pub async fn the_latest_position_counts<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn the_latest_position_counts<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     save(ledger, "agent", b"one").await?;
@@ -69,7 +69,7 @@ pub async fn the_latest_position_counts<S: Subject>(subject: &S) -> Result<(), B
 }
 
 /// A position that is too large is refused, with all others of the call.
-pub async fn a_position_that_is_too_large_is_refused<S: Subject>(
+pub async fn a_position_that_is_too_large_is_refused<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -85,7 +85,7 @@ pub async fn a_position_that_is_too_large_is_refused<S: Subject>(
 }
 
 /// No tenant sees or replaces the positions of another tenant.
-pub async fn positions_of_tenants_are_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn positions_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;
     let (here, there) = (ledger_of(&store)?, ledger_of(&other)?);

@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, fails, not_found, same};
 use super::given::{OVER, SHORT, ids, ids_of, note, some_notes};
 use crate::model::{Patch, Selector};
@@ -7,7 +7,7 @@ use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query, StoreError, Vecto
 use serde_json::{Value, json};
 
 /// **Whole selector.** Schema, any tags, all tags and conditions must all hold.
-pub async fn whole_selector<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn whole_selector<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let wanted = store
         .create(note("a").tags(["x", "y"]).context(json!({"n": 5})))
@@ -51,7 +51,7 @@ pub async fn whole_selector<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// Every operator of a condition is the store's to apply.
-pub async fn conditions<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn conditions<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let hit = json!({"n": 5, "s": "paris", "list": ["a", "b"], "deep": [{"k": 1}, {"k": 2}]});
     let hit = store.create(note("hit").context(hit)).await?.id;
@@ -91,7 +91,7 @@ pub async fn conditions<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// A condition that cannot be evaluated is an error, never an empty answer.
-pub async fn a_condition_that_cannot_be_evaluated_is_an_error<S: Subject>(
+pub async fn a_condition_that_cannot_be_evaluated_is_an_error<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -108,7 +108,7 @@ pub async fn a_condition_that_cannot_be_evaluated_is_an_error<S: Subject>(
 }
 
 /// A breadcrumb with several of the tags asked for is found once.
-pub async fn any_tags_find_each_once<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn any_tags_find_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let a = store.create(note("a").tags(["x", "y"])).await?.id;
     let b = store.create(note("b").tags(["y"])).await?.id;
@@ -130,7 +130,7 @@ pub async fn any_tags_find_each_once<S: Subject>(subject: &S) -> Result<(), Brok
 }
 
 /// Scope tags are asked for beside those of the selector.
-pub async fn scope_tags<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn scope_tags<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let both = store
         .create(note("a").tags(["session:1", "user:1"]))
@@ -161,7 +161,9 @@ pub async fn scope_tags<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// After an update or a deletion only what the current version says is found.
-pub async fn only_the_current_version_is_found<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn only_the_current_version_is_found<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let moved = store
         .create(note("a").tag("before").context(json!({"n": 1})))
@@ -200,14 +202,14 @@ pub async fn only_the_current_version_is_found<S: Subject>(subject: &S) -> Resul
 }
 
 /// A breadcrumb with a time to live is there until then.
-pub async fn what_expires_is_gone<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn what_expires_is_gone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let stays = store.create(note("a")).await?;
     let expires = store
         .create(note("b").ttl(stays.created_at + SHORT))
         .await?;
 
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     not_found(store.get(expires.id).await)?;
     not_found(store.update(expires.id, 1, Patch::new()).await)?;
@@ -215,7 +217,7 @@ pub async fn what_expires_is_gone<S: Subject>(subject: &S) -> Result<(), Broken>
 }
 
 /// A store says whether it can search by meaning, and fails if it cannot.
-pub async fn vector_search_is_as_declared<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn vector_search_is_as_declared<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     some_notes(&store, 3).await?;
 

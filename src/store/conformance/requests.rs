@@ -3,7 +3,7 @@
 use super::atomic::{ANNOUNCED, unsubscribed};
 use super::broken::{expect, fails, granted, same, some};
 use super::given::{end, ids_of, ledger_of, note, other_tenant};
-use super::{Broken, Subject};
+use super::{Broken, StoreUnderTest};
 use crate::model::{Breadcrumb, BreadcrumbId, EventKind, Patch};
 use crate::source::{EventSource as _, StartAt};
 use crate::store::{
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// A request creates its breadcrumb as a commit does. Repeated requests with the key return the same trigger, also after it changed,
 /// after its run ended, and after it was deleted.
-pub async fn a_repeated_request_returns_the_first_trigger<S: Subject>(
+pub async fn a_repeated_request_returns_the_first_trigger<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -49,7 +49,7 @@ pub async fn a_repeated_request_returns_the_first_trigger<S: Subject>(
 }
 
 /// A request that creates a breadcrumb announces it once. A repeated request announces nothing.
-pub async fn a_request_is_announced_once<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_request_is_announced_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = requests_of(&store)?;
     let source = some(subject.events(&store), "an event source")?;
@@ -74,7 +74,7 @@ pub async fn a_request_is_announced_once<S: Subject>(subject: &S) -> Result<(), 
 }
 
 /// Of many requests with one key at a time, on several handles, exactly one creates a breadcrumb. All return its ID.
-pub async fn of_many_requests_with_one_key_one_creates<S: Subject>(
+pub async fn of_many_requests_with_one_key_one_creates<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     const MANY: usize = 100;
@@ -98,7 +98,7 @@ pub async fn of_many_requests_with_one_key_one_creates<S: Subject>(
 }
 
 /// A request with the key of an earlier one and another breadcrumb fails and creates nothing.
-pub async fn a_request_with_another_breadcrumb_is_a_conflict<S: Subject>(
+pub async fn a_request_with_another_breadcrumb_is_a_conflict<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -119,7 +119,7 @@ pub async fn a_request_with_another_breadcrumb_is_a_conflict<S: Subject>(
 }
 
 /// Executors and keys are apart: another executor can use the same key, and one executor several keys.
-pub async fn keys_belong_to_their_executor<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn keys_belong_to_their_executor<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = requests_of(&store)?;
     let longest = "k".repeat(NewRequest::MAX_KEY_BYTES);
@@ -147,7 +147,7 @@ pub async fn keys_belong_to_their_executor<S: Subject>(subject: &S) -> Result<()
 }
 
 /// No tenant sees the keys of another tenant.
-pub async fn keys_of_tenants_are_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn keys_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;
     let (here, there) = (requests_of(&store)?, requests_of(&other)?);
@@ -160,7 +160,9 @@ pub async fn keys_of_tenants_are_apart<S: Subject>(subject: &S) -> Result<(), Br
 }
 
 /// A request that is refused creates nothing and records no key.
-pub async fn a_refused_request_records_no_key<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_refused_request_records_no_key<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = requests_of(&store)?;
     for key in [String::new(), "k".repeat(NewRequest::MAX_KEY_BYTES + 1)] {

@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, granted, same, some};
 use super::given::{OVER, SHORT, end, enqueued, ledger_of, line, new_run};
 use crate::model::Timestamp;
@@ -9,7 +9,7 @@ use crate::store::{
 };
 
 /// A page has the runs of the executor, the states, the code and the times that its query names, the most recently enqueued first.
-pub async fn a_page_of_runs_has_what_the_query_selects<S: Subject>(
+pub async fn a_page_of_runs_has_what_the_query_selects<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -68,7 +68,7 @@ pub async fn a_page_of_runs_has_what_the_query_selects<S: Subject>(
 }
 
 /// The pages of one walk have each run once that did not change meanwhile, although others are added, claimed and redone.
-pub async fn pages_of_runs_see_each_once<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn pages_of_runs_see_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let runs = enqueued(&store, ledger, "agent", 9).await?;
@@ -111,7 +111,7 @@ pub async fn pages_of_runs_see_each_once<S: Subject>(subject: &S) -> Result<(), 
 }
 
 /// A page has at least one run and at most 1,000, and 100 without a limit.
-pub async fn a_page_of_runs_is_bounded<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_page_of_runs_is_bounded<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -142,7 +142,7 @@ pub async fn a_page_of_runs_is_bounded<S: Subject>(subject: &S) -> Result<(), Br
 }
 
 /// A run that left its position comes before all others until it is accepted or ends.
-pub async fn a_run_that_left_its_position_is_on_the_first_page<S: Subject>(
+pub async fn a_run_that_left_its_position_is_on_the_first_page<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -169,12 +169,15 @@ pub async fn a_run_that_left_its_position_is_on_the_first_page<S: Subject>(
 }
 
 /// Adds runs of executors `a` and `b`: a ready run, one whose lease expired, a failed, a done, a cancelled and a running one.
-async fn in_each_state<S: Subject>(subject: &S, store: &S::Store) -> Result<[RunRef; 6], Broken> {
+async fn in_each_state<S: StoreUnderTest>(
+    subject: &S,
+    store: &S::Store,
+) -> Result<[RunRef; 6], Broken> {
     let ledger = ledger_of(store)?;
     let first = some(enqueued(store, ledger, "a", 1).await?.pop(), "a run")?;
     let expired = new_run(store, "a").await?.lasting(SHORT);
     granted(ledger.claim(&expired, None).await)?;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
     let failed = new_run(store, "b").await?;
     let lease = granted(ledger.claim(&failed, None).await)?.lease;
     let letter = DeadLetter::new(FailureClass::Permanent, "too_large", 1);
@@ -183,7 +186,7 @@ async fn in_each_state<S: Subject>(subject: &S, store: &S::Store) -> Result<[Run
     let lease = granted(ledger.claim(&done, None).await)?.lease;
     end(store, &lease, RunEnd::Done, Vec::new()).await?;
     // The clock of a store under test can stand still between two runs.
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
     let cancelled = some(enqueued(store, ledger, "a", 1).await?.pop(), "a run")?;
     ledger.cancel(&cancelled).await?;
     let running = new_run(store, "a").await?;

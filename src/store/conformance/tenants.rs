@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{granted, lease_lost, not_found, same};
 use super::given::{create, due, end, enqueued, ids_of, ledger_of, note, other_name, other_tenant};
 use crate::model::Patch;
@@ -8,7 +8,7 @@ use crate::store::{
 };
 
 /// **Identified.** Clones of a handle have the same identity, and handles on other data another one.
-pub async fn an_identity_is_that_of_the_data<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn an_identity_is_that_of_the_data<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (ours, others) = (subject.fresh().await, subject.fresh().await);
     let identity = ours.identity();
 
@@ -31,7 +31,7 @@ pub async fn an_identity_is_that_of_the_data<S: Subject>(subject: &S) -> Result<
 }
 
 /// **Tenants apart.** Breadcrumbs of one tenant cannot be read, changed or deleted through another.
-pub async fn tenants_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn tenants_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
     let theirs = other_tenant(subject, &ours).await?;
     let kept = ours.create(note("a")).await?;
@@ -82,7 +82,7 @@ pub async fn tenants_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// **Tenants apart.** Runs of one tenant cannot be seen, claimed or ended through another.
-pub async fn runs_of_tenants_are_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn runs_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
     let theirs = other_tenant(subject, &ours).await?;
     let (our_ledger, their_ledger) = (ledger_of(&ours)?, ledger_of(&theirs)?);

@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, granted, running, same, some};
 use super::given::{
     OVER, due, end, ledger_of, line, lineage_of, new_run, next_due, row, run_of, trigger,
@@ -9,7 +9,7 @@ use crate::model::{Json, Patch, Selector};
 use crate::store::{BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, RunRef, RunState, Wake};
 
 /// A claim by hand of a run that is behind another adds its row and says that it is running; later it is granted.
-pub async fn a_claim_by_hand_keeps_the_order<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_claim_by_hand_keeps_the_order<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let first = new_run(&store, "agent").await?.ordered_by(Some("a"));
@@ -30,14 +30,14 @@ pub async fn a_claim_by_hand_keeps_the_order<S: Subject>(subject: &S) -> Result<
 }
 
 /// How long to wait for a run that may be claimed at once, or is suspended for ever, is unknown: not the past.
-pub async fn what_is_behind_another_waits_for_some_time<S: Subject>(
+pub async fn what_is_behind_another_waits_for_some_time<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let runs = line(&store, ledger, "agent", "a", 2).await?;
     let (first, second) = two(&runs)?;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
     let now = trigger(&store).await?.updated_at;
 
     expect(
@@ -61,7 +61,9 @@ pub async fn what_is_behind_another_waits_for_some_time<S: Subject>(
 }
 
 /// A run that is redone goes to the end of its line.
-pub async fn a_run_that_is_redone_goes_to_the_end<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_run_that_is_redone_goes_to_the_end<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let runs = line(&store, ledger, "agent", "a", 3).await?;
@@ -83,7 +85,7 @@ pub async fn a_run_that_is_redone_goes_to_the_end<S: Subject>(subject: &S) -> Re
 }
 
 /// A run that is made ready again because its version came after all goes to the end of its line.
-pub async fn a_version_announced_too_early_goes_to_the_end<S: Subject>(
+pub async fn a_version_announced_too_early_goes_to_the_end<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -106,7 +108,7 @@ pub async fn a_version_announced_too_early_goes_to_the_end<S: Subject>(
 }
 
 /// The older run is superseded and lets the next in its line go; the newer takes its place at the end of its own.
-pub async fn a_later_version_keeps_the_order<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_later_version_keeps_the_order<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let before = trigger(&store).await?;
@@ -130,7 +132,7 @@ pub async fn a_later_version_keeps_the_order<S: Subject>(subject: &S) -> Result<
 }
 
 /// The newer run stands behind the older in one line, and is granted since the older is superseded in the same step.
-pub async fn a_later_version_behind_the_older_is_granted<S: Subject>(
+pub async fn a_later_version_behind_the_older_is_granted<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -146,7 +148,7 @@ pub async fn a_later_version_behind_the_older_is_granted<S: Subject>(
 }
 
 /// A row has the ordering key with which it was added, and shows it.
-pub async fn a_row_keeps_its_ordering_key<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_row_keeps_its_ordering_key<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -168,7 +170,7 @@ pub async fn a_row_keeps_its_ordering_key<S: Subject>(subject: &S) -> Result<(),
 }
 
 /// A run that was added without an ordering key waits for no other run when it is redone under a name with one.
-pub async fn a_run_without_an_ordering_key_is_redone_without_one<S: Subject>(
+pub async fn a_run_without_an_ordering_key_is_redone_without_one<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -186,7 +188,9 @@ pub async fn a_run_without_an_ordering_key_is_redone_without_one<S: Subject>(
 }
 
 /// If one call adds a run twice, the first ordering key counts: the run does not wait for runs with the second key.
-pub async fn of_two_ordering_keys_the_first_counts<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn of_two_ordering_keys_the_first_counts<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     line(&store, ledger, "agent", "a", 1).await?;

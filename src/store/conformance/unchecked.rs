@@ -1,7 +1,7 @@
 //! The capabilities that promises need, and the promises that a store is not checked for.
 
 use super::needs::NEEDS;
-use super::{Broken, Subject, run};
+use super::{Broken, StoreUnderTest, run};
 use crate::store::conformance::given::other_name;
 use crate::store::{BreadcrumbStore, Capabilities};
 use std::fmt;
@@ -42,12 +42,12 @@ impl fmt::Display for Unchecked {
 ///
 /// ```
 /// use std::time::Duration;
-/// use universal_executor::store::conformance::{Subject, unchecked};
+/// use universal_executor::store::conformance::{StoreUnderTest, unchecked};
 /// use universal_executor::{EventSource, MemoryStore};
 ///
 /// struct Memory;
 ///
-/// impl Subject for Memory {
+/// impl StoreUnderTest for Memory {
 ///     type Store = MemoryStore;
 ///
 ///     async fn fresh(&self) -> MemoryStore {
@@ -62,7 +62,7 @@ impl fmt::Display for Unchecked {
 ///         Some(Box::new(store.events()))
 ///     }
 ///
-///     async fn pass(&self, duration: Duration) {
+///     async fn advance_clock(&self, duration: Duration) {
 ///         tokio::time::sleep(duration).await;
 ///     }
 /// }
@@ -76,7 +76,7 @@ impl fmt::Display for Unchecked {
 /// # });
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub async fn unchecked<S: Subject>(subject: &S) -> Vec<Unchecked> {
+pub async fn unchecked<S: StoreUnderTest>(subject: &S) -> Vec<Unchecked> {
     let store = subject.fresh().await;
     let mut found = Vec::new();
     for (capability, is_declared) in declared(subject, &store).await {
@@ -95,7 +95,7 @@ pub async fn unchecked<S: Subject>(subject: &S) -> Vec<Unchecked> {
 
 /// Checks one promise, unless the store does not declare a capability that the promise needs. Prints the capability then.
 #[doc(hidden)]
-pub fn check<S: Subject>(
+pub fn check<S: StoreUnderTest>(
     subject: &S,
     name: &str,
     promise: impl Future<Output = Result<(), Broken>>,
@@ -118,7 +118,7 @@ pub fn check<S: Subject>(
 
 /// Prints the capabilities that a store does not declare, whether or not the test harness captures the output of tests.
 #[doc(hidden)]
-pub fn report<S: Subject>(subject: &S, suite: &str) -> Result<(), Broken> {
+pub fn report<S: StoreUnderTest>(subject: &S, suite: &str) -> Result<(), Broken> {
     run(async {
         let missing = unchecked(subject).await;
         let mut text = format!("store conformance {suite}: ");
@@ -145,7 +145,7 @@ fn print(text: &str) {
 }
 
 /// Each capability, and whether it is declared. A new field of [`Capabilities`] does not compile until it is listed here.
-async fn declared<S: Subject>(subject: &S, store: &S::Store) -> Vec<(&'static str, bool)> {
+async fn declared<S: StoreUnderTest>(subject: &S, store: &S::Store) -> Vec<(&'static str, bool)> {
     let Capabilities {
         reads_own_writes,
         tombstones,
@@ -198,7 +198,7 @@ mod tests {
 
     struct Memory;
 
-    impl Subject for Memory {
+    impl StoreUnderTest for Memory {
         type Store = MemoryStore;
 
         async fn fresh(&self) -> MemoryStore {
@@ -213,7 +213,7 @@ mod tests {
             Some(Box::new(store.events()))
         }
 
-        async fn pass(&self, _: Duration) {}
+        async fn advance_clock(&self, _: Duration) {}
     }
 
     #[test]

@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, same, some};
 use super::given::{OVER, SHORT, note, other_tenant};
 use crate::model::{BreadcrumbId, NewBreadcrumb, Patch, Selector};
@@ -58,7 +58,7 @@ impl WordCounts {
 }
 
 /// A breadcrumb with the text of the query comes first, and each result has a score if the store's capabilities declare scores.
-pub async fn the_nearest_come_first<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn the_nearest_come_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (store, [apples, market, cat]) = three(subject).await?;
 
     for (text, first) in [(APPLES, apples), (MARKET, market), (CAT, cat)] {
@@ -89,7 +89,9 @@ pub async fn the_nearest_come_first<S: Subject>(subject: &S) -> Result<(), Broke
 
 /// A vector search returns only breadcrumbs that match the query's selector, scope tags, position and exclusions, even if others are
 /// more similar.
-pub async fn near_is_within_the_whole_selector<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn near_is_within_the_whole_selector<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let (store, [apples, market, cat]) = three(subject).await?;
     let mut other = note(CAT).tag("other").context(json!({"text": CAT, "n": 5}));
     other.schema_name = Some("other.v1".to_owned());
@@ -135,7 +137,7 @@ pub async fn near_is_within_the_whole_selector<S: Subject>(subject: &S) -> Resul
 }
 
 /// A vector search omits breadcrumbs with a score below the query's minimum.
-pub async fn near_enough<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn near_enough<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (store, [_, _, cat]) = three(subject).await?;
 
     let all = store.vector_search(&notes(CAT)).await?;
@@ -162,7 +164,7 @@ pub async fn near_enough<S: Subject>(subject: &S) -> Result<(), Broken> {
 }
 
 /// Of breadcrumbs with equal scores, the newest comes first.
-pub async fn as_near_is_newest_first<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn as_near_is_newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let mut expected = Vec::new();
     for _ in 0..5 {
@@ -182,7 +184,7 @@ pub async fn as_near_is_newest_first<S: Subject>(subject: &S) -> Result<(), Brok
 }
 
 /// A breadcrumb is found by the text of its current version only, and not by the text of an older version.
-pub async fn near_by_what_it_says_now<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn near_by_what_it_says_now<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (store, [apples, market, _]) = three(subject).await?;
     let says_cat = Patch::new().title(CAT).context(json!({"text": CAT}));
     store.update(apples, 1, says_cat).await?;
@@ -213,14 +215,14 @@ pub async fn near_by_what_it_says_now<S: Subject>(subject: &S) -> Result<(), Bro
 }
 
 /// A vector search returns no deleted and no expired breadcrumb.
-pub async fn what_is_gone_is_not_near<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn what_is_gone_is_not_near<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (store, [apples, market, cat]) = three(subject).await?;
     let now = store.get(apples).await?.created_at;
     let short = note(CAT).ttl(now + SHORT);
     let short = store.create(short).await?.id;
     store.delete(cat).await?;
 
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     let found = near(&store, &notes(CAT)).await?;
     expect(!found.contains(&cat), "a deleted breadcrumb is not found")?;
@@ -236,7 +238,7 @@ pub async fn what_is_gone_is_not_near<S: Subject>(subject: &S) -> Result<(), Bro
 }
 
 /// Fields that LLM hints exclude are not embedded, with hints of the breadcrumb and with hints of its schema.
-pub async fn near_by_what_hints_leave<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn near_by_what_hints_leave<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let hints = json!({"exclude": ["hidden"]});
     let defined = NewBreadcrumb::new("schema.def.v1")
@@ -279,7 +281,7 @@ pub async fn near_by_what_hints_leave<S: Subject>(subject: &S) -> Result<(), Bro
 }
 
 /// A vector search returns no breadcrumb of another tenant, however similar it is.
-pub async fn tenants_apart_by_meaning<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn tenants_apart_by_meaning<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (store, [_, _, cat]) = three(subject).await?;
     let other = other_tenant(subject, &store).await?;
     let theirs = other.create(note(CAT)).await?.id;
@@ -298,7 +300,9 @@ pub async fn tenants_apart_by_meaning<S: Subject>(subject: &S) -> Result<(), Bro
 }
 
 /// Creates a store with three notes that have few words in common.
-async fn three<S: Subject>(subject: &S) -> Result<(S::Store, [BreadcrumbId; 3]), StoreError> {
+async fn three<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(S::Store, [BreadcrumbId; 3]), StoreError> {
     let store = subject.fresh().await;
     let apples = store.create(note(APPLES)).await?.id;
     let market = store.create(note(MARKET)).await?.id;

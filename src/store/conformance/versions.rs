@@ -1,7 +1,7 @@
 //! Several versions of one executor on one store.
 
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, fails, granted, lease_lost, same, some, wrong_state};
 use super::given::{
     HOUR, OVER, SHORT, create, due, end, ledger_of, line, new_run, next_due, other_tenant, row,
@@ -25,7 +25,7 @@ async fn accept_transfers(
 }
 
 /// A transferred run becomes due when its version is accepted, and not before. It has used no attempt.
-pub async fn a_run_that_is_transferred_waits_for_its_version<S: Subject>(
+pub async fn a_run_that_is_transferred_waits_for_its_version<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -83,7 +83,7 @@ pub async fn a_run_that_is_transferred_waits_for_its_version<S: Subject>(
 }
 
 /// A transferred run that no worker accepts becomes due at the given time.
-pub async fn a_run_that_no_worker_accepts_is_due_at_its_time<S: Subject>(
+pub async fn a_run_that_no_worker_accepts_is_due_at_its_time<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -95,7 +95,7 @@ pub async fn a_run_that_no_worker_accepts_is_due_at_its_time<S: Subject>(
         .transfer(lease, "new", until, KeyPosition::Held)
         .await?;
 
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     next_due(ledger, &run).await?;
     same(
@@ -106,7 +106,7 @@ pub async fn a_run_that_no_worker_accepts_is_due_at_its_time<S: Subject>(
 }
 
 /// A transferred run that holds its position keeps the runs behind it waiting.
-pub async fn a_run_that_is_transferred_keeps_its_line_waiting<S: Subject>(
+pub async fn a_run_that_is_transferred_keeps_its_line_waiting<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -143,7 +143,7 @@ async fn transfer_out_of_position(
 }
 
 /// A transferred run that left its position keeps no other run waiting. When it is accepted, it goes to the end.
-pub async fn a_run_that_left_its_position_goes_to_the_end<S: Subject>(
+pub async fn a_run_that_left_its_position_goes_to_the_end<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -179,7 +179,7 @@ pub async fn a_run_that_left_its_position_goes_to_the_end<S: Subject>(
 }
 
 /// A line that all runs left is empty: a later run does not wait. The runs that left it retain their order among themselves.
-pub async fn runs_that_left_their_positions_retain_their_order<S: Subject>(
+pub async fn runs_that_left_their_positions_retain_their_order<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -205,7 +205,7 @@ pub async fn runs_that_left_their_positions_retain_their_order<S: Subject>(
 }
 
 /// Once its time has passed, a run that left its position is accepted by a worker of any version of its executor, and by no other.
-pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: Subject>(
+pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -213,7 +213,7 @@ pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: Subject>(
     let (first, second) = two(&line(&store, ledger, "agent", "a", 2).await?)?;
     transfer_out_of_position(ledger, &first, |lease| lease.granted_at + SHORT).await?;
     let lease = only_next(ledger, &second).await?;
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     same(due(ledger, "agent", 9).await?, 0, "the number of runs due")?;
     same(
@@ -241,7 +241,7 @@ pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: Subject>(
 }
 
 /// A claim of one run puts a run that left its position at the end of the order of its key.
-pub async fn a_run_that_left_its_position_is_claimed_by_hand_at_the_end<S: Subject>(
+pub async fn a_run_that_left_its_position_is_claimed_by_hand_at_the_end<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -263,7 +263,7 @@ pub async fn a_run_that_left_its_position_is_claimed_by_hand_at_the_end<S: Subje
 }
 
 /// A transferred run can be skipped, wherever it stands, and no other run starts because of it before its turn.
-pub async fn a_run_that_is_transferred_can_be_skipped<S: Subject>(
+pub async fn a_run_that_is_transferred_can_be_skipped<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -310,7 +310,7 @@ fn three(runs: Vec<RunRef>) -> Result<[RunRef; 3], Broken> {
 }
 
 /// A lost lease transfers nothing.
-pub async fn a_lost_lease_transfers_nothing<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_lost_lease_transfers_nothing<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -328,7 +328,7 @@ pub async fn a_lost_lease_transfers_nothing<S: Subject>(subject: &S) -> Result<(
 }
 
 /// A run that was skipped as unmatched can be redone, and no other skipped run can.
-pub async fn a_run_that_was_skipped_as_unmatched_can_be_redone<S: Subject>(
+pub async fn a_run_that_was_skipped_as_unmatched_can_be_redone<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -350,7 +350,7 @@ pub async fn a_run_that_was_skipped_as_unmatched_can_be_redone<S: Subject>(
 }
 
 /// A worker is listed with its last record, and the times of the first and the last one.
-pub async fn workers_are_recorded<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn workers_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     same(ledger.workers().await?.len(), 0, "the number of workers")?;
@@ -362,7 +362,7 @@ pub async fn workers_are_recorded<S: Subject>(subject: &S) -> Result<(), Broken>
     let second = WorkerRecord::new("2", "green");
     for record in [&first, &second] {
         ledger.record_worker(record).await?;
-        subject.pass(OVER).await;
+        subject.advance_clock(OVER).await;
     }
     first.stopped = true;
     ledger.record_worker(&first).await?;
@@ -396,7 +396,7 @@ pub async fn workers_are_recorded<S: Subject>(subject: &S) -> Result<(), Broken>
 }
 
 /// No tenant sees the workers of another tenant, or accepts its transferred runs.
-pub async fn workers_of_tenants_are_apart<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn workers_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;
     let (ledger, there) = (ledger_of(&store)?, ledger_of(&other)?);

@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, fails, granted, lease_lost, same, some, wrong_state};
 use super::given::{
     HOUR, OVER, SHORT, create, due, end, ledger_of, new_run, next_due, note, recorded, row,
@@ -12,7 +12,7 @@ use crate::store::{
 use serde_json::json;
 
 /// A suspended run holds no lease, is not due, and says what it waits for.
-pub async fn a_suspended_run_waits<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_suspended_run_waits<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
@@ -50,7 +50,7 @@ pub async fn a_suspended_run_waits<S: Subject>(subject: &S) -> Result<(), Broken
 }
 
 /// A suspended run is woken once; it goes on with its state and what woke it, and remembers what it wrote.
-pub async fn a_suspended_run_is_resumed_once<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_suspended_run_is_resumed_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
@@ -94,7 +94,7 @@ pub async fn a_suspended_run_is_resumed_once<S: Subject>(subject: &S) -> Result<
 }
 
 /// Of many that wake a run at once, one does.
-pub async fn racing_resumes_let_one_through<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn racing_resumes_let_one_through<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
@@ -130,7 +130,7 @@ pub async fn racing_resumes_let_one_through<S: Subject>(subject: &S) -> Result<(
 }
 
 /// What woke a run stays with it when it is tried again, also after it saved its progress.
-pub async fn what_woke_a_run_stays_with_it<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn what_woke_a_run_stays_with_it<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
@@ -151,7 +151,7 @@ pub async fn what_woke_a_run_stays_with_it<S: Subject>(subject: &S) -> Result<()
 }
 
 /// A suspended run whose time is up is due, and woken by nothing.
-pub async fn a_wait_ends_at_its_time<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_wait_ends_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (by_hand, lease) = claimed(&store, ledger).await?;
@@ -165,7 +165,7 @@ pub async fn a_wait_ends_at_its_time<S: Subject>(subject: &S) -> Result<(), Brok
     )
     .await?;
 
-    subject.pass(OVER).await;
+    subject.advance_clock(OVER).await;
 
     same(
         some(row(ledger, &due).await?, "the row")?.state,
@@ -185,7 +185,7 @@ pub async fn a_wait_ends_at_its_time<S: Subject>(subject: &S) -> Result<(), Brok
 }
 
 /// A suspended run can suspend again, for something else.
-pub async fn a_run_can_wait_again<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_run_can_wait_again<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
@@ -211,7 +211,7 @@ pub async fn a_run_can_wait_again<S: Subject>(subject: &S) -> Result<(), Broken>
 }
 
 /// A wait that nothing could end is refused, and the run is still the caller's.
-pub async fn a_wait_without_end_is_refused<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_wait_without_end_is_refused<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;

@@ -1,5 +1,5 @@
 use super::Broken;
-use super::Subject;
+use super::StoreUnderTest;
 use super::broken::{expect, fails, not_found, same, some};
 use super::given::{create, ids_of, note};
 use crate::model::{BreadcrumbId, NewBreadcrumb, Patch, Selector, Sensitivity, Visibility};
@@ -9,7 +9,7 @@ use serde_json::json;
 
 /// What is created has an id, version 1, a time and its author, and is read back whole, also by a search: what it may show
 /// a model is among it.
-pub async fn a_created_breadcrumb_is_read_back_whole<S: Subject>(
+pub async fn a_created_breadcrumb_is_read_back_whole<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -38,7 +38,9 @@ pub async fn a_created_breadcrumb_is_read_back_whole<S: Subject>(
 }
 
 /// An update makes the next version, with its own time and author; creation stays what it was.
-pub async fn an_update_makes_the_next_version<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn an_update_makes_the_next_version<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = store.create(note("a")).await?;
 
@@ -68,7 +70,9 @@ pub async fn an_update_makes_the_next_version<S: Subject>(subject: &S) -> Result
 }
 
 /// A patch replaces the fields it names and keeps all others.
-pub async fn a_patch_keeps_what_it_does_not_name<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_patch_keeps_what_it_does_not_name<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = store.create(whole()).await?;
 
@@ -91,7 +95,7 @@ pub async fn a_patch_keeps_what_it_does_not_name<S: Subject>(subject: &S) -> Res
 }
 
 /// **Optimistic.** An update from another version than the current one is a conflict and changes nothing.
-pub async fn optimistic<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn optimistic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let first = store.create(note("a")).await?;
     let second = store.update(first.id, 1, Patch::new().title("b")).await?;
@@ -115,7 +119,7 @@ pub async fn optimistic<S: Subject>(subject: &S) -> Result<(), Broken> {
 /// Of many updates made from one version, one succeeds and the others are conflicts. Without
 /// [`Capabilities::exclusive_updates`](crate::store::Capabilities::exclusive_updates), at least one succeeds. In both cases there
 /// is one new version.
-pub async fn racing_updates_let_one_through<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn racing_updates_let_one_through<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = store.create(note("a")).await?;
     let handles: Vec<S::Store> = (0..20).map(|_| store.clone()).collect();
@@ -141,7 +145,7 @@ pub async fn racing_updates_let_one_through<S: Subject>(subject: &S) -> Result<(
 }
 
 /// The writes of one commit see each other, in order.
-pub async fn several_writes_to_one_breadcrumb_build_on_each_other<S: Subject>(
+pub async fn several_writes_to_one_breadcrumb_build_on_each_other<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
@@ -175,7 +179,9 @@ pub async fn several_writes_to_one_breadcrumb_build_on_each_other<S: Subject>(
 }
 
 /// A commit tells what it wrote, one version for each write in order, as it is then read.
-pub async fn a_commit_tells_what_it_wrote_in_order<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_commit_tells_what_it_wrote_in_order<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let id = store.create(note("a")).await?.id;
     let update = Write::Update {
@@ -197,7 +203,9 @@ pub async fn a_commit_tells_what_it_wrote_in_order<S: Subject>(subject: &S) -> R
 }
 
 /// A commit takes a thousand writes, and no more.
-pub async fn a_commit_takes_a_thousand_writes<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_commit_takes_a_thousand_writes<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let writes = |n: usize| Commit::from(vec![create("a"); n]);
 
@@ -215,7 +223,7 @@ pub async fn a_commit_takes_a_thousand_writes<S: Subject>(subject: &S) -> Result
 }
 
 /// What is deleted is not found any more; a store with tombstones shows its last version, one higher.
-pub async fn a_deleted_breadcrumb_is_gone<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn a_deleted_breadcrumb_is_gone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = store.create(note("a")).await?;
     let stays = store.create(note("b")).await?;
@@ -257,7 +265,9 @@ pub async fn a_deleted_breadcrumb_is_gone<S: Subject>(subject: &S) -> Result<(),
 }
 
 /// What was never there is not found, and has no tombstone.
-pub async fn what_was_never_there_is_not_found<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn what_was_never_there_is_not_found<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let id = BreadcrumbId::unique();
 
@@ -272,7 +282,7 @@ pub async fn what_was_never_there_is_not_found<S: Subject>(subject: &S) -> Resul
 }
 
 /// **Shared.** A clone is another handle on the same data.
-pub async fn shared<S: Subject>(subject: &S) -> Result<(), Broken> {
+pub async fn shared<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let clone = store.clone();
 

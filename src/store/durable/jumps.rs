@@ -68,7 +68,7 @@ impl Jumps {
 
     /// Lets time pass for a test.
     #[cfg(feature = "conformance")]
-    pub(in crate::store) fn pass(&self, time: Duration) {
+    pub(in crate::store) fn advance_clock(&self, time: Duration) {
         let mut state = self.state();
         state.passed = state.passed.saturating_add(time);
     }

@@ -35,9 +35,9 @@ impl Time {
     }
 
     #[cfg(feature = "conformance")]
-    pub(in crate::store) fn pass(&self, duration: std::time::Duration) {
+    pub(in crate::store) fn advance_clock(&self, duration: std::time::Duration) {
         self.jump(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX));
-        self.jumps.pass(duration);
+        self.jumps.advance_clock(duration);
     }
 
     /// Moves the clock by that many microseconds, so that tests see the effect of a wall clock that jumps.

@@ -137,7 +137,7 @@ impl Keeper {
         }
     }
 
-    /// Embeds breadcrumbs. Returns `false` if the embedder or the store fails, or if embedding exceeds the `patience` of the config.
+    /// Embeds breadcrumbs. Returns `false` if the embedder or the store fails, or if embedding exceeds the `commit_timeout` of the config.
     async fn embed_now<S: Vectors>(&self, store: &S, written: Vec<Arc<Breadcrumb>>) -> bool {
         let store = store.clone();
         let reopen = || Some(store.clone());

@@ -54,7 +54,7 @@
 //! vectors were deleted with `forget_vectors`. If the embedder is down, the store retries until the embedder answers.
 //!
 //! # Time of embedding
-//! By default, a commit returns when its breadcrumbs have vectors, or after [`EmbeddingConfig::patience`]. With
+//! By default, a commit returns when its breadcrumbs have vectors, or after [`EmbeddingConfig::commit_timeout`]. With
 //! [`EmbeddingConfig::later`], the store embeds in the background. A commit never fails because of the embedder. The next use of the
 //! tenant starts a background task that embeds all breadcrumbs without a vector, including the breadcrumbs that were written before
 //! the store had an embedder or shortly before a crash.
@@ -162,7 +162,7 @@ impl EmbeddingConfig {
     /// Sets the maximum time that a commit waits for its vectors. After this time, the store embeds in the background. Defaults to
     /// 5 s.
     #[must_use]
-    pub fn patience(mut self, limit: Duration) -> Self {
+    pub fn commit_timeout(mut self, limit: Duration) -> Self {
         self.patience = limit;
         self
     }

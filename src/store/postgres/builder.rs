@@ -108,8 +108,8 @@ impl PostgresBuilder {
     /// transaction in which this process does nothing for as long, and a connection over which nothing is heard for twice
     /// as long is given up with all others, as nobody need be there any more.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.settings.patience = patience;
+    pub fn wait_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.patience = timeout;
         self
     }
 

@@ -194,7 +194,7 @@ mod tests {
             "postgres://ann:hunter2@127.0.0.1/none?sslmode=hunter2",
             "mysql://ann:hunter2@127.0.0.1/none",
         ] {
-            let builder = PostgresStore::builder(url).patience(Duration::from_millis(50));
+            let builder = PostgresStore::builder(url).wait_timeout(Duration::from_millis(50));
             let shown = format!("{builder:?}");
             let error = builder.connect().await.unwrap_err();
 
@@ -232,7 +232,7 @@ mod tests {
         let server = tokio::spawn(start_up(listener));
         let url = format!("postgres://ann@{at}/app?sslmode=disable");
 
-        let builder = PostgresStore::builder(url).patience(Duration::from_millis(500));
+        let builder = PostgresStore::builder(url).wait_timeout(Duration::from_millis(500));
         let error = builder.connect().await.unwrap_err();
         server.abort();
 

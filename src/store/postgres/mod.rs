@@ -240,8 +240,8 @@ impl PostgresStore {
     /// Moves the clock of this store ahead, so that tests need not wait.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
-    pub fn pass(&self, duration: std::time::Duration) {
-        self.database.time.pass(duration);
+    pub fn advance_clock(&self, duration: std::time::Duration) {
+        self.database.time.advance_clock(duration);
     }
 
     /// Moves the clock of this store by that many microseconds, so that tests see the effect of a wall clock that jumps.
@@ -251,7 +251,7 @@ impl PostgresStore {
         self.database.time.jump(micros);
     }
 
-    /// Stops the clock of this store, so that only [`pass`](Self::pass) moves it.
+    /// Stops the clock of this store, so that only [`advance_clock`](Self::advance_clock) moves it.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn hold_clock(&self) {

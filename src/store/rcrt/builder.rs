@@ -133,10 +133,10 @@ impl RcrtBuilder {
         self
     }
 
-    /// Sets how many breadcrumbs a search may look at before it fails with
+    /// Sets the maximum number of breadcrumbs that a search scans before it fails with
     /// [`StoreError::TooFar`](crate::store::StoreError::TooFar); 10,000 by default.
-    pub fn max_looked_at(mut self, breadcrumbs: usize) -> Self {
-        self.settings.max_looked_at = breadcrumbs.max(1);
+    pub fn max_scanned(mut self, breadcrumbs: usize) -> Self {
+        self.settings.max_scanned = breadcrumbs.max(1);
         self
     }
 
@@ -148,8 +148,8 @@ impl RcrtBuilder {
     }
 
     /// Sets how long is looked for a breadcrumb that may have been created, before it is created again; 5 s by default.
-    pub fn lookup_patience(mut self, patience: Duration) -> Self {
-        self.settings.patience = patience;
+    pub fn lookup_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.patience = timeout;
         self
     }
 

@@ -77,7 +77,7 @@ use std::time::Duration;
 ///   `<key of the run>:<place>:<try>`, so that a second attempt finds what the first one created and creates only the rest.
 ///   The places of a dead letter and what is written with it begin with an `f`.
 ///   Of several in one place, which a creation that takes longer than
-///   [`lookup_patience`](RcrtBuilder::lookup_patience) can leave, readers take the oldest.
+///   [`lookup_timeout`](RcrtBuilder::lookup_timeout) can leave, readers take the oldest.
 /// - **What was in flight when a process died** is found by a runtime that starts at the beginning and
 ///   [looks back](crate::runtime::RuntimeBuilder::look_back), a day for example; a trigger whose whole response is there is
 ///   not executed again. What responds with nothing, or with updates alone, is executed again then, and an update is made
@@ -110,7 +110,7 @@ const NAME: &str = "RcrtStore";
 /// What a store does within.
 #[derive(Clone, Copy, Debug)]
 struct Settings {
-    max_looked_at: usize,
+    max_scanned: usize,
     max_list_bytes: usize,
     patience: Duration,
     pause: (Duration, Duration),
@@ -120,7 +120,7 @@ struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            max_looked_at: 10_000,
+            max_scanned: 10_000,
             max_list_bytes: 16 << 20,
             patience: Duration::from_secs(5),
             pause: (Duration::from_millis(50), Duration::from_secs(1)),

@@ -50,7 +50,7 @@ impl<'r> Pages<'r> {
             seen: HashSet::new(),
             pages: 0,
             looked_at: 0,
-            enough: reader.settings.max_looked_at,
+            enough: reader.settings.max_scanned,
             known: None,
             ended: false,
             at: None,
@@ -167,7 +167,7 @@ impl<'r> Pages<'r> {
         }
         (self.offset, self.alone, self.ended) = (0, false, false);
         self.known = Some(0);
-        self.enough = self.looked_at + self.reader.settings.max_looked_at;
+        self.enough = self.looked_at + self.reader.settings.max_scanned;
         true
     }
 

@@ -135,7 +135,7 @@ impl Budget {
         let share = TIME / u32::try_from(lists.max(1)).unwrap_or(u32::MAX);
         Some(Self {
             before,
-            rows: reader.settings.max_looked_at.min(ROWS),
+            rows: reader.settings.max_scanned.min(ROWS),
             end: later(Instant::now(), share),
         })
     }

@@ -198,8 +198,8 @@ impl SqliteStore {
     /// Moves the clock of this open file ahead, so that tests need not wait.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
-    pub fn pass(&self, duration: std::time::Duration) {
-        self.opened.time.pass(duration);
+    pub fn advance_clock(&self, duration: std::time::Duration) {
+        self.opened.time.advance_clock(duration);
     }
 
     /// Moves the clock of this open file by that many microseconds, so that tests see the effect of a wall clock that jumps.
@@ -209,7 +209,7 @@ impl SqliteStore {
         self.opened.time.jump(micros);
     }
 
-    /// Stops the clock of this open file, so that only [`pass`](Self::pass) moves it.
+    /// Stops the clock of this open file, so that only [`advance_clock`](Self::advance_clock) moves it.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn hold_clock(&self) {

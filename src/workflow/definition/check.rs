@@ -1,9 +1,9 @@
 //! What the parts of a definition say of each other: names, circles, depth, and what is odd.
 
 use super::{Instruction, Workflow, circle, variables};
-use crate::model::Place;
+use crate::model::DefinitionPath;
 use crate::workflow::ast::{Block, Body, Flow, Step, TaskForm, Work};
-use crate::workflow::error::{LoadError, LoadProblem, Oddity, Warning};
+use crate::workflow::error::{LoadProblem, Oddity, WorkflowLoadError, WorkflowWarning};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How deep steps may stand within steps, those of the flows they run included.
@@ -12,7 +12,7 @@ const DEPTH: usize = 48;
 /// How many agents may stand in a row of which each asks the next, or hands over to it: each holds one more conversation.
 const CHAIN: usize = 16;
 
-pub(super) fn check(workflow: &Workflow) -> Result<Vec<Warning>, LoadError> {
+pub(super) fn check(workflow: &Workflow) -> Result<Vec<WorkflowWarning>, WorkflowLoadError> {
     let mut names = Names {
         workflow,
         used: BTreeSet::new(),
@@ -31,7 +31,7 @@ pub(super) fn check(workflow: &Workflow) -> Result<Vec<Warning>, LoadError> {
 struct Names<'w> {
     workflow: &'w Workflow,
     used: BTreeSet<(&'static str, String)>,
-    warnings: Vec<Warning>,
+    warnings: Vec<WorkflowWarning>,
 }
 
 impl Names<'_> {
@@ -40,20 +40,20 @@ impl Names<'_> {
         what: &'static str,
         section: &BTreeMap<String, T>,
         name: &str,
-        place: Place,
-    ) -> Result<(), LoadError> {
+        place: DefinitionPath,
+    ) -> Result<(), WorkflowLoadError> {
         if section.contains_key(name) {
             self.used.insert((what, name.to_owned()));
             return Ok(());
         }
         let known = section.keys().map(String::as_str);
-        Err(LoadError::unknown(place, what, name, known))
+        Err(WorkflowLoadError::unknown(place, what, name, known))
     }
 
-    fn agents(&mut self) -> Result<(), LoadError> {
+    fn agents(&mut self) -> Result<(), WorkflowLoadError> {
         let all = self.workflow;
         for (name, agent) in &all.agents {
-            let place = Place::default().field("agents").field(name);
+            let place = DefinitionPath::default().field("agents").field(name);
             if let Instruction::Prompt(prompt) = &agent.instruction {
                 let place = place.field("instruction").field("prompt");
                 self.find("prompt", &all.prompts, prompt, place)?;
@@ -78,17 +78,22 @@ impl Names<'_> {
                 if !agent.tools.contains(tool) {
                     let place = place.field("permissions").field("approval").item(at);
                     let known = agent.tools.iter().map(String::as_str);
-                    return Err(LoadError::unknown(place, "tool of this agent", tool, known));
+                    return Err(WorkflowLoadError::unknown(
+                        place,
+                        "tool of this agent",
+                        tool,
+                        known,
+                    ));
                 }
             }
         }
         Ok(())
     }
 
-    fn flows(&mut self) -> Result<(), LoadError> {
+    fn flows(&mut self) -> Result<(), WorkflowLoadError> {
         let all = self.workflow;
         for (name, flow) in &all.flows {
-            let place = Place::default().field("flows").field(name);
+            let place = DefinitionPath::default().field("flows").field(name);
             for (field, schema) in [("input", &flow.input), ("output", &flow.output)] {
                 if let Some(schema) = schema {
                     self.find("schema", &all.schemas, schema, place.field(field))?;
@@ -108,11 +113,11 @@ impl Names<'_> {
         Ok(())
     }
 
-    fn block(&mut self, block: &Block) -> Result<(), LoadError> {
+    fn block(&mut self, block: &Block) -> Result<(), WorkflowLoadError> {
         let mut left = false;
         for step in &block.0 {
             if left {
-                let warning = Warning::new(step.place.clone(), Oddity::Unreachable);
+                let warning = WorkflowWarning::new(step.place.clone(), Oddity::Unreachable);
                 self.warnings.push(warning);
             }
             left = leaves(step);
@@ -121,7 +126,7 @@ impl Names<'_> {
         Ok(())
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), LoadError> {
+    fn step(&mut self, step: &Step) -> Result<(), WorkflowLoadError> {
         let all = self.workflow;
         let place = &step.place;
         match &step.work {
@@ -141,7 +146,7 @@ impl Names<'_> {
             .try_for_each(|block| self.block(block))
     }
 
-    fn task(&mut self, task: &TaskForm, place: &Place) -> Result<(), LoadError> {
+    fn task(&mut self, task: &TaskForm, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
         let all = self.workflow;
         match task {
             TaskForm::Agent { agent, .. } => {
@@ -165,20 +170,26 @@ impl Names<'_> {
         }
     }
 
-    fn schema(&mut self, name: Option<&str>, place: &Place) -> Result<(), LoadError> {
+    fn schema(
+        &mut self,
+        name: Option<&str>,
+        place: &DefinitionPath,
+    ) -> Result<(), WorkflowLoadError> {
         let all = self.workflow;
         name.map_or(Ok(()), |name| {
             self.find("schema", &all.schemas, name, place.field("output"))
         })
     }
 
-    fn policies(&mut self) -> Result<(), LoadError> {
+    fn policies(&mut self) -> Result<(), WorkflowLoadError> {
         let all = self.workflow;
         let compaction = all.policies.compaction.as_ref();
         let Some(model) = compaction.and_then(|compaction| compaction.model.as_deref()) else {
             return Ok(());
         };
-        let place = Place::default().field("policies").field("compaction");
+        let place = DefinitionPath::default()
+            .field("policies")
+            .field("compaction");
         self.find("model", &all.models, model, place.field("model"))
     }
 
@@ -200,10 +211,10 @@ impl Names<'_> {
         for (section, what, names) in sections {
             for name in names {
                 if !self.used.contains(&(what, name.clone())) {
-                    let place = Place::default().field(section).field(name);
+                    let place = DefinitionPath::default().field(section).field(name);
                     let name = name.clone();
                     let oddity = Oddity::Unused { what, name };
-                    self.warnings.push(Warning::new(place, oddity));
+                    self.warnings.push(WorkflowWarning::new(place, oddity));
                 }
             }
         }
@@ -229,7 +240,7 @@ fn leaves(step: &Step) -> bool {
     }
 }
 
-fn refuse_circles(workflow: &Workflow) -> Result<(), LoadError> {
+fn refuse_circles(workflow: &Workflow) -> Result<(), WorkflowLoadError> {
     let agents: Vec<&str> = workflow.agents.keys().map(String::as_str).collect();
     let edges = workflow.agents.values();
     let edges: Vec<_> = edges
@@ -250,20 +261,27 @@ fn positions<'n>(names: impl Iterator<Item = &'n String>, all: &[&str]) -> Vec<u
 }
 
 /// The names are in order, which is that of the edges.
-fn refuse_circle(what: &'static str, all: &[&str], edges: &[Vec<usize>]) -> Result<(), LoadError> {
+fn refuse_circle(
+    what: &'static str,
+    all: &[&str],
+    edges: &[Vec<usize>],
+) -> Result<(), WorkflowLoadError> {
     let Some(circle) = circle::find(edges) else {
         return Ok(());
     };
     let names = circle::names(&circle, |at| all.get(at).copied());
-    let mut place = Place::default().field(what);
+    let mut place = DefinitionPath::default().field(what);
     if let Some(first) = names.first() {
         place = place.field(first);
     }
-    Err(LoadError::new(place, LoadProblem::Cycle { what, names }))
+    Err(WorkflowLoadError::new(
+        place,
+        LoadProblem::Cycle { what, names },
+    ))
 }
 
 /// The names are in order, which is that of the edges. A round knows of one more agent in each row, so there are few.
-fn refuse_chain(all: &[&str], edges: &[Vec<usize>]) -> Result<(), LoadError> {
+fn refuse_chain(all: &[&str], edges: &[Vec<usize>]) -> Result<(), WorkflowLoadError> {
     let mut lengths = vec![1; all.len()];
     for _ in 0..CHAIN {
         let longer = |next: &Vec<usize>| {
@@ -276,10 +294,10 @@ fn refuse_chain(all: &[&str], edges: &[Vec<usize>]) -> Result<(), LoadError> {
     let Some((name, found)) = found.find(|(_, length)| *length > CHAIN) else {
         return Ok(());
     };
-    let place = Place::default().field("agents").field(name);
+    let place = DefinitionPath::default().field("agents").field(name);
     let (what, most) = ("agents of which each asks the next", CHAIN);
     let problem = LoadProblem::TooMany { what, found, most };
-    Err(LoadError::new(place, problem))
+    Err(WorkflowLoadError::new(place, problem))
 }
 
 /// Returns the names of the flows that a flow runs as steps.
@@ -313,7 +331,7 @@ fn each_step(flow: &Flow, mut tell: impl FnMut(&Step, usize)) {
 }
 
 /// There are no circles, so each round knows the depth of at least one more flow.
-fn refuse_depth(workflow: &Workflow) -> Result<(), LoadError> {
+fn refuse_depth(workflow: &Workflow) -> Result<(), WorkflowLoadError> {
     let mut known: BTreeMap<&str, usize> = BTreeMap::new();
     while known.len() < workflow.flows.len() {
         let before = known.len();
@@ -329,10 +347,10 @@ fn refuse_depth(workflow: &Workflow) -> Result<(), LoadError> {
             let mut deepest = below.into_iter().max().unwrap_or_default();
             each_step(flow, |_, depth| deepest = deepest.max(depth));
             if deepest > DEPTH {
-                let place = Place::default().field("flows").field(name);
+                let place = DefinitionPath::default().field("flows").field(name);
                 let (what, found, most) = ("steps within steps", deepest, DEPTH);
                 let problem = LoadProblem::TooMany { what, found, most };
-                return Err(LoadError::new(place, problem));
+                return Err(WorkflowLoadError::new(place, problem));
             }
             known.insert(name, deepest);
         }

@@ -3,9 +3,9 @@
 use super::kind::Kind;
 use super::steps::{Reader, check_variable, expression, id, test, twice};
 use crate::model::Condition;
-use crate::model::Place;
+use crate::model::DefinitionPath;
 use crate::workflow::ast::{Arm, Block, Branch, ForEach, Join, TaskForm, Work};
-use crate::workflow::error::{LoadError, LoadProblem};
+use crate::workflow::error::{LoadProblem, WorkflowLoadError};
 use crate::workflow::event_form::EventForm;
 use crate::workflow::expression::{Expression, Test};
 use crate::workflow::fields::Fields;
@@ -20,7 +20,7 @@ const JOINS: [(&str, Join); 3] = [
 ];
 
 impl Reader<'_> {
-    pub(super) fn parallel(&mut self, fields: &Fields<'_>) -> Result<Work, LoadError> {
+    pub(super) fn parallel(&mut self, fields: &Fields<'_>) -> Result<Work, WorkflowLoadError> {
         let mut seen = BTreeSet::new();
         let mut branches = Vec::new();
         for (at, (value, place)) in some(fields, "parallel", "a list of branches")?
@@ -38,7 +38,12 @@ impl Reader<'_> {
     }
 
     /// Some steps with an id and an input of their own, or a single step.
-    fn branch(&mut self, at: usize, value: &Value, place: &Place) -> Result<Branch, LoadError> {
+    fn branch(
+        &mut self,
+        at: usize,
+        value: &Value,
+        place: &DefinitionPath,
+    ) -> Result<Branch, WorkflowLoadError> {
         let fields = Fields::of_any(value, place)?;
         let id = id(&fields)?;
         let segment = id.unwrap_or_else(|| at.to_string());
@@ -63,7 +68,7 @@ impl Reader<'_> {
         })
     }
 
-    pub(super) fn for_each(&mut self, fields: &Fields<'_>) -> Result<Work, LoadError> {
+    pub(super) fn for_each(&mut self, fields: &Fields<'_>) -> Result<Work, WorkflowLoadError> {
         let item = fields.text("item")?;
         if let Some(name) = item.as_deref().filter(|name| *name != "item") {
             check_variable(name, &fields.place().field("item"))?;
@@ -78,7 +83,7 @@ impl Reader<'_> {
         })))
     }
 
-    pub(super) fn repeat(&mut self, fields: &Fields<'_>) -> Result<Work, LoadError> {
+    pub(super) fn repeat(&mut self, fields: &Fields<'_>) -> Result<Work, WorkflowLoadError> {
         let most = fields.whole("max", 1..=10_000)?;
         let most = most.ok_or_else(|| fields.missing("max", "how often at the most"))?;
         let until = fields.get("until");
@@ -90,7 +95,7 @@ impl Reader<'_> {
         })
     }
 
-    pub(super) fn choice(&mut self, fields: &Fields<'_>) -> Result<Work, LoadError> {
+    pub(super) fn choice(&mut self, fields: &Fields<'_>) -> Result<Work, WorkflowLoadError> {
         let mut arms = vec![Arm {
             segment: "then".to_owned(),
             test: Some(test(fields, "if")?),
@@ -100,7 +105,7 @@ impl Reader<'_> {
         Ok(Work::Choose { on: None, arms })
     }
 
-    pub(super) fn cases(&mut self, fields: &Fields<'_>) -> Result<Work, LoadError> {
+    pub(super) fn cases(&mut self, fields: &Fields<'_>) -> Result<Work, WorkflowLoadError> {
         let mut arms = Vec::new();
         for (at, (value, place)) in some(fields, "cases", "a list of cases")?
             .into_iter()
@@ -114,7 +119,12 @@ impl Reader<'_> {
     }
 
     /// `{"is": value, "then": ..}`, or a condition on the value with `path`, `op` and `value`.
-    fn case(&mut self, at: usize, value: &Value, place: &Place) -> Result<Arm, LoadError> {
+    fn case(
+        &mut self,
+        at: usize,
+        value: &Value,
+        place: &DefinitionPath,
+    ) -> Result<Arm, WorkflowLoadError> {
         let fields = Fields::of(value, place, &shape::CASE)?;
         let given = |field: &str| fields.has(field).then(|| fields.raw(field));
         let test = match fields.only_one_of(&["is", "op"])? {
@@ -136,7 +146,7 @@ impl Reader<'_> {
         })
     }
 
-    fn otherwise(&mut self, fields: &Fields<'_>) -> Result<Option<Arm>, LoadError> {
+    fn otherwise(&mut self, fields: &Fields<'_>) -> Result<Option<Arm>, WorkflowLoadError> {
         if fields.get("else").is_none() {
             return Ok(None);
         }
@@ -156,12 +166,12 @@ fn some<'v>(
     fields: &Fields<'v>,
     field: &str,
     expected: &str,
-) -> Result<Vec<(&'v Value, Place)>, LoadError> {
+) -> Result<Vec<(&'v Value, DefinitionPath)>, WorkflowLoadError> {
     let list = fields.list(field)?;
     let list = list.ok_or_else(|| fields.missing(field, expected))?;
     if list.is_empty() {
         let place = fields.place().field(field);
-        return Err(LoadError::shape(place, expected, fields.raw(field)));
+        return Err(WorkflowLoadError::shape(place, expected, fields.raw(field)));
     }
     if list.len() <= shape::BRANCHES {
         return Ok(list);
@@ -171,7 +181,7 @@ fn some<'v>(
 }
 
 /// A selector as in a subscription, with places for variables in tags and values.
-pub(super) fn wait_for(fields: &Fields<'_>) -> Result<TaskForm, LoadError> {
+pub(super) fn wait_for(fields: &Fields<'_>) -> Result<TaskForm, WorkflowLoadError> {
     let (value, place) = (fields.raw("wait_for"), fields.place().field("wait_for"));
     let event = Fields::of(value, &place, &shape::WAIT_FOR)?;
     schema_name(&event)?;
@@ -189,7 +199,10 @@ pub(super) fn wait_for(fields: &Fields<'_>) -> Result<TaskForm, LoadError> {
         let checked = Condition::new(path, op, value);
         if let Some(error) = checked.error() {
             let place = place.field(error.field());
-            return Err(LoadError::new(place, LoadProblem::Condition(error.clone())));
+            return Err(WorkflowLoadError::new(
+                place,
+                LoadProblem::Condition(error.clone()),
+            ));
         }
         let is_fixed = matches!(&resolved, Expression::Literal(literal) if **literal == *written);
         conditions.push(is_fixed.then_some(checked));
@@ -197,13 +210,13 @@ pub(super) fn wait_for(fields: &Fields<'_>) -> Result<TaskForm, LoadError> {
     let form = EventForm::new(Expression::compile(value, &place)?, conditions);
     let event = form.map_err(|error| {
         let place = place.field("context_match");
-        LoadError::new(place, LoadProblem::Condition(error))
+        WorkflowLoadError::new(place, LoadProblem::Condition(error))
     })?;
     Ok(TaskForm::WaitFor { event })
 }
 
 /// A breadcrumb, with places for variables in title, tags and context.
-pub(super) fn emit(fields: &Fields<'_>) -> Result<TaskForm, LoadError> {
+pub(super) fn emit(fields: &Fields<'_>) -> Result<TaskForm, WorkflowLoadError> {
     let (value, place) = (fields.raw("emit"), fields.place().field("emit"));
     let breadcrumb = Fields::of(value, &place, &shape::EMIT)?;
     schema_name(&breadcrumb)?;
@@ -211,7 +224,7 @@ pub(super) fn emit(fields: &Fields<'_>) -> Result<TaskForm, LoadError> {
     breadcrumb.texts("tags")?;
     match breadcrumb.get("context") {
         None | Some((Value::Object(_) | Value::String(_), _)) => {}
-        Some((other, place)) => return Err(LoadError::shape(place, "an object", other)),
+        Some((other, place)) => return Err(WorkflowLoadError::shape(place, "an object", other)),
     }
     Ok(TaskForm::Emit {
         breadcrumb: Expression::compile(value, &place)?,
@@ -219,11 +232,11 @@ pub(super) fn emit(fields: &Fields<'_>) -> Result<TaskForm, LoadError> {
 }
 
 /// Which schemas a flow reads and writes shows in its definition, whatever its variables are.
-fn schema_name(fields: &Fields<'_>) -> Result<(), LoadError> {
+fn schema_name(fields: &Fields<'_>) -> Result<(), WorkflowLoadError> {
     let schema = fields.required_text("schema_name", "the schema of the breadcrumb")?;
     if schema.contains("${") {
         let reason = "the name of a schema has no variables in it";
-        return Err(LoadError::fields(
+        return Err(WorkflowLoadError::fields(
             fields.place().field("schema_name"),
             reason,
         ));

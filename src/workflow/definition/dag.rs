@@ -2,16 +2,16 @@
 
 use super::circle;
 use super::steps::{Reader, id, twice};
-use crate::model::Place;
+use crate::model::DefinitionPath;
 use crate::workflow::ast::{Graph, GraphNode, Step, TaskForm, Work};
-use crate::workflow::error::{LoadError, LoadProblem};
+use crate::workflow::error::{LoadProblem, WorkflowLoadError};
 use crate::workflow::fields::Fields;
 use crate::workflow::shape;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether the steps of a flow are a graph: it says so, or one of them depends on others.
-pub(super) fn is_dag(fields: &Fields<'_>) -> Result<bool, LoadError> {
+pub(super) fn is_dag(fields: &Fields<'_>) -> Result<bool, WorkflowLoadError> {
     if let Some(said) = fields.flag("dag")? {
         return Ok(said);
     }
@@ -23,11 +23,14 @@ pub(super) fn is_dag(fields: &Fields<'_>) -> Result<bool, LoadError> {
 /// A step as it is written, and on which it depends by position.
 struct Written {
     step: Step,
-    place: Place,
+    place: DefinitionPath,
     depends_on: BTreeSet<usize>,
 }
 
-pub(super) fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Result<Graph, LoadError> {
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+) -> Result<Graph, WorkflowLoadError> {
     let list = fields.list("steps")?.filter(|list| !list.is_empty());
     let list = list.ok_or_else(|| fields.missing("steps", "a list of steps"))?;
     let mut ids: BTreeMap<String, usize> = BTreeMap::new();
@@ -60,8 +63,8 @@ pub(super) fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Result<Graph
 fn node(
     reader: &mut Reader<'_>,
     value: &Value,
-    place: &Place,
-) -> Result<(Step, Vec<String>), LoadError> {
+    place: &DefinitionPath,
+) -> Result<(Step, Vec<String>), WorkflowLoadError> {
     let fields = Fields::of_any(value, place)?;
     if id(&fields)?.is_none() {
         return Err(fields.missing("id", "a name that others can depend on"));
@@ -80,16 +83,16 @@ fn node(
 /// What a step says it depends on, and the steps whose results it uses.
 fn dependencies(
     step: &Step,
-    place: &Place,
+    place: &DefinitionPath,
     named: &[String],
     ids: &BTreeMap<String, usize>,
-) -> Result<BTreeSet<usize>, LoadError> {
+) -> Result<BTreeSet<usize>, WorkflowLoadError> {
     let mut depends_on = BTreeSet::new();
     for (at, name) in named.iter().enumerate() {
         let Some(position) = ids.get(name) else {
             let place = place.field("depends_on").item(at);
             let known = ids.keys().map(String::as_str);
-            return Err(LoadError::unknown(place, "step", name, known));
+            return Err(WorkflowLoadError::unknown(place, "step", name, known));
         };
         depends_on.insert(*position);
     }
@@ -114,7 +117,7 @@ fn dependencies(
     Ok(depends_on)
 }
 
-fn refuse_circle(written: &[Written]) -> Result<(), LoadError> {
+fn refuse_circle(written: &[Written]) -> Result<(), WorkflowLoadError> {
     let edges: Vec<Vec<usize>> = written
         .iter()
         .map(|step| step.depends_on.iter().copied().collect())
@@ -127,7 +130,10 @@ fn refuse_circle(written: &[Written]) -> Result<(), LoadError> {
     let first = circle.first().and_then(|at| written.get(*at));
     let place = first.map(|step| step.place.clone()).unwrap_or_default();
     let what = "steps";
-    Err(LoadError::new(place, LoadProblem::Cycle { what, names }))
+    Err(WorkflowLoadError::new(
+        place,
+        LoadProblem::Cycle { what, names },
+    ))
 }
 
 /// Each after all it depends on, else as written. There is no circle.

@@ -3,8 +3,8 @@
 #[cfg(feature = "yaml")]
 use super::yaml;
 use super::{Unread, locate, problem, unread};
-use crate::model::{Json, JsonError, Place, Position, parse_strictly};
-use crate::workflow::LoadError;
+use crate::model::{DefinitionPath, Json, JsonError, Position, parse_strictly};
+use crate::workflow::WorkflowLoadError;
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -24,7 +24,7 @@ impl<'t> Document<'t> {
     ///
     /// # Errors
     /// Returns the problem with its position.
-    pub(crate) fn json(text: &'t str) -> Result<Self, LoadError> {
+    pub(crate) fn json(text: &'t str) -> Result<Self, WorkflowLoadError> {
         let value = read(text).map_err(unread)?;
         Ok(Self::Json { text, value })
     }
@@ -34,7 +34,7 @@ impl<'t> Document<'t> {
     /// # Errors
     /// Returns the problem with its position.
     #[cfg(feature = "yaml")]
-    pub(crate) fn yaml(text: &'t str) -> Result<Self, LoadError> {
+    pub(crate) fn yaml(text: &'t str) -> Result<Self, WorkflowLoadError> {
         yaml::read(text).map(Self::Yaml).map_err(unread)
     }
 
@@ -42,7 +42,7 @@ impl<'t> Document<'t> {
     ///
     /// # Errors
     /// Returns the problem with its position.
-    pub(crate) fn any(text: &'t str) -> Result<Self, LoadError> {
+    pub(crate) fn any(text: &'t str) -> Result<Self, WorkflowLoadError> {
         #[cfg(feature = "yaml")]
         if !text.trim_start().starts_with('{') {
             return Self::yaml(text);
@@ -59,7 +59,7 @@ impl<'t> Document<'t> {
     }
 
     /// Returns the line and column of a value, or of the innermost value on the way to a missing one.
-    pub(crate) fn locate(&self, place: &Place) -> Option<Position> {
+    pub(crate) fn locate(&self, place: &DefinitionPath) -> Option<Position> {
         match self {
             Self::Json { text, .. } => Some(locate::locate(text, place)),
             #[cfg(feature = "yaml")]

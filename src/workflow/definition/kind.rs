@@ -1,4 +1,4 @@
-use crate::workflow::error::LoadError;
+use crate::workflow::error::WorkflowLoadError;
 use crate::workflow::fields::Fields;
 use crate::workflow::shape;
 
@@ -44,7 +44,7 @@ impl Kind {
     ];
 
     /// The kind of a step that has no fields but those that go with it.
-    pub(super) fn of(fields: &Fields<'_>) -> Result<Self, LoadError> {
+    pub(super) fn of(fields: &Fields<'_>) -> Result<Self, WorkflowLoadError> {
         let names = Self::ALL.map(Self::field);
         if !Self::is_step(fields) {
             // An unknown field may be a kind that is misspelt, so that is said first.
@@ -59,7 +59,7 @@ impl Kind {
     }
 
     /// Refuses a field that only other kinds of steps have: `retry` of a `loop`.
-    fn refuse_those_of_others(name: &str, fields: &Fields<'_>) -> Result<(), LoadError> {
+    fn refuse_those_of_others(name: &str, fields: &Fields<'_>) -> Result<(), WorkflowLoadError> {
         let (own, all) = (shape::step_fields(name), shape::STEP.names());
         let of_others = |field: &&str| fields.has(field) && !own.contains(field);
         let Some(field) = all.into_iter().find(of_others) else {
@@ -70,7 +70,10 @@ impl Kind {
         let kinds: Vec<&str> = kinds.collect();
         let kinds = kinds.join(", ");
         let reason = format!("there is no such field beside {name:?}; it goes with {kinds}");
-        Err(LoadError::fields(fields.place().field(field), reason))
+        Err(WorkflowLoadError::fields(
+            fields.place().field(field),
+            reason,
+        ))
     }
 
     /// Whether an object has a field that makes it a step.

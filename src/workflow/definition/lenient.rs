@@ -1,18 +1,18 @@
 //! Definitions with unknown fields, which are omitted.
 
 use super::Workflow;
-use crate::model::{Place, PlacePart, nearest};
-use crate::workflow::error::{LoadError, LoadProblem, Oddity, Warning};
+use crate::model::{DefinitionPath, DefinitionPathPart, nearest};
+use crate::workflow::error::{LoadProblem, Oddity, WorkflowLoadError, WorkflowWarning};
 use crate::workflow::shape::UnknownFields;
 use serde_json::Value;
 
 /// Reads a definition without its unknown fields. A field with nearly the name of a known field remains, so the reader refuses it.
-pub(super) fn read(definition: &Value) -> Result<Workflow, LoadError> {
+pub(super) fn read(definition: &Value) -> Result<Workflow, WorkflowLoadError> {
     let unknown = UnknownFields::of(definition);
     if unknown.count > UnknownFields::MAX {
         let (what, found, most) = ("unknown fields", unknown.count, UnknownFields::MAX);
         let problem = LoadProblem::TooMany { what, found, most };
-        return Err(LoadError::new(Place::default(), problem));
+        return Err(WorkflowLoadError::new(DefinitionPath::default(), problem));
     }
     let mut known = definition.clone();
     let mut warnings = Vec::new();
@@ -22,7 +22,7 @@ pub(super) fn read(definition: &Value) -> Result<Workflow, LoadError> {
         }
         remove(&mut known, field.place.parts());
         let (name, nearest) = (field.name, field.nearest);
-        warnings.push(Warning::new(
+        warnings.push(WorkflowWarning::new(
             field.place,
             Oddity::UnknownField { name, nearest },
         ));
@@ -32,15 +32,15 @@ pub(super) fn read(definition: &Value) -> Result<Workflow, LoadError> {
     Ok(workflow)
 }
 
-fn remove(value: &mut Value, path: &[PlacePart]) {
+fn remove(value: &mut Value, path: &[DefinitionPathPart]) {
     match (value, path) {
-        (Value::Object(fields), [PlacePart::Field(name)]) => drop(fields.remove(name)),
-        (Value::Object(fields), [PlacePart::Field(name), rest @ ..]) => {
+        (Value::Object(fields), [DefinitionPathPart::Field(name)]) => drop(fields.remove(name)),
+        (Value::Object(fields), [DefinitionPathPart::Field(name), rest @ ..]) => {
             if let Some(inner) = fields.get_mut(name) {
                 remove(inner, rest);
             }
         }
-        (Value::Array(items), [PlacePart::Item(at), rest @ ..]) => {
+        (Value::Array(items), [DefinitionPathPart::Item(at), rest @ ..]) => {
             if let Some(inner) = items.get_mut(*at) {
                 remove(inner, rest);
             }

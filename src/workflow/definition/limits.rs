@@ -1,8 +1,8 @@
 //! Limits on the number of conditions and regular expressions in a workflow definition. A regular expression takes
 //! milliseconds to compile, so the definition is counted before any of them is compiled.
 
-use super::super::error::{LoadError, LoadProblem};
-use crate::model::Place;
+use super::super::error::{LoadProblem, WorkflowLoadError};
+use crate::model::DefinitionPath;
 use crate::model::{MAX_CONDITIONS, MAX_REGEXES, Op};
 use serde_json::{Map, Value};
 
@@ -17,7 +17,7 @@ struct Count {
 ///
 /// # Errors
 /// Returns the number and the limit that it exceeds.
-pub(super) fn check(definition: &Value) -> Result<(), LoadError> {
+pub(super) fn check(definition: &Value) -> Result<(), WorkflowLoadError> {
     let mut count = Count::default();
     let mut open = vec![definition];
     while let Some(value) = open.pop() {
@@ -36,7 +36,7 @@ pub(super) fn check(definition: &Value) -> Result<(), LoadError> {
     ] {
         if found > most {
             let problem = LoadProblem::TooMany { what, found, most };
-            return Err(LoadError::new(Place::default(), problem));
+            return Err(WorkflowLoadError::new(DefinitionPath::default(), problem));
         }
     }
     Ok(())

@@ -1,9 +1,9 @@
 //! Where in the text of a definition a place is.
 
-use crate::model::{Place, PlacePart, Position};
+use crate::model::{DefinitionPath, DefinitionPathPart, Position};
 
 /// The line and column of a place in a text that is JSON: of the value, or of what it should be in if it is missing.
-pub(super) fn locate(text: &str, place: &Place) -> Position {
+pub(super) fn locate(text: &str, place: &DefinitionPath) -> Position {
     let mut at = skip_blanks(text, 0);
     for part in place.parts() {
         match find(text, at, part) {
@@ -21,10 +21,10 @@ pub(super) fn locate(text: &str, place: &Place) -> Position {
 }
 
 /// Where a part of the value begins that begins at `at`.
-fn find(text: &str, at: usize, part: &PlacePart) -> Option<usize> {
+fn find(text: &str, at: usize, part: &DefinitionPathPart) -> Option<usize> {
     let open = match part {
-        PlacePart::Field(_) => b'{',
-        PlacePart::Item(_) => b'[',
+        DefinitionPathPart::Field(_) => b'{',
+        DefinitionPathPart::Item(_) => b'[',
     };
     if text.as_bytes().get(at) != Some(&open) {
         return None;
@@ -36,8 +36,8 @@ fn find(text: &str, at: usize, part: &PlacePart) -> Option<usize> {
             return None;
         }
         let is_it = match part {
-            PlacePart::Item(item) => *item == number,
-            PlacePart::Field(name) => {
+            DefinitionPathPart::Item(item) => *item == number,
+            DefinitionPathPart::Field(name) => {
                 let end = skip_value(text, at);
                 let key: Option<String> = serde_json::from_str(text.get(at..end)?).ok();
                 at = skip_blanks(text, end);
@@ -102,14 +102,14 @@ mod tests {
 
     const TEXT: &str = "{\n  \"a\\u0062\": 1, \"x\": \"}\\\"]\",\n  \"list\": [1, [2, \"ü\"],\n    {\"é\": 1, \"deep\": true}]\n}";
 
-    fn found(place: &Place) -> (usize, usize) {
+    fn found(place: &DefinitionPath) -> (usize, usize) {
         let position = locate(TEXT, place);
         (position.line, position.column)
     }
 
     #[test]
     fn a_value_is_found_by_line_and_column() {
-        let top = Place::default();
+        let top = DefinitionPath::default();
 
         for (place, expected) in [
             (top.clone(), (1, 1)),
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_looked_for_in_what_is_there() {
-        let list = Place::default().field("list");
+        let list = DefinitionPath::default().field("list");
 
         assert_eq!(found(&list.item(9)), (3, 11));
         assert_eq!(found(&list.item(2).field("gone").item(1)), (4, 5));

@@ -17,15 +17,19 @@ mod yaml;
 
 pub(super) use composites::MATCHED;
 pub(crate) use document::Document;
-pub use sections::{AgentSpec, History, Instruction, ModelSpec, Permissions, ToolSpec};
+pub use sections::{
+    AgentPermissions, AgentSpec, History, Instruction, ModelSpec, WorkflowToolSpec,
+};
 
 use super::ast::{Body, Flow, Step, TaskForm, Work};
-use super::error::{LoadError, LoadProblem, Warning};
+use super::error::{LoadProblem, WorkflowLoadError, WorkflowWarning};
 use super::fields::Fields;
 use super::policies::Policies;
 use super::shape;
 use crate::hex::hex;
-use crate::model::{DefinitionOptions, Json, JsonError, Place, Position, admit, sorted_text};
+use crate::model::{
+    DefinitionOptions, DefinitionPath, Json, JsonError, Position, admit, sorted_text,
+};
 use crate::tool::Checker;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -51,14 +55,14 @@ pub struct Workflow {
     /// JSON Schemas by name.
     pub schemas: BTreeMap<String, Json>,
     /// Tools that agents and steps may use, by name.
-    pub tools: BTreeMap<String, ToolSpec>,
+    pub tools: BTreeMap<String, WorkflowToolSpec>,
     /// Agents by name.
     pub agents: BTreeMap<String, AgentSpec>,
     /// What holds for all of it.
     pub policies: Policies,
     flows: BTreeMap<String, Flow>,
     checkers: BTreeMap<String, Checker>,
-    warnings: Vec<Warning>,
+    warnings: Vec<WorkflowWarning>,
     text: Arc<str>,
     hash: String,
 }
@@ -82,8 +86,8 @@ impl Workflow {
     /// `metadata` and `$schema`, and fields that end with `_comment` or start with `x-`.
     ///
     /// # Errors
-    /// [`LoadError`] names the place to mend.
-    pub fn from_json(definition: &Value) -> Result<Self, LoadError> {
+    /// [`WorkflowLoadError`] names the place to mend.
+    pub fn from_json(definition: &Value) -> Result<Self, WorkflowLoadError> {
         if let Err(error) = admit(definition) {
             return Err(unread(problem(error)));
         }
@@ -100,7 +104,7 @@ impl Workflow {
     pub fn from_json_with(
         definition: &Value,
         options: &DefinitionOptions,
-    ) -> Result<Self, LoadError> {
+    ) -> Result<Self, WorkflowLoadError> {
         if options.strict {
             return Self::from_json(definition);
         }
@@ -110,8 +114,8 @@ impl Workflow {
         lenient::read(definition)
     }
 
-    fn read_strictly(definition: &Value) -> Result<Self, LoadError> {
-        let top = Place::default();
+    fn read_strictly(definition: &Value) -> Result<Self, WorkflowLoadError> {
+        let top = DefinitionPath::default();
         let fields = Fields::of(definition, &top, &shape::WORKFLOW)?;
         limits::check(definition)?;
         let policies = fields.get("policies");
@@ -129,7 +133,7 @@ impl Workflow {
             prompts: section(&fields, "prompts", sections::prompt)?,
             schemas: section(&fields, "schemas", sections::schema)?,
             tools: section(&fields, "tools", |value, place| {
-                ToolSpec::read(value, &place)
+                WorkflowToolSpec::read(value, &place)
             })?,
             agents: section(&fields, "agents", |value, place| {
                 AgentSpec::read(value, &place)
@@ -151,7 +155,7 @@ impl Workflow {
     /// # Errors
     /// See [`from_json`](Self::from_json); also if the text is not JSON, is larger than 1 MiB or has a name twice in
     /// one object.
-    pub fn parse(text: &str) -> Result<Self, LoadError> {
+    pub fn parse(text: &str) -> Result<Self, WorkflowLoadError> {
         Self::of_document(
             &Document::json(text)?,
             &DefinitionOptions::default().strict(),
@@ -162,14 +166,14 @@ impl Workflow {
     pub(crate) fn of_document(
         document: &Document<'_>,
         options: &DefinitionOptions,
-    ) -> Result<Self, LoadError> {
+    ) -> Result<Self, WorkflowLoadError> {
         let workflow = Self::from_json_with(&document.value(), options);
-        let mut workflow = workflow.map_err(|error| match document.locate(error.place()) {
+        let mut workflow = workflow.map_err(|error| match document.locate(error.path()) {
             Some(position) => error.at(position),
             None => error,
         })?;
         for warning in &mut workflow.warnings {
-            warning.position = document.locate(&warning.place);
+            warning.position = document.locate(&warning.path);
         }
         Ok(workflow)
     }
@@ -177,12 +181,12 @@ impl Workflow {
     /// The same with a flow of the name of an agent, in which that agent answers what the flow is given.
     ///
     /// # Errors
-    /// [`LoadError`] if there is no such agent.
-    pub(crate) fn with_flow_of(mut self, agent: &str) -> Result<Self, LoadError> {
-        let place = Place::default().field("flows").field(agent);
+    /// [`WorkflowLoadError`] if there is no such agent.
+    pub(crate) fn with_flow_of(mut self, agent: &str) -> Result<Self, WorkflowLoadError> {
+        let place = DefinitionPath::default().field("flows").field(agent);
         if !self.agents.contains_key(agent) {
             let known = self.agents.keys().map(String::as_str);
-            return Err(LoadError::unknown(place, "agent", agent, known));
+            return Err(WorkflowLoadError::unknown(place, "agent", agent, known));
         }
         let definition = serde_json::json!({"steps": [{"agent": agent}]});
         let policies = self.policies.clone();
@@ -198,7 +202,7 @@ impl Workflow {
     /// # Errors
     /// As [`parse`](Self::parse).
     #[cfg(feature = "yaml")]
-    pub fn from_yaml(text: &str) -> Result<Self, LoadError> {
+    pub fn from_yaml(text: &str) -> Result<Self, WorkflowLoadError> {
         Self::of_document(
             &Document::yaml(text)?,
             &DefinitionOptions::default().strict(),
@@ -217,7 +221,7 @@ impl Workflow {
 
     /// What is odd in the definition.
     #[must_use]
-    pub fn warnings(&self) -> &[Warning] {
+    pub fn warnings(&self) -> &[WorkflowWarning] {
         &self.warnings
     }
 
@@ -276,8 +280,8 @@ impl Workflow {
 /// What is wrong with a text that cannot be read at all, and where, if that is known.
 type Unread = (LoadProblem, Option<Position>);
 
-fn unread((problem, position): Unread) -> LoadError {
-    let error = LoadError::new(Place::default(), problem);
+fn unread((problem, position): Unread) -> WorkflowLoadError {
+    let error = WorkflowLoadError::new(DefinitionPath::default(), problem);
     match position {
         Some(position) => error.at(position),
         None => error,
@@ -316,27 +320,32 @@ fn not_json(error: &serde_json::Error) -> Unread {
 fn section<T>(
     fields: &Fields<'_>,
     name: &str,
-    read: impl Fn(&Value, Place) -> Result<T, LoadError>,
-) -> Result<BTreeMap<String, T>, LoadError> {
+    read: impl Fn(&Value, DefinitionPath) -> Result<T, WorkflowLoadError>,
+) -> Result<BTreeMap<String, T>, WorkflowLoadError> {
     let named = fields.named(name, shape::NAMES)?.into_iter();
     named
         .map(|(name, value, place)| Ok((name.to_owned(), read(value, place)?)))
         .collect()
 }
 
-fn checkers(schemas: &BTreeMap<String, Json>) -> Result<BTreeMap<String, Checker>, LoadError> {
+fn checkers(
+    schemas: &BTreeMap<String, Json>,
+) -> Result<BTreeMap<String, Checker>, WorkflowLoadError> {
     let compiled = schemas.iter().map(|(name, schema)| {
         let checker = Checker::compile(schema).map_err(|reason| {
-            let place = Place::default().field("schemas").field(name);
+            let place = DefinitionPath::default().field("schemas").field(name);
             let reason = format!("it is no JSON Schema to check with: {reason}");
-            LoadError::fields(place, reason)
+            WorkflowLoadError::fields(place, reason)
         })?;
         Ok((name.clone(), checker))
     });
     compiled.collect()
 }
 
-fn flows(fields: &Fields<'_>, policies: &Policies) -> Result<BTreeMap<String, Flow>, LoadError> {
+fn flows(
+    fields: &Fields<'_>,
+    policies: &Policies,
+) -> Result<BTreeMap<String, Flow>, WorkflowLoadError> {
     let mut reader = Reader::new(policies);
     let named = fields.named("flows", shape::NAMES)?.into_iter();
     named
@@ -344,7 +353,11 @@ fn flows(fields: &Fields<'_>, policies: &Policies) -> Result<BTreeMap<String, Fl
         .collect()
 }
 
-fn flow(reader: &mut Reader<'_>, value: &Value, place: &Place) -> Result<Flow, LoadError> {
+fn flow(
+    reader: &mut Reader<'_>,
+    value: &Value,
+    place: &DefinitionPath,
+) -> Result<Flow, WorkflowLoadError> {
     let fields = Fields::of(value, place, &shape::FLOW)?;
     let body = if dag::is_dag(&fields)? {
         Body::Graph(dag::read(reader, &fields)?)

@@ -1,8 +1,8 @@
 //! What a workflow has by name beside its flows.
 
+use crate::model::DefinitionPath;
 use crate::model::Json;
-use crate::model::Place;
-use crate::workflow::error::LoadError;
+use crate::workflow::error::WorkflowLoadError;
 use crate::workflow::fields::Fields;
 use crate::workflow::shape;
 use serde_json::Value;
@@ -24,7 +24,7 @@ pub struct ModelSpec {
 /// A tool that the workflow may use, as `tools` has it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
-pub struct ToolSpec {
+pub struct WorkflowToolSpec {
     /// The name under which the service has registered it: `tool`. The same name if absent.
     pub tool: Option<String>,
     /// What it is good for, for models; what the tool says of itself if absent.
@@ -54,7 +54,7 @@ pub struct AgentSpec {
     /// What of the conversation it is shown.
     pub history: History,
     /// What it may do beside calling its tools.
-    pub permissions: Permissions,
+    pub permissions: AgentPermissions,
 }
 
 /// What an agent is told.
@@ -82,7 +82,7 @@ pub enum History {
 /// What an agent may do beside calling its tools.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
-pub struct Permissions {
+pub struct AgentPermissions {
     /// The schemas that it may write; none by default.
     pub writes: Vec<String>,
     /// Those of its tools of which each call needs people to agree.
@@ -90,7 +90,7 @@ pub struct Permissions {
 }
 
 impl ModelSpec {
-    pub(super) fn read(value: &Value, place: &Place) -> Result<Self, LoadError> {
+    pub(super) fn read(value: &Value, place: &DefinitionPath) -> Result<Self, WorkflowLoadError> {
         let fields = Fields::of(value, place, &shape::MODEL)?;
         Ok(Self {
             provider: fields.text("provider")?,
@@ -101,8 +101,8 @@ impl ModelSpec {
     }
 }
 
-impl ToolSpec {
-    pub(super) fn read(value: &Value, place: &Place) -> Result<Self, LoadError> {
+impl WorkflowToolSpec {
+    pub(super) fn read(value: &Value, place: &DefinitionPath) -> Result<Self, WorkflowLoadError> {
         let fields = Fields::of(value, place, &shape::TOOL)?;
         Ok(Self {
             tool: fields.text("tool")?,
@@ -113,7 +113,7 @@ impl ToolSpec {
 }
 
 impl AgentSpec {
-    pub(super) fn read(value: &Value, place: &Place) -> Result<Self, LoadError> {
+    pub(super) fn read(value: &Value, place: &DefinitionPath) -> Result<Self, WorkflowLoadError> {
         let fields = Fields::of(value, place, &shape::AGENT)?;
         let permissions = fields.get("permissions");
         Ok(Self {
@@ -126,15 +126,15 @@ impl AgentSpec {
             output: fields.text("output")?,
             history: history(&fields)?,
             permissions: permissions
-                .map(|(value, place)| Permissions::read(value, &place))
+                .map(|(value, place)| AgentPermissions::read(value, &place))
                 .transpose()?
                 .unwrap_or_default(),
         })
     }
 }
 
-impl Permissions {
-    fn read(value: &Value, place: &Place) -> Result<Self, LoadError> {
+impl AgentPermissions {
+    fn read(value: &Value, place: &DefinitionPath) -> Result<Self, WorkflowLoadError> {
         let fields = Fields::of(value, place, &shape::PERMISSIONS)?;
         Ok(Self {
             writes: fields.texts("writes")?,
@@ -143,7 +143,7 @@ impl Permissions {
     }
 }
 
-fn instruction(fields: &Fields<'_>) -> Result<Instruction, LoadError> {
+fn instruction(fields: &Fields<'_>) -> Result<Instruction, WorkflowLoadError> {
     let Some((value, place)) = fields.get("instruction") else {
         return Err(fields.missing("instruction", "what the agent is told"));
     };
@@ -156,12 +156,12 @@ fn instruction(fields: &Fields<'_>) -> Result<Instruction, LoadError> {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
             let expected = "a text, or {\"prompt\": name}";
-            Err(LoadError::shape(place, expected, value))
+            Err(WorkflowLoadError::shape(place, expected, value))
         }
     }
 }
 
-fn history(fields: &Fields<'_>) -> Result<History, LoadError> {
+fn history(fields: &Fields<'_>) -> Result<History, WorkflowLoadError> {
     const WORDS: [(&str, History); 2] = [("all", History::All), ("none", History::None)];
     match fields.get("history") {
         Some((Value::Number(_), _)) => {
@@ -173,16 +173,16 @@ fn history(fields: &Fields<'_>) -> Result<History, LoadError> {
 }
 
 /// A JSON Schema: an object, or `true` and `false`, which are schemas too.
-pub(super) fn schema(value: &Value, place: Place) -> Result<Json, LoadError> {
+pub(super) fn schema(value: &Value, place: DefinitionPath) -> Result<Json, WorkflowLoadError> {
     if value.is_object() || value.is_boolean() {
         return Ok(value.clone().into());
     }
-    Err(LoadError::shape(place, "a JSON Schema", value))
+    Err(WorkflowLoadError::shape(place, "a JSON Schema", value))
 }
 
-pub(super) fn prompt(value: &Value, place: Place) -> Result<String, LoadError> {
+pub(super) fn prompt(value: &Value, place: DefinitionPath) -> Result<String, WorkflowLoadError> {
     match value.as_str() {
         Some(text) => Ok(text.to_owned()),
-        None => Err(LoadError::shape(place, "a text", value)),
+        None => Err(WorkflowLoadError::shape(place, "a text", value)),
     }
 }

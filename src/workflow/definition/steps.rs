@@ -2,9 +2,9 @@
 
 use super::composites::{emit, wait_for};
 use super::kind::Kind;
-use crate::model::Place;
+use crate::model::DefinitionPath;
 use crate::workflow::ast::{Block, Doing, Escalation, Handler, Step, TaskForm, Work};
-use crate::workflow::error::{LoadError, LoadProblem};
+use crate::workflow::error::{LoadProblem, WorkflowLoadError};
 use crate::workflow::expression::{Expression, Test};
 use crate::workflow::fields::Fields;
 use crate::workflow::policies::{Policies, StepRetry};
@@ -28,7 +28,11 @@ impl<'p> Reader<'p> {
     }
 
     /// A list of steps, of which there is at least one, and whose ids differ.
-    pub(super) fn block(&mut self, fields: &Fields<'_>, field: &str) -> Result<Block, LoadError> {
+    pub(super) fn block(
+        &mut self,
+        fields: &Fields<'_>,
+        field: &str,
+    ) -> Result<Block, WorkflowLoadError> {
         let list = fields.list(field)?;
         let list = list.filter(|list| !list.is_empty());
         let list = list.ok_or_else(|| fields.missing(field, "a list of steps"))?;
@@ -48,8 +52,8 @@ impl<'p> Reader<'p> {
         &mut self,
         at: usize,
         value: &Value,
-        place: &Place,
-    ) -> Result<Step, LoadError> {
+        place: &DefinitionPath,
+    ) -> Result<Step, WorkflowLoadError> {
         self.count(place)?;
         let fields = Fields::of_any(value, place)?;
         let kind = Kind::of(&fields)?;
@@ -67,17 +71,17 @@ impl<'p> Reader<'p> {
         })
     }
 
-    fn count(&mut self, place: &Place) -> Result<(), LoadError> {
+    fn count(&mut self, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
         self.steps += 1;
         if self.steps <= STEPS {
             return Ok(());
         }
         let (what, found, most) = ("steps", self.steps, STEPS);
         let problem = LoadProblem::TooMany { what, found, most };
-        Err(LoadError::new(place.clone(), problem))
+        Err(WorkflowLoadError::new(place.clone(), problem))
     }
 
-    fn work(&mut self, kind: Kind, fields: &Fields<'_>) -> Result<Work, LoadError> {
+    fn work(&mut self, kind: Kind, fields: &Fields<'_>) -> Result<Work, WorkflowLoadError> {
         Ok(match kind {
             Kind::Agent => {
                 let agent = fields.required_text("agent", "the name of an agent")?;
@@ -131,17 +135,21 @@ impl<'p> Reader<'p> {
     }
 
     /// Something that is run, for which the policies say what holds by default.
-    fn run(&self, task: TaskForm, fields: &Fields<'_>) -> Result<Work, LoadError> {
+    fn run(&self, task: TaskForm, fields: &Fields<'_>) -> Result<Work, WorkflowLoadError> {
         doing(task, self.policies.retry, self.policies.timeout, fields)
     }
 
-    fn escalations(&mut self, fields: &Fields<'_>) -> Result<Vec<Escalation>, LoadError> {
+    fn escalations(&mut self, fields: &Fields<'_>) -> Result<Vec<Escalation>, WorkflowLoadError> {
         let list = fields.list("escalate")?.unwrap_or_default().into_iter();
         list.map(|(value, place)| self.escalation(value, &place))
             .collect()
     }
 
-    fn escalation(&mut self, value: &Value, place: &Place) -> Result<Escalation, LoadError> {
+    fn escalation(
+        &mut self,
+        value: &Value,
+        place: &DefinitionPath,
+    ) -> Result<Escalation, WorkflowLoadError> {
         const HANDLERS: [&str; 4] = ["return", "continue", "abort", "steps"];
         let fields = Fields::of(value, place, &shape::ESCALATION)?;
         let handler = match fields.only_one_of(&HANDLERS)? {
@@ -158,7 +166,7 @@ impl<'p> Reader<'p> {
 }
 
 /// Something that others have to answer, or that is only written.
-fn exchange(task: TaskForm, fields: &Fields<'_>) -> Result<Work, LoadError> {
+fn exchange(task: TaskForm, fields: &Fields<'_>) -> Result<Work, WorkflowLoadError> {
     doing(task, StepRetry::default(), None, fields)
 }
 
@@ -167,7 +175,7 @@ fn doing(
     retry: StepRetry,
     timeout: Option<Duration>,
     fields: &Fields<'_>,
-) -> Result<Work, LoadError> {
+) -> Result<Work, WorkflowLoadError> {
     let own = fields.get("retry");
     let own = own.map(|(value, place)| StepRetry::read(value, &place));
     Ok(Work::Do(Box::new(Doing {
@@ -177,7 +185,7 @@ fn doing(
     })))
 }
 
-pub(super) fn id(fields: &Fields<'_>) -> Result<Option<String>, LoadError> {
+pub(super) fn id(fields: &Fields<'_>) -> Result<Option<String>, WorkflowLoadError> {
     let id = fields.text("id")?;
     if let Some(id) = &id {
         check_variable(id, &fields.place().field("id"))?;
@@ -185,14 +193,14 @@ pub(super) fn id(fields: &Fields<'_>) -> Result<Option<String>, LoadError> {
     Ok(id)
 }
 
-pub(super) fn twice(place: &Place, id: &str) -> LoadError {
+pub(super) fn twice(place: &DefinitionPath, id: &str) -> WorkflowLoadError {
     let name = id.to_owned();
     let reason = "another step of this list has it";
-    LoadError::new(place.field("id"), LoadProblem::Name { name, reason })
+    WorkflowLoadError::new(place.field("id"), LoadProblem::Name { name, reason })
 }
 
 /// A name that a variable can have, and the id of a step, which names one.
-pub(super) fn check_variable(name: &str, place: &Place) -> Result<(), LoadError> {
+pub(super) fn check_variable(name: &str, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let reason = if !starts || !name.chars().all(plain) {
@@ -205,13 +213,13 @@ pub(super) fn check_variable(name: &str, place: &Place) -> Result<(), LoadError>
         return Ok(());
     };
     let name = crate::error::excerpt(name, 80).into_owned();
-    Err(LoadError::new(
+    Err(WorkflowLoadError::new(
         place.clone(),
         LoadProblem::Name { name, reason },
     ))
 }
 
-fn set(fields: &Fields<'_>) -> Result<Work, LoadError> {
+fn set(fields: &Fields<'_>) -> Result<Work, WorkflowLoadError> {
     let place = fields.place().field("set");
     let mut variables = Vec::new();
     for (name, value, place) in fields.named("set", shape::VARIABLES)? {
@@ -219,30 +227,36 @@ fn set(fields: &Fields<'_>) -> Result<Work, LoadError> {
         variables.push((name.to_owned(), Expression::compile(value, &place)?));
     }
     if variables.is_empty() {
-        return Err(LoadError::missing(place, "at least one variable"));
+        return Err(WorkflowLoadError::missing(place, "at least one variable"));
     }
     Ok(Work::Set(variables))
 }
 
 /// What a step is given; all that the flow was given if it does not say.
-fn input(fields: &Fields<'_>) -> Result<Expression, LoadError> {
+fn input(fields: &Fields<'_>) -> Result<Expression, WorkflowLoadError> {
     if fields.has("input") {
         return expression(fields, "input");
     }
     Expression::compile(&Value::from("${input}"), fields.place())
 }
 
-pub(super) fn expression(fields: &Fields<'_>, field: &str) -> Result<Expression, LoadError> {
+pub(super) fn expression(
+    fields: &Fields<'_>,
+    field: &str,
+) -> Result<Expression, WorkflowLoadError> {
     Expression::compile(fields.raw(field), &fields.place().field(field))
 }
 
 /// A text, which may have variables in it.
-pub(super) fn text_expression(fields: &Fields<'_>, field: &str) -> Result<Expression, LoadError> {
+pub(super) fn text_expression(
+    fields: &Fields<'_>,
+    field: &str,
+) -> Result<Expression, WorkflowLoadError> {
     fields.required_text(field, "a text")?;
     expression(fields, field)
 }
 
-pub(super) fn test(fields: &Fields<'_>, field: &str) -> Result<Test, LoadError> {
+pub(super) fn test(fields: &Fields<'_>, field: &str) -> Result<Test, WorkflowLoadError> {
     match fields.get(field) {
         Some((value, place)) => Test::compile(value, &place),
         None => Err(fields.missing(field, "a condition: {\"path\", \"op\", \"value\"}")),

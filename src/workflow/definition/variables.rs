@@ -1,13 +1,16 @@
 //! Which variables there are where: those that nobody sets are errors, those that hide others are odd.
 
 use super::MATCHED;
-use crate::model::Place;
+use crate::model::DefinitionPath;
 use crate::workflow::ast::{Block, Body, Flow, Handler, Step, TaskForm, Work};
-use crate::workflow::error::{LoadError, Oddity, Warning};
+use crate::workflow::error::{Oddity, WorkflowLoadError, WorkflowWarning};
 use crate::workflow::expression::{Expression, Test};
 use std::collections::BTreeSet;
 
-pub(super) fn check(flow: &Flow, warnings: &mut Vec<Warning>) -> Result<(), LoadError> {
+pub(super) fn check(
+    flow: &Flow,
+    warnings: &mut Vec<WorkflowWarning>,
+) -> Result<(), WorkflowLoadError> {
     let mut checker = Checker {
         visible: BTreeSet::from(["input".to_owned()]),
         warnings,
@@ -66,15 +69,15 @@ fn assigned(block: &Block) -> BTreeSet<String> {
 
 struct Checker<'c> {
     visible: BTreeSet<String>,
-    warnings: &'c mut Vec<Warning>,
+    warnings: &'c mut Vec<WorkflowWarning>,
 }
 
 impl Checker<'_> {
-    fn block(&mut self, block: &Block) -> Result<(), LoadError> {
+    fn block(&mut self, block: &Block) -> Result<(), WorkflowLoadError> {
         block.0.iter().try_for_each(|step| self.step(step))
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), LoadError> {
+    fn step(&mut self, step: &Step) -> Result<(), WorkflowLoadError> {
         let place = &step.place;
         match &step.work {
             Work::Do(doing) => self.task(&doing.task, place)?,
@@ -123,7 +126,7 @@ impl Checker<'_> {
         self.within(&["result"], |checker| checker.escalations(step))
     }
 
-    fn escalations(&mut self, step: &Step) -> Result<(), LoadError> {
+    fn escalations(&mut self, step: &Step) -> Result<(), WorkflowLoadError> {
         for (at, escalation) in step.escalations.iter().enumerate() {
             let place = step.place.field("escalate").item(at);
             self.test(&escalation.when, &place.field("when"))?;
@@ -137,7 +140,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn task(&mut self, task: &TaskForm, place: &Place) -> Result<(), LoadError> {
+    fn task(&mut self, task: &TaskForm, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
         match task {
             TaskForm::Agent { input, .. }
             | TaskForm::Tool { input, .. }
@@ -151,14 +154,19 @@ impl Checker<'_> {
     }
 
     /// A block with variables of its own.
-    fn branch(&mut self, block: &Block, locals: &[&str], place: &Place) -> Result<(), LoadError> {
+    fn branch(
+        &mut self,
+        block: &Block,
+        locals: &[&str],
+        place: &DefinitionPath,
+    ) -> Result<(), WorkflowLoadError> {
         let own = assigned(block);
         let hidden = own.iter().map(String::as_str).chain(locals.iter().copied());
         for name in hidden.filter(|name| self.visible.contains(*name)) {
             let name = name.to_owned();
             // `index` of a `for_each` within another is meant to be the inner one.
             if name != "index" {
-                let warning = Warning::new(place.clone(), Oddity::Shadowed { name });
+                let warning = WorkflowWarning::new(place.clone(), Oddity::Shadowed { name });
                 self.warnings.push(warning);
             }
         }
@@ -175,8 +183,8 @@ impl Checker<'_> {
     fn within(
         &mut self,
         names: &[&'static str],
-        check: impl FnOnce(&mut Self) -> Result<(), LoadError>,
-    ) -> Result<(), LoadError> {
+        check: impl FnOnce(&mut Self) -> Result<(), WorkflowLoadError>,
+    ) -> Result<(), WorkflowLoadError> {
         let outside = self.visible.clone();
         self.visible
             .extend(names.iter().map(|name| (*name).to_owned()));
@@ -185,19 +193,23 @@ impl Checker<'_> {
         checked
     }
 
-    fn expression(&self, expression: &Expression, place: &Place) -> Result<(), LoadError> {
+    fn expression(
+        &self,
+        expression: &Expression,
+        place: &DefinitionPath,
+    ) -> Result<(), WorkflowLoadError> {
         self.all_known(place, |tell| expression.each_variable(tell))
     }
 
-    fn test(&self, test: &Test, place: &Place) -> Result<(), LoadError> {
+    fn test(&self, test: &Test, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
         self.all_known(place, |tell| test.each_variable(tell))
     }
 
     fn all_known(
         &self,
-        place: &Place,
+        place: &DefinitionPath,
         each: impl FnOnce(&mut dyn FnMut(&str)),
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), WorkflowLoadError> {
         let mut unknown = None;
         each(&mut |name| {
             if !self.visible.contains(name) && unknown.is_none() {
@@ -208,7 +220,12 @@ impl Checker<'_> {
             None => Ok(()),
             Some(name) => {
                 let known = self.visible.iter().map(String::as_str);
-                Err(LoadError::unknown(place.clone(), "variable", &name, known))
+                Err(WorkflowLoadError::unknown(
+                    place.clone(),
+                    "variable",
+                    &name,
+                    known,
+                ))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Definitions in YAML: the value that JSON would have, and where in the text each part of it stands.
 
 use crate::model::Json;
-use crate::model::{Place, PlacePart, Position};
+use crate::model::{DefinitionPath, DefinitionPathPart, Position};
 use crate::workflow::error::LoadProblem;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -79,16 +79,16 @@ impl Document {
     }
 
     /// The line and column of a place: of the value, or of what it should be in if it is missing.
-    pub(super) fn locate(&self, place: &Place) -> Option<Position> {
+    pub(super) fn locate(&self, place: &DefinitionPath) -> Option<Position> {
         let mut at = &self.0;
         for part in place.parts() {
             let found = match (part, &at.value) {
-                (PlacePart::Item(item), Node::List(items)) => items.get(*item),
-                (PlacePart::Field(name), Node::Object(fields)) => {
+                (DefinitionPathPart::Item(item), Node::List(items)) => items.get(*item),
+                (DefinitionPathPart::Field(name), Node::Object(fields)) => {
                     let found = fields.iter().find(|(field, _)| field == name);
                     found.map(|(_, value)| value)
                 }
-                (PlacePart::Item(_) | PlacePart::Field(_), _) => None,
+                (DefinitionPathPart::Item(_) | DefinitionPathPart::Field(_), _) => None,
             };
             match found {
                 Some(found) => at = found,
@@ -192,7 +192,7 @@ impl<'de> Visitor<'de> for Reader {
 
 #[cfg(test)]
 mod tests {
-    use crate::workflow::{LoadError, Workflow};
+    use crate::workflow::{Workflow, WorkflowLoadError};
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -318,7 +318,7 @@ flows:
     }
 
     /// Reads a text on a thread with a stack of 2 MiB, as threads of `tokio` have it.
-    fn read_on_small_stack(text: &str) -> Result<Workflow, LoadError> {
+    fn read_on_small_stack(text: &str) -> Result<Workflow, WorkflowLoadError> {
         let text = text.to_owned();
         let thread = std::thread::Builder::new().stack_size(2 << 20);
         let read = thread.spawn(move || Workflow::from_yaml(&text));
@@ -367,7 +367,7 @@ flows:
 
         #[test]
         fn whatever_is_written_is_read_or_refused(text in "[-:&*{}\\[\\]a-c \\n'\"|>#?!0-9]{0,200}") {
-            let read: Result<Workflow, LoadError> = Workflow::from_yaml(&text);
+            let read: Result<Workflow, WorkflowLoadError> = Workflow::from_yaml(&text);
             drop(read);
         }
     }

@@ -7,10 +7,10 @@ use super::waiting::{Awaited, Reply, Wait};
 use crate::agent::human;
 use crate::error::BoxError;
 use crate::executor::ContextError;
-use crate::machine::ToolCall;
+use crate::machine::MachineCall;
 use crate::model::{Breadcrumb, Json};
 use crate::tool::{Approval, NeededApproval, Tool};
-use crate::workflow::{StepPath, Task};
+use crate::workflow::{StepPath, StepTask};
 
 impl Assembly {
     /// Returns the definitions of the workflow and of a tool, for the digest of an approval.
@@ -48,7 +48,7 @@ impl Step<'_> {
         let assembly = self.assembly;
         let registered = assembly.tools.registered(tool);
         let NeededApproval { people, expires_in } = needed;
-        let call = ToolCall::new(self.ready.path.as_str(), tool, input.clone());
+        let call = MachineCall::new(self.ready.path.as_str(), tool, input.clone());
         let changes = assembly.change_rules(tool);
         let fields = human::approval(&call, registered, input, &digest, &people, &changes);
         // Each call has its own question ID, so that an approval counts for the shown call only. A repeated question after an approval
@@ -73,7 +73,7 @@ impl Drive<'_> {
         wait: &Wait,
         reply: &Reply,
         found: &Breadcrumb,
-        task: &Task,
+        task: &StepTask,
     ) -> bool {
         let (
             Reply::Approved(Some(changed)),
@@ -152,13 +152,13 @@ impl Drive<'_> {
 }
 
 /// Returns the tool that a step calls.
-fn tool_of(task: &Task) -> Option<&str> {
+fn tool_of(task: &StepTask) -> Option<&str> {
     match task {
-        Task::Tool { tool, .. } => Some(tool),
-        Task::Agent { .. }
-        | Task::Model { .. }
-        | Task::WaitFor { .. }
-        | Task::Ask { .. }
-        | Task::Emit { .. } => None,
+        StepTask::Tool { tool, .. } => Some(tool),
+        StepTask::Agent { .. }
+        | StepTask::Model { .. }
+        | StepTask::WaitFor { .. }
+        | StepTask::Ask { .. }
+        | StepTask::Emit { .. } => None,
     }
 }

@@ -16,7 +16,7 @@ use crate::executor::{Inner, KeepState, Resumed, Suspension, UniversalExecutor a
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Selector};
 use crate::store::{Wake, Write};
 use crate::tool;
-use crate::workflow::{Outcome, StepPath};
+use crate::workflow::{StepOutcome, StepPath};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub(super) enum Came {
     /// The context of its response.
     Answer(Json),
-    Failed(Outcome),
+    Failed(StepOutcome),
     /// It waits for others than agents of this workflow.
     Waits(Wake),
 }
@@ -43,7 +43,7 @@ impl Step<'_> {
     ) -> BoxFuture<'_, Result<Came, BoxError>> {
         async move {
             let Some(at_work) = self.agents.get(&key) else {
-                return Ok(Came::Failed(Outcome::failure(
+                return Ok(Came::Failed(StepOutcome::failure(
                     "misfit",
                     "no such agent is at work",
                 )));
@@ -161,7 +161,7 @@ impl Step<'_> {
         path: &StepPath,
         suspension: Suspension,
         fed: Option<String>,
-    ) -> Result<Result<Wake, Outcome>, BoxError> {
+    ) -> Result<Result<Wake, StepOutcome>, BoxError> {
         let (mut wake, state, response) = suspension.into_parts();
         for write in response.into_writes() {
             let Write::Create(new) = write else { continue };
@@ -327,15 +327,15 @@ fn response_to(request_id: &str) -> Selector {
     Selector::schema(AgentExecutor::RESPONSE).all_tags([tool::request_tag(request_id)])
 }
 
-fn message(outcome: &Outcome) -> String {
+fn message(outcome: &StepOutcome) -> String {
     match outcome {
-        Outcome::Failed { failure, .. } => failure.message.clone(),
-        Outcome::TimedOut => "it took too long".to_owned(),
-        Outcome::Succeeded(_) | Outcome::Suspended { .. } => String::new(),
+        StepOutcome::Failed { failure, .. } => failure.message.clone(),
+        StepOutcome::TimedOut => "it took too long".to_owned(),
+        StepOutcome::Succeeded(_) | StepOutcome::Suspended { .. } => String::new(),
     }
 }
 
 /// What a step makes of the response of its agent.
-pub(super) fn result_of(answer: &Json) -> Outcome {
-    Outcome::success(agents::said(answer))
+pub(super) fn result_of(answer: &Json) -> StepOutcome {
+    StepOutcome::success(agents::said(answer))
 }

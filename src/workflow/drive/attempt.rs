@@ -7,7 +7,7 @@ use super::leave::Leaving;
 use super::look::{LOOKS, concerned};
 use super::marks::Lines;
 use super::step::{Step, Worked};
-use super::{Assembly, Conversations, Driven, Order};
+use super::{Assembly, Conversations, Driven, RunOptions};
 use crate::classes::verdict;
 use crate::clock::within;
 use crate::error::{BoxError, Chain, Verdict};
@@ -15,7 +15,7 @@ use crate::executor::ExecutionContext;
 use crate::model::Timestamp;
 use crate::store::Wake;
 use crate::workflow::{
-    Finish, FlowEvent, FlowEventKind, Next, Outcome, Ready, Run, StepPath, Task,
+    Finish, FlowEvent, FlowEventKind, FlowRun, Next, Ready, StepOutcome, StepPath, StepTask,
 };
 use futures::future::{AbortHandle, BoxFuture, abortable};
 use futures::stream::FuturesUnordered;
@@ -41,7 +41,7 @@ pub(super) struct Drive<'d> {
     pub(super) assembly: &'d Assembly,
     pub(super) context: &'d ExecutionContext,
     pub(super) emitter: Arc<Emitter>,
-    pub(super) run: Run,
+    pub(super) run: FlowRun,
     pub(super) finished: Option<Finish>,
     /// The steps under way, and what is known of each.
     pub(super) ready: BTreeMap<StepPath, Arc<Ready>>,
@@ -61,7 +61,7 @@ pub(super) struct Drive<'d> {
     pub(super) unheard: Vec<oneshot::Sender<()>>,
     /// What has begun since the run was saved, as it was before: nothing is done of it yet.
     pub(super) unsaved: Vec<(StepPath, Kept)>,
-    pub(super) tells: bool,
+    pub(super) stores_progress: bool,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
     /// The text of the user's message that started the turn.
     pub(super) user_message: Option<Arc<str>>,
@@ -80,17 +80,17 @@ impl<'d> Drive<'d> {
     pub(super) fn new(
         assembly: &'d Assembly,
         context: &'d ExecutionContext,
-        order: Order,
-        run: Run,
+        options: RunOptions,
+        run: FlowRun,
     ) -> Self {
-        let Order {
+        let RunOptions {
             parent,
             events,
-            tells,
+            stores_progress,
             conversations,
             user_message,
             ..
-        } = order;
+        } = options;
         let key = context.idempotency_key();
         let emitter = Arc::new(Emitter::new(key, parent.as_deref(), events));
         let (asks, saves) = mpsc::channel(MOST_AT_ONCE);
@@ -117,7 +117,7 @@ impl<'d> Drive<'d> {
             has_unkept: false,
             unheard: Vec::new(),
             unsaved: Vec::new(),
-            tells,
+            stores_progress,
             conversations,
             user_message,
             untold: Vec::new(),
@@ -358,7 +358,9 @@ impl<'d> Drive<'d> {
         let Some(attempt) = self.ready.get(path).map(|ready| ready.attempt) else {
             return;
         };
-        let next = self.run.tell(path, attempt, Outcome::Suspended { ticket });
+        let next = self
+            .run
+            .tell(path, attempt, StepOutcome::Suspended { ticket });
         self.apply(next);
     }
 
@@ -369,15 +371,15 @@ impl<'d> Drive<'d> {
     }
 
     /// Tells the flow how a step ended.
-    pub(super) fn tell(&mut self, path: &StepPath, outcome: Outcome) {
+    pub(super) fn tell(&mut self, path: &StepPath, outcome: StepOutcome) {
         let Some(ready) = self.ready.remove(path) else {
             return;
         };
         let kept = self.forget(path);
         self.leaving.came_further = true;
-        self.has_unkept |= !matches!(ready.task, Task::Agent { .. });
+        self.has_unkept |= !matches!(ready.task, StepTask::Agent { .. });
         let next = match (outcome, self.ticket(path)) {
-            (Outcome::Succeeded(result), Some(ticket)) => self.run.resume(&ticket, result),
+            (StepOutcome::Succeeded(result), Some(ticket)) => self.run.resume(&ticket, result),
             (outcome, _) => self.run.tell(path, ready.attempt, outcome),
         };
         let is_retried = |event: &FlowEvent| {
@@ -420,7 +422,7 @@ impl<'d> Drive<'d> {
         for event in &next.events {
             self.emitter.tell_flow(event);
         }
-        if self.tells {
+        if self.stores_progress {
             self.untold.extend(next.events);
         }
         if let Some(anomaly) = next.anomaly {

@@ -9,32 +9,32 @@ use crate::executor::ContextError;
 use crate::machine::Answer;
 use crate::store::StoreError;
 use crate::tool::{RetrySafety, ToolSettings};
-use crate::workflow::{MayRetry, Outcome, StepFailure, Task};
+use crate::workflow::{MayRetry, StepFailure, StepOutcome, StepTask};
 use serde_json::Value;
 use std::time::Duration;
 
 /// An answer that is not what was asked for, with what was written instead.
-pub(super) fn bad_output(problem: &str, raw: &str) -> Outcome {
+pub(super) fn bad_output(problem: &str, raw: &str) -> StepOutcome {
     const RAW: usize = 2_048;
     let raw = excerpt(raw, RAW);
     let message =
         format!("the answer is not the output that was asked for: {problem}; it was: {raw}");
-    Outcome::transient("bad_output", message)
+    StepOutcome::transient("bad_output", message)
 }
 
 /// What a call of a tool came to.
-pub(super) fn of_answer(answer: Answer, settings: &ToolSettings) -> Outcome {
+pub(super) fn of_answer(answer: Answer, settings: &ToolSettings) -> StepOutcome {
     match answer {
-        Answer::Success(output) => Outcome::Succeeded(output),
+        Answer::Success(output) => StepOutcome::Succeeded(output),
         answer @ Answer::Error { .. } => of_error(answer, Some(settings.retry)),
     }
 }
 
 /// An error, and whether the step may be tried again: a tool that failed may be called again, unless it runs at most once;
 /// where nobody knows whether it has done its work only one that is idempotent may.
-pub(super) fn of_error(answer: Answer, safety: Option<RetrySafety>) -> Outcome {
+pub(super) fn of_error(answer: Answer, safety: Option<RetrySafety>) -> StepOutcome {
     let Answer::Error { code, message } = answer else {
-        return Outcome::success(Value::Null);
+        return StepOutcome::success(Value::Null);
     };
     let may = match (&*code, safety) {
         (_, None | Some(RetrySafety::AtMostOnce)) => false,
@@ -47,7 +47,7 @@ pub(super) fn of_error(answer: Answer, safety: Option<RetrySafety>) -> Outcome {
         false => MayRetry::Never,
     };
     let failure = StepFailure::new(code, message);
-    Outcome::Failed { failure, retry }
+    StepOutcome::Failed { failure, retry }
 }
 
 /// Returns a code for the log line about an error of a step, whose message can quote a conversation.
@@ -63,10 +63,10 @@ pub(super) fn code_of(error: &BoxError) -> &'static str {
 ///
 /// # Errors
 /// What is wrong with the store or the run, and not with the step.
-pub(super) fn failed_with(error: BoxError) -> Result<Outcome, BoxError> {
+pub(super) fn failed_with(error: BoxError) -> Result<StepOutcome, BoxError> {
     let retried = |code: &str, message: String, retry: Retry| match retry {
-        Retry::Never => Outcome::failure(code, message),
-        Retry::After(after) => Outcome::Failed {
+        Retry::Never => StepOutcome::failure(code, message),
+        Retry::After(after) => StepOutcome::Failed {
             failure: StepFailure::new(code, message),
             retry: MayRetry::After(after),
         },
@@ -81,22 +81,22 @@ pub(super) fn failed_with(error: BoxError) -> Result<Outcome, BoxError> {
         let message = format!(
             "{failed}; have its tools return less, or have it made shorter with policies.compaction"
         );
-        return Ok(Outcome::failure("too_large", message));
+        return Ok(StepOutcome::failure("too_large", message));
     }
     if let Some(failed) = find::<AgentRunError>(&error) {
         return Ok(retried("agent", failed.to_string(), failed.retry()));
     }
     if let Some(denied) = find::<Denied>(&error) {
-        return Ok(Outcome::failure("denied", denied.to_string()));
+        return Ok(StepOutcome::failure("denied", denied.to_string()));
     }
     match find::<StoreError>(&error).map(StoreError::retry) {
-        Some(Retry::Never) => return Ok(Outcome::failure("rejected", error.to_string())),
+        Some(Retry::Never) => return Ok(StepOutcome::failure("rejected", error.to_string())),
         Some(Retry::After(_)) => return Err(error),
         None => {}
     }
     match find::<ContextError>(&error) {
         Some(withheld @ ContextError::Withheld { .. }) => {
-            return Ok(Outcome::failure("withheld", withheld.to_string()));
+            return Ok(StepOutcome::failure("withheld", withheld.to_string()));
         }
         Some(_) => return Err(error),
         None => {}
@@ -107,14 +107,14 @@ pub(super) fn failed_with(error: BoxError) -> Result<Outcome, BoxError> {
     );
     let message = "the agent failed, and what its provider says of it is kept out of here";
     Ok(match may {
-        true => Outcome::transient("agent", message),
-        false => Outcome::failure("agent", message),
+        true => StepOutcome::transient("agent", message),
+        false => StepOutcome::failure("agent", message),
     })
 }
 
 /// The same of what is done once an agent has answered or asks others: an error that may pass is no failure of the agent,
 /// which goes on from there in the next attempt.
-pub(super) fn failed_after(error: BoxError) -> Result<Outcome, BoxError> {
+pub(super) fn failed_after(error: BoxError) -> Result<StepOutcome, BoxError> {
     match verdict(error.as_ref()) {
         Verdict::Permanent => failed_with(error),
         Verdict::Transient(_) | Verdict::RateLimited(_) => Err(error),
@@ -122,7 +122,7 @@ pub(super) fn failed_after(error: BoxError) -> Result<Outcome, BoxError> {
 }
 
 /// The same of what is written for an agent: the store refuses it, or the run has no place to write to any more.
-pub(super) fn refused(error: BoxError) -> Result<Outcome, BoxError> {
+pub(super) fn refused(error: BoxError) -> Result<StepOutcome, BoxError> {
     match find::<StoreError>(&error) {
         Some(_) => failed_after(error),
         None => Err(error),
@@ -143,14 +143,14 @@ fn find<E: std::error::Error + 'static>(error: &BoxError) -> Option<&E> {
 }
 
 /// How a step ends whose time is up while it is at work, or waits for who does its work.
-pub(super) fn timed_out(task: &Task, assembly: &Assembly) -> Outcome {
-    let Task::Tool { tool, .. } = task else {
-        return Outcome::TimedOut;
+pub(super) fn timed_out(task: &StepTask, assembly: &Assembly) -> StepOutcome {
+    let StepTask::Tool { tool, .. } = task else {
+        return StepOutcome::TimedOut;
     };
     let safety = assembly.safety(tool);
     match safety.is_some_and(RetrySafety::may_be_made_again) {
-        true => Outcome::TimedOut,
-        false => Outcome::failure(
+        true => StepOutcome::TimedOut,
+        false => StepOutcome::failure(
             "timed_out",
             "the step took longer than its timeout; its tool may have done its work, and is not called again",
         ),

@@ -2,7 +2,7 @@
 
 use super::AssemblyError;
 use super::assembly_error::unknown;
-use crate::agent::Message;
+use crate::agent::ChatMessage;
 use crate::agent::guardrail::{Decision, Guardrail, Guardrails};
 use crate::error::BoxError;
 use crate::machine::Answer;
@@ -55,7 +55,10 @@ impl Guardrail for At {
         self.guardrail.name()
     }
 
-    async fn input(&self, messages: &[Message]) -> Result<Decision<Vec<Message>>, BoxError> {
+    async fn input(
+        &self,
+        messages: &[ChatMessage],
+    ) -> Result<Decision<Vec<ChatMessage>>, BoxError> {
         match self.stage == Stage::Input {
             true => self.guardrail.input(messages).await,
             false => Ok(Decision::Allow),

@@ -12,7 +12,7 @@ use crate::executor::{ContextError, Pages};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Selector, Timestamp};
 use crate::store::Wake;
-use crate::workflow::{Outcome, StepPath, Task};
+use crate::workflow::{StepOutcome, StepPath, StepTask};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -218,11 +218,11 @@ impl Drive<'_> {
     }
 
     /// Whether an answer is what its question asks for.
-    fn fits(&self, reply: &Reply, task: &Task) -> bool {
+    fn fits(&self, reply: &Reply, task: &StepTask) -> bool {
         match (reply, task) {
             (
                 Reply::Result(answer),
-                Task::Ask {
+                StepTask::Ask {
                     output: Some(schema),
                     ..
                 },
@@ -240,7 +240,7 @@ impl Drive<'_> {
         &mut self,
         wait: &Wait,
         found: &Breadcrumb,
-        task: &Task,
+        task: &StepTask,
     ) -> Result<Answer, BoxError> {
         let store = &*self.assembly.store;
         let shown = match self.context.shown(found, store).await {
@@ -259,22 +259,22 @@ impl Drive<'_> {
 
     /// Returns the outcome of a step. The whole result of a tool of another service is checked like the result of a local
     /// tool.
-    fn checked(&self, task: &Task, whole: &Answer, shown: Answer) -> Outcome {
+    fn checked(&self, task: &StepTask, whole: &Answer, shown: Answer) -> StepOutcome {
         let (answer, safety) = match task {
-            Task::Tool { tool, .. } => {
+            StepTask::Tool { tool, .. } => {
                 let answer = self.assembly.tools.check_answer(tool, whole, shown);
                 let has_failed = matches!(whole, Answer::Error { .. });
                 let safety = self.assembly.safety(tool).filter(|_| has_failed);
                 (answer, safety)
             }
-            Task::Agent { .. }
-            | Task::Model { .. }
-            | Task::WaitFor { .. }
-            | Task::Ask { .. }
-            | Task::Emit { .. } => (shown, None),
+            StepTask::Agent { .. }
+            | StepTask::Model { .. }
+            | StepTask::WaitFor { .. }
+            | StepTask::Ask { .. }
+            | StepTask::Emit { .. } => (shown, None),
         };
         match answer {
-            Answer::Success(result) => Outcome::Succeeded(result),
+            Answer::Success(result) => StepOutcome::Succeeded(result),
             answer @ Answer::Error { .. } => of_error(answer, safety),
         }
     }
@@ -325,7 +325,7 @@ impl Drive<'_> {
     }
 
     /// The waits of steps that are not done.
-    fn waits(&self) -> impl Iterator<Item = (&Wait, &Task)> {
+    fn waits(&self) -> impl Iterator<Item = (&Wait, &StepTask)> {
         self.kept.iter().filter_map(|(path, kept)| {
             let ready = self.ready.get(path)?;
             Some((kept.wait.as_ref()?, &ready.task))

@@ -7,7 +7,7 @@ use super::attempt::Drive;
 use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
 use crate::store::{Query, StoreError};
 use crate::workflow::ast::TaskForm;
-use crate::workflow::{Progress, Ready, StepPath, Task};
+use crate::workflow::{Progress, Ready, StepPath, StepTask};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -157,7 +157,7 @@ impl Drive<'_> {
     /// Since when a step is answered, if it waits for a breadcrumb.
     pub(super) fn since(&self, ready: &Ready) -> Timestamp {
         let trigger = self.context.trigger().updated_at;
-        let Task::WaitFor { event } = &ready.task else {
+        let StepTask::WaitFor { event } = &ready.task else {
             return trigger;
         };
         let (progress, of) = (self.run.progress(), event.schema_name());
@@ -171,7 +171,7 @@ impl Drive<'_> {
         ready: &Ready,
         mut found: Vec<Arc<Breadcrumb>>,
     ) -> Vec<Arc<Breadcrumb>> {
-        let Task::WaitFor { event } = &ready.task else {
+        let StepTask::WaitFor { event } = &ready.task else {
             return found;
         };
         let (progress, of) = (self.run.progress(), event.schema_name());

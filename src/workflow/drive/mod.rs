@@ -29,9 +29,9 @@ pub use control::Control;
 pub(crate) use conversations::{Answered, Conversations};
 pub use event::{EventSink, StepEvent, StepEventKind};
 pub use kept::FlowStateError;
-pub use order::{Driven, Order};
+pub use order::{Driven, RunOptions};
 
-use super::Run;
+use super::FlowRun;
 use crate::error::{BoxError, permanent};
 use crate::executor::ExecutionContext;
 use attempt::Drive;
@@ -57,31 +57,35 @@ impl Assembly {
     pub async fn drive(
         &self,
         context: &ExecutionContext,
-        order: Order,
+        options: RunOptions,
     ) -> Result<Driven, BoxError> {
         let Some(resumed) = context.resumed() else {
-            return self.begin(context, order).await;
+            return self.begin(context, options).await;
         };
         let unreadable = |error| permanent(FlowStateError::Unreadable(error));
         let saved: Saved = resumed.state.parse().map_err(unreadable)?;
         if saved.progress.definition() == self.workflow().hash() {
-            return self.go_on(context, order, saved).await;
+            return self.go_on(context, options, saved).await;
         }
         match self.former(&saved.progress).await? {
-            Ok(former) => former.go_on(context, order, saved).await,
+            Ok(former) => former.go_on(context, options, saved).await,
             Err(refused) => Ok(Driven::Refused(refused)),
         }
     }
 
-    async fn begin(&self, context: &ExecutionContext, order: Order) -> Result<Driven, BoxError> {
+    async fn begin(
+        &self,
+        context: &ExecutionContext,
+        options: RunOptions,
+    ) -> Result<Driven, BoxError> {
         let key = context.idempotency_key();
-        let (flow, input) = (&order.flow, order.input.clone());
+        let (flow, input) = (&options.flow, options.input.clone());
         let workflow = Arc::clone(self.workflow());
-        let (run, next) = match Run::begin_in_strides(STRIDE, workflow, flow, key, input) {
+        let (run, next) = match FlowRun::begin_in_strides(STRIDE, workflow, flow, key, input) {
             Ok(begun) => begun,
             Err(refused) => return Ok(Driven::Refused(refused)),
         };
-        let mut drive = Drive::new(self, context, order, run);
+        let mut drive = Drive::new(self, context, options, run);
         Box::pin(drive.mark_what_is_there()).await?;
         drive.apply(next);
         // An order may have been given before the run began.
@@ -92,14 +96,14 @@ impl Assembly {
     async fn go_on(
         &self,
         context: &ExecutionContext,
-        order: Order,
+        options: RunOptions,
         saved: Saved,
     ) -> Result<Driven, BoxError> {
-        let run = match Run::restore(Arc::clone(self.workflow()), saved.progress) {
+        let run = match FlowRun::restore(Arc::clone(self.workflow()), saved.progress) {
             Ok(run) => run.in_strides(STRIDE),
             Err(refused) => return Ok(Driven::Refused(refused)),
         };
-        let mut drive = Drive::new(self, context, order, run);
+        let mut drive = Drive::new(self, context, options, run);
         (drive.kept, drive.looked, drive.lines) = (saved.steps, saved.looked, saved.lines);
         drive.take_up();
         Box::pin(drive.look()).await?;

@@ -5,11 +5,11 @@ use super::event::StepEventKind;
 use super::heard::Listener;
 use super::step::Step;
 use crate::agent::guardrail::Denied;
-use crate::agent::{ChatModel as _, ChatRequest, Message, Output, ResponseSchema};
+use crate::agent::{ChatMessage, ChatModel as _, ChatRequest, Output, ResponseSchema};
 use crate::error::BoxError;
 use crate::executor::{fenced, label};
 use crate::model::Json;
-use crate::workflow::{ModelInput, Outcome, TextPart};
+use crate::workflow::{ModelInput, StepOutcome, TextPart};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,14 +21,17 @@ impl Step<'_> {
         prompt: Option<&str>,
         input: &ModelInput,
         output: Option<&str>,
-    ) -> Result<Outcome, BoxError> {
+    ) -> Result<StepOutcome, BoxError> {
         let workflow = self.assembly.workflow();
         let by = Listener {
             emitter: Arc::clone(&self.emitter),
             path: self.ready.path.clone(),
         };
         let Some(model) = self.assembly.model(name, Some(by.clone())) else {
-            return Ok(Outcome::failure("unknown_model", "there is no such model"));
+            return Ok(StepOutcome::failure(
+                "unknown_model",
+                "there is no such model",
+            ));
         };
         let output = output.and_then(|name| self.assembly.outputs.get(name));
         let spec = workflow.models.get(name);
@@ -38,7 +41,7 @@ impl Step<'_> {
         for repairs in [1, 0] {
             let shown = match self.assembly.guardrails.input(messages.clone()).await {
                 Ok(shown) => shown,
-                Err(denied) => return Ok(Outcome::failure("denied", denied.to_string())),
+                Err(denied) => return Ok(StepOutcome::failure("denied", denied.to_string())),
             };
             let mut request = ChatRequest::new(shown);
             request.model = spec.and_then(|spec| spec.model.clone());
@@ -50,9 +53,9 @@ impl Step<'_> {
                 Err(error) => return failed_with(error.into()),
             };
             let problem = match self.examine(&said, output).await {
-                Ok(result) => return Ok(Outcome::success(result)),
+                Ok(result) => return Ok(StepOutcome::success(result)),
                 Err(Objection::Denied(denied)) => {
-                    return Ok(Outcome::failure("denied", denied.to_string()));
+                    return Ok(StepOutcome::failure("denied", denied.to_string()));
                 }
                 Err(Objection::Mend(problem)) => problem,
             };
@@ -62,12 +65,15 @@ impl Step<'_> {
             by.tell(StepEventKind::Repaired {
                 problem: problem.clone(),
             });
-            messages.push(Message::assistant(said));
-            messages.push(Message::user(format!(
+            messages.push(ChatMessage::assistant(said));
+            messages.push(ChatMessage::user(format!(
                 "That is not the output that was asked for: {problem}. Answer again."
             )));
         }
-        Ok(Outcome::failure("bad_output", "the model has no answer"))
+        Ok(StepOutcome::failure(
+            "bad_output",
+            "the model has no answer",
+        ))
     }
 
     /// What a model wrote, as the guardrails let it pass and the schema asks for.
@@ -100,7 +106,7 @@ impl Step<'_> {
         prompt: Option<&str>,
         input: &ModelInput,
         output: Option<&Output>,
-    ) -> Vec<Message> {
+    ) -> Vec<ChatMessage> {
         let schema = output.map(|output| {
             let schema = &output.schema;
             format!("Answer with nothing but JSON that fits this schema: {schema}")
@@ -124,8 +130,11 @@ impl Step<'_> {
         };
         let instructions = instructions.join("\n\n");
         let system = (prompt.is_some() || !instructions.is_empty()).then_some(instructions);
-        let system = system.map(Message::system);
-        system.into_iter().chain([Message::user(text)]).collect()
+        let system = system.map(ChatMessage::system);
+        system
+            .into_iter()
+            .chain([ChatMessage::user(text)])
+            .collect()
     }
 }
 

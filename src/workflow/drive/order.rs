@@ -5,10 +5,10 @@ use crate::workflow::{Finish, RunError};
 use std::fmt;
 use std::sync::Arc;
 
-/// How a run of a flow is begun, and who hears of it.
+/// Options with which a run of a flow starts.
 #[derive(Clone, Default)]
 #[non_exhaustive]
-pub struct Order {
+pub struct RunOptions {
     /// The flow.
     pub flow: String,
     /// The input of the flow. Models see it: an executor that takes it from a breadcrumb uses
@@ -16,10 +16,10 @@ pub struct Order {
     pub input: Json,
     /// The run that this one belongs to, for its events.
     pub parent: Option<String>,
-    /// Who hears of what happens.
+    /// The receiver of the events of the run.
     pub events: Option<EventSink>,
-    /// Whether what happens is also written, as `workflow.progress.v1`; false by default.
-    pub tells: bool,
+    /// If `true`, the events of the run are also stored, as `workflow.progress.v1`. Defaults to `false`.
+    pub stores_progress: bool,
     /// The text of the user's message that started the turn. A model step whose whole input is this text sends it as the user's
     /// message, not as data.
     pub(crate) user_message: Option<Arc<str>>,
@@ -44,8 +44,8 @@ pub enum Driven {
     },
 }
 
-impl Order {
-    /// An order to run a flow, of which nobody hears.
+impl RunOptions {
+    /// Creates options to run a flow without a receiver of its events.
     #[must_use]
     pub fn new(flow: impl Into<String>, input: impl Into<Json>) -> Self {
         Self {
@@ -55,19 +55,19 @@ impl Order {
         }
     }
 
-    /// Sets who hears of what happens.
+    /// Sets the receiver of the events of the run.
     #[must_use]
     pub fn events(mut self, sink: EventSink) -> Self {
         self.events = Some(sink);
         self
     }
 
-    /// Has what happens written as well, each time the run is saved: `workflow.progress.v1` with `run`, the id of the trigger,
+    /// Stores the events of the run as well, each time the run is saved: `workflow.progress.v1` with `run`, the id of the trigger,
     /// and `events`, which are [`FlowEvent`](crate::workflow::FlowEvent)s. After a crash some may be told again, with their numbers; and
     /// where an attempt could not keep what it came to, the next one may tell otherwise under the same number: the later counts.
     #[must_use]
-    pub fn telling(mut self) -> Self {
-        self.tells = true;
+    pub fn store_progress(mut self) -> Self {
+        self.stores_progress = true;
         self
     }
 
@@ -79,9 +79,9 @@ impl Order {
     }
 }
 
-impl fmt::Debug for Order {
+impl fmt::Debug for RunOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Order")
+        f.debug_struct("RunOptions")
             .field("flow", &self.flow)
             .field("parent", &self.parent)
             .field("is_heard", &self.events.is_some())

@@ -4,7 +4,7 @@ use super::attempt::Drive;
 use super::kept::{FlowStateError, Kept, Saving};
 use crate::error::{BoxError, permanent};
 use crate::model::{Json, JsonError};
-use crate::workflow::{Outcome, StepPath};
+use crate::workflow::{StepOutcome, StepPath};
 
 /// The size of the state of a run, compared with the size that a store accepts.
 enum Room {
@@ -36,7 +36,7 @@ impl Drive<'_> {
                     continue;
                 }
                 Room::TooDeep(path) => {
-                    self.give_up(&path, Outcome::failure("too_large", TOO_DEEP));
+                    self.give_up(&path, StepOutcome::failure("too_large", TOO_DEEP));
                 }
                 Room::TooLarge(size) => was_paused |= self.make_room(size)?,
             }
@@ -113,7 +113,7 @@ impl Drive<'_> {
     }
 
     /// Ends a step for which there is no room.
-    fn give_up(&mut self, path: &StepPath, outcome: Outcome) {
+    fn give_up(&mut self, path: &StepPath, outcome: StepOutcome) {
         if let Some(abort) = self.aborts.remove(path) {
             abort.abort();
         }
@@ -162,11 +162,11 @@ impl Drive<'_> {
 
 const TOO_DEEP: &str = "what is kept of the step nests deeper than can be kept; have its agents and tools say things that nest less";
 
-fn too_large(size: usize, limit: usize, part: usize) -> Outcome {
+fn too_large(size: usize, limit: usize, part: usize) -> StepOutcome {
     let message = format!(
         "the state of the run takes at least {size} bytes where {limit} can be kept, {part} of them for this step, more than for any \
          other; keep less in variables, have fewer agents at work at a time, or have their conversations made shorter \
          with policies.compaction"
     );
-    Outcome::failure("too_large", message)
+    StepOutcome::failure("too_large", message)
 }

@@ -10,11 +10,11 @@ use super::{Assembly, Conversations};
 use crate::agent::human;
 use crate::error::BoxError;
 use crate::executor::{ExecutionContext, Share};
-use crate::machine::{Deferral, ToolCall, ToolOutcome};
+use crate::machine::{Deferral, MachineCall, ToolOutcome};
 use crate::model::{Json, NewBreadcrumb, Timestamp};
 use crate::store::{BreadcrumbStoreExt as _, Wake};
 use crate::tool::{self, NeededApproval, Tool, ToolSettings};
-use crate::workflow::{Outcome, Ready, Task};
+use crate::workflow::{Ready, StepOutcome, StepTask};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub(super) struct Step<'d> {
 
 /// How the work on a step ended.
 pub(super) enum Worked {
-    Told(Outcome),
+    Told(StepOutcome),
     /// It goes on with a breadcrumb.
     Waits(Wait),
     /// Its agents go on with a breadcrumb, and say which.
@@ -68,9 +68,9 @@ impl Step<'_> {
     /// What is wrong with the store or the run. What is wrong with the step is an outcome of it.
     pub(super) async fn work(self) -> Result<Worked, BoxError> {
         match &self.ready.task {
-            Task::Agent { agent, input } => self.agent(agent, input).await,
-            Task::Tool { tool, input } => self.tool(tool, input.clone()).await,
-            Task::Model {
+            StepTask::Agent { agent, input } => self.agent(agent, input).await,
+            StepTask::Tool { tool, input } => self.tool(tool, input.clone()).await,
+            StepTask::Model {
                 model,
                 prompt,
                 input,
@@ -79,11 +79,11 @@ impl Step<'_> {
                 let asked = self.model(model, prompt.as_deref(), input, output.as_deref());
                 asked.await.map(Worked::Told)
             }
-            Task::WaitFor { .. } => {
+            StepTask::WaitFor { .. } => {
                 let now = self.context.now();
                 Ok(self.wait("event", Awaited::Event, (self.since, now), PATIENCE))
             }
-            Task::Ask {
+            StepTask::Ask {
                 question,
                 of,
                 output,
@@ -92,8 +92,8 @@ impl Step<'_> {
                 let fields = self.question(question, of, output.as_deref());
                 self.ask_person("question", on, fields, None).await
             }
-            Task::Emit { breadcrumb } => match self.emit(breadcrumb.clone(), "").await {
-                Ok(_) => Ok(Worked::Told(Outcome::success(Value::Null))),
+            StepTask::Emit { breadcrumb } => match self.emit(breadcrumb.clone(), "").await {
+                Ok(_) => Ok(Worked::Told(StepOutcome::success(Value::Null))),
                 Err(error) => failed_with(error).map(Worked::Told),
             },
         }
@@ -127,7 +127,7 @@ impl Step<'_> {
             Err(answer) => return Ok(Worked::Told(of_error(answer, None))),
         };
         let Some(settings) = assembly.tools.get(name).map(Tool::settings) else {
-            let failure = Outcome::failure("unknown_tool", "there is no such tool");
+            let failure = StepOutcome::failure("unknown_tool", "there is no such tool");
             return Ok(Worked::Told(failure));
         };
         let digest = assembly.digest_of(name, &input);
@@ -158,7 +158,7 @@ impl Step<'_> {
             guardrails,
             ..
         } = self.assembly;
-        let call = ToolCall::new(self.ready.path.as_str(), name, input);
+        let call = MachineCall::new(self.ready.path.as_str(), name, input);
         let by = self.assembly.workflow().name.as_deref();
         // A tool that writes its input could ask and answer in the name of the workflow otherwise.
         let context = &self.context.writing_only(Share::Unreserved);
@@ -184,7 +184,7 @@ impl Step<'_> {
                 Deferral::Handoff { .. } | Deferral::PlannerOutput(_) | Deferral::Other { .. },
             ) => {
                 let message = "the tool leaves its result to somebody else, and a step has nobody who would give it";
-                Ok(Worked::Told(Outcome::failure("cannot_defer", message)))
+                Ok(Worked::Told(StepOutcome::failure("cannot_defer", message)))
             }
         }
     }

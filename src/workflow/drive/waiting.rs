@@ -5,7 +5,7 @@ use crate::executor::{Asked, ContextError};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
 use crate::tool::{self, People, ToolExecutor};
-use crate::workflow::{Outcome, Task};
+use crate::workflow::{StepOutcome, StepTask};
 use serde::{Deserialize, Serialize};
 
 /// Something that a step waits for.
@@ -53,17 +53,17 @@ pub(super) enum Reply {
 
 impl Wait {
     /// What is looked for; none if the step does not wait for a breadcrumb.
-    pub(super) fn selector(&self, task: &Task) -> Option<Selector> {
+    pub(super) fn selector(&self, task: &StepTask) -> Option<Selector> {
         let tagged = |schema| Selector::schema(schema).all_tags([tool::request_tag(&self.ticket)]);
         match (&self.on, task) {
-            (Awaited::Event, Task::WaitFor { event }) => Some(event.clone()),
+            (Awaited::Event, StepTask::WaitFor { event }) => Some(event.clone()),
             (
                 Awaited::Event,
-                Task::Agent { .. }
-                | Task::Tool { .. }
-                | Task::Model { .. }
-                | Task::Ask { .. }
-                | Task::Emit { .. },
+                StepTask::Agent { .. }
+                | StepTask::Tool { .. }
+                | StepTask::Model { .. }
+                | StepTask::Ask { .. }
+                | StepTask::Emit { .. },
             ) => None,
             (Awaited::Person { .. } | Awaited::Approval { .. }, _) => Some(tagged(human::RESPONSE)),
             (Awaited::Tool, _) => Some(tagged(ToolExecutor::RESPONSE)),
@@ -73,7 +73,7 @@ impl Wait {
     /// Reads the reply in a breadcrumb; `None` if the breadcrumb is not an answer. The contents of the reply come from `shown`, the
     /// part of the breadcrumb's context that a model may see; everything that decides whether the breadcrumb counts comes from
     /// the whole context.
-    pub(super) fn reply(&self, found: &Breadcrumb, shown: &Json, task: &Task) -> Option<Reply> {
+    pub(super) fn reply(&self, found: &Breadcrumb, shown: &Json, task: &StepTask) -> Option<Reply> {
         if found.updated_at > self.until {
             return None;
         }
@@ -93,7 +93,7 @@ impl Wait {
             Awaited::Person { of } => decided(None, &People::from(&**of)),
             Awaited::Approval { digest, by, .. } => decided(Some(&**digest), by),
             Awaited::Tool => {
-                let Task::Tool { tool, .. } = task else {
+                let StepTask::Tool { tool, .. } = task else {
                     return None;
                 };
                 match tool::answer_of(found, shown, &self.ticket, tool)? {
@@ -130,10 +130,10 @@ impl Wait {
     }
 
     /// How the step ends if nothing has answered in time; none if it ends as one whose time is up while it is at work.
-    pub(super) fn late(&self) -> Option<Outcome> {
+    pub(super) fn late(&self) -> Option<StepOutcome> {
         match &self.on {
             Awaited::Event | Awaited::Person { .. } | Awaited::Tool => None,
-            Awaited::Approval { .. } => Some(Outcome::failure(
+            Awaited::Approval { .. } => Some(StepOutcome::failure(
                 "expired",
                 "nobody has approved the call in time; it was not made",
             )),
@@ -163,12 +163,12 @@ mod tests {
         new.first_version(BreadcrumbId::default(), Timestamp::from_micros(at))
     }
 
-    fn reply(wait: &Wait, found: &Breadcrumb, task: &Task) -> Option<Reply> {
+    fn reply(wait: &Wait, found: &Breadcrumb, task: &StepTask) -> Option<Reply> {
         wait.reply(found, &found.context, task)
     }
 
-    fn ask() -> Task {
-        Task::Ask {
+    fn ask() -> StepTask {
+        StepTask::Ask {
             question: "Go on?".to_owned(),
             of: Vec::new(),
             output: None,
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn an_event_counts_only_if_it_came_after_the_step_began() {
         let paid = |at| said("paid.v1", json!({"amount": 3}), at);
-        let task = Task::WaitFor {
+        let task = StepTask::WaitFor {
             event: Selector::schema("paid.v1"),
         };
         let wait = wait(Awaited::Event);

@@ -7,9 +7,9 @@ mod text;
 pub(super) use reference::Reference;
 pub(super) use test::Test;
 
-use super::error::LoadError;
+use super::error::WorkflowLoadError;
 use super::model_input::{ModelInput, TextPart};
-use crate::model::Place;
+use crate::model::DefinitionPath;
 use crate::model::{Json, Path, PathError, size_within};
 use serde_json::{Map, Value};
 use text::Part;
@@ -70,7 +70,10 @@ pub(super) const DEPTH: usize = 48;
 
 impl Expression {
     /// Compiles a value; one that nests no deeper than JSON may, as whoever read it has checked.
-    pub(super) fn compile(value: &Value, place: &Place) -> Result<Self, LoadError> {
+    pub(super) fn compile(
+        value: &Value,
+        place: &DefinitionPath,
+    ) -> Result<Self, WorkflowLoadError> {
         let compiled = match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => Self::literal(value),
             Value::String(text) => match text::parse(text, place)? {
@@ -92,7 +95,7 @@ impl Expression {
                         let compiled = Self::compile(field, &place.field(name))?;
                         Ok((name.clone(), compiled))
                     })
-                    .collect::<Result<_, LoadError>>()?;
+                    .collect::<Result<_, WorkflowLoadError>>()?;
                 Self::Object(fields)
             }
         };

@@ -2,8 +2,8 @@ use super::reference::split;
 use super::{Expression, Unresolved, Variables};
 use crate::error::excerpt;
 use crate::model::Condition;
-use crate::model::Place;
-use crate::workflow::error::{LoadError, LoadProblem};
+use crate::model::DefinitionPath;
+use crate::workflow::error::{LoadProblem, WorkflowLoadError};
 use crate::workflow::fields::Fields;
 use crate::workflow::shape;
 use serde_json::{Map, Value};
@@ -33,7 +33,10 @@ pub(in crate::workflow) struct Comparison {
 }
 
 impl Test {
-    pub(in crate::workflow) fn compile(value: &Value, place: &Place) -> Result<Self, LoadError> {
+    pub(in crate::workflow) fn compile(
+        value: &Value,
+        place: &DefinitionPath,
+    ) -> Result<Self, WorkflowLoadError> {
         let fields = Fields::of(value, place, &shape::TEST)?;
         let list = |name: &str| {
             let tests = fields.list(name)?;
@@ -64,8 +67,8 @@ impl Test {
         path: &str,
         op: &str,
         value: Option<&Value>,
-        place: &Place,
-    ) -> Result<Self, LoadError> {
+        place: &DefinitionPath,
+    ) -> Result<Self, WorkflowLoadError> {
         let rest = path.trim();
         let rest = rest.strip_prefix('$').unwrap_or(rest);
         let dot = if rest.is_empty() || rest.starts_with(['.', '[']) {
@@ -118,7 +121,7 @@ impl Test {
 }
 
 impl Comparison {
-    fn compile(fields: &Fields<'_>) -> Result<Self, LoadError> {
+    fn compile(fields: &Fields<'_>) -> Result<Self, WorkflowLoadError> {
         let path = fields.required_text("path", "a path such as \"draft.score\"")?;
         let op = fields.required_text("op", "an operator such as \"eq\"")?;
         let (variable, rest) = split(&path).map_err(|reason| {
@@ -149,15 +152,18 @@ impl Comparison {
         rest: &str,
         op: &str,
         value: Option<&Value>,
-        place: &Place,
-    ) -> Result<Self, LoadError> {
+        place: &DefinitionPath,
+    ) -> Result<Self, WorkflowLoadError> {
         let compile = |path: String| {
             let condition = Condition::new(path, op, value.cloned());
             match condition.error() {
                 None => Ok(condition),
                 Some(error) => {
                     let place = place.field(error.field());
-                    Err(LoadError::new(place, LoadProblem::Condition(error.clone())))
+                    Err(WorkflowLoadError::new(
+                        place,
+                        LoadProblem::Condition(error.clone()),
+                    ))
                 }
             }
         };

@@ -28,7 +28,8 @@ fn variables() -> BTreeMap<&'static str, Json> {
 }
 
 fn compile(value: &Value) -> Result<Expression, String> {
-    Expression::compile(value, &Place::default().field("x")).map_err(|error| error.to_string())
+    Expression::compile(value, &DefinitionPath::default().field("x"))
+        .map_err(|error| error.to_string())
 }
 
 fn resolve(value: &Value) -> Result<Value, String> {
@@ -39,7 +40,8 @@ fn resolve(value: &Value) -> Result<Value, String> {
 }
 
 fn holds(test: &Value) -> Result<bool, String> {
-    let test = Test::compile(test, &Place::default()).map_err(|error| error.to_string())?;
+    let test =
+        Test::compile(test, &DefinitionPath::default()).map_err(|error| error.to_string())?;
     test.holds(&variables()).map_err(|error| error.to_string())
 }
 

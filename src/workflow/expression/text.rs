@@ -3,8 +3,8 @@
 use super::reference::Reference;
 use super::{Room, Unresolved, Variables};
 use crate::error::excerpt;
-use crate::model::Place;
-use crate::workflow::error::{LoadError, LoadProblem};
+use crate::model::DefinitionPath;
+use crate::workflow::error::{LoadProblem, WorkflowLoadError};
 use crate::workflow::model_input::TextPart;
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ pub(super) enum Parsed {
 
 const OPEN: &str = "${";
 
-pub(super) fn parse(text: &str, place: &Place) -> Result<Parsed, LoadError> {
+pub(super) fn parse(text: &str, place: &DefinitionPath) -> Result<Parsed, WorkflowLoadError> {
     let mut parts = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
@@ -36,7 +36,7 @@ pub(super) fn parse(text: &str, place: &Place) -> Result<Parsed, LoadError> {
         plain.push_str(before);
         let wrong = |reason: String| {
             let expression = excerpt(after, 80).into_owned();
-            LoadError::new(
+            WorkflowLoadError::new(
                 place.clone(),
                 LoadProblem::Expression { expression, reason },
             )

@@ -2,7 +2,7 @@
 
 use super::path::StepPath;
 use super::progress::{Leaf, Node, Phase, Produced};
-use super::protocol::{FlowEventKind, MayRetry, Outcome, Ready, StepFailure, Task};
+use super::protocol::{FlowEventKind, MayRetry, Ready, StepFailure, StepOutcome, StepTask};
 use super::scope::Scope;
 use super::walk::{End, Walk, Walked, text, unresolved};
 use crate::error::excerpt;
@@ -80,18 +80,18 @@ impl Walk<'_> {
         &mut self,
         doing: &Doing,
         path: &StepPath,
-        outcome: Outcome,
+        outcome: StepOutcome,
         scope: &Scope<'_>,
     ) -> Result<Walked, Walked> {
         let (failure, retry) = match outcome {
-            Outcome::Succeeded(value) => return Ok(self.result(&doing.task, &value)),
-            Outcome::Failed { failure, retry } => (failure, retry),
-            Outcome::TimedOut => (
+            StepOutcome::Succeeded(value) => return Ok(self.result(&doing.task, &value)),
+            StepOutcome::Failed { failure, retry } => (failure, retry),
+            StepOutcome::TimedOut => (
                 StepFailure::new("timed_out", "the step took longer than its timeout"),
                 MayRetry::After(Duration::ZERO),
             ),
             // Whoever tells of this leaves the step suspended and does not walk.
-            Outcome::Suspended { .. } => return Err(self.misfit(path)),
+            StepOutcome::Suspended { .. } => return Err(self.misfit(path)),
         };
         let failure = StepFailure {
             message: excerpt(&failure.message, MESSAGE_BYTES).into_owned(),
@@ -149,7 +149,7 @@ impl Walk<'_> {
     }
 
     /// Returns the task of a step, and the bytes of its input that were built for the step.
-    fn task(&self, form: &TaskForm, scope: &Scope<'_>) -> Result<(Task, usize), StepFailure> {
+    fn task(&self, form: &TaskForm, scope: &Scope<'_>) -> Result<(StepTask, usize), StepFailure> {
         let bytes = Cell::new(0);
         let value = |expression: &Expression| {
             let value = self.value(expression, scope)?;
@@ -159,11 +159,11 @@ impl Walk<'_> {
             Ok::<_, StepFailure>(value)
         };
         let task = match form {
-            TaskForm::Agent { agent, input } => Task::Agent {
+            TaskForm::Agent { agent, input } => StepTask::Agent {
                 agent: agent.clone(),
                 input: value(input)?,
             },
-            TaskForm::Tool { tool, input } => Task::Tool {
+            TaskForm::Tool { tool, input } => StepTask::Tool {
                 tool: tool.clone(),
                 input: value(input)?,
             },
@@ -172,7 +172,7 @@ impl Walk<'_> {
                 prompt,
                 input,
                 output,
-            } => Task::Model {
+            } => StepTask::Model {
                 model: model.clone(),
                 prompt: prompt.clone(),
                 input: {
@@ -184,7 +184,7 @@ impl Walk<'_> {
                 },
                 output: output.clone(),
             },
-            TaskForm::WaitFor { event } => Task::WaitFor {
+            TaskForm::WaitFor { event } => StepTask::WaitFor {
                 event: match event.fixed() {
                     Some(fixed) => fixed.clone(),
                     None => {
@@ -198,12 +198,12 @@ impl Walk<'_> {
                 question,
                 of,
                 output,
-            } => Task::Ask {
+            } => StepTask::Ask {
                 question: text(&value(question)?),
                 of: of.clone(),
                 output: output.clone(),
             },
-            TaskForm::Emit { breadcrumb } => Task::Emit {
+            TaskForm::Emit { breadcrumb } => StepTask::Emit {
                 breadcrumb: new_breadcrumb(&value(breadcrumb)?)?,
             },
         };

@@ -14,7 +14,8 @@ mod walk;
 pub use path::StepPath;
 pub use progress::Progress;
 pub use protocol::{
-    Anomaly, Finish, FlowEvent, FlowEventKind, MayRetry, Next, Outcome, Ready, StepFailure, Task,
+    Finish, FlowAnomaly, FlowEvent, FlowEventKind, MayRetry, Next, Ready, StepFailure, StepOutcome,
+    StepTask,
 };
 
 use super::definition::Workflow;
@@ -31,7 +32,7 @@ use walk::Walk;
 /// the same. The driver saves [`progress`](Self::progress) after each, before it does what is next; after a restart
 /// [`restore`](Self::restore) goes on from there and [`outstanding`](Self::outstanding) says what was under way.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct FlowRun {
     workflow: Arc<Workflow>,
     progress: Progress,
     /// How many steps begin in one step of the interpreter.
@@ -100,7 +101,7 @@ impl RunError {
     }
 }
 
-impl Run {
+impl FlowRun {
     /// Begins a run. `run` is what its idempotency keys begin with: no other run has it.
     ///
     /// # Errors
@@ -215,16 +216,16 @@ impl Run {
 
     /// Tells how an attempt at a step ended. One that is suspended may end so too, if its driver gives up waiting.
     #[must_use = "what is next has to be done"]
-    pub fn tell(&mut self, path: &StepPath, attempt: u32, outcome: Outcome) -> Next {
+    pub fn tell(&mut self, path: &StepPath, attempt: u32, outcome: StepOutcome) -> Next {
         let leaf = match self.leaf_under_way(path) {
             Ok(leaf) => leaf,
             Err(anomaly) => return odd(anomaly),
         };
         if leaf.attempt != attempt {
             let path = path.clone();
-            return odd(Anomaly::StaleAttempt { path, attempt });
+            return odd(FlowAnomaly::StaleAttempt { path, attempt });
         }
-        let Outcome::Suspended { ticket } = outcome else {
+        let StepOutcome::Suspended { ticket } = outcome else {
             leaf.phase = Phase::Told(outcome);
             return self.walk(|_| {});
         };
@@ -235,17 +236,17 @@ impl Run {
     #[must_use = "what is next has to be done"]
     pub fn resume(&mut self, ticket: &str, answer: impl Into<Json>) -> Next {
         if self.progress.finished.is_some() {
-            return odd(Anomaly::AfterEnd);
+            return odd(FlowAnomaly::AfterEnd);
         }
         let mut suspended = self.progress.suspended();
         let found = suspended.find(|(_, waiting)| *waiting == ticket);
         let Some(path) = found.map(|(path, _)| path.clone()) else {
             let ticket = excerpt(ticket, 80).into_owned();
-            return odd(Anomaly::UnknownTicket { ticket });
+            return odd(FlowAnomaly::UnknownTicket { ticket });
         };
         drop(suspended);
         match self.leaf_under_way(&path) {
-            Ok(leaf) => leaf.phase = Phase::Told(Outcome::Succeeded(answer.into())),
+            Ok(leaf) => leaf.phase = Phase::Told(StepOutcome::Succeeded(answer.into())),
             Err(anomaly) => return odd(anomaly),
         }
         let ticket = ticket.to_owned();
@@ -268,7 +269,7 @@ impl Run {
     #[must_use = "what is next has to be done"]
     pub fn cancel(&mut self) -> Next {
         if self.progress.finished.is_some() {
-            return odd(Anomaly::AfterEnd);
+            return odd(FlowAnomaly::AfterEnd);
         }
         let root = self.root();
         let mut walk = Walk::new(&self.workflow, &mut self.progress);
@@ -311,13 +312,13 @@ impl Run {
         StepPath::new(self.progress.flow.as_str())
     }
 
-    fn leaf_under_way(&mut self, path: &StepPath) -> Result<&mut Leaf, Anomaly> {
+    fn leaf_under_way(&mut self, path: &StepPath) -> Result<&mut Leaf, FlowAnomaly> {
         if self.progress.finished.is_some() {
-            return Err(Anomaly::AfterEnd);
+            return Err(FlowAnomaly::AfterEnd);
         }
         match self.progress.nodes.get_mut(path) {
             Some(Node::Leaf(leaf)) if leaf.is_with_driver() => Ok(leaf),
-            Some(_) | None => Err(Anomaly::NotUnderWay { path: path.clone() }),
+            Some(_) | None => Err(FlowAnomaly::NotUnderWay { path: path.clone() }),
         }
     }
 
@@ -326,7 +327,7 @@ impl Run {
         let taken = suspended.any(|(other, waiting)| waiting == ticket && other != path);
         drop(suspended);
         if taken {
-            return odd(Anomaly::TicketInUse { ticket });
+            return odd(FlowAnomaly::TicketInUse { ticket });
         }
         match self.leaf_under_way(path) {
             Ok(leaf) => {
@@ -340,7 +341,7 @@ impl Run {
 
     fn set_paused(&mut self, paused: bool, kind: FlowEventKind) -> Next {
         if self.progress.finished.is_some() {
-            return odd(Anomaly::AfterEnd);
+            return odd(FlowAnomaly::AfterEnd);
         }
         if self.progress.paused == paused {
             return Next::default();
@@ -360,7 +361,7 @@ impl Run {
 }
 
 /// Nothing came of it.
-fn odd(anomaly: Anomaly) -> Next {
+fn odd(anomaly: FlowAnomaly) -> Next {
     Next {
         anomaly: Some(anomaly),
         ..Next::default()

@@ -1,5 +1,5 @@
 use super::path::StepPath;
-use super::protocol::{Finish, Outcome, StepFailure};
+use super::protocol::{Finish, StepFailure, StepOutcome};
 use crate::model::Json;
 use crate::workflow::ast::{Body, Flow};
 use serde::{Deserialize, Serialize};
@@ -306,7 +306,7 @@ pub(super) enum Phase {
         ticket: String,
     },
     /// Told of, and looked at in this very step.
-    Told(Outcome),
+    Told(StepOutcome),
 }
 
 impl Node {

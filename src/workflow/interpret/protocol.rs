@@ -9,14 +9,14 @@ use std::time::Duration;
 pub struct Next {
     /// Steps under way that have to be stopped; nothing is told of them any more.
     pub cancel: Vec<StepPath>,
-    /// Steps to do. Each ends with [`Run::tell`](super::Run::tell).
+    /// Steps to do. Each ends with [`FlowRun::tell`](super::FlowRun::tell).
     pub ready: Vec<Ready>,
     /// What happened, in order.
     pub events: Vec<FlowEvent>,
     /// How the run ended, if it has by this.
     pub finished: Option<Finish>,
     /// What did not fit and changed nothing.
-    pub anomaly: Option<Anomaly>,
+    pub anomaly: Option<FlowAnomaly>,
 }
 
 /// A step for the driver to do.
@@ -36,12 +36,12 @@ pub struct Ready {
     /// How long it may take, if the definition says so.
     pub timeout: Option<Duration>,
     /// What to do.
-    pub task: Task,
+    pub task: StepTask,
 }
 
 /// What a driver does.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Task {
+pub enum StepTask {
     /// Run an agent; its answer is the result.
     Agent {
         /// Its name in `agents`.
@@ -91,7 +91,7 @@ pub enum Task {
 /// How a step that the driver did ended.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum StepOutcome {
     /// It has a result.
     Succeeded(Json),
     /// It has none.
@@ -103,14 +103,14 @@ pub enum Outcome {
     },
     /// It took longer than its timeout. It may be tried again.
     TimedOut,
-    /// Its result comes later, by [`Run::resume`](super::Run::resume).
+    /// Its result comes later, by [`FlowRun::resume`](super::FlowRun::resume).
     Suspended {
         /// What the result comes with; no two of a run are the same.
         ticket: String,
     },
 }
 
-impl Outcome {
+impl StepOutcome {
     /// A result.
     #[must_use]
     pub fn success(value: impl Into<Json>) -> Self {
@@ -272,7 +272,7 @@ pub enum FlowEventKind {
 
 /// Something told that does not fit. It changed nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Anomaly {
+pub enum FlowAnomaly {
     /// No step of this path is under way: it has ended, was cancelled, or never began.
     NotUnderWay {
         /// The path that was told of.

@@ -1,7 +1,7 @@
 //! Fields of a definition that no object at their path can have.
 
 use super::{Form, Object, WORKFLOW};
-use crate::model::{KnownFields, Place};
+use crate::model::{DefinitionPath, KnownFields};
 use serde_json::Value;
 
 /// Unknown fields. At most [`MAX`](Self::MAX) of them are retained.
@@ -15,7 +15,7 @@ pub(in crate::workflow) struct UnknownFields {
 /// A field that has no effect.
 #[derive(Debug)]
 pub(in crate::workflow) struct UnknownField {
-    pub(in crate::workflow) place: Place,
+    pub(in crate::workflow) place: DefinitionPath,
     pub(in crate::workflow) name: String,
     /// The fields that the author can mean.
     pub(in crate::workflow) nearest: Vec<&'static str>,
@@ -28,11 +28,11 @@ impl UnknownFields {
     pub(in crate::workflow) fn of(definition: &Value) -> Self {
         static TOP: Form = Form::Object(&WORKFLOW);
         let mut found = Self::default();
-        found.walk(definition, &[&TOP], &Place::default());
+        found.walk(definition, &[&TOP], &DefinitionPath::default());
         found
     }
 
-    fn walk(&mut self, value: &Value, forms: &[&'static Form], place: &Place) {
+    fn walk(&mut self, value: &Value, forms: &[&'static Form], place: &DefinitionPath) {
         let forms = alternatives(forms);
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -68,7 +68,7 @@ impl UnknownFields {
         }
     }
 
-    fn add(&mut self, place: Place, name: &str, known: &KnownFields<'_>) {
+    fn add(&mut self, place: DefinitionPath, name: &str, known: &KnownFields<'_>) {
         self.count += 1;
         if self.fields.len() < Self::MAX {
             self.fields.push(UnknownField {

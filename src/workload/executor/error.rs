@@ -1,7 +1,7 @@
 use crate::error::{BoxError, Retry};
 use crate::executor::InvalidExecutor;
-use crate::model::{DefinitionError, Place};
-use crate::workflow::LoadError;
+use crate::model::{DefinitionError, DefinitionPath};
+use crate::workflow::WorkflowLoadError;
 use crate::workload::EntryError;
 
 /// Error returned when an executor of a workload cannot be made.
@@ -18,10 +18,10 @@ pub enum WorkloadError {
     },
     /// A field of the definition breadcrumb does not exist, and the definition is read in
     /// [strict](crate::model::DefinitionOptions::strict) mode.
-    #[error("{place} of the workflow definition: {problem}")]
+    #[error("{path} of the workflow definition: {problem}")]
     UnknownField {
         /// The path of the field in the context of the definition.
-        place: Place,
+        path: DefinitionPath,
         /// The field name and the nearest known fields.
         problem: String,
     },
@@ -39,7 +39,7 @@ pub enum WorkloadError {
         /// The workflow ID.
         workflow: String,
         /// The position and the problem.
-        source: LoadError,
+        source: WorkflowLoadError,
     },
     /// The definition names something that the services do not have.
     #[error("cannot make workload {workload:?} from its definition")]

@@ -5,8 +5,8 @@ use super::message::SESSION;
 use super::{WorkloadError, WorkloadExecutor, broken, checked};
 use crate::executor::{InvalidExecutor, OrderingKey, Profile, check, check_id};
 use crate::model::{
-    DefinitionError, DefinitionOptions, Findings, KnownFields, Place, Severity, Subscription,
-    Subscriptions, sorted_text,
+    DefinitionError, DefinitionOptions, DefinitionPath, Findings, KnownFields, Severity,
+    Subscription, Subscriptions, sorted_text,
 };
 use crate::services::Services;
 use crate::store::BreadcrumbStore;
@@ -120,7 +120,7 @@ impl WorkloadExecutor {
         let context = definition.get("context").unwrap_or(definition);
         if let Some(error) = check_fields(context, options).first_error() {
             return Err(WorkloadError::UnknownField {
-                place: error.place.clone(),
+                path: error.path.clone(),
                 problem: error.message.clone(),
             });
         }
@@ -269,7 +269,7 @@ pub(crate) fn check_fields(context: &Value, options: &DefinitionOptions) -> Find
     let mut found = Findings::default();
     if let Some(object) = context.as_object() {
         let unknown = RECORD.unknown(object);
-        let finding = |field| RECORD.finding(severity, &Place::default(), field);
+        let finding = |field| RECORD.finding(severity, &DefinitionPath::default(), field);
         found.extend(unknown.map(finding));
     }
     found

@@ -1,6 +1,6 @@
 //! The message that a trigger brings to a workload.
 
-use super::{Form, Message, WorkloadExecutor};
+use super::{Form, WorkloadExecutor, WorkloadMessage};
 use crate::executor::words::CHAT_MESSAGE;
 use crate::executor::{ContextError, ExecutionContext, UniversalExecutor as _, words_of};
 use crate::model::{Breadcrumb, Json};
@@ -19,7 +19,7 @@ impl WorkloadExecutor {
         &self,
         trigger: &Breadcrumb,
         context: &ExecutionContext,
-    ) -> Result<Message, ContextError> {
+    ) -> Result<WorkloadMessage, ContextError> {
         match self.form {
             Form::Message => {
                 let shown = context.shown(trigger, self.store()).await?;
@@ -34,11 +34,11 @@ impl WorkloadExecutor {
         &self,
         trigger: &Breadcrumb,
         context: &ExecutionContext,
-    ) -> Result<Message, ContextError> {
-        let mut message = Message {
+    ) -> Result<WorkloadMessage, ContextError> {
+        let mut message = WorkloadMessage {
             flow: Some(self.flow_of(trigger).to_owned()),
             tells: trigger.context.get("progress").and_then(Value::as_bool) == Some(true),
-            ..Message::default()
+            ..WorkloadMessage::default()
         };
         message.content = match context.shown(trigger, self.store()).await {
             Ok(shown) => match shown.get("input") {
@@ -71,7 +71,7 @@ async fn words(
 }
 
 /// Returns the message of a trigger, from the part of its context that a model may see.
-fn message_of(trigger: &Breadcrumb, shown: &Json) -> Message {
+fn message_of(trigger: &Breadcrumb, shown: &Json) -> WorkloadMessage {
     let is_chat = trigger.schema_name.as_deref() == Some(CHAT_MESSAGE);
     let words = match is_chat {
         true => words_of(shown),
@@ -81,7 +81,7 @@ fn message_of(trigger: &Breadcrumb, shown: &Json) -> Message {
         Some(text) => Value::from(text).into(),
         None => without_creator(trigger, shown),
     };
-    let message = Message::new(content);
+    let message = WorkloadMessage::new(content);
     match trigger.author() {
         Some(author) => message.by(author),
         None => message,

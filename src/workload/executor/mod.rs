@@ -6,13 +6,13 @@ mod message;
 pub use error::WorkloadError;
 pub(crate) use making::check_fields;
 
-use super::arena::PATIENCE;
 use super::by_executor::PARENT;
 use super::event::WorkloadEvent;
+use super::scope::PATIENCE;
 use super::session::{SessionError, SessionStore};
 use super::telling::{Outer, Sink, Telling};
 use super::turn::{Halt, Place, TurnOf, TurnOutcome, TurnStatus};
-use super::{Definition, Message};
+use super::{Definition, WorkloadMessage};
 use crate::error::{BoxError, Retry, permanent};
 use crate::executor::{
     ContextError, ExecutionContext, Failure, Profile, Response, UniversalExecutor, suspend,
@@ -20,7 +20,7 @@ use crate::executor::{
 use crate::model::{Breadcrumb, Subscriptions};
 use crate::services::Services;
 use crate::store::BreadcrumbStore;
-use crate::workflow::{MayRetry, StepPath, Warning};
+use crate::workflow::{MayRetry, StepPath, WorkflowWarning};
 use async_trait::async_trait;
 use form::Form;
 use message::{SESSION, tag_of};
@@ -48,7 +48,7 @@ use tokio_util::sync::CancellationToken;
 /// **Requests.** A request can name the `flow` to start. If the definition names one, by
 /// [`FlowDefinition::with_entry`](super::FlowDefinition::with_entry) or the field `flow`, requests can start only that flow. Otherwise
 /// they can start the flow with which a run begins and each flow that no other flow runs as a step, so a request cannot skip the
-/// steps around an inner flow. `"progress": true` requests [`workflow.progress.v1`](crate::workflow::Order::telling) breadcrumbs. The response
+/// steps around an inner flow. `"progress": true` requests [`workflow.progress.v1`](crate::workflow::RunOptions::store_progress) breadcrumbs. The response
 /// has `workflow`, `flow`, `run` (the ID of the trigger), `status` (`success`, `error` or `cancelled`), `output` or `error` (`code`,
 /// `message`, `step`), and the tags `request:` of the trigger.
 ///
@@ -102,7 +102,7 @@ pub struct WorkloadExecutor {
     subscriptions: Subscriptions,
     profile: Profile,
     form: Form,
-    warnings: Vec<Warning>,
+    warnings: Vec<WorkflowWarning>,
     sink: Sink,
     /// If `true`, the client of a chat turn receives the text of models while they write it.
     streams_text: bool,
@@ -153,7 +153,7 @@ impl WorkloadExecutor {
     /// Returns the warnings about the definition. One of them is about agents with a number as their `history` in an executor for
     /// requests: these have no session whose last messages the agent could see.
     #[must_use]
-    pub fn warnings(&self) -> &[Warning] {
+    pub fn warnings(&self) -> &[WorkflowWarning] {
         &self.warnings
     }
 

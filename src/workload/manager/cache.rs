@@ -1,4 +1,4 @@
-use super::Source;
+use super::LoaderSource;
 use crate::error::BoxError;
 use crate::workload::Definition;
 use sha2::{Digest, Sha256};
@@ -25,7 +25,7 @@ impl Cache {
     pub(super) fn get_or(
         &self,
         format: &str,
-        source: &Source<'_>,
+        source: &LoaderSource<'_>,
         load: impl FnOnce() -> Result<Arc<dyn Definition>, BoxError>,
     ) -> Result<Arc<dyn Definition>, BoxError> {
         let key = key(format, source);
@@ -51,7 +51,7 @@ impl Cache {
     }
 }
 
-fn key(format: &str, source: &Source<'_>) -> Key {
+fn key(format: &str, source: &LoaderSource<'_>) -> Key {
     let policy = format!("{:?}", source.policy);
     let entry = source
         .entry

@@ -6,7 +6,7 @@ use std::fmt;
 /// A workload cannot be loaded: all that was looked at, and why it was not that.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub struct LoadError {
+pub struct WorkloadLoadError {
     /// What was asked for.
     pub ident: String,
     /// Where it was looked for, in order.
@@ -51,7 +51,7 @@ pub struct Tried {
     pub retry: Retry,
 }
 
-impl LoadError {
+impl WorkloadLoadError {
     /// Another attempt can succeed if a place could not be read. Otherwise the name or a file has to change.
     #[must_use]
     pub fn retry(&self) -> Retry {
@@ -81,8 +81,8 @@ impl Tried {
 
     /// What is wrong with a definition, with all that its causes say.
     pub(super) fn broken(path: impl Into<String>, error: &BoxError) -> Self {
-        if let Some(error) = error.downcast_ref::<workflow::LoadError>() {
-            let reason = format!("{}: {}", error.place(), error.problem());
+        if let Some(error) = error.downcast_ref::<workflow::WorkflowLoadError>() {
+            let reason = format!("{}: {}", error.path(), error.problem());
             let position = error.position();
             return Self {
                 position: position.map(|position| (position.line, position.column)),
@@ -110,7 +110,7 @@ impl fmt::Display for Tried {
     }
 }
 
-impl fmt::Display for LoadError {
+impl fmt::Display for WorkloadLoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "workload {:?} cannot be loaded", self.ident)?;
         if let [nearest, ..] = self.nearest.as_slice() {
@@ -123,4 +123,4 @@ impl fmt::Display for LoadError {
     }
 }
 
-impl std::error::Error for LoadError {}
+impl std::error::Error for WorkloadLoadError {}

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Where a workload comes from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Origin {
+pub enum WorkloadOrigin {
     /// A file.
     File(PathBuf),
     /// A breadcrumb. It is loaded as `store:<id>`, and not by its name.
@@ -32,7 +32,7 @@ pub struct Listed {
     /// Its name.
     pub name: String,
     /// Where it comes from.
-    pub origin: Origin,
+    pub origin: WorkloadOrigin,
     /// What it is good for, if it says so.
     pub description: Option<String>,
     /// Why it cannot be loaded, if it cannot.
@@ -67,7 +67,7 @@ impl WorkloadManager {
             let is_hidden = listing.has(&name);
             listing.workloads.push(Listed {
                 name,
-                origin: Origin::File(path),
+                origin: WorkloadOrigin::File(path),
                 description,
                 error,
                 is_hidden,
@@ -77,7 +77,7 @@ impl WorkloadManager {
             let is_hidden = listing.has(name);
             listing.workloads.push(Listed {
                 name: name.clone(),
-                origin: Origin::Code,
+                origin: WorkloadOrigin::Code,
                 description: definition.meta().description.clone(),
                 error: None,
                 is_hidden,

@@ -15,13 +15,13 @@ pub trait Loader: Send + Sync {
     ///
     /// # Errors
     /// Says what to mend, and where.
-    fn load(&self, source: &Source<'_>) -> Result<Arc<dyn Definition>, BoxError>;
+    fn load(&self, source: &LoaderSource<'_>) -> Result<Arc<dyn Definition>, BoxError>;
 }
 
 /// What a [`Loader`] reads.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Source<'s> {
+pub struct LoaderSource<'s> {
     /// What the workload is called.
     pub name: &'s str,
     /// The text.
@@ -32,7 +32,7 @@ pub struct Source<'s> {
     pub policy: EntryPolicy,
 }
 
-impl Source<'_> {
+impl LoaderSource<'_> {
     /// A workflow that was read from the text, as a workload.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Loader for JsonLoader {
         &["json"]
     }
 
-    fn load(&self, source: &Source<'_>) -> Result<Arc<dyn Definition>, BoxError> {
+    fn load(&self, source: &LoaderSource<'_>) -> Result<Arc<dyn Definition>, BoxError> {
         source.flow(Workflow::parse(source.text)?)
     }
 }
@@ -76,7 +76,7 @@ impl Loader for YamlLoader {
         &["yaml", "yml"]
     }
 
-    fn load(&self, source: &Source<'_>) -> Result<Arc<dyn Definition>, BoxError> {
+    fn load(&self, source: &LoaderSource<'_>) -> Result<Arc<dyn Definition>, BoxError> {
         source.flow(Workflow::from_yaml(source.text)?)
     }
 }
@@ -89,7 +89,7 @@ mod tests {
     fn load(text: &str) {
         for entry in [None, Some("main")] {
             let policy = EntryPolicy::First;
-            let source = Source {
+            let source = LoaderSource {
                 name: "x",
                 text,
                 entry,

@@ -10,12 +10,12 @@ mod loaders;
 mod stored;
 
 pub use builder::WorkloadManagerBuilder;
-pub use error::{LoadError, ManagerError, Tried};
+pub use error::{ManagerError, Tried, WorkloadLoadError};
 pub use ident::{Ident, IdentError};
-pub use listing::{Listed, Listing, Origin};
+pub use listing::{Listed, Listing, WorkloadOrigin};
 #[cfg(feature = "yaml")]
 pub use loaders::YamlLoader;
-pub use loaders::{JsonLoader, Loader, Source};
+pub use loaders::{JsonLoader, Loader, LoaderSource};
 
 use super::{Definition, EntryPolicy};
 use crate::model::nearest;
@@ -85,9 +85,9 @@ impl WorkloadManager {
     /// Loads what an [`Ident`] names. Needs a tokio runtime.
     ///
     /// # Errors
-    /// [`LoadError`] has all that was looked at, and names that are much like it.
-    pub async fn load(&self, ident: &str) -> Result<Arc<dyn Definition>, LoadError> {
-        let parsed = ident.parse::<Ident>().map_err(|error| LoadError {
+    /// [`WorkloadLoadError`] has all that was looked at, and names that are much like it.
+    pub async fn load(&self, ident: &str) -> Result<Arc<dyn Definition>, WorkloadLoadError> {
+        let parsed = ident.parse::<Ident>().map_err(|error| WorkloadLoadError {
             ident: error.ident,
             searched: vec![Tried::new("this name", error.reason)],
             nearest: Vec::new(),
@@ -99,8 +99,11 @@ impl WorkloadManager {
     ///
     /// # Errors
     /// See [`load`](Self::load).
-    pub async fn load_ident(&self, ident: &Ident) -> Result<Arc<dyn Definition>, LoadError> {
-        let failed = |searched, nearest| LoadError {
+    pub async fn load_ident(
+        &self,
+        ident: &Ident,
+    ) -> Result<Arc<dyn Definition>, WorkloadLoadError> {
+        let failed = |searched, nearest| WorkloadLoadError {
             ident: ident.to_string(),
             searched,
             nearest,
@@ -238,7 +241,7 @@ impl WorkloadManager {
             Ok(Err(error)) => return Err(Tried::new(shown, error.to_string())),
             Err(_) => return Err(Tried::new(shown, "reading it was stopped")),
         };
-        let source = Source {
+        let source = LoaderSource {
             name: &name,
             text: &text,
             entry,

@@ -1,6 +1,6 @@
 //! Workloads that are defined by breadcrumbs.
 
-use super::{Listed, Listing, Origin, Source, Tried, WorkloadManager};
+use super::{Listed, Listing, LoaderSource, Tried, WorkloadManager, WorkloadOrigin};
 use crate::error::{BoxError, excerpt};
 use crate::model::{Breadcrumb, BreadcrumbId, DefinitionOptions, Selector};
 use crate::store::Query;
@@ -59,7 +59,7 @@ impl WorkloadManager {
             );
             return Err(Tried::new(place, reason));
         }
-        let source = Source {
+        let source = LoaderSource {
             name: name_of(found).unwrap_or(&place),
             text: &text,
             entry: entry.or(flow),
@@ -108,7 +108,7 @@ impl WorkloadManager {
         let name = name_of(found).map(str::to_owned);
         Listed {
             name: name.unwrap_or_else(|| format!("store:{}", found.id)),
-            origin: Origin::Store(found.id),
+            origin: WorkloadOrigin::Store(found.id),
             description,
             error,
             is_hidden: false,
@@ -131,7 +131,7 @@ fn read(found: &Breadcrumb, text: &str) -> Result<Workflow, BoxError> {
         tracing::warn!(
             definition = %found.id,
             version = found.version,
-            path = warning.place.to_string(),
+            path = warning.path.to_string(),
             problem = warning.oddity.to_string(),
             "a definition loaded with a warning"
         );

@@ -230,7 +230,7 @@ async fn the_names_are_told_without_reading_a_file_and_one_is_read_when_it_is_as
         fn extensions(&self) -> &[&str] {
             &["counted"]
         }
-        fn load(&self, source: &Source<'_>) -> Result<Arc<dyn Definition>, BoxError> {
+        fn load(&self, source: &LoaderSource<'_>) -> Result<Arc<dyn Definition>, BoxError> {
             self.0.fetch_add(1, Ordering::Relaxed);
             Ok(native(source.name))
         }
@@ -322,7 +322,7 @@ async fn a_format_of_the_service_is_loaded_without_the_manager_knowing_it() {
         fn extensions(&self) -> &[&str] {
             &["foo"]
         }
-        fn load(&self, source: &Source<'_>) -> Result<Arc<dyn Definition>, BoxError> {
+        fn load(&self, source: &LoaderSource<'_>) -> Result<Arc<dyn Definition>, BoxError> {
             Ok(Arc::new(FooDefinition(
                 Meta::new(source.name).description(source.text),
             )))
@@ -522,10 +522,14 @@ async fn definitions_in_the_store_are_listed_with_what_they_say_and_why_they_can
     assert_eq!(
         found,
         [
-            ("a", &Origin::File(folder.path("./a.json")), Some("a file")),
-            (&*nameless, &Origin::Store(begins), Some("two")),
-            ("b", &Origin::Store(broken), None),
-            ("a", &Origin::Store(stored), Some("stored")),
+            (
+                "a",
+                &WorkloadOrigin::File(folder.path("./a.json")),
+                Some("a file")
+            ),
+            (&*nameless, &WorkloadOrigin::Store(begins), Some("two")),
+            ("b", &WorkloadOrigin::Store(broken), None),
+            ("a", &WorkloadOrigin::Store(stored), Some("stored")),
         ]
     );
     let error = listing.workloads[2].error.as_ref().unwrap();

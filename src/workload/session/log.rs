@@ -1,5 +1,5 @@
 use super::replay;
-use crate::agent::Message;
+use crate::agent::ChatMessage;
 use crate::agent::compaction::summarised;
 use crate::model::{Breadcrumb, BreadcrumbId, Json};
 use crate::workload;
@@ -29,12 +29,12 @@ pub enum LogEntry {
     /// What was said in a turn: the message, calls of tools with what they came to, and the answer.
     Said {
         /// In order.
-        messages: Vec<Message>,
+        messages: Vec<ChatMessage>,
     },
     /// A turn that waits for others, and goes on if this is the last entry.
     Suspended {
         /// What the workload was told.
-        message: workload::Message,
+        message: workload::WorkloadMessage,
         /// What it was set off by.
         trigger: Box<Breadcrumb>,
         /// What it goes on with.
@@ -84,7 +84,7 @@ impl Log {
     /// What was said, as a model is shown it: a summary of what is not kept, then all messages, without calls that have no
     /// result and results that have no call.
     #[must_use]
-    pub fn messages(&self) -> Vec<Message> {
+    pub fn messages(&self) -> Vec<ChatMessage> {
         let summary = self.about.summary.as_ref();
         let summary = summary.map(|text| summarised(text));
         let said = self.kept.iter().flat_map(|kept| kept.entry.messages());
@@ -134,7 +134,7 @@ impl Kept {
 }
 
 impl LogEntry {
-    pub(super) fn messages(&self) -> &[Message] {
+    pub(super) fn messages(&self) -> &[ChatMessage] {
         match self {
             Self::Said { messages } => messages,
             Self::Suspended { .. } => &[],

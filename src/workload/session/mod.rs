@@ -39,13 +39,13 @@ const ENTRY: &str = "session.entry.v1";
 /// ```
 /// use std::sync::Arc;
 /// use universal_executor::MemoryStore;
-/// use universal_executor::agent::Message;
+/// use universal_executor::agent::ChatMessage;
 /// use universal_executor::workload::{LogEntry, SessionError, SessionStore};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let session = SessionStore::new(Arc::new(MemoryStore::default())).session("session-1");
 /// let empty = session.load().await?;
-/// let said = vec![Message::user("Hi"), Message::assistant("Hello!")];
+/// let said = vec![ChatMessage::user("Hi"), ChatMessage::assistant("Hello!")];
 /// session.append(&empty, "turn-1", LogEntry::Said { messages: said }).await?;
 ///
 /// assert_eq!(session.load().await?.messages().len(), 2);

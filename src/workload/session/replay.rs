@@ -1,10 +1,10 @@
 //! What of a conversation may be shown to a model: no I/O, no clock.
 
-use crate::agent::{Message, Speaker};
+use crate::agent::{ChatMessage, Speaker};
 
 /// The same without calls that have no result and results that have no call, which providers refuse.
-pub(super) fn well_formed(messages: Vec<Message>) -> Vec<Message> {
-    let mut kept: Vec<Message> = Vec::with_capacity(messages.len());
+pub(super) fn well_formed(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
+    let mut kept: Vec<ChatMessage> = Vec::with_capacity(messages.len());
     let mut rest = messages.into_iter().peekable();
     while let Some(mut message) = rest.next() {
         match message.speaker {
@@ -45,7 +45,7 @@ pub(super) fn well_formed(messages: Vec<Message>) -> Vec<Message> {
 }
 
 /// The last so many messages, beginning with one from outside.
-pub(super) fn last(mut messages: Vec<Message>, most: u64) -> Vec<Message> {
+pub(super) fn last(mut messages: Vec<ChatMessage>, most: u64) -> Vec<ChatMessage> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let cut = messages.len().saturating_sub(most);
     let mut kept = messages.split_off(cut);
@@ -65,18 +65,18 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn any_message() -> impl Strategy<Value = Message> {
+    fn any_message() -> impl Strategy<Value = ChatMessage> {
         let id = prop::sample::select(vec!["1", "2", "3"]);
         prop_oneof![
-            ".{0,3}".prop_map(Message::user),
-            ".{0,3}".prop_map(Message::assistant),
+            ".{0,3}".prop_map(ChatMessage::user),
+            ".{0,3}".prop_map(ChatMessage::assistant),
             (".{0,3}", prop::collection::vec(id.clone(), 1..4)).prop_map(|(text, ids)| {
                 let calls = ids
                     .into_iter()
                     .map(|id| ToolCall::new(id, "tool", json!({})));
-                Message::calls(text, calls.collect())
+                ChatMessage::calls(text, calls.collect())
             }),
-            id.prop_map(|id| Message::tool_result(id, "result")),
+            id.prop_map(|id| ChatMessage::tool_result(id, "result")),
         ]
     }
 
@@ -107,17 +107,17 @@ mod tests {
     #[test]
     fn a_call_without_a_result_is_left_out_and_what_was_said_with_it_is_kept() {
         let calls =
-            |text: &str| Message::calls(text, vec![ToolCall::new("1", "search", json!({}))]);
+            |text: &str| ChatMessage::calls(text, vec![ToolCall::new("1", "search", json!({}))]);
         let messages = vec![
-            Message::user("Hi"),
+            ChatMessage::user("Hi"),
             calls("I look."),
-            Message::assistant("Done."),
+            ChatMessage::assistant("Done."),
             calls(""),
         ];
 
         let shown = well_formed(messages);
 
-        let texts: Vec<_> = shown.iter().map(Message::text).collect();
+        let texts: Vec<_> = shown.iter().map(ChatMessage::text).collect();
         assert_eq!(texts, ["Hi", "I look.", "Done."]);
         assert!(shown.iter().all(|message| message.tool_calls().is_empty()));
     }
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn the_last_messages_begin_with_one_from_outside() {
         let messages = ["a", "b"]
-            .map(|text| [Message::user(text), Message::assistant(text)])
+            .map(|text| [ChatMessage::user(text), ChatMessage::assistant(text)])
             .concat();
 
         assert_eq!(last(messages.clone(), 3).len(), 2);

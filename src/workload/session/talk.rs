@@ -3,9 +3,11 @@
 use super::log::written;
 use super::{Conversation, Log, LogEntry, SessionError, compacted, digest, replay};
 use crate::agent::compaction::HearCost;
-use crate::agent::{Message, Part, Provider, ProviderSession, Said, Speaker, Task, ToolCall};
+use crate::agent::{
+    ChatMessage, Part, Provider, ProviderEvent, ProviderSession, ProviderTask, Speaker, ToolCall,
+};
 use crate::error::{BoxError, excerpt, permanent};
-use crate::machine::{Answer, Arguments, Delivery, ToolResult};
+use crate::machine::{Answer, ResultDelivery, ToolArguments, ToolResult};
 use crate::model::{Json, sorted_text};
 use crate::workflow::{Answered, Assembly, Conversations, History, StepPath};
 use crate::workload::cx::text_of;
@@ -62,7 +64,7 @@ impl Talk {
     }
 
     /// What an agent is shown: the session's conversation, then its own.
-    async fn shown(&self, path: &StepPath, history: History) -> Result<Vec<Message>, BoxError> {
+    async fn shown(&self, path: &StepPath, history: History) -> Result<Vec<ChatMessage>, BoxError> {
         let most = match history {
             History::None => return Ok(Vec::new()),
             History::All => u64::MAX,
@@ -86,7 +88,7 @@ impl Talk {
         session: &Conversation,
         log: Log,
         path: &StepPath,
-    ) -> Result<Vec<Message>, BoxError> {
+    ) -> Result<Vec<ChatMessage>, BoxError> {
         // After a crash a turn begins from what it began from before.
         let is_again = log.turns().any(|turn| turn == self.turn);
         let policy = self.assembly.workflow().policies.compaction.as_ref();
@@ -136,14 +138,14 @@ impl Conversations for Talk {
         let asked = match words {
             // A text that another agent wrote is data, also if it repeats the user.
             (Some(input), Some(message)) if input == message && answered.request.is_empty() => {
-                Message::user(input)
+                ChatMessage::user(input)
             }
-            (Some(_) | None, _) => Message::data(answered.asked.clone()),
+            (Some(_) | None, _) => ChatMessage::data(answered.asked.clone()),
         };
         let mut messages = vec![asked];
         messages.extend(made);
         let answer = crate::agent::agents::said(answered.answer);
-        messages.push(Message::assistant(text_of(&answer)));
+        messages.push(ChatMessage::assistant(text_of(&answer)));
         let session = self.session.child(path);
         let said = LogEntry::Said { messages };
         let (turn, part) = (self.cx.run(), answered.request);
@@ -175,7 +177,7 @@ struct Remembering {
 }
 
 impl Remembering {
-    async fn with_history(&self, mut task: Task) -> Result<Task, BoxError> {
+    async fn with_history(&self, mut task: ProviderTask) -> Result<ProviderTask, BoxError> {
         let shown = self.talk.shown(&self.path, self.history).await?;
         // After the author's instructions, before the context and the message to answer.
         let mut messages = task.messages.iter();
@@ -188,7 +190,7 @@ impl Remembering {
 
 #[async_trait]
 impl Provider for Remembering {
-    fn delivery(&self) -> Delivery {
+    fn delivery(&self) -> ResultDelivery {
         self.provider.delivery()
     }
 
@@ -196,14 +198,18 @@ impl Provider for Remembering {
         self.provider.asks_by_breadcrumb()
     }
 
-    async fn start(&self, task: Task) -> Result<Box<dyn ProviderSession>, BoxError> {
+    async fn start(&self, task: ProviderTask) -> Result<Box<dyn ProviderSession>, BoxError> {
         let task = self.with_history(task).await?;
         let inner = self.provider.start(task).await?;
         let said = Vec::new();
         Ok(Box::new(Remembered { inner, said }))
     }
 
-    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn ProviderSession>, BoxError> {
+    async fn resume(
+        &self,
+        task: ProviderTask,
+        saved: Json,
+    ) -> Result<Box<dyn ProviderSession>, BoxError> {
         let Saved { inner, said } = saved.parse().map_err(permanent)?;
         let task = self.with_history(task).await?;
         let inner = self.provider.resume(task, inner).await?;
@@ -215,30 +221,30 @@ impl Provider for Remembering {
 #[derive(Deserialize, Serialize)]
 struct Saved {
     inner: Json,
-    said: Vec<Message>,
+    said: Vec<ChatMessage>,
 }
 
 /// A session of a provider, and the calls that its agent has made with what these came to.
 struct Remembered {
     inner: Box<dyn ProviderSession>,
-    said: Vec<Message>,
+    said: Vec<ChatMessage>,
 }
 
 #[async_trait]
 impl ProviderSession for Remembered {
-    async fn next(&mut self) -> Result<Said, BoxError> {
+    async fn next(&mut self) -> Result<ProviderEvent, BoxError> {
         let said = self.inner.next().await?;
-        if let Said::Calls { calls, answer, .. } = &said {
+        if let ProviderEvent::Calls { calls, answer, .. } = &said {
             let calls = calls.iter().map(|call| {
                 let arguments = match &call.arguments {
-                    Arguments::Json(json) => json.to_string(),
-                    Arguments::Unreadable { text, .. } => text.clone(),
+                    ToolArguments::Json(json) => json.to_string(),
+                    ToolArguments::Unreadable { text, .. } => text.clone(),
                 };
                 ToolCall::new(call.id.to_string(), call.tool.as_str(), arguments)
             });
             let mut message = match answer {
                 Some(answer) => answer.clone(),
-                None => Message::calls("", calls.collect()),
+                None => ChatMessage::calls("", calls.collect()),
             };
             // Later turns see the calls and the final answer, not the remarks in between.
             message.parts.retain(|part| !matches!(part, Part::Text(_)));
@@ -263,11 +269,11 @@ impl ProviderSession for Remembered {
                         Value::String(text) => text.clone(),
                         other => sorted_text(other),
                     };
-                    Message::tool_result(id, excerpt(&text, RESULT))
+                    ChatMessage::tool_result(id, excerpt(&text, RESULT))
                 }
                 Answer::Error { code, message } => {
                     let text = format!("{code}: {message}");
-                    Message::tool_error(id, excerpt(&text, RESULT))
+                    ChatMessage::tool_error(id, excerpt(&text, RESULT))
                 }
             }
         }));
@@ -297,8 +303,8 @@ impl ProviderSession for Remembered {
 }
 
 /// Returns the ID that a call has in the answer of the model. The ID in the run has the number of the answer before that.
-fn id_in(answer: Option<&Message>, id: &str) -> String {
-    let calls = answer.map(Message::tool_calls).unwrap_or_default();
+fn id_in(answer: Option<&ChatMessage>, id: &str) -> String {
+    let calls = answer.map(ChatMessage::tool_calls).unwrap_or_default();
     let has = |id: &str| calls.iter().any(|call| call.id == id);
     match id.split_once(':') {
         Some((_, own)) if has(own) && !has(id) => own.to_owned(),
@@ -307,7 +313,7 @@ fn id_in(answer: Option<&Message>, id: &str) -> String {
 }
 
 /// Leaves out the oldest until what is left has at most so many bytes, with no result whose call is left out.
-fn fit(said: &mut Vec<Message>, most: usize) {
+fn fit(said: &mut Vec<ChatMessage>, most: usize) {
     let mut size: usize = said.iter().map(written).sum();
     let mut left_out = 0;
     for message in &*said {
@@ -330,10 +336,10 @@ mod tests {
         let round = |number: usize| {
             let id = number.to_string();
             let call = ToolCall::new(id.clone(), "page", json!({}));
-            let page = Message::tool_result(id, "x".repeat(1_000));
-            [Message::calls("", vec![call]), page]
+            let page = ChatMessage::tool_result(id, "x".repeat(1_000));
+            [ChatMessage::calls("", vec![call]), page]
         };
-        let all: Vec<Message> = (0..10).flat_map(round).collect();
+        let all: Vec<ChatMessage> = (0..10).flat_map(round).collect();
 
         for (most, kept) in [(usize::MAX, 10), (5_000, 4), (1_300, 1), (500, 0)] {
             let mut said = all.clone();

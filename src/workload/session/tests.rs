@@ -1,7 +1,7 @@
 use super::*;
 use crate::agent::compaction::{HearCost, summarised};
 use crate::agent::guardrail::Guardrails;
-use crate::agent::{ChatResponse, Message, ScriptedModel, Usage};
+use crate::agent::{ChatMessage, ChatResponse, ScriptedModel, Usage};
 use crate::store::{Capabilities, Committed, MemoryStore, RunLedger, Scored, StoreId, VectorQuery};
 use crate::workflow::Workflow;
 use crate::workload::WorkloadEventKind;
@@ -14,7 +14,7 @@ fn session() -> Conversation {
 }
 
 fn said(text: &str) -> LogEntry {
-    let messages = vec![Message::user(text), Message::assistant(text)];
+    let messages = vec![ChatMessage::user(text), ChatMessage::assistant(text)];
     LogEntry::Said { messages }
 }
 
@@ -177,9 +177,9 @@ async fn a_turn_that_is_too_large_keeps_its_question_and_its_answer() {
     let session = session();
     let long = "x".repeat(600 << 10);
     let messages = vec![
-        Message::user("Why?"),
-        Message::tool_result("1", long.as_str()),
-        Message::assistant(long),
+        ChatMessage::user("Why?"),
+        ChatMessage::tool_result("1", long.as_str()),
+        ChatMessage::assistant(long),
     ];
 
     let empty = session.load().await.unwrap();
@@ -200,7 +200,10 @@ async fn a_turn_that_is_too_large_only_as_json_is_kept_as_well() {
     for size in [80 << 10, 200 << 10] {
         let session = session();
         let text = "\u{1}".repeat(size);
-        let messages = vec![Message::user(text.as_str()), Message::assistant(text)];
+        let messages = vec![
+            ChatMessage::user(text.as_str()),
+            ChatMessage::assistant(text),
+        ];
 
         let empty = session.load().await.unwrap();
         let said = LogEntry::Said { messages };

@@ -7,7 +7,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 ///
 /// Each event names its run: a turn that is dropped while it waits can end while another one runs, and each run within a run
 /// has its own stream. [`SupervisedTurn::outcome`](super::SupervisedTurn::outcome) resolves at the end of a turn, also for a subscriber that
-/// [missed](Heard::Missed) its end.
+/// [missed](SubscriberItem::Missed) its end.
 #[derive(Debug)]
 pub struct Subscriber {
     pub(super) session: Arc<str>,
@@ -18,7 +18,7 @@ pub struct Subscriber {
 
 /// What a subscriber hears.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Heard {
+pub enum SubscriberItem {
     /// Something that happens.
     Event(Arc<WorkloadEvent>),
     /// It was too slow, and so many events were not kept for it. Those that follow were.
@@ -27,10 +27,10 @@ pub enum Heard {
 
 impl Subscriber {
     /// What happens next; none when the supervisor is closed. Cancel safe.
-    pub async fn next(&mut self) -> Option<Heard> {
+    pub async fn next(&mut self) -> Option<SubscriberItem> {
         match self.events.as_mut()?.recv().await {
-            Ok(event) => Some(Heard::Event(event)),
-            Err(RecvError::Lagged(missed)) => Some(Heard::Missed(missed)),
+            Ok(event) => Some(SubscriberItem::Event(event)),
+            Err(RecvError::Lagged(missed)) => Some(SubscriberItem::Missed(missed)),
             Err(RecvError::Closed) => None,
         }
     }
@@ -120,6 +120,6 @@ mod tests {
         supervisor.send("one", "go").unwrap().outcome().await;
         supervisor.close().await;
 
-        assert!(matches!(stays.next().await, Some(Heard::Event(_))));
+        assert!(matches!(stays.next().await, Some(SubscriberItem::Event(_))));
     }
 }

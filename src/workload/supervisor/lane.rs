@@ -6,7 +6,7 @@ use crate::model::BreadcrumbId;
 use crate::services::Services;
 use crate::store::BreadcrumbStore;
 use crate::workload::Definition;
-use crate::workload::cx::Message;
+use crate::workload::cx::WorkloadMessage;
 use crate::workload::event::WorkloadEvent;
 use crate::workload::telling::{Sink, Telling};
 use crate::workload::turn::{TurnOutcome, TurnStatus};
@@ -60,7 +60,7 @@ pub(super) struct Job {
 
 /// What a turn does.
 pub(super) enum What {
-    Message(Message),
+    Message(WorkloadMessage),
     /// Goes on with the turn before, if that waits for others.
     Resume,
 }

@@ -6,10 +6,10 @@ mod lane;
 mod work;
 
 pub use builder::SupervisorBuilder;
-pub use hear::{Heard, Subscriber};
+pub use hear::{Subscriber, SubscriberItem};
 
 use super::Definition;
-use super::cx::Message;
+use super::cx::WorkloadMessage;
 use super::session::{LogEntry, SessionError, SessionStore};
 use super::turn::{TurnOutcome, TurnStatus};
 use crate::agent::human;
@@ -33,7 +33,7 @@ use tokio::time::timeout;
 ///   panicked or was tried again. The end is told before [`SupervisedTurn::outcome`] resolves and says the same, and only what the session
 ///   keeps is told to have come to something.
 /// - **Bounded.** So many turns at a time, so many waiting, so many events kept for each subscriber. What finds no room is refused,
-///   or [missed](Heard::Missed), and that is told.
+///   or [missed](SubscriberItem::Missed), and that is told.
 /// - **Closed.** Whatever was made for a turn is closed when it ends, however it ends: by an error, a panic, or from outside.
 /// - **Nothing idle.** A session without turns and subscribers costs this nothing: all there is of it is in the store.
 /// - **Ends.** [`close`](Self::close) waits for what is running, for a time; dropping it stops all at once. Its tasks end with it.
@@ -188,7 +188,7 @@ impl Supervisor {
     pub fn send(
         &self,
         session: &str,
-        message: impl Into<Message>,
+        message: impl Into<WorkloadMessage>,
     ) -> Result<SupervisedTurn, SupervisorError> {
         self.take(session, What::Message(message.into()))
     }

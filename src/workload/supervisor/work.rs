@@ -6,7 +6,7 @@ use crate::clock;
 use crate::executor::ExecutionContext;
 use crate::model::{Breadcrumb, Json, Timestamp};
 use crate::workflow::MayRetry;
-use crate::workload::cx::Message;
+use crate::workload::cx::WorkloadMessage;
 use crate::workload::event::delay_of;
 use crate::workload::session::{Conversation, Log, LogEntry, SessionError, SessionStore};
 use crate::workload::telling::Telling;
@@ -26,7 +26,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// What a turn begins with.
 struct Begun {
-    message: Message,
+    message: WorkloadMessage,
     trigger: Breadcrumb,
     context: ExecutionContext,
     /// The session, as long as it is not deleted, and how often something had been added to it.
@@ -211,7 +211,7 @@ impl Shared {
 }
 
 /// Returns `true` if a message is the words of a user. A message of another shape is data.
-fn is_text(message: &Message) -> bool {
+fn is_text(message: &WorkloadMessage) -> bool {
     message.content.is_string()
 }
 
@@ -219,7 +219,7 @@ fn is_text(message: &Message) -> bool {
 fn left_by(
     status: &TurnStatus,
     resumed: Option<&Json>,
-    message: Message,
+    message: WorkloadMessage,
     trigger: Breadcrumb,
 ) -> Option<LogEntry> {
     match status {

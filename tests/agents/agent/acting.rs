@@ -216,7 +216,7 @@ async fn an_outward_schema_that_no_list_names_counts_for_an_agent_that_creates_a
     let trifecta = |options: &DefinitionOptions| {
         let definition = AgentDefinition::from_json_with(&definition, options).unwrap();
         let agent = AgentExecutor::new(definition, model.clone(), Arc::new(store.clone()));
-        agent.unwrap().trifecta()
+        agent.unwrap().lethal_trifecta()
     };
 
     assert_eq!(trifecta(&DefinitionOptions::default()), None);
@@ -505,12 +505,12 @@ async fn an_agent_that_has_all_three_of_the_trifecta_says_so() {
     let logged = log.take();
     let two = agent(&store, &model, &tools, &trust("other.v1")).unwrap();
 
-    let found = all_three.trifecta().unwrap().to_string();
+    let found = all_three.lethal_trifecta().unwrap().to_string();
     for named in ["read", "page.v1", "mail"] {
         assert!(found.contains(named), "{found}");
     }
     // Subscribers escape the quotes of a string.
     assert!(logged.contains(&format!("{found:?}")), "{logged}");
-    assert_eq!(two.trifecta(), None);
+    assert_eq!(two.lethal_trifecta(), None);
     assert_eq!(log.take(), "");
 }

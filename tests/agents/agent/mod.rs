@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::agent::{
-    AgentDefinition, AgentError, AgentExecutor, ChatRequest, ChatResponse, Message, ModelError,
+    AgentDefinition, AgentError, AgentExecutor, ChatMessage, ChatRequest, ChatResponse, ModelError,
     ScriptedModel, Speaker, ToolCall,
 };
 use universal_executor::executor::ExecutorError;
@@ -126,7 +126,7 @@ pub(crate) fn says(text: &str) -> ChatResponse {
 
 /// What a request tells of tools: which call, what it came to, and whether that is an error.
 pub(crate) fn results(request: &ChatRequest) -> Vec<(&str, &str, bool)> {
-    let told = |message: &&Message| message.speaker == Speaker::Tool;
+    let told = |message: &&ChatMessage| message.speaker == Speaker::Tool;
     let results = request.messages.iter().filter(told);
     results
         .map(|message| {

@@ -4,7 +4,7 @@ use crate::agent::{MemoryStore, agent, calling, put, registry, says, script, see
 use crate::support::log::Log;
 use serde_json::json;
 use tracing_subscriber::fmt::format::FmtSpan;
-use universal_executor::agent::{Arguments, ChatResponse, Part, ToolCall};
+use universal_executor::agent::{ChatResponse, ModelArguments, Part, ToolCall};
 
 const SECRET: &str = "sk-planted-secret";
 
@@ -22,7 +22,11 @@ async fn the_logs_name_agent_turn_and_tool_and_repeat_nothing_that_was_said() {
         ("3", SECRET, json!({})),
         ("3", SECRET, json!(1)),
     ]);
-    let cut = ToolCall::new("4", "tells", Arguments::from_text(format!("{{{SECRET}")));
+    let cut = ToolCall::new(
+        "4",
+        "tells",
+        ModelArguments::from_text(format!("{{{SECRET}")),
+    );
     called.parts.push(Part::ToolCall(cut));
     let model = script([Ok(called), Ok(ChatResponse::new(SECRET))]);
     let worker = agent(&store, &model, &registry([fails, tells]), &json!({})).unwrap();

@@ -7,7 +7,7 @@ use crate::agent::{
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 use universal_executor::agent::{
-    Arguments, ChatResponse, Message, Part, StopReason, ToolCall, ToolSpec, Usage,
+    ChatMessage, ChatResponse, ModelArguments, Part, StopReason, ToolCall, ToolSpec, Usage,
 };
 use universal_executor::tool::{ToolRegistry, deferred, json_tool};
 use universal_executor::{Outcome, RunLedger as _};
@@ -89,17 +89,20 @@ async fn a_request_goes_on_where_the_one_before_it_ended_and_offers_only_what_is
     assert_eq!(requests[0].tools, requests[1].tools);
     let (before, after) = requests[1].messages.split_at(2);
     assert_eq!(before, requests[0].messages);
-    assert_eq!(before[0], Message::system("Work."));
+    assert_eq!(before[0], ChatMessage::system("Work."));
     assert_eq!(
         after,
-        [called.message(), Message::tool_result("1", r#"{"n":1}"#)]
+        [
+            called.message(),
+            ChatMessage::tool_result("1", r#"{"n":1}"#)
+        ]
     );
 }
 
 #[tokio::test]
 async fn a_call_that_cannot_be_read_is_an_error_for_it_alone() {
     let (add, added) = echo("add");
-    let cut = ToolCall::new("2", "add", Arguments::from_text(r#"{"a": "#));
+    let cut = ToolCall::new("2", "add", ModelArguments::from_text(r#"{"a": "#));
     let mut answer = calling([("1", "add", json!({"a": 1})), ("3", "add", json!({"a": 3}))]);
     answer.parts.insert(1, Part::ToolCall(cut));
     let model = script([Ok(answer), Ok(says("done"))]);

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Notify;
-use universal_executor::agent::{Provider as _, ResponseSchema, Said, ToolSpec};
-use universal_executor::machine::{Answer, Delivery};
+use universal_executor::agent::{Provider as _, ProviderEvent, ResponseSchema, ToolSpec};
+use universal_executor::machine::{Answer, ResultDelivery};
 
 #[tokio::test]
 async fn a_program_reads_its_task_and_answers_with_what_it_writes() {
@@ -31,7 +31,7 @@ async fn a_program_reads_its_task_and_answers_with_what_it_writes() {
     let mut session = program.start(task).await.unwrap();
     let text = Engine::echo().drive(&mut *session).await.unwrap();
 
-    assert_eq!(program.delivery(), Delivery::Each);
+    assert_eq!(program.delivery(), ResultDelivery::Each);
     assert!(!text.ends_with('\n'), "{text:?}");
     assert_eq!(
         serde_json::from_str::<Value>(&text).unwrap(),
@@ -207,5 +207,5 @@ async fn nothing_that_was_said_is_lost_when_a_future_is_dropped() {
         tokio::task::yield_now().await;
     };
 
-    assert!(matches!(said, Said::Calls { calls, .. } if calls[0].id.as_str() == "1"));
+    assert!(matches!(said, ProviderEvent::Calls { calls, .. } if calls[0].id.as_str() == "1"));
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use universal_executor::machine::{Arguments, ToolCall};
+use universal_executor::machine::{MachineCall, ToolArguments};
 
 /// The way in, as a program has it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -17,10 +17,10 @@ pub(crate) struct Door {
 
 impl Door {
     /// The way in, as the program tells it when it calls `open`.
-    pub(crate) fn of(call: &ToolCall) -> Self {
+    pub(crate) fn of(call: &MachineCall) -> Self {
         match &call.arguments {
-            Arguments::Json(json) => json.parse().unwrap(),
-            Arguments::Unreadable { .. } => panic!("{call:?}"),
+            ToolArguments::Json(json) => json.parse().unwrap(),
+            ToolArguments::Unreadable { .. } => panic!("{call:?}"),
         }
     }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use universal_executor::agent::{
-    CliError, CliProvider, Message, Provider as _, ProviderSession, Said, Task,
+    ChatMessage, CliError, CliProvider, Provider as _, ProviderEvent, ProviderSession, ProviderTask,
 };
 use universal_executor::{BoxError, class_of, error::Retry};
 
@@ -76,7 +76,7 @@ async fn a_program_that_is_not_there_is_named() {
 #[tokio::test]
 async fn a_program_need_not_read_its_task() {
     let program = playing(&json!([["say", "I know"]]));
-    let large = Task::new("run-1", vec![Message::user("x".repeat(1 << 20))]);
+    let large = ProviderTask::new("run-1", vec![ChatMessage::user("x".repeat(1 << 20))]);
     let mut session = program.start(large).await.unwrap();
 
     let text = Engine::echo().drive(&mut *session).await.unwrap();
@@ -191,7 +191,7 @@ async fn a_program_that_hears_of_the_end_may_end_by_itself() {
     let call = json!({"id": "3", "tool": "wait", "arguments": {}}).to_string();
     other.write_all(&door.call(&call)).await.unwrap();
     let said = session.next().await.unwrap();
-    assert!(matches!(said, Said::Calls { calls, .. } if calls[0].id.as_str() == "3"));
+    assert!(matches!(said, ProviderEvent::Calls { calls, .. } if calls[0].id.as_str() == "3"));
 
     // The call that was heard of, and the one that the program makes after that, are both answered.
     let (_, (status, answer)) = tokio::join!(session.cancel(), heard(other));
@@ -222,7 +222,7 @@ async fn after_an_answer_nothing_is_left_either() {
     deliver(&mut *session, "door").await;
     let said = session.next().await.unwrap();
 
-    assert!(matches!(said, Said::Finished { text, .. } if text == "done"));
+    assert!(matches!(said, ProviderEvent::Finished { text, .. } if text == "done"));
     assert!(door.is_gone());
     door.is_closed().await;
 }

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use universal_executor::BoxError;
-use universal_executor::agent::{Provider, ProviderSession, Said};
+use universal_executor::agent::{Provider, ProviderEvent, ProviderSession};
 use universal_executor::machine::{
-    Answer, Arguments, Effect, Input, Machine, Policy, Signal, ToolCall, ToolResult,
+    Answer, Effect, Input, Machine, MachineCall, Policy, Signal, ToolArguments, ToolResult,
 };
 
-type Tool = dyn Fn(ToolCall) -> BoxFuture<'static, Answer>;
+type Tool = dyn Fn(MachineCall) -> BoxFuture<'static, Answer>;
 
 /// The tools of a test, and what they were called with.
 pub(crate) struct Engine {
@@ -42,7 +42,7 @@ impl Engine {
         })
     }
 
-    pub(crate) fn new(tool: impl Fn(ToolCall) -> BoxFuture<'static, Answer> + 'static) -> Self {
+    pub(crate) fn new(tool: impl Fn(MachineCall) -> BoxFuture<'static, Answer> + 'static) -> Self {
         Self {
             machine: Machine::new("run-1", Policy::each()),
             executed: Arc::default(),
@@ -93,12 +93,12 @@ impl Engine {
             }
             let signal = tokio::select! {
                 said = session.next() => match said? {
-                    Said::Calls { mut calls, .. } => {
+                    ProviderEvent::Calls { mut calls, .. } => {
                         assert_eq!(calls.len(), 1, "a program calls tools one by one");
                         let call = calls.remove(0);
                         Signal::ToolCallReceived { call, more: false }
                     }
-                    Said::Finished { text, .. } => return Ok(text),
+                    ProviderEvent::Finished { text, .. } => return Ok(text),
                     other => panic!("a program does not say {other:?}"),
                 },
                 Some((call_id, answer)) = under_way.next() => {
@@ -120,16 +120,16 @@ pub(crate) async fn deliver(session: &mut dyn ProviderSession, id: &str) {
 }
 
 /// The next call, which is all that the program says.
-pub(crate) async fn next_call(session: &mut dyn ProviderSession) -> ToolCall {
+pub(crate) async fn next_call(session: &mut dyn ProviderSession) -> MachineCall {
     match session.next().await.unwrap() {
-        Said::Calls { mut calls, .. } => calls.remove(0),
+        ProviderEvent::Calls { mut calls, .. } => calls.remove(0),
         other => panic!("{other:?}"),
     }
 }
 
-fn arguments(call: &ToolCall) -> Value {
+fn arguments(call: &MachineCall) -> Value {
     match &call.arguments {
-        Arguments::Json(json) => serde_json::to_value(json).unwrap(),
-        Arguments::Unreadable { .. } => panic!("the machine executes no such call"),
+        ToolArguments::Json(json) => serde_json::to_value(json).unwrap(),
+        ToolArguments::Unreadable { .. } => panic!("the machine executes no such call"),
     }
 }

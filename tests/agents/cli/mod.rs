@@ -12,7 +12,7 @@ mod secrets;
 
 use crate::child::within_crate;
 use serde_json::Value;
-use universal_executor::agent::{CliError, CliProvider, Message, RawOutput, Task};
+use universal_executor::agent::{ChatMessage, CliError, CliProvider, ProviderTask, RawOutput};
 
 /// A program that plays a script. Its standard output is handed over at another number, since this executable itself
 /// writes to the first one.
@@ -27,8 +27,8 @@ pub(crate) fn playing(script: &Value) -> CliProvider {
         .env(program::SCRIPT, script.to_string())
 }
 
-fn task() -> Task {
-    Task::new("run-1", vec![Message::user("Begin.")])
+fn task() -> ProviderTask {
+    ProviderTask::new("run-1", vec![ChatMessage::user("Begin.")])
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::cli::engine::Engine;
 use crate::cli::{playing, task};
 use serde_json::{Value, json};
 use universal_executor::agent::guardrail::{Decision, Guardrails, on_input};
-use universal_executor::agent::{Message, Provider as _, ProviderSession, Said};
+use universal_executor::agent::{ChatMessage, Provider as _, ProviderEvent, ProviderSession};
 use universal_executor::machine::{Answer, Effect, Input, Machine, Signal};
 
 fn parsed(text: &str) -> Value {
@@ -42,9 +42,9 @@ async fn a_program_is_given_only_what_the_guardrails_let_pass() {
         let texts = messages
             .iter()
             .map(|message| message.text().replace("sk-1", "[key]"));
-        Decision::Replace(texts.map(Message::user).collect())
+        Decision::Replace(texts.map(ChatMessage::user).collect())
     }));
-    task.messages = vec![Message::user("The key is sk-1.")];
+    task.messages = vec![ChatMessage::user("The key is sk-1.")];
     let mut session = program.start(task.clone()).await.unwrap();
     let mut engine = Engine::echo();
 
@@ -52,7 +52,7 @@ async fn a_program_is_given_only_what_the_guardrails_let_pass() {
     session.tell("Not sk-1 again.".into()).await.unwrap();
     let text = engine.drive(&mut *session).await.unwrap();
     let denied = session.tell("It is forbidden.".into()).await;
-    task.messages = vec![Message::user("It is forbidden.")];
+    task.messages = vec![ChatMessage::user("It is forbidden.")];
     let refused = program.start(task).await;
 
     assert_eq!(parsed(&text)["messages"][0]["text"], "The key is [key].");
@@ -140,7 +140,7 @@ async fn a_program_that_is_resumed_may_send_its_calls_again() {
 
 /// Takes the next call, and does no more about it.
 async fn receive(engine: &mut Engine, session: &mut dyn ProviderSession, id: &str) {
-    let Said::Calls { mut calls, .. } = session.next().await.unwrap() else {
+    let ProviderEvent::Calls { mut calls, .. } = session.next().await.unwrap() else {
         panic!("it calls");
     };
     let received = Signal::ToolCallReceived {

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use std::error::Error;
 use std::time::Duration;
 use universal_executor::agent::{
-    ChatModel, ChatRequest, GenaiModel, Message, ModelError, ProviderError, ResponseSchema, Secret,
-    ToolChoice, ToolSpec,
+    ChatMessage, ChatModel, ChatRequest, GenaiModel, ModelError, ProviderError, ResponseSchema,
+    Secret, ToolChoice, ToolSpec,
 };
 use universal_executor::error::Retry;
 
@@ -328,7 +328,7 @@ async fn what_a_provider_cannot_be_asked_for_is_an_error_and_not_left_out() {
     let tool = || ToolSpec::new("a", "", json!({"type": "object"}));
     let called = hello().tool(tool()).tool_choice(ToolChoice::Required);
     let shaped = hello().response_schema(ResponseSchema::new("x", json!({"type": "object"})));
-    let told = ChatRequest::new(vec![Message::tool_result("1", "done")]).tool(tool());
+    let told = ChatRequest::new(vec![ChatMessage::tool_result("1", "done")]).tool(tool());
 
     for (provider, request) in [
         ("ollama", called),

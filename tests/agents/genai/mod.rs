@@ -9,7 +9,7 @@ mod streams;
 pub(crate) mod wire;
 
 use universal_executor::agent::{
-    ChatModel, ChatRequest, ChatResponse, GenaiModel, GenaiModelBuilder, Message, ModelError,
+    ChatMessage, ChatModel, ChatRequest, ChatResponse, GenaiModel, GenaiModelBuilder, ModelError,
     Secret,
 };
 
@@ -31,7 +31,7 @@ fn client(provider: &str, server: &Server) -> GenaiModel {
 }
 
 fn hello() -> ChatRequest {
-    ChatRequest::new(vec![Message::user("Hello")])
+    ChatRequest::new(vec![ChatMessage::user("Hello")])
 }
 
 /// What a model makes of an answer of the server.

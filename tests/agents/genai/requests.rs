@@ -4,7 +4,7 @@ use super::{KEY, PROVIDERS, builder, client, hello, wire};
 use crate::server::{Seen, Server};
 use serde_json::{Value, json};
 use universal_executor::agent::{
-    ChatModel, ChatRequest, GenaiModel, Message, ResponseSchema, ToolCall, ToolChoice, ToolSpec,
+    ChatMessage, ChatModel, ChatRequest, GenaiModel, ResponseSchema, ToolCall, ToolChoice, ToolSpec,
 };
 
 /// What a provider is sent for a request.
@@ -23,13 +23,13 @@ fn conversation() -> ChatRequest {
         ToolCall::new("t2", "find.it", "oops".to_owned()),
     ];
     ChatRequest::new(vec![
-        Message::system("Be short."),
-        Message::user("Look."),
-        Message::calls("I look.", calls),
-        Message::tool_result("t1", "found"),
-        Message::tool_error("t2", "bad_arguments"),
-        Message::assistant(""),
-        Message::user("And?"),
+        ChatMessage::system("Be short."),
+        ChatMessage::user("Look."),
+        ChatMessage::calls("I look.", calls),
+        ChatMessage::tool_result("t1", "found"),
+        ChatMessage::tool_error("t2", "bad_arguments"),
+        ChatMessage::assistant(""),
+        ChatMessage::user("And?"),
     ])
     .tool(ToolSpec::new("find.it", "Finds it", schema))
 }

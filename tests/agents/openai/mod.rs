@@ -9,7 +9,7 @@ mod streams;
 
 use serde_json::{Value, json};
 use universal_executor::agent::{
-    ChatRequest, ChatResponse, Message, ModelError, OpenAiCompatible, OpenAiCompatibleBuilder,
+    ChatMessage, ChatRequest, ChatResponse, ModelError, OpenAiCompatible, OpenAiCompatibleBuilder,
     Secret,
 };
 
@@ -28,7 +28,7 @@ fn builder(server: &Server) -> OpenAiCompatibleBuilder {
 }
 
 fn hello() -> ChatRequest {
-    ChatRequest::new(vec![Message::user("Hello")])
+    ChatRequest::new(vec![ChatMessage::user("Hello")])
 }
 
 /// A whole answer, as the endpoint sends it.

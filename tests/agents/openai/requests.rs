@@ -5,7 +5,7 @@ use crate::server::{Reply, Server};
 use serde_json::{Value, json};
 use universal_executor::BoxError;
 use universal_executor::agent::{
-    ChatModel, ChatRequest, ChatResponse, Message, ModelError, OpenAiCompatible, ProviderError,
+    ChatMessage, ChatModel, ChatRequest, ChatResponse, ModelError, OpenAiCompatible, ProviderError,
     ResponseSchema, Secret, StopReason, ToolCall, ToolChoice, ToolSpec, Usage,
 };
 
@@ -193,11 +193,11 @@ async fn a_conversation_with_calls_and_results_is_repeated_in_full() {
         ToolCall::new("3", "a", "{\"cut".to_owned()),
     ];
     let request = ChatRequest::new(vec![
-        Message::system("Be kind."),
-        Message::calls("", calls),
-        Message::tool_result("1", "one"),
-        Message::tool_error("3", "no JSON"),
-        Message::assistant("Done."),
+        ChatMessage::system("Be kind."),
+        ChatMessage::calls("", calls),
+        ChatMessage::tool_result("1", "one"),
+        ChatMessage::tool_error("3", "no JSON"),
+        ChatMessage::assistant("Done."),
     ]);
 
     let body = sent(&request).await;

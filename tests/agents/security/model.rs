@@ -17,7 +17,8 @@ use serde::de::IgnoredAny;
 use std::collections::HashSet;
 use std::sync::Mutex;
 use universal_executor::agent::{
-    Arguments, ChatModel, ChatRequest, ChatResponse, Message, ModelError, Secret, Speaker, ToolCall,
+    ChatMessage, ChatModel, ChatRequest, ChatResponse, ModelArguments, ModelError, Secret, Speaker,
+    ToolCall,
 };
 use universal_executor::async_trait;
 
@@ -55,7 +56,7 @@ impl ObedientModel {
     pub(crate) fn shown(&self) -> String {
         let shown = self.shown.lock().unwrap();
         let messages = shown.iter().flat_map(|request| &request.messages);
-        let texts: Vec<_> = messages.map(Message::text).collect();
+        let texts: Vec<_> = messages.map(ChatMessage::text).collect();
         texts.join("\n")
     }
 
@@ -78,7 +79,7 @@ impl ObedientModel {
                     arguments,
                 } => {
                     let id = id.clone().unwrap_or_else(|| format!("c{}", done.len()));
-                    let arguments = Arguments::from_text(&**arguments);
+                    let arguments = ModelArguments::from_text(&**arguments);
                     calls.push(ToolCall::new(id, &**tool, arguments));
                     done.insert(order);
                 }
@@ -92,7 +93,8 @@ impl ObedientModel {
                 ChatResponse::new(match order {
                     Order::Write(text) | Order::Say(text) => text,
                     Order::Repeat | Order::Call { .. } => {
-                        let texts: Vec<_> = request.messages.iter().map(Message::text).collect();
+                        let texts: Vec<_> =
+                            request.messages.iter().map(ChatMessage::text).collect();
                         texts.join("\n")
                     }
                 })

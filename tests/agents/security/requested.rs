@@ -7,7 +7,7 @@ use crate::security::world::World;
 use crate::support::eventually;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use universal_executor::tool::{Permissions, ToolDispatcher};
+use universal_executor::tool::{ToolDispatcher, ToolPermissions};
 use universal_executor::{NewBreadcrumb, UniversalExecutor};
 
 /// What a request says besides, so that it looks as if a person had agreed.
@@ -89,7 +89,7 @@ fn request(more: &Value) -> NewBreadcrumb {
 fn served(world: &World, names: &[&str]) -> ToolDispatcher {
     let tools = world
         .tools("")
-        .allowed(&Permissions::names(names.iter().copied()));
+        .allowed(&ToolPermissions::names(names.iter().copied()));
     ToolDispatcher::new("tools", tools, Arc::new(world.store.clone())).unwrap()
 }
 

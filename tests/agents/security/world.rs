@@ -11,7 +11,7 @@ use std::time::Duration;
 use universal_executor::agent::{AgentDefinition, AgentExecutor, Provider, ScriptedModel};
 use universal_executor::store::{DeadLetter, Query, Run, RunFilter, RunState};
 use universal_executor::tool::{
-    Approval, JsonTool, Permissions, ToolContext, ToolDispatcher, ToolRegistry, ask_human,
+    Approval, JsonTool, ToolContext, ToolDispatcher, ToolPermissions, ToolRegistry, ask_human,
     json_tool,
 };
 use universal_executor::{
@@ -232,7 +232,7 @@ impl World {
         }
         let tools = self.tools(&scene.spoken);
         let payer = self.payer(&scene.spoken);
-        let served = tools.allowed(&Permissions::names(ALLOWED));
+        let served = tools.allowed(&ToolPermissions::names(ALLOWED));
         let served = ToolDispatcher::new("tools", served, Arc::new(self.store.clone())).unwrap();
         let served = match self.hides_errors {
             true => served.hide_errors(),

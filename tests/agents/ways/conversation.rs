@@ -1,8 +1,8 @@
 //! One conversation: what the agent says turn by turn, and what is to come of it, whatever the agent is.
 
 use serde_json::{Value, json};
-use universal_executor::agent::{Arguments, ChatResponse, ToolCall};
-use universal_executor::machine::{self, Anomaly, Answer, CallId, Effect, Exit};
+use universal_executor::agent::{ChatResponse, ModelArguments, ToolCall};
+use universal_executor::machine::{self, Answer, CallId, Effect, Exit, MachineAnomaly};
 
 /// A call as its agent writes it: its id, a tool, and the text of its arguments.
 type Call = (&'static str, &'static str, &'static str);
@@ -132,7 +132,7 @@ pub(crate) fn answer(turns: usize) -> ChatResponse {
         Some(Turn::Calls(calls)) => {
             let calls = calls.iter();
             let calls = calls.map(|(id, tool, arguments)| {
-                ToolCall::new(*id, *tool, Arguments::from_text(*arguments))
+                ToolCall::new(*id, *tool, ModelArguments::from_text(*arguments))
             });
             ChatResponse::calling(calls.collect())
         }
@@ -231,8 +231,8 @@ fn parts(effect: &Effect) -> Vec<(Option<String>, String)> {
     match effect {
         Effect::Execute(call) => {
             let arguments = match &call.arguments {
-                machine::Arguments::Json(json) => json.to_string(),
-                unreadable @ machine::Arguments::Unreadable { .. } => {
+                machine::ToolArguments::Json(json) => json.to_string(),
+                unreadable @ machine::ToolArguments::Unreadable { .. } => {
                     panic!("the machine executes no such call: {unreadable:?}")
                 }
             };
@@ -253,7 +253,7 @@ fn parts(effect: &Effect) -> Vec<(Option<String>, String)> {
         Effect::Remind { missing } => vec![(None, format!("remind of {}", missing.join(", ")))],
         Effect::Finish(Exit::WithOutput { .. }) => vec![(None, "finish with output".to_owned())],
         Effect::Finish(exit) => vec![(None, format!("finish {exit:?}"))],
-        Effect::Report(Anomaly::ConflictingCall { call_id }) => {
+        Effect::Report(MachineAnomaly::ConflictingCall { call_id }) => {
             vec![(of(call_id), "conflict".to_owned())]
         }
         Effect::Report(anomaly) => vec![(None, format!("{anomaly:?}"))],

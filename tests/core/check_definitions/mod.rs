@@ -341,11 +341,11 @@ async fn a_store_file_of_an_older_version_is_refused_and_not_migrated() -> Resul
 #[cfg(feature = "yaml")]
 #[tokio::test]
 async fn a_problem_in_yaml_has_line_and_column() {
-    use universal_executor::check::{Kind, Source};
+    use universal_executor::check::{CheckSource, Kind};
 
     let text = "agent_id: helper\nsystem_prompt: Help.\nsubscriptions:\n  - schema_name: a.v1\n    role: trigger\n    tags: [b]\n";
 
-    let report = Check::new().all([Source::yaml("helper.yaml", text)]);
+    let report = Check::new().all([CheckSource::yaml("helper.yaml", text)]);
 
     assert_eq!(report.definitions[0].kind, Kind::Agent);
     let checked = (report, Vec::new());

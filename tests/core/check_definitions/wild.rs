@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::process::ExitCode;
 use std::sync::Arc;
 use universal_executor::agent::{AgentDefinition, AgentExecutor, ScriptedModel};
-use universal_executor::check::{Check, Kind, Severity, Source};
+use universal_executor::check::{Check, CheckSource, Kind, Severity};
 use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::{MemoryStore, Runtime, Services};
 
@@ -36,7 +36,7 @@ fn the_five_agents_of_an_rcrt_distribution_load_unchanged() {
         let unknown: Vec<String> = read
             .warnings()
             .iter()
-            .map(|warning| warning.place.to_string())
+            .map(|warning| warning.path.to_string())
             .collect();
         for place in &unknown {
             let expected = ["llm_config_id", "capabilities.can_use_tools"];
@@ -125,7 +125,7 @@ fn a_file_for_an_rcrt_server_needs_the_option_for_its_fields() {
         id.is_some_and(Value::is_string)
     });
     let text = definition.unwrap().to_string();
-    let source = || Source::json("agent.json", &*text);
+    let source = || CheckSource::json("agent.json", &*text);
 
     let without = Check::new().one(&source());
     let with = Check::new().rcrt().one(&source());
@@ -134,7 +134,7 @@ fn a_file_for_an_rcrt_server_needs_the_option_for_its_fields() {
         let errors = findings
             .iter()
             .filter(|one| one.severity == Severity::Error);
-        errors.map(|one| one.place.to_string()).collect::<Vec<_>>()
+        errors.map(|one| one.path.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(errors(&without.findings), ["context.llm_config_id"]);
     assert_eq!(errors(&with.findings), Vec::<String>::new());

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{advance, timeout};
 use universal_executor::agent::{
-    AgentDefinition, AgentExecutor, ChatResponse, Message, ModelError, ScriptedModel, Speaker,
+    AgentDefinition, AgentExecutor, ChatMessage, ChatResponse, ModelError, ScriptedModel, Speaker,
 };
 use universal_executor::error::Retry;
 use universal_executor::executor::ExecutorError;
@@ -904,7 +904,7 @@ async fn all_assembled_context_reaches_the_model_as_data_that_cannot_break_out()
     );
     assert_eq!(user.speaker, Speaker::User);
     let data = |section| fenced(&user.text(), section);
-    assert_eq!(words, &Message::user("Hi, I am Ann"));
+    assert_eq!(words, &ChatMessage::user("Hi, I am Ann"));
     assert_eq!(data("history"), json!([{"message": HOSTILE}]));
     assert_eq!(data("page"), json!({HOSTILE: HOSTILE}));
     let text = user.text();

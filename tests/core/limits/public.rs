@@ -128,8 +128,8 @@ fn others() -> Vec<Value> {
     );
     fields!(
         all,
-        "Limits",
-        machine::Limits::default(),
+        "MachineLimits",
+        machine::MachineLimits::default(),
         answered_bytes,
         bytes,
         callers,
@@ -139,8 +139,8 @@ fn others() -> Vec<Value> {
     );
     fields!(
         all,
-        "Limits",
-        workflow::Limits::default(),
+        "WorkflowLimits",
+        workflow::WorkflowLimits::default(),
         items,
         steps,
         total_bytes,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
-use universal_executor::machine::{Answer, Arguments, Deferral, ToolCall, ToolOutcome};
+use universal_executor::machine::{Answer, Deferral, MachineCall, ToolArguments, ToolOutcome};
 use universal_executor::tool::{
     Question, ToolContext, ToolRegistry, ToolSpec, ask_human, deferred, handoff, json_tool,
 };
@@ -168,9 +168,9 @@ async fn input_that_nests_too_deep_never_reaches_a_tool() {
 async fn arguments_that_cannot_be_read_never_reach_a_tool() {
     let (tool, calls) = counting("probe", |_| async { Ok(json!(1)) });
     let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
-    let cut = Arguments::parse("{\"a\": ");
+    let cut = ToolArguments::parse("{\"a\": ");
 
-    let called = ToolCall::new("c-1", "probe", cut);
+    let called = MachineCall::new("c-1", "probe", cut);
     let outcome = registry([tool])
         .call(called, None, &by_hand(), &store)
         .await;
@@ -253,7 +253,7 @@ async fn each_call_of_a_run_has_a_key_of_its_own_that_stays_the_same() {
     let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
     let run = by_hand();
     let asked = async |id: &str| {
-        let call = ToolCall::new(id, "probe", json!({}));
+        let call = MachineCall::new(id, "probe", json!({}));
         match tools.call(call, Some("greeter"), &run, &store).await {
             ToolOutcome::Answered(Answer::Success(output)) => output,
             other => panic!("{other:?}"),
@@ -277,7 +277,7 @@ fn agent(store: &MemoryStore, tools: ToolRegistry) -> Probe {
         .executing(move |run: ExecutionContext| {
             let (tools, store) = (tools.clone(), Arc::clone(&shared));
             async move {
-                let call = ToolCall::new("c-1", "probe", json!({}));
+                let call = MachineCall::new("c-1", "probe", json!({}));
                 match tools.call(call, Some("agent"), &run, &store).await {
                     ToolOutcome::Answered(Answer::Success(output)) => Ok(json!({"output": output})),
                     other => Ok(json!({"error": format!("{other:?}")})),

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use universal_executor::machine::{Answer, ToolCall, ToolOutcome};
+use universal_executor::machine::{Answer, MachineCall, ToolOutcome};
 use universal_executor::tool::{JsonTool, ToolRegistry, json_tool};
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbStore, ExecutionContext, MemoryStore, NewBreadcrumb,
@@ -61,7 +61,7 @@ fn registry(tools: impl IntoIterator<Item = JsonTool>) -> ToolRegistry {
 /// Calls a tool outside of any run.
 async fn call(registry: &ToolRegistry, tool: &str, input: Value) -> ToolOutcome {
     let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
-    let call = ToolCall::new("c-1", tool, input);
+    let call = MachineCall::new("c-1", tool, input);
     registry.call(call, None, &by_hand(), &store).await
 }
 

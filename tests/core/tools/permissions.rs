@@ -4,7 +4,7 @@ use crate::support::{all, event_of};
 use crate::tools::{call, count, counting, echo, error_of, registry, requested};
 use serde_json::json;
 use std::sync::Arc;
-use universal_executor::tool::{Permissions, ToolDispatcher, ToolRegistry};
+use universal_executor::tool::{ToolDispatcher, ToolPermissions, ToolRegistry};
 use universal_executor::{BreadcrumbStore, MemoryStore, Outcome, UniversalExecutor};
 
 fn tools() -> ToolRegistry {
@@ -17,19 +17,19 @@ fn tools() -> ToolRegistry {
 
 #[test]
 fn names_and_tags_allow_what_they_say_and_nothing_else() {
-    let cases: [(Permissions, &[&str]); 8] = [
-        (Permissions::none(), &[]),
-        (Permissions::default(), &[]),
-        (Permissions::all(), &["plain", "read", "send"]),
-        (Permissions::names(["send", "Read", "gone"]), &["send"]),
-        (Permissions::tags(["disk"]), &["read"]),
-        (Permissions::tags(["egress"]), &[]),
+    let cases: [(ToolPermissions, &[&str]); 8] = [
+        (ToolPermissions::none(), &[]),
+        (ToolPermissions::default(), &[]),
+        (ToolPermissions::all(), &["plain", "read", "send"]),
+        (ToolPermissions::names(["send", "Read", "gone"]), &["send"]),
+        (ToolPermissions::tags(["disk"]), &["read"]),
+        (ToolPermissions::tags(["egress"]), &[]),
         (
-            Permissions::names(["plain", "send"]).and_only_tags(["disk"]),
+            ToolPermissions::names(["plain", "send"]).and_only_tags(["disk"]),
             &["plain"],
         ),
         (
-            Permissions::all().and_only_tags(["disk"]),
+            ToolPermissions::all().and_only_tags(["disk"]),
             &["plain", "read"],
         ),
     ];
@@ -45,9 +45,9 @@ fn names_and_tags_allow_what_they_say_and_nothing_else() {
 
 #[test]
 fn what_is_allowed_can_only_become_less() {
-    let some = tools().allowed(&Permissions::names(["read"]));
+    let some = tools().allowed(&ToolPermissions::names(["read"]));
 
-    let more = some.allowed(&Permissions::all());
+    let more = some.allowed(&ToolPermissions::all());
 
     assert_eq!(more.names(), ["read"]);
 }
@@ -56,7 +56,7 @@ fn what_is_allowed_can_only_become_less() {
 async fn a_forbidden_tool_is_called_by_no_way_and_looks_like_one_that_does_not_exist() {
     let (forbidden, calls) = counting("delete-all", |_| async { Ok(json!("deleted")) });
     let tools = registry([echo("read")]).with(forbidden).unwrap();
-    let mine = tools.allowed(&Permissions::names(["read"]));
+    let mine = tools.allowed(&ToolPermissions::names(["read"]));
     let store = MemoryStore::default();
     let shared: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
     let request = requested(&store, "delete-all").await;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::time::{Instant, sleep};
 use universal_executor::executor::RetryPolicy;
-use universal_executor::machine::{Answer, ToolCall, ToolOutcome};
+use universal_executor::machine::{Answer, MachineCall, ToolOutcome};
 use universal_executor::tool::{
     RemoteTool, RetrySafety, ToolDispatcher, ToolError, ToolExecutor, ToolRegistry, remote_tool,
 };
@@ -35,7 +35,7 @@ async fn asks(
     run: ExecutionContext,
     store: Arc<dyn BreadcrumbStore>,
 ) -> Result<Value, BoxError> {
-    let call = ToolCall::new("c-1", "probe", json!({"n": 1}));
+    let call = MachineCall::new("c-1", "probe", json!({"n": 1}));
     match tools.call(call, Some("caller"), &run, &store).await {
         ToolOutcome::Answered(Answer::Success(output)) => Ok(json!({"told": {"output": output}})),
         ToolOutcome::Answered(Answer::Error { code, message }) => {
@@ -260,7 +260,7 @@ async fn nothing_is_asked_where_no_response_could_be_seen_or_the_caller_may_not_
     let store = MemoryStore::default();
     let shared: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
     let tools = ToolRegistry::default().with(remote()).unwrap();
-    let call = ToolCall::new("c-1", "probe", json!({}));
+    let call = MachineCall::new("c-1", "probe", json!({}));
 
     let (code, message) = error_of(tools.call(call, None, &by_hand(), &shared).await);
 

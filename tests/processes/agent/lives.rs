@@ -156,7 +156,7 @@ async fn agree(life: &Life) {
 pub(crate) async fn open(folder: &Path, life: u32) -> SqliteStore {
     let file = SqliteStore::builder(database(folder)).durability(Durability::Normal);
     let store = file.poll_every(LOOKS).open().await.unwrap();
-    store.pass(LIFE * life);
+    store.advance_clock(LIFE * life);
     store
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use universal_executor::agent::{
-    AgentDefinition, AgentExecutor, ChatRequest, ChatResponse, Message, ScriptedModel, Speaker,
+    AgentDefinition, AgentExecutor, ChatMessage, ChatRequest, ChatResponse, ScriptedModel, Speaker,
     ToolCall,
 };
 use universal_executor::source::StartAt;
@@ -158,7 +158,7 @@ fn model(points: &Arc<Points>) -> ScriptedModel {
 
 /// What the model says of each call.
 fn told(request: &ChatRequest) -> Vec<String> {
-    let told = |message: &&Message| message.speaker == Speaker::Tool;
+    let told = |message: &&ChatMessage| message.speaker == Speaker::Tool;
     let results = request.messages.iter().filter(told);
     let results = results.map(|message| {
         let tool = message.call_id().unwrap();

@@ -111,7 +111,7 @@ pub(crate) async fn open(folder: &Path, life: u32) -> SqliteStore {
         .open()
         .await
         .unwrap();
-    store.pass(LIFE * life);
+    store.advance_clock(LIFE * life);
     store
 }
 

@@ -6,7 +6,7 @@ use crate::workload::shown::{Shown, written};
 use crate::workload::worker::{SESSIONS, TURNS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use universal_executor::agent::Message;
+use universal_executor::agent::ChatMessage;
 use universal_executor::store::{DeadLetter, RunFilter};
 use universal_executor::workflow::StepPath;
 use universal_executor::workload::{Conversation, LogEntry, SessionStore, WorkloadExecutor};
@@ -68,7 +68,7 @@ pub(crate) fn unlike_what_was_said(whole: &Remembered) -> Vec<String> {
 async fn turns(session: &Conversation) -> Vec<Vec<String>> {
     let log = session.load().await.unwrap();
     // What a model is shown of it has all of it: nothing had to be left out.
-    let all: Vec<&Message> = log
+    let all: Vec<&ChatMessage> = log
         .entries()
         .flat_map(|entry| match entry {
             LogEntry::Said { messages } => messages.as_slice(),

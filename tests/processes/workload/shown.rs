@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
-use universal_executor::agent::{ChatRequest, Message, Speaker};
+use universal_executor::agent::{ChatMessage, ChatRequest, Speaker};
 
 /// A request of a model.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -64,8 +64,8 @@ impl Shown {
 }
 
 /// Messages as texts, without what differs from run to run: whether the outcome of a call that may be made once is known.
-pub(crate) fn written(messages: &[Message]) -> Vec<String> {
-    let one = |message: &Message| {
+pub(crate) fn written(messages: &[ChatMessage]) -> Vec<String> {
+    let one = |message: &ChatMessage| {
         let calls = message.tool_calls().into_iter();
         let calls: Vec<_> = calls
             .map(|call| format!("{} {} {}", call.id, call.name, call.arguments.text()))

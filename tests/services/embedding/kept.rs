@@ -112,7 +112,7 @@ async fn while_an_embedder_fails_no_commit_asks_it_and_the_background_tries_agai
 async fn a_commit_waits_for_an_embedder_only_so_long() {
     let embedder = Told::new();
     let patience = Duration::from_secs(3);
-    let store = in_memory(EmbeddingConfig::new(embedder.clone()).patience(patience));
+    let store = in_memory(EmbeddingConfig::new(embedder.clone()).commit_timeout(patience));
     embedder.shall(Does::Wait);
     let begun = tokio::time::Instant::now();
 

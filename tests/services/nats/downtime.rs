@@ -96,7 +96,7 @@ impl Stage {
         worker.run_until(self.answered(BEFORE)).await.unwrap();
         drop(worker);
         for first in (BEFORE..BEFORE + DURING).step_by(20) {
-            self.store.pass(downtime / 25);
+            self.store.advance_clock(downtime / 25);
             ask_all(&self.store, first..first + 20).await;
         }
         let relayed = self.store.events_of("nats");

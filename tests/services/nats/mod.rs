@@ -10,7 +10,7 @@ mod workers;
 
 use server::{url, uuid};
 use std::time::Duration;
-use universal_executor::source::conformance::{Abilities, Change, Subject};
+use universal_executor::source::conformance::{Abilities, Change, SourceUnderTest};
 use universal_executor::source::{
     Deliveries, NatsRelay, NatsSource, NatsSourceBuilder, SourceError, StartAt,
 };
@@ -61,8 +61,8 @@ impl Nats {
     }
 }
 
-impl Subject for Nats {
-    type Place = Place;
+impl SourceUnderTest for Nats {
+    type Backend = Place;
 
     fn abilities(&self) -> Abilities {
         Abilities::default()
@@ -108,7 +108,7 @@ impl Subject for Nats {
         Ok(events)
     }
 
-    async fn pass(&self, duration: Duration) {
+    async fn advance_clock(&self, duration: Duration) {
         tokio::time::sleep(duration).await;
     }
 }

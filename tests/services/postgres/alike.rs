@@ -54,7 +54,7 @@ fn walk(steps: &[Step]) -> Result<(), TestCaseError> {
     for (index, step) in steps.iter().enumerate() {
         if let Step::Pass(time) = step {
             here.block_on(tokio::time::advance(*time));
-            server.pass(*time);
+            server.advance_clock(*time);
         }
         let told = (
             here.block_on(one.take(step)),

@@ -14,8 +14,8 @@ impl Copied for PostgresStore {
         Box::new(self.events_of("shop"))
     }
 
-    fn pass(&self, time: Duration) {
-        Self::pass(self, time);
+    fn advance_clock(&self, time: Duration) {
+        Self::advance_clock(self, time);
     }
 }
 

@@ -86,7 +86,7 @@ async fn runs_are_leased_once_whatever_becomes_of_the_connection_in_it() {
     for harm in [Harm::LosesAnswer, Harm::CutsBefore, Harm::SwallowsAnswer] {
         let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
         let builder = PostgresStore::builder(proxy.url()).schema(namespaces.one());
-        let builder = builder.patience(SHORT);
+        let builder = builder.wait_timeout(SHORT);
         let store = builder.connect().await.unwrap();
         let mut runs = Vec::new();
         for _ in 0..3 {
@@ -174,7 +174,7 @@ async fn a_claim_that_the_server_still_works_on_leases_for_who_asked_or_not_at_a
 async fn what_could_not_be_prepared_does_not_stay() {
     let namespaces = Namespaces::default();
     let namespace = namespaces.one();
-    let builder = store_in(&namespace).patience(SHORT);
+    let builder = store_in(&namespace).wait_timeout(SHORT);
     let store = builder.connect().await.unwrap();
     let mut other = sqlx::PgConnection::connect(&url()).await.unwrap();
     let lock = format!("BEGIN; LOCK TABLE {namespace}.ux_runs IN SHARE MODE");
@@ -252,7 +252,7 @@ async fn a_server_that_ends_all_sessions_is_noticed_by_nobody() {
 async fn a_connection_over_which_nothing_comes_any_more_is_given_up_with_all_others() {
     let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
     let builder = PostgresStore::builder(proxy.url()).schema(namespaces.one());
-    let builder = builder.patience(SHORT);
+    let builder = builder.wait_timeout(SHORT);
     let store = builder.connect().await.unwrap();
     let kept = store.create(note()).await.unwrap();
     // Several connections, which are kept.
@@ -275,7 +275,7 @@ async fn a_connection_over_which_nothing_comes_any_more_is_given_up_with_all_oth
 async fn a_commit_over_a_connection_that_falls_silent_is_asked_after() {
     let (namespaces, proxy) = (Namespaces::default(), Proxy::start().await);
     let builder = PostgresStore::builder(proxy.url()).schema(namespaces.one());
-    let builder = builder.patience(SHORT);
+    let builder = builder.wait_timeout(SHORT);
     let store = builder.connect().await.unwrap();
 
     proxy.harm_next(Harm::SwallowsAnswer);
@@ -290,7 +290,7 @@ async fn who_waits_too_long_for_a_tenant_is_told_to_try_again() {
     let namespaces = Namespaces::default();
     let namespace = namespaces.one();
     let store = store_in(&namespace)
-        .patience(SHORT)
+        .wait_timeout(SHORT)
         .connect()
         .await
         .unwrap();

@@ -26,7 +26,7 @@ use server::Namespaces;
 use sqlx::Connection as _;
 use std::sync::Mutex;
 use std::time::Duration;
-use universal_executor::store::conformance::{Subject, WordCounts, unchecked};
+use universal_executor::store::conformance::{StoreUnderTest, WordCounts, unchecked};
 use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::{EventSource, PostgresStore};
 
@@ -54,7 +54,7 @@ impl Server {
     }
 }
 
-impl Subject for Server {
+impl StoreUnderTest for Server {
     type Store = PostgresStore;
 
     async fn fresh(&self) -> PostgresStore {
@@ -75,9 +75,9 @@ impl Subject for Server {
         Some(Box::new(store.events()))
     }
 
-    async fn pass(&self, duration: Duration) {
+    async fn advance_clock(&self, duration: Duration) {
         for store in self.connected.lock().unwrap().iter() {
-            store.pass(duration);
+            store.advance_clock(duration);
         }
     }
 }
@@ -87,7 +87,7 @@ impl Subject for Server {
 #[derive(Default)]
 struct Held(Server);
 
-impl Subject for Held {
+impl StoreUnderTest for Held {
     type Store = PostgresStore;
 
     async fn fresh(&self) -> PostgresStore {
@@ -104,8 +104,8 @@ impl Subject for Held {
         self.0.events(store)
     }
 
-    async fn pass(&self, duration: Duration) {
-        self.0.pass(duration).await;
+    async fn advance_clock(&self, duration: Duration) {
+        self.0.advance_clock(duration).await;
     }
 }
 
@@ -125,7 +125,7 @@ async fn after_the_clock_was_set_back_ready_runs_are_claimed() {
 async fn after_the_clock_was_set_back_leases_are_held_and_expire() {
     let namespaces = Namespaces::default();
     let store = namespaces.builder().connect().await.unwrap();
-    let pass = async |by| store.pass(by);
+    let pass = async |by| store.advance_clock(by);
     clock_jumps::leases_are_held_and_expire(&store, |by| store.move_clock(by), pass).await;
 }
 
@@ -140,7 +140,7 @@ async fn after_the_clock_was_set_back_commits_stay_in_order() {
 async fn after_the_clock_jumped_ahead_records_of_workers_stay() {
     let namespaces = Namespaces::default();
     let store = namespaces.builder().connect().await.unwrap();
-    let pass = async |by| store.pass(by);
+    let pass = async |by| store.advance_clock(by);
     clock_jumps::records_of_workers_stay(&store, |by| store.move_clock(by), pass).await;
 }
 
@@ -148,7 +148,7 @@ async fn after_the_clock_jumped_ahead_records_of_workers_stay() {
 async fn a_clock_that_was_far_ahead_is_followed_back() {
     let namespaces = Namespaces::default();
     let store = namespaces.builder().connect().await.unwrap();
-    let pass = async |by| store.pass(by);
+    let pass = async |by| store.advance_clock(by);
     clock_jumps::large_set_backs_are_followed(&store, |by| store.move_clock(by), pass).await;
 }
 

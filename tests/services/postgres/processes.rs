@@ -123,7 +123,7 @@ async fn keys_of_requests_have_the_limit_of_runs() {
     let mut limits = PostgresLimits::default();
     (limits.open_runs, limits.finished_runs) = (1, 1);
     let store = namespaces.builder().limits(limits).connect().await.unwrap();
-    request_keys::keys_have_the_limit_of_runs(&store, async |time| store.pass(time)).await;
+    request_keys::keys_have_the_limit_of_runs(&store, async |time| store.advance_clock(time)).await;
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn old_keys_of_requests_without_a_run_make_room_in_a_full_store() {
     let mut limits = PostgresLimits::default();
     (limits.open_runs, limits.finished_runs) = (80, 20);
     let store = namespaces.builder().limits(limits).connect().await.unwrap();
-    let pass = async |time| store.pass(time);
+    let pass = async |time| store.advance_clock(time);
     request_keys::old_keys_without_a_run_make_room_in_a_full_store(&store, pass).await;
 }
 

@@ -20,8 +20,8 @@ impl Saved for PostgresStore {
         }
     }
 
-    fn pass(&self, time: Duration) {
-        Self::pass(self, time);
+    fn advance_clock(&self, time: Duration) {
+        Self::advance_clock(self, time);
     }
 }
 

@@ -4,7 +4,7 @@ use crate::consumers::one_consumer_too_many_is_refused;
 use crate::postgres::server::{Namespaces, store_in};
 use crate::postgres::wrapped::Around;
 use std::time::Duration;
-use universal_executor::source::conformance::{Abilities, Change, Subject};
+use universal_executor::source::conformance::{Abilities, Change, SourceUnderTest};
 use universal_executor::store::conformance::announce;
 use universal_executor::store::{PostgresLimits, PostgresStore};
 use universal_executor::{BoxError, Event, EventSource};
@@ -35,8 +35,8 @@ struct Connected {
     namespace: String,
 }
 
-impl Subject for Stores {
-    type Place = Connected;
+impl SourceUnderTest for Stores {
+    type Backend = Connected;
 
     fn abilities(&self) -> Abilities {
         Abilities::default()
@@ -84,7 +84,7 @@ impl Subject for Stores {
         Ok(announce(&place.store, changes).await?)
     }
 
-    async fn pass(&self, duration: Duration) {
+    async fn advance_clock(&self, duration: Duration) {
         tokio::time::pause();
         tokio::time::advance(duration).await;
         tokio::time::resume();

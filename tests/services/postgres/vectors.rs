@@ -116,7 +116,7 @@ async fn a_vector_goes_with_its_version_and_with_its_breadcrumb() {
     assert_eq!(text(&mut other, &kept).await.as_deref(), Some("1 1 2"));
     store.delete(deleted.id).await.unwrap();
     assert_eq!(text(&mut other, &kept).await.as_deref(), Some("1 2"));
-    store.pass(Duration::from_secs(61));
+    store.advance_clock(Duration::from_secs(61));
     store.create(note()).await.unwrap();
     assert_eq!(
         text(&mut other, &kept).await.as_deref(),

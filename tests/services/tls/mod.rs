@@ -22,7 +22,7 @@ async fn connect(
     let url = terminator.url(host);
     let url = format!("{url}?sslmode=verify-full&sslrootcert={DATA}/{authority}");
     let builder = PostgresStore::builder(url).schema(namespaces.one());
-    builder.patience(Duration::from_secs(5)).connect().await
+    builder.wait_timeout(Duration::from_secs(5)).connect().await
 }
 
 #[tokio::test]

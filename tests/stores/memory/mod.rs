@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 use universal_executor::store::MemoryLimits;
-use universal_executor::store::conformance::{Subject, WordCounts, unchecked};
+use universal_executor::store::conformance::{StoreUnderTest, WordCounts, unchecked};
 use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::{EventSource, MemoryStore};
 
@@ -20,7 +20,7 @@ pub(crate) struct Memory;
 #[derive(Default)]
 struct Held;
 
-impl Subject for Held {
+impl StoreUnderTest for Held {
     type Store = MemoryStore;
 
     async fn fresh(&self) -> MemoryStore {
@@ -36,7 +36,7 @@ impl Subject for Held {
         Some(Box::new(store.events()))
     }
 
-    async fn pass(&self, duration: Duration) {
+    async fn advance_clock(&self, duration: Duration) {
         tokio::time::advance(duration).await;
     }
 }
@@ -44,7 +44,7 @@ impl Subject for Held {
 /// The same, of a store that keeps vectors.
 struct WithMeaning;
 
-impl Subject for WithMeaning {
+impl StoreUnderTest for WithMeaning {
     type Store = MemoryStore;
 
     async fn fresh(&self) -> MemoryStore {
@@ -59,12 +59,12 @@ impl Subject for WithMeaning {
         Memory.events(store)
     }
 
-    async fn pass(&self, duration: Duration) {
-        Memory.pass(duration).await;
+    async fn advance_clock(&self, duration: Duration) {
+        Memory.advance_clock(duration).await;
     }
 }
 
-impl Subject for Memory {
+impl StoreUnderTest for Memory {
     type Store = MemoryStore;
 
     async fn fresh(&self) -> MemoryStore {
@@ -79,7 +79,7 @@ impl Subject for Memory {
         Some(Box::new(store.events()))
     }
 
-    async fn pass(&self, duration: Duration) {
+    async fn advance_clock(&self, duration: Duration) {
         tokio::time::pause();
         tokio::time::advance(duration).await;
         tokio::time::resume();

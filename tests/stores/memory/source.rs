@@ -1,7 +1,7 @@
 //! The events of the store in memory, to be tried on the promises of every source.
 
 use std::time::Duration;
-use universal_executor::source::conformance::{Abilities, Change, Subject};
+use universal_executor::source::conformance::{Abilities, Change, SourceUnderTest};
 use universal_executor::store::MemoryLimits;
 use universal_executor::store::conformance::announce;
 use universal_executor::{BoxError, Event, EventSource, MemoryStore};
@@ -9,8 +9,8 @@ use universal_executor::{BoxError, Event, EventSource, MemoryStore};
 /// The events of a fresh store in memory.
 pub(crate) struct Events;
 
-impl Subject for Events {
-    type Place = MemoryStore;
+impl SourceUnderTest for Events {
+    type Backend = MemoryStore;
 
     fn abilities(&self) -> Abilities {
         Abilities::default().history(true).takes_back(true)
@@ -46,7 +46,7 @@ impl Subject for Events {
         Ok(announce(place, changes).await?)
     }
 
-    async fn pass(&self, duration: Duration) {
+    async fn advance_clock(&self, duration: Duration) {
         tokio::time::pause();
         tokio::time::advance(duration).await;
         tokio::time::resume();

@@ -113,7 +113,7 @@ async fn what_was_created_although_the_answer_says_otherwise_is_found() {
 #[tokio::test]
 async fn patience_may_be_without_end() {
     let server = Server::start().await;
-    let store = builder(&server, OWNER).lookup_patience(Duration::MAX);
+    let store = builder(&server, OWNER).lookup_timeout(Duration::MAX);
     let store = store.build().unwrap();
     server.fail(CREATE, Fault::DoAndClose);
 

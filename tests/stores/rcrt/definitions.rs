@@ -47,7 +47,7 @@ async fn definitions_on_a_server_are_checked_with_the_paths_of_their_records() {
     assert_eq!(report.remote_tools().count(), 13);
     let all = report.definitions.iter().flat_map(|one| &one.findings);
     let errors = all.filter(|finding| finding.severity == Severity::Error);
-    let errors: Vec<String> = errors.map(|error| error.place.to_string()).collect();
+    let errors: Vec<String> = errors.map(|error| error.path.to_string()).collect();
     assert_eq!(errors, ["context.subscriptions"]);
     assert_eq!(exit_code(&checked), ExitCode::from(1));
     assert_eq!(server.seen("POST", "/breadcrumbs").len(), written);

@@ -37,7 +37,7 @@ const THEIRS: &str = "00000000-0000-0000-0000-000000000002";
 fn builder(server: &Server, owner: &str) -> RcrtBuilder {
     RcrtStore::builder(server.base_url(), owner)
         .token(Secret::new(server::token_of(owner)))
-        .lookup_patience(Duration::from_millis(100))
+        .lookup_timeout(Duration::from_millis(100))
         .retry_pause(Duration::from_millis(1), Duration::from_millis(5))
         .reconnect(Duration::from_millis(5), Duration::from_millis(50))
 }

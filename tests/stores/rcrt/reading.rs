@@ -85,7 +85,7 @@ async fn the_server_is_asked_for_the_schema_and_the_most_telling_tag() {
 #[tokio::test]
 async fn a_search_that_would_look_at_too_much_is_an_error_and_no_half_answer() {
     let server = Server::start().await;
-    let store = builder(&server, OWNER).max_looked_at(50).build().unwrap();
+    let store = builder(&server, OWNER).max_scanned(50).build().unwrap();
     for n in 0..60 {
         store.create(note(n)).await.unwrap();
     }
@@ -110,7 +110,7 @@ async fn a_search_that_would_look_at_too_much_is_an_error_and_no_half_answer() {
 #[tokio::test]
 async fn rows_that_are_written_while_a_list_is_read_do_not_hide_how_far_it_was_read() {
     let server = Server::start().await;
-    let store = builder(&server, OWNER).max_looked_at(40).build().unwrap();
+    let store = builder(&server, OWNER).max_scanned(40).build().unwrap();
     let mut notes = Vec::new();
     for n in 0..100 {
         notes.push(store.create(note(n)).await.unwrap());
@@ -354,7 +354,7 @@ async fn a_server_whose_lists_are_always_too_large_is_an_error() {
     let server = Server::start().await;
     let store = builder(&server, OWNER)
         .max_list_bytes(1_000)
-        .max_looked_at(500)
+        .max_scanned(500)
         .build()
         .unwrap();
     for _ in 0..100 {

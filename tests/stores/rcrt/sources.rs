@@ -3,14 +3,14 @@
 use super::server::Server;
 use super::{OWNER, builder};
 use std::time::Duration;
-use universal_executor::source::conformance::{Abilities, Change, Subject};
+use universal_executor::source::conformance::{Abilities, Change, SourceUnderTest};
 use universal_executor::store::conformance::announce;
 use universal_executor::{BoxError, Event, EventSource, RcrtStore};
 
 struct Stream;
 
-impl Subject for Stream {
-    type Place = (Server, RcrtStore);
+impl SourceUnderTest for Stream {
+    type Backend = (Server, RcrtStore);
 
     fn abilities(&self) -> Abilities {
         Abilities::default()
@@ -51,7 +51,7 @@ impl Subject for Stream {
         Ok(announce(store, changes).await?)
     }
 
-    async fn pass(&self, duration: Duration) {
+    async fn advance_clock(&self, duration: Duration) {
         tokio::time::sleep(duration).await;
     }
 }

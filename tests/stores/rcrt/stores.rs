@@ -5,7 +5,7 @@ use super::{OWNER, builder, store};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
-use universal_executor::store::conformance::{Subject, Unchecked, unchecked};
+use universal_executor::store::conformance::{StoreUnderTest, Unchecked, unchecked};
 use universal_executor::{
     BreadcrumbStore, BreadcrumbStoreExt as _, EventSource, MemoryStore, NewBreadcrumb, RcrtStore,
     WithLedger,
@@ -16,7 +16,7 @@ struct Rcrt {
     server: Mutex<Option<Server>>,
 }
 
-impl Subject for Rcrt {
+impl StoreUnderTest for Rcrt {
     type Store = RcrtStore;
 
     async fn fresh(&self) -> RcrtStore {
@@ -35,7 +35,7 @@ impl Subject for Rcrt {
         None
     }
 
-    async fn pass(&self, duration: Duration) {
+    async fn advance_clock(&self, duration: Duration) {
         let server = self.server.lock().unwrap().clone().unwrap();
         server.lock().crumbs.pass(duration);
     }
@@ -47,7 +47,7 @@ universal_executor::store_conformance!(rcrt, Rcrt::default());
 #[derive(Default)]
 struct Beside(Rcrt, Mutex<Option<MemoryStore>>);
 
-impl Subject for Beside {
+impl StoreUnderTest for Beside {
     type Store = WithLedger<RcrtStore, MemoryStore>;
 
     async fn fresh(&self) -> Self::Store {
@@ -77,8 +77,8 @@ impl Subject for Beside {
         None
     }
 
-    async fn pass(&self, duration: Duration) {
-        self.0.pass(duration).await;
+    async fn advance_clock(&self, duration: Duration) {
+        self.0.advance_clock(duration).await;
         tokio::time::pause();
         tokio::time::advance(duration).await;
         tokio::time::resume();

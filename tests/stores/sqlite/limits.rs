@@ -51,7 +51,7 @@ async fn one_breadcrumb_too_many_is_full_and_what_expired_makes_room() {
         .commit(vec![delete, Write::Create(note())].into())
         .await
         .unwrap();
-    store.pass(Duration::from_secs(60));
+    store.advance_clock(Duration::from_secs(60));
     store.create(note()).await.unwrap();
     assert_eq!(store.stats().await.unwrap().breadcrumbs, 2);
 }
@@ -63,7 +63,7 @@ async fn expired(folder: &Folder) -> SqliteStore {
     let end = stays.created_at + Duration::from_secs(60);
     let writes: Vec<_> = (0..1_000).map(|_| Write::Create(note().ttl(end))).collect();
     store.commit(writes.into()).await.unwrap();
-    store.pass(Duration::from_secs(120));
+    store.advance_clock(Duration::from_secs(120));
     store
 }
 
@@ -109,7 +109,7 @@ async fn a_store_that_is_closed_while_it_removes_goes_on_when_it_is_opened() {
     store.close().await;
 
     let store = limited(&folder, |_| {}).await;
-    store.pass(Duration::from_secs(120));
+    store.advance_clock(Duration::from_secs(120));
     assert!(store.latest("note.v1").await.unwrap().is_some());
     let mut kept = store.stats().await.unwrap().breadcrumbs;
     for _ in 0..4 {
@@ -124,7 +124,7 @@ async fn keys_of_requests_have_the_limit_of_runs() {
     let folder = Folder::new();
     let limits = |limits: &mut SqliteLimits| (limits.open_runs, limits.finished_runs) = (1, 1);
     let store = limited(&folder, limits).await;
-    request_keys::keys_have_the_limit_of_runs(&store, async |time| store.pass(time)).await;
+    request_keys::keys_have_the_limit_of_runs(&store, async |time| store.advance_clock(time)).await;
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn old_keys_of_requests_without_a_run_make_room_in_a_full_store() {
     let folder = Folder::new();
     let limits = |limits: &mut SqliteLimits| (limits.open_runs, limits.finished_runs) = (80, 20);
     let store = limited(&folder, limits).await;
-    let pass = async |time| store.pass(time);
+    let pass = async |time| store.advance_clock(time);
     request_keys::old_keys_without_a_run_make_room_in_a_full_store(&store, pass).await;
 }
 

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use universal_executor::source::Deliveries;
-use universal_executor::store::conformance::{Subject, WordCounts, unchecked};
+use universal_executor::store::conformance::{StoreUnderTest, WordCounts, unchecked};
 use universal_executor::store::embedding::EmbeddingConfig;
 use universal_executor::store::{Durability, SqliteBuilder};
 use universal_executor::{BreadcrumbStoreExt as _, EventSource, NewBreadcrumb, SqliteStore};
@@ -117,7 +117,7 @@ impl Default for File {
 #[derive(Default)]
 struct Held(File);
 
-impl Subject for Held {
+impl StoreUnderTest for Held {
     type Store = SqliteStore;
 
     async fn fresh(&self) -> SqliteStore {
@@ -134,12 +134,12 @@ impl Subject for Held {
         self.0.events(store)
     }
 
-    async fn pass(&self, duration: Duration) {
-        self.0.pass(duration).await;
+    async fn advance_clock(&self, duration: Duration) {
+        self.0.advance_clock(duration).await;
     }
 }
 
-impl Subject for File {
+impl StoreUnderTest for File {
     type Store = SqliteStore;
 
     async fn fresh(&self) -> SqliteStore {
@@ -162,9 +162,9 @@ impl Subject for File {
         Some(Box::new(store.events()))
     }
 
-    async fn pass(&self, duration: Duration) {
+    async fn advance_clock(&self, duration: Duration) {
         for store in self.opened.lock().unwrap().iter() {
-            store.pass(duration);
+            store.advance_clock(duration);
         }
     }
 }
@@ -185,7 +185,7 @@ async fn after_the_clock_was_set_back_ready_runs_are_claimed() {
 async fn after_the_clock_was_set_back_leases_are_held_and_expire() {
     let folder = Folder::new();
     let store = quick(&folder.file()).open().await.unwrap();
-    let pass = async |by| store.pass(by);
+    let pass = async |by| store.advance_clock(by);
     clock_jumps::leases_are_held_and_expire(&store, |by| store.move_clock(by), pass).await;
 }
 
@@ -200,7 +200,7 @@ async fn after_the_clock_was_set_back_commits_stay_in_order() {
 async fn after_the_clock_jumped_ahead_records_of_workers_stay() {
     let folder = Folder::new();
     let store = quick(&folder.file()).open().await.unwrap();
-    let pass = async |by| store.pass(by);
+    let pass = async |by| store.advance_clock(by);
     clock_jumps::records_of_workers_stay(&store, |by| store.move_clock(by), pass).await;
 }
 
@@ -208,7 +208,7 @@ async fn after_the_clock_jumped_ahead_records_of_workers_stay() {
 async fn a_clock_that_was_far_ahead_is_followed_back() {
     let folder = Folder::new();
     let store = quick(&folder.file()).open().await.unwrap();
-    let pass = async |by| store.pass(by);
+    let pass = async |by| store.advance_clock(by);
     clock_jumps::large_set_backs_are_followed(&store, |by| store.move_clock(by), pass).await;
 }
 

@@ -171,7 +171,7 @@ async fn a_lease_whose_worker_is_gone_runs_out_after_a_restart() {
     assert!(matches!(claim, Claim::Running { .. }), "{claim:?}");
     let listed = store.runs(&RunFilter::of_claim(id)).await.unwrap();
     assert_eq!(listed.len(), 1);
-    store.pass(RunRef::DEFAULT_LEASE);
+    store.advance_clock(RunRef::DEFAULT_LEASE);
 
     let claim = store.claim(&run, None).await.unwrap();
     assert!(

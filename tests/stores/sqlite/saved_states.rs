@@ -15,8 +15,8 @@ impl Saved for SqliteStore {
         }
     }
 
-    fn pass(&self, time: Duration) {
-        Self::pass(self, time);
+    fn advance_clock(&self, time: Duration) {
+        Self::advance_clock(self, time);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::wrappers::wrapped::Around;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use universal_executor::source::conformance::{Abilities, Change, Subject};
+use universal_executor::source::conformance::{Abilities, Change, SourceUnderTest};
 use universal_executor::store::conformance::announce;
 use universal_executor::store::{SqliteLimits, SqliteStore};
 use universal_executor::{BoxError, Event, EventSource};
@@ -39,8 +39,8 @@ struct Opened {
     path: PathBuf,
 }
 
-impl Subject for Files {
-    type Place = Opened;
+impl SourceUnderTest for Files {
+    type Backend = Opened;
 
     fn abilities(&self) -> Abilities {
         Abilities::default()
@@ -84,7 +84,7 @@ impl Subject for Files {
         Ok(announce(&place.store, changes).await?)
     }
 
-    async fn pass(&self, duration: Duration) {
+    async fn advance_clock(&self, duration: Duration) {
         tokio::time::pause();
         tokio::time::advance(duration).await;
         tokio::time::resume();

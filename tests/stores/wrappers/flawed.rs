@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 use std::{fs, path::Path};
 use universal_executor::model::Timestamp;
-use universal_executor::source::conformance::{Abilities, Change, Subject};
+use universal_executor::source::conformance::{Abilities, Change, SourceUnderTest};
 use universal_executor::source::{Deliveries, Receipt, SourceError, StartAt};
 use universal_executor::{
     BoxError, Delivery, Event, EventKind, EventSource, MemoryStore, async_trait,
@@ -77,8 +77,8 @@ impl Flawed {
     }
 }
 
-impl Subject for Flawed {
-    type Place = MemoryStore;
+impl SourceUnderTest for Flawed {
+    type Backend = MemoryStore;
 
     fn abilities(&self) -> Abilities {
         match self.flaw {
@@ -132,7 +132,7 @@ impl Subject for Flawed {
         Events.commit(place, changes).await
     }
 
-    async fn pass(&self, duration: Duration) {
+    async fn advance_clock(&self, duration: Duration) {
         tokio::time::advance(duration).await;
     }
 }

@@ -4,13 +4,13 @@ use crate::memory::source::Events;
 use crate::wrappers::watched::{Faultless, Watched};
 use crate::wrappers::wrapped::Around;
 use std::time::Duration;
-use universal_executor::store::conformance::Subject;
+use universal_executor::store::conformance::StoreUnderTest;
 use universal_executor::{EventSource, MemoryStore};
 
 /// A store in memory, whose time passes by moving tokio's clock.
 struct Memory;
 
-impl Subject for Memory {
+impl StoreUnderTest for Memory {
     type Store = MemoryStore;
 
     async fn fresh(&self) -> MemoryStore {
@@ -25,7 +25,7 @@ impl Subject for Memory {
         Some(Box::new(store.events()))
     }
 
-    async fn pass(&self, duration: Duration) {
+    async fn advance_clock(&self, duration: Duration) {
         tokio::time::pause();
         tokio::time::advance(duration).await;
         tokio::time::resume();

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 use universal_executor::EventSource;
-use universal_executor::store::conformance::Subject as StoreSubject;
+use universal_executor::store::conformance::StoreUnderTest;
 use universal_executor::store::{Fault, Faulty, Instrumented};
 
 /// A store that tells of each call.
 pub(crate) struct Watched<S>(pub(crate) S);
 
-impl<S: StoreSubject> StoreSubject for Watched<S> {
+impl<S: StoreUnderTest> StoreUnderTest for Watched<S> {
     type Store = Instrumented<S::Store>;
 
     async fn fresh(&self) -> Self::Store {
@@ -25,15 +25,15 @@ impl<S: StoreSubject> StoreSubject for Watched<S> {
         Some(Box::new(store.beside(events)))
     }
 
-    async fn pass(&self, duration: Duration) {
-        self.0.pass(duration).await;
+    async fn advance_clock(&self, duration: Duration) {
+        self.0.advance_clock(duration).await;
     }
 }
 
 /// A store with a plan of no faults.
 pub(crate) struct Faultless<S>(pub(crate) S);
 
-impl<S: StoreSubject> StoreSubject for Faultless<S> {
+impl<S: StoreUnderTest> StoreUnderTest for Faultless<S> {
     type Store = Faulty<S::Store>;
 
     async fn fresh(&self) -> Self::Store {
@@ -50,7 +50,7 @@ impl<S: StoreSubject> StoreSubject for Faultless<S> {
         Some(Box::new(store.beside(events)))
     }
 
-    async fn pass(&self, duration: Duration) {
-        self.0.pass(duration).await;
+    async fn advance_clock(&self, duration: Duration) {
+        self.0.advance_clock(duration).await;
     }
 }

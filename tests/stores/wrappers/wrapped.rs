@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
-use universal_executor::source::conformance::{Abilities, Change, Subject as SourceSubject};
+use universal_executor::source::conformance::{Abilities, Change, SourceUnderTest};
 use universal_executor::store::{Fault, Faulty, Instrumented, Moment, Operation};
 use universal_executor::{BoxError, Event, EventSource};
 
@@ -53,38 +53,42 @@ fn one_in_three() -> impl Fn(Operation, Moment) -> Fault {
     }
 }
 
-impl<S: SourceSubject> SourceSubject for Around<S> {
-    type Place = S::Place;
+impl<S: SourceUnderTest> SourceUnderTest for Around<S> {
+    type Backend = S::Backend;
 
     fn abilities(&self) -> Abilities {
         self.inside.abilities()
     }
 
-    async fn fresh(&self) -> S::Place {
+    async fn fresh(&self) -> S::Backend {
         self.inside.fresh().await
     }
 
-    async fn keeping(&self, events: usize) -> Option<S::Place> {
+    async fn keeping(&self, events: usize) -> Option<S::Backend> {
         self.inside.keeping(events).await
     }
 
-    async fn in_tenant(&self, place: &S::Place, tenant: &str) -> Option<S::Place> {
+    async fn in_tenant(&self, place: &S::Backend, tenant: &str) -> Option<S::Backend> {
         self.inside.in_tenant(place, tenant).await
     }
 
-    async fn restart(&self, place: S::Place) -> Option<S::Place> {
+    async fn restart(&self, place: S::Backend) -> Option<S::Backend> {
         self.inside.restart(place).await
     }
 
-    fn source(&self, place: &S::Place, consumer: &str) -> Box<dyn EventSource> {
+    fn source(&self, place: &S::Backend, consumer: &str) -> Box<dyn EventSource> {
         (self.wrap)(self.inside.source(place, consumer))
     }
 
-    async fn commit(&self, place: &S::Place, changes: Vec<Change>) -> Result<Vec<Event>, BoxError> {
+    async fn commit(
+        &self,
+        place: &S::Backend,
+        changes: Vec<Change>,
+    ) -> Result<Vec<Event>, BoxError> {
         self.inside.commit(place, changes).await
     }
 
-    async fn pass(&self, duration: Duration) {
-        self.inside.pass(duration).await;
+    async fn advance_clock(&self, duration: Duration) {
+        self.inside.advance_clock(duration).await;
     }
 }

@@ -206,7 +206,7 @@ where
             Condition::Alive => {}
             Condition::Dead => {
                 // A run with the lease of the dead worker could be claimed now.
-                self.subject.pass(LEASE * 2).await;
+                self.subject.advance_clock(LEASE * 2).await;
                 self.worker = Some(Worker::start(&self.store, &self.add).await?);
             }
             Condition::Paused => {

@@ -29,7 +29,7 @@ pub(crate) trait Saved: BreadcrumbStore + Clone + 'static {
     fn events(&self, consumer: Option<&str>) -> Box<dyn EventSource>;
 
     /// Moves the store's clock ahead.
-    fn pass(&self, time: Duration);
+    fn advance_clock(&self, time: Duration);
 }
 
 /// Returns the files of `tests/fixtures/` with a prefix and an extension, and their schema versions, oldest first.
@@ -62,7 +62,7 @@ fn folder() -> PathBuf {
 /// Sets the store's clock to a time after the current one.
 fn set_clock(store: &impl Saved, time: Duration) {
     let wall = UNIX_EPOCH.elapsed().unwrap();
-    store.pass(time.checked_sub(wall).unwrap());
+    store.advance_clock(time.checked_sub(wall).unwrap());
 }
 
 async fn runs(store: &impl Saved) -> Vec<Run> {

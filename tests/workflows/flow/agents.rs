@@ -77,7 +77,7 @@ async fn an_agent_that_uses_another_is_given_one_result_and_has_the_last_word() 
 
     assert_eq!(result["output"], "a shorter text");
     let requests = world.model.requests();
-    let results: Vec<&Message> = requests[2]
+    let results: Vec<&ChatMessage> = requests[2]
         .messages
         .iter()
         .filter(|message| message.speaker == Speaker::Tool)
@@ -354,7 +354,7 @@ async fn what_is_not_shown_any_more_is_summed_up_by_the_model_that_the_policy_na
         (Some("tiny"), Some(99))
     );
     let last = requests.iter().rfind(|request| !sums_up(request)).unwrap();
-    let summary = Message::data(json!({"summary": "Crabs were found."}));
+    let summary = ChatMessage::data(json!({"summary": "Crabs were found."}));
     assert!(last.messages.contains(&summary), "{last:?}");
     assert!(
         world

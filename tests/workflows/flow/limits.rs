@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::OnceLock;
 use universal_executor::agent::Part;
-use universal_executor::workflow::{AssemblyError, Limits};
+use universal_executor::workflow::{AssemblyError, WorkflowLimits};
 
 #[test]
 fn a_definition_that_asks_for_more_than_is_let_is_refused_with_the_limit_and_the_way_out() {
@@ -16,7 +16,7 @@ fn a_definition_that_asks_for_more_than_is_let_is_refused_with_the_limit_and_the
         let workflow = Workflow::from_json(&definition).unwrap();
         Assembly::new(workflow, services, Arc::clone(&store))
     };
-    let mut more = Limits::default();
+    let mut more = WorkflowLimits::default();
     (more.steps, more.items, more.value_bytes) = (20_000, 2_000, 1 << 20);
     more.total_bytes = 16 << 20;
     let (default, more) = (Services::new(), Services::new().limits(more));
@@ -280,7 +280,7 @@ async fn a_run_that_ends_while_it_is_paused_with_more_than_can_be_kept_ends_all_
     let more = json!({"policies": {"limits": {"value_bytes": 1 << 20}}, "tools": {"page": {}}});
     let pages: Vec<_> = [(); 9].map(|()| json!({"tool": "page"})).into();
     let definition = flow(&more, json!([{"parallel": pages}]));
-    let mut limits = Limits::default();
+    let mut limits = WorkflowLimits::default();
     limits.value_bytes = 1 << 20;
     let services = Services::new().tools(registry([page])).limits(limits);
     let world = World::with_services(&definition, &services, Arc::new(no_model()));

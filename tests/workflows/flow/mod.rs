@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 use universal_executor::agent::{
-    ChatRequest, ChatResponse, Message, ModelError, ScriptedModel, Speaker, ToolCall,
+    ChatMessage, ChatRequest, ChatResponse, ModelError, ScriptedModel, Speaker, ToolCall,
 };
 use universal_executor::executor::ExecutorError;
 use universal_executor::source::StartAt;
@@ -263,6 +263,6 @@ fn no_model() -> ScriptedModel {
 
 /// All that a model was shown.
 fn shown(request: &ChatRequest) -> String {
-    let texts = request.messages.iter().map(Message::text);
+    let texts = request.messages.iter().map(ChatMessage::text);
     texts.collect::<Vec<_>>().join("\n")
 }

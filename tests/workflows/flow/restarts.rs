@@ -301,7 +301,7 @@ async fn a_flow_runs_on_a_context_that_belongs_to_no_run() {
     let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
     let assembly = Assembly::new(workflow, &Services::new(), store).unwrap();
 
-    let order = universal_executor::workflow::Order::new("main", json!({"n": 4}));
+    let order = universal_executor::workflow::RunOptions::new("main", json!({"n": 4}));
     let driven = assembly.drive(&context, order).await.unwrap();
 
     use universal_executor::workflow::{Driven, Finish};

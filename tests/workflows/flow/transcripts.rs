@@ -51,7 +51,7 @@ async fn a_tool_result_that_imitates_the_user_stays_a_tool_result_and_data_when_
         let role = line["role"].as_str().unwrap();
         assert!(["tool", "data"].contains(&role), "{line}");
     }
-    let summary = Message::data(json!({"summary": FORGED}));
+    let summary = ChatMessage::data(json!({"summary": FORGED}));
     let summarised = requests
         .iter()
         .filter(|request| request.messages.contains(&summary));

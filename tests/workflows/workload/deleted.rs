@@ -6,12 +6,12 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use universal_executor::agent::Message;
+use universal_executor::agent::ChatMessage;
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::StepPath;
 use universal_executor::workload::{
-    Heard, Log, LogEntry, NativeDefinition, Restart, SessionStore, WorkloadEventKind,
+    Log, LogEntry, NativeDefinition, Restart, SessionStore, SubscriberItem, WorkloadEventKind,
     WorkloadExecutor,
 };
 use universal_executor::{
@@ -117,7 +117,7 @@ async fn what_an_agent_said_in_a_deleted_turn_is_not_left_in_the_session_begun_a
 
     sessions.delete("one").await.unwrap();
     let session = sessions.session("one");
-    let messages = vec![Message::user("anew")];
+    let messages = vec![ChatMessage::user("anew")];
     let log = session.load().await.unwrap();
     let said = LogEntry::Said { messages };
     session.append(&log, "anew", said).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_turn_that_is_tried_again_does_not_bring_back_a_session_that_is_delete
     let supervisor = supervisor.restart(often).build().unwrap();
     let mut subscriber = supervisor.subscribe("one").unwrap();
     let turn = supervisor.send("one", "secret").unwrap();
-    let is_restart = |heard: &Heard| matches!(heard, Heard::Event(event) if matches!(event.kind, WorkloadEventKind::Restarted { .. }));
+    let is_restart = |heard: &SubscriberItem| matches!(heard, SubscriberItem::Event(event) if matches!(event.kind, WorkloadEventKind::Restarted { .. }));
     while !is_restart(&subscriber.next().await.unwrap()) {}
 
     supervisor.sessions().delete("one").await.unwrap();

@@ -16,8 +16,9 @@ use universal_executor::agent;
 use universal_executor::store::{Fault, Faulty, Moment, Operation, Wake};
 use universal_executor::workflow::{FlowEventKind, StepPath};
 use universal_executor::workload::{
-    Conversation, Definition, FlowDefinition, Heard, LogEntry, NativeDefinition, Restart, RunCx,
-    SessionStore, Subscriber, SupervisorBuilder, TurnStatus, WorkloadEvent, WorkloadEventKind,
+    Conversation, Definition, FlowDefinition, LogEntry, NativeDefinition, Restart, RunCx,
+    SessionStore, Subscriber, SubscriberItem, SupervisorBuilder, TurnStatus, WorkloadEvent,
+    WorkloadEventKind,
 };
 use universal_executor::{
     BoxError, BreadcrumbStore, MemoryStore, NewBreadcrumb, Services, permanent, suspend,
@@ -37,7 +38,7 @@ fn attempts(attempts: u32) -> Restart {
 /// What is there to be heard.
 fn so_far(subscriber: &mut Subscriber) -> Vec<WorkloadEvent> {
     let mut events = Vec::new();
-    while let Some(Some(Heard::Event(event))) = subscriber.next().now_or_never() {
+    while let Some(Some(SubscriberItem::Event(event))) = subscriber.next().now_or_never() {
         events.push((*event).clone());
     }
     events
@@ -158,7 +159,7 @@ async fn turns_that_are_stopped_by_closing_the_supervisor_are_told_to_end() {
 /// Adds to a session as somebody else.
 async fn add(session: &Conversation) {
     let log = session.load().await.unwrap();
-    let messages = vec![agent::Message::user("in between")];
+    let messages = vec![agent::ChatMessage::user("in between")];
     let said = LogEntry::Said { messages };
     session.append(&log, "other", said).await.unwrap();
 }
@@ -227,7 +228,7 @@ async fn the_end_is_told_when_the_session_has_the_turn_and_not_before() {
         .unwrap();
 
     assert!(
-        matches!(heard, Some(Heard::Event(event)) if event.kind.is_end()),
+        matches!(heard, Some(SubscriberItem::Event(event)) if event.kind.is_end()),
         "it was not the end"
     );
     assert_eq!(log.unwrap().messages().len(), 2);
@@ -297,7 +298,7 @@ async fn steps_under_way_in_a_turn_that_is_stopped_are_told_to_be_cancelled() {
         told.iter().filter(|event| event.kind == began).count()
     };
     while began(&told) < 3 {
-        if let Some(Heard::Event(event)) = subscriber.next().await {
+        if let Some(SubscriberItem::Event(event)) = subscriber.next().await {
             told.push((*event).clone());
         }
     }

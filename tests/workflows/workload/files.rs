@@ -12,7 +12,7 @@ use universal_executor::model::Timestamp;
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::Workflow;
 use universal_executor::workload::{
-    Definition, FlowDefinition, Message, RunCx, WorkloadEventKind, WorkloadManager,
+    Definition, FlowDefinition, RunCx, WorkloadEventKind, WorkloadManager, WorkloadMessage,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStoreExt as _, ExecutionContext, MemoryStore, NewBreadcrumb, Services,
@@ -69,7 +69,7 @@ async fn come_to(definition: &dyn Definition, content: Value) -> Option<Value> {
         let mut workload = definition
             .instantiate(&setup.services, &setup.store)
             .unwrap();
-        let message = Message::new(content.clone());
+        let message = WorkloadMessage::new(content.clone());
         let events = workload.run(RunCx::new("run-1", context), Some(message));
         let events: Vec<_> = events.collect().await;
         workload.close().await.unwrap();

@@ -3,7 +3,7 @@
 use crate::workload::{Setup, agent, events, flow, output, says, setup};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use universal_executor::agent::{AgentDefinition, AgentExecutor, Message, ScriptedModel};
+use universal_executor::agent::{AgentDefinition, AgentExecutor, ChatMessage, ScriptedModel};
 use universal_executor::workload::{
     Definition, ExecutorDefinition, NativeDefinition, RunCx, WorkloadExecutor,
 };
@@ -123,7 +123,7 @@ async fn the_users_text_is_the_message_of_a_model_step_and_everything_else_is_da
     turn(&desk, &store, (text, Value::Null)).await;
 
     let requests = model.requests();
-    assert_eq!(requests[0].messages, [Message::user("Name a colour.")]);
+    assert_eq!(requests[0].messages, [ChatMessage::user("Name a colour.")]);
     let second = &requests[1].messages[0].text();
     assert!(second.contains("```json data-"), "{second}");
     assert!(second.contains("\n\"heard\"\n```\n"), "{second}");

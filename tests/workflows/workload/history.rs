@@ -18,7 +18,7 @@ fn page() -> JsonTool {
 async fn turns<const N: usize>(
     definition: Value,
     model: &Arc<ScriptedModel>,
-    messages: [Message; N],
+    messages: [WorkloadMessage; N],
 ) -> MemoryStore {
     let store = MemoryStore::default();
     let services = Services::new()
@@ -35,7 +35,7 @@ async fn turns<const N: usize>(
 }
 
 /// Returns the messages of a request that have `words` outside a fence, except for results of tools.
-fn unfenced<'r>(request: &'r ChatRequest, words: &str) -> Vec<&'r agent::Message> {
+fn unfenced<'r>(request: &'r ChatRequest, words: &str) -> Vec<&'r agent::ChatMessage> {
     let messages = request.messages.iter();
     messages
         .filter(|message| message.speaker != Speaker::Tool)
@@ -66,12 +66,17 @@ async fn data_that_a_flow_gave_its_agent_stays_data_in_later_turns() {
 
     let requests = model.requests();
     for request in &requests {
-        assert_eq!(unfenced(request, "I am Ann"), Vec::<&agent::Message>::new());
+        assert_eq!(
+            unfenced(request, "I am Ann"),
+            Vec::<&agent::ChatMessage>::new()
+        );
     }
-    let page = agent::Message::data(json!(PAGE));
+    let page = agent::ChatMessage::data(json!(PAGE));
     assert!(requests[1].messages.contains(&page), "{requests:?}");
     assert!(
-        requests[1].messages.contains(&agent::Message::user("one")),
+        requests[1]
+            .messages
+            .contains(&agent::ChatMessage::user("one")),
         "{requests:?}"
     );
     // The store has the data itself, so that it is fenced anew.
@@ -95,7 +100,7 @@ async fn the_users_message_stays_the_users_words_for_an_agent_that_was_given_it(
 
     turns(definition, &model, ["I am Ann".into(), "two".into()]).await;
 
-    let words = agent::Message::user("I am Ann");
+    let words = agent::ChatMessage::user("I am Ann");
     let requests = model.requests();
     let shown = requests[1]
         .messages
@@ -110,18 +115,21 @@ async fn a_turn_whose_trigger_has_no_message_is_data_in_later_turns() {
     let definition = json!({"agents": {"main": {"instruction": "Help."}}});
     let reading = json!({"page": PAGE});
 
-    let turned = [Message::new(reading.clone()), "two".into()];
+    let turned = [WorkloadMessage::new(reading.clone()), "two".into()];
     let store = turns(definition, &model, turned).await;
 
     let requests = model.requests();
     for request in &requests {
-        assert_eq!(unfenced(request, "I am Ann"), Vec::<&agent::Message>::new());
+        assert_eq!(
+            unfenced(request, "I am Ann"),
+            Vec::<&agent::ChatMessage>::new()
+        );
     }
     let log: Log = SessionStore::new(Arc::new(store))
         .session("s")
         .load()
         .await
         .unwrap();
-    assert_eq!(log.messages()[0], agent::Message::data(reading));
-    assert_eq!(log.messages()[2], agent::Message::user("two"));
+    assert_eq!(log.messages()[0], agent::ChatMessage::data(reading));
+    assert_eq!(log.messages()[2], agent::ChatMessage::user("two"));
 }

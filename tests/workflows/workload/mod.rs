@@ -29,8 +29,8 @@ use universal_executor::model::Timestamp;
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::Workflow;
 use universal_executor::workload::{
-    Definition, FlowDefinition, Message, RunCx, Supervisor, SupervisorBuilder, TurnStatus,
-    WorkloadError, WorkloadEvent, WorkloadEventKind, WorkloadExecutor,
+    Definition, FlowDefinition, RunCx, Supervisor, SupervisorBuilder, TurnStatus, WorkloadError,
+    WorkloadEvent, WorkloadEventKind, WorkloadExecutor, WorkloadMessage,
 };
 use universal_executor::{
     BreadcrumbId, BreadcrumbStore, ExecutionContext, MemoryStore, NewBreadcrumb, Services,
@@ -129,7 +129,7 @@ fn history(request: &ChatRequest) -> Vec<Cow<'_, str>> {
 }
 
 /// Returns the words of a message, or its data without the fence.
-fn said(message: &universal_executor::agent::Message) -> Cow<'_, str> {
+fn said(message: &universal_executor::agent::ChatMessage) -> Cow<'_, str> {
     let data = message.as_data();
     let text = data.and_then(|data| data["summary"].as_str().or(data.as_str()));
     text.map_or_else(|| message.text(), Cow::Borrowed)
@@ -148,7 +148,7 @@ async fn events(definition: &dyn Definition, setup: &Setup, message: &str) -> Ve
     let mut workload = definition
         .instantiate(&setup.services, &setup.store)
         .unwrap();
-    let events = workload.run(alone("run-1"), Some(Message::from(message)));
+    let events = workload.run(alone("run-1"), Some(WorkloadMessage::from(message)));
     let events = events.collect().await;
     workload.close().await.unwrap();
     events

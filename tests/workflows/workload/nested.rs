@@ -12,8 +12,8 @@ use universal_executor::store::{Fault, Faulty, Moment, Operation, Query};
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::StepPath;
 use universal_executor::workload::{
-    ExecutorDefinition, Heard, Message, NativeDefinition, RunCx, WorkloadEvent, WorkloadEventKind,
-    WorkloadExecutor,
+    ExecutorDefinition, NativeDefinition, RunCx, SubscriberItem, WorkloadEvent, WorkloadEventKind,
+    WorkloadExecutor, WorkloadMessage,
 };
 use universal_executor::{
     BoxError, BreadcrumbStore as _, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb,
@@ -66,7 +66,7 @@ async fn events_of_a_run_within_a_run_name_it_and_are_heard_while_it_goes_on() {
     let mut events = Vec::new();
     let said = WorkloadEventKind::Text("hi".to_owned());
     let minute = Duration::from_secs(60);
-    while let Ok(Some(Heard::Event(event))) = timeout(minute, subscriber.next()).await {
+    while let Ok(Some(SubscriberItem::Event(event))) = timeout(minute, subscriber.next()).await {
         events.push((*event).clone());
         // The inner run waits to be let, so neither run is over.
         if event.kind == said {
@@ -178,7 +178,7 @@ async fn a_run_of_an_executor_that_is_broken_off_is_told_to_end() {
 }
 
 fn echo() -> NativeDefinition {
-    NativeDefinition::new("echo", |_, message: Option<Message>| async move {
+    NativeDefinition::new("echo", |_, message: Option<WorkloadMessage>| async move {
         Ok(message.unwrap_or_default().content)
     })
 }
@@ -261,7 +261,7 @@ async fn a_run_of_an_executor_that_may_still_go_on_keeps_no_later_turn_waiting()
         let setup = Setup::new(Services::new(), Arc::new(store.clone()));
         let begun = Arc::new(Semaphore::new(0));
         let begins = Arc::clone(&begun);
-        let works = NativeDefinition::new("works", move |_, message: Option<Message>| {
+        let works = NativeDefinition::new("works", move |_, message: Option<WorkloadMessage>| {
             begins.add_permits(1);
             async move {
                 let text = message.unwrap_or_default().text();

@@ -10,7 +10,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::workload::{
-    Arena, Definition, EventStream, Message, Meta, RunCx, TurnStatus, Workload, WorkloadEventKind,
+    Definition, EventStream, Meta, RunCx, TurnStatus, Workload, WorkloadEventKind, WorkloadMessage,
+    WorkloadScope,
 };
 use universal_executor::{BoxError, BreadcrumbStore, Json, MemoryStore, Services, async_trait};
 
@@ -28,7 +29,7 @@ struct Open;
 
 #[async_trait]
 impl Workload for Open {
-    fn run(&mut self, cx: RunCx, _: Option<Message>) -> EventStream<'_> {
+    fn run(&mut self, cx: RunCx, _: Option<WorkloadMessage>) -> EventStream<'_> {
         done(&cx)
     }
 
@@ -96,10 +97,10 @@ async fn a_workload_has_thirty_seconds_to_close_unless_it_is_said() {
 
     supervisor.send("one", "1").unwrap().outcome().await;
     let of_supervisor = begun.elapsed();
-    let mut arena = Arena::default();
+    let mut scope = WorkloadScope::default();
     let Setup { services, store } = &setup;
-    arena.instantiate(&*stuck(), services, store).unwrap();
-    let not_closed = arena.close().await;
+    scope.instantiate(&*stuck(), services, store).unwrap();
+    let not_closed = scope.close().await;
 
     assert!(not_closed.is_err());
     assert_eq!(of_supervisor, Duration::from_secs(30));
@@ -109,12 +110,12 @@ async fn a_workload_has_thirty_seconds_to_close_unless_it_is_said() {
 #[tokio::test(start_paused = true)]
 async fn a_workload_that_does_not_close_in_time_does_not_keep_the_others_open() {
     let closed = Arc::new(AtomicUsize::new(0));
-    let mut arena = Arena::default().close_timeout(PATIENCE);
-    arena.add("stuck", Box::new(Open));
-    arena.add("panics", Box::new(Hasty));
-    arena.add("closes", Box::new(Closes(Arc::clone(&closed))));
+    let mut scope = WorkloadScope::default().close_timeout(PATIENCE);
+    scope.add("stuck", Box::new(Open));
+    scope.add("panics", Box::new(Hasty));
+    scope.add("closes", Box::new(Closes(Arc::clone(&closed))));
 
-    let error = arena.close().await.unwrap_err();
+    let error = scope.close().await.unwrap_err();
 
     assert_eq!(
         error.to_string(),
@@ -127,7 +128,7 @@ struct Closes(Arc<AtomicUsize>);
 
 #[async_trait]
 impl Workload for Closes {
-    fn run(&mut self, cx: RunCx, _: Option<Message>) -> EventStream<'_> {
+    fn run(&mut self, cx: RunCx, _: Option<WorkloadMessage>) -> EventStream<'_> {
         done(&cx)
     }
 
@@ -141,7 +142,7 @@ impl Workload for Closes {
 struct Hasty;
 
 impl Workload for Hasty {
-    fn run(&mut self, cx: RunCx, _: Option<Message>) -> EventStream<'_> {
+    fn run(&mut self, cx: RunCx, _: Option<WorkloadMessage>) -> EventStream<'_> {
         done(&cx)
     }
 

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::agent::{
-    ApiProvider, ChatResponse, Provider, ProviderSession, Said, ScriptedModel, Task, ToolCall,
+    ApiProvider, ChatResponse, Provider, ProviderEvent, ProviderSession, ProviderTask,
+    ScriptedModel, ToolCall,
 };
-use universal_executor::machine::{Answer, Delivery, ToolResult};
+use universal_executor::machine::{Answer, ResultDelivery, ToolResult};
 use universal_executor::tool::{ToolExecutor, ToolRegistry, json_tool};
 use universal_executor::workflow::FlowEventKind;
 use universal_executor::workload::{
-    Definition, ExecutorDefinition, Message, NativeDefinition, RunCx, WorkloadEventKind,
+    Definition, ExecutorDefinition, NativeDefinition, RunCx, WorkloadEventKind, WorkloadMessage,
     with_workload,
 };
 use universal_executor::{
@@ -65,7 +66,7 @@ async fn four_kinds_of_workloads_driven_by_one_loop_keep_to_one_grammar() {
         let mut workload = definition
             .instantiate(&setup.services, &setup.store)
             .unwrap();
-        let run = workload.run(alone("run-1"), Some(Message::new(message)));
+        let run = workload.run(alone("run-1"), Some(WorkloadMessage::new(message)));
         let events: Vec<_> = run.collect().await;
         workload.close().await.unwrap();
 
@@ -195,11 +196,11 @@ impl Drop for Counted {
 
 #[async_trait]
 impl Provider for Counting {
-    fn delivery(&self) -> Delivery {
+    fn delivery(&self) -> ResultDelivery {
         self.inner.delivery()
     }
 
-    async fn start(&self, task: Task) -> Result<Box<dyn ProviderSession>, BoxError> {
+    async fn start(&self, task: ProviderTask) -> Result<Box<dyn ProviderSession>, BoxError> {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(Counted {
             inner: self.inner.start(task).await?,
@@ -209,14 +210,18 @@ impl Provider for Counting {
         }))
     }
 
-    async fn resume(&self, task: Task, _: Json) -> Result<Box<dyn ProviderSession>, BoxError> {
+    async fn resume(
+        &self,
+        task: ProviderTask,
+        _: Json,
+    ) -> Result<Box<dyn ProviderSession>, BoxError> {
         self.start(task).await
     }
 }
 
 #[async_trait]
 impl ProviderSession for Counted {
-    async fn next(&mut self) -> Result<Said, BoxError> {
+    async fn next(&mut self) -> Result<ProviderEvent, BoxError> {
         // So that all branches have begun when the first one ends.
         tokio::task::yield_now().await;
         if self.number > 0 {
@@ -339,8 +344,8 @@ async fn a_definition_that_names_what_is_not_registered_makes_no_workload() {
 #[test]
 fn what_a_service_holds_may_be_shared_between_threads() {
     use universal_executor::workload::{
-        Conversation, Ident, LoadError, SessionStore, Subscriber, SupervisedTurn, Supervisor,
-        WorkloadExecutor, WorkloadManager,
+        Conversation, Ident, SessionStore, Subscriber, SupervisedTurn, Supervisor,
+        WorkloadExecutor, WorkloadLoadError, WorkloadManager,
     };
     fn shared<T: Send + Sync + 'static>() {}
 
@@ -356,9 +361,9 @@ fn what_a_service_holds_may_be_shared_between_threads() {
         Conversation,
         RunCx,
         Services,
-        Message,
+        WorkloadMessage,
         Ident,
-        LoadError,
+        WorkloadLoadError,
     )>();
     shared::<(
         NativeDefinition,

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::agent::guardrail::{Decision, on_input};
 use universal_executor::agent::{
-    ChatResponse, Message, Opaque, Origin, Part, Reasoning, ScriptedModel, Speaker, ToolCall,
+    ChatMessage, ChatResponse, Opaque, Part, PartOrigin, Reasoning, ScriptedModel, Speaker,
+    ToolCall,
 };
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::tool::{ToolRegistry, json_tool};
@@ -45,7 +46,7 @@ async fn an_agent_is_shown_what_was_said_in_its_session_and_in_no_other() {
 
 #[tokio::test]
 async fn reasoning_and_provider_state_of_earlier_turns_stay_with_their_calls() {
-    let origin = Origin::new("test", Some("tiny"));
+    let origin = PartOrigin::new("test", Some("tiny"));
     let thought = Part::Reasoning(Reasoning::new("Doubles.", "thought", origin.clone()));
     let state = Opaque::new("signature", json!("s"), origin).of_call("c1");
     let call = ToolCall::new("c1", "double", json!({"n": 2}));
@@ -66,12 +67,12 @@ async fn reasoning_and_provider_state_of_earlier_turns_stay_with_their_calls() {
     turn(&supervisor, "one", "Sure?").await;
 
     let expected = [
-        Message::system("Help."),
-        Message::user("Two twice?"),
+        ChatMessage::system("Help."),
+        ChatMessage::user("Two twice?"),
         said,
-        Message::tool_result("c1", "4"),
-        Message::assistant("4"),
-        Message::user("Sure?"),
+        ChatMessage::tool_result("c1", "4"),
+        ChatMessage::assistant("4"),
+        ChatMessage::user("Sure?"),
     ];
     assert_eq!(model.requests()[2].messages, expected);
 }
@@ -188,7 +189,8 @@ async fn an_agent_is_shown_no_more_than_its_definition_says() {
 async fn a_conversation_that_a_guardrail_denies_is_not_shown_to_the_model_that_sums_up() {
     let model = parrot();
     let no_transcripts = on_input("no transcripts", |messages| {
-        let transcript = |message: &Message| message.text().contains(r#""role":"user","text":"a""#);
+        let transcript =
+            |message: &ChatMessage| message.text().contains(r#""role":"user","text":"a""#);
         match messages.iter().any(transcript) {
             true => Decision::deny("it stays here"),
             false => Decision::Allow,

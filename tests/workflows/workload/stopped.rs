@@ -12,8 +12,8 @@ use universal_executor::model::Timestamp;
 use universal_executor::store::{Fault, Faulty, Moment, Operation, Wake};
 use universal_executor::workflow::MayRetry;
 use universal_executor::workload::{
-    Definition, Heard, NativeDefinition, Restart, RunCx, Supervisor, TurnStatus, WorkloadEvent,
-    WorkloadEventKind, WorkloadExecutor,
+    Definition, NativeDefinition, Restart, RunCx, SubscriberItem, Supervisor, TurnStatus,
+    WorkloadEvent, WorkloadEventKind, WorkloadExecutor,
 };
 use universal_executor::{
     BoxError, BreadcrumbStore, BreadcrumbStoreExt as _, Event, MemoryStore, NewBreadcrumb, Profile,
@@ -130,7 +130,7 @@ async fn a_subscriber_hears_that_all_is_closed_though_a_workload_left_something_
 
     supervisor.close().await;
     let ended = timeout(Duration::from_secs(60), async {
-        while let Some(Heard::Event(_)) = subscriber.next().await {}
+        while let Some(SubscriberItem::Event(_)) = subscriber.next().await {}
     });
 
     assert_eq!(ended.await, Ok(()));
@@ -198,7 +198,7 @@ async fn a_turn_goes_on_though_the_store_failed_when_it_was_first_looked_for() {
     assert_eq!(outcome.final_text().as_deref(), Some("done"), "{outcome:?}");
     assert_eq!(outcome.run, first.run);
     let mut told = Vec::new();
-    while let Some(Heard::Event(event)) = subscriber.next().await {
+    while let Some(SubscriberItem::Event(event)) = subscriber.next().await {
         assert_eq!(event.run, first.run);
         told.push(event.kind.clone());
     }

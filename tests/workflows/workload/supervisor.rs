@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use universal_executor::store::mock::MockBreadcrumbStore;
 use universal_executor::workload::{
-    Definition, EventStream, Heard, Message, Meta, NativeDefinition, Restart, RunCx,
-    SupervisorBuilder, SupervisorError, TurnStatus, Workload, WorkloadError,
+    Definition, EventStream, Meta, NativeDefinition, Restart, RunCx, SubscriberItem,
+    SupervisorBuilder, SupervisorError, TurnStatus, Workload, WorkloadError, WorkloadMessage,
 };
 use universal_executor::{BoxError, BreadcrumbStore, Json, MemoryStore, Services, async_trait};
 
@@ -45,7 +45,7 @@ impl Gate {
         let told = Arc::clone(&self.told);
         NativeDefinition::new("gate", move |_, message| {
             let (begun, open) = (Arc::clone(&begun), Arc::clone(&open));
-            let message: Message = message.unwrap_or_default();
+            let message: WorkloadMessage = message.unwrap_or_default();
             told.lock().unwrap().push(message.text());
             async move {
                 begun.add_permits(1);
@@ -172,7 +172,7 @@ async fn all_subscribers_hear_the_same_and_a_slow_one_hears_what_it_missed() {
         assert_eq!(as_slow.next().await.as_ref(), Some(&next));
         heard.push(next);
     }
-    assert_eq!(heard[0], Heard::Missed(8));
+    assert_eq!(heard[0], SubscriberItem::Missed(8));
     assert_eq!(heard.len(), 5);
     assert_eq!(other.next().await, None);
 }
@@ -189,7 +189,7 @@ async fn a_subscriber_hears_a_whole_turn() {
     supervisor.close().await;
 
     let mut events = Vec::new();
-    while let Some(Heard::Event(event)) = subscriber.next().await {
+    while let Some(SubscriberItem::Event(event)) = subscriber.next().await {
         events.push((*event).clone());
     }
     grammar::check(&events);
@@ -228,7 +228,7 @@ struct Going(Arc<Notify>, Arc<AtomicUsize>);
 
 #[async_trait]
 impl Workload for Going {
-    fn run(&mut self, cx: RunCx, _: Option<Message>) -> EventStream<'_> {
+    fn run(&mut self, cx: RunCx, _: Option<WorkloadMessage>) -> EventStream<'_> {
         self.0.notify_one();
         cx.stream(std::future::pending())
     }
@@ -290,7 +290,10 @@ async fn closing_stops_what_takes_too_long_and_takes_nothing_more() {
     );
     assert_eq!(subscriber.next().await, None);
     for _ in ["it began", "it was stopped"] {
-        assert!(matches!(of_turn.next().await, Some(Heard::Event(_))));
+        assert!(matches!(
+            of_turn.next().await,
+            Some(SubscriberItem::Event(_))
+        ));
     }
     let nothing_more = tokio::time::timeout(Duration::from_secs(60), of_turn.next());
     assert_eq!(nothing_more.await, Ok(None));

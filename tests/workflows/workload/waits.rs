@@ -14,7 +14,10 @@ async fn end_of(
     let mut workload = definition
         .instantiate(&setup.services, &setup.store)
         .unwrap();
-    let events = workload.run(RunCx::new("run-1", context), Some(Message::from("go")));
+    let events = workload.run(
+        RunCx::new("run-1", context),
+        Some(WorkloadMessage::from("go")),
+    );
     let events: Vec<WorkloadEvent> = events.collect().await;
     workload.close().await.unwrap();
     events.last().unwrap().kind.clone()

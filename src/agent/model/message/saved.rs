@@ -1,6 +1,6 @@
 //! The saved forms of messages and responses.
 
-use super::{Message, Speaker};
+use super::{ChatMessage, Speaker};
 use crate::agent::model::{CallResult, ChatResponse, Part, StopReason, ToolCall, Usage};
 use crate::model::Json;
 use serde::ser::SerializeMap as _;
@@ -87,7 +87,7 @@ fn present<'de, D: Deserializer<'de>>(data: D) -> Result<Option<Json>, D::Error>
     Json::deserialize(data).map(Some)
 }
 
-impl From<SavedMessage> for Message {
+impl From<SavedMessage> for ChatMessage {
     fn from(saved: SavedMessage) -> Self {
         let parts = match (saved.parts, saved.data, saved.call_id) {
             (Some(parts), _, _) => parts,
@@ -122,7 +122,7 @@ impl From<SavedResponse> for ChatResponse {
     }
 }
 
-impl<'de> Deserialize<'de> for Message {
+impl<'de> Deserialize<'de> for ChatMessage {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         SavedMessage::deserialize(deserializer).map(Into::into)
     }
@@ -134,7 +134,7 @@ impl<'de> Deserialize<'de> for ChatResponse {
     }
 }
 
-impl Serialize for Message {
+impl Serialize for ChatMessage {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_map(None)?;
         fields.serialize_entry("speaker", &self.speaker)?;

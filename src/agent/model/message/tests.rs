@@ -4,41 +4,41 @@ use crate::model::BreadcrumbId;
 use proptest::prelude::*;
 use serde_json::json;
 
-fn read(saved: &Value) -> Message {
+fn read(saved: &Value) -> ChatMessage {
     serde_json::from_value(saved.clone()).unwrap()
 }
 
 /// Each kind of message as earlier versions saved it.
-fn earlier() -> Vec<(Value, Message)> {
+fn earlier() -> Vec<(Value, ChatMessage)> {
     let call = json!({"id": "1", "name": "weather", "arguments": "{\"city\": \"Bergen\"}"});
     let weather = ToolCall::new("1", "weather", "{\"city\": \"Bergen\"}".to_owned());
     vec![
         (
             json!({"speaker": "system", "text": "Help."}),
-            Message::system("Help."),
+            ChatMessage::system("Help."),
         ),
         (
             json!({"speaker": "user", "text": "Hi"}),
-            Message::new(Speaker::User, [Part::Text("Hi".to_owned())]),
+            ChatMessage::new(Speaker::User, [Part::Text("Hi".to_owned())]),
         ),
         (
             json!({"speaker": "user", "data": {"summary": "They met."}}),
-            Message::new(
+            ChatMessage::new(
                 Speaker::User,
                 [Part::Data(json!({"summary": "They met."}).into())],
             ),
         ),
         (
             json!({"speaker": "user", "data": null}),
-            Message::data(Value::Null),
+            ChatMessage::data(Value::Null),
         ),
         (
             json!({"speaker": "assistant", "text": ""}),
-            Message::new(Speaker::Assistant, []),
+            ChatMessage::new(Speaker::Assistant, []),
         ),
         (
             json!({"speaker": "assistant", "text": "I look.", "tool_calls": [call]}),
-            Message::new(
+            ChatMessage::new(
                 Speaker::Assistant,
                 [
                     Part::Text("I look.".to_owned()),
@@ -48,15 +48,15 @@ fn earlier() -> Vec<(Value, Message)> {
         ),
         (
             json!({"speaker": "assistant", "text": "", "tool_calls": [call]}),
-            Message::new(Speaker::Assistant, [Part::ToolCall(weather)]),
+            ChatMessage::new(Speaker::Assistant, [Part::ToolCall(weather)]),
         ),
         (
             json!({"speaker": "tool", "text": "Rain", "call_id": "1"}),
-            Message::tool_result("1", "Rain"),
+            ChatMessage::tool_result("1", "Rain"),
         ),
         (
             json!({"speaker": "tool", "text": "gone", "call_id": "1", "is_error": true}),
-            Message::tool_error("1", "gone"),
+            ChatMessage::tool_error("1", "gone"),
         ),
     ]
 }
@@ -88,7 +88,7 @@ fn a_response_that_an_earlier_version_recorded_is_read_as_parts_and_saved_alike(
 }
 
 fn private() -> [Part; 2] {
-    let origin = Origin::new("openai:example.com", Some("tiny"));
+    let origin = PartOrigin::new("openai:example.com", Some("tiny"));
     let signature = Opaque::new("extra_content", json!({"a": [1]}), origin.clone());
     [
         Part::Reasoning(Reasoning::new("Hm.", "reasoning_content", origin)),
@@ -99,7 +99,7 @@ fn private() -> [Part; 2] {
 #[test]
 fn reasoning_and_state_of_a_provider_are_saved_in_order_and_are_no_text() {
     let call = ToolCall::new("1", "weather", json!({}));
-    let message = Message::calls("I look.", vec![call])
+    let message = ChatMessage::calls("I look.", vec![call])
         .with(private()[0].clone())
         .with(private()[1].clone());
 
@@ -115,7 +115,7 @@ fn reasoning_and_state_of_a_provider_are_saved_in_order_and_are_no_text() {
 #[test]
 fn an_image_is_saved_as_a_reference() {
     let media = Media::new(BreadcrumbId::NIL, "photo", "image/png", 3).name("bird.png");
-    let message = Message::user("Which bird?").with(Part::Image(media));
+    let message = ChatMessage::user("Which bird?").with(Part::Image(media));
 
     let saved = serde_json::to_value(&message).unwrap();
 
@@ -129,7 +129,7 @@ fn an_image_is_saved_as_a_reference() {
 #[test]
 fn a_message_of_data_is_saved_without_its_fence_and_shown_with_one() {
     for data in [json!("a page"), json!({"a": [1]}), json!(null)] {
-        let message = Message::data(data.clone());
+        let message = ChatMessage::data(data.clone());
 
         let saved = serde_json::to_value(&message).unwrap();
 
@@ -147,7 +147,7 @@ fn a_message_of_data_is_saved_without_its_fence_and_shown_with_one() {
 #[test]
 fn data_that_is_cut_stays_inside_a_fence() {
     for data in [json!("é".repeat(1_000)), json!({"a": "x".repeat(1_000)})] {
-        let mut message = Message::data(data);
+        let mut message = ChatMessage::data(data);
 
         message.cut(100);
 
@@ -158,17 +158,17 @@ fn data_that_is_cut_stays_inside_a_fence() {
 
 #[test]
 fn a_message_that_is_cut_has_its_text_alone() {
-    let mut message = Message::calls("I look.", vec![ToolCall::new("1", "a", json!({}))]);
+    let mut message = ChatMessage::calls("I look.", vec![ToolCall::new("1", "a", json!({}))]);
     message.parts.extend(private());
 
     message.cut(100);
 
-    assert_eq!(message, Message::assistant("I look."));
+    assert_eq!(message, ChatMessage::assistant("I look."));
 }
 
 #[test]
 fn the_size_of_a_message_counts_every_part() {
-    let mut message = Message::assistant("I look.");
+    let mut message = ChatMessage::assistant("I look.");
     let mut size = message.size();
     let media = Media::new(BreadcrumbId::NIL, "photo", "image/png", 3);
     let more = [
@@ -186,7 +186,7 @@ fn the_size_of_a_message_counts_every_part() {
 #[test]
 fn a_call_that_is_removed_takes_its_state_along() {
     let calls = ["1", "2"].map(|id| ToolCall::new(id, "a", json!({})));
-    let mut message = Message::calls("", calls.to_vec());
+    let mut message = ChatMessage::calls("", calls.to_vec());
     message.parts.extend(private());
 
     message.retain_calls(|call| call.id == "2");
@@ -199,18 +199,18 @@ fn a_call_that_is_removed_takes_its_state_along() {
 #[test]
 fn successive_messages_of_the_user_are_joined_in_order_and_others_stay_apart() {
     let media = Media::new(BreadcrumbId::NIL, "photo", "image/png", 3);
-    let page = Message::data(json!("page"));
+    let page = ChatMessage::data(json!("page"));
     let messages = [
-        Message::system("Help."),
+        ChatMessage::system("Help."),
         page.clone(),
-        Message::user("Hi"),
-        Message::user("Look.").with(Part::Image(media)),
-        Message::assistant("Yes?"),
-        Message::assistant("Well?"),
-        Message::user("Who?"),
+        ChatMessage::user("Hi"),
+        ChatMessage::user("Look.").with(Part::Image(media)),
+        ChatMessage::assistant("Yes?"),
+        ChatMessage::assistant("Well?"),
+        ChatMessage::user("Who?"),
     ];
 
-    let joined = Message::joined(&messages);
+    let joined = ChatMessage::joined(&messages);
 
     assert_eq!(joined.len(), 5, "{joined:?}");
     assert_eq!(joined[1].text(), format!("{}Hi\n\nLook.", page.text()));
@@ -227,13 +227,13 @@ proptest! {
     ) {
         let texts = texts.into_iter().map(Part::Text);
         let calls = calls.into_iter().map(|(id, text)| Part::ToolCall(ToolCall::new(id, "t", text)));
-        let mut message = Message::new(Speaker::Assistant, texts.chain(calls));
+        let mut message = ChatMessage::new(Speaker::Assistant, texts.chain(calls));
         if with_private {
             message.parts.extend(private());
         }
 
         let saved = serde_json::to_string(&message).unwrap();
 
-        prop_assert_eq!(serde_json::from_str::<Message>(&saved).unwrap(), message);
+        prop_assert_eq!(serde_json::from_str::<ChatMessage>(&saved).unwrap(), message);
     }
 }

@@ -3,7 +3,7 @@
 use crate::agent::model::Collector;
 use crate::agent::providers::completions::thoughts::PARTS;
 use crate::agent::providers::completions::{AnswerReader, Form, Names};
-use crate::agent::{ChatRequest, ChatResponse, ModelError, Origin};
+use crate::agent::{ChatRequest, ChatResponse, ModelError, PartOrigin};
 use crate::model::Json;
 use serde_json::{Map, Value, json};
 
@@ -55,8 +55,8 @@ pub(in crate::agent) fn response_of(
 }
 
 /// Returns the origin of the answer of a tool.
-fn origin(tool: &str, request: &ChatRequest) -> Origin {
-    Origin::new(format!("breadcrumb:{tool}"), request.model.as_deref())
+fn origin(tool: &str, request: &ChatRequest) -> PartOrigin {
+    PartOrigin::new(format!("breadcrumb:{tool}"), request.model.as_deref())
 }
 
 /// An output as the completion that it is, or that is made of it.

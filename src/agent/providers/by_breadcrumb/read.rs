@@ -1,6 +1,8 @@
 //! A request in the words of chat completions, read by whoever serves a model.
 
-use crate::agent::{ChatRequest, Message, Part, ResponseSchema, ToolCall, ToolChoice, ToolSpec};
+use crate::agent::{
+    ChatMessage, ChatRequest, Part, ResponseSchema, ToolCall, ToolChoice, ToolSpec,
+};
 use crate::error::excerpt;
 use crate::model::Json;
 use serde::Deserialize;
@@ -152,7 +154,7 @@ pub(super) fn request_of(input: &Json) -> Result<ChatRequest, BadRequest> {
     Ok(request)
 }
 
-fn message(number: usize, said: Said) -> Result<Message, BadRequest> {
+fn message(number: usize, said: Said) -> Result<ChatMessage, BadRequest> {
     let text = match said.content {
         None => String::new(),
         Some(Content::Text(text)) => text,
@@ -162,15 +164,15 @@ fn message(number: usize, said: Said) -> Result<Message, BadRequest> {
     let calls =
         calls.map(|call| ToolCall::new(call.id, call.function.name, call.function.arguments));
     match &*said.role {
-        "system" | "developer" => Ok(Message::system(text)),
-        "user" => Ok(Message::user(text)),
+        "system" | "developer" => Ok(ChatMessage::system(text)),
+        "user" => Ok(ChatMessage::user(text)),
         "assistant" => {
-            let mut message = Message::calls(text, calls.collect());
+            let mut message = ChatMessage::calls(text, calls.collect());
             let private = said.opaque_parts.unwrap_or_default().into_iter();
             message.parts.extend(private.filter(Part::is_private));
             Ok(message)
         }
-        "tool" => Ok(Message::tool_result(
+        "tool" => Ok(ChatMessage::tool_result(
             said.tool_call_id.unwrap_or_default(),
             text,
         )),

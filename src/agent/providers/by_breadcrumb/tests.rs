@@ -2,8 +2,8 @@ use super::read::request_of;
 use super::serve::output_of;
 use super::*;
 use crate::agent::{
-    ChatRequest, ChatResponse, Message, ModelError, Origin, Part, Reasoning, ResponseSchema,
-    ScriptedModel, StopReason, ToolCall, ToolChoice, ToolSpec, Usage,
+    ChatMessage, ChatRequest, ChatResponse, ModelError, Part, PartOrigin, Reasoning,
+    ResponseSchema, ScriptedModel, StopReason, ToolCall, ToolChoice, ToolSpec, Usage,
 };
 use crate::executor::{ExecutionContext, Outcome, UniversalExecutor};
 use crate::model::{BreadcrumbId, Event, Json, NewBreadcrumb};
@@ -44,12 +44,12 @@ fn hello() -> Value {
 #[test]
 fn a_request_is_the_input_that_chat_completions_take() {
     let request = ChatRequest::new(vec![
-        Message::system("Be kind."),
-        Message::calls(
+        ChatMessage::system("Be kind."),
+        ChatMessage::calls(
             "",
             vec![ToolCall::new("c1", "weather", json!({"city": "Bergen"}))],
         ),
-        Message::tool_result("c1", "rain"),
+        ChatMessage::tool_result("c1", "rain"),
     ])
     .model("llama3.2")
     .temperature(0.5)
@@ -140,7 +140,7 @@ fn an_output_that_says_nothing_or_tells_of_an_error_is_no_answer() {
 
 #[tokio::test]
 async fn a_tool_with_a_dot_in_its_name_comes_back_by_its_name() {
-    let request = ChatRequest::new(vec![Message::user("hi")]).tool(ToolSpec::new(
+    let request = ChatRequest::new(vec![ChatMessage::user("hi")]).tool(ToolSpec::new(
         "web.search",
         "Searches.",
         json!({"type": "object"}),
@@ -173,15 +173,15 @@ fn a_caller_can_send_reasoning_and_provider_state_back_and_no_other_parts() {
 
     let read = request_of(&json!({"messages": [said]}).into()).unwrap();
 
-    let reasoning = Reasoning::new("Hm.", "reasoning", Origin::new("test", None));
-    let expected = Message::assistant("Hi").with(Part::Reasoning(reasoning));
+    let reasoning = Reasoning::new("Hm.", "reasoning", PartOrigin::new("test", None));
+    let expected = ChatMessage::assistant("Hi").with(Part::Reasoning(reasoning));
     assert_eq!(read.messages, [expected]);
 }
 
 #[tokio::test]
 async fn a_served_model_is_asked_what_the_input_says() {
     let model = Arc::new(ScriptedModel::new(["hi"]));
-    let request = ChatRequest::new(vec![Message::user("hello")]).model("small");
+    let request = ChatRequest::new(vec![ChatMessage::user("hello")]).model("small");
     let store = Arc::new(MemoryStore::default());
     let trigger = NewBreadcrumb::new("tool.request.v1");
     let trigger = store.create(trigger).await.unwrap();
@@ -280,15 +280,15 @@ fn a_response() -> impl Strategy<Value = ChatResponse> {
     )
 }
 
-fn a_message() -> impl Strategy<Value = Message> {
+fn a_message() -> impl Strategy<Value = ChatMessage> {
     let call = ("[a-z0-9]{1,8}", "[a-z]{1,8}", any::<u8>())
         .prop_map(|(id, name, n)| ToolCall::new(id, name, json!({"n": n})));
     prop_oneof![
-        ".{0,20}".prop_map(Message::system),
-        ".{0,20}".prop_map(Message::user),
+        ".{0,20}".prop_map(ChatMessage::system),
+        ".{0,20}".prop_map(ChatMessage::user),
         (".{0,20}", prop::collection::vec(call, 0..3))
-            .prop_map(|(text, calls)| Message::calls(text, calls)),
-        ("[a-z0-9]{1,8}", ".{0,20}").prop_map(|(id, text)| Message::tool_result(id, text)),
+            .prop_map(|(text, calls)| ChatMessage::calls(text, calls)),
+        ("[a-z0-9]{1,8}", ".{0,20}").prop_map(|(id, text)| ChatMessage::tool_result(id, text)),
     ]
 }
 

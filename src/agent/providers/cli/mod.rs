@@ -13,9 +13,9 @@ pub use error::{CliError, RawOutput};
 
 use self::session::CliSession;
 use self::wire::Saved;
-use crate::agent::{Provider, ProviderSession, Task};
+use crate::agent::{Provider, ProviderSession, ProviderTask};
 use crate::error::BoxError;
-use crate::machine::Delivery;
+use crate::machine::ResultDelivery;
 use crate::model::Json;
 use async_trait::async_trait;
 use std::ffi::OsString;
@@ -32,13 +32,13 @@ use std::time::Duration;
 /// ```
 /// # #[cfg(unix)]
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use universal_executor::agent::{CliProvider, Message, Provider, Said, ProviderSession, Task};
+/// use universal_executor::agent::{ChatMessage, CliProvider, Provider, ProviderEvent, ProviderSession, ProviderTask};
 ///
 /// let greeter = CliProvider::new("sh").args(["-c", "cat > /dev/null; echo Hello, Ann!"]);
-/// let mut session = greeter.start(Task::new("run-1", vec![Message::user("I am Ann")])).await?;
+/// let mut session = greeter.start(ProviderTask::new("run-1", vec![ChatMessage::user("I am Ann")])).await?;
 ///
 /// let said = session.next().await?;
-/// assert!(matches!(said, Said::Finished { text, .. } if text == "Hello, Ann!"));
+/// assert!(matches!(said, ProviderEvent::Finished { text, .. } if text == "Hello, Ann!"));
 /// # Ok::<(), universal_executor::BoxError>(())
 /// # })?;
 /// # Ok::<(), universal_executor::BoxError>(())
@@ -89,7 +89,7 @@ use std::time::Duration;
 /// # How it ends
 /// | what the program does | [`ProviderSession::next`] |
 /// |---|---|
-/// | it ends with code 0 | [`Finished`](crate::agent::Said::Finished), without the line breaks at the end; the usage is not known, so zero |
+/// | it ends with code 0 | [`Finished`](crate::agent::ProviderEvent::Finished), without the line breaks at the end; the usage is not known, so zero |
 /// | it ends with code 2, what most programs end with that were started the wrong way | [`CliError::Ended`], [permanent](crate::permanent) |
 /// | it ends with another code, or by a signal | [`CliError::Ended`], tried again |
 /// | it writes more than [`max_output_bytes`](Self::max_output_bytes) | [`CliError::TooLarge`], permanent; it is killed |
@@ -177,7 +177,7 @@ impl CliProvider {
     }
 
     /// How many bytes the body of one tool call may have; 1 MiB by default. The machine has a
-    /// [limit of its own](crate::machine::Limits::item_bytes), and what is over that is an error result.
+    /// [limit of its own](crate::machine::MachineLimits::item_bytes), and what is over that is an error result.
     #[must_use]
     pub fn max_call_bytes(self, limit: usize) -> Self {
         self.with(|settings| settings.max_call_bytes = limit)
@@ -197,17 +197,21 @@ impl CliProvider {
 
 #[async_trait]
 impl Provider for CliProvider {
-    fn delivery(&self) -> Delivery {
-        Delivery::Each
+    fn delivery(&self) -> ResultDelivery {
+        ResultDelivery::Each
     }
 
-    async fn start(&self, task: Task) -> Result<Box<dyn ProviderSession>, BoxError> {
+    async fn start(&self, task: ProviderTask) -> Result<Box<dyn ProviderSession>, BoxError> {
         let settings = Arc::clone(&self.settings);
         let session = CliSession::start(settings, task, Saved::default()).await?;
         Ok(Box::new(session))
     }
 
-    async fn resume(&self, task: Task, saved: Json) -> Result<Box<dyn ProviderSession>, BoxError> {
+    async fn resume(
+        &self,
+        task: ProviderTask,
+        saved: Json,
+    ) -> Result<Box<dyn ProviderSession>, BoxError> {
         let settings = Arc::clone(&self.settings);
         let saved = Saved::read(&saved)?;
         let session = CliSession::start(settings, task, saved).await?;

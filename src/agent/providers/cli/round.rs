@@ -6,7 +6,7 @@ use super::secrets::Token;
 use super::service::Received;
 use super::wire;
 use super::{CliError, Settings};
-use crate::agent::Task;
+use crate::agent::ProviderTask;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::io;
@@ -30,7 +30,7 @@ pub(super) enum Happened {
 impl Round {
     pub(super) async fn start(
         settings: &Settings,
-        task: &Task,
+        task: &ProviderTask,
         given: Vec<u8>,
     ) -> Result<Self, CliError> {
         let token = Token::new();

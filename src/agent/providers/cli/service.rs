@@ -4,7 +4,7 @@ use super::refusal::{Refusal, response};
 use super::secrets::Token;
 use super::wire;
 use crate::error::Chain;
-use crate::machine::{Answer, ToolCall};
+use crate::machine::{Answer, MachineCall};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, HeaderMap};
@@ -33,7 +33,7 @@ const MAX_DRAINED_BYTES: usize = 16 << 20;
 
 /// A call that was read, and who waits for its answer.
 pub(super) struct Received {
-    pub(super) call: ToolCall,
+    pub(super) call: MachineCall,
     pub(super) caller: Caller,
 }
 

@@ -2,7 +2,7 @@ use super::round::{Happened, Round};
 use super::service::Caller;
 use super::wire::{self, Saved};
 use super::{CliError, Settings};
-use crate::agent::{Message, ProviderSession, Said, Task, Usage};
+use crate::agent::{ChatMessage, ProviderEvent, ProviderSession, ProviderTask, Usage};
 use crate::error::{BoxError, permanent};
 use crate::machine::{Answer, CallId, ToolResult};
 use crate::model::Json;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// A run of a program, which is started again each time it is told something.
 pub(super) struct CliSession {
     settings: Arc<Settings>,
-    task: Task,
+    task: ProviderTask,
     saved: Saved,
     callers: Callers,
     /// None once the program has ended.
@@ -23,7 +23,7 @@ pub(super) struct CliSession {
 impl CliSession {
     pub(super) async fn start(
         settings: Arc<Settings>,
-        task: Task,
+        task: ProviderTask,
         saved: Saved,
     ) -> Result<Self, BoxError> {
         let mut session = Self {
@@ -53,7 +53,7 @@ impl CliSession {
 
 #[async_trait]
 impl ProviderSession for CliSession {
-    async fn next(&mut self) -> Result<Said, BoxError> {
+    async fn next(&mut self) -> Result<ProviderEvent, BoxError> {
         let Some(round) = &mut self.round else {
             return Err(misused("is over, as the program has ended"));
         };
@@ -61,7 +61,7 @@ impl ProviderSession for CliSession {
             Ok(Happened::Called(received)) => {
                 let call = received.call;
                 self.callers.add(call.id.clone(), received.caller);
-                Ok(Said::Calls {
+                Ok(ProviderEvent::Calls {
                     calls: vec![call],
                     answer: None,
                     usage: Usage::default(),
@@ -71,7 +71,7 @@ impl ProviderSession for CliSession {
                 self.end();
                 self.saved.last = Some(text.clone());
                 self.saved.message = None;
-                Ok(Said::Finished {
+                Ok(ProviderEvent::Finished {
                     text,
                     cut_off: false,
                     usage: Usage::default(),
@@ -116,13 +116,16 @@ impl ProviderSession for CliSession {
 }
 
 /// What the program is given to read, as the guardrails let it pass.
-async fn given(task: &Task, saved: &Saved) -> Result<Vec<u8>, BoxError> {
+async fn given(task: &ProviderTask, saved: &Saved) -> Result<Vec<u8>, BoxError> {
     let messages = task.guardrails.input(task.messages.clone()).await;
     let messages = messages?.into_iter();
-    let messages: Vec<_> = messages.map(Message::for_program).collect();
+    let messages: Vec<_> = messages.map(ChatMessage::for_program).collect();
     let message = match &saved.message {
         Some(message) => {
-            let told = task.guardrails.input(vec![Message::user(message)]).await;
+            let told = task
+                .guardrails
+                .input(vec![ChatMessage::user(message)])
+                .await;
             let told: Vec<_> = told?
                 .into_iter()
                 .map(|message| message.text().into_owned())

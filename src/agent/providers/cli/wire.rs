@@ -1,9 +1,9 @@
 //! What a program is told and says, as JSON. Pure.
 
 use super::CliError;
-use crate::agent::{Message, ResponseSchema, Task, ToolSpec};
+use crate::agent::{ChatMessage, ProviderTask, ResponseSchema, ToolSpec};
 use crate::error::excerpt;
-use crate::machine::{Answer, Arguments, RunId, ToolCall};
+use crate::machine::{Answer, MachineCall, RunId, ToolArguments};
 use crate::model::Json;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -42,7 +42,7 @@ struct Document<'a> {
     run: &'a RunId,
     model: Option<&'a str>,
     temperature: Option<f64>,
-    messages: &'a [Message],
+    messages: &'a [ChatMessage],
     tools: &'a [ToolSpec],
     response_schema: Option<&'a ResponseSchema>,
     resumed: Option<Resumed<'a>>,
@@ -58,12 +58,12 @@ struct Resumed<'a> {
 }
 
 /// A call and what it came to.
-fn made((call, answer): &(ToolCall, Answer)) -> Value {
+fn made((call, answer): &(MachineCall, Answer)) -> Value {
     let mut told = self::answer(answer);
     if let Value::Object(fields) = &mut told {
         fields.insert("id".to_owned(), call.id.as_str().into());
         fields.insert("tool".to_owned(), (&*call.tool).into());
-        if let Arguments::Json(arguments) = &call.arguments {
+        if let ToolArguments::Json(arguments) = &call.arguments {
             fields.insert("arguments".to_owned(), (**arguments).clone());
         }
     }
@@ -72,9 +72,9 @@ fn made((call, answer): &(ToolCall, Answer)) -> Value {
 
 /// The task in words that may be shown: the messages, and what the program is told beside them.
 pub(super) fn document(
-    task: &Task,
+    task: &ProviderTask,
     saved: &Saved,
-    messages: &[Message],
+    messages: &[ChatMessage],
     message: Option<&str>,
 ) -> Result<Vec<u8>, serde_json::Error> {
     let resumed = Resumed {
@@ -95,7 +95,7 @@ pub(super) fn document(
     serde_json::to_vec(&document)
 }
 
-pub(super) fn tools(task: &Task) -> Vec<u8> {
+pub(super) fn tools(task: &ProviderTask) -> Vec<u8> {
     json!({"tools": task.tools}).to_string().into_bytes()
 }
 
@@ -110,7 +110,7 @@ struct SentCall<'a> {
 
 /// Reads a call, or says what is wrong with it. Arguments that cannot be read are no reason to refuse it: the model is
 /// told of them as the result of the call.
-pub(super) fn read_call(body: &[u8]) -> Result<ToolCall, String> {
+pub(super) fn read_call(body: &[u8]) -> Result<MachineCall, String> {
     let sent: SentCall<'_> = serde_json::from_slice(body).map_err(|error| {
         let problem = error.to_string();
         let problem = excerpt(&problem, MAX_PROBLEM_BYTES);
@@ -131,7 +131,7 @@ pub(super) fn read_call(body: &[u8]) -> Result<ToolCall, String> {
             ));
         }
     }
-    Ok(ToolCall::new(
+    Ok(MachineCall::new(
         sent.id,
         sent.tool,
         arguments(sent.arguments)?,
@@ -140,14 +140,14 @@ pub(super) fn read_call(body: &[u8]) -> Result<ToolCall, String> {
 
 const EXPECTED: &str = r#"JSON like {"id": "1", "tool": "search", "arguments": {}}"#;
 
-fn arguments(sent: &RawValue) -> Result<Arguments, String> {
+fn arguments(sent: &RawValue) -> Result<ToolArguments, String> {
     let text = sent.get();
     match text.bytes().next() {
-        Some(b'{') => Ok(Arguments::parse(text)),
+        Some(b'{') => Ok(ToolArguments::parse(text)),
         // As models write them: a text that is JSON, or should be.
         Some(b'"') => {
             let written: String = serde_json::from_str(text).map_err(|error| error.to_string())?;
-            Ok(Arguments::parse(&written))
+            Ok(ToolArguments::parse(&written))
         }
         Some(_) | None => Err(
             r#""arguments" has to be an object, or a string that is the JSON of one"#.to_owned(),
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn read(value: &Value) -> Result<ToolCall, String> {
+    fn read(value: &Value) -> Result<MachineCall, String> {
         read_call(value.to_string().as_bytes())
     }
 
@@ -182,16 +182,16 @@ mod tests {
         let text = read(&json!({"id": "1", "tool": "add", "arguments": "{\"a\": 1}"})).unwrap();
         let none = read(&json!({"id": "1", "tool": "add", "arguments": ""})).unwrap();
 
-        assert_eq!(object, ToolCall::new("1", "add", json!({"a": 1})));
+        assert_eq!(object, MachineCall::new("1", "add", json!({"a": 1})));
         assert_eq!(text, object);
-        assert_eq!(none, ToolCall::new("1", "add", json!({})));
+        assert_eq!(none, MachineCall::new("1", "add", json!({})));
     }
 
     #[test]
     fn arguments_that_are_no_json_keep_their_text() {
         let call = read(&json!({"id": "1", "tool": "add", "arguments": "{\"a\": "})).unwrap();
 
-        let Arguments::Unreadable { text, .. } = call.arguments else {
+        let ToolArguments::Unreadable { text, .. } = call.arguments else {
             panic!("{call:?}");
         };
         assert_eq!(text, "{\"a\": ");
@@ -254,7 +254,7 @@ mod tests {
 
         let call = read_call(body.as_bytes()).unwrap();
 
-        assert!(matches!(call.arguments, Arguments::Unreadable { .. }));
+        assert!(matches!(call.arguments, ToolArguments::Unreadable { .. }));
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
 
             let call = read(&sent).unwrap();
 
-            prop_assert_eq!(call, ToolCall::new(id, tool, json!({"text": text})));
+            prop_assert_eq!(call, MachineCall::new(id, tool, json!({"text": text})));
         }
 
         #[test]

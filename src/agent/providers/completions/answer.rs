@@ -4,7 +4,9 @@ use super::failure::{self, Failed};
 use super::names::Names;
 use super::thoughts::{Fields, Thoughts, size_of};
 use crate::agent::providers::Secret;
-use crate::agent::{ChatEvent, ChatResponse, ModelError, Origin, StopReason, ToolCallDelta, Usage};
+use crate::agent::{
+    ChatEvent, ChatResponse, ModelError, PartOrigin, StopReason, ToolCallDelta, Usage,
+};
 use crate::model::parse_as;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -111,7 +113,7 @@ struct Slot {
 const MAX_REFUSAL: usize = 1024;
 
 impl AnswerReader {
-    pub(in crate::agent) fn new(names: Names, origin: Origin, secret: Option<Secret>) -> Self {
+    pub(in crate::agent) fn new(names: Names, origin: PartOrigin, secret: Option<Secret>) -> Self {
         Self {
             names,
             secret,

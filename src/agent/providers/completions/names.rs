@@ -1,4 +1,4 @@
-use crate::agent::{ChatRequest, Message};
+use crate::agent::{ChatMessage, ChatRequest};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the tools of a request are called on the wire, where a name has only letters, digits, `_` and `-`, 64 at the most.
@@ -16,7 +16,7 @@ impl Names {
     pub(in crate::agent) fn new(request: &ChatRequest) -> Self {
         // What a model made up, or was offered before, is in the conversation and has to be told to it again.
         let said = request.messages.iter();
-        let said = said.flat_map(Message::tool_calls);
+        let said = said.flat_map(ChatMessage::tool_calls);
         let said = said.map(|call| &*call.name);
         let offered = request.tools.iter().map(|tool| &*tool.name);
         let all: BTreeSet<&str> = offered.chain(said).collect();
@@ -85,7 +85,7 @@ mod tests {
     fn a_name_that_a_model_made_up_is_sent_in_a_form_that_is_taken() {
         let made_up = ["multi_tool_use.parallel", "", "gone.tool"];
         let calls = made_up.map(|name| ToolCall::new("c", name, json!({})));
-        let request = ChatRequest::new(vec![Message::calls("", calls.to_vec())])
+        let request = ChatRequest::new(vec![ChatMessage::calls("", calls.to_vec())])
             .tool(ToolSpec::new("plain", "", json!({})));
 
         let map = Names::new(&request);

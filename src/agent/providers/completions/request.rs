@@ -3,7 +3,7 @@
 use super::names::Names;
 use super::thoughts;
 use crate::agent::{
-    ChatRequest, Media, Message, ModelError, Origin, Part, Speaker, ToolCall, ToolChoice,
+    ChatMessage, ChatRequest, Media, ModelError, Part, PartOrigin, Speaker, ToolCall, ToolChoice,
 };
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use std::borrow::Cow;
 pub(in crate::agent) struct Form<'a> {
     pub(in crate::agent) names: &'a Names,
     /// The model that gets its reasoning and state back.
-    pub(in crate::agent) origin: &'a Origin,
+    pub(in crate::agent) origin: &'a PartOrigin,
     pub(in crate::agent) default_model: Option<&'a str>,
     /// `max_completion_tokens`, or `max_tokens`.
     pub(in crate::agent) max_tokens_field: &'static str,
@@ -27,7 +27,7 @@ impl Form<'_> {
     /// user's.
     pub(in crate::agent) fn body(&self, request: &ChatRequest) -> Result<Value, ModelError> {
         let messages = match self.joins_user_messages {
-            true => Cow::Owned(Message::joined(&request.messages)),
+            true => Cow::Owned(ChatMessage::joined(&request.messages)),
             false => Cow::Borrowed(&*request.messages),
         };
         let messages = messages.iter().map(|one| self.message(one, request));
@@ -66,7 +66,7 @@ impl Form<'_> {
         Ok(Value::Object(body))
     }
 
-    fn message(&self, message: &Message, request: &ChatRequest) -> Result<Value, ModelError> {
+    fn message(&self, message: &ChatMessage, request: &ChatRequest) -> Result<Value, ModelError> {
         if message.has_media() {
             return match message.speaker {
                 Speaker::User => attached(message, request),
@@ -95,7 +95,7 @@ impl Form<'_> {
     }
 
     /// An earlier answer of the model, with the reasoning and the state that are its own.
-    fn said(&self, message: &Message) -> Value {
+    fn said(&self, message: &ChatMessage) -> Value {
         let text = message.text();
         let calls = message.tool_calls();
         let mut fields = Map::new();
@@ -110,7 +110,7 @@ impl Form<'_> {
         Value::Object(fields)
     }
 
-    fn call(&self, call: &ToolCall, message: &Message) -> Value {
+    fn call(&self, call: &ToolCall, message: &ChatMessage) -> Value {
         // Some endpoints read the arguments of earlier calls and reject the whole conversation for one that is no JSON.
         let arguments = match call.arguments.json() {
             Ok(_) if call.arguments.text().trim().is_empty() => "{}".to_owned(),
@@ -151,7 +151,7 @@ impl Form<'_> {
 }
 
 /// Returns a message of the user with images or files, as a list of parts.
-fn attached(message: &Message, request: &ChatRequest) -> Result<Value, ModelError> {
+fn attached(message: &ChatMessage, request: &ChatRequest) -> Result<Value, ModelError> {
     let url = |media: &Media| -> Result<String, ModelError> {
         let bytes = request.bytes_of(media)?;
         Ok(format!("data:{};base64,{bytes}", media.media_type))
@@ -161,7 +161,7 @@ fn attached(message: &Message, request: &ChatRequest) -> Result<Value, ModelErro
         match part {
             Part::Text(text) => content.push(json!({"type": "text", "text": text})),
             Part::Data(data) => {
-                let text = Message::data(data.clone()).text().into_owned();
+                let text = ChatMessage::data(data.clone()).text().into_owned();
                 content.push(json!({"type": "text", "text": text}));
             }
             Part::Image(media) => {

@@ -1,7 +1,7 @@
 //! Reasoning and provider state in the words of chat completions: fields of a message and of its tool calls that only the
 //! endpoint which wrote them understands.
 
-use crate::agent::{ChatEvent, Message, ModelError, Opaque, Origin, Reasoning};
+use crate::agent::{ChatEvent, ChatMessage, ModelError, Opaque, PartOrigin, Reasoning};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ pub(super) fn size_of(value: Option<&Value>) -> usize {
 /// Collects the state of an answer, which comes whole or in pieces.
 #[derive(Debug)]
 pub(super) struct Thoughts {
-    origin: Origin,
+    origin: PartOrigin,
     details: Vec<Value>,
     parts: Vec<Value>,
     /// Fields of the tool calls, by the ID of the call.
@@ -66,7 +66,7 @@ pub(super) struct Thoughts {
 }
 
 impl Thoughts {
-    pub(super) fn new(origin: Origin) -> Self {
+    pub(super) fn new(origin: PartOrigin) -> Self {
         Self {
             origin,
             details: Vec::new(),
@@ -173,7 +173,7 @@ impl Thoughts {
 /// Adds the reasoning and the state of an earlier answer to its message.
 ///
 /// The text of the reasoning is sent only with tool calls. Models need it there, and some endpoints reject it elsewhere.
-pub(super) fn restore(message: &Message, origin: &Origin, fields: &mut Map<String, Value>) {
+pub(super) fn restore(message: &ChatMessage, origin: &PartOrigin, fields: &mut Map<String, Value>) {
     let calls_tools = !message.tool_calls().is_empty();
     for reasoning in message.reasoning(origin).filter(|_| calls_tools) {
         if !REASONING.contains(&&*reasoning.field) {
@@ -193,8 +193,8 @@ pub(super) fn restore(message: &Message, origin: &Origin, fields: &mut Map<Strin
 
 /// Adds the state of an earlier tool call to the call.
 pub(super) fn restore_call(
-    message: &Message,
-    origin: &Origin,
+    message: &ChatMessage,
+    origin: &PartOrigin,
     call_id: &str,
     fields: &mut Map<String, Value>,
 ) {

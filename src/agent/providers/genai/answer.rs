@@ -5,7 +5,7 @@ use crate::agent::providers::Secret;
 use crate::agent::providers::completions::Names;
 use crate::agent::providers::web::MAX_EVENT_BYTES;
 use crate::agent::{
-    ChatEvent, ChatResponse, ModelError, Opaque, Origin, Reasoning, StopReason, ToolCallDelta,
+    ChatEvent, ChatResponse, ModelError, Opaque, PartOrigin, Reasoning, StopReason, ToolCallDelta,
     Usage,
 };
 use ::genai::chat::{
@@ -111,7 +111,7 @@ pub(super) struct Answer {
     events: Option<ChatStream>,
     meter: Arc<Meter>,
     names: Names,
-    origin: Origin,
+    origin: PartOrigin,
     /// What was sent, should the provider repeat it in an error.
     secret: Option<Secret>,
     /// How many bytes were said.
@@ -124,7 +124,7 @@ impl Answer {
     pub(super) fn new(
         events: ChatStream,
         meter: Arc<Meter>,
-        (names, origin): (Names, Origin),
+        (names, origin): (Names, PartOrigin),
         secret: Option<Secret>,
     ) -> Self {
         Self {

@@ -11,7 +11,7 @@ use self::reader::Reader;
 use super::Secret;
 use super::completions::Names;
 use super::key::{Key, can_be_sent};
-use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, Origin};
+use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, PartOrigin};
 use ::genai::adapter::AdapterKind;
 use ::genai::resolver::{AuthData, Endpoint};
 use ::genai::{Client, ModelIden, ServiceTarget};
@@ -45,13 +45,13 @@ use tracing::instrument::WithSubscriber;
 /// A clone, as well as a second call, uses the same connections.
 ///
 /// ```no_run
-/// use universal_executor::agent::{ChatModel, ChatRequest, GenaiModel, Message};
+/// use universal_executor::agent::{ChatMessage, ChatModel, ChatRequest, GenaiModel};
 ///
 /// # async fn example() -> Result<(), universal_executor::BoxError> {
 /// let claude = GenaiModel::builder("anthropic", "claude-sonnet-4-5")
 ///     .key_from_env("ANTHROPIC_API_KEY")
 ///     .build()?;
-/// let answer = claude.chat(&ChatRequest::new(vec![Message::user("Say hello.")])).await?;
+/// let answer = claude.chat(&ChatRequest::new(vec![ChatMessage::user("Say hello.")])).await?;
 /// println!("{}", answer.text());
 /// # Ok(())
 /// # }
@@ -111,9 +111,9 @@ impl GenaiModel {
     }
 
     /// Returns the origin of the answer to a request.
-    fn origin(&self, request: &ChatRequest) -> Origin {
+    fn origin(&self, request: &ChatRequest) -> PartOrigin {
         let name = request.model.as_deref().unwrap_or(&self.model);
-        Origin::new(&*self.name, Some(name))
+        PartOrigin::new(&*self.name, Some(name))
     }
 
     fn cannot(&self, what: &'static str) -> ModelError {

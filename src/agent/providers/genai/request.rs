@@ -2,12 +2,14 @@
 
 use super::answer::{CUSTOM, SIGNATURE, SIGNATURES};
 use crate::agent::providers::completions::Names;
-use crate::agent::{ChatRequest, Message, ModelError, Origin, Part, Speaker, ToolCall, ToolChoice};
+use crate::agent::{
+    ChatMessage, ChatRequest, ModelError, Part, PartOrigin, Speaker, ToolCall, ToolChoice,
+};
 use ::genai::ModelIden;
 use ::genai::adapter::AdapterKind;
 use ::genai::chat::{
-    self as there, ChatMessage, ChatOptions, ContentPart, CustomPart, JsonSpec, MessageContent,
-    Tool, ToolResponse,
+    self as there, ChatOptions, ContentPart, CustomPart, JsonSpec, MessageContent, Tool,
+    ToolResponse,
 };
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -106,14 +108,14 @@ pub(super) fn options(provider: AdapterKind, request: &ChatRequest, names: &Name
 pub(super) fn messages(
     provider: AdapterKind,
     request: &ChatRequest,
-    (names, origin): (&Names, &Origin),
+    (names, origin): (&Names, &PartOrigin),
 ) -> Result<there::ChatRequest, ModelError> {
     let together = !matches!(provider, AdapterKind::Ollama | AdapterKind::OllamaCloud);
     let mut messages = Vec::new();
     let mut results: Vec<ToolResponse> = Vec::new();
     // The Converse API rejects successive messages of the user.
     let said_by_all = match provider == AdapterKind::BedrockApi {
-        true => Cow::Owned(Message::joined(&request.messages)),
+        true => Cow::Owned(ChatMessage::joined(&request.messages)),
         false => Cow::Borrowed(&*request.messages),
     };
     for message in &*said_by_all {
@@ -149,13 +151,16 @@ pub(super) fn messages(
 }
 
 /// Returns a message of the user with images or files.
-fn attached(message: &Message, request: &ChatRequest) -> Result<ChatMessage, ModelError> {
+fn attached(
+    message: &ChatMessage,
+    request: &ChatRequest,
+) -> Result<there::ChatMessage, ModelError> {
     let mut content = Vec::new();
     for part in &message.parts {
         match part {
             Part::Text(text) => content.push(ContentPart::from_text(text)),
             Part::Data(data) => {
-                let data = Message::data(data.clone());
+                let data = ChatMessage::data(data.clone());
                 content.push(ContentPart::from_text(data.text()));
             }
             Part::Image(media) | Part::File(media) => {
@@ -171,19 +176,21 @@ fn attached(message: &Message, request: &ChatRequest) -> Result<ChatMessage, Mod
             Part::ToolCall(_) | Part::ToolResult(_) | Part::Reasoning(_) | Part::Opaque(_) => {}
         }
     }
-    Ok(ChatMessage::user(MessageContent::from_parts(content)))
+    Ok(there::ChatMessage::user(MessageContent::from_parts(
+        content,
+    )))
 }
 
 /// Returns a message, or `None` if it has no content: providers refuse empty messages.
 fn said(
-    message: &Message,
+    message: &ChatMessage,
     names: &Names,
-    (provider, origin): (AdapterKind, &Origin),
-) -> Option<ChatMessage> {
+    (provider, origin): (AdapterKind, &PartOrigin),
+) -> Option<there::ChatMessage> {
     let text = message.text();
     match message.speaker {
-        Speaker::System => Some(ChatMessage::system(text.into_owned())),
-        Speaker::User => Some(ChatMessage::user(text.into_owned())),
+        Speaker::System => Some(there::ChatMessage::system(text.into_owned())),
+        Speaker::User => Some(there::ChatMessage::user(text.into_owned())),
         Speaker::Assistant => {
             let parts = message.parts.iter();
             let thoughts = parts.filter_map(|part| thought(part, provider, origin));
@@ -194,14 +201,14 @@ fn said(
             let said: Vec<_> = text.into_iter().chain(calls).collect();
             let has_content = !said.is_empty();
             let parts: Vec<_> = thoughts.chain(said).collect();
-            has_content.then(|| ChatMessage::assistant(MessageContent::from_parts(parts)))
+            has_content.then(|| there::ChatMessage::assistant(MessageContent::from_parts(parts)))
         }
         Speaker::Tool => None,
     }
 }
 
 /// Returns a thought of this model, or its signature, as `genai` had it in the answer.
-fn thought(part: &Part, provider: AdapterKind, origin: &Origin) -> Option<ContentPart> {
+fn thought(part: &Part, provider: AdapterKind, origin: &PartOrigin) -> Option<ContentPart> {
     match part {
         Part::Reasoning(reasoning) if reasoning.origin == *origin => {
             Some(ContentPart::ReasoningContent(reasoning.text.clone()))
@@ -233,7 +240,7 @@ fn thought(part: &Part, provider: AdapterKind, origin: &Origin) -> Option<Conten
 }
 
 /// Returns the signatures of the thoughts behind a call.
-fn signatures(message: &Message, origin: &Origin, call_id: &str) -> Option<Vec<String>> {
+fn signatures(message: &ChatMessage, origin: &PartOrigin, call_id: &str) -> Option<Vec<String>> {
     let mut of_call = message.opaque(origin, Some(call_id));
     let found = of_call.find(|opaque| opaque.field == SIGNATURES)?;
     found.value.parse().ok()
@@ -260,14 +267,14 @@ fn id_there(id: &str) -> String {
     id.replace(|one| !is_taken(one), "_")
 }
 
-fn result(message: &Message, conversation: &[Message], names: &Names) -> ToolResponse {
+fn result(message: &ChatMessage, conversation: &[ChatMessage], names: &Names) -> ToolResponse {
     let id = message.call_id().unwrap_or_default();
     // Not every protocol has a field for it, so the model is told in words.
     let content = match message.is_error() {
         true => format!("error: {}", message.text()),
         false => message.text().into_owned(),
     };
-    let mut calls = conversation.iter().flat_map(Message::tool_calls);
+    let mut calls = conversation.iter().flat_map(ChatMessage::tool_calls);
     let response = ToolResponse::new(id_there(id), content);
     match calls.find(|call| call.id == id) {
         Some(call) => response.with_fn_name(names.there(&call.name)),

@@ -11,7 +11,7 @@ use super::completions::{AnswerReader, Form, Names};
 use super::key::Key;
 use super::web::{MAX_EVENT_BYTES, endpoint_name};
 use crate::agent::model::Collector;
-use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, Origin};
+use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, PartOrigin};
 use crate::source::frames::{Frames, Heard};
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -34,11 +34,11 @@ use std::fmt;
 /// A clone, as well as a second call, uses the same connections.
 ///
 /// ```no_run
-/// use universal_executor::agent::{ChatModel, ChatRequest, Message, OpenAiCompatible};
+/// use universal_executor::agent::{ChatMessage, ChatModel, ChatRequest, OpenAiCompatible};
 ///
 /// # async fn example() -> Result<(), universal_executor::BoxError> {
 /// let ollama = OpenAiCompatible::builder("http://localhost:11434/v1").model("llama3.2").build()?;
-/// let answer = ollama.chat(&ChatRequest::new(vec![Message::user("Say hello.")])).await?;
+/// let answer = ollama.chat(&ChatRequest::new(vec![ChatMessage::user("Say hello.")])).await?;
 /// println!("{}", answer.text());
 ///
 /// let openrouter = OpenAiCompatible::builder("https://openrouter.ai/api/v1")
@@ -79,10 +79,10 @@ impl OpenAiCompatible {
     }
 
     /// Returns the origin of the answer to a request: the endpoint and the model.
-    fn origin(&self, request: &ChatRequest) -> Origin {
+    fn origin(&self, request: &ChatRequest) -> PartOrigin {
         let provider = format!("openai:{}", endpoint_name(&self.endpoint));
         let model = request.model.as_deref().or(self.model.as_deref());
-        Origin::new(provider, model)
+        PartOrigin::new(provider, model)
     }
 
     /// Sends a request, and returns what reads the answer to it.

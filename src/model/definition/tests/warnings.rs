@@ -64,7 +64,7 @@ fn an_unknown_field_is_an_error_in_strict_mode_and_a_comment_is_not() {
             error.to_string(),
             format!("subscription 0 (\"page\"): {expected}")
         );
-        let place = error.place(&json!({"selectors": []})).to_string();
+        let place = error.path(&json!({"selectors": []})).to_string();
         assert!(place.starts_with("selectors[0]."), "{place}");
     }
 }
@@ -80,11 +80,11 @@ fn a_problem_has_the_path_from_the_top_of_the_definition() {
 
     assert!(warning.is_unknown_field());
     assert_eq!(
-        warning.place(&definition).to_string(),
+        warning.path(&definition).to_string(),
         "context.subscriptions.selectors[0].limits"
     );
     let error = Subscriptions::from_json(&none).unwrap_err();
-    assert_eq!(error.place(&none).to_string(), "context.subscriptions");
+    assert_eq!(error.path(&none).to_string(), "context.subscriptions");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn warnings_stand_in_the_order_of_the_subscriptions() {
     let places: Vec<usize> = loaded
         .warnings()
         .iter()
-        .map(Warning::subscription)
+        .map(SubscriptionWarning::subscription)
         .collect();
 
     assert_eq!(places, [0, 1, 2, 2]);

@@ -1,7 +1,7 @@
 //! Any JSON at all, and definitions with something broken in them.
 
 use super::*;
-use crate::workflow::Run;
+use crate::workflow::FlowRun;
 use proptest::collection::{hash_map, vec};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -112,7 +112,7 @@ fn load(definition: &Value) {
     };
     let workflow = Arc::new(workflow);
     for flow in workflow.flows() {
-        drop(Run::begin(
+        drop(FlowRun::begin(
             Arc::clone(&workflow),
             flow.name,
             "run",
@@ -160,12 +160,12 @@ proptest! {
         let Err(error) = Workflow::from_json(&definition) else { return Ok(()) };
 
         // The last part may be what is missing.
-        let parts = error.place().parts();
+        let parts = error.path().parts();
         let mut found = Some(&definition);
         for part in parts.iter().take(parts.len().saturating_sub(1)) {
             found = found.and_then(|value| match part {
-                crate::workflow::PlacePart::Field(name) => value.get(name),
-                crate::workflow::PlacePart::Item(item) => value.get(item),
+                crate::workflow::DefinitionPathPart::Field(name) => value.get(name),
+                crate::workflow::DefinitionPathPart::Item(item) => value.get(item),
             });
         }
         prop_assert!(found.is_some(), "{}", error);

@@ -11,7 +11,7 @@ static VALIDATOR: LazyLock<jsonschema::Validator> =
     LazyLock::new(|| jsonschema::validator_for(&SCHEMA).unwrap());
 
 /// Whether an error is about what an object looks like, and not about what it says.
-fn is_of_form(error: &LoadError) -> bool {
+fn is_of_form(error: &WorkflowLoadError) -> bool {
     match error.problem() {
         LoadProblem::Shape { .. }
         | LoadProblem::Missing { .. }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::DefinitionOptions;
 
-fn lenient(definition: &Value) -> Result<Workflow, LoadError> {
+fn lenient(definition: &Value) -> Result<Workflow, WorkflowLoadError> {
     Workflow::from_json_with(definition, &DefinitionOptions::default())
 }
 

@@ -38,7 +38,7 @@ fn steps_that_no_run_gets_to_are_told_of() {
         .warnings()
         .iter()
         .filter(|warning| warning.oddity == Oddity::Unreachable)
-        .map(|warning| warning.place.to_string())
+        .map(|warning| warning.path.to_string())
         .collect();
 
     assert_eq!(unreachable, ["flows.main.steps[1]"]);

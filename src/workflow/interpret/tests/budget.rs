@@ -13,7 +13,7 @@ fn workflow(flows: Value) -> Arc<Workflow> {
 /// Returns how a flow ends that needs no driver.
 fn end_of(steps: &Value, input: Value) -> Result<Value, StepFailure> {
     let workflow = workflow(json!({"main": {"steps": steps}}));
-    let (_, next) = Run::begin(workflow, "main", "run", input).unwrap();
+    let (_, next) = FlowRun::begin(workflow, "main", "run", input).unwrap();
     match next.finished.expect("the flow needs no driver") {
         Finish::Completed { output } => Ok(output.into_value()),
         Finish::Failed { failure } => Err(failure),
@@ -84,11 +84,11 @@ fn a_run_that_continues_has_not_compiled_fewer_patterns() {
     ]);
     let workflow = workflow(json!({"main": {"steps": steps}}));
     let input = json!({"text": "a", "pattern": "b"});
-    let (run, _) = Run::begin(Arc::clone(&workflow), "main", "run", input).unwrap();
+    let (run, _) = FlowRun::begin(Arc::clone(&workflow), "main", "run", input).unwrap();
     let saved = serde_json::to_string(run.progress()).unwrap();
-    let mut run = Run::restore(workflow, serde_json::from_str(&saved).unwrap()).unwrap();
+    let mut run = FlowRun::restore(workflow, serde_json::from_str(&saved).unwrap()).unwrap();
 
-    let next = run.tell(&"main/1".into(), 1, Outcome::success(json!(1)));
+    let next = run.tell(&"main/1".into(), 1, StepOutcome::success(json!(1)));
 
     let Some(Finish::Failed { failure }) = next.finished else {
         panic!("{next:?}");
@@ -101,7 +101,7 @@ fn awaited(next: &Next) -> Vec<Selector> {
     let tasks = next.ready.iter().map(|ready| &ready.task);
     tasks
         .map(|task| match task {
-            Task::WaitFor { event } => event.clone(),
+            StepTask::WaitFor { event } => event.clone(),
             other => panic!("{other:?} waits for no event"),
         })
         .collect()
@@ -120,7 +120,7 @@ fn steps_that_wait_for_the_same_event_share_one_compiled_selector() {
     let conditions = json!([{"path": "$.a", "op": "matches", "value": "x+"}]);
     let workflow = workflow(waits(&conditions));
 
-    let (run, next) = Run::begin(workflow, "main", "run", json!({})).unwrap();
+    let (run, next) = FlowRun::begin(workflow, "main", "run", json!({})).unwrap();
 
     let mut selectors = awaited(&next);
     assert_eq!(selectors.len(), 20);

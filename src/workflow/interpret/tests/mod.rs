@@ -30,7 +30,7 @@ fn workflow(flows: Value) -> Arc<Workflow> {
 
 /// A run that is saved and read back before each step, and what it said.
 struct Script {
-    run: Run,
+    run: FlowRun,
     events: Vec<FlowEvent>,
     ready: Vec<Ready>,
 }
@@ -44,7 +44,7 @@ impl Script {
 
     fn of_flows(flows: Value) -> (Self, Vec<String>) {
         let input = json!({"topic": "rust", "list": [1, 2, 3]});
-        let (run, next) = Run::begin(workflow(flows), "main", "run", input).unwrap();
+        let (run, next) = FlowRun::begin(workflow(flows), "main", "run", input).unwrap();
         let mut script = Self {
             run,
             events: Vec::new(),
@@ -59,10 +59,10 @@ impl Script {
         let saved = serde_json::to_string(self.run.progress()).unwrap();
         let progress: Progress = serde_json::from_str(&saved).unwrap();
         assert_eq!(&progress, self.run.progress());
-        self.run = Run::restore(Arc::clone(self.run.workflow()), progress).unwrap();
+        self.run = FlowRun::restore(Arc::clone(self.run.workflow()), progress).unwrap();
     }
 
-    fn step(&mut self, step: impl FnOnce(&mut Run) -> Next) -> Vec<String> {
+    fn step(&mut self, step: impl FnOnce(&mut FlowRun) -> Next) -> Vec<String> {
         self.restart();
         let next = step(&mut self.run);
         self.note(next)
@@ -75,17 +75,17 @@ impl Script {
         shown
     }
 
-    fn tell(&mut self, path: &str, outcome: Outcome) -> Vec<String> {
+    fn tell(&mut self, path: &str, outcome: StepOutcome) -> Vec<String> {
         let attempt = self.task(path).attempt;
         self.step(|run| run.tell(&path.into(), attempt, outcome))
     }
 
     fn ok(&mut self, path: &str, value: Value) -> Vec<String> {
-        self.tell(path, Outcome::success(value))
+        self.tell(path, StepOutcome::success(value))
     }
 
     fn fails(&mut self, path: &str) -> Vec<String> {
-        self.tell(path, Outcome::failure("broken", "it broke"))
+        self.tell(path, StepOutcome::failure("broken", "it broke"))
     }
 
     /// The last that was handed out for a path.
@@ -96,8 +96,8 @@ impl Script {
 
     fn input(&self, path: &str) -> Value {
         match &self.task(path).task {
-            Task::Agent { input, .. } | Task::Tool { input, .. } => (**input).clone(),
-            Task::Model {
+            StepTask::Agent { input, .. } | StepTask::Tool { input, .. } => (**input).clone(),
+            StepTask::Model {
                 input: ModelInput::Data(input),
                 ..
             } => (**input).clone(),

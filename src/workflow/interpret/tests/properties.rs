@@ -24,20 +24,20 @@ impl Played {
     }
 }
 
-fn begin(workflow: &Arc<Workflow>) -> (Run, Next) {
-    Run::begin(Arc::clone(workflow), "main", "run", Value::Null).unwrap()
+fn begin(workflow: &Arc<Workflow>) -> (FlowRun, Next) {
+    FlowRun::begin(Arc::clone(workflow), "main", "run", Value::Null).unwrap()
 }
 
 /// The events of a run of which so many steps begin at a time. It is saved and read back in between.
 fn events_in_strides(workflow: &Arc<Workflow>, chances: &[Chance], stride: u64) -> Vec<FlowEvent> {
-    let begun = Run::begin_in_strides(stride, Arc::clone(workflow), "main", "run", Value::Null);
+    let begun = FlowRun::begin_in_strides(stride, Arc::clone(workflow), "main", "run", Value::Null);
     let (mut run, mut came) = begun.unwrap();
     let (mut player, mut chances) = (Player::default(), chances.iter().copied());
     let mut events = Vec::new();
     loop {
         player.take(&came);
         events.extend(came.events);
-        run = Run::restore(Arc::clone(workflow), run.progress().clone()).unwrap();
+        run = FlowRun::restore(Arc::clone(workflow), run.progress().clone()).unwrap();
         run = run.in_strides(stride);
         if run.progress().finished().is_some() {
             return events;
@@ -176,7 +176,7 @@ proptest! {
             let saved = serde_json::to_string(run.progress()).unwrap();
             let progress: Progress = serde_json::from_str(&saved).unwrap();
             prop_assert_eq!(&progress, run.progress());
-            run = Run::restore(Arc::clone(&workflow), progress).unwrap();
+            run = FlowRun::restore(Arc::clone(&workflow), progress).unwrap();
             prop_assert_eq!(&done.to(&mut run), came);
         }
 
@@ -193,7 +193,7 @@ proptest! {
         for (done, _) in &played.done {
             if let Done::Told(_, _, outcome) = done {
                 let text = serde_json::to_string(outcome).unwrap();
-                prop_assert_eq!(&serde_json::from_str::<Outcome>(&text).unwrap(), outcome);
+                prop_assert_eq!(&serde_json::from_str::<StepOutcome>(&text).unwrap(), outcome);
             }
         }
     }
@@ -230,7 +230,7 @@ proptest! {
                 break;
             }
             let one = ready.remove(usize::from(*which) % ready.len());
-            ready.extend(run.tell(&one.path, one.attempt, Outcome::success(json!(1))).ready);
+            ready.extend(run.tell(&one.path, one.attempt, StepOutcome::success(json!(1))).ready);
         }
         let mut saved = serde_json::to_value(run.progress()).unwrap();
         let pointers = pointers(&saved);
@@ -240,9 +240,9 @@ proptest! {
         *place = if place.is_number() { json!(number) } else { part };
 
         let Ok(progress) = serde_json::from_str::<Progress>(&saved.to_string()) else { return Ok(()) };
-        let Ok(mut run) = Run::restore(workflow, progress) else { return Ok(()) };
+        let Ok(mut run) = FlowRun::restore(workflow, progress) else { return Ok(()) };
         for one in run.outstanding() {
-            drop(run.tell(&one.path, one.attempt, Outcome::success(json!(1))));
+            drop(run.tell(&one.path, one.attempt, StepOutcome::success(json!(1))));
         }
         drop(run.cancel());
     }
@@ -273,7 +273,7 @@ proptest! {
             let at = picks.next().unwrap().index(ready.len());
             let one = ready.remove(at);
             finished.push(one.path.as_str().trim_start_matches("main/s").parse::<usize>().unwrap());
-            let next = run.tell(&one.path, one.attempt, Outcome::success(json!(1)));
+            let next = run.tell(&one.path, one.attempt, StepOutcome::success(json!(1)));
             ready.extend(next.ready);
         }
 

@@ -72,7 +72,7 @@ pub(super) fn chances() -> impl Strategy<Value = Vec<Chance>> {
 /// Something that was done to a run, so that it can be done again.
 #[derive(Clone, Debug)]
 pub(super) enum Done {
-    Told(StepPath, u32, Outcome),
+    Told(StepPath, u32, StepOutcome),
     Resumed(String),
     Paused,
     Unpaused,
@@ -80,7 +80,7 @@ pub(super) enum Done {
 }
 
 impl Done {
-    pub(super) fn to(&self, run: &mut Run) -> Next {
+    pub(super) fn to(&self, run: &mut FlowRun) -> Next {
         match self {
             Self::Told(path, attempt, outcome) => run.tell(path, *attempt, outcome.clone()),
             Self::Resumed(ticket) => run.resume(ticket, json!(1)),
@@ -138,16 +138,16 @@ impl Player {
         let at = usize::from(which) % self.under_way.len();
         let ready = self.under_way.remove(at);
         let outcome = match how {
-            0..110 => Outcome::failure("broken", "it broke"),
-            110..150 => Outcome::transient("busy", "try later"),
-            150..165 => Outcome::TimedOut,
+            0..110 => StepOutcome::failure("broken", "it broke"),
+            110..150 => StepOutcome::transient("busy", "try later"),
+            150..165 => StepOutcome::TimedOut,
             165..190 => {
                 self.given += 1;
                 let ticket = format!("t{}", self.given);
                 self.tickets.push((ready.path.clone(), ticket.clone()));
-                Outcome::Suspended { ticket }
+                StepOutcome::Suspended { ticket }
             }
-            190.. => Outcome::success(json!(how % 6)),
+            190.. => StepOutcome::success(json!(how % 6)),
         };
         Some(Done::Told(ready.path, ready.attempt, outcome))
     }

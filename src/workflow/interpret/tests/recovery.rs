@@ -30,7 +30,7 @@ fn after_a_restart_what_is_under_way_is_given_again_with_the_same_key_and_what_h
 #[test]
 fn after_a_restart_a_retry_is_given_again_with_its_attempt_and_delay() {
     let (mut script, _) = Script::of(json!([{"tool": "search", "retry": 3}]));
-    script.tell("main/0", Outcome::TimedOut);
+    script.tell("main/0", StepOutcome::TimedOut);
     script.restart();
 
     let again = script.run.outstanding();
@@ -43,7 +43,7 @@ fn after_a_restart_a_retry_is_given_again_with_its_attempt_and_delay() {
 fn what_is_suspended_is_not_given_again_but_among_what_waits() {
     let (mut script, _) = Script::of(json!([{"ask": "Go on?"}]));
     let ticket = "t".to_owned();
-    script.tell("main/0", Outcome::Suspended { ticket });
+    script.tell("main/0", StepOutcome::Suspended { ticket });
 
     assert_eq!(script.run.outstanding(), []);
     assert_eq!(
@@ -55,7 +55,7 @@ fn what_is_suspended_is_not_given_again_but_among_what_waits() {
 #[test]
 fn two_steps_cannot_wait_for_one_ticket() {
     let (mut script, _) = Script::of(json!([{"parallel": [{"ask": "One?"}, {"ask": "Two?"}]}]));
-    let suspended = || Outcome::Suspended {
+    let suspended = || StepOutcome::Suspended {
         ticket: "t".to_owned(),
     };
 
@@ -71,7 +71,7 @@ fn a_run_does_not_go_on_with_another_definition() {
     let (script, _) = Script::of(two_at_once());
     let other = workflow(json!({"main": {"steps": [{"tool": "search"}]}}));
 
-    let error = Run::restore(other, script.run.progress().clone()).unwrap_err();
+    let error = FlowRun::restore(other, script.run.progress().clone()).unwrap_err();
 
     assert!(matches!(error, RunError::OtherDefinition { .. }), "{error}");
 }
@@ -80,21 +80,21 @@ fn a_run_does_not_go_on_with_another_definition() {
 fn a_paused_run_begins_nothing_and_goes_on_where_it_was() {
     let (mut script, _) = Script::of(two_at_once());
 
-    assert_eq!(script.step(Run::pause), [""; 0]);
+    assert_eq!(script.step(FlowRun::pause), [""; 0]);
     assert_eq!(script.ok("main/1/0/0", json!(1)), [""; 0]);
     assert_eq!(script.ok("main/1/1/0", json!(2)), [""; 0]);
     assert_eq!(script.run.outstanding(), []);
-    assert_eq!(script.step(Run::unpause), ["do main/2"]);
+    assert_eq!(script.step(FlowRun::unpause), ["do main/2"]);
     assert_eq!(script.ok("main/2", json!(3)), ["done 3"]);
 }
 
 #[test]
 fn a_retry_waits_while_the_run_is_paused() {
     let (mut script, _) = Script::of(json!([{"tool": "search", "retry": 2}]));
-    script.step(Run::pause);
+    script.step(FlowRun::pause);
 
-    assert_eq!(script.tell("main/0", Outcome::TimedOut), [""; 0]);
-    assert_eq!(script.step(Run::unpause), ["do main/0"]);
+    assert_eq!(script.tell("main/0", StepOutcome::TimedOut), [""; 0]);
+    assert_eq!(script.step(FlowRun::unpause), ["do main/0"]);
     assert_eq!(script.task("main/0").attempt, 2);
 }
 
@@ -103,7 +103,7 @@ fn a_cancelled_run_stops_all_that_is_under_way_and_closes_it_from_within() {
     let (mut script, _) = Script::of(two_at_once());
 
     assert_eq!(
-        script.step(Run::cancel),
+        script.step(FlowRun::cancel),
         ["stop main/1/1/0", "stop main/1/0/0", "cancelled"]
     );
     let events = script.events();

@@ -97,7 +97,7 @@ fn a_tool_that_fails_twice_works_under_three_attempts_with_growing_delays() {
     let (mut script, _) = Script::of(json!([
         {"tool": "search", "retry": {"attempts": 3, "base_seconds": 2}},
     ]));
-    let transient = || Outcome::transient("busy", "try later");
+    let transient = || StepOutcome::transient("busy", "try later");
 
     assert_eq!(script.task("main/0").after, Duration::ZERO);
     assert_eq!(script.tell("main/0", transient()), ["do main/0"]);
@@ -124,10 +124,10 @@ fn a_tool_that_fails_twice_works_under_three_attempts_with_growing_delays() {
 fn a_step_that_uses_up_its_attempts_or_cannot_be_mended_fails_the_run() {
     let tool = json!([{"tool": "search", "retry": 2}]);
     let (mut used_up, _) = Script::of(tool.clone());
-    used_up.tell("main/0", Outcome::transient("busy", "try later"));
+    used_up.tell("main/0", StepOutcome::transient("busy", "try later"));
 
     assert_eq!(
-        used_up.tell("main/0", Outcome::TimedOut),
+        used_up.tell("main/0", StepOutcome::TimedOut),
         ["failed timed_out at main/0"]
     );
 
@@ -139,7 +139,7 @@ fn a_step_that_uses_up_its_attempts_or_cannot_be_mended_fails_the_run() {
 #[test]
 fn a_retry_waits_as_long_as_the_failure_says() {
     let (mut script, _) = Script::of(json!([{"tool": "search", "retry": 2}]));
-    let limited = Outcome::Failed {
+    let limited = StepOutcome::Failed {
         failure: StepFailure::new("rate_limited", "slow down"),
         retry: MayRetry::After(Duration::from_secs(90)),
     };
@@ -156,11 +156,11 @@ fn policies_hold_for_steps_that_say_nothing_else() {
     ]}}));
     definition["policies"] = json!({"retry": {"attempts": 2}, "timeout_seconds": 9});
     let workflow = Arc::new(Workflow::from_json(&definition).unwrap());
-    let (mut run, first) = Run::begin(workflow, "main", "run", Value::Null).unwrap();
+    let (mut run, first) = FlowRun::begin(workflow, "main", "run", Value::Null).unwrap();
 
-    let again = run.tell(&"main/0".into(), 1, Outcome::TimedOut);
-    let second = run.tell(&"main/0".into(), 2, Outcome::success(json!(1)));
-    let asked = run.tell(&"main/1".into(), 1, Outcome::success(json!(1)));
+    let again = run.tell(&"main/0".into(), 1, StepOutcome::TimedOut);
+    let second = run.tell(&"main/0".into(), 2, StepOutcome::success(json!(1)));
+    let asked = run.tell(&"main/1".into(), 1, StepOutcome::success(json!(1)));
 
     assert_eq!(first.ready[0].timeout, Some(Duration::from_secs(9)));
     assert_eq!(again.ready[0].attempt, 2);
@@ -175,7 +175,7 @@ fn a_question_waits_for_its_answer_by_ticket() {
     ]));
     assert_eq!(
         script.task("main/answer").task,
-        Task::Ask {
+        StepTask::Ask {
             question: "Publish rust?".to_owned(),
             of: vec!["ann".to_owned()],
             output: None,
@@ -184,7 +184,7 @@ fn a_question_waits_for_its_answer_by_ticket() {
 
     let ticket = "t1".to_owned();
     assert_eq!(
-        script.tell("main/answer", Outcome::Suspended { ticket }),
+        script.tell("main/answer", StepOutcome::Suspended { ticket }),
         [""; 0]
     );
     script.restart();
@@ -221,7 +221,7 @@ fn an_event_that_is_awaited_and_a_breadcrumb_that_is_written_have_their_variable
     let event = Selector::schema("vote.v1")
         .all_tags(["topic:rust"])
         .matching("$.n", "gt", 1);
-    assert_eq!(script.task("main/0").task, Task::WaitFor { event });
+    assert_eq!(script.task("main/0").task, StepTask::WaitFor { event });
 
     script.ok("main/0", json!({"n": 2}));
 
@@ -229,7 +229,7 @@ fn an_event_that_is_awaited_and_a_breadcrumb_that_is_written_have_their_variable
         .title("On rust")
         .tag("n:2")
         .context(json!({"vote": {"n": 2}}));
-    assert_eq!(script.task("main/1").task, Task::Emit { breadcrumb });
+    assert_eq!(script.task("main/1").task, StepTask::Emit { breadcrumb });
     assert_eq!(script.ok("main/1", json!("ignored")), ["done {\"n\":2}"]);
 }
 
@@ -248,9 +248,9 @@ fn a_value_that_is_missing_or_too_large_fails_the_step() {
 #[test]
 fn what_does_not_fit_is_reported_and_changes_nothing() {
     let (mut script, _) = Script::of(json!([{"tool": "search", "retry": 2}, {"tool": "search"}]));
-    script.tell("main/0", Outcome::TimedOut);
+    script.tell("main/0", StepOutcome::TimedOut);
     let before = script.run.progress().clone();
-    let done = || Outcome::success(json!(1));
+    let done = || StepOutcome::success(json!(1));
 
     assert_eq!(
         script.step(|run| run.tell(&"main/0".into(), 1, done())),
@@ -272,15 +272,15 @@ fn what_does_not_fit_is_reported_and_changes_nothing() {
         script.step(|run| run.tell(&"main/0".into(), 2, done())),
         ["AfterEnd"]
     );
-    assert_eq!(script.step(Run::cancel), ["AfterEnd"]);
+    assert_eq!(script.step(FlowRun::cancel), ["AfterEnd"]);
 }
 
 #[test]
 fn a_run_needs_a_flow_that_exists_and_an_input_within_limits() {
     let workflow = workflow(json!({"main": {"steps": [{"tool": "search"}]}}));
 
-    let unknown = Run::begin(Arc::clone(&workflow), "mains", "run", Value::Null).unwrap_err();
-    let large = Run::begin(workflow, "main", "run", json!("x".repeat(5_000))).unwrap_err();
+    let unknown = FlowRun::begin(Arc::clone(&workflow), "mains", "run", Value::Null).unwrap_err();
+    let large = FlowRun::begin(workflow, "main", "run", json!("x".repeat(5_000))).unwrap_err();
 
     assert_eq!(
         unknown.to_string(),

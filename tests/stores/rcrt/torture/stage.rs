@@ -176,7 +176,7 @@ pub(super) fn store(url: &str) -> RcrtStore {
         .token(universal_executor::Secret::new(
             crate::rcrt::server::token_of(OWNER),
         ))
-        .lookup_patience(Duration::from_millis(100))
+        .lookup_timeout(Duration::from_millis(100))
         .retry_pause(Duration::from_millis(1), Duration::from_millis(5))
         .reconnect(Duration::from_millis(5), Duration::from_millis(50))
         .check_every(Duration::from_millis(50))

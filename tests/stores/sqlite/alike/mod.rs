@@ -41,7 +41,7 @@ async fn walk(steps: &[Step]) -> Result<(), TestCaseError> {
     for (index, step) in steps.iter().enumerate() {
         if let Step::Pass(time) = step {
             tokio::time::advance(*time).await;
-            file.pass(*time);
+            file.advance_clock(*time);
         }
         let told = (one.take(step).await, other.take(step).await);
         prop_assert_eq!(told.1, told.0, "step {}: {:?}", index, step);

@@ -10,15 +10,16 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use tokio::sync::{Barrier, Semaphore};
 use universal_executor::agent::{
-    ChatRequest, ChatResponse, Message, ScriptedModel, Speaker, ToolCall,
+    ChatMessage, ChatRequest, ChatResponse, ScriptedModel, Speaker, ToolCall,
 };
 use universal_executor::model::Timestamp;
 use universal_executor::store::{Query, StoreError};
 use universal_executor::tool::{ToolRegistry, json_tool};
 use universal_executor::workflow::{MayRetry, StepPath};
 use universal_executor::workload::{
-    Conversation, Definition, FlowDefinition, Heard, Log, LogEntry, NativeDefinition, Restart,
-    RunCx, SessionError, SessionStore, Supervisor, TurnOutcome, TurnStatus, WorkloadEventKind,
+    Conversation, Definition, FlowDefinition, Log, LogEntry, NativeDefinition, Restart, RunCx,
+    SessionError, SessionStore, SubscriberItem, Supervisor, TurnOutcome, TurnStatus,
+    WorkloadEventKind,
 };
 use universal_executor::{
     Breadcrumb, BreadcrumbId, ExecutionContext, NewBreadcrumb, Selector, Services, Wake, suspend,
@@ -30,8 +31,8 @@ fn sessions(store: &Store) -> SessionStore {
 
 fn said(text: &str) -> LogEntry {
     let messages = vec![
-        Message::user(text),
-        Message::assistant(format!("to {text}")),
+        ChatMessage::user(text),
+        ChatMessage::assistant(format!("to {text}")),
     ];
     LogEntry::Said { messages }
 }
@@ -342,7 +343,9 @@ pub(super) async fn a_long_conversation_is_cut_between_turns_and_that_is_kept(st
 
     let mut cut = Vec::new();
     while let Some(heard) = heard.next().await {
-        let Heard::Event(event) = heard else { continue };
+        let SubscriberItem::Event(event) = heard else {
+            continue;
+        };
         if let WorkloadEventKind::Compacted { left_out, .. } = event.kind {
             cut.push(left_out);
         }

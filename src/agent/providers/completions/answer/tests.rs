@@ -4,8 +4,8 @@ use crate::agent::{ChatRequest, ChatResponse, ToolSpec};
 use proptest::prelude::*;
 use serde_json::json;
 
-fn origin() -> Origin {
-    Origin::new("openai:example.com", Some("tiny"))
+fn origin() -> PartOrigin {
+    PartOrigin::new("openai:example.com", Some("tiny"))
 }
 
 fn reader() -> AnswerReader {

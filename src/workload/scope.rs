@@ -17,24 +17,24 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Workloads that were made, so that all of them are closed in the end.
 ///
 /// Each is closed once, in the order they were made in; one that fails, panics or takes too long does not keep the others from being
-/// closed. An arena that is dropped before it was closed closes them in a task of its own. Needs a tokio runtime with time enabled.
+/// closed. A scope that is dropped before it was closed closes them in a task of its own. Needs a tokio runtime with time enabled.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use universal_executor::workload::{Arena, NativeDefinition};
+/// use universal_executor::workload::{NativeDefinition, WorkloadScope};
 /// use universal_executor::{BreadcrumbStore, MemoryStore, Services};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
 /// let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
 /// let echo = NativeDefinition::new("echo", |_, message| async move { Ok(message.unwrap_or_default().content) });
-/// let mut arena = Arena::default();
-/// let _echo = arena.instantiate(&echo, &Services::new(), &store)?;
-/// arena.close().await?;
+/// let mut scope = WorkloadScope::default();
+/// let _echo = scope.instantiate(&echo, &Services::new(), &store)?;
+/// scope.close().await?;
 /// # Ok::<(), universal_executor::BoxError>(())
 /// # })?;
 /// # Ok::<(), universal_executor::BoxError>(())
 /// ```
-pub struct Arena {
+pub struct WorkloadScope {
     open: Vec<(String, Box<dyn Workload>)>,
     patience: Duration,
 }
@@ -68,7 +68,7 @@ fn names(failures: &[(String, BoxError)]) -> String {
     names.join(", ")
 }
 
-impl Default for Arena {
+impl Default for WorkloadScope {
     fn default() -> Self {
         Self {
             open: Vec::new(),
@@ -77,7 +77,7 @@ impl Default for Arena {
     }
 }
 
-impl Arena {
+impl WorkloadScope {
     /// Sets how long each workload has to close; 30 seconds by default. One that takes longer is dropped, and is among those that
     /// were [not closed](CloseError).
     #[must_use]
@@ -149,7 +149,7 @@ async fn close(
     }
 }
 
-impl Drop for Arena {
+impl Drop for WorkloadScope {
     fn drop(&mut self) {
         if self.open.is_empty() {
             return;
@@ -172,7 +172,7 @@ impl Drop for Arena {
     }
 }
 
-impl fmt::Debug for Arena {
+impl fmt::Debug for WorkloadScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.open.iter().map(|(name, _)| name);
         f.debug_list().entries(names).finish()
@@ -192,10 +192,10 @@ pub async fn with_workload<T>(
     store: &Arc<dyn BreadcrumbStore>,
     work: impl for<'w> FnOnce(&'w mut dyn Workload) -> BoxFuture<'w, Result<T, BoxError>>,
 ) -> Result<T, BoxError> {
-    let mut arena = Arena::default();
-    let workload = arena.instantiate(definition, services, store)?;
+    let mut scope = WorkloadScope::default();
+    let workload = scope.instantiate(definition, services, store)?;
     let done = AssertUnwindSafe(work(workload)).catch_unwind().await;
-    let closed = arena.close().await;
+    let closed = scope.close().await;
     match done {
         Ok(done) => {
             let done = done?;
@@ -209,7 +209,7 @@ pub async fn with_workload<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::{EventStream, Message, RunCx};
+    use crate::workload::{EventStream, RunCx, WorkloadMessage};
     use async_trait::async_trait;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -221,7 +221,7 @@ mod tests {
 
     #[async_trait]
     impl Workload for Counted {
-        fn run(&mut self, cx: RunCx, _: Option<Message>) -> EventStream<'_> {
+        fn run(&mut self, cx: RunCx, _: Option<WorkloadMessage>) -> EventStream<'_> {
             cx.stream(std::future::pending())
         }
 
@@ -234,22 +234,22 @@ mod tests {
         }
     }
 
-    fn three(closed: &Arc<AtomicUsize>) -> Arena {
-        let mut arena = Arena::default();
+    fn three(closed: &Arc<AtomicUsize>) -> WorkloadScope {
+        let mut scope = WorkloadScope::default();
         for (name, fails) in [("one", false), ("two", true), ("three", false)] {
             let closed = Arc::clone(closed);
-            arena.add(name, Box::new(Counted { closed, fails }));
+            scope.add(name, Box::new(Counted { closed, fails }));
         }
-        arena
+        scope
     }
 
     #[tokio::test]
     async fn one_that_cannot_be_closed_does_not_stop_the_others_and_closing_again_does_nothing() {
         let closed = Arc::default();
-        let mut arena = three(&closed);
+        let mut scope = three(&closed);
 
-        let error = arena.close().await.unwrap_err();
-        let again = arena.close().await;
+        let error = scope.close().await.unwrap_err();
+        let again = scope.close().await;
 
         assert_eq!(
             error.to_string(),
