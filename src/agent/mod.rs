@@ -81,9 +81,9 @@
 //!
 //! # Programs
 //! A program is stopped while its run waits for a person or another agent, and started again when all have answered. It has
-//! to send its calls again under the same ids: then those that were made are answered from what is known, and none is made
-//! twice. One that cannot is [told what was called](ProviderTask::made), and leaves it out. A call under a new id is a new call. Each
-//! start is a turn.
+//! to send its calls again with the same IDs: the runtime then answers each finished call with its saved result, and executes no
+//! call twice. A program that cannot repeat its IDs receives [the finished calls](ProviderTask::made), and skips them. A call with a
+//! new ID is a new call. Each start is a turn.
 //!
 //! # What a crash repeats
 //! After each answer of the model and each result of a tool the run saves where it is. One that is tried again makes no

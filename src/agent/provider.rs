@@ -17,7 +17,7 @@ pub trait Provider: Send + Sync {
     /// How it wants its results: all of an answer together, or each as soon as it is there.
     fn delivery(&self) -> ResultDelivery;
 
-    /// Whether its model is [asked by a breadcrumb](ProviderEvent::Asks), so that its agents write `tool.request.v1`.
+    /// Returns `true` if it calls its model [through breadcrumbs](ProviderEvent::Asks), so that its agents write `tool.request.v1`.
     fn asks_by_breadcrumb(&self) -> bool {
         false
     }
@@ -65,10 +65,10 @@ impl<P: Provider + ?Sized> Provider for Arc<P> {
 /// One run of an agent, as its provider has it. Dropping it ends what it has under way.
 #[async_trait]
 pub trait ProviderSession: Send {
-    /// What the agent says next.
+    /// Returns the next event of the agent.
     ///
-    /// Where results are delivered [together](ResultDelivery::Batch) it is asked only once all calls have theirs; else also
-    /// while calls are under way. Cancel safe: nothing that was said is lost if the future is dropped.
+    /// If results are delivered [together](ResultDelivery::Batch), this is called only once all calls have their results, otherwise
+    /// also while calls are in flight. Cancel safe: dropping the future loses no event.
     ///
     /// # Errors
     /// Ends the attempt; what the run is to make of it is [marked](crate::retry_after) on the error.
@@ -81,14 +81,14 @@ pub trait ProviderSession: Send {
     /// As [`next`](Self::next).
     async fn deliver(&mut self, results: Vec<ToolResult>) -> Result<(), BoxError>;
 
-    /// Lets an agent go on that has [`finished`](ProviderEvent::Finished): its answer was not what was asked for, or lacks
-    /// something.
+    /// Continues an agent that has [`finished`](ProviderEvent::Finished) with an answer that does not meet the requirements or is
+    /// incomplete.
     ///
     /// # Errors
     /// As [`next`](Self::next).
     async fn tell(&mut self, message: String) -> Result<(), BoxError>;
 
-    /// Takes the answer to what was [asked by a breadcrumb](ProviderEvent::Asks).
+    /// Receives the answer to a request that was sent [by breadcrumb](ProviderEvent::Asks).
     ///
     /// # Errors
     /// As [`next`](Self::next).

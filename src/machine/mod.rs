@@ -43,7 +43,7 @@
 //! | a call that is new | `Execute` | waits in the queue or is refused ([`WhileSuspended`]) |
 //! | a call that is known, sent again | its caller hears what the first one hears; nothing is executed | the same |
 //! | another call with a known id | `Report`, and an error for its caller | the same |
-//! | a call finished with an answer | the answer is kept and delivered ([`ResultDelivery`]) | the same; a batch waits for the deferred call too |
+//! | a call finished with an answer | the machine stores and delivers the answer ([`ResultDelivery`]) | the same; a batch waits for the deferred call too |
 //! | a call finished deferred | `Suspended`, `Defer`; other calls go on or are cancelled ([`Siblings`]) | waits behind the deferral that was first |
 //! | a call finished that is unknown, or has finished | `Report` | `Report` |
 //! | the deferred call is resolved | `Report` | its answer is delivered; then the deferral behind it, or `Running` and the queue |
@@ -60,17 +60,17 @@
 //!   twice has two. Whoever waits at the end hears `cancelled`, as does whoever comes after it.
 //! - **A batch is in the order requested**, callers that were refused included.
 //! - **Outputs stay**, in every state.
-//! - **Everything is bounded** by [`MachineLimits`], and what is over a limit is an error result.
+//! - **Everything is bounded** by [`MachineLimits`]. A call or result over a limit becomes an error result.
 //!
 //! # Turns
-//! Under [`ResultDelivery::Batch`] a turn begins with the first call after a delivery and ends once a call came without
-//! [`more`](Signal::ToolCallReceived) and none is without an answer. A driver sets `more` on all calls of a response but
+//! Under [`ResultDelivery::Batch`] a turn starts with the first call after a delivery. It ends once a call was received without
+//! [`more`](Signal::ToolCallReceived) and all calls have an answer. A driver sets `more` on all calls of a response but
 //! the last, since a tool could finish before the next call is received.
 //!
 //! # Refused calls
 //! A call whose arguments are [`Unreadable`](ToolArguments::Unreadable), that is over a limit, or that claims a slot which
 //! is taken is answered with an error result and not known afterwards: nothing was executed, so the same id may be used
-//! for another attempt. Arguments are read by [`ToolArguments::parse`], outside of the machine, so that whoever keeps the
+//! for another attempt. [`ToolArguments::parse`] reads arguments outside of the machine, so that the code that stores the
 //! transcript has the text too.
 //!
 //! # Outputs

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 impl Agent {
     /// Returns the agent on a store, as [`bind`](Self::bind) does. An agent that [names its model](Self::new) gets the model or
-    /// provider with that name. The tools and guardrails of `services` do not become those of the agent.
+    /// provider with that name. The agent does not get the tools and guardrails of `services`.
     ///
     /// # Errors
     /// [`AgentError::Model`] if `services` have no such model; otherwise see [`bind`](Self::bind).

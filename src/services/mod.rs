@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// Registry of everything that agents, workflows and stored definitions can name: models, providers, tools, guardrails and limits.
 ///
-/// A definition can use only its `Services`. To allow some definitions less than others, give them `Services` of their own.
+/// A definition can use only its `Services`. To allow some definitions less than others, give them separate `Services`.
 ///
 /// A clone is cheap. A later change of the original does not change the clone.
 ///

@@ -23,7 +23,7 @@ pub struct ToolSettings {
     pub max_concurrent: Option<NonZeroUsize>,
     /// Whether an interrupted call is made again.
     pub retry: RetrySafety,
-    /// What a call can do, in words of yours such as `egress` or `destructive`: see [`ToolPermissions`](super::ToolPermissions).
+    /// User-defined capabilities of a call, such as `egress` or `destructive`: see [`ToolPermissions`](super::ToolPermissions).
     pub permission_tags: Vec<String>,
     /// The JSON Schema of its output, if it has one.
     pub output_schema: Option<Value>,
@@ -163,7 +163,7 @@ macro_rules! with_settings {
                 self
             }
 
-            /// Adds to what a call can do, such as `egress`: see [`ToolPermissions`]($crate::tool::ToolPermissions).
+            /// Adds tags for the capabilities of a call, such as `egress`: see [`ToolPermissions`]($crate::tool::ToolPermissions).
             #[must_use]
             pub fn permission_tags<T: Into<String>>(
                 mut self,

@@ -5,7 +5,7 @@ use crate::model::{
 use serde_json::Value;
 use std::fmt;
 
-/// A workflow definition cannot be used, and what to mend: the path, the value and the nearest valid name.
+/// A workflow definition cannot be used. The error has the details to fix it: the path, the value and the nearest valid name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkflowLoadError {
     path: DefinitionPath,

@@ -1,14 +1,14 @@
 //! Flows: agents, tools, models and people in steps, defined in JSON or YAML and run by a pure interpreter.
 //!
 //! A [`WorkloadExecutor`](crate::workload::WorkloadExecutor) makes a workflow an executor. [`Assembly::drive`] runs a flow within any
-//! run, and reports what happens meanwhile. An [`Assembly`] is a definition together with the [`Services`](crate::Services) that it
+//! run, and reports its events meanwhile. An [`Assembly`] is a definition together with the [`Services`](crate::Services) that it
 //! names.
 //!
 //! # The interpreter
-//! A definition is read once ([`Workflow::from_json`]) into a form in which every name is known and nothing goes round in
-//! circles. A [`FlowRun`] of one of its flows says which steps are to be done ([`Ready`]); whoever drives it does them and
-//! tells how they ended. The interpreter itself does nothing: no I/O, no clock, no async. Its [`Progress`] is plain
-//! data, saved after each step, and a run goes on from it after a restart.
+//! A definition is read once ([`Workflow::from_json`]) into a form in which every name is resolved and nothing is cyclic.
+//! A [`FlowRun`] of one of its flows returns the steps to execute next ([`Ready`]). The driver executes these steps and reports
+//! their outcomes. The interpreter itself has no side effects: no I/O, no clock, no async. Its [`Progress`] is plain data, saved
+//! after each step, and a run continues from it after a restart.
 //!
 //! ```
 //! use serde_json::json;
@@ -129,8 +129,8 @@
 //!
 //! # Promises
 //! - **Each attempt is handed out once**, and each step that was handed out is told of or cancelled.
-//! - **A finished step is never run again.** After a restart [`FlowRun::outstanding`] gives what was under way, with the same
-//!   idempotency key.
+//! - **A finished step is never run again.** After a restart [`FlowRun::outstanding`] returns the steps that were in flight, with
+//!   the same idempotency keys.
 //! - **The same inputs give the same run**, its events included, which are well nested and numbered without gaps.
 //! - **Everything is bounded**: steps of a definition and of a run, depth, items, and the size of values.
 //!
@@ -223,10 +223,10 @@
 //! --bench flow` with fifty steps, on two shared cores under load.
 //!
 //! # What it does not do
-//! `history` has a meaning within a session only, which [workloads](crate::workload) have: without one an agent is shown what
-//! the step gives it, and [`WorkloadExecutor::warnings`](crate::workload::WorkloadExecutor::warnings) says where that is not what the
-//! definition asks for. A [`Provider`](crate::agent::Provider) that is registered keeps its conversations itself, so that compaction
-//! does not reach them. Composite steps have no `retry` and no timeout of their own.
+//! `history` has a meaning only within a session, and only [workloads](crate::workload) have sessions. Without a session, an agent
+//! receives only the input of its step, and [`WorkloadExecutor::warnings`](crate::workload::WorkloadExecutor::warnings) lists each
+//! agent whose `history` needs a session. A registered [`Provider`](crate::agent::Provider) manages its own conversations, so
+//! compaction does not apply to them. Composite steps have neither `retry` nor `timeout_seconds`.
 
 mod ast;
 mod definition;

@@ -108,8 +108,8 @@ pub fn select_entry(
     }
 }
 
-/// Returns what a run of a request begins with: a flow if the workflow has any, otherwise an agent. Without a name, it is the flow
-/// `main`, the flow `default` or the only flow.
+/// Returns the flow or agent that a request starts. Without a name, it is the flow `main`, the flow `default` or the only flow, and an
+/// agent only in a workflow without flows.
 ///
 /// # Errors
 /// As [`select_entry`].

@@ -18,14 +18,14 @@ use std::sync::Arc;
 
 /// A flow or an agent of a [`Workflow`] as a workload.
 ///
-/// Its input is the content of the message. It can name only what the [`Services`] have.
+/// Its input is the content of the message. It can name only models, providers, tools and guardrails of the [`Services`].
 #[derive(Clone)]
 pub struct FlowDefinition {
     meta: Meta,
     workflow: Arc<Workflow>,
     /// The flows that a request can start.
     entries: Arc<BTreeSet<String>>,
-    /// The step whose conversation is that of the session, if the run begins with an agent.
+    /// The step whose conversation is that of the session, if the run starts with an agent.
     speaker: Option<StepPath>,
 }
 
@@ -38,7 +38,7 @@ impl FlowDefinition {
         Self::with_entry(name, workflow, None, EntryPolicy::default())
     }
 
-    /// Returns the workload that begins with the flow or agent `named`, otherwise with the one that the policy chooses. Requests can
+    /// Returns the workload that starts with the flow or agent `named`, otherwise with the one that the policy chooses. Requests can
     /// start only a flow that is named here.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl FlowDefinition {
         Self::begin(name, workflow, entry, named)
     }
 
-    /// Returns the workload that begins with an entry of the workflow.
+    /// Returns the workload that starts with an entry of the workflow.
     pub(super) fn begin(
         name: impl Into<String>,
         workflow: Workflow,

@@ -1,7 +1,7 @@
 //! Workloads: whatever runs turn by turn for a session and streams what happens.
 //!
 //! An agent, a flow, a closure and any [`UniversalExecutor`](crate::UniversalExecutor) are run by one protocol. A
-//! [`Definition`] says what a workload is, and makes a [`Workload`] of it for each turn; that takes a [`WorkloadMessage`] and gives a
+//! [`Definition`] describes a workload, and creates a [`Workload`] for each turn. A workload takes a [`WorkloadMessage`] and returns a
 //! stream of [`WorkloadEvent`]s. Definitions come from files, the store or code through a [`WorkloadManager`]. A [`Supervisor`]
 //! runs the turns of many sessions, and knows nothing but this protocol. A [`WorkloadExecutor`] makes an executor of any
 //! definition, whose runs are durable.
@@ -140,7 +140,7 @@ use std::sync::Arc;
 /// - **One run at a time.** The stream borrows the workload: the next run begins when it is gone.
 /// - **Lazy.** A run goes on only while its stream is read, and dropping the stream stops it where it is.
 /// - **Well formed.** The events of a stream keep to the grammar of [`WorkloadEventKind`], which [`RunCx::stream`] sees to.
-/// - **Closed.** Whoever makes one closes it, as [`WorkloadScope`] does; closing again does nothing.
+/// - **Closed.** The code that creates a workload closes it, as [`WorkloadScope`] does; closing again does nothing.
 #[async_trait]
 pub trait Workload: Send {
     /// Runs one turn. Without a message a suspended run goes on.
@@ -166,7 +166,7 @@ pub trait Definition: Send + Sync {
     /// Checks that a workload can be made.
     ///
     /// # Errors
-    /// Names what is missing: a definition can name only what the services have.
+    /// Names the missing item, such as a model or a tool: a definition can name only items of `services`.
     fn check(&self, services: &Services, store: &Arc<dyn BreadcrumbStore>) -> Result<(), BoxError>;
 
     /// Returns `true` if durable runs of it need a store with a run ledger, because they wait for others. Defaults to `false`.

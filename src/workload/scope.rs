@@ -11,13 +11,14 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-/// How long a workload has to close, unless it is said.
+/// The default time limit for a workload to close.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Workloads that were made, so that all of them are closed in the end.
 ///
-/// Each is closed once, in the order they were made in; one that fails, panics or takes too long does not keep the others from being
-/// closed. A scope that is dropped before it was closed closes them in a task of its own. Needs a tokio runtime with time enabled.
+/// The scope closes each workload once, in the order of creation. A workload that fails, panics or times out does not prevent the
+/// others from being closed. A scope that is dropped before it was closed closes its workloads in a spawned task. Needs a tokio
+/// runtime with time enabled.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -44,9 +45,9 @@ pub struct WorkloadScope {
 #[error("{} of {tried} workloads could not be closed: {}", failures.len(), names(failures))]
 #[non_exhaustive]
 pub struct CloseError {
-    /// How many were to be closed.
+    /// The number of workloads that the scope tried to close.
     pub tried: usize,
-    /// Those that failed, by name, and why.
+    /// The names of the workloads that could not be closed, each with its error.
     pub failures: Vec<(String, BoxError)>,
 }
 
@@ -89,7 +90,7 @@ impl WorkloadScope {
     /// Makes a workload, to be closed with the others.
     ///
     /// # Errors
-    /// What the definition says.
+    /// The error of [`Definition::instantiate`].
     pub fn instantiate(
         &mut self,
         definition: &dyn Definition,
@@ -112,7 +113,7 @@ impl WorkloadScope {
         &mut *self.open[at].1
     }
 
-    /// How many are to be closed.
+    /// Returns the number of workloads that are still to be closed.
     #[must_use]
     pub fn open(&self) -> usize {
         self.open.len()
@@ -182,7 +183,7 @@ impl fmt::Debug for WorkloadScope {
 /// Makes a workload, lets something be done with it, and closes it, however that ends.
 ///
 /// # Errors
-/// What the definition or the work says; else [`CloseError`].
+/// The error of the definition or of the work, otherwise [`CloseError`].
 ///
 /// # Panics
 /// If the work does, once the workload is closed.

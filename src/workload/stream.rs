@@ -65,7 +65,7 @@ impl Stream for EventStream<'_> {
             if let Some(event) = outlet.take() {
                 return Poll::Ready(Some(event));
             }
-            // A reader that asks for event after event would poll the work again before other tasks had their turn.
+            // A reader that polls for event after event would poll the work again before other tasks had their turn.
             if std::mem::take(yields) {
                 context.waker().wake_by_ref();
                 return Poll::Pending;

@@ -16,9 +16,9 @@ impl ExecutionContext {
     /// Waits for the first breadcrumb that matches a selector and is announced from now on: call it, write the request,
     /// then await it, and no answer slips between.
     ///
-    /// The run keeps its lease while it waits, and counts among those of its executor, but lends its place among all runs
-    /// to others. A crash forgets the wait; for what takes long, such as a person, return [`suspend`](crate::suspend) instead. The time counts from the call. Dropping the future ends the
-    /// wait.
+    /// The waiting run retains its lease and counts as a run of its executor, but lends its place among all runs to other runs. A
+    /// crash ends the wait; for a long wait, such as for a person, return [`suspend`](crate::suspend) instead. The timeout starts at
+    /// the call. Dropping the future ends the wait.
     ///
     /// # Errors
     /// [`ContextError::Wait`] if the time is up, too many wait or the selector cannot be evaluated;

@@ -1,9 +1,9 @@
 //! Executors made of definitions in the store, which come, change and go while a runtime runs.
 //!
-//! [`StoredDefinitions`] says which definitions a runtime runs, and with which [`Services`]. Definitions are data,
+//! [`StoredDefinitions`] configures the definitions that a runtime runs, and their [`Services`]. Definitions are data,
 //! which others may write, so the services are the limit of their permissions: an agent or a workflow can name every model, tool and
 //! guardrail in the services that it gets, and nothing else. To allow definitions less than the code of the service, give them
-//! `Services` of their own. A definition of a tool can serve only the tools in [`StoredDefinitions::tools`].
+//! separate `Services`. A definition of a tool can serve only the tools in [`StoredDefinitions::tools`].
 //!
 //! A definition that cannot be made into an executor leaves the one that runs in its place, and a `definition.rejected.v1` breadcrumb
 //! has the reason. The problems of a definition that loads, such as unknown fields, are logged at `WARN` once for each version;
@@ -74,7 +74,7 @@ type Maker = dyn Fn(&Breadcrumb, &Arc<dyn BreadcrumbStore>) -> Made + Send + Syn
 
 /// The definitions in a store that a runtime makes into executors, and the [`Services`] that they can name.
 ///
-/// A definition can name everything in the services that it gets. Give definitions `Services` of their own to allow them less than the
+/// A definition can name everything in the services that it gets. Give definitions separate `Services` to allow them less than the
 /// rest of the service:
 ///
 /// ```
@@ -246,7 +246,7 @@ impl StoredDefinitions {
         }
     }
 
-    /// Whether a breadcrumb is a definition that the runtime runs.
+    /// Returns `true` if a breadcrumb is a definition that the runtime runs.
     fn concerns(&self, breadcrumb: &Breadcrumb) -> bool {
         let schema = breadcrumb.schema_name.as_deref();
         schema.is_some_and(|schema| self.is_one(schema))

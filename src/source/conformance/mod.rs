@@ -1,8 +1,9 @@
 //! The suite that every source passes, this crate's and yours.
 //!
-//! Each promise of [`EventSource`] is a function that tries it on a fresh backend, from which the events come. What a source
-//! cannot do is said by its [`Abilities`], and then tried as far as that says something too: what takes no event back has
-//! to say so. [`source_conformance!`](crate::source_conformance) makes a module with a `#[test]` for each:
+//! Each promise of [`EventSource`] is a function that tests it on a fresh backend, the origin of the events. The optional abilities of
+//! a source are in its [`Abilities`]. Where a missing ability has a defined behavior, the suite tests that: a source that takes no
+//! event back has to return an error that states this. [`source_conformance!`](crate::source_conformance) creates a module with a
+//! `#[test]` for each promise:
 //!
 //! ```
 //! use std::time::Duration;

@@ -86,7 +86,7 @@ impl Workflow {
     /// `metadata` and `$schema`, and fields that end with `_comment` or start with `x-`.
     ///
     /// # Errors
-    /// [`WorkflowLoadError`] names the place to mend.
+    /// [`WorkflowLoadError`] names the path to fix.
     pub fn from_json(definition: &Value) -> Result<Self, WorkflowLoadError> {
         if let Err(error) = admit(definition) {
             return Err(unread(problem(error)));

@@ -70,7 +70,8 @@ impl Drive<'_> {
         Ok(())
     }
 
-    /// Waits for an announcement of what the run waits for, until the first of its steps has waited too long.
+    /// Returns a future that ends when a breadcrumb is announced that the run waits for, at the latest after `LOST` or when the first
+    /// wait of a step times out. `None` if no runtime announces breadcrumbs to the run.
     fn announced(&self) -> Option<BoxFuture<'static, ()>> {
         let end = self.ends().min();
         let left = end.map(|end| end.since(self.context.now()));

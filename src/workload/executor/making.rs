@@ -22,7 +22,7 @@ use std::time::Duration;
 impl WorkloadExecutor {
     /// Creates the executor of a workload for messages that match `subscriptions`. The store handle is cloned.
     ///
-    /// By default a turn may take an hour, and writes what the [definition](Definition::writes) names and its response.
+    /// By default a turn may take an hour, and can write its response and the schemas that the [definition](Definition::writes) lists.
     ///
     /// # Errors
     /// [`WorkloadError`]: a problem that would fail every trigger is an error here.
@@ -66,7 +66,7 @@ impl WorkloadExecutor {
         )
     }
 
-    /// Creates the executor of a workflow for [requests](Self::REQUEST). A run begins with the flow `main`, the flow `default` or the
+    /// Creates the executor of a workflow for [requests](Self::REQUEST). A run starts with the flow `main`, the flow `default` or the
     /// only flow; in a workflow without flows, with the agent `main`, the agent `default` or the only agent.
     ///
     /// # Errors

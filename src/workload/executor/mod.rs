@@ -55,9 +55,10 @@ use tokio_util::sync::CancellationToken;
 /// **Messages.** The message is the string in `message` of the trigger, or in `content` of a `user.message.v1`, otherwise the whole
 /// context. The tag `session:` of the trigger names the conversation of the turn. If another writer adds to the conversation
 /// meanwhile, the turn is retried: its finished steps are not repeated, and it is added after the other entry. The response has
-/// `workload`, `run`, `status` (`success` or `error`), and `output` or `error`. A trigger with the tag `parent:` starts a run within
-/// the run that this names, as [`ExecutorDefinition`](super::ExecutorDefinition) does: its events name it, and it has a conversation
-/// of its own in the session. It waits for no turn of the session, nor does one wait for it, because the outer run is ordered.
+/// `workload`, `run`, `status` (`success` or `error`), and `output` or `error`. A trigger with the tag `parent:` starts an
+/// inner run within the run that the tag names, as [`ExecutorDefinition`](super::ExecutorDefinition) does. The events of the inner run
+/// name the outer run, and the inner run has a separate conversation in the session. It waits for no turn of the session, and no turn
+/// waits for it, because the outer run is ordered.
 ///
 /// A [`Control`](crate::workflow::Control::of) breadcrumb cancels, pauses or continues a run of a flow. The [`Profile`] decides how a
 /// run is retried that failed in a way that may pass.
@@ -142,7 +143,7 @@ impl WorkloadExecutor {
     }
 
     /// Calls `sink` for each event of its runs, and of the runs within them. `sink` must not block; a panic of it has no effect.
-    /// Each attempt of a run is a stream of its own. An attempt that is interrupted ends as `cancelled`, and the next one may
+    /// Each attempt of a run is a separate stream. An attempt that is interrupted ends as `cancelled`, and the next one may
     /// continue the run.
     #[must_use]
     pub fn with_events(mut self, sink: impl Fn(WorkloadEvent) + Send + Sync + 'static) -> Self {
@@ -219,7 +220,7 @@ impl WorkloadExecutor {
         let is_within = tag_of(trigger, PARENT).is_some();
         let is_begun = is_within || context.resumed().is_some();
         let (mut session, mut log) = session.taken_up(is_begun).await?;
-        // Within another run it is not a turn of the session, to which that one adds, but has a conversation of its own there.
+        // An inner run is not a turn of the session: the outer run adds the turn, so the inner run needs a separate conversation.
         if is_within {
             session = session.child(&StepPath::new(format!("executor:{}", self.id)));
             log = session.load().await?;

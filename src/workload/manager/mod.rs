@@ -85,7 +85,7 @@ impl WorkloadManager {
     /// Loads what an [`Ident`] names. Needs a tokio runtime.
     ///
     /// # Errors
-    /// [`WorkloadLoadError`] has all that was looked at, and names that are much like it.
+    /// [`WorkloadLoadError`] lists all searched locations, and existing names that are similar.
     pub async fn load(&self, ident: &str) -> Result<Arc<dyn Definition>, WorkloadLoadError> {
         let parsed = ident.parse::<Ident>().map_err(|error| WorkloadLoadError {
             ident: error.ident,

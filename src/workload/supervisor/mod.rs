@@ -29,9 +29,9 @@ use tokio::time::timeout;
 ///
 /// # Promises
 /// - **In order.** The turns of one session run one at a time, in the order they were sent. Sessions run side by side.
-/// - **Told.** Each turn that was taken is told to whoever hears of its session as one stream with one end, also if it never began,
-///   panicked or was tried again. The end is told before [`SupervisedTurn::outcome`] resolves and says the same, and only what the session
-///   keeps is told to have come to something.
+/// - **Reported.** Each subscriber of a session receives each accepted turn as one stream with one end, also if the turn never began,
+///   panicked or was retried. The end is sent before [`SupervisedTurn::outcome`] resolves, and both report the same. A turn is
+///   reported as completed or suspended only if the session has stored that.
 /// - **Bounded.** So many turns at a time, so many waiting, so many events kept for each subscriber. What finds no room is refused,
 ///   or [missed](SubscriberItem::Missed), and that is told.
 /// - **Closed.** Whatever was made for a turn is closed when it ends, however it ends: by an error, a panic, or from outside.

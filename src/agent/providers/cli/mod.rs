@@ -176,8 +176,8 @@ impl CliProvider {
         self.with(|settings| settings.max_output_bytes = limit)
     }
 
-    /// How many bytes the body of one tool call may have; 1 MiB by default. The machine has a
-    /// [limit of its own](crate::machine::MachineLimits::item_bytes), and what is over that is an error result.
+    /// Sets the maximum body size of one tool call in bytes; 1 MiB by default. The machine has a separate
+    /// [limit](crate::machine::MachineLimits::item_bytes): a call above that limit gets an error result.
     #[must_use]
     pub fn max_call_bytes(self, limit: usize) -> Self {
         self.with(|settings| settings.max_call_bytes = limit)
