@@ -16,8 +16,8 @@ use universal_executor::workload::{
     WorkloadError, WorkloadEventKind, WorkloadExecutor,
 };
 use universal_executor::{
-    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Outcome,
-    Profile, Services, Subscription, Subscriptions, UniversalExecutor,
+    Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, Json, MemoryStore, NewBreadcrumb,
+    Outcome, Profile, Services, Subscription, Subscriptions, UniversalExecutor,
 };
 
 fn executor(definition: impl Definition + 'static, setup: &Setup) -> WorkloadExecutor {
@@ -392,4 +392,38 @@ async fn an_executor_that_is_not_set_off_says_so() {
         panic!("{events:?}")
     };
     assert_eq!(failure.code, "unmatched");
+}
+
+#[tokio::test]
+async fn the_error_of_a_closure_is_in_the_dead_letter_and_not_in_the_response() {
+    let store = MemoryStore::default();
+    let definition = NativeDefinition::new("fails", |_, _| async {
+        Err::<Json, _>("the table is locked".into())
+    });
+    let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+    let services = Services::new();
+    let executor = WorkloadExecutor::new("it", Arc::new(definition), &services, &store, messages);
+    let executor = executor
+        .unwrap()
+        .with_profile(Profile::new("it").attempts(1));
+    let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "hi"}));
+    let message = store.create(message).await.unwrap();
+
+    let outcome = executor.process_event(&Event::created(&message)).await;
+
+    assert!(matches!(outcome, Ok(Outcome::Failed { .. })), "{outcome:?}");
+    let response = store
+        .latest(WorkloadExecutor::RESULT)
+        .await
+        .unwrap()
+        .unwrap();
+    let response = response.context.to_string();
+    assert!(
+        response.contains("the closure of the workload failed"),
+        "{response}"
+    );
+    assert!(!response.contains("locked"), "{response}");
+    let letter = store.latest("executor.failed.v1").await.unwrap().unwrap();
+    let letter = letter.context.to_string();
+    assert!(letter.contains("the table is locked"), "{letter}");
 }
