@@ -94,6 +94,21 @@ pub(crate) async fn reaches(
     })
 }
 
+/// Waits until a question is open, and returns it. The event of a question would not do: that of an earlier question can come
+/// late.
+pub(crate) async fn open_question(client: &Client) -> Result<QuestionView, BoxError> {
+    let opened = async {
+        loop {
+            if let Some(question) = client.questions().open().await?.into_iter().next() {
+                return Ok(question);
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let opened = tokio::time::timeout(LONG, opened).await;
+    opened.map_err(|_| "no question was opened in time")?
+}
+
 /// A client in one place sends a request, and a client in another one gets the reply.
 pub(crate) async fn a_request_has_its_reply<S: StoreWithEvents>(
     store: S,

@@ -2,7 +2,7 @@
 
 use super::stage::{Block, BlockedModel, Condition, LEASE, Stage};
 use super::{ann, assert_closed};
-use crate::client::{LONG, reaches};
+use crate::client::{LONG, open_question, reaches};
 use crate::worker::SubjectWithEvents;
 use serde_json::json;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use universal_executor::tool::{json_tool, remote_tool};
 use universal_executor::workflow::Workflow;
 use universal_executor::workload::WorkloadExecutor;
 use universal_executor::{
-    BoxError, NewBreadcrumb, Profile, Response, Selector, Services, Subscription, executor,
+    BoxError, NewBreadcrumb, Profile, Response, Services, Subscription, executor,
 };
 
 fn wish() -> NewBreadcrumb {
@@ -210,14 +210,10 @@ where
     S: SubjectWithEvents,
     A: Fn(RuntimeBuilder, &Faulty<S::Store>) -> Result<RuntimeBuilder, BoxError>,
 {
-    let asked = Selector::schema("human.request.v1");
-    let asked = stage.worker()?.runtime().wait_for(asked, LONG);
     let request = stage.send("asker", wish()).await?;
-    asked.await?;
+    let question = open_question(&stage.client).await?;
     let run = stage.run_of("helper").await?;
     reaches(&run, &stage.client, RunState::Suspended).await?;
-    let open = stage.client.questions().open().await?;
-    let question = open.into_iter().next().ok_or("no question")?;
     Ok((request, run, question))
 }
 
