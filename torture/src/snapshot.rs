@@ -25,6 +25,8 @@ pub struct Row {
     pub attempts: u32,
     /// Why it failed or was skipped.
     pub reason: Option<String>,
+    /// Cause of the last attempt that failed.
+    pub cause: Option<String>,
     /// Its lane.
     pub lane: Option<String>,
 }
@@ -69,6 +71,7 @@ impl Snapshot {
                 state: run.state,
                 attempts: run.attempts,
                 reason: run.reason,
+                cause: run.cause,
                 lane: run.run.order.as_deref().map(str::to_owned),
             });
             snapshot.rows.insert(role.id().to_owned(), rows.collect());

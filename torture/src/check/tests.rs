@@ -39,6 +39,7 @@ fn all_well() -> (Vec<Record>, Snapshot) {
             state: RunState::Done,
             attempts: 1,
             reason: None,
+            cause: None,
             lane: Some("lane:1".into()),
         };
         snapshot
@@ -148,6 +149,36 @@ fn what_nobody_knows_of_may_end_as_one_that_was_not_clearly_kept_and_no_other() 
 }
 
 #[test]
+fn one_run_may_lose_each_of_its_attempts_to_faults_and_no_more() {
+    let judged = |cause: &str, failed: usize| {
+        found(|_, snapshot| {
+            for row in rows(snapshot).iter_mut().take(failed) {
+                (row.state, row.attempts) = (RunState::Failed, ATTEMPTS);
+                row.reason = Some("attempts_used_up".to_owned());
+                row.cause = Some(cause.to_owned());
+            }
+            let failed = rows(snapshot)[..failed].to_vec();
+            let letters = failed.iter().map(|row| ("clerk".to_owned(), row.trigger));
+            snapshot.letters.extend(letters);
+            snapshot
+                .answers
+                .get_mut("clerk")
+                .unwrap()
+                .drain(..failed.len());
+        })
+    };
+    let fault = "Faulty is unavailable: a fault was injected before commit";
+    let finds = |found: &[String], what| found.iter().any(|found| found.contains(what));
+
+    assert_eq!(judged(fault, 1), Vec::<String>::new());
+    assert!(finds(
+        &judged(fault, 2),
+        "2 runs of clerk used up their attempts"
+    ));
+    assert!(finds(&judged("execute failed: no", 1), "a wrong end"));
+}
+
+#[test]
 fn attempts_beyond_the_last_are_found() {
     each_is_found(&[
         ("a wrong end", |_, snapshot| {
@@ -183,6 +214,7 @@ fn a_failure_of_whom_others_wait_for_has_to_be_told() {
                 state: RunState::Failed,
                 attempts: 3,
                 reason: Some("crash_loop".to_owned()),
+                cause: None,
                 lane: None,
             };
             let told = Answer {
