@@ -120,11 +120,12 @@ torture-ci: $(if $(BUILT),,build)
 	exit $$code
 
 # The full campaigns run the crate without planted bugs. Like the short ones, one that shows too little runs again, at most twice.
-torture: build
+torture:
 	@campaign() { for _ in 1 2 3; do cargo run $(CARGO_FLAGS) -p torture -- full "$$@" $(SEED); code=$$?; \
 		[ $$code -eq 2 ] || break; done; return $$code; }; \
 	campaign && campaign --on postgres && campaign --on postgres+nats
-	@torture=$$(scripts/built path torture) || exit 1; set -x; $$torture bugs all && $$torture controls all
+	cargo run $(CARGO_FLAGS) -p torture --features _bugs -- bugs all
+	cargo run $(CARGO_FLAGS) -p torture --features _bugs -- controls all
 
 # Each bench prints one line for each store, and fails if a promise is broken. Bytes and rates: docs/scaling.md.
 large:
