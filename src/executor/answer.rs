@@ -1,13 +1,13 @@
 //! What `execute` and `respond` come to while the lease is kept.
 
-use super::bound::Terms;
-use super::context::{ExecutionContext, Resumed};
+use super::context::ExecutionContext;
 use super::error::ExecutorError;
-use super::handle::{CancelGuard, RunHandle};
+use super::handle::{CancelGuard, RunHandle, Terms};
+use super::held::{Held, store_error};
 use super::lease_requests::Holder;
 use super::outcome::{Response, Suspension};
 use super::provenance::Stamp;
-use super::run::{Held, store_error};
+use super::resumed::Resumed;
 use super::turn_events::TurnEvents;
 use super::{UniversalExecutor, heartbeat, runtime_context};
 use crate::clock::within;

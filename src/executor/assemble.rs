@@ -4,6 +4,7 @@ use super::UniversalExecutor;
 use super::context::ExecutionContext;
 use super::error::ExecutorError;
 use super::sources::{Bound, MissingReason, MissingSource, Source};
+use super::store_timeout::timed_out;
 use crate::clock::within;
 use crate::error::Chain;
 use crate::model::{Breadcrumb, EventKind, Fetch, Method, Order, Route, Subscription};
@@ -11,7 +12,6 @@ use crate::store::{BreadcrumbStore, Query, Scored, StoreError, VectorQuery, sche
 use futures::future::join_all;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 use tracing::Instrument as _;
 
 /// What a fetch found.
@@ -79,14 +79,6 @@ fn alias<E: UniversalExecutor + ?Sized>(executor: &E, trigger: &Breadcrumb) -> O
     match subscriptions.route_breadcrumb(kind, trigger) {
         Route::Trigger { subscription } => subscriptions.as_slice().get(subscription)?.key.clone(),
         Route::Unmatched | Route::Context | Route::NeedsContext => None,
-    }
-}
-
-pub(super) fn timed_out(limit: Duration) -> StoreError {
-    StoreError::Unavailable {
-        store: "the store",
-        retry_after: Duration::ZERO,
-        source: format!("no answer within {limit:?}").into(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A store handle whose writes belong to a run.
 
-use super::handle::RunHandle;
+use super::handle::{RunHandle, Terms};
 use super::profile::Profile;
 use super::provenance::Stamp;
 use crate::error::excerpt;
@@ -8,21 +8,11 @@ use crate::model::{
     Breadcrumb, BreadcrumbId, is_answer_schema, is_reserved_schema, is_reserved_tag,
 };
 use crate::store::{
-    BreadcrumbStore, Capabilities, Commit, Committed, Lease, Query, RunEnd, RunLedger, Scored,
-    StoreError, StoreId, VectorQuery, Write,
+    BreadcrumbStore, Capabilities, Commit, Committed, Query, RunEnd, RunLedger, Scored, StoreError,
+    StoreId, VectorQuery, Write,
 };
 use async_trait::async_trait;
 use std::sync::Arc;
-
-/// What a write of a run must satisfy, and what it is stamped with.
-#[derive(Clone, Debug)]
-pub(super) struct Terms {
-    pub(super) stamp: Arc<Stamp>,
-    pub(super) responds_with: Option<Vec<String>>,
-    pub(super) lease: Lease,
-    /// If `true`, the store has the ledger of the lease, which fences the writes.
-    pub(super) in_ledger: bool,
-}
 
 /// Schemas that a part of a run, such as one of its tools, may write. The executor must be allowed to write them too.
 #[derive(Clone, Debug)]

@@ -2,9 +2,9 @@ mod waiting;
 
 use super::bound::Share;
 use super::context_error::ContextError;
-use super::for_model::{self, ModelContext};
 use super::handle::RunHandle;
 use super::inner::Inner;
+use super::resumed::Resumed;
 use super::sources::{MissingSource, Source};
 use super::turn_events::{Record, TurnEvents};
 use crate::hints::Hints;
@@ -51,16 +51,6 @@ pub struct ExecutionContext {
     run: OnceLock<Arc<RunHandle>>,
     /// Share of the executor's schemas that may be written through it; all of them if `None`.
     writes: Option<Share>,
-}
-
-/// What a run goes on with, after an earlier attempt saved its progress or it was suspended.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Resumed {
-    /// What was saved last.
-    pub state: Json,
-    /// The breadcrumb that woke the run; none if its time was up, it was not suspended, or that breadcrumb is gone.
-    pub with: Option<Arc<Breadcrumb>>,
 }
 
 impl ExecutionContext {
@@ -279,44 +269,6 @@ impl ExecutionContext {
     pub fn to_value(&self) -> Value {
         // Every part is a string-keyed map or JSON already, which cannot fail to become a value.
         serde_json::to_value(self).unwrap_or_default()
-    }
-
-    /// What a model may see of it: the trigger and every item, each shaped by its hints.
-    ///
-    /// Only this goes to a model. A breadcrumb's own `llm_hints` win over those of its schema, which are in the newest
-    /// `schema.def.v1` breadcrumb that is tagged `defines:<schema>`: at its top level, else in its context. Nothing is
-    /// copied of what no hints shape.
-    ///
-    /// What cannot be shaped is withheld and listed in [`missing`](ModelContext::missing); the other items of its source
-    /// are there. In a run the definitions are read from the store, all in one search; a [`Runtime`](crate::Runtime)
-    /// remembers them until it is told of a change, and for [`HINTS_AGE`](Self::HINTS_AGE) at the most. A context that was
-    /// made by hand has the hints of schemas that [`with_schema_hints`](Self::with_schema_hints) gave it. All of a context
-    /// together may take four times the steps that [one breadcrumb](crate::hints::MAX_STEPS) may, each source its share.
-    ///
-    /// Hints keep what is of no use, or not meant for it, from a model. They do not keep anything from those who may write
-    /// in the tenant: whoever writes a breadcrumb chooses its hints, and whoever writes a definition those of its schema.
-    ///
-    /// ```
-    /// use serde_json::json;
-    /// use universal_executor::{ExecutionContext, NewBreadcrumb};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "Hi", "token": "t-1"}));
-    /// let context = ExecutionContext::for_trigger(message)
-    ///     .with_schema_hints("user.message.v1", json!({"exclude": ["token"]}));
-    ///
-    /// assert_eq!(context.for_model().await?.trigger().context, json!({"message": "Hi"}));
-    /// # Ok::<(), universal_executor::BoxError>(())
-    /// # })?;
-    /// # Ok::<(), universal_executor::BoxError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`ContextError::Withheld`] if nothing is left of the trigger or of a required source,
-    /// [`ContextError::Store`] if the store cannot read the hints, [`ContextError::Unsupported`] of a context that
-    /// was assembled outside of a run.
-    pub async fn for_model(&self) -> Result<ModelContext, ContextError> {
-        for_model::shaped(self).await
     }
 
     /// What definitions say of schemas.

@@ -1,6 +1,6 @@
-use super::for_model::WithheldBy;
 use super::sources::MissingReason;
 use super::waits::WaitError;
+use super::withheld::WithheldBy;
 use crate::error::Retry;
 use crate::store::StoreError;
 use std::sync::Arc;

@@ -2,8 +2,9 @@
 
 use super::UniversalExecutor;
 use super::error::ExecutorError;
+use super::held::{Held, store_error};
 use super::outcome::Outcome;
-use super::run::{Held, in_time, store_error};
+use super::store_timeout::in_time;
 use crate::clock::wall_micros;
 use crate::model::{Event, Selector, Timestamp};
 use crate::store::{BreadcrumbStore, Claim, Commit, Query, RunEnd, RunRef, answered, run_tag};

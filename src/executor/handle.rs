@@ -1,21 +1,31 @@
 //! What a context knows of the run it belongs to.
 
-use super::bound::Terms;
-use super::context::Resumed;
 use super::context_error::ContextError;
-use super::inner::KeepState;
+use super::inner::{Inner, KeepState};
 use super::lease_requests::Asks;
+use super::provenance::Stamp;
+use super::resumed::Resumed;
 use super::runtime_context::RunScope;
 use super::turn_events::TurnEvents;
 use crate::clock;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
 use crate::store::schema_hints::HintsOfSchemas;
-use crate::store::{RunRef, WrittenBy};
+use crate::store::{Lease, RunRef, WrittenBy};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// Conditions of a write of a run, and the stamp of the write.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    pub(super) stamp: Arc<Stamp>,
+    pub(super) responds_with: Option<Vec<String>>,
+    pub(super) lease: Lease,
+    /// If `true`, the store has the ledger of the lease, which fences the writes.
+    pub(super) in_ledger: bool,
+}
 
 /// The run a context belongs to.
 #[derive(Debug, Default)]
@@ -52,6 +62,23 @@ impl RunHandle {
             attempt: 1,
             resumed,
             ..Self::default()
+        }
+    }
+
+    /// The handle of a run within a run.
+    pub(super) fn within(outer: Arc<Self>, inner: Inner) -> Self {
+        Self {
+            terms: outer.terms.clone(),
+            tenant: outer.tenant.clone(),
+            attempt: outer.attempt,
+            deadline: outer.deadline.clone(),
+            began: outer.began.clone(),
+            scope: outer.scope.clone(),
+            key: OnceLock::from(inner.key),
+            keeper: Some(inner.keeper),
+            outer: Some(outer),
+            for_user: inner.for_user,
+            ..Self::detached(inner.resumed)
         }
     }
 

@@ -1,12 +1,11 @@
 //! Runs within a run: each has a trigger, a key and a state of its own, and lease, clock and stamp of the whole.
 
-use super::context::Resumed;
 use super::context_error::ContextError;
-use super::handle::RunHandle;
+use super::resumed::Resumed;
 use crate::model::Json;
 use async_trait::async_trait;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// What a run within a run has of its own.
 #[derive(Debug)]
@@ -26,23 +25,4 @@ pub(crate) struct Inner {
 pub(crate) trait KeepState: fmt::Debug + Send + Sync {
     /// Resolves when the state is kept.
     async fn keep(&self, state: Json) -> Result<(), ContextError>;
-}
-
-impl RunHandle {
-    /// The handle of a run within a run.
-    pub(super) fn within(outer: Arc<Self>, inner: Inner) -> Self {
-        Self {
-            terms: outer.terms.clone(),
-            tenant: outer.tenant.clone(),
-            attempt: outer.attempt,
-            deadline: outer.deadline.clone(),
-            began: outer.began.clone(),
-            scope: outer.scope.clone(),
-            key: OnceLock::from(inner.key),
-            keeper: Some(inner.keeper),
-            outer: Some(outer),
-            for_user: inner.for_user,
-            ..Self::detached(inner.resumed)
-        }
-    }
 }

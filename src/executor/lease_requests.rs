@@ -1,6 +1,7 @@
 //! Requests of a context to the holder of its run's lease, because a context has no store.
 
 use super::context_error::{ContextError, READ_HINTS};
+use super::store_timeout::timed_out;
 use crate::clock::within;
 use crate::model::{BreadcrumbId, Json};
 use crate::store::schema_hints::{self, HintsOfSchemas, SchemaHints};
@@ -178,17 +179,17 @@ impl Holder<'_> {
             Ask::Hints(schemas, answer) => {
                 let found = schema_hints::find(self.hints, self.store, schemas);
                 let found = within(self.patience, found).await;
-                let late = || super::assemble::timed_out(self.patience);
+                let late = || timed_out(self.patience);
                 drop(answer.send(found.unwrap_or_else(|| Err(late()))));
             }
             Ask::WrittenBy(version, answer) => {
                 let found = within(self.patience, self.written_by(version)).await;
-                let late = || super::assemble::timed_out(self.patience);
+                let late = || timed_out(self.patience);
                 drop(answer.send(found.unwrap_or_else(|| Err(late()))));
             }
             Ask::Written(answer) => {
                 let found = within(self.patience, self.written()).await;
-                let late = || super::assemble::timed_out(self.patience);
+                let late = || timed_out(self.patience);
                 drop(answer.send(found.unwrap_or_else(|| Err(late()))));
             }
         }

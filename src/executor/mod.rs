@@ -60,6 +60,7 @@ mod finalize;
 mod for_model;
 mod handle;
 mod heartbeat;
+mod held;
 mod inner;
 mod lease_requests;
 mod ordering;
@@ -69,32 +70,37 @@ mod pages;
 mod profile;
 mod provenance;
 mod rate;
+mod resumed;
 mod run;
 mod runtime_context;
 mod sources;
 mod standing;
+mod store_timeout;
 mod turn_events;
 mod versions;
 mod waits;
+mod withheld;
 pub(crate) mod words;
 
 pub use assemble::Fetched;
 pub use check::{InvalidExecutor, check};
 pub use closure::{BoundExecutor, Executor, ExecutorBuilder, NoState, WithState, executor};
-pub use context::{ExecutionContext, Resumed};
+pub use context::ExecutionContext;
 pub use context_error::ContextError;
 pub use error::ExecutorError;
 pub use for_model::{
-    BudgetError, ContextBudget, EstimatedTokens, FenceKey, Format, HintsOf, ModelContext,
-    ModelItem, ModelSource, TokenCounter, WithheldBy,
+    BudgetError, ContextBudget, EstimatedTokens, FenceKey, Format, ModelContext, ModelItem,
+    ModelSource, TokenCounter,
 };
 pub(crate) use for_model::{fenced, fenced_lines, label, line, words_of};
 pub use ordering::OrderingKey;
 pub use outcome::{Failure, Outcome, Response, Suspension, suspend};
 pub use profile::{Execution, Profile, RetryPolicy};
 pub use rate::{BadRate, Rate};
+pub use resumed::Resumed;
 pub use sources::{Bound, MissingReason, MissingSource, Source};
 pub use waits::WaitError;
+pub use withheld::{HintsOf, WithheldBy};
 
 pub(crate) use crate::store::schema_hints::SchemaHints;
 pub(crate) use bound::Share;

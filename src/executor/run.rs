@@ -6,21 +6,20 @@ use super::bound::{Allowed, admit};
 use super::decide::{self, Refusal, Start};
 use super::earlier::with_written;
 use super::error::ExecutorError;
-use super::heartbeat::Kept;
+use super::held::{Broken, Held, store_error};
 use super::ordering::{is_ordered, key_of, ordering_key};
 use super::outcome::{Outcome, Suspension};
 use super::provenance::{Stamp, claimed_lineage, claims_to_be_from};
 use super::runtime_context::{self, Untaken};
+use super::store_timeout::in_time;
 use super::turn_events::TurnEvents;
 use crate::bugs::planted;
-use crate::clock::within;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Route};
 use crate::store::{
-    AddedLedger, Claim, Claimed, Commit, DeadLetter, Lease, Lineage, RunEnd, RunRef, RunStore,
-    Saved, StoreError, Write,
+    AddedLedger, Claim, Commit, DeadLetter, RunEnd, RunRef, RunStore, StoreError, Write,
 };
 use std::slice;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::{Instrument as _, field};
@@ -151,104 +150,7 @@ async fn in_order<E: UniversalExecutor + ?Sized>(
     Ok(run.ordered_by(key.map_err(store_error("read the trigger"))?))
 }
 
-/// A store's answer, or that it takes too long: one that hangs must not keep a run from ever ending.
-pub(super) async fn in_time<T>(
-    limit: Duration,
-    answer: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    match within(limit, answer).await {
-        Some(answer) => answer,
-        None => Err(StoreError::Unavailable {
-            store: "the store",
-            retry_after: Duration::ZERO,
-            source: format!("no answer within {limit:?}").into(),
-        }),
-    }
-}
-
-pub(super) fn store_error(operation: &'static str) -> impl FnOnce(StoreError) -> ExecutorError {
-    move |source| ExecutorError::of_store(operation, source)
-}
-
-/// A run that this call may end.
-pub(super) struct Held<'e, E: ?Sized> {
-    pub(super) executor: &'e E,
-    pub(super) store: RunStore<'e>,
-    pub(super) lease: Lease,
-    pub(super) attempt: u32,
-    pub(super) lineage: Lineage,
-    pub(super) saved: Option<Saved>,
-    pub(super) claimed: Instant,
-    /// When the lease was last known to hold.
-    kept: Mutex<Instant>,
-    /// If `true`, the executor itself wrote the trigger.
-    is_own: bool,
-    /// The trigger as the claim found it, until it is used.
-    trigger: Option<Arc<Breadcrumb>>,
-}
-
-/// What went wrong with a run that is still held.
-pub(super) struct Broken {
-    pub(super) error: ExecutorError,
-    /// Whether `execute` was called.
-    pub(super) started: bool,
-    pub(super) trigger: Option<Arc<Breadcrumb>>,
-}
-
-impl From<ExecutorError> for Broken {
-    fn from(error: ExecutorError) -> Self {
-        Self {
-            error,
-            started: false,
-            trigger: None,
-        }
-    }
-}
-
-impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
-    fn from_claim(
-        executor: &'e E,
-        store: RunStore<'e>,
-        claim: Claim,
-        since: Instant,
-    ) -> Result<Self, Outcome> {
-        match claim {
-            Claim::Granted(Claimed {
-                lease,
-                attempt,
-                lineage,
-                state,
-                is_own,
-                trigger,
-            }) => {
-                if let Some(scope) = runtime_context::scope() {
-                    scope.holds(&lease, executor.profile().execution);
-                }
-                Ok(Self {
-                    executor,
-                    store,
-                    lease,
-                    attempt,
-                    lineage,
-                    saved: state,
-                    claimed: Instant::now(),
-                    kept: Mutex::new(since),
-                    is_own,
-                    trigger,
-                })
-            }
-            Claim::Own => Err(Outcome::OwnBreadcrumb),
-            Claim::Done { state, written } => Err(Outcome::AlreadyDone { state, written }),
-            Claim::Running { until } => Err(Outcome::InProgress { until }),
-            Claim::Suspended { until } => Err(Outcome::Suspended {
-                until,
-                written: Vec::new(),
-            }),
-            Claim::Superseded => Err(Outcome::Superseded),
-            Claim::Paused { since } => Err(Outcome::Paused { since }),
-        }
-    }
-
+impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     async fn process(mut self, event: &Event) -> Result<Outcome, ExecutorError> {
         match self.run(event).await {
             Ok(outcome) => Ok(outcome),
@@ -261,26 +163,6 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         let found = self.read_trigger(event).await?;
         let trigger = found.as_ref().map(|(_, trigger)| trigger);
         Box::pin(self.never_ended(trigger)).await
-    }
-
-    /// A store's answer, for as long as the lease surely holds. What hangs for longer is as good as lost: another worker
-    /// may have the run by then, and whether it was done is what the ledger says.
-    pub(super) async fn in_time<T>(
-        &self,
-        answer: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let since = *self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let holds = (self.lease.run.lease / 6 * 5).saturating_sub(since.elapsed());
-        within(holds, answer).await.unwrap_or_else(|| {
-            Err(StoreError::LeaseLost {
-                run: self.lease.run.clone(),
-            })
-        })
-    }
-
-    /// The lease, to be kept while something is done.
-    pub(super) fn kept(&self) -> Kept<'_> {
-        Kept::new(self.store.ledger(), &self.lease, &self.kept)
     }
 
     async fn run(&mut self, event: &Event) -> Result<Outcome, Broken> {

@@ -1,6 +1,6 @@
 //! What the context subscriptions of a run found, and what they did not.
 
-use super::for_model::WithheldBy;
+use super::withheld::WithheldBy;
 use crate::error::Retry;
 use crate::model::Breadcrumb;
 use crate::store::StoreError;

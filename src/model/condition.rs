@@ -1,9 +1,13 @@
+mod error;
 mod fail_closed;
 
+pub use error::ConditionError;
+pub(super) use error::did_you_mean;
+
 use super::compare::{equal, order};
-use super::json_check::{JsonError, RESERVED_KEY, admit};
+use super::json_check::{JsonError, admit};
 use super::op::Op;
-use super::path::{MAX_SEARCH_STEPS, Path, PathError};
+use super::path::{MAX_SEARCH_STEPS, Path};
 use crate::error::{Chain, excerpt};
 use regex::{Regex, RegexBuilder};
 use serde::ser::SerializeMap;
@@ -24,75 +28,6 @@ pub struct Condition {
     value: Option<Value>,
     /// Shared, so that all copies have one compiled regular expression.
     test: Result<Arc<Test>, ConditionError>,
-}
-
-/// Why a condition can never be evaluated.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConditionError {
-    /// The path is no JSONPath within the limits.
-    #[error("{0}")]
-    Path(PathError),
-    /// The operator does not exist.
-    #[error("op {op:?} is not known{}", did_you_mean_op(*nearest))]
-    UnknownOp {
-        /// The text found.
-        op: String,
-        /// The closest operator.
-        nearest: Option<&'static str>,
-    },
-    /// Every operator but `exists` compares with a value.
-    #[error("op {:?} needs a value", op.as_str())]
-    NoValue {
-        /// The operator.
-        op: Op,
-    },
-    /// `exists` takes `true`, `false` or no value.
-    #[error("op \"exists\" takes true or false, not {found}")]
-    NotABoolean {
-        /// The value found.
-        found: String,
-    },
-    /// The value nests too deep.
-    #[error("the value nests deeper than {} levels", super::json_check::MAX_DEPTH)]
-    ValueTooDeep,
-    /// The value has an object key that no JSON may have here.
-    #[error("the value has the object key {RESERVED_KEY:?}, which is reserved; rename the key")]
-    ReservedKey,
-    /// The regular expression does not compile, or is too large when compiled.
-    #[error("{reason}")]
-    Regex {
-        /// What the regex compiler says.
-        reason: String,
-    },
-}
-
-impl ConditionError {
-    /// The field of the condition that is wrong.
-    #[must_use]
-    pub const fn field(&self) -> &'static str {
-        match self {
-            Self::Path(_) => "path",
-            Self::UnknownOp { .. } => "op",
-            Self::NoValue { .. }
-            | Self::NotABoolean { .. }
-            | Self::ValueTooDeep
-            | Self::ReservedKey
-            | Self::Regex { .. } => "value",
-        }
-    }
-}
-
-/// The nearest operator, or all of them if none is near.
-fn did_you_mean_op(nearest: Option<&str>) -> String {
-    match nearest {
-        Some(_) => did_you_mean(nearest),
-        None => format!("; there are {}", Op::ALL.map(Op::as_str).join(", ")),
-    }
-}
-
-pub(super) fn did_you_mean(nearest: Option<&str>) -> String {
-    nearest.map_or(String::new(), |name| format!("; did you mean {name:?}?"))
 }
 
 /// A context as a condition sees it: nodes at paths.

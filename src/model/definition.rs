@@ -1,12 +1,14 @@
 //! From JSON to subscriptions, with errors that name what to mend.
 
 mod conditions;
+mod options;
 mod path;
 mod policy;
 mod read;
 mod validate;
 
 pub(crate) use conditions::{CONDITION_FIELDS, read_conditions};
+pub use options::DefinitionOptions;
 pub use policy::{KeyPolicy, RolePolicy};
 pub(crate) use validate::ConditionCount;
 
@@ -25,132 +27,6 @@ pub(crate) const MAX_CONDITIONS: usize = 1_000;
 /// Maximum number of regular expressions in the definition of an executor or a workflow. One takes up to 256 KiB of
 /// memory, and several milliseconds to compile.
 pub(crate) const MAX_REGEXES: usize = 100;
-
-/// What a definition may ask for, where the defaults do not fit.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct DefinitionOptions {
-    /// The highest `limit` or `nn` of a fetch; 1,000 by default.
-    pub max_limit: usize,
-    /// The most subscriptions of one executor; 256 by default.
-    pub max_subscriptions: usize,
-    /// The maximum number of conditions in one definition. Defaults to 1,000.
-    pub max_conditions: usize,
-    /// The maximum number of regular expressions (`matches`) in one definition. Defaults to 100.
-    pub max_regexes: usize,
-    /// The roles of subscriptions that name none; by default they are an error.
-    pub roles: Option<RolePolicy>,
-    /// The keys of context subscriptions that name none; by default their schemas.
-    pub keys: Option<KeyPolicy>,
-    /// If `true`, an unknown field is an error. If `false`, it is a warning, and the field has no effect. Defaults to `false`.
-    pub strict: bool,
-    /// If `true`, definitions are read by the rules of an RCRT (Right Context Right Time) server. See [`rcrt`](Self::rcrt).
-    /// Defaults to `false`.
-    pub rcrt: bool,
-}
-
-impl Default for DefinitionOptions {
-    fn default() -> Self {
-        Self {
-            max_limit: 1_000,
-            max_subscriptions: 256,
-            max_conditions: MAX_CONDITIONS,
-            max_regexes: MAX_REGEXES,
-            roles: None,
-            keys: None,
-            strict: false,
-            rcrt: false,
-        }
-    }
-}
-
-impl DefinitionOptions {
-    /// Sets the highest `limit` or `nn` of a fetch.
-    #[must_use]
-    pub fn max_limit(mut self, limit: usize) -> Self {
-        self.max_limit = limit;
-        self
-    }
-
-    /// Sets the most subscriptions of one executor.
-    #[must_use]
-    pub fn max_subscriptions(mut self, most: usize) -> Self {
-        self.max_subscriptions = most;
-        self
-    }
-
-    /// Sets the maximum number of conditions in one definition.
-    #[must_use]
-    pub fn max_conditions(mut self, most: usize) -> Self {
-        self.max_conditions = most;
-        self
-    }
-
-    /// Sets the maximum number of regular expressions (`matches`) in one definition.
-    #[must_use]
-    pub fn max_regexes(mut self, most: usize) -> Self {
-        self.max_regexes = most;
-        self
-    }
-
-    /// Sets the roles of subscriptions that name none.
-    #[must_use]
-    pub fn roles(mut self, policy: RolePolicy) -> Self {
-        self.roles = Some(policy);
-        self
-    }
-
-    /// Sets the keys of context subscriptions that name none.
-    #[must_use]
-    pub fn keys(mut self, policy: KeyPolicy) -> Self {
-        self.keys = Some(policy);
-        self
-    }
-
-    /// Makes every unknown field an error: for definitions in files, whose author can fix them.
-    #[must_use]
-    pub fn strict(mut self) -> Self {
-        self.strict = true;
-        self
-    }
-
-    /// Reads definitions by the rules of an RCRT (Right Context Right Time) server.
-    ///
-    /// - The field `llm_config_id` names the configuration of the model tool. See
-    ///   [`Services::model_tool`](crate::Services::model_tool).
-    /// - An agent with `"can_create_breadcrumbs": true` and without `responds_with` may create breadcrumbs of every schema by its
-    ///   [actions](crate::agent#actions), except protected ones. Its tools may write `agent.response.v1` only.
-    /// - An agent with `can_create_breadcrumbs` may request tools
-    ///   [in its answers](crate::agent#tool-requests-in-an-answer).
-    /// - An agent with `"can_create_breadcrumbs": true`, without `tools` and without `"can_use_tools": false` may call every tool that
-    ///   the service registers for its agents. It calls them by breadcrumbs, unless the definition has `tool_calls`.
-    ///
-    /// Protected schemas are definitions, requests, answers of people and tools, dead letters, parts of sessions, and all
-    /// schemas whose names start with `tool.`, `user.` or `system.`.
-    ///
-    /// ```
-    /// use serde_json::json;
-    /// use universal_executor::agent::AgentDefinition;
-    /// use universal_executor::model::DefinitionOptions;
-    ///
-    /// let definition = json!({
-    ///     "agent_id": "note-tagger", "system_prompt": "Tag the note.",
-    ///     "capabilities": {"can_create_breadcrumbs": true},
-    ///     "subscriptions": [{"schema_name": "note.v1", "role": "trigger"}],
-    /// });
-    ///
-    /// let rcrt = AgentDefinition::from_json_with(&definition, &DefinitionOptions::default().rcrt())?;
-    ///
-    /// assert!(rcrt.creates_any_schema);
-    /// assert!(!AgentDefinition::from_json(&definition)?.creates_any_schema);
-    /// # Ok::<(), universal_executor::agent::AgentError>(())
-    /// ```
-    #[must_use]
-    pub fn rcrt(mut self) -> Self {
-        self.rcrt = true;
-        self
-    }
-}
 
 /// A definition cannot be used, and what to mend: the subscription by index and key, the field, the value and the
 /// nearest valid name.

@@ -33,19 +33,21 @@ pub struct Explained {
     pub reason: Option<String>,
 }
 
-impl Explanation {
-    pub(super) fn of(subscriptions: &Subscriptions, event: &Event) -> Self {
+impl Subscriptions {
+    /// Explains the route of an event: for each subscription, if it matched, or the first test that failed and on which value.
+    #[must_use]
+    pub fn explain(&self, event: &Event) -> Explanation {
         let facts = Facts::of_event(event);
-        let explained = subscriptions
+        let explained = self
             .as_slice()
             .iter()
             .enumerate()
             .map(|(index, subscription)| {
-                let verdict = subscriptions.verdict(index, event.effective_kind(), &facts);
+                let verdict = self.verdict(index, event.effective_kind(), &facts);
                 Explained::of(subscription, event, &facts, verdict)
             });
-        Self {
-            route: subscriptions.route(event),
+        Explanation {
+            route: self.route(event),
             subscriptions: explained.collect(),
         }
     }

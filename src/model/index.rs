@@ -9,6 +9,7 @@ mod paths;
 mod scan;
 mod seen;
 mod selectors;
+mod slot;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -47,8 +47,9 @@ mod selector;
 mod strategies;
 mod subscription;
 mod timestamp;
+mod visibility;
 
-pub use breadcrumb::{Breadcrumb, Sensitivity, Visibility};
+pub use breadcrumb::Breadcrumb;
 pub use breadcrumb_id::{BreadcrumbId, InvalidId};
 pub use condition::{Condition, ConditionError};
 pub(crate) use definition::{
@@ -86,3 +87,4 @@ pub use route::{Route, Subscriptions};
 pub use selector::Selector;
 pub use subscription::{Fetch, Method, Order, Role, Subscription};
 pub use timestamp::{ParseTimestampError, Timestamp};
+pub use visibility::{Sensitivity, Visibility};

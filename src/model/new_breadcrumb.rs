@@ -1,7 +1,8 @@
-use super::breadcrumb::{Breadcrumb, Sensitivity, Visibility, null_as_default};
+use super::breadcrumb::{Breadcrumb, null_as_default};
 use super::breadcrumb_id::BreadcrumbId;
 use super::json::Json;
 use super::timestamp::Timestamp;
+use super::visibility::{Sensitivity, Visibility};
 use serde::{Deserialize, Serialize};
 
 /// A breadcrumb to be created; the store gives it an id, a time and version 1.

@@ -1,8 +1,3 @@
-use super::condition::ConditionError;
-use super::nearest::nearest;
-use crate::error::excerpt;
-use std::str::FromStr;
-
 /// How a condition compares the nodes at its path with its value.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Op {
@@ -80,17 +75,5 @@ impl Op {
 impl AsRef<str> for Op {
     fn as_ref(&self) -> &str {
         self.as_str()
-    }
-}
-
-impl FromStr for Op {
-    type Err = ConditionError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let known = Self::ALL.into_iter().find(|op| op.as_str() == text);
-        known.ok_or_else(|| ConditionError::UnknownOp {
-            op: excerpt(text, 64).into_owned(),
-            nearest: nearest(text, Self::ALL.map(Self::as_str)),
-        })
     }
 }

@@ -1,6 +1,6 @@
-use super::breadcrumb::{Sensitivity, Visibility};
 use super::json::Json;
 use super::timestamp::Timestamp;
+use super::visibility::{Sensitivity, Visibility};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

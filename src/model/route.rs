@@ -1,7 +1,6 @@
 use super::breadcrumb::Breadcrumb;
 use super::definition::{self, DefinitionError, DefinitionOptions, SubscriptionWarning};
 use super::event::{Event, EventKind};
-use super::explain::Explanation;
 use super::json_sorted::sorted_text;
 use super::reserved::is_unrouted_schema;
 use super::selector::{Facts, Miss, Passed, Verdict};
@@ -173,12 +172,6 @@ impl Subscriptions {
             ask(&mut tally, *index);
         }
         tally.route()
-    }
-
-    /// For each subscription whether it matched, or the first test that failed and on which value.
-    #[must_use]
-    pub fn explain(&self, event: &Event) -> Explanation {
-        Explanation::of(self, event)
     }
 
     pub(super) fn verdict(&self, index: usize, kind: EventKind, facts: &Facts<'_>) -> Verdict<'_> {

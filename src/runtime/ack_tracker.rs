@@ -1,7 +1,8 @@
 //! Tracking of a delivery until all its handlers have settled it, and its acknowledgement to the source.
 
 use super::progress::Progress;
-use super::shared::{PAUSE, Shared};
+use super::shared::Shared;
+use super::timeouts::PAUSE;
 use crate::error::Chain;
 use crate::model::Event;
 use crate::source::{Delivery, Receipt, SourceError};

@@ -5,6 +5,7 @@ use super::shared::Shared;
 use super::store_context::StoreContext;
 use super::suspended::wake;
 use super::sweep::{self, Next, Pages};
+use crate::error::Chain;
 use crate::model::{Breadcrumb, Event, Timestamp};
 use crate::store::StoreError;
 use std::sync::Arc;
@@ -31,6 +32,22 @@ pub(super) async fn search(
         to,
     };
     sweep::since(store_context.store(), after, &mut answers).await
+}
+
+/// Searches the store once for the answers of many runs that were committed after a time. Returns `false` if it cannot be read.
+pub(super) async fn search_from_oldest(
+    shared: &Shared,
+    store_context: &StoreContext,
+    after: Timestamp,
+) -> bool {
+    match search(shared, store_context, after, To::Suspended).await {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot search for the answers that suspended runs wait for, will retry");
+            store_context.wakes.note_unsearched(after);
+            false
+        }
+    }
 }
 
 /// Matches the pages of a search.

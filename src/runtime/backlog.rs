@@ -1,6 +1,6 @@
 use super::Runtime;
 use super::registry::Registry;
-use super::shared::{in_time, in_time_of_source};
+use super::timeouts::{in_time, in_time_of_source};
 use crate::source::EventSource;
 use crate::store::{RunFilter, RunLedger, RunState, StoreError};
 use std::sync::Arc;
@@ -64,13 +64,32 @@ async fn due(ledger: &dyn RunLedger, executor: Arc<str>) -> Result<Due, StoreErr
     })
 }
 
-/// Has the metrics tell of the backlog, again and again.
+/// Sets the gauges of the backlog.
+#[cfg(feature = "metrics")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a gauge is a float, and the counts here are small"
+)]
+fn report(backlog: &Backlog) {
+    use super::metrics::{BEHIND, DUE, OLDEST_DUE_SECONDS};
+    if let Some(behind) = backlog.behind {
+        ::metrics::gauge!(BEHIND).set(behind as f64);
+    }
+    for waiting in &backlog.executors {
+        let executor = || Arc::clone(&waiting.executor);
+        let oldest = waiting.oldest.unwrap_or_default().as_secs_f64();
+        ::metrics::gauge!(DUE, "executor" => executor()).set(waiting.due as f64);
+        ::metrics::gauge!(OLDEST_DUE_SECONDS, "executor" => executor()).set(oldest);
+    }
+}
+
+/// Sets the gauges of the backlog at intervals.
 #[cfg(feature = "metrics")]
 pub(super) async fn watch(runtime: &Runtime) {
     loop {
         tokio::time::sleep(runtime.settings.reconcile).await;
         match runtime.backlog().await {
-            Ok(backlog) => super::metrics::backlog(&backlog),
+            Ok(backlog) => report(&backlog),
             Err(error) => {
                 tracing::debug!(code = error.code(), error = %crate::error::Chain(&error), "the backlog is not known")
             }

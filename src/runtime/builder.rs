@@ -1,9 +1,9 @@
 use super::definitions::{Keeper, StoredDefinitions};
-use super::first_start::FirstStart;
 use super::graph::Graph;
 use super::progress::Progress;
 use super::registry::Registry;
 use super::running::Running;
+use super::settings::{FirstStart, Settings};
 use super::{IntoExecutor, Runtime, RuntimeError, worker_records};
 #[cfg(feature = "signal")]
 use super::{RunReport, signals::signals};
@@ -42,20 +42,6 @@ enum Added {
     Problem(RuntimeError),
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
-    pub(super) concurrency: usize,
-    pub(super) max_inflight: usize,
-    pub(super) max_deliveries: usize,
-    pub(super) start_at: StartAt,
-    /// Start of an executor without a saved position. `None` lets `start_at` and `look_back` decide.
-    pub(super) first_start: Option<FirstStart>,
-    pub(super) look_back: Duration,
-    pub(super) sweep: Duration,
-    pub(super) reconcile: Duration,
-    pub(super) drain: Duration,
-}
-
 impl RuntimeBuilder {
     pub(super) fn new(
         source: Box<dyn EventSource>,
@@ -67,15 +53,8 @@ impl RuntimeBuilder {
             source,
             executors: Vec::new(),
             settings: Settings {
-                concurrency: 64,
-                max_inflight: 16,
-                max_deliveries: 8_192,
-                start_at: StartAt::Now,
                 first_start,
-                look_back: Duration::from_secs(60 * 60),
-                sweep: Duration::from_secs(5),
-                reconcile: Duration::from_secs(60),
-                drain: Duration::from_secs(25),
+                ..Settings::default()
             },
             services: None,
             definitions: None,

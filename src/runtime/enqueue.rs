@@ -1,10 +1,11 @@
 //! Enqueues deliveries on one store: a run for every executor that a delivery triggers.
 
-use super::ack_tracker::AckTracker;
+use super::arrival::{Arrival, Candidate};
 use super::metrics;
 use super::registry::Registry;
-use super::shared::{PAUSE, Shared, in_time};
+use super::shared::Shared;
 use super::store_context::{Operation, StoreContext};
+use super::timeouts::{PAUSE, in_time};
 use super::unended::Unended;
 use crate::bugs::planted;
 use crate::clock::later;
@@ -27,23 +28,10 @@ const BATCH: usize = 64;
 /// Maximum number of breadcrumbs that are read at a time to decide which executors they trigger.
 const AT_ONCE: usize = 8;
 
-/// A delivery, and the executors of this store that it may trigger.
-pub(super) struct Arrival {
-    pub(super) tracker: AckTracker,
-    pub(super) executors: Vec<Candidate>,
-}
-
 /// Runs of some deliveries, to be enqueued.
 pub(super) struct Prepared {
     pub(super) runs: Vec<NewRun>,
     pub(super) reply: oneshot::Sender<Result<(), StoreError>>,
-}
-
-/// An executor that a delivery may trigger.
-pub(super) struct Candidate {
-    pub(super) id: Arc<str>,
-    /// False if the context decides, which the event does not carry.
-    pub(super) surely: bool,
 }
 
 pub(super) struct Enqueuer {

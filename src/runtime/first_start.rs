@@ -3,35 +3,16 @@
 use super::RuntimeError;
 use super::checkpoint::earlier;
 use super::position::Position;
-use super::shared::{PAUSE, Shared, in_time, in_time_of_pages};
+use super::settings::FirstStart;
+use super::shared::Shared;
 use super::store_context::StoreContext;
+use super::timeouts::{PAUSE, in_time, in_time_of_pages};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Role, Subscription, Timestamp};
 use crate::source::{SourceError, StartAt};
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The first breadcrumb that an executor without a saved position reads.
-///
-/// The runtime saves a position for each executor of a store with a run ledger. From then on the setting has no effect: a
-/// restart continues at the position, after any downtime. The setting is for executors in the code of the service: an executor made
-/// of a [definition](super::definitions) starts when it is loaded for the first time.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum FirstStart {
-    /// Starts with the breadcrumbs of the last hour. If the store has older breadcrumbs that match a trigger, the start fails with
-    /// [`RuntimeError::OlderTriggers`], because the user has to decide about them. A store without a run ledger loses the position at
-    /// the end of the process, so the start does not fail there.
-    #[default]
-    LastHour,
-    /// Starts with the oldest breadcrumb of the store.
-    Oldest,
-    /// Starts with the first breadcrumb that is written after the start.
-    Now,
-    /// Starts with the first breadcrumb of this time or later, by the store's clock.
-    Since(Timestamp),
-}
 
 impl FirstStart {
     /// Returns the time after which triggers count. `None` if only those after the start count.

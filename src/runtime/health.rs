@@ -2,8 +2,9 @@
 
 use super::breakers::OpenBreaker;
 use super::registry::Registry;
-use super::shared::{PAUSE, Shared, SourceState, in_time_of_source};
+use super::shared::{Shared, SourceState};
 use super::store_context::Operation;
+use super::timeouts::{PAUSE, in_time_of_source};
 use crate::source::EventSource;
 use crate::tool::BlockingPool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

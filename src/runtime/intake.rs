@@ -1,17 +1,22 @@
 //! Deliveries in: each to every executor it triggers, and to whoever waits for it.
 
+mod dispatch;
 mod input;
 
 use self::input::{Next, next, subscribe};
-use super::ack_tracker::{AckTracker, AckTrackers, Back, Origin, Place, trackers};
-use super::checkpoint::{self, OVERLAP, earlier};
-use super::definitions::{Announced, Keeper};
-use super::enqueue::{Arrival, Candidate, Enqueuer};
+use super::ack_tracker::{AckTrackers, Back, Origin, Place, trackers};
+use super::arrival::Arrival;
+use super::checkpoint::{OVERLAP, earlier};
+use super::definition_updates::{self, Announced};
+use super::definitions::Keeper;
+use super::enqueue::Enqueuer;
 use super::first_start;
+use super::saved_position;
 use super::scheduler::Scheduler;
-use super::shared::{PAUSE, Shared};
+use super::shared::Shared;
 use super::store_context::{Blocked, StoreContext};
-use super::sweep::{self, Found};
+use super::sweep::Found;
+use super::timeouts::PAUSE;
 use super::unended::Unended;
 use super::waker::{self, Look, Waker, until};
 use super::{Runtime, metrics};
@@ -19,14 +24,13 @@ use crate::bugs::planted;
 use crate::clock::later;
 use crate::error::Chain;
 use crate::error::Retry;
-use crate::executor::SchemaHints;
 use crate::model::{Event, EventKind, Timestamp};
 use crate::source::{Deliveries, Delivery, SourceError};
 use futures::future::join_all;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -131,9 +135,9 @@ impl<'r> Intake<'r> {
             if store_context.checkpoint.is_loaded() {
                 return;
             }
-            let loaded = checkpoint::load(shared, store_context, opened).await;
+            let loaded = saved_position::load(shared, store_context, opened).await;
             let saved = match loaded {
-                Ok(()) => checkpoint::save(shared, store_context).await,
+                Ok(()) => saved_position::save(shared, store_context).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = saved {
@@ -150,9 +154,9 @@ impl<'r> Intake<'r> {
         let (store_contexts, shared) = (self.shared.registry.store_contexts(), &self.shared);
         let begin = store_contexts.iter().map(|store_context| async move {
             if store_context.checkpoint.newest().is_none()
-                && sweep::starts_at_newest(shared, store_context).await
+                && saved_position::starts_at_newest(shared, store_context).await
                 && let Ok(Ok(newest)) =
-                    timeout(PATIENCE, sweep::newest(store_context.store())).await
+                    timeout(PATIENCE, saved_position::newest(store_context.store())).await
             {
                 store_context.checkpoint.note_newest(newest);
             }
@@ -171,7 +175,8 @@ impl<'r> Intake<'r> {
             sleep_until(later(Instant::now(), PAUSE)).await;
         }
         let (sender, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
-        let follow = Arc::clone(keeper).follow(Arc::clone(&self.shared), inbox);
+        let follow =
+            definition_updates::follow(Arc::clone(keeper), Arc::clone(&self.shared), inbox);
         self.tasks.spawn(follow);
         self.definitions = Some((Arc::clone(keeper), sender));
     }
@@ -364,132 +369,6 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Says whether it concerned anybody.
-    async fn dispatch(&mut self, delivery: Delivery, place: Place, origin: Origin) -> bool {
-        if SchemaHints::may_change_by(&delivery.event) {
-            for store_context in self.shared.registry.store_contexts() {
-                store_context.hints.forget();
-            }
-        }
-        let mut concerned = self.tell_who_waits(&delivery.event);
-        let tracker = self.trackers.of(delivery, place, origin);
-        concerned |= self.follow_definitions(&tracker).await;
-        let mut by_store: Vec<(u64, Vec<Candidate>)> = Vec::new();
-        for triggered in self.shared.registry.triggered(tracker.event()) {
-            let (id, store_context) = (triggered.executor, triggered.store_context);
-            let time = tracker.event().updated_at;
-            if self.is_before_start(origin, &store_context, &id, time) {
-                continue;
-            }
-            concerned = true;
-            metrics::matched(&id);
-            if !self.stores.contains_key(&store_context.number) {
-                // It moved in a moment ago.
-                self.open_places();
-            }
-            let candidate = Candidate {
-                id,
-                surely: triggered.surely,
-            };
-            let of_store =
-                |(number, _): &&mut (u64, Vec<Candidate>)| *number == store_context.number;
-            match by_store.iter_mut().find(of_store) {
-                Some((_, executors)) => executors.push(candidate),
-                None => by_store.push((store_context.number, vec![candidate])),
-            }
-        }
-        for (number, executors) in by_store {
-            match self.stores.get(&number) {
-                Some(tasks) => {
-                    let arrival = |tracker| Arrival { tracker, executors };
-                    hand_over(&tasks.arrivals, tracker.another(), arrival).await;
-                }
-                // It moved out a moment ago.
-                None => tracker.another().again(PAUSE),
-            }
-        }
-        tracker.settle();
-        concerned
-    }
-
-    /// Returns `true` for a breadcrumb that an executor does not read: it starts later, or has read it before the start. Another
-    /// executor still has to read it.
-    fn is_before_start(
-        &self,
-        origin: Origin,
-        store_context: &StoreContext,
-        executor: &str,
-        time: Timestamp,
-    ) -> bool {
-        match origin {
-            Origin::Sweep => store_context.is_before(executor, time),
-            // In a runtime without this setting, the subscription starts at the same event for all executors.
-            Origin::Source if self.shared.settings.first_start.is_none() => false,
-            // Until the position is loaded, an event is taken rather than lost.
-            Origin::Source if !store_context.checkpoint.is_loaded() => false,
-            // A later sweep adopts an executor of a definition, and reads its unread triggers.
-            Origin::Source => {
-                let checkpoint = &store_context.checkpoint;
-                let newest = || checkpoint.newest().is_some_and(|newest| time <= newest);
-                checkpoint.had_read(executor, time).unwrap_or_else(newest)
-            }
-        }
-    }
-
-    /// Applies what an event says of a definition before the next event is matched, or soon if the store does not answer.
-    async fn follow_definitions(&self, tracker: &AckTracker) -> bool {
-        let Some((keeper, inbox)) = &self.definitions else {
-            return false;
-        };
-        if !keeper.is_concerned(tracker.event()) {
-            return false;
-        }
-        let id = tracker.event().breadcrumb_id;
-        if keeper.look_at(&self.shared.registry, id).await.is_err() {
-            hand_over(inbox, tracker.another(), |tracker| Announced {
-                id,
-                tracker,
-            })
-            .await;
-        }
-        true
-    }
-
-    fn tell_who_waits(&self, event: &Event) -> bool {
-        let mut told = false;
-        if matches!(event.kind, EventKind::Ping | EventKind::Deleted) {
-            return told;
-        }
-        for store_context in self.shared.registry.store_contexts() {
-            let waits = store_context.waits.concerned(event);
-            let may_wake = store_context.wakes.concerns(event);
-            if waits.is_empty() && !may_wake {
-                continue;
-            }
-            if let Some(tasks) = self.stores.get(&store_context.number) {
-                let look = Look {
-                    event: event.envelope(),
-                    waits,
-                    may_wake,
-                    rounds: 0,
-                };
-                match tasks.looks.try_send(look) {
-                    Ok(()) => told = true,
-                    // A store that does not answer must not hold up the others.
-                    Err(TrySendError::Full(look)) => {
-                        tracing::warn!(
-                            store = store_context.number,
-                            "too many announcements wait to be read; a wait may time out"
-                        );
-                        look.give_up(&store_context);
-                    }
-                    Err(TrySendError::Closed(_)) => {}
-                }
-            }
-        }
-        told
-    }
-
     /// Opens the places of executors that came or whose tasks ended, and closes those of executors that went.
     fn open_places(&mut self) {
         self.stores
@@ -524,18 +403,5 @@ impl<'r> Intake<'r> {
         });
         let tasks = StoreTasks { arrivals, looks };
         self.stores.insert(store_context.number, tasks);
-    }
-}
-
-/// Hands a share to a task. One that is gone, which only a shutdown, a removal or a panic is the reason of, takes care of
-/// nothing: the delivery comes again.
-async fn hand_over<T>(
-    inbox: &mpsc::Sender<T>,
-    tracker: AckTracker,
-    made: impl FnOnce(AckTracker) -> T,
-) {
-    match inbox.reserve().await {
-        Ok(place) => place.send(made(tracker)),
-        Err(_) => tracker.again(PAUSE),
     }
 }

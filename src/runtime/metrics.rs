@@ -62,7 +62,6 @@ pub const BREAKER_OPEN: &str = "ux_breaker_open";
 
 #[cfg(feature = "metrics")]
 mod facade {
-    use crate::runtime::Backlog;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -98,22 +97,6 @@ mod facade {
     pub(in crate::runtime) fn level(name: &'static str, store: u64, depth: usize) {
         metrics::gauge!(name, "store" => store.to_string()).set(depth as f64);
     }
-
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a gauge is a float, and what is counted here is small"
-    )]
-    pub(in crate::runtime) fn backlog(backlog: &Backlog) {
-        if let Some(behind) = backlog.behind {
-            metrics::gauge!(super::BEHIND).set(behind as f64);
-        }
-        for waiting in &backlog.executors {
-            let executor = || Arc::clone(&waiting.executor);
-            let oldest = waiting.oldest.unwrap_or_default().as_secs_f64();
-            metrics::gauge!(super::DUE, "executor" => executor()).set(waiting.due as f64);
-            metrics::gauge!(super::OLDEST_DUE_SECONDS, "executor" => executor()).set(oldest);
-        }
-    }
 }
 
 #[cfg(not(feature = "metrics"))]
@@ -134,6 +117,4 @@ mod facade {
     pub(in crate::runtime) const fn level(_: &'static str, _: u64, _: usize) {}
 }
 
-#[cfg(feature = "metrics")]
-pub(super) use facade::backlog;
 pub(super) use facade::{add, breaker, ended, level, matched, started};

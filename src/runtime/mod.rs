@@ -36,11 +36,14 @@
 
 mod ack_tracker;
 mod answers;
+mod arrival;
 mod backlog;
 mod breakers;
 mod builder;
 mod checkpoint;
+mod commands;
 mod dedup;
+mod definition_updates;
 pub mod definitions;
 mod enqueue;
 mod error;
@@ -55,6 +58,7 @@ mod lifecycle;
 mod limits;
 pub mod metrics;
 mod others;
+mod pace;
 mod position;
 mod process;
 mod progress;
@@ -62,13 +66,16 @@ mod quota;
 mod registry;
 mod report;
 mod running;
+mod saved_position;
 mod scheduler;
+mod settings;
 mod shared;
 #[cfg(feature = "signal")]
 mod signals;
 mod store_context;
 mod suspended;
 mod sweep;
+mod timeouts;
 mod unended;
 mod waker;
 mod wakes;
@@ -80,20 +87,17 @@ pub use backlog::{Backlog, Due};
 pub use breakers::OpenBreaker;
 pub use builder::RuntimeBuilder;
 pub use error::RuntimeError;
-pub use first_start::FirstStart;
 pub use health::Health;
 pub use into_executor::IntoExecutor;
 pub use report::RunReport;
 pub use running::Running;
+pub use settings::FirstStart;
 
 use crate::bugs::planted;
 use crate::clock::later;
 use crate::model::{Breadcrumb, Selector};
 use crate::source::EventSource;
-use crate::store::{
-    BreadcrumbStore, Cancelled, RunLedger, RunRef, StoreError, StoreWithEvents, Worker,
-};
-use builder::Settings;
+use crate::store::{BreadcrumbStore, StoreError, StoreWithEvents, Worker};
 use definitions::Keeper;
 use futures::stream::{self, Stream};
 use futures::{FutureExt as _, StreamExt as _};
@@ -102,12 +106,12 @@ use health::Vitals;
 use intake::Intake;
 use progress::Progress;
 use registry::Registry;
+use settings::Settings;
 use shared::Shared;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use store_context::StoreContext;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -381,99 +385,6 @@ impl Runtime {
             .collect()
     }
 
-    /// Runs a run again that failed, or that was skipped because no version of its executor matched: in a new epoch, with fresh attempts and a new idempotency key. A dead letter names its
-    /// run: [`DeadLetter::run_of`](crate::store::DeadLetter::run_of). It stays when the run is done again, and can be deleted.
-    ///
-    /// # Errors
-    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Store`] if the run is not known
-    /// or did not fail.
-    pub async fn redo(&self, run: &RunRef) -> Result<(), RuntimeError> {
-        let store_context = self.store_context_of(&run.executor)?;
-        let redone = durable_ledger(&store_context, &run.executor)?
-            .redo(run)
-            .await;
-        redone.map_err(RuntimeError::of_store("redo the run"))?;
-        store_context.nudge([Arc::clone(&run.executor)]);
-        Ok(())
-    }
-
-    /// Ends a run that is not over as failed, with the code [`cancelled`](crate::store::RunEnd::CANCELLED) and without a dead letter.
-    /// [`redo`](Self::redo) runs it again.
-    ///
-    /// If a worker executes the run, in this process or another one, it drops the run at its next heartbeat that the store
-    /// answers, usually within a third of the [lease](crate::Profile::lease), and nothing that the run wrote after the cancellation becomes visible.
-    ///
-    /// # Errors
-    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Store`] if the run is unknown.
-    pub async fn cancel(&self, run: &RunRef) -> Result<Cancelled, RuntimeError> {
-        let store_context = self.store_context_of(&run.executor)?;
-        let cancelled = durable_ledger(&store_context, &run.executor)?
-            .cancel(run)
-            .await;
-        let cancelled = cancelled.map_err(RuntimeError::of_store("cancel the run"))?;
-        store_context.nudge([Arc::clone(&run.executor)]);
-        Ok(cancelled)
-    }
-
-    /// Ends a run as skipped that waits for another version of its executor ([`Run::transferred_to`]). [`redo`](Self::redo)
-    /// runs it again.
-    ///
-    /// # Errors
-    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Store`] if the run is unknown or
-    /// does not wait for another version.
-    ///
-    /// [`Run::transferred_to`]: crate::store::Run::transferred_to
-    pub async fn skip(&self, run: &RunRef) -> Result<(), RuntimeError> {
-        const SKIP: &str = "skip the run; it must wait for another version of its executor";
-        let store_context = self.store_context_of(&run.executor)?;
-        let skipped = durable_ledger(&store_context, &run.executor)?
-            .skip(run)
-            .await;
-        skipped.map_err(RuntimeError::of_store(SKIP))?;
-        store_context.nudge([Arc::clone(&run.executor)]);
-        Ok(())
-    }
-
-    /// Pauses an executor in all processes: no worker starts a run of it until [`resume`](Self::resume), also after restarts. Returns
-    /// `false` if the executor is paused already.
-    ///
-    /// Runs are enqueued as usual, and runs that a worker executes or has claimed continue.
-    /// [`paused_executors`](RunLedger::paused_executors) of the ledger lists the paused executors.
-    ///
-    /// # Errors
-    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Pause`] if the store fails.
-    pub async fn pause(&self, executor: &str) -> Result<bool, RuntimeError> {
-        let store_context = self.store_context_of(executor)?;
-        let paused = durable_ledger(&store_context, executor)?.pause_executor(executor);
-        let paused = paused.await;
-        paused.map_err(|source| RuntimeError::pause(executor, source))
-    }
-
-    /// Ends the [pause](Self::pause) of an executor. Returns `false` if the executor is not paused.
-    ///
-    /// This process starts its runs at once. Other processes start them with the next event for the executor, at the latest with
-    /// their next [sweep](RuntimeBuilder::sweep_every).
-    ///
-    /// # Errors
-    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Pause`] if the store fails.
-    pub async fn resume(&self, executor: &str) -> Result<bool, RuntimeError> {
-        let store_context = self.store_context_of(executor)?;
-        let resumed = durable_ledger(&store_context, executor)?.resume_executor(executor);
-        let resumed = resumed.await;
-        let resumed = resumed.map_err(|source| RuntimeError::pause(executor, source))?;
-        store_context.nudge([Arc::from(executor)]);
-        Ok(resumed)
-    }
-
-    /// Returns the store handle of an executor.
-    fn store_context_of(&self, executor: &str) -> Result<Arc<StoreContext>, RuntimeError> {
-        let unknown = || RuntimeError::UnknownExecutor {
-            id: executor.to_owned(),
-        };
-        let member = self.registry.get(executor).ok_or_else(unknown)?;
-        Ok(member.store_context)
-    }
-
     /// Waits for the first breadcrumb that matches a selector and is announced from now on: call it, write the request,
     /// then await it, and no answer slips between.
     ///
@@ -523,14 +434,4 @@ impl fmt::Debug for Runtime {
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
-}
-
-fn durable_ledger<'h>(
-    store_context: &'h StoreContext,
-    executor: &str,
-) -> Result<&'h dyn RunLedger, RuntimeError> {
-    let ledger = store_context.runs().durable_ledger();
-    ledger.ok_or_else(|| RuntimeError::NoLedger {
-        id: executor.to_owned(),
-    })
 }

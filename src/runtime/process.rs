@@ -1,8 +1,9 @@
 //! One run: into the ledger, from its row to its end, and back.
 
 use super::registry::Member;
-use super::shared::{Shared, in_time};
+use super::shared::Shared;
 use super::store_context::StoreContext;
+use super::timeouts::in_time;
 use crate::error::{Chain, Retry};
 use crate::executor::{
     ExecutorError, NEVER_ENDED, Outcome, UniversalExecutor, give_up, leave_unmatched,

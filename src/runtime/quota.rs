@@ -1,8 +1,8 @@
 //! Concurrency, rate, retry and circuit breaker limits of one executor.
 
-use super::builder::Settings;
 use super::limits::{Breaker, Bucket, Budget, Change, Open, Ticket, Trigger};
 use super::process::Processed;
+use super::settings::Settings;
 use crate::clock::later;
 use crate::executor::{Commits, ExecutorError, Outcome, Profile, Rate};
 use crate::store::{FailureClass, StoreError};

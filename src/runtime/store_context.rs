@@ -2,7 +2,7 @@
 
 use super::checkpoint::Checkpoint;
 use super::others::Others;
-use super::sweep::Pace;
+use super::pace::Pace;
 use super::wakes::Wakes;
 use crate::executor::{
     Commits, LentStore, RunScope, SchemaHints, UniversalExecutor, Untaken, Waits,

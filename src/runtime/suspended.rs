@@ -1,11 +1,11 @@
 //! Suspended runs on one store: found in the ledger, and woken by the breadcrumbs that they wait for.
 
-use super::answers::{self, To};
-use super::shared::{Shared, in_time, in_time_of_pages};
+use super::shared::Shared;
 use super::store_context::StoreContext;
+use super::timeouts::{in_time, in_time_of_pages};
 use super::wakes::{Candidate, Inserted, Sleeper};
 use crate::error::Chain;
-use crate::model::{Breadcrumb, Timestamp};
+use crate::model::Breadcrumb;
 use crate::store::{Query, Run, RunFilter, RunLedger, RunQuery, RunRef, RunState, StoreError};
 use std::sync::Arc;
 
@@ -52,7 +52,8 @@ pub(super) async fn look_after(store_context: &StoreContext, run: &RunRef) {
 }
 
 /// Checks all suspended runs of the executors that live here for breadcrumbs that woke them without an event. Returns `false` if
-/// the ledger did not list them. Afterwards, [`search_from_oldest`] searches the answers of the runs that the check has not searched.
+/// the ledger did not list them. Afterwards, [`search_from_oldest`](super::answers::search_from_oldest) searches the answers of the
+/// runs that the check has not searched.
 pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> bool {
     let (ledger, wakes) = (store_context.ledger(), &store_context.wakes);
     let living = shared.registry.of_store(store_context);
@@ -112,22 +113,6 @@ pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> 
         );
     }
     true
-}
-
-/// Searches the store once for the answers of many runs that were committed after a time. Returns `false` if it cannot be read.
-pub(super) async fn search_from_oldest(
-    shared: &Shared,
-    store_context: &StoreContext,
-    after: Timestamp,
-) -> bool {
-    match answers::search(shared, store_context, after, To::Suspended).await {
-        Ok(_) => true,
-        Err(error) => {
-            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot search for the answers that suspended runs wait for, will retry");
-            store_context.wakes.note_unsearched(after);
-            false
-        }
-    }
 }
 
 /// Searches the store once for an answer that was committed before a suspended run was registered. If the search fails, the run is

@@ -4,10 +4,10 @@
 //! delivery is settled as soon as its runs are in the ledger.
 
 use super::ack_tracker::AckTracker;
-use super::enqueue::Arrival;
+use super::arrival::Arrival;
 use super::registry::Registry;
-use super::shared::PAUSE;
 use super::store_context::StoreContext;
+use super::timeouts::PAUSE;
 use crate::store::{RunRef, Standing};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

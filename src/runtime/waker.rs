@@ -6,12 +6,13 @@ mod search;
 pub(super) use self::look::Look;
 use self::look::look_at;
 use self::search::{Check, Search};
-use super::checkpoint;
 use super::metrics;
-use super::shared::{PAUSE, Shared};
+use super::saved_position;
+use super::shared::Shared;
 use super::store_context::{Operation, StoreContext};
 use super::suspended::look_after;
 use super::sweep::{self, Found, Swept};
+use super::timeouts::PAUSE;
 use crate::clock::later;
 use crate::error::Chain;
 use crate::model::Timestamp;
@@ -341,7 +342,7 @@ impl Waker {
             self.opened,
         );
         self.job(async move {
-            let loaded = checkpoint::load(&shared, &store_context, opened).await;
+            let loaded = saved_position::load(&shared, &store_context, opened).await;
             if let Err(error) = &loaded {
                 tracing::warn!(code = error.code(), error = %Chain(error), "cannot load the saved position, will retry");
             }
@@ -396,7 +397,7 @@ impl Waker {
 
 /// Saves the position. A failed save is repeated by the next save.
 async fn save(shared: &Shared, store_context: &StoreContext) {
-    if let Err(error) = checkpoint::save(shared, store_context).await {
+    if let Err(error) = saved_position::save(shared, store_context).await {
         tracing::warn!(code = error.code(), error = %Chain(&error), "cannot save the position, will retry");
     }
 }

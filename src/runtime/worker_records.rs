@@ -1,8 +1,9 @@
 //! Records of this worker in the ledgers of its stores, and the runs that were transferred to its versions of executors.
 
 use super::others::{Live, Others, other_versions};
-use super::shared::{Shared, in_time};
+use super::shared::Shared;
 use super::store_context::StoreContext;
+use super::timeouts::in_time;
 use crate::clock::later;
 use crate::error::Chain;
 use crate::store::{ExecutorVersion, MOST_ACCEPTED, StoreError, Version, Worker, WorkerRecord};

@@ -1,9 +1,9 @@
 //! How a request is answered, whichever executor serves it.
 
+use super::ToolContext;
 use super::entry::{ApprovalState, BUSY, Entry};
 use super::outcome;
-use super::wire::{request_id, requested_by, tagged, workspace};
-use super::{ToolContext, ToolExecutor};
+use super::wire::{RESPONSE, request_id, requested_by, tagged, workspace};
 use crate::classes::decided;
 use crate::clock;
 use crate::error::{BoxError, Verdict, retry_after};
@@ -121,7 +121,7 @@ pub(super) fn response(tool: &str, trigger: &Breadcrumb, outcome: Value) -> Resp
             fields.insert("requestedBy".to_owned(), name.into());
         }
     }
-    let response = NewBreadcrumb::new(ToolExecutor::RESPONSE)
+    let response = NewBreadcrumb::new(RESPONSE)
         .title(format!("Response: {tool}"))
         .tags([workspace(trigger), "tool:response"])
         .context(context);

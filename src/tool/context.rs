@@ -1,4 +1,4 @@
-use super::progress::Progress;
+use super::progress::{Progress, Request};
 use super::wire::{request_id, requested_by, workspace};
 use crate::executor::{ContextError, ExecutionContext};
 use crate::hex::hex;
@@ -165,7 +165,12 @@ impl ToolContext {
     /// # Errors
     /// [`StoreError`]; `Forbidden` within a run whose executor may not write the schema, or if it is too large.
     pub async fn progress(&self, progress: impl Into<Value>) -> Result<(), StoreError> {
-        let Some(note) = self.progress.note(self, progress.into())? else {
+        let request = Request {
+            id: self.request_id(),
+            requested_by: self.requested_by(),
+            workspace: self.workspace(),
+        };
+        let Some(note) = self.progress.note(&request, progress.into())? else {
             return Ok(());
         };
         self.store.commit(vec![note].into()).await.map(drop)

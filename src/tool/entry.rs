@@ -1,13 +1,13 @@
 //! A tool that was checked, and what every way to call it goes through.
 
-use super::outcome::{self, Refusal};
+use super::outcome::{self, OUTPUT_DEPTH, Refusal};
 use super::renamed::Renaming;
 use super::schema::Checker;
 use super::{RemoteTool, Tool, ToolContext, ToolError, ToolSpec};
 use crate::clock::within;
 use crate::error::{BoxError, excerpt};
 use crate::machine::ToolOutcome;
-use crate::model::{MAX_DEPTH, dismantle, size_within};
+use crate::model::{dismantle, size_within};
 use futures::FutureExt as _;
 use serde_json::Value;
 use std::fmt;
@@ -206,9 +206,6 @@ pub(super) const BUSY: &str = "busy";
 
 const APPROVAL_REQUIRED: &str =
     "a person has to approve this call and nobody has; the tool was not called, so ask one first";
-
-/// How deep an output may nest: what is made of it, an answer or the saved state of a run, nests deeper.
-pub(super) const OUTPUT_DEPTH: usize = MAX_DEPTH - 8;
 
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,7 +2,7 @@ use super::answer::{self, Terms};
 use super::entry::{ApprovalState, Entry};
 use super::progress::PROGRESS;
 use super::settings::Place;
-use super::{RetrySafety, Tool, ToolDefinition, ToolError};
+use super::{RetrySafety, Tool, ToolDefinition, ToolError, wire};
 use crate::error::{BoxError, excerpt};
 use crate::executor::{ExecutionContext, Failure, Profile, Response, UniversalExecutor, check};
 use crate::model::{Breadcrumb, Subscription, Subscriptions};
@@ -29,9 +29,9 @@ pub struct ToolExecutor {
 
 impl ToolExecutor {
     /// The schema of what a tool answers.
-    pub const RESPONSE: &'static str = "tool.response.v1";
+    pub const RESPONSE: &'static str = wire::RESPONSE;
     /// The schema of a request.
-    pub const REQUEST: &'static str = "tool.request.v1";
+    pub const REQUEST: &'static str = wire::REQUEST;
 
     /// A tool that is triggered by requests for it: `tool.request.v1` with its name under `tool`.
     ///

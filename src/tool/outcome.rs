@@ -2,15 +2,17 @@
 
 use super::ToolSettings;
 use super::deferral::Deferred;
-use super::entry::OUTPUT_DEPTH;
 use crate::classes::decided;
 use crate::error::{BoxError, Verdict, excerpt};
 use crate::executor::Suspension;
 use crate::machine::{Answer, Deferral, ToolOutcome};
-use crate::model::size_within;
+use crate::model::{MAX_DEPTH, size_within};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
+
+/// Maximum depth of an output. The answer and the saved state of a run, which contain the output, nest deeper.
+pub(super) const OUTPUT_DEPTH: usize = MAX_DEPTH - 8;
 
 /// The longest message of an error, in bytes.
 const MESSAGE_BYTES: usize = 4 << 10;

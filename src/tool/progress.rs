@@ -1,7 +1,6 @@
 //! What a tool says while it works.
 
-use super::ToolContext;
-use super::entry::OUTPUT_DEPTH;
+use super::outcome::OUTPUT_DEPTH;
 use super::wire::tagged;
 use crate::clock;
 use crate::model::{NewBreadcrumb, Timestamp, dismantle, size_within};
@@ -13,7 +12,14 @@ use std::time::Duration;
 /// The schema of what says how far a call is.
 pub(super) const PROGRESS: &str = "tool.progress.v1";
 
-/// How much one call has said.
+/// The request of a call, as its progress names it.
+pub(super) struct Request<'r> {
+    pub(super) id: String,
+    pub(super) requested_by: Option<&'r str>,
+    pub(super) workspace: &'r str,
+}
+
+/// Count of the progress breadcrumbs of one call.
 #[derive(Debug)]
 pub(super) struct Progress {
     tool: String,
@@ -32,10 +38,10 @@ impl Progress {
         }
     }
 
-    /// What to write; nothing if enough was said.
+    /// Returns the breadcrumb to write for a request, or `None` if the call has written the maximum number already.
     pub(super) fn note(
         &self,
-        context: &ToolContext,
+        request: &Request<'_>,
         progress: Value,
     ) -> Result<Option<Write>, StoreError> {
         let size = size_within(&progress, OUTPUT_DEPTH).unwrap_or(usize::MAX);
@@ -55,16 +61,15 @@ impl Progress {
         else {
             return Ok(None);
         };
-        let id = context.request_id();
         let now = Timestamp::from_micros(clock::wall_micros());
         let note = NewBreadcrumb::new(PROGRESS)
             .title(format!("Progress: {}", self.tool))
-            .tags([context.workspace(), "tool:progress"])
+            .tags([request.workspace, "tool:progress"])
             .ttl(now + Self::KEPT)
             .context(json!({
-                "request_id": id, "tool": self.tool, "number": before + 1, "progress": progress,
-                "timestamp": now, "requestedBy": context.requested_by(),
+                "request_id": request.id, "tool": self.tool, "number": before + 1, "progress": progress,
+                "timestamp": now, "requestedBy": request.requested_by,
             }));
-        Ok(Some(Write::Create(tagged(note, &id))))
+        Ok(Some(Write::Create(tagged(note, &request.id))))
     }
 }

@@ -1,6 +1,6 @@
 use super::outcome::{self, Refusal};
 use super::settings::{Place, with_settings};
-use super::{RetrySafety, Tool, ToolContext, ToolExecutor, ToolSettings, wire};
+use super::{RetrySafety, Tool, ToolContext, ToolSettings, wire};
 use crate::clock::later;
 use crate::error::BoxError;
 use crate::executor::{Asked, ContextError, WaitError};
@@ -29,7 +29,7 @@ use tokio::time::Instant;
 /// is the result, and is checked as the output of a tool in this process is.
 ///
 /// It is not served here: a [`ToolDispatcher`](super::ToolDispatcher) leaves requests for it to others, and a
-/// [`ToolExecutor`] cannot be made of it.
+/// [`ToolExecutor`](super::ToolExecutor) cannot be made of it.
 #[derive(Clone, Debug)]
 pub struct RemoteTool {
     name: String,
@@ -161,16 +161,14 @@ impl Asking<'_> {
         &self,
         within: Duration,
     ) -> impl Future<Output = Result<Arc<Breadcrumb>, ContextError>> + use<> {
-        let response = Selector::schema(ToolExecutor::RESPONSE);
+        let response = Selector::schema(wire::RESPONSE);
         let response = response.matching("$.request_id", "eq", self.id);
         self.context.wait_for(response, within)
     }
 
     /// The answer that an earlier attempt did not live to see.
     async fn answered(&self) -> Result<Option<Answer>, BoxError> {
-        let responses = self
-            .tagged(ToolExecutor::RESPONSE)
-            .order(Order::OldestFirst);
+        let responses = self.tagged(wire::RESPONSE).order(Order::OldestFirst);
         let responses = self.context.store().search(&responses).await?;
         for response in &responses {
             if let Some(answer) = self.read(response).await? {
@@ -184,7 +182,7 @@ impl Asking<'_> {
     async fn ask(&self, input: Value) -> Result<(), BoxError> {
         let store = self.context.store();
         let (context, tag) = (self.context.context(), wire::tag(self.id));
-        let earlier = context.find_own(store, ToolExecutor::REQUEST, &tag);
+        let earlier = context.find_own(store, wire::REQUEST, &tag);
         if earlier.await?.is_some() {
             return Ok(());
         }
@@ -206,7 +204,7 @@ impl Asking<'_> {
             return Ok(None);
         }
         let asked = Asked {
-            schema: ToolExecutor::REQUEST,
+            schema: wire::REQUEST,
             request_id: self.id,
             of_person: false,
         };

@@ -2,11 +2,16 @@
 //!
 //! Requests are written in camel case and answered in snake case; both are read everywhere.
 
-use super::ToolExecutor;
 use crate::error::excerpt;
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, NewBreadcrumb};
 use serde_json::{Value, json};
+
+/// Schema of a request for a tool.
+pub(super) const REQUEST: &str = "tool.request.v1";
+
+/// Schema of a response to a request.
+pub(super) const RESPONSE: &str = "tool.response.v1";
 
 /// The workspace of a request that names none.
 const WORKSPACE: &str = "workspace:tools";
@@ -31,7 +36,7 @@ pub(crate) fn request(
             fields.insert("requestedBy".to_owned(), name.into());
         }
     }
-    let request = NewBreadcrumb::new(ToolExecutor::REQUEST)
+    let request = NewBreadcrumb::new(REQUEST)
         .title(format!("Request: {tool}"))
         .tags(["tool:request", WORKSPACE])
         .context(context);
@@ -150,7 +155,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn response(context: Value) -> Breadcrumb {
-        let new = NewBreadcrumb::new(ToolExecutor::RESPONSE).context(context);
+        let new = NewBreadcrumb::new(RESPONSE).context(context);
         new.first_version(BreadcrumbId::default(), Timestamp::from_micros(0))
     }
 

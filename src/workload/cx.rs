@@ -1,7 +1,7 @@
 use super::event::WorkloadEventKind;
 use super::session::Conversation;
+use super::sink::Sink;
 use super::stream::{EventStream, Outlet};
-use super::telling::Sink;
 use crate::agent;
 use crate::error::BoxError;
 use crate::executor::ExecutionContext;

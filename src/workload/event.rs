@@ -1,4 +1,4 @@
-use super::session::SessionError;
+use super::session_error::SessionError;
 use crate::agent::Usage;
 use crate::classes::class_of;
 use crate::error::{BoxError, Retry};

@@ -1,7 +1,7 @@
+use super::conversations::Talk;
 use super::cx::{RunCx, WorkloadMessage};
 use super::entry::{Entry, EntryError, EntryPolicy, select_entry};
 use super::event::WorkloadEventKind;
-use super::session::Talk;
 use super::stream::EventStream;
 use super::{Definition, Meta, Workload};
 use crate::error::{BoxError, excerpt};

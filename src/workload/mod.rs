@@ -88,6 +88,7 @@
 //! ```
 
 mod by_executor;
+mod conversations;
 mod cx;
 mod entry;
 mod event;
@@ -97,10 +98,13 @@ mod manager;
 mod native;
 mod scope;
 mod session;
+mod session_error;
+mod sink;
 mod stream;
 mod supervisor;
 mod telling;
 mod turn;
+mod turn_status;
 
 pub use by_executor::ExecutorDefinition;
 pub use cx::{RunCx, WorkloadMessage};
@@ -119,13 +123,15 @@ pub use manager::{
 };
 pub use native::NativeDefinition;
 pub use scope::{CloseError, WorkloadScope, with_workload};
-pub use session::{Conversation, Log, LogEntry, SessionError, SessionStore};
+pub use session::{Conversation, Log, LogEntry, SessionStore};
+pub use session_error::SessionError;
 pub use stream::EventStream;
 pub use supervisor::{
     Restart, Subscriber, SubscriberItem, SupervisedTurn, Supervisor, SupervisorBuilder,
     SupervisorError, SupervisorHealth,
 };
-pub use turn::{TurnOutcome, TurnStatus};
+pub use turn::TurnOutcome;
+pub use turn_status::TurnStatus;
 
 use crate::error::BoxError;
 use crate::services::Services;

@@ -1,7 +1,7 @@
 //! Events on their way from a run to whoever reads them: a bounded buffer, and a stream that does the work.
 
 use super::event::{WorkloadEvent, WorkloadEventKind};
-use super::telling::Sink;
+use super::sink::Sink;
 use crate::clock;
 use crate::model::Timestamp;
 use crate::workflow::StepPath;

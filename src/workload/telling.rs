@@ -1,80 +1,14 @@
 //! What is told of a turn: one stream, however often the turn is tried, and one end.
 
 use super::event::{WorkloadEvent, WorkloadEventKind};
-use super::turn::TurnStatus;
+use super::sink::Sink;
+use super::turn_status::TurnStatus;
 use crate::clock;
-use crate::executor::{Record, TurnEvents};
 use crate::model::Timestamp;
 use crate::workflow::{FlowEventKind, StepFailure, StepPath};
 use std::collections::BTreeSet;
-use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// Somebody who hears of what happens.
-struct Listener<F: ?Sized = dyn Fn(WorkloadEvent) + Send + Sync> {
-    has_panicked: AtomicBool,
-    hear: F,
-}
-
-impl Listener {
-    /// One that panics harms neither the turn nor others, and hears what follows.
-    fn hear(&self, event: WorkloadEvent) {
-        let heard = catch_unwind(AssertUnwindSafe(|| (self.hear)(event)));
-        if heard.is_err() && !self.has_panicked.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "a listener to the events of a workload panicked; it is called all the same"
-            );
-        }
-    }
-}
-
-/// Who hears of what happens in a run.
-#[derive(Clone, Default)]
-pub(super) struct Sink(Vec<Arc<Listener>>);
-
-impl Sink {
-    pub(super) fn new(listener: impl Fn(WorkloadEvent) + Send + Sync + 'static) -> Self {
-        Self(vec![Arc::new(Listener {
-            has_panicked: AtomicBool::new(false),
-            hear: listener,
-        })])
-    }
-
-    /// Sends the events to the client of a chat turn, without the text of models unless `with_text`.
-    pub(super) fn of_turn(events: Arc<TurnEvents>, with_text: bool) -> Self {
-        Self::new(move |event| {
-            let record = event.kind.into_record();
-            let record = record.filter(|record| with_text || !matches!(record, Record::Text(_)));
-            if let Some(record) = record {
-                events.add(record);
-            }
-        })
-    }
-
-    /// These and others.
-    pub(super) fn and(mut self, others: Self) -> Self {
-        self.0.extend(others.0);
-        self
-    }
-
-    fn tell(&self, event: WorkloadEvent) {
-        if let Some((last, others)) = self.0.split_last() {
-            for listener in others {
-                listener.hear(event.clone());
-            }
-            last.hear(event);
-        }
-    }
-}
-
-impl fmt::Debug for Sink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Sink").field(&self.0.len()).finish()
-    }
-}
 
 /// The events of a turn on their way to whoever listens. What the runs of a workload tell is numbered anew, and their ends are held
 /// back until it is known what the turn came to. One that is dropped before tells that the turn was stopped.

@@ -1,8 +1,10 @@
 //! The layers, kept by reading the source: which module may import which, who reads the clock, who
-//! knows of async and who may spawn.
+//! knows of async and who may spawn. `siblings` has the imports between the modules of one folder.
 //!
 //! The scanner knows as much Rust as it needs: it blanks comments, literals and test code, then looks
 //! at the paths that start at the crate root (`crate::…`, or enough `super::`s to get there).
+
+mod siblings;
 
 use std::{fs, io, path::Path};
 

@@ -1,7 +1,7 @@
 use super::super::sources::{MissingReason, MissingSource};
 use super::budget::{BudgetError, ContextBudget};
-use super::render::Format;
-use super::tally::{Cost, Scale, Tally};
+use super::format::Format;
+use super::tally::{Candidate, Scale, Tally, is_over_budget, left_out_before};
 use super::{ModelContext, ModelItem, ModelSource};
 use std::collections::{BTreeMap, HashSet};
 
@@ -55,17 +55,6 @@ impl ModelContext {
         candidates.truncate(fewest?);
         Ok(candidates)
     }
-}
-
-/// An item that may be left out.
-#[derive(Clone, Copy)]
-pub(super) struct Candidate<'a> {
-    /// Which source it is of, and which of its items it is.
-    pub(super) source: usize,
-    place: usize,
-    pub(super) item: &'a ModelItem,
-    /// What it costs on its line.
-    pub(super) cost: Cost,
 }
 
 /// The items that may be left out, the first to go first, and how many of them go in any case, since their source has
@@ -135,23 +124,4 @@ impl Cut {
             },
         });
     }
-}
-
-/// How many items of a source were left out by earlier budgets, and how large they were.
-pub(super) fn left_out_before(key: &str, missing: &[MissingSource]) -> (usize, usize) {
-    let mut before = (0_usize, 0_usize);
-    for missing in missing.iter().filter(|missing| missing.key == key) {
-        if let MissingReason::OverBudget { items, bytes } = missing.reason {
-            before = (
-                before.0.saturating_add(items),
-                before.1.saturating_add(bytes),
-            );
-        }
-    }
-    before
-}
-
-/// Whether this tells of what an earlier budget left out of a source.
-pub(super) fn is_over_budget(key: &str, missing: &MissingSource) -> bool {
-    missing.key == key && matches!(missing.reason, MissingReason::OverBudget { .. })
 }

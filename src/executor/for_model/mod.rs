@@ -4,6 +4,7 @@ mod answer;
 mod budget;
 mod fence;
 mod fit;
+mod format;
 mod line;
 mod render;
 mod section;
@@ -11,16 +12,13 @@ mod shape;
 mod tally;
 mod tokens;
 mod values;
-mod withheld;
 mod words;
 
 pub use budget::{BudgetError, ContextBudget};
 pub use fence::FenceKey;
-pub use render::Format;
-pub(super) use shape::shaped;
+pub use format::Format;
 pub use tokens::{EstimatedTokens, TokenCounter};
 pub(crate) use values::{fenced, fenced_lines, label, line};
-pub use withheld::{HintsOf, WithheldBy};
 pub(crate) use words::words_of;
 
 use super::sources::MissingSource;

@@ -2,8 +2,8 @@
 
 use super::super::sources::MissingReason;
 use super::fence::FenceKey;
+use super::format::Format;
 use super::line::{escaped, is_plain, push_json, quoted};
-use super::render::Format;
 use super::{ModelItem, ModelSource};
 use crate::model::Timestamp;
 

@@ -1,9 +1,10 @@
 //! From a context to what a model may see of it.
 
-use super::{HintsOf, ModelContext, ModelItem, ModelSource, WithheldBy};
+use super::{ModelContext, ModelItem, ModelSource};
 use crate::executor::context::ExecutionContext;
 use crate::executor::context_error::ContextError;
 use crate::executor::sources::{MissingReason, MissingSource, Source};
+use crate::executor::withheld::{HintsOf, WithheldBy};
 use crate::hints::{Budget, Hints, HintsError, HintsFailure, MAX_OUTPUT_BYTES, MAX_STEPS};
 use crate::model::{Breadcrumb, Json};
 use crate::store::schema_hints::{self, HintsOfSchemas};
@@ -24,10 +25,48 @@ const AT_ONCE: usize = 1 << 17;
 /// What an item costs beside the steps of its hints.
 const EACH: usize = 1 << 10;
 
+impl ExecutionContext {
+    /// Returns the part of the context that a model may see: the trigger and every item, each shaped by its hints.
+    ///
+    /// Only this goes to a model. A breadcrumb's own `llm_hints` win over those of its schema, which are in the newest
+    /// `schema.def.v1` breadcrumb that is tagged `defines:<schema>`: at its top level, else in its context. Nothing is
+    /// copied of what no hints shape.
+    ///
+    /// What cannot be shaped is withheld and listed in [`missing`](ModelContext::missing); the other items of its source
+    /// are there. In a run the definitions are read from the store, all in one search; a [`Runtime`](crate::Runtime)
+    /// remembers them until it is told of a change, and for [`HINTS_AGE`](Self::HINTS_AGE) at the most. A context that was
+    /// made by hand has the hints of schemas that [`with_schema_hints`](Self::with_schema_hints) gave it. All of a context
+    /// together may take four times the steps that [one breadcrumb](crate::hints::MAX_STEPS) may, each source its share.
+    ///
+    /// Hints keep what is of no use, or not meant for it, from a model. They do not keep anything from those who may write
+    /// in the tenant: whoever writes a breadcrumb chooses its hints, and whoever writes a definition those of its schema.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use universal_executor::{ExecutionContext, NewBreadcrumb};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let message = NewBreadcrumb::new("user.message.v1").context(json!({"message": "Hi", "token": "t-1"}));
+    /// let context = ExecutionContext::for_trigger(message)
+    ///     .with_schema_hints("user.message.v1", json!({"exclude": ["token"]}));
+    ///
+    /// assert_eq!(context.for_model().await?.trigger().context, json!({"message": "Hi"}));
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// # })?;
+    /// # Ok::<(), universal_executor::BoxError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ContextError::Withheld`] if nothing is left of the trigger or of a required source,
+    /// [`ContextError::Store`] if the store cannot read the hints, [`ContextError::Unsupported`] of a context that
+    /// was assembled outside of a run.
+    pub async fn for_model(&self) -> Result<ModelContext, ContextError> {
+        shaped(self).await
+    }
+}
+
 /// Shapes everything in a context by its hints.
-pub(in crate::executor) async fn shaped(
-    context: &ExecutionContext,
-) -> Result<ModelContext, ContextError> {
+async fn shaped(context: &ExecutionContext) -> Result<ModelContext, ContextError> {
     let by_schema = context.hints_of(schemas_to_ask(context)).await?;
     let mut shaper = Shaper {
         by_schema,

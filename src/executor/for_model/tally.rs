@@ -2,8 +2,7 @@
 
 use super::super::sources::{MissingReason, MissingSource};
 use super::fence::MARK_BYTES;
-use super::fit::{Candidate, is_over_budget, left_out_before};
-use super::render::Format;
+use super::format::Format;
 use super::section::{
     BEFORE_FIRST, BETWEEN, Facts, Heading, LIST_CLOSE, LIST_OPEN, before_notes, note,
 };
@@ -118,6 +117,17 @@ impl<'a> Scale<'a> {
             None => ends,
         }
     }
+}
+
+/// An item that may be omitted.
+#[derive(Clone, Copy)]
+pub(super) struct Candidate<'a> {
+    /// Index of the source, then of the item in the source.
+    pub(super) source: usize,
+    pub(super) place: usize,
+    pub(super) item: &'a ModelItem,
+    /// Cost of the item on its line.
+    pub(super) cost: Cost,
 }
 
 /// The cost of a context while items are put back into it.
@@ -255,4 +265,23 @@ impl<'a> Part<'a> {
             self.cost += scale.text(&note(scale.format, key, &reason));
         }
     }
+}
+
+/// Returns the number of items of a source that earlier budgets omitted, and their bytes.
+pub(super) fn left_out_before(key: &str, missing: &[MissingSource]) -> (usize, usize) {
+    let mut before = (0_usize, 0_usize);
+    for missing in missing.iter().filter(|missing| missing.key == key) {
+        if let MissingReason::OverBudget { items, bytes } = missing.reason {
+            before = (
+                before.0.saturating_add(items),
+                before.1.saturating_add(bytes),
+            );
+        }
+    }
+    before
+}
+
+/// Returns `true` if a note is about items of a source that an earlier budget omitted.
+pub(super) fn is_over_budget(key: &str, missing: &MissingSource) -> bool {
+    missing.key == key && matches!(missing.reason, MissingReason::OverBudget { .. })
 }

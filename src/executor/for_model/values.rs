@@ -1,8 +1,8 @@
 //! Fences around values that a run computes, such as the variables of a flow.
 
 use super::fence::FenceKey;
+use super::format::{DATA, Format};
 use super::line::push_json;
-use super::render::{DATA, Format};
 use super::section::{BEFORE_FIRST, BETWEEN, Facts, Heading, LIST_CLOSE, LIST_OPEN, name_of};
 use crate::model::Json;
 

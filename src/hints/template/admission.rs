@@ -3,7 +3,7 @@
 //! This reads tags the way the parser does, closely enough that blocks and parentheses it counts are those the parser
 //! would enter. What would be read in two ways is refused: raw blocks, and quotes, brackets or braces inside brackets.
 
-use super::wrong;
+use super::problem::wrong;
 use crate::hints::MAX_TEMPLATE_BYTES;
 use crate::hints::error::HintsProblem;
 

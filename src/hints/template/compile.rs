@@ -1,19 +1,14 @@
 //! From what the parser of Handlebars read to a program, in which every name is known.
 
 use super::place::Scopes;
+use super::problem::{Compiled, SHOWN, unknown, wrong};
 use super::program::{Block, Call, If, Node, Term};
-use super::wrong;
 use crate::error::excerpt;
 use crate::hints::error::HintsProblem;
-use crate::model::nearest;
 use handlebars::Template;
 use handlebars::template::{HelperTemplate, Parameter, TemplateElement};
 
-/// How much of a template or of what the parser says a message shows, in bytes.
-pub(super) const SHOWN: usize = 160;
 const BLOCKS: [&str; 4] = ["if", "unless", "each", "with"];
-
-pub(super) type Compiled<T> = Result<T, HintsProblem>;
 
 pub(super) fn compile(text: &str) -> Compiled<Vec<Node>> {
     let parsed = Template::compile(text).map_err(|error| {
@@ -195,18 +190,4 @@ fn takes(name: &str, count: usize) -> HintsProblem {
         "{name:?} takes {count} {}",
         if count == 1 { "value" } else { "values" }
     ))
-}
-
-pub(super) fn unknown(
-    kind: &str,
-    name: &str,
-    known: &mut dyn Iterator<Item = &'static str>,
-) -> HintsProblem {
-    let known: Vec<&str> = known.collect();
-    let way_out = match nearest(name, known.iter().copied()) {
-        Some(name) => format!("did you mean {name:?}?"),
-        None => format!("there are {}", known.join(", ")),
-    };
-    let name = excerpt(name, SHOWN);
-    wrong(format!("there is no {kind} {name:?}; {way_out}"))
 }

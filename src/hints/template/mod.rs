@@ -7,6 +7,7 @@
 mod admission;
 mod compile;
 mod place;
+mod problem;
 mod program;
 mod render;
 mod seen;
@@ -31,11 +32,5 @@ impl Template {
         let mut out = Text::new(budget);
         render::render(&self.0, context, &mut out)?;
         out.into_value()
-    }
-}
-
-fn wrong(reason: impl Into<String>) -> HintsProblem {
-    HintsProblem::Template {
-        reason: reason.into(),
     }
 }

@@ -1,8 +1,7 @@
 //! What the paths of a template mean, by the scopes that are open where they stand.
 
-use super::compile::{Compiled, SHOWN, unknown};
+use super::problem::{Compiled, SHOWN, unknown, wrong};
 use super::program::{From, Term};
-use super::wrong;
 use crate::error::excerpt;
 use handlebars::template::{BlockParam, Parameter};
 use handlebars::{Path, PathSeg};

@@ -1,7 +1,7 @@
 //! Finding the values at a few paths in a JSON text, in one pass that also vouches for the rest.
 
 use super::paths::Paths;
-use super::seen::Slot;
+use super::slot::Slot;
 use crate::model::json_check::{self, MAX_DEPTH};
 
 /// The longest number, and the most digits of an exponent, that are certain to be in range.

@@ -1,5 +1,6 @@
 use super::paths::Paths;
-use super::seen::{Seen, hash_value};
+use super::seen::Seen;
+use super::slot::hash_value;
 use super::tree::{ByHash, Edge, Plan, Search, Tree};
 use crate::model::condition::Condition;
 use crate::model::event::{Event, EventKind};

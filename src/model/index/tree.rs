@@ -1,4 +1,5 @@
-use super::seen::{Seen, Slot};
+use super::seen::Seen;
+use super::slot::Slot;
 use crate::model::selector::Selector;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;

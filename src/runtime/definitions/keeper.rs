@@ -2,7 +2,6 @@
 
 use super::model_config::Configured;
 use super::{BadModelConfig, NotRegistered, StoredDefinitions};
-use crate::clock::later;
 use crate::error::BoxError;
 use crate::error::Chain;
 use crate::executor::UniversalExecutor;
@@ -10,17 +9,15 @@ use crate::model::{
     Breadcrumb, BreadcrumbId, Event, EventKind, Finding, NewBreadcrumb, Selector, Timestamp,
 };
 use crate::runtime::RuntimeError;
-use crate::runtime::ack_tracker::AckTracker;
 use crate::runtime::graph::Graph;
 use crate::runtime::registry::Registry;
-use crate::runtime::shared::{PAUSE, Shared, in_time, in_time_of_pages};
+use crate::runtime::timeouts::{in_time, in_time_of_pages};
 use crate::store::{AddedLedger, Claim, Claimed, Commit, Query, RunEnd, RunRef, StoreError, Write};
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Semaphore, mpsc};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::Semaphore;
 
 /// Whose runs in the ledger see to it that a definition is refused once, however many workers read it.
 const LEDGER_NAME: &str = "definitions";
@@ -71,12 +68,6 @@ impl Kept {
     }
 }
 
-/// A definition that was announced, until it is applied.
-pub(in crate::runtime) struct Announced {
-    pub(in crate::runtime) id: BreadcrumbId,
-    pub(in crate::runtime) tracker: AckTracker,
-}
-
 impl Keeper {
     pub(in crate::runtime) fn new(definitions: StoredDefinitions) -> Self {
         Self {
@@ -92,47 +83,6 @@ impl Keeper {
         event.kind != EventKind::Ping
             && (schema.is_some_and(|schema| self.definitions.is_one(schema))
                 || self.kept().contains_key(&event.breadcrumb_id))
-    }
-
-    /// Follows what is announced until it is told to stop; looks at all definitions now and then.
-    pub(in crate::runtime) async fn follow(
-        self: Arc<Self>,
-        shared: Arc<Shared>,
-        mut inbox: mpsc::Receiver<Announced>,
-    ) {
-        let stop = shared.stop.clone();
-        let mut waiting: Vec<Announced> = Vec::new();
-        let mut reload = later(Instant::now(), shared.settings.reconcile);
-        let mut again = Instant::now();
-        loop {
-            let waits = !waiting.is_empty();
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                () = sleep_until(again), if waits => {}
-                announced = inbox.recv(), if !waits => match announced {
-                    Some(announced) => waiting.push(announced),
-                    None => stop.cancelled().await,
-                },
-                () = sleep_until(reload) => {
-                    reload = later(Instant::now(), shared.settings.reconcile);
-                    if let Err(error) = self.load(&shared.registry).await {
-                        tracing::warn!(code = error.code(), error = %Chain(&error), "definitions are looked at later");
-                    }
-                }
-            }
-            while let Some(announced) = waiting.pop() {
-                match self.look_at(&shared.registry, announced.id).await {
-                    Ok(()) => announced.tracker.settle(),
-                    Err(error) => {
-                        tracing::warn!(code = error.code(), error = %Chain(&error), "a definition is looked at later");
-                        waiting.push(announced);
-                        again = later(Instant::now(), PAUSE);
-                        break;
-                    }
-                }
-            }
-        }
     }
 
     /// Applies every definition there is, oldest first, and removes what was made of others.

@@ -50,7 +50,7 @@ pub(super) mod keeper;
 mod model_config;
 
 pub use crate::services::NotRegistered;
-pub(super) use keeper::{Announced, Keeper};
+pub(super) use keeper::Keeper;
 pub use model_config::BadModelConfig;
 
 use super::RuntimeError;

@@ -1,8 +1,8 @@
 //! Input of the intake: the deliveries of the source, and the events that a sweep found.
 
 use crate::runtime::Runtime;
-use crate::runtime::shared::{PAUSE, caught, caught_stream};
 use crate::runtime::sweep::Found;
+use crate::runtime::timeouts::{PAUSE, caught, caught_stream};
 use crate::source::{Deliveries, Delivery, SourceError, StartAt};
 use futures::StreamExt as _;
 use std::time::Duration;

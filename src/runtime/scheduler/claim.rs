@@ -7,8 +7,8 @@ use crate::executor::is_last_chance;
 use crate::runtime::enqueue::Prepared;
 use crate::runtime::process::Because;
 use crate::runtime::quota::Free;
-use crate::runtime::shared::{PAUSE, in_time};
 use crate::runtime::store_context::{Operation, StoreContext};
+use crate::runtime::timeouts::{PAUSE, in_time};
 use crate::store::{
     ClaimId, Claimed, Enqueued, ExecutorLimits, Lease, NewRun, RunFilter, StoreError,
 };

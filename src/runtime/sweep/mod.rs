@@ -2,19 +2,17 @@
 
 mod newest;
 mod oldest;
-mod pace;
 mod watched;
 
-pub(super) use pace::Pace;
-
-use super::checkpoint::{self, OVERLAP};
-use super::position::{Position, Range};
+use super::checkpoint::OVERLAP;
+use super::position::Range;
 use super::progress::Key;
-use super::shared::{Shared, in_time, in_time_of_newest};
+use super::saved_position::{self, newest};
+use super::shared::Shared;
 use super::store_context::StoreContext;
 use crate::bugs::planted;
-use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
-use crate::store::{BreadcrumbStore, Query, StoreError};
+use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
+use crate::store::{BreadcrumbStore, StoreError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -93,7 +91,7 @@ pub(super) async fn sweep(
         return Ok(Swept::All);
     }
     let store = store_context.store();
-    checkpoint::adopt(shared, store_context).await?;
+    saved_position::adopt(shared, store_context).await?;
     let generation = store_context.checkpoint.generation();
     let newest = newest(store).await?;
     let overlap = match overlaps && !shared.source_is_complete {
@@ -183,7 +181,7 @@ impl Pages for Intake<'_> {
         }
         // A missing answer shows in the saved position.
         drop(timeout(PATIENCE, self.shared.progress.settled(&keys)).await);
-        checkpoint::save(self.shared, self.store_context).await?;
+        saved_position::save(self.shared, self.store_context).await?;
         Ok(Next::Continue)
     }
 }
@@ -235,41 +233,6 @@ fn without((mut after, to): Range, moments: &[Timestamp]) -> Vec<Range> {
 fn just_after(time: Timestamp) -> Place {
     let next = Timestamp::from_micros(time.as_micros().saturating_add(1));
     (next, 0, BreadcrumbId::NIL)
-}
-
-/// The time of the newest breadcrumb in a store, or the earliest time in an empty store.
-///
-/// # Errors
-/// The store's errors.
-pub(super) async fn newest(store: &dyn BreadcrumbStore) -> Result<Timestamp, StoreError> {
-    let query = Query::new(Selector::any()).limit(1);
-    let newest = in_time_of_newest(store.search(&query)).await?;
-    Ok(newest
-        .first()
-        .map_or(Timestamp::UNIX_EPOCH, |newest| newest.updated_at))
-}
-
-/// Returns `true` if the time of the newest breadcrumb decides where an executor starts. A saved position does not depend on it,
-/// unless a complete source delivers everything after that time. A definition can add an executor without a saved position later.
-pub(super) fn needs_newest(shared: &Shared, saved: &[Option<Vec<u8>>]) -> bool {
-    let is_saved = |one: &Option<Vec<u8>>| one.as_deref().is_some_and(is_readable);
-    shared.source_is_complete
-        || shared.keeper.is_some()
-        || saved.is_empty()
-        || !saved.iter().all(is_saved)
-}
-
-/// Returns `true` if an executor of a store starts without a saved position, or the ledger does not answer.
-pub(super) async fn starts_at_newest(shared: &Shared, store_context: &StoreContext) -> bool {
-    let executors = shared.registry.of_store(store_context);
-    match in_time(store_context.ledger().positions(&executors)).await {
-        Ok(saved) => needs_newest(shared, &saved),
-        Err(_) => true,
-    }
-}
-
-fn is_readable(saved: &[u8]) -> bool {
-    Position::from_bytes(saved).is_some()
 }
 
 #[cfg(test)]

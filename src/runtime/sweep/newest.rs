@@ -1,10 +1,10 @@
 //! A sweep of a store that reads the top of a list best: newest first, with one query for each selector.
 
-use super::pace::Pace;
 use super::{Next, Pages, Place, Swept, just_after, without};
 use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
+use crate::runtime::pace::Pace;
 use crate::runtime::position::Range;
-use crate::runtime::shared::in_time_of_pages;
+use crate::runtime::timeouts::in_time_of_pages;
 use crate::store::{BreadcrumbStore, PartialSearch, Query, StoreError};
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use super::{Next, Pages, Place, just_after};
 use crate::model::{Breadcrumb, Selector};
 use crate::runtime::position::Range;
-use crate::runtime::shared::in_time_of_pages;
+use crate::runtime::timeouts::in_time_of_pages;
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 

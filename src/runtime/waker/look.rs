@@ -2,9 +2,9 @@
 
 use super::Done;
 use crate::model::Event;
-use crate::runtime::shared::in_time;
 use crate::runtime::store_context::StoreContext;
 use crate::runtime::suspended::wake;
+use crate::runtime::timeouts::in_time;
 use crate::store::StoreError;
 use std::sync::Arc;
 use std::time::Duration;

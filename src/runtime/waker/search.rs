@@ -4,12 +4,12 @@ use super::{Done, Waker};
 use crate::clock::later;
 use crate::error::Chain;
 use crate::model::Timestamp;
-use crate::runtime::answers::{self, To};
+use crate::runtime::answers::{self, To, search_from_oldest};
 use crate::runtime::checkpoint::earlier;
-use crate::runtime::shared::PAUSE;
+use crate::runtime::saved_position;
 use crate::runtime::store_context::Operation;
-use crate::runtime::suspended::{reconcile, search_from_oldest};
-use crate::runtime::sweep;
+use crate::runtime::suspended::reconcile;
+use crate::runtime::timeouts::PAUSE;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -65,7 +65,7 @@ impl Waker {
                 Some(after) => {
                     answers::search(&shared, &store_context, after, To::WaitsAndSuspended).await
                 }
-                None => sweep::newest(store_context.store()).await,
+                None => saved_position::newest(store_context.store()).await,
             };
             if let Err(error) = &searched {
                 tracing::warn!(code = error.code(), error = %Chain(error), "cannot search the store for answers, will retry");

@@ -49,6 +49,13 @@ impl SseError {
     }
 }
 
+impl SseSource {
+    /// Returns a builder for a source with the stream at the URL.
+    pub fn builder(url: impl Into<String>) -> SseSourceBuilder {
+        SseSourceBuilder::new(url.into())
+    }
+}
+
 impl SseSourceBuilder {
     pub(super) fn new(url: String) -> Self {
         Self {

@@ -1,8 +1,8 @@
 //! What one connection hears, for all who subscribed.
 
+use super::health::SseHealth;
 use super::recent::Recent;
 use super::size::fitting;
-use super::source::SseHealth;
 use crate::model::{BreadcrumbId, Event};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{broadcast, watch};

@@ -6,6 +6,7 @@ mod catch_up;
 mod connect;
 mod feed;
 mod follow;
+mod health;
 mod line;
 mod recent;
 mod settings;
@@ -16,7 +17,8 @@ mod waiting;
 
 pub use backfill::Backfill;
 pub use builder::{SseError, SseSourceBuilder};
+pub use health::SseHealth;
 pub(crate) use size::event_size;
-pub use source::{SseHealth, SseSource};
+pub use source::SseSource;
 pub(crate) use token::Agent;
 pub use token::{BearerToken, TokenError};

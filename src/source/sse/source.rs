@@ -1,6 +1,6 @@
-use super::builder::SseSourceBuilder;
 use super::feed::{Feed, Said};
 use super::follow::follow;
+use super::health::SseHealth;
 use super::settings::Settings;
 use crate::source::{Deliveries, Delivery, EventSource, SourceError, StartAt};
 use async_trait::async_trait;
@@ -33,7 +33,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 ///
 /// # What it promises
 /// Events of the time with a connection are delivered. Each version is delivered once, as long as it is among the last 65,536. With a
-/// [backfill](SseSourceBuilder::backfill), as in [`RcrtStore::events`](crate::store::RcrtStore::events), events that the stream omitted and
+/// [backfill](super::SseSourceBuilder::backfill), as in [`RcrtStore::events`](crate::store::RcrtStore::events), events that the stream omitted and
 /// events of the time without a connection are delivered too, after newer ones. An event is missing if a later version, a deletion or the
 /// end of the time to live came before the list was read.
 ///
@@ -44,7 +44,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// # Clocks
 /// How far back it asks goes by the times that the server gives, and never by one that is later than the clock of the server
 /// says: something stamped a day ahead hides nothing that comes after it. Where a server has several clocks they may differ
-/// by the [overlap](SseSourceBuilder::overlap). From a clock that is set back on, what happened since is looked for as far
+/// by the [overlap](super::SseSourceBuilder::overlap). From a clock that is set back on, what happened since is looked for as far
 /// back as the overlap; what is older is for a look into the store to find.
 ///
 /// # Bounds
@@ -52,7 +52,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// schema are larger than those of any breadcrumb that a store here keeps (256 tags of 256 bytes) is not told of at all; it
 /// counts as [unreadable](SseHealth::unreadable), and only a look into the store finds its breadcrumb. So an event takes
 /// 97 KiB of memory at the most, and those that wait for a slow subscriber that much times the
-/// [buffer](SseSourceBuilder::buffer). While it is asked what happened before a connection, 2,048 events or 8 MiB of them
+/// [buffer](super::SseSourceBuilder::buffer). While it is asked what happened before a connection, 2,048 events or 8 MiB of them
 /// wait; with more the stream is not read on, and has not been silent afterwards.
 #[derive(Clone)]
 pub struct SseSource(Arc<Inner>);
@@ -69,30 +69,7 @@ struct Running {
     _stop: DropGuard,
 }
 
-/// How a stream fares.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct SseHealth {
-    /// Whether there is a connection, and what happened before it is known.
-    pub is_connected: bool,
-    /// How many connections were opened.
-    pub connections: u64,
-    /// How many events subscribers were told of.
-    pub told: u64,
-    /// How many of them a living stream had left out.
-    pub missed: u64,
-    /// How many frames were no event, or one with too much in its tags to be told of.
-    pub unreadable: u64,
-    /// The stream is alive and again and again leaves events out: they come late, and the server has to be restarted.
-    pub is_deaf: bool,
-}
-
 impl SseSource {
-    /// A source at the URL of a stream.
-    pub fn builder(url: impl Into<String>) -> SseSourceBuilder {
-        SseSourceBuilder::new(url.into())
-    }
-
     /// How the stream fares; nothing yet if nobody has subscribed.
     #[must_use]
     pub fn health(&self) -> SseHealth {

@@ -9,9 +9,12 @@ pub(crate) use making::check_fields;
 use super::by_executor::PARENT;
 use super::event::WorkloadEvent;
 use super::scope::PATIENCE;
-use super::session::{SessionError, SessionStore};
-use super::telling::{Outer, Sink, Telling};
-use super::turn::{Halt, Place, TurnOf, TurnOutcome, TurnStatus};
+use super::session::SessionStore;
+use super::session_error::SessionError;
+use super::sink::Sink;
+use super::telling::{Outer, Telling};
+use super::turn::{Halt, Place, TurnOf, TurnOutcome};
+use super::turn_status::TurnStatus;
 use super::{Definition, WorkloadMessage};
 use crate::error::{BoxError, Retry, permanent};
 use crate::executor::{

@@ -1,13 +1,14 @@
 //! Conversations that became too long are made shorter between turns and steps.
 
 use super::log::{About, Kept};
-use super::{Conversation, Log, SessionError};
+use super::{Conversation, Log};
 use crate::agent::ChatModel;
 use crate::agent::compaction::{HearCost, helps, sum_up, tokens};
 use crate::agent::guardrail::Guardrails;
 use crate::error::BoxError;
 use crate::workflow::{Compaction, CompactionMethod};
-use crate::workload::WorkloadEventKind;
+use crate::workload::event::WorkloadEventKind;
+use crate::workload::session_error::SessionError;
 use std::sync::Arc;
 
 /// A log, made shorter if it is too long, and what to tell of that, if it was.

@@ -1,10 +1,11 @@
 //! Sessions are deleted, and turns that are under way find out.
 
 use super::log::Log;
-use super::{Conversation, ENTRY, HEAD, SessionError, SessionStore};
+use super::{Conversation, ENTRY, HEAD, SessionStore};
 use crate::model::{Breadcrumb, BreadcrumbId, Patch, Selector};
 use crate::store::{Commit, Query, StoreError, Write};
 use crate::workflow::StepPath;
+use crate::workload::session_error::SessionError;
 use serde_json::json;
 use std::sync::Arc;
 

@@ -114,13 +114,13 @@ impl Log {
     }
 
     /// The same without what a turn has added.
-    pub(super) fn without(mut self, turn: &str) -> Self {
+    pub(in crate::workload) fn without(mut self, turn: &str) -> Self {
         self.kept.retain(|kept| kept.turn != turn);
         self
     }
 
     /// The turns in which something was said.
-    pub(super) fn turns(&self) -> impl Iterator<Item = &str> {
+    pub(in crate::workload) fn turns(&self) -> impl Iterator<Item = &str> {
         let said = self.kept.iter().filter(|kept| kept.is_said());
         said.map(|kept| &*kept.turn)
     }
@@ -166,7 +166,7 @@ impl LogEntry {
 }
 
 /// How many bytes something takes as JSON, which is what a store counts.
-pub(super) fn written(what: &impl Serialize) -> usize {
+pub(in crate::workload) fn written(what: &impl Serialize) -> usize {
     // What cannot be written is for the store to refuse.
     serde_json::to_string(what).map_or(0, |text| text.len())
 }

@@ -2,17 +2,15 @@
 
 mod compact;
 mod delete;
-mod error;
 mod log;
-mod replay;
-mod talk;
+pub(super) mod replay;
 
-pub use error::SessionError;
 pub use log::{Log, LogEntry};
 
 pub(super) use compact::compacted;
-pub(super) use talk::Talk;
+pub(super) use log::written;
 
+use super::session_error::SessionError;
 use crate::hex::hex;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Patch, Selector};
 use crate::store::{BreadcrumbStore, Commit, Query, StoreError, Write};
@@ -142,7 +140,7 @@ impl Conversation {
     }
 
     /// The same for a part of a turn, which has more than one where an agent is asked more than once.
-    async fn add(
+    pub(super) async fn add(
         &self,
         to: &Log,
         turn: &str,
@@ -184,7 +182,7 @@ impl Conversation {
 
     /// Reads the log of the agent at a path as far as it counts: without what it said in turns that came to nothing, which have
     /// added nothing to the log of the session.
-    async fn load_child(&self, path: &StepPath, of: &Log) -> Result<Log, SessionError> {
+    pub(super) async fn load_child(&self, path: &StepPath, of: &Log) -> Result<Log, SessionError> {
         let mut log = self.child(path).load().await?;
         let mut said: BTreeSet<String> = of.turns().map(str::to_owned).collect();
         let unknown = log.turns().filter(|turn| !said.contains(*turn));

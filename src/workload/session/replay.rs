@@ -45,7 +45,7 @@ pub(super) fn well_formed(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
 }
 
 /// The last so many messages, beginning with one from outside.
-pub(super) fn last(mut messages: Vec<ChatMessage>, most: u64) -> Vec<ChatMessage> {
+pub(in crate::workload) fn last(mut messages: Vec<ChatMessage>, most: u64) -> Vec<ChatMessage> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let cut = messages.len().saturating_sub(most);
     let mut kept = messages.split_off(cut);

@@ -1,9 +1,9 @@
 use super::lane::Shared;
+use super::settings::Settings;
 use super::{Restart, Supervisor};
 use crate::services::Services;
 use crate::store::BreadcrumbStore;
 use crate::workload::executor::{broken, checked};
-use crate::workload::scope::PATIENCE;
 use crate::workload::{Definition, WorkloadError};
 use std::fmt;
 use std::sync::Arc;
@@ -18,40 +18,17 @@ pub struct SupervisorBuilder {
     settings: Settings,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
-    pub(super) at_once: usize,
-    pub(super) queue: usize,
-    pub(super) queued: usize,
-    pub(super) buffer: usize,
-    pub(super) subscribers: usize,
-    pub(super) restart: Restart,
-    pub(super) drain: Duration,
-    /// How long what must not be broken off is waited for.
-    pub(super) patience: Duration,
-}
-
 impl SupervisorBuilder {
     pub(super) fn new(
         definition: Arc<dyn Definition>,
         services: Services,
         store: Arc<dyn BreadcrumbStore>,
     ) -> Self {
-        let settings = Settings {
-            at_once: 64,
-            queue: 16,
-            queued: 10_000,
-            buffer: 1_024,
-            subscribers: 10_000,
-            restart: Restart::default(),
-            drain: Duration::from_secs(30),
-            patience: PATIENCE,
-        };
         Self {
             definition,
             services,
             store,
-            settings,
+            settings: Settings::default(),
         }
     }
 

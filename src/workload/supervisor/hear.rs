@@ -1,3 +1,4 @@
+use super::SupervisorError;
 use super::lane::Shared;
 use crate::workload::WorkloadEvent;
 use std::sync::{Arc, Weak};
@@ -10,10 +11,10 @@ use tokio::sync::broadcast::{self, error::RecvError};
 /// [missed](SubscriberItem::Missed) its end.
 #[derive(Debug)]
 pub struct Subscriber {
-    pub(super) session: Arc<str>,
+    session: Arc<str>,
     /// None once it leaves: whoever is there is counted among those that hear.
-    pub(super) events: Option<broadcast::Receiver<Arc<WorkloadEvent>>>,
-    pub(super) shared: Weak<Shared>,
+    events: Option<broadcast::Receiver<Arc<WorkloadEvent>>>,
+    shared: Weak<Shared>,
 }
 
 /// What a subscriber hears.
@@ -26,6 +27,15 @@ pub enum SubscriberItem {
 }
 
 impl Subscriber {
+    pub(super) fn new(shared: &Arc<Shared>, session: &str) -> Result<Self, SupervisorError> {
+        let session: Arc<str> = session.into();
+        Ok(Self {
+            events: Some(shared.join(&session)?),
+            session,
+            shared: Arc::downgrade(shared),
+        })
+    }
+
     /// What happens next; none when the supervisor is closed. Cancel safe.
     pub async fn next(&mut self) -> Option<SubscriberItem> {
         match self.events.as_mut()?.recv().await {

@@ -1,15 +1,17 @@
 //! The turns of each session, one after the other.
 
-use super::builder::Settings;
-use super::{Subscriber, SupervisorError, SupervisorHealth};
+use super::settings::Settings;
+use super::{SupervisorError, SupervisorHealth};
 use crate::model::BreadcrumbId;
 use crate::services::Services;
 use crate::store::BreadcrumbStore;
 use crate::workload::Definition;
 use crate::workload::cx::WorkloadMessage;
 use crate::workload::event::WorkloadEvent;
-use crate::workload::telling::{Sink, Telling};
-use crate::workload::turn::{TurnOutcome, TurnStatus};
+use crate::workload::sink::Sink;
+use crate::workload::telling::Telling;
+use crate::workload::turn::TurnOutcome;
+use crate::workload::turn_status::TurnStatus;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -151,10 +153,11 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn subscribe(
-        self: &Arc<Self>,
-        session: &str,
-    ) -> Result<Subscriber, SupervisorError> {
+    /// Adds a subscriber of a session, and returns the receiver of its events. The subscriber [leaves](Self::leave) when it is dropped.
+    pub(super) fn join(
+        &self,
+        session: &Arc<str>,
+    ) -> Result<broadcast::Receiver<Arc<WorkloadEvent>>, SupervisorError> {
         let mut lanes = self.lanes();
         if lanes.health.is_closed {
             return Err(SupervisorError::Closed);
@@ -162,20 +165,15 @@ impl Shared {
         let limit = self.settings.subscribers;
         if lanes.health.subscribers >= limit {
             return Err(SupervisorError::TooManySubscribers {
-                session: session.to_owned(),
+                session: session.to_string(),
                 limit,
             });
         }
         lanes.health.subscribers += 1;
-        let session: Arc<str> = session.into();
-        let lane = lanes.by_session.entry(Arc::clone(&session)).or_default();
+        let lane = lanes.by_session.entry(Arc::clone(session)).or_default();
         let room = self.settings.buffer.clamp(1, usize::MAX / 4);
         let sender = lane.events.get_or_init(|| broadcast::Sender::new(room));
-        Ok(Subscriber {
-            session,
-            events: Some(sender.subscribe()),
-            shared: Arc::downgrade(self),
-        })
+        Ok(sender.subscribe())
     }
 
     /// Subtracts a subscriber, and removes its session if it is idle and has no other subscriber.

@@ -3,6 +3,7 @@
 mod builder;
 mod hear;
 mod lane;
+mod settings;
 mod work;
 
 pub use builder::SupervisorBuilder;
@@ -10,8 +11,10 @@ pub use hear::{Subscriber, SubscriberItem};
 
 use super::Definition;
 use super::cx::WorkloadMessage;
-use super::session::{LogEntry, SessionError, SessionStore};
-use super::turn::{TurnOutcome, TurnStatus};
+use super::session::{LogEntry, SessionStore};
+use super::session_error::SessionError;
+use super::turn::TurnOutcome;
+use super::turn_status::TurnStatus;
 use crate::agent::human;
 use crate::error::Retry;
 use crate::model::{Breadcrumb, Json};
@@ -241,7 +244,7 @@ impl Supervisor {
     /// [`SupervisorError::BadSession`], [`SupervisorError::Closed`], and [`SupervisorError::TooManySubscribers`] if
     /// [the limit](SupervisorBuilder::subscribers) is reached.
     pub fn subscribe(&self, session: &str) -> Result<Subscriber, SupervisorError> {
-        self.shared.subscribe(check(session)?)
+        Subscriber::new(&self.shared, check(session)?)
     }
 
     /// Stops the turn of a session that is running, and drops those that wait: each ends as cancelled. Those that wait are told to

@@ -143,22 +143,22 @@ pub(super) const CAPACITIES: &[(&str, &str, &str)] = &[
     (
         "src/agent/providers/cli/callbacks.rs",
         "MAX_CALLS",
-        "src/agent/providers/cli/service.rs MAX_CALLS",
+        "src/agent/providers/cli/refusal.rs MAX_CALLS",
     ),
     (
         "src/runtime/ack_tracker.rs",
         "most",
-        "src/runtime/builder.rs Settings.max_deliveries",
+        "src/runtime/settings.rs Settings.max_deliveries",
     ),
     (
         "src/runtime/intake.rs",
         "self.runtime.settings.max_deliveries",
-        "src/runtime/builder.rs Settings.max_deliveries",
+        "src/runtime/settings.rs Settings.max_deliveries",
     ),
     (
         "src/runtime/shared.rs",
         "settings.concurrency.min(Semaphore::MAX_PERMITS)",
-        "src/runtime/builder.rs Settings.concurrency",
+        "src/runtime/settings.rs Settings.concurrency",
     ),
     (
         "src/source/sse/feed.rs",
@@ -193,11 +193,11 @@ pub(super) const CAPACITIES: &[(&str, &str, &str)] = &[
     (
         "src/workload/supervisor/lane.rs",
         "room",
-        "src/workload/supervisor/builder.rs Settings.buffer",
+        "src/workload/supervisor/settings.rs Settings.buffer",
     ),
     (
         "src/workload/supervisor/lane.rs",
         "settings.at_once.clamp(1, Semaphore::MAX_PERMITS)",
-        "src/workload/supervisor/builder.rs Settings.at_once",
+        "src/workload/supervisor/settings.rs Settings.at_once",
     ),
 ];

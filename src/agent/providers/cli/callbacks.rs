@@ -1,7 +1,8 @@
 //! Where the program calls back: a port on loopback and its connections, which go on while they are polled.
 
+use super::refusal::MAX_CALLS;
 use super::secrets::Token;
-use super::service::{MAX_CALLS, Received, Service};
+use super::service::{Received, Service};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};

@@ -1,11 +1,17 @@
 //! What is said to a client that is not let in, or whose request cannot be read.
 
-use super::service::{MAX_CALLS, READ_TIMEOUT};
 use super::wire;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
+use std::time::Duration;
+
+/// Maximum number of calls without an answer.
+pub(super) const MAX_CALLS: usize = 64;
+
+/// Maximum time to read the head of a request, or its body.
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a request is not answered with the result of a call.
 pub(super) enum Refusal {

@@ -1,6 +1,6 @@
 //! What is served to the program: one HTTP request, let in, read and answered.
 
-use super::refusal::{Refusal, response};
+use super::refusal::{MAX_CALLS, READ_TIMEOUT, Refusal, response};
 use super::secrets::Token;
 use super::wire;
 use crate::error::Chain;
@@ -14,16 +14,9 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time;
-
-/// How many calls may be without an answer.
-pub(super) const MAX_CALLS: usize = 64;
-
-/// How long the head of a request, or its body, may take.
-pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much is read of the head of a request, in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;

@@ -1,23 +1,19 @@
 //! An answer while it comes.
 
 use super::failure;
+use super::meter::Meter;
 use crate::agent::providers::Secret;
 use crate::agent::providers::completions::Names;
-use crate::agent::providers::web::MAX_EVENT_BYTES;
 use crate::agent::{
     ChatEvent, ChatResponse, ModelError, Opaque, PartOrigin, Reasoning, StopReason, ToolCallDelta,
     Usage,
 };
-use ::genai::chat::{
-    self as there, ChatFrameSink, ChatStream, ChatStreamEvent, ContentPart, FrameCtx, RawFrameRef,
-    StreamEnd,
-};
+use ::genai::chat::{self as there, ChatStream, ChatStreamEvent, ContentPart, StreamEnd};
 use futures::stream::{self, Stream, StreamExt};
 use serde_json::Value;
 use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use tracing::Dispatch;
 use tracing::instrument::WithSubscriber;
@@ -34,76 +30,6 @@ pub(super) const SIGNATURES: &str = "thought_signatures";
 
 /// The field of a part that `genai` passes on as the provider wrote it, such as a redacted thought.
 pub(super) const CUSTOM: &str = "custom";
-
-/// How much was read of an answer. `genai` shows it each event of the wire before it looks into it.
-#[derive(Debug)]
-pub(super) struct Meter {
-    read: AtomicUsize,
-    limit: usize,
-    /// Size of an event over [`MAX_EVENT_BYTES`] that is not yet logged, or 0.
-    oversized: AtomicUsize,
-    /// Whether the provider says that it looked at the prompt and did not like it, which `genai` does not pass on.
-    blocked: AtomicBool,
-}
-
-impl Meter {
-    /// What an event costs beside its bytes, as one may be empty.
-    const EVENT: usize = 8;
-
-    pub(super) fn new(limit: usize) -> Self {
-        Self {
-            read: AtomicUsize::new(0),
-            limit,
-            oversized: AtomicUsize::new(0),
-            blocked: AtomicBool::new(false),
-        }
-    }
-
-    fn has_begun(&self) -> bool {
-        self.read.load(Ordering::Relaxed) > 0
-    }
-
-    fn is_full(&self) -> bool {
-        self.read.load(Ordering::Relaxed) > self.limit
-    }
-
-    pub(super) fn is_blocked(&self) -> bool {
-        self.blocked.load(Ordering::Relaxed)
-    }
-
-    /// Logs an event that `genai` read although it is too large. The log of a poll is discarded, so the sink cannot log it.
-    fn warn_if_oversized(&self) {
-        let bytes = self.oversized.swap(0, Ordering::Relaxed);
-        if bytes > 0 {
-            tracing::warn!(
-                bytes,
-                limit = MAX_EVENT_BYTES,
-                "genai read an oversized event of a provider into memory; ask only providers that you trust"
-            );
-        }
-    }
-
-    /// What is waited for.
-    pub(super) fn awaited(&self) -> &'static str {
-        match self.has_begun() {
-            true => "go on",
-            false => "answer",
-        }
-    }
-}
-
-impl ChatFrameSink for Meter {
-    fn on_frame(&self, _: &FrameCtx, frame: RawFrameRef<'_>) {
-        let size = frame.data.len() + frame.event.map_or(0, str::len) + Self::EVENT;
-        self.read.fetch_add(size, Ordering::Relaxed);
-        if size > MAX_EVENT_BYTES {
-            self.oversized.store(size, Ordering::Relaxed);
-        }
-        if frame.data.contains("\"blockReason\"") {
-            self.blocked.store(true, Ordering::Relaxed);
-        }
-    }
-}
 
 /// An answer while it comes: its texts at once, its calls when it has ended.
 pub(super) struct Answer {
@@ -164,7 +90,7 @@ impl Answer {
             // Also where nothing came of what was read: that could go on for ever.
             _ if meter.is_full() => Poll::Ready(Err(ModelError::TooLarge {
                 what: "the answer in bytes",
-                limit: meter.limit,
+                limit: meter.limit(),
             })),
             polled => polled.map(Ok),
         })

@@ -1,6 +1,6 @@
 //! What an error of `genai` comes to. Its own words quote requests and answers, so none of them are kept.
 
-use super::answer::Meter;
+use super::meter::Meter;
 use crate::agent::ModelError;
 use crate::agent::providers::Secret;
 use crate::agent::providers::completions::failure::{Failed, classify};

@@ -1,12 +1,14 @@
 mod answer;
 mod builder;
 mod failure;
+mod meter;
 mod reader;
 mod request;
 
 pub use builder::GenaiModelBuilder;
 
-use self::answer::{Answer, Meter};
+use self::answer::Answer;
+use self::meter::Meter;
 use self::reader::Reader;
 use super::Secret;
 use super::completions::Names;

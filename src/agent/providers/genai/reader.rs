@@ -3,7 +3,7 @@
 //! return and no timer of the same task fires. Here the connection and its reader share one thread, so that a poll ends
 //! when the received bytes are used up, and the caller waits elsewhere.
 
-use super::answer::Meter;
+use super::meter::Meter;
 use crate::agent::{ChatEvent, ModelError};
 use futures::stream::{self, Stream, StreamExt};
 use std::pin::pin;

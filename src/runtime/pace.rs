@@ -10,7 +10,7 @@ const SLOW: Duration = Duration::from_secs(60);
 
 /// The size of the next page, which follows the speed of the store.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::runtime) struct Pace(usize);
+pub(super) struct Pace(usize);
 
 impl Default for Pace {
     fn default() -> Self {

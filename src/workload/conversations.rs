@@ -1,7 +1,9 @@
 //! The conversations of the agents in a run: each is shown what was said before, and what it says is kept.
 
-use super::log::written;
-use super::{Conversation, Log, LogEntry, SessionError, compacted, digest, replay};
+use super::cx::{RunCx, text_of};
+use super::event::WorkloadEventKind;
+use super::session::{Conversation, Log, LogEntry, compacted, digest, replay, written};
+use super::session_error::SessionError;
 use crate::agent::compaction::HearCost;
 use crate::agent::{
     ChatMessage, Part, Provider, ProviderEvent, ProviderSession, ProviderTask, Speaker, ToolCall,
@@ -10,8 +12,6 @@ use crate::error::{BoxError, excerpt, permanent};
 use crate::machine::{Answer, ResultDelivery, ToolArguments, ToolResult};
 use crate::model::{Json, sorted_text};
 use crate::workflow::{Answered, Assembly, Conversations, History, StepPath};
-use crate::workload::cx::text_of;
-use crate::workload::{RunCx, WorkloadEventKind};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -30,7 +30,7 @@ const TRIES: usize = 64;
 
 /// The conversations of one run.
 #[derive(Clone)]
-pub(in crate::workload) struct Talk {
+pub(super) struct Talk {
     session: Conversation,
     cx: RunCx,
     assembly: Arc<Assembly>,
@@ -43,7 +43,7 @@ pub(in crate::workload) struct Talk {
 }
 
 impl Talk {
-    pub(in crate::workload) fn new(
+    pub(super) fn new(
         session: Conversation,
         cx: RunCx,
         assembly: Arc<Assembly>,

@@ -1,0 +1,79 @@
+//! The number of bytes that are read of an answer.
+
+use crate::agent::providers::web::MAX_EVENT_BYTES;
+use ::genai::chat::{ChatFrameSink, FrameCtx, RawFrameRef};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Counter of the bytes that were read of an answer. `genai` passes each event of the wire to it before parsing the event.
+#[derive(Debug)]
+pub(super) struct Meter {
+    read: AtomicUsize,
+    limit: usize,
+    /// Size of an event over [`MAX_EVENT_BYTES`] that is not yet logged, or 0.
+    oversized: AtomicUsize,
+    /// If `true`, the provider reported that it blocked the prompt, which `genai` does not pass on.
+    blocked: AtomicBool,
+}
+
+impl Meter {
+    /// Bytes that an event counts in addition to its text, because the text may be empty.
+    const EVENT: usize = 8;
+
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            read: AtomicUsize::new(0),
+            limit,
+            oversized: AtomicUsize::new(0),
+            blocked: AtomicBool::new(false),
+        }
+    }
+
+    fn has_begun(&self) -> bool {
+        self.read.load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.read.load(Ordering::Relaxed) > self.limit
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed)
+    }
+
+    /// Logs an event that `genai` read although it is too large. The log of a poll is discarded, so the sink cannot log it.
+    pub(super) fn warn_if_oversized(&self) {
+        let bytes = self.oversized.swap(0, Ordering::Relaxed);
+        if bytes > 0 {
+            tracing::warn!(
+                bytes,
+                limit = MAX_EVENT_BYTES,
+                "genai read an oversized event of a provider into memory; ask only providers that you trust"
+            );
+        }
+    }
+
+    /// Returns the awaited step of the provider, for error messages.
+    pub(super) fn awaited(&self) -> &'static str {
+        match self.has_begun() {
+            true => "go on",
+            false => "answer",
+        }
+    }
+}
+
+impl ChatFrameSink for Meter {
+    fn on_frame(&self, _: &FrameCtx, frame: RawFrameRef<'_>) {
+        let size = frame.data.len() + frame.event.map_or(0, str::len) + Self::EVENT;
+        self.read.fetch_add(size, Ordering::Relaxed);
+        if size > MAX_EVENT_BYTES {
+            self.oversized.store(size, Ordering::Relaxed);
+        }
+        if frame.data.contains("\"blockReason\"") {
+            self.blocked.store(true, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! A run that this process may end, and the lease on it.
+
+use super::UniversalExecutor;
+use super::error::ExecutorError;
+use super::heartbeat::Kept;
+use super::outcome::Outcome;
+use super::runtime_context;
+use crate::clock::within;
+use crate::model::Breadcrumb;
+use crate::store::{Claim, Claimed, Lease, Lineage, RunStore, Saved, StoreError};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::time::Instant;
+
+pub(super) fn store_error(operation: &'static str) -> impl FnOnce(StoreError) -> ExecutorError {
+    move |source| ExecutorError::of_store(operation, source)
+}
+
+/// A run that the caller may end.
+pub(super) struct Held<'e, E: ?Sized> {
+    pub(super) executor: &'e E,
+    pub(super) store: RunStore<'e>,
+    pub(super) lease: Lease,
+    pub(super) attempt: u32,
+    pub(super) lineage: Lineage,
+    pub(super) saved: Option<Saved>,
+    pub(super) claimed: Instant,
+    /// Time at which the lease was last known to hold.
+    kept: Mutex<Instant>,
+    /// If `true`, the executor itself wrote the trigger.
+    pub(super) is_own: bool,
+    /// The trigger as the claim found it, until it is used.
+    pub(super) trigger: Option<Arc<Breadcrumb>>,
+}
+
+/// Failure of a run that is still held.
+pub(super) struct Broken {
+    pub(super) error: ExecutorError,
+    /// If `true`, `execute` was called.
+    pub(super) started: bool,
+    pub(super) trigger: Option<Arc<Breadcrumb>>,
+}
+
+impl From<ExecutorError> for Broken {
+    fn from(error: ExecutorError) -> Self {
+        Self {
+            error,
+            started: false,
+            trigger: None,
+        }
+    }
+}
+
+impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
+    pub(super) fn from_claim(
+        executor: &'e E,
+        store: RunStore<'e>,
+        claim: Claim,
+        since: Instant,
+    ) -> Result<Self, Outcome> {
+        match claim {
+            Claim::Granted(Claimed {
+                lease,
+                attempt,
+                lineage,
+                state,
+                is_own,
+                trigger,
+            }) => {
+                if let Some(scope) = runtime_context::scope() {
+                    scope.holds(&lease, executor.profile().execution);
+                }
+                Ok(Self {
+                    executor,
+                    store,
+                    lease,
+                    attempt,
+                    lineage,
+                    saved: state,
+                    claimed: Instant::now(),
+                    kept: Mutex::new(since),
+                    is_own,
+                    trigger,
+                })
+            }
+            Claim::Own => Err(Outcome::OwnBreadcrumb),
+            Claim::Done { state, written } => Err(Outcome::AlreadyDone { state, written }),
+            Claim::Running { until } => Err(Outcome::InProgress { until }),
+            Claim::Suspended { until } => Err(Outcome::Suspended {
+                until,
+                written: Vec::new(),
+            }),
+            Claim::Superseded => Err(Outcome::Superseded),
+            Claim::Paused { since } => Err(Outcome::Paused { since }),
+        }
+    }
+
+    /// Waits for the answer of a store while the lease is certain to hold. A later answer counts as a lost lease: another worker
+    /// may have the run by then, and only the ledger records if the operation took effect.
+    pub(super) async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let since = *self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let holds = (self.lease.run.lease / 6 * 5).saturating_sub(since.elapsed());
+        within(holds, answer).await.unwrap_or_else(|| {
+            Err(StoreError::LeaseLost {
+                run: self.lease.run.clone(),
+            })
+        })
+    }
+
+    /// Returns the lease, to be extended while work is done.
+    pub(super) fn kept(&self) -> Kept<'_> {
+        Kept::new(self.store.ledger(), &self.lease, &self.kept)
+    }
+}

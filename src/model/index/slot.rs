@@ -1,0 +1,106 @@
+//! Values of one event at the paths of an index.
+
+use crate::model::json_check;
+use serde_json::Value;
+use std::cell::OnceCell;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+
+/// The value at a path.
+pub(super) struct Slot<'e> {
+    path: usize,
+    node: Node<'e>,
+    hash: OnceCell<u64>,
+}
+
+enum Node<'e> {
+    Text(&'e str, OnceCell<Option<Value>>),
+    Borrowed(&'e Value),
+    Owned(Value),
+}
+
+impl<'e> Slot<'e> {
+    pub(super) fn text(path: usize, text: &'e str) -> Self {
+        Self::of(path, Node::Text(text, OnceCell::new()))
+    }
+
+    pub(super) fn owned(path: usize, value: Value) -> Self {
+        Self::of(path, Node::Owned(value))
+    }
+
+    pub(super) fn borrowed(path: usize, value: &'e Value) -> Self {
+        Self::of(path, Node::Borrowed(value))
+    }
+
+    pub(super) fn path(&self) -> usize {
+        self.path
+    }
+
+    fn of(path: usize, node: Node<'e>) -> Self {
+        Self {
+            path,
+            node,
+            hash: OnceCell::new(),
+        }
+    }
+
+    pub(super) fn value(&self) -> Option<&Value> {
+        self.node.value()
+    }
+
+    /// Returns the hash of the value at the path. Equal values have equal hashes.
+    pub(super) fn hash(&self, state: &RandomState) -> u64 {
+        *self.hash.get_or_init(|| self.node.hash(state, self.path))
+    }
+}
+
+impl Node<'_> {
+    fn value(&self) -> Option<&Value> {
+        match self {
+            Self::Text(text, value) => value.get_or_init(|| json_check::parse(text).ok()).as_ref(),
+            Self::Borrowed(value) => Some(value),
+            Self::Owned(value) => Some(value),
+        }
+    }
+
+    fn hash(&self, state: &RandomState, path: usize) -> u64 {
+        match self {
+            Self::Text(text, _) => match unquoted(text) {
+                Some(text) => hash_text(state, path, text),
+                None => hash_value(state, path, self.value().unwrap_or(&Value::Null)),
+            },
+            Self::Borrowed(value) => hash_value(state, path, value),
+            Self::Owned(value) => hash_value(state, path, value),
+        }
+    }
+}
+
+/// The content of a string without escapes.
+fn unquoted(text: &str) -> Option<&str> {
+    let inner = text.strip_prefix('"')?.strip_suffix('"')?;
+    (!inner.contains('\\')).then_some(inner)
+}
+
+/// The hash of "this value at that path". Equal values, as conditions see them, have the same.
+pub(super) fn hash_value(state: &RandomState, path: usize, value: &Value) -> u64 {
+    let kind = match value {
+        Value::String(text) => return hash_text(state, path, text),
+        // Equal numbers round to the same float.
+        Value::Number(number) => {
+            let float = number.as_f64().unwrap_or(f64::NAN);
+            return state.hash_one((path, 1_u8, (float + 0.0).to_bits()));
+        }
+        Value::Null => 2_u8,
+        Value::Bool(false) => 3,
+        Value::Bool(true) => 4,
+        Value::Array(_) => 5,
+        Value::Object(_) => 6,
+    };
+    state.hash_one((path, kind))
+}
+
+fn hash_text(state: &RandomState, path: usize, text: &str) -> u64 {
+    let mut hasher = state.build_hasher();
+    hasher.write_usize(path);
+    text.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,162 @@
+//! Dispatch of a delivery to executors, waits and definitions.
+
+use super::Intake;
+use crate::executor::SchemaHints;
+use crate::model::{Event, EventKind, Timestamp};
+use crate::runtime::ack_tracker::{AckTracker, Origin, Place};
+use crate::runtime::arrival::{Arrival, Candidate};
+use crate::runtime::definition_updates::Announced;
+use crate::runtime::metrics;
+use crate::runtime::store_context::StoreContext;
+use crate::runtime::timeouts::PAUSE;
+use crate::runtime::waker::Look;
+use crate::source::Delivery;
+use tokio::sync::mpsc::{self, error::TrySendError};
+
+impl Intake<'_> {
+    /// Sends a delivery to the executors that it triggers, and its event to the waits and definitions that it concerns. Returns `true`
+    /// if it concerned any of them.
+    pub(super) async fn dispatch(
+        &mut self,
+        delivery: Delivery,
+        place: Place,
+        origin: Origin,
+    ) -> bool {
+        if SchemaHints::may_change_by(&delivery.event) {
+            for store_context in self.shared.registry.store_contexts() {
+                store_context.hints.forget();
+            }
+        }
+        let mut concerned = self.tell_who_waits(&delivery.event);
+        let tracker = self.trackers.of(delivery, place, origin);
+        concerned |= self.follow_definitions(&tracker).await;
+        let mut by_store: Vec<(u64, Vec<Candidate>)> = Vec::new();
+        for triggered in self.shared.registry.triggered(tracker.event()) {
+            let (id, store_context) = (triggered.executor, triggered.store_context);
+            let time = tracker.event().updated_at;
+            if self.is_before_start(origin, &store_context, &id, time) {
+                continue;
+            }
+            concerned = true;
+            metrics::matched(&id);
+            if !self.stores.contains_key(&store_context.number) {
+                // It moved in a moment ago.
+                self.open_places();
+            }
+            let candidate = Candidate {
+                id,
+                surely: triggered.surely,
+            };
+            let of_store =
+                |(number, _): &&mut (u64, Vec<Candidate>)| *number == store_context.number;
+            match by_store.iter_mut().find(of_store) {
+                Some((_, executors)) => executors.push(candidate),
+                None => by_store.push((store_context.number, vec![candidate])),
+            }
+        }
+        for (number, executors) in by_store {
+            match self.stores.get(&number) {
+                Some(tasks) => {
+                    let arrival = |tracker| Arrival { tracker, executors };
+                    hand_over(&tasks.arrivals, tracker.another(), arrival).await;
+                }
+                // It moved out a moment ago.
+                None => tracker.another().again(PAUSE),
+            }
+        }
+        tracker.settle();
+        concerned
+    }
+
+    /// Returns `true` for a breadcrumb that an executor does not read: it starts later, or has read it before the start. Another
+    /// executor still has to read it.
+    fn is_before_start(
+        &self,
+        origin: Origin,
+        store_context: &StoreContext,
+        executor: &str,
+        time: Timestamp,
+    ) -> bool {
+        match origin {
+            Origin::Sweep => store_context.is_before(executor, time),
+            // In a runtime without this setting, the subscription starts at the same event for all executors.
+            Origin::Source if self.shared.settings.first_start.is_none() => false,
+            // Until the position is loaded, an event is taken rather than lost.
+            Origin::Source if !store_context.checkpoint.is_loaded() => false,
+            // A later sweep adopts an executor of a definition, and reads its unread triggers.
+            Origin::Source => {
+                let checkpoint = &store_context.checkpoint;
+                let newest = || checkpoint.newest().is_some_and(|newest| time <= newest);
+                checkpoint.had_read(executor, time).unwrap_or_else(newest)
+            }
+        }
+    }
+
+    /// Applies what an event says of a definition before the next event is matched, or soon if the store does not answer.
+    async fn follow_definitions(&self, tracker: &AckTracker) -> bool {
+        let Some((keeper, inbox)) = &self.definitions else {
+            return false;
+        };
+        if !keeper.is_concerned(tracker.event()) {
+            return false;
+        }
+        let id = tracker.event().breadcrumb_id;
+        if keeper.look_at(&self.shared.registry, id).await.is_err() {
+            hand_over(inbox, tracker.another(), |tracker| Announced {
+                id,
+                tracker,
+            })
+            .await;
+        }
+        true
+    }
+
+    /// Sends an event to the wakers of the stores whose waits or suspended runs it may answer. Returns `true` if it sent the event.
+    fn tell_who_waits(&self, event: &Event) -> bool {
+        let mut told = false;
+        if matches!(event.kind, EventKind::Ping | EventKind::Deleted) {
+            return told;
+        }
+        for store_context in self.shared.registry.store_contexts() {
+            let waits = store_context.waits.concerned(event);
+            let may_wake = store_context.wakes.concerns(event);
+            if waits.is_empty() && !may_wake {
+                continue;
+            }
+            if let Some(tasks) = self.stores.get(&store_context.number) {
+                let look = Look {
+                    event: event.envelope(),
+                    waits,
+                    may_wake,
+                    rounds: 0,
+                };
+                match tasks.looks.try_send(look) {
+                    Ok(()) => told = true,
+                    // A store that does not answer must not hold up the others.
+                    Err(TrySendError::Full(look)) => {
+                        tracing::warn!(
+                            store = store_context.number,
+                            "too many announcements wait to be read; a wait may time out"
+                        );
+                        look.give_up(&store_context);
+                    }
+                    Err(TrySendError::Closed(_)) => {}
+                }
+            }
+        }
+        told
+    }
+}
+
+/// Sends a share of a delivery to a task. If the task has ended, because of a shutdown, a removal or a panic, the delivery is requested
+/// again.
+async fn hand_over<T>(
+    inbox: &mpsc::Sender<T>,
+    tracker: AckTracker,
+    made: impl FnOnce(AckTracker) -> T,
+) {
+    match inbox.reserve().await {
+        Ok(place) => place.send(made(tracker)),
+        Err(_) => tracker.again(PAUSE),
+    }
+}

@@ -1,0 +1,251 @@
+//! Positions in the ledger of a store: loaded at the start, and saved as the runtime reads.
+
+use super::checkpoint::{Loaded, OVERLAP, earlier};
+use super::position::Position;
+use super::settings::Settings;
+use super::shared::Shared;
+use super::store_context::StoreContext;
+use super::timeouts::{in_time, in_time_of_newest};
+use crate::model::{Selector, Timestamp};
+use crate::source::StartAt;
+use crate::store::{BreadcrumbStore, Query, StoreError};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Loads the positions of the executors of a store, and requests a sweep of everything that is unread. Breadcrumbs that
+/// were committed after `since` count.
+///
+/// # Errors
+/// The ledger's errors, and the store's if an executor has no position.
+pub(super) async fn load(
+    shared: &Shared,
+    store_context: &StoreContext,
+    since: Instant,
+) -> Result<(), StoreError> {
+    let executors = shared.registry.of_store(store_context);
+    let saved = in_time(store_context.ledger().positions(&executors)).await?;
+    let checkpoint = &store_context.checkpoint;
+    let delivered_after = checkpoint.delivered_after();
+    let newest = match checkpoint.newest() {
+        Some(newest) => newest,
+        None if !needs_newest(shared, &saved) => earlier(shared.now(), since.elapsed()),
+        // Breadcrumbs that were committed after the start count.
+        None => earlier(newest(store_context.store()).await?, since.elapsed()),
+    };
+    let is_complete = shared.source_is_complete;
+    let is_on_store = shared.settings.first_start.is_some();
+    let first = First {
+        settings: &shared.settings,
+        is_complete,
+        newest,
+        delivered_after,
+        start: is_on_store.then(|| checkpoint.first_start().unwrap_or(newest)),
+    };
+    let mut positions = Vec::with_capacity(executors.len());
+    for (executor, saved) in executors.into_iter().zip(saved) {
+        let position = first.position(&executor, saved.as_deref());
+        positions.push((executor, position));
+    }
+    let all = positions.iter().map(|(_, position)| position.clone());
+    let position = all
+        .reduce(|one, other| one.of_all(&other))
+        .unwrap_or_else(|| Position::starting(newest, newest));
+    let delivered_after = delivered_after.unwrap_or(newest);
+    let unread = position.unread_to(delivered_after);
+    if let Some(&(after, _)) = unread.first() {
+        announced_anew(shared);
+        tracing::info!(
+            store = store_context.number,
+            since_ms = after.as_micros() / 1_000,
+            until_ms = newest.as_micros() / 1_000,
+            "catching up with the breadcrumbs committed since the saved position"
+        );
+    }
+    let needs_sweep = is_complete && !unread.is_empty();
+    checkpoint.note_loaded(Loaded {
+        starts: positions,
+        position,
+        newest,
+        sweep_to: needs_sweep.then_some(delivered_after),
+    });
+    Ok(())
+}
+
+/// Loads the positions of executors that were added since the last sweep. Everything that they have not read counts as unread, also
+/// if the other executors have read it.
+///
+/// # Errors
+/// The ledger's errors.
+pub(super) async fn adopt(shared: &Shared, store_context: &StoreContext) -> Result<(), StoreError> {
+    let executors = shared.registry.of_store(store_context);
+    let Some((added, newest)) = store_context.checkpoint.to_adopt(executors) else {
+        return Ok(());
+    };
+    if added.is_empty() {
+        return Ok(());
+    }
+    let saved = in_time(store_context.ledger().positions(&added)).await?;
+    let first = First {
+        settings: &shared.settings,
+        is_complete: shared.source_is_complete,
+        newest,
+        delivered_after: None,
+        start: shared.settings.first_start.map(|_| newest),
+    };
+    let mut positions = Vec::with_capacity(added.len());
+    for (executor, saved) in added.into_iter().zip(saved) {
+        let position = first.position(&executor, saved.as_deref());
+        positions.push((executor, position));
+    }
+    store_context.checkpoint.adopt(positions);
+    announced_anew(shared);
+    Ok(())
+}
+
+/// Lets a sweep find breadcrumbs again that were announced before executors were added. The ledger knows the runs of the others.
+fn announced_anew(shared: &Shared) {
+    shared.progress.dedup().clear();
+}
+
+/// The position of an executor when the runtime starts.
+struct First<'s> {
+    settings: &'s Settings,
+    is_complete: bool,
+    /// Time of the newest breadcrumb when the runtime started.
+    newest: Timestamp,
+    /// The source delivers every event committed after this time.
+    delivered_after: Option<Timestamp>,
+    /// The time after which triggers count for an executor without a saved position. `None` lets the settings of the runtime decide.
+    start: Option<Timestamp>,
+}
+
+impl First<'_> {
+    fn position(&self, executor: &str, saved: Option<&[u8]>) -> Position {
+        let Some(saved) = saved else {
+            return self.without_saved(executor);
+        };
+        Position::from_bytes(saved).unwrap_or_else(|| {
+            tracing::warn!(
+                executor,
+                look_back_ms = millis(self.look_back()),
+                "cannot read the saved position of an executor, which a newer version of this crate may have saved; the last part of the store is checked instead"
+            );
+            let after = earlier(self.newest, self.look_back());
+            Position::starting(after, after)
+        })
+    }
+
+    fn look_back(&self) -> Duration {
+        self.settings.look_back.max(OVERLAP)
+    }
+
+    fn without_saved(&self, executor: &str) -> Position {
+        if let Some(after) = self.start {
+            return Position::starting(after, after);
+        }
+        let delivered_after = self.delivered_after.unwrap_or(self.newest);
+        match (self.settings.start_at, self.is_complete) {
+            (StartAt::Now, false) => Position::starting(self.newest, self.newest),
+            (StartAt::Now, true) => Position::starting(delivered_after, delivered_after),
+            // The source delivers everything that it has.
+            (StartAt::Beginning | StartAt::After(_) | StartAt::Since(_), true) => {
+                Position::starting(Timestamp::UNIX_EPOCH, delivered_after)
+            }
+            (StartAt::Beginning | StartAt::After(_) | StartAt::Since(_), false) => {
+                let after = earlier(self.newest, self.look_back());
+                tracing::info!(
+                    executor,
+                    look_back_ms = millis(self.look_back()),
+                    skipped_until_ms = after.as_micros() / 1_000,
+                    "the executor has no saved position: breadcrumbs committed before its look-back are skipped"
+                );
+                Position::starting(after, after)
+            }
+        }
+    }
+}
+
+/// Saves the position, without triggers whose runs are not in the ledger yet. Without a change since the last save, it sends no
+/// statement. Saves nothing for executors that were not adopted yet, and requests a sweep for them.
+///
+/// # Errors
+/// The ledger's errors.
+pub(super) async fn save(shared: &Shared, store_context: &StoreContext) -> Result<(), StoreError> {
+    let (ledger, checkpoint) = (store_context.ledger(), &store_context.checkpoint);
+    let executors = shared.registry.of_store(store_context);
+    let open = shared.progress.open();
+    let Some(to_save) = checkpoint.to_save(executors) else {
+        return Ok(());
+    };
+    let own = to_save.position;
+    let now = {
+        let mut now = own.clone();
+        now.reopen(open.iter().copied());
+        (to_save.executors, now.to_bytes())
+    };
+    if checkpoint.is_saved(&now) {
+        return Ok(());
+    }
+    let (executors, _) = &now;
+    let saved = in_time(ledger.positions(executors)).await?;
+    let mut changed = Vec::new();
+    for (executor, saved) in executors.iter().zip(saved) {
+        let since = checkpoint.since(executor);
+        let own = own.with_since(since.unwrap_or_else(|| own.since()));
+        let merged = match saved.as_deref().map(Position::from_bytes) {
+            None => own,
+            Some(Some(saved)) => own.merge(&saved, to_save.missed_after),
+            // A newer version of this crate saved it.
+            Some(None) => continue,
+        };
+        let bytes = merged.also_unread(open.iter().copied()).to_bytes();
+        if saved.as_deref() != Some(&*bytes) {
+            changed.push((Arc::clone(executor), bytes));
+        }
+    }
+    if !changed.is_empty() {
+        in_time(ledger.save_positions(&changed)).await?;
+    }
+    checkpoint.note_saved(now);
+    Ok(())
+}
+
+/// The time of the newest breadcrumb in a store, or the earliest time in an empty store.
+///
+/// # Errors
+/// The store's errors.
+pub(super) async fn newest(store: &dyn BreadcrumbStore) -> Result<Timestamp, StoreError> {
+    let query = Query::new(Selector::any()).limit(1);
+    let newest = in_time_of_newest(store.search(&query)).await?;
+    Ok(newest
+        .first()
+        .map_or(Timestamp::UNIX_EPOCH, |newest| newest.updated_at))
+}
+
+/// Returns `true` if the time of the newest breadcrumb decides where an executor starts. A saved position does not depend on it,
+/// unless a complete source delivers everything after that time. A definition can add an executor without a saved position later.
+fn needs_newest(shared: &Shared, saved: &[Option<Vec<u8>>]) -> bool {
+    let is_saved = |one: &Option<Vec<u8>>| one.as_deref().is_some_and(is_readable);
+    shared.source_is_complete
+        || shared.keeper.is_some()
+        || saved.is_empty()
+        || !saved.iter().all(is_saved)
+}
+
+/// Returns `true` if an executor of a store starts without a saved position, or the ledger does not answer.
+pub(super) async fn starts_at_newest(shared: &Shared, store_context: &StoreContext) -> bool {
+    let executors = shared.registry.of_store(store_context);
+    match in_time(store_context.ledger().positions(&executors)).await {
+        Ok(saved) => needs_newest(shared, &saved),
+        Err(_) => true,
+    }
+}
+
+fn is_readable(saved: &[u8]) -> bool {
+    Position::from_bytes(saved).is_some()
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

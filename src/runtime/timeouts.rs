@@ -1,0 +1,93 @@
+//! Calls of stores and sources: their time limits, and their panics as errors.
+
+use crate::source::{Deliveries, Delivery, SourceError};
+use crate::store::StoreError;
+use futures::{FutureExt as _, Stream, StreamExt as _};
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+/// Pause before a failed operation is retried.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+
+/// Time limit of one search. A store may send many requests for it, each with its own limit, and may repeat each of them.
+const PATIENCE_FOR_PAGES: Duration = Duration::from_secs(300);
+
+/// Time limit of a search for the newest breadcrumb, which can hold up a start.
+const PATIENCE_FOR_NEWEST: Duration = Duration::from_secs(60);
+
+/// Time limit of any other call of a store or a source.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The answer of a store. A panic of the store and a missing answer become [`StoreError::Unavailable`].
+pub(super) async fn in_time<T>(
+    answer: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    within(PATIENCE, answer).await
+}
+
+/// The answer of a store to a search. A slow server needs many requests for it.
+pub(super) async fn in_time_of_pages<T>(
+    answer: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    within(PATIENCE_FOR_PAGES, answer).await
+}
+
+/// The answer of a store to a search for the newest breadcrumb.
+pub(super) async fn in_time_of_newest<T>(
+    answer: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    within(PATIENCE_FOR_NEWEST, answer).await
+}
+
+async fn within<T>(
+    limit: Duration,
+    answer: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let unavailable = |source: String| StoreError::Unavailable {
+        store: "the store",
+        retry_after: PAUSE,
+        source: source.into(),
+    };
+    match crate::clock::within(limit, AssertUnwindSafe(answer).catch_unwind()).await {
+        Some(Ok(answer)) => answer,
+        // The message of a panic may quote the payload. The panic hook of the process prints it.
+        Some(Err(_)) => Err(unavailable("the store panicked".to_owned())),
+        None => Err(unavailable(format!("no answer within {limit:?}"))),
+    }
+}
+
+/// The answer of an event source, or its panic as [`SourceError::Unavailable`].
+pub(super) async fn caught<T>(
+    answer: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, SourceError> {
+    let answer = AssertUnwindSafe(answer).catch_unwind().await;
+    answer.unwrap_or_else(|_| Err(source_panicked()))
+}
+
+/// The answer of an event source. A panic of the source and a missing answer become [`SourceError::Unavailable`].
+pub(super) async fn in_time_of_source<T>(
+    answer: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, SourceError> {
+    let answer = crate::clock::within(PATIENCE, caught(answer)).await;
+    answer.unwrap_or_else(|| {
+        Err(SourceError::Unavailable {
+            retry_after: PAUSE,
+            source: format!("no answer within {PATIENCE:?}").into(),
+        })
+    })
+}
+
+/// The deliveries of an event source. A panic of the source becomes an error, and ends the stream.
+pub(super) fn caught_stream(
+    deliveries: Deliveries,
+) -> impl Stream<Item = Result<Delivery, SourceError>> + Send + 'static {
+    let caught = AssertUnwindSafe(deliveries).catch_unwind();
+    caught.map(|next| next.unwrap_or_else(|_| Err(source_panicked())))
+}
+
+fn source_panicked() -> SourceError {
+    SourceError::Unavailable {
+        retry_after: PAUSE,
+        source: "the event source panicked".into(),
+    }
+}

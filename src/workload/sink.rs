@@ -1,0 +1,72 @@
+//! Listeners to the events of runs.
+
+use super::event::WorkloadEvent;
+use crate::executor::{Record, TurnEvents};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A listener, and whether it has panicked.
+struct Listener<F: ?Sized = dyn Fn(WorkloadEvent) + Send + Sync> {
+    has_panicked: AtomicBool,
+    hear: F,
+}
+
+impl Listener {
+    /// Calls the listener. A panic of the listener affects neither the turn nor other listeners, and the listener still receives the
+    /// next events.
+    fn hear(&self, event: WorkloadEvent) {
+        let heard = catch_unwind(AssertUnwindSafe(|| (self.hear)(event)));
+        if heard.is_err() && !self.has_panicked.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "a listener to the events of a workload panicked; it is called all the same"
+            );
+        }
+    }
+}
+
+/// The listeners of a run.
+#[derive(Clone, Default)]
+pub(super) struct Sink(Vec<Arc<Listener>>);
+
+impl Sink {
+    pub(super) fn new(listener: impl Fn(WorkloadEvent) + Send + Sync + 'static) -> Self {
+        Self(vec![Arc::new(Listener {
+            has_panicked: AtomicBool::new(false),
+            hear: listener,
+        })])
+    }
+
+    /// Sends the events to the client of a chat turn, without the text of models unless `with_text`.
+    pub(super) fn of_turn(events: Arc<TurnEvents>, with_text: bool) -> Self {
+        Self::new(move |event| {
+            let record = event.kind.into_record();
+            let record = record.filter(|record| with_text || !matches!(record, Record::Text(_)));
+            if let Some(record) = record {
+                events.add(record);
+            }
+        })
+    }
+
+    /// Returns a sink with these listeners and those of another sink.
+    pub(super) fn and(mut self, others: Self) -> Self {
+        self.0.extend(others.0);
+        self
+    }
+
+    pub(super) fn tell(&self, event: WorkloadEvent) {
+        if let Some((last, others)) = self.0.split_last() {
+            for listener in others {
+                listener.hear(event.clone());
+            }
+            last.hear(event);
+        }
+    }
+}
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sink").field(&self.0.len()).finish()
+    }
+}

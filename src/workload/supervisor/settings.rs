@@ -1,0 +1,32 @@
+use super::Restart;
+use crate::workload::scope::PATIENCE;
+use std::time::Duration;
+
+/// Settings of a supervisor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) at_once: usize,
+    pub(super) queue: usize,
+    pub(super) queued: usize,
+    pub(super) buffer: usize,
+    pub(super) subscribers: usize,
+    pub(super) restart: Restart,
+    pub(super) drain: Duration,
+    /// Time that a workload has to close, and the store to save a turn that is stopped in the meantime.
+    pub(super) patience: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            at_once: 64,
+            queue: 16,
+            queued: 10_000,
+            buffer: 1_024,
+            subscribers: 10_000,
+            restart: Restart::default(),
+            drain: Duration::from_secs(30),
+            patience: PATIENCE,
+        }
+    }
+}
