@@ -1,4 +1,4 @@
-use super::embedding::EmbedError;
+use super::embed_error::EmbedError;
 use super::run::{RunRef, RunState};
 use crate::error::{BoxError, Retry};
 use crate::model::{Breadcrumb, BreadcrumbId, ConditionError, JsonError, Timestamp};

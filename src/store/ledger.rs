@@ -3,7 +3,8 @@ use super::claim::{Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, Lease, Los
 use super::lineage::WrittenBy;
 use super::pause::PausedExecutor;
 use super::request::{NewRequest, Requested};
-use super::run::{Cancelled, NewRun, Run, RunFilter, RunRef};
+use super::run::{Cancelled, NewRun, RunRef};
+use super::run_list::{Run, RunFilter};
 use super::run_page::{RunPage, RunQuery};
 use super::worker::{Worker, WorkerRecord};
 use crate::model::{BreadcrumbId, Json, Timestamp};

@@ -32,6 +32,7 @@ pub mod conformance;
 mod draft;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod durable;
+mod embed_error;
 pub mod embedding;
 mod error;
 mod ext;
@@ -58,6 +59,7 @@ mod request;
 mod row;
 mod rules;
 mod run;
+mod run_list;
 mod run_page;
 pub(crate) mod schema_hints;
 #[cfg(feature = "sqlite")]
@@ -92,7 +94,8 @@ pub use query::{Query, Scored, VectorQuery};
 pub use rcrt::{RcrtBuilder, RcrtError, RcrtStore, SplitCharacter};
 pub use request::{NewRequest, Requested};
 pub(crate) use row::MOST_ACCEPTED;
-pub use run::{Cancelled, NewRun, Run, RunFilter, RunRef, RunState};
+pub use run::{Cancelled, NewRun, RunRef, RunState};
+pub use run_list::{Run, RunFilter};
 pub use run_page::{RunCursor, RunPage, RunQuery};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{Durability, SqliteBuilder, SqliteError, SqliteLimits, SqliteStats, SqliteStore};

@@ -1,4 +1,5 @@
-use super::run::{Run, RunState};
+use super::run::RunState;
+use super::run_list::Run;
 use crate::model::Timestamp;
 
 /// Selection of runs for [`RunLedger::runs_page`](super::RunLedger::runs_page). Every condition that is set must hold.

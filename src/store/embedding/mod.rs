@@ -64,7 +64,6 @@
 //! selector matches. Only a PostgreSQL store can have an index, which is faster for large tables and approximate.
 
 mod each;
-mod error;
 mod keeper;
 #[cfg(feature = "embed-local")]
 mod local;
@@ -72,7 +71,7 @@ mod nearest;
 mod text;
 mod vector;
 
-pub use error::EmbedError;
+pub use super::embed_error::EmbedError;
 #[cfg(feature = "embed-local")]
 pub use local::LocalEmbedder;
 

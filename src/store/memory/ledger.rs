@@ -1,7 +1,7 @@
 //! The ledger of one handle.
 
+use super::entry::Writer;
 use super::stage::difference;
-use super::table::Writer;
 use super::{MemoryStore, State, requests};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::request::Checked;

@@ -1,3 +1,4 @@
+mod entry;
 mod index;
 mod ledger;
 mod log;

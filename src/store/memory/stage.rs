@@ -1,6 +1,6 @@
 //! One commit: staged against the current state, then applied without failing.
 
-use super::table::{Writer, lives};
+use super::entry::{Writer, lives};
 use super::{MemoryLimits, NAME, State};
 use crate::model::{Breadcrumb, BreadcrumbId, EventKind, JsonError, Patch, Timestamp};
 use crate::store::row::{End, Row};

@@ -1,33 +1,19 @@
 //! The breadcrumbs of one tenant, under the orders in which they are asked for.
 
 use super::MemoryLimits;
+use super::entry::{Entry, OrderKey, Writer, lives};
 use super::vectors::{Chunk, VectorTable};
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::embedding::{Made, Nearest, Page};
-use crate::store::{Lineage, Query, VectorQuery};
+use crate::store::{Query, VectorQuery};
 use foldhash::fast::RandomState;
 use std::collections::btree_map::Range;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::iter::{Peekable, Rev};
 use std::sync::Arc;
 
-pub(super) type OrderKey = (Timestamp, u64, BreadcrumbId);
 /// Breadcrumbs by update order.
 type Ordered = BTreeMap<OrderKey, Arc<Breadcrumb>>;
-
-/// Which run wrote a version.
-#[derive(Clone, Debug)]
-pub(super) struct Writer {
-    pub(super) executor: Arc<str>,
-    pub(super) lineage: Lineage,
-}
-
-#[derive(Debug)]
-struct Entry {
-    breadcrumb: Arc<Breadcrumb>,
-    /// None: it came from outside.
-    writer: Option<Writer>,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
@@ -296,11 +282,6 @@ impl Table {
         }
         Newest::One(newest_of(smallest, query.before))
     }
-}
-
-/// Whether the time of a breadcrumb is not over.
-pub(super) fn lives(breadcrumb: &Breadcrumb, now: Timestamp) -> bool {
-    breadcrumb.ttl.is_none_or(|end| now < end)
 }
 
 fn insert(

@@ -1,7 +1,7 @@
 //! The vectors of one tenant, side by side in chunks that are shared with whoever compares them and copied by whoever
 //! changes one meanwhile.
 
-use super::table::{OrderKey, lives};
+use super::entry::{OrderKey, lives};
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::Query;
 use crate::store::embedding::{Nearest, similarity};

@@ -1,10 +1,10 @@
 //! The first message of a transaction: locks, the tenant's row, the clock, and the wanted facts.
 
 use super::NAME;
-use super::changes::Line;
 use super::column;
 use super::facts::{Stored, Wanted};
 use super::prepared::{self, PLANNED_ONCE};
+use super::row::Line;
 use super::tenant::{self, clock, wall_clock};
 use crate::model::Timestamp;
 use crate::store::durable::tenant::{Tenant, Time};

@@ -1,32 +1,14 @@
 //! Changes that jobs make, and the parts of the statement that writes them.
 
-use super::requests::{self, Key};
-use super::row::{Kept, Name};
+use super::request_keys::{self, Key};
+use super::row::{Kept, Line, Name};
 use super::statement::Statement;
-use super::{log, row, table, vectors};
-use crate::model::{Breadcrumb, BreadcrumbId, Event};
-use crate::store::durable::found::Writer;
+use super::table::Written;
+use super::{events, row, table, vectors};
+use crate::model::{BreadcrumbId, Event};
+use crate::store::RunState;
 use crate::store::request::Recorded;
-use crate::store::{RunRef, RunState};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
-
-/// An executor, and an ordering key of its runs.
-pub(super) type Line = (Arc<str>, Arc<str>);
-
-/// The line that a run stands in, if it does in one.
-pub(super) fn line_of(run: &RunRef) -> Option<Line> {
-    let line = run.order.as_deref()?;
-    Some((Arc::clone(&run.executor), line.into()))
-}
-
-/// A version of a breadcrumb or its tombstone, and which run wrote it.
-#[derive(Debug)]
-pub(super) struct Written {
-    pub(super) breadcrumb: Arc<Breadcrumb>,
-    pub(super) is_tombstone: bool,
-    pub(super) writer: Option<Writer>,
-}
 
 /// What is to be changed in the tables.
 #[derive(Default)]
@@ -77,7 +59,7 @@ impl Changes {
         if has_vectors {
             vectors::forget(statement, tenant, self.replaced.keys().copied());
         }
-        log::push(statement, &self.events);
+        events::push(statement, &self.events);
         let (known, new): (Vec<&Kept>, Vec<&Kept>) =
             self.runs.values().partition(|kept| kept.serial.is_some());
         let (ready, claimed): (Vec<&Kept>, Vec<&Kept>) = new
@@ -86,7 +68,7 @@ impl Changes {
         row::insert(statement, &ready, true);
         row::insert(statement, &claimed, false);
         row::update(statement, &known);
-        requests::insert(statement, &self.requests);
+        request_keys::insert(statement, &self.requests);
         ready.len()
     }
 }

@@ -1,12 +1,12 @@
 //! Claims of due runs. A claim commits by itself. If its answer is not heard, its session is ended, so that it does nothing
 //! from then on, and what it leased is looked up: no lease belongs to nobody.
 
-use super::database::{Database, Read};
-use super::error::{Class, Fault, ended, of_driver};
+use super::database::Database;
+use super::error::{ATTEMPTS, Class, Fault, ended, is_worth_another, of_driver};
 use super::lease::{self, Asked, Leased};
+use super::read::Read;
 use super::session::Session;
 use super::tenant::Named;
-use super::writer::{ATTEMPTS, is_worth_another};
 use crate::error::Chain;
 use crate::store::StoreError;
 use crate::store::durable::tenant::Time;

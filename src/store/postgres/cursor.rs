@@ -2,50 +2,42 @@
 
 use super::NAME;
 use super::column;
-use super::database::{Database, Job, Read};
+use super::database::Database;
 use super::error::Fault;
+use super::job::Job;
+use super::read::Read;
 use super::tenant::Named;
 use super::writing::Writing;
 use crate::error::Chain;
 use crate::store::StoreError;
-use crate::store::durable::cursor::{Acknowledged, Cursor, MOST, Name, too_many};
+use crate::store::durable::cursor::{Cursor, MOST, Name, too_many};
 use crate::store::durable::tenant::Time;
 use sqlx::PgConnection;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// What is to be stored of consumers.
-#[derive(Debug, Default)]
-pub(super) struct Acknowledgements {
-    positions: Acknowledged,
-    /// Whether they are being stored.
-    storing: AtomicBool,
-}
+use std::sync::atomic::Ordering;
 
 /// Has what was acknowledged stored soon, unless that is going on.
 fn store_soon(database: &Arc<Database>) {
-    if database.acknowledged.storing.swap(true, Ordering::SeqCst) {
+    if database.storing.swap(true, Ordering::SeqCst) {
         return;
     }
     let database = Arc::clone(database);
     // Nobody waits for it but who closes the store, since it has a pointer to the database.
     drop(tokio::spawn(async move {
-        let acknowledged = &database.acknowledged;
+        let (acknowledged, storing) = (&database.acknowledged, &database.storing);
         loop {
-            let positions = acknowledged.positions.take();
+            let positions = acknowledged.take();
             if positions.is_empty() {
-                acknowledged.storing.store(false, Ordering::SeqCst);
+                storing.store(false, Ordering::SeqCst);
                 // What came between is for whoever sees the mark first.
-                if acknowledged.positions.is_empty()
-                    || acknowledged.storing.swap(true, Ordering::SeqCst)
-                {
+                if acknowledged.is_empty() || storing.swap(true, Ordering::SeqCst) {
                     return;
                 }
             } else if let Err(error) = store(&database, &positions).await {
                 tracing::warn!(error = %Chain(&error), "what consumers of events acknowledged is stored with what they acknowledge next");
-                acknowledged.positions.put_back(positions);
-                acknowledged.storing.store(false, Ordering::SeqCst);
+                acknowledged.put_back(positions);
+                storing.store(false, Ordering::SeqCst);
                 return;
             }
         }
@@ -108,7 +100,7 @@ pub(super) async fn resume(
     let name = (Arc::clone(&tenant.name), Arc::clone(consumer));
     let database = Arc::clone(database);
     Ok(Cursor::behind(position, move |settled| {
-        database.acknowledged.positions.note(name.clone(), settled);
+        database.acknowledged.note(name.clone(), settled);
         store_soon(&database);
     }))
 }

@@ -1,91 +1,30 @@
 //! State shared by all handles of one store: the connections, the clock and the queue of transactions.
 
 use super::builder::Settings;
-use super::connection;
 use super::connections::Connections;
-use super::cursor::Acknowledgements;
-use super::error::{ConnectFault, Fault, PostgresError, ended, of_driver};
-use super::facts::Wanted;
+use super::error::{
+    ATTEMPTS, ConnectFault, Fault, PostgresError, ended, is_worth_another, of_driver,
+};
 use super::history::{Loss, Mark};
-use super::lease::{Asked, Leased};
-use super::listen::Notifying;
+use super::notifying::Notifying;
 use super::pgvector::{self, Pgvector};
-use super::place::Place;
-use super::prepared;
 use super::progress::Progress;
+use super::read::Read;
 use super::recent::Tenants;
 use super::round_trip::RoundTrip;
-use super::schema;
-use super::session::Session;
 use super::task::Waiting;
 use super::tenant::Named;
-use super::vectors;
-use super::writer::{self, ATTEMPTS, is_worth_another};
-use super::writing::Writing;
+use super::writing::StoreParts;
+use super::{begin, connection, events, facts, lease, queue, schema, vectors};
 use crate::store::StoreError;
+use crate::store::durable::cursor::Acknowledged;
 use crate::store::durable::tenant::Time;
 use crate::store::embedding::Keepers;
-use sqlx::PgConnection;
 use sqlx::postgres::PgConnectOptions;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::sync::watch;
-
-/// A unit of work in a transaction. A job runs again if its transaction is retried.
-pub(super) trait Job: Send + Sync + 'static {
-    /// Result of the job.
-    type Answer: Send + 'static;
-
-    /// Adds the facts that the job reads.
-    fn wants(&self, _wanted: &mut Wanted) {}
-
-    /// Runs the job. The changes of a job that fails are rolled back.
-    fn run(
-        &self,
-        writing: &mut Writing<'_>,
-    ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
-
-    /// Returns the claim of due runs that the transaction makes after its commit, if the job claims any.
-    fn claims(&self) -> Option<&Asked> {
-        None
-    }
-
-    /// Adds the leased runs to the result.
-    fn leased(_answer: &mut Self::Answer, _leased: Result<Vec<Leased>, StoreError>) {}
-
-    /// Replaces the provisional times in the result after the transaction has its place in the commit order.
-    fn settle(_answer: &mut Self::Answer, _place: &Place) {}
-
-    /// Runs after the commit, also if the caller no longer waits for the result.
-    fn committed(&self, _answer: &Self::Answer) {}
-}
-
-/// A read, or an idempotent write in one statement. It runs again if its attempt fails with a transient error.
-pub(super) trait Read: Send + Sync {
-    /// Result of the read.
-    type Answer: Send + 'static;
-
-    /// If `true`, the read has no timeout.
-    const TAKES_LONG: bool = false;
-
-    /// If `true`, the read executes [`prepared`] statements of the connection.
-    const IS_PREPARED: bool = false;
-
-    /// Returns the tenant whose abandoned jobs must end before the read, or `None` to read at once. An abandoned job has a caller that
-    /// no longer waits.
-    fn tenant(&self) -> Option<&str>;
-
-    /// Receives the session of the next attempt if [`IS_PREPARED`](Self::IS_PREPARED) is `true`.
-    fn over(&self, _session: Session) {}
-
-    /// Runs the read once.
-    fn run(
-        &self,
-        connection: &mut PgConnection,
-        time: &Time,
-    ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
-}
 
 /// State shared by all handles of one store. The connections close when the last reference is dropped.
 pub(super) struct Database {
@@ -93,7 +32,10 @@ pub(super) struct Database {
     pub(super) name: Arc<str>,
     pub(super) settings: Arc<Settings>,
     pub(super) time: Time,
-    pub(super) acknowledged: Acknowledgements,
+    /// Acknowledged positions of consumers that are not stored yet.
+    pub(super) acknowledged: Acknowledged,
+    /// If `true`, a task stores acknowledged positions.
+    pub(super) storing: AtomicBool,
     pub(super) connections: Connections,
     /// Options of the connection that listens for events of other processes.
     pub(super) options: PgConnectOptions,
@@ -166,7 +108,8 @@ impl Database {
             name: connection::name(&options, &settings.schema).into(),
             settings: Arc::new(settings),
             time: Time::default(),
-            acknowledged: Acknowledgements::default(),
+            acknowledged: Acknowledged::default(),
+            storing: AtomicBool::default(),
             connections,
             options,
             pgvector,
@@ -190,6 +133,16 @@ impl Database {
         })
     }
 
+    /// Returns the parts that a transaction uses.
+    pub(super) fn parts(&self) -> StoreParts<'_> {
+        StoreParts {
+            limits: &self.settings.limits,
+            pgvector: self.pgvector.as_ref(),
+            clock: &self.time,
+            round_trip: &self.round_trip,
+        }
+    }
+
     /// Returns the maximum number of concurrent transactions of a tenant: 1 to 4, one more per millisecond of the network round trip,
     /// and at most half of the connections. Several transactions help if they mostly wait for the network. Otherwise one larger
     /// transaction costs the server less.
@@ -202,15 +155,6 @@ impl Database {
             .saturating_add(1)
             .min(MOST)
             .min(half.max(1))
-    }
-
-    /// Runs a job in a transaction, and returns its result after the commit.
-    pub(super) async fn write<J: Job>(
-        self: &Arc<Self>,
-        tenant: &Arc<Named>,
-        job: J,
-    ) -> Result<J::Answer, StoreError> {
-        writer::write(self, tenant, job).await
     }
 
     /// Runs an idempotent statement to its end, even if the caller stops waiting.
@@ -268,7 +212,7 @@ impl Database {
         let mut connection = self.connections.one().await?;
         let answer = async {
             if R::IS_PREPARED {
-                let session = connection.prepare(prepared::statements).await?;
+                let session = connection.prepare(statements).await?;
                 read.over(session);
             }
             read.run(&mut connection, &self.time).await
@@ -307,6 +251,13 @@ impl Database {
         // No value is ever sent. `changed` fails when the last sender is dropped.
         async move { while ended.changed().await.is_ok() {} }
     }
+}
+
+/// Returns the `PREPARE` statements that each connection runs before it executes a prepared statement. The tables must exist.
+pub(super) fn statements() -> String {
+    let (begin, facts) = (begin::statements(), facts::statements());
+    let (lease, queue) = (lease::statement(), queue::statement());
+    format!("{begin}; {facts}; {lease}; {queue}; {}", events::NEXT)
 }
 
 impl fmt::Debug for Database {

@@ -190,6 +190,10 @@ const LOGIN_PAUSE: Duration = Duration::from_secs(60);
 /// When to try again what the server could not do.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
+/// How often the same is tried at once, where nothing was done and another transaction or a stale connection was the
+/// reason.
+pub(super) const ATTEMPTS: u32 = 20;
+
 /// What an error of the driver means.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Class {
@@ -249,6 +253,22 @@ impl Class {
             },
         }
     }
+}
+
+/// Whether the same again may succeed at once.
+pub(super) fn is_worth_another(error: &sqlx::Error) -> bool {
+    match Class::of(error) {
+        Class::Collided | Class::Lost => true,
+        Class::Transient | Class::Permanent | Class::Login | Class::ReadOnly | Class::Setup => {
+            false
+        }
+    }
+}
+
+/// Returns `true` if the server reports an error with this code (SQLSTATE).
+pub(super) fn has_code(error: &sqlx::Error, code: &str) -> bool {
+    let found = error.as_database_error().and_then(|error| error.code());
+    found.is_some_and(|found| found == code)
 }
 
 /// What the driver says, in its own words. Its debug form would have the rows in it that an error is about.

@@ -1,21 +1,19 @@
 //! Facts that the jobs of a transaction read: rows of runs, ordering keys and breadcrumbs.
 
-use super::begin::lock_lines;
-use super::changes::{Changes, Line, line_of};
-use super::requests::{self, Key};
-use super::row::{self, Asked, Kept, Name, select_known};
-use super::writing::Writing;
+use super::request_keys::{self, Key};
+use super::row::{self, Asked, Kept, Line, line_of};
 use super::{column, prepared, table};
 use crate::bugs::planted;
-use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
+use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::RunRef;
 use crate::store::durable::found::Found;
 use crate::store::request::Recorded;
-use crate::store::row::{Origin, Row};
-use crate::store::rules::{Facts, First};
-use sqlx::AssertSqlSafe;
+use crate::store::row::Origin;
+use crate::store::rules::First;
+use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 /// Facts that jobs need, which are read for all jobs of a transaction at once. Others are read when a job needs them.
 #[derive(Default)]
@@ -70,7 +68,7 @@ impl Wanted {
             message.push(format!("EXECUTE ux_find ({tenant}, {ids})"));
         }
         if !self.requests.is_empty() {
-            message.push(requests::read(tenant, &self.requests));
+            message.push(request_keys::read(tenant, &self.requests));
             message.push(format!("EXECUTE ux_oldest_key ({tenant})"));
         }
         Asking(self)
@@ -93,7 +91,7 @@ impl Asking {
         stored.runs.extend(seen);
         for (runs, is_locked) in [(&wanted.runs, true), (&wanted.seen, false)] {
             for row in next(!runs.is_empty()) {
-                if let Some(known) = row::known(row, runs, is_locked) {
+                if let Some(known) = read_known(row, runs, is_locked) {
                     let (asked, known) = known?;
                     stored.runs.insert(asked, Some(known));
                 }
@@ -108,11 +106,48 @@ impl Asking {
         let keys = wanted.requests.into_iter();
         stored.requests = keys.map(|key| (key, None)).collect();
         let has_requests = !stored.requests.is_empty();
-        requests::add(&mut stored.requests, next(has_requests))?;
+        request_keys::add(&mut stored.requests, next(has_requests))?;
         let oldest = next(has_requests).first();
         stored.oldest_key = oldest.map(|row| column::time(row, 0)).transpose()?;
         Ok(stored)
     }
+}
+
+/// Reads the facts of one of these runs from a row of the answer.
+fn read_known(
+    found: &PgRow,
+    runs: &[RunRef],
+    is_locked: bool,
+) -> Option<sqlx::Result<(Asked, Known)>> {
+    let read = |run: &RunRef| {
+        let is_there = found.try_get::<Option<i64>, _>(0)?.is_some();
+        let known = Known {
+            kept: is_there.then(|| row::read(found)).transpose()?,
+            origin: table::origin(found, row::COLUMNS + 1, run)?,
+            first: first(found, row::COLUMNS + 5)?,
+            paused: column::some_time(found, row::COLUMNS + 8)?,
+            is_locked,
+        };
+        Ok((row::asked(run), known))
+    };
+    let place = found.try_get::<i64, _>(row::COLUMNS);
+    let place = place.map(|place| usize::try_from(place - 1).unwrap_or(usize::MAX));
+    match place {
+        Ok(place) => runs.get(place).map(read),
+        Err(error) => Some(Err(error)),
+    }
+}
+
+/// Reads the first other row with an ordering key, if there is one.
+fn first(found: &PgRow, column: usize) -> sqlx::Result<Option<First>> {
+    let Some(sequence) = found.try_get::<Option<i64>, _>(column)? else {
+        return Ok(None);
+    };
+    Ok(Some(First {
+        sequence: sequence.cast_unsigned(),
+        due: column::some_time(found, column + 1)?,
+        lease: Duration::from_micros(column::number(found, column + 2)?),
+    }))
 }
 
 /// Facts that were read from the tables.
@@ -126,6 +161,38 @@ pub(super) struct Stored {
     pub(super) requests: BTreeMap<Key, Option<Recorded>>,
     /// Time of the oldest key.
     pub(super) oldest_key: Option<Timestamp>,
+}
+
+/// Facts of runs with these names, ordering keys and places. `$lock` ends the lookup of a run: `FOR UPDATE`, or `LIMIT 1`. The
+/// server looks up a limited or locked row for each run, and `$which` may omit runs. Otherwise a plan that was made while the tables were small would read all
+/// rows of the tenant. `$paused` is the time since which the executor is paused.
+macro_rules! select_known {
+    ($runs:expr, $lock:literal, $which:literal, $paused:literal) => {
+        concat!(
+            "SELECT r.*, u.place, b.id IS NOT NULL, b.writer, b.correlation, b.hops,
+                 o.sequence, o.due, o.lease, ",
+            $paused,
+            " FROM ",
+            $runs,
+            " AS u (trigger_id, trigger_version, executor, line, place)
+             LEFT JOIN LATERAL (",
+            $crate::store::postgres::row::select!(
+                "FROM ux_runs AS r WHERE r.tenant = $1 AND r.trigger_id = u.trigger_id
+                     AND r.trigger_version = u.trigger_version AND r.executor = u.executor "
+            ),
+            $lock,
+            ") AS r ON TRUE
+             CROSS JOIN LATERAL (SELECT CASE WHEN r.serial IS NULL THEN u.line ELSE r.line END AS line) AS l
+             LEFT JOIN LATERAL (SELECT b.id, b.writer, b.correlation, b.hops FROM ux_breadcrumbs AS b
+                 WHERE b.tenant = $1 AND b.id = u.trigger_id AND b.version = u.trigger_version LIMIT 1) AS b ON TRUE
+             LEFT JOIN LATERAL (SELECT o.sequence, o.due, o.lease FROM ux_runs AS o
+                 WHERE o.tenant = $1 AND o.executor = u.executor AND o.line = l.line AND o.line IS NOT NULL
+                     AND o.over IS NULL AND o.serial IS DISTINCT FROM r.serial AND o.sequence < ",
+            $crate::store::row::aside!(),
+            " ORDER BY o.sequence LIMIT 1) AS o ON TRUE ",
+            $which
+        )
+    };
 }
 
 /// Statements that each connection prepares for [`Wanted::ask`].
@@ -179,7 +246,7 @@ pub(super) fn statements() -> String {
         "WHERE r.serial IS NULL OR r.correlation IS NULL",
         "NULL::bigint"
     );
-    let requests = format!("{}; {}", requests::FIND, requests::OLDEST);
+    let requests = format!("{}; {}", request_keys::FIND, request_keys::OLDEST);
     format!("{known}{seen}{}; {requests}", table::FIND)
 }
 
@@ -220,185 +287,4 @@ pub(super) struct Known {
     pub(super) paused: Option<Timestamp>,
     /// If `true`, no other transaction changes the row until this one ends.
     pub(super) is_locked: bool,
-}
-
-impl Writing<'_> {
-    /// Reads the wanted runs and breadcrumbs.
-    pub(super) async fn read(&mut self, wanted: Wanted) -> sqlx::Result<()> {
-        let mut message = Vec::new();
-        let asking = wanted.ask(self.tenant.id, &mut message);
-        if !message.is_empty() {
-            let rows = prepared::rows(self.connection, &message).await?;
-            let stored = asking.read(&rows)?;
-            self.runs.extend(stored.runs);
-            self.breadcrumbs.extend(stored.breadcrumbs);
-            self.requests.extend(stored.requests);
-        }
-        Ok(())
-    }
-
-    /// Locks ordering keys that are not locked yet. Their facts have to be read afterwards.
-    pub(super) async fn lock(&mut self, mut lines: BTreeSet<Line>) -> sqlx::Result<()> {
-        lines.retain(|line| !self.lines.contains(line));
-        if !lines.is_empty() {
-            let lock = lock_lines(self.tenant.id, &lines);
-            let lock = sqlx::raw_sql(AssertSqlSafe(lock));
-            lock.execute(&mut *self.connection).await?;
-            self.lines.extend(lines);
-            self.runs.clear();
-        }
-        Ok(())
-    }
-
-    /// Reports whether the ordering key of a run is locked.
-    pub(super) fn has_locked(&self, run: &RunRef) -> bool {
-        line_of(run).is_none_or(|line| self.lines.contains(&line))
-    }
-
-    /// Returns the facts of a run, with the changes of the jobs so far. `None` if its row stays as it is when it is enqueued, and
-    /// is not to be locked.
-    async fn known(&mut self, run: &RunRef, locks: bool) -> sqlx::Result<Option<Known>> {
-        let name = row::name(run);
-        let Some(mut known) = self.look_up(&name, run, locks).await? else {
-            return Ok(None);
-        };
-        let row = known.kept.as_ref().map(|kept| &kept.row.run);
-        let line = line_of(row.unwrap_or(run));
-        if let Some(line) = &line {
-            // The row can have another ordering key than the caller named.
-            let has_lock = self.lines.contains(line);
-            if !has_lock {
-                self.lock(BTreeSet::from([line.clone()])).await?;
-            }
-            let is_left = self.own.left.contains(line) || self.earlier.left.contains(line);
-            if is_left {
-                // The first run of the ordering key is known once the changes are written.
-                self.flush().await?;
-            }
-            if !has_lock || is_left {
-                let again = self.look_up(&name, run, locks).await?;
-                let Some(again) = again else {
-                    return Ok(None);
-                };
-                known = again;
-            }
-            known.first = self.first(line, &name, known.first);
-        }
-        Ok(Some(known))
-    }
-
-    /// The first other row in a line, as the jobs so far have left it. `first` is the first one in the table.
-    fn first(&self, line: &Line, name: &Name, first: Option<First>) -> Option<First> {
-        let has_joined = |changes: &Changes| changes.joined.contains(line);
-        if !has_joined(&self.own) && !has_joined(&self.earlier) {
-            return first;
-        }
-        let changed = self.own.runs.iter().chain(&self.earlier.runs);
-        let rows = changed
-            .filter(|(other, _)| *other != name)
-            .map(|(_, kept)| &kept.row);
-        let stands = |row: &&Row| !row.state.is_over() && !row.is_aside();
-        let rows = rows.filter(|row| line_of(&row.run).as_ref() == Some(line));
-        let rows = rows.filter(stands).map(|row| First {
-            sequence: row.sequence,
-            due: row.due,
-            lease: row.run.lease,
-        });
-        // A row that a job has changed replaces the one in the table.
-        let earliest = rows.min_by_key(|row| row.sequence);
-        let of_table = first
-            .filter(|first| earliest.is_none_or(|earliest| first.sequence < earliest.sequence));
-        of_table.or(earliest)
-    }
-
-    /// Returns the facts of a run for the rules, and the serial of its row, which is locked.
-    pub(super) async fn facts<'r>(
-        &mut self,
-        run: &'r RunRef,
-    ) -> sqlx::Result<(Option<i64>, Facts<'r>)> {
-        let known = self.known(run, true).await?;
-        let known = known.ok_or(sqlx::Error::RowNotFound)?;
-        Ok(self.facts_of(run, known))
-    }
-
-    /// Returns the facts of a run to be enqueued, or `None` if its row exists and stays as it is. The row is not locked.
-    pub(super) async fn seen<'r>(
-        &mut self,
-        run: &'r RunRef,
-    ) -> sqlx::Result<Option<(Option<i64>, Facts<'r>)>> {
-        let known = self.known(run, false).await?;
-        Ok(known.map(|known| self.facts_of(run, known)))
-    }
-
-    fn facts_of<'r>(&self, run: &'r RunRef, known: Known) -> (Option<i64>, Facts<'r>) {
-        let (serial, row) = match known.kept {
-            Some(kept) => (kept.serial, Some(kept.row)),
-            None => (None, None),
-        };
-        let facts = Facts {
-            run,
-            row,
-            origin: known.origin,
-            first: known.first,
-            now: self.now,
-            next: self.next(),
-            paused: known.paused,
-        };
-        (serial, facts)
-    }
-
-    async fn look_up(
-        &mut self,
-        name: &Name,
-        run: &RunRef,
-        locks: bool,
-    ) -> sqlx::Result<Option<Known>> {
-        let asked = row::asked(run);
-        let is_locked = |known: &Option<Known>| known.as_ref().is_some_and(|known| known.is_locked);
-        if !self
-            .runs
-            .get(&asked)
-            .is_some_and(|known| !locks || is_locked(known))
-        {
-            let mut wanted = Wanted::default();
-            match locks {
-                true => wanted.runs.push(run.clone()),
-                false => wanted.seen.push(run.clone()),
-            }
-            self.read(wanted).await?;
-        }
-        let known = self.runs.get(&asked).ok_or(sqlx::Error::RowNotFound)?;
-        let Some(mut known) = known.clone() else {
-            return Ok(None);
-        };
-        let own = self.own.runs.get(name);
-        if let Some(kept) = own.or_else(|| self.earlier.runs.get(name)) {
-            known.kept = Some(kept.clone());
-        }
-        Ok(Some(known))
-    }
-
-    /// A breadcrumb or its tombstone, as the jobs so far have left it.
-    pub(super) async fn breadcrumb(&mut self, id: BreadcrumbId) -> sqlx::Result<Option<Found>> {
-        let changed = self
-            .own
-            .replaced
-            .get(&id)
-            .or_else(|| self.earlier.replaced.get(&id));
-        if let Some(written) = changed {
-            return Ok(Some(Found {
-                row: (),
-                breadcrumb: Breadcrumb::clone(&written.breadcrumb),
-                deleted: written.is_tombstone,
-            }));
-        }
-        if !self.breadcrumbs.contains_key(&id) {
-            let wanted = Wanted {
-                breadcrumbs: vec![id],
-                ..Wanted::default()
-            };
-            self.read(wanted).await?;
-        }
-        Ok(self.breadcrumbs.get(&id).cloned().flatten())
-    }
 }

@@ -1,24 +1,15 @@
 //! The table `ux_inbox`: new breadcrumbs that other programs insert in their transactions.
 
 use super::column::{self, Id};
-use super::database::Job;
 use super::error::Fault;
+use super::events::has_inbox;
+use super::job::Job;
 use super::stage;
 use super::writing::Writing;
 use crate::model::BreadcrumbId;
 use crate::store::StoreError;
 use crate::store::durable::inbox::{ENOUGH_BYTES, Inserted, Refusal, TakenIn};
 use sqlx::{PgConnection, Row as _};
-
-/// SQL that is true if the tenant with the name `$1` has rows that the store can take in.
-macro_rules! has_inbox {
-    () => {
-        "NOT pg_is_in_recovery() AND EXISTS (SELECT 1 FROM ux_inbox AS i WHERE i.tenant = $1 AND i.refused IS NULL)
-            AND has_table_privilege('ux_inbox', 'DELETE') AND has_table_privilege('ux_inbox', 'UPDATE')"
-    };
-}
-
-pub(super) use has_inbox;
 
 /// Reads whether there are rows of a tenant that the store can take in.
 pub(super) async fn is_filled(connection: &mut PgConnection, tenant: &str) -> sqlx::Result<bool> {

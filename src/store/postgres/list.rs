@@ -1,9 +1,9 @@
 //! Listing the rows of the ledger.
 
 use super::column::{self, Id};
-use super::database::Read;
 use super::error::Fault;
 use super::lease;
+use super::read::Read;
 use super::row::{self, Kept, select};
 use super::tenant::{Named, clock};
 use crate::model::Timestamp;

@@ -6,11 +6,10 @@ use crate::error::Chain;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use sqlx::{AssertSqlSafe, PgPool};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
-use uuid::Uuid;
 
 /// One channel for all stores of a database. A notification has the schema, and a random number of the process that sent it.
 const CHANNEL: &str = "ux_events";
@@ -35,56 +34,6 @@ pub(super) fn announce(database: &Arc<Database>) {
             }
         }
     }));
-}
-
-/// The state of the notifications to other processes.
-#[derive(Debug)]
-pub(super) struct Notifying {
-    state: AtomicU8,
-    /// Marks the notifications of this process, which has announced its events already.
-    sender: Uuid,
-}
-
-impl Default for Notifying {
-    fn default() -> Self {
-        Self {
-            state: AtomicU8::new(Self::IDLE),
-            sender: Uuid::new_v4(),
-        }
-    }
-}
-
-impl Notifying {
-    const IDLE: u8 = 0;
-    const SENDING: u8 = 1;
-    /// Events were committed while a notification was sent.
-    const BEHIND: u8 = 2;
-
-    /// Notes new events. Returns `true` if the caller has to send a notification.
-    fn begin(&self) -> bool {
-        let next = |state| match state {
-            Self::IDLE => Self::SENDING,
-            _ => Self::BEHIND,
-        };
-        let order = Ordering::SeqCst;
-        let before = self
-            .state
-            .fetch_update(order, order, |state| Some(next(state)));
-        before == Ok(Self::IDLE)
-    }
-
-    /// Ends a notification. Returns `true` if there are events that it did not announce.
-    fn again(&self) -> bool {
-        let next = |state| match state {
-            Self::BEHIND => Self::SENDING,
-            _ => Self::IDLE,
-        };
-        let order = Ordering::SeqCst;
-        let before = self
-            .state
-            .fetch_update(order, order, |state| Some(next(state)));
-        before == Ok(Self::BEHIND)
-    }
 }
 
 async fn tell(database: &Database) -> sqlx::Result<()> {
@@ -182,23 +131,5 @@ impl Hearing {
     fn is_of_another(&self, payload: &str) -> bool {
         let (schema, sender) = payload.split_once(' ').unwrap_or((payload, ""));
         schema == self.schema && sender != self.own
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_that_are_committed_during_a_notification_are_announced_by_one_more() {
-        let notifying = Notifying::default();
-        assert!(notifying.begin());
-
-        let during = [notifying.begin(), notifying.begin()];
-
-        assert_eq!(during, [false, false]);
-        assert!(notifying.again());
-        assert!(!notifying.again());
-        assert!(notifying.begin(), "the next event is announced at once");
     }
 }

@@ -1,24 +1,22 @@
 //! The events of one tenant in the order of the commits, and the source over them.
 
 use super::NAME;
-use super::column::{self, Id, id, number, time, unreadable};
+use super::column::{self, id, number, time, unreadable};
 use super::connection::FLUSH;
 use super::cursor;
-use super::database::{Database, Read};
+use super::database::Database;
 use super::error::{Fault, standby_is_behind};
 use super::history::{Mark, Now, Seen, refused};
-use super::inbox::{self, TakeIn, has_inbox};
+use super::inbox::{self, TakeIn};
 use super::listen::listen;
 use super::prepared::{self, PLANNED_ONCE};
-use super::statement::Statement;
-use super::tenant::{Named, open_time};
+use super::read::Read;
+use super::tenant::Named;
 use crate::model::{Event, Json, Timestamp};
 use crate::source::{Deliveries, EventSource, SourceError, StartAt};
 use crate::store::StoreError;
 use crate::store::durable::cursor::Cursor;
-use crate::store::durable::events::{
-    Log, PAGE, Page, description, kind, kind_of, subscribe, unavailable,
-};
+use crate::store::durable::events::{Log, PAGE, Page, description, kind_of, subscribe, unavailable};
 use crate::store::durable::inbox::TakenIn;
 use crate::store::durable::tenant::Time;
 use async_trait::async_trait;
@@ -29,57 +27,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
-
-/// Adds to a statement that events are noted at the next positions.
-pub(super) fn push(statement: &mut Statement, events: &[Event]) {
-    if events.is_empty() {
-        return;
-    }
-    fn all<T>(events: &[Event], of: impl Fn(&Event) -> T) -> Vec<T> {
-        events.iter().map(of).collect()
-    }
-    statement.push(
-        ", noted AS (INSERT INTO ux_events (breadcrumb_id, version, updated_at, kind, schema_name, tags, position,
-             tenant) SELECT u.id, u.version, t.base + u.updated_at, u.kind, u.schema_name, u.tags, t.position + u.place,
-             t.id FROM t CROSS JOIN ",
-    );
-    let columns = vec![
-        all(events, |event| Id::from(event.breadcrumb_id)).into(),
-        all(events, |event| event.version.cast_signed()).into(),
-        all(events, |event| open_time(event.updated_at)).into(),
-        all(events, |event| kind(event.kind)).into(),
-        all(events, |event| event.schema_name.clone()).into(),
-        all(events, tags).into(),
-    ];
-    statement.push_rows(events.len(), columns, true);
-    statement.push(" AS u (id, version, updated_at, kind, schema_name, tags, place))");
-}
-
-/// The tags of an event as a JSON array.
-fn tags(event: &Event) -> String {
-    serde_json::Value::from(event.tags.to_vec()).to_string()
-}
-
-/// The statement that each connection prepares: returns the first and the last position, and the events from a position on. One snapshot has all of it, so that no event is
-/// removed in between. A transaction has the tenant's row locked from taking a position to its commit, so an event that is not
-/// visible yet has a higher position than all visible ones. The last column is true if all visible commits are durable for sure: a
-/// standby has only durable commits, and a server with synchronous standbys does not report the commits that they have.
-pub(super) const NEXT: &str = concat!(
-    "PREPARE ux_next (text, bigint, bigint, bigint, bigint) AS
-    SELECT t.first_event, t.position, e.*, s.breadcrumb_id AS seen_id, s.version AS seen_version,
-        CASE WHEN pg_is_in_recovery() THEN TRUE ELSE current_setting('synchronous_standby_names') = ''
-            AND pg_current_wal_insert_lsn() <= pg_current_wal_flush_lsn() END AS is_durable,
-        (",
-    has_inbox!(),
-    ") AS has_inbox
-    FROM ux_tenants AS t LEFT JOIN LATERAL (
-        SELECT e.position AS place, e.kind, e.breadcrumb_id, e.version, e.updated_at, e.schema_name, e.tags, b.context
-        FROM ux_events AS e LEFT JOIN LATERAL (SELECT b.context FROM ux_breadcrumbs AS b WHERE b.tenant = e.tenant
-            AND b.id = e.breadcrumb_id AND b.version = e.version AND octet_length(b.context) <= $4 LIMIT 1) AS b ON TRUE
-        WHERE e.tenant = t.id AND e.position >= $2 ORDER BY e.position LIMIT $3
-    ) AS e ON TRUE LEFT JOIN ux_events AS s ON s.tenant = t.id AND s.position = $5
-    WHERE t.name = $1 ORDER BY e.place"
-);
 
 /// What a page is read of.
 struct From<'p> {

@@ -2,8 +2,9 @@
 
 use super::NAME;
 use super::column::{self, time};
-use super::database::{Job, Read};
 use super::error::Fault;
+use super::job::Job;
+use super::read::Read;
 use super::tenant::Named;
 use super::writing::Writing;
 use crate::store::PausedExecutor;

@@ -2,8 +2,8 @@
 //! everything else works.
 
 use super::builder::Settings;
-use super::database::Read;
 use super::error::{ConnectFault, Fault, PostgresError};
+use super::read::Read;
 use crate::error::Chain;
 use crate::store::StoreError;
 use crate::store::durable::tenant::Time;

@@ -1,8 +1,8 @@
 //! Saved positions of the workers that share the tables.
 
 use super::column;
-use super::database::Read;
 use super::error::Fault;
+use super::read::Read;
 use super::tenant::{Named, clock};
 use crate::store::SavedPosition;
 use crate::store::durable::tenant::Time;

@@ -5,19 +5,11 @@
 //! no parameters: this module formats the parameters as SQL literals.
 
 use super::column::{self, Id, literal};
-use super::{begin, facts, lease, log, queue};
 use crate::model::BreadcrumbId;
 use crate::store::durable::tenant::Time;
 use futures::TryStreamExt as _;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Either, PgConnection};
-
-/// Returns the `PREPARE` statements that each connection runs before it executes a prepared statement. The tables must exist.
-pub(super) fn statements() -> String {
-    let (begin, facts) = (begin::statements(), facts::statements());
-    let (lease, queue) = (lease::statement(), queue::statement());
-    format!("{begin}; {facts}; {lease}; {queue}; {}", log::NEXT)
-}
 
 /// Sends statements as one message. Returns the rows of each statement.
 pub(super) async fn rows(

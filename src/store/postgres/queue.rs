@@ -1,9 +1,8 @@
 //! Which rows can be claimed next: those with a time, as far as no other of their ordering key is before them.
 
-use super::changes::Line;
 use super::column::{self, Id};
 use super::prepared;
-use super::row::{self, Name};
+use super::row::{self, Line, Name};
 use super::tenant::clock;
 use crate::store::durable::tenant::Time;
 use crate::store::row::aside;

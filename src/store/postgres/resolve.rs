@@ -3,10 +3,10 @@
 use super::column::Id;
 use super::connection::FLUSH;
 use super::database::Database;
+use super::outcome::Failed;
 use super::place::{Place, Transaction, Witness};
 use super::session::Session;
 use super::tenant::Named;
-use super::writer::Failed;
 use crate::error::Chain;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -2,8 +2,8 @@
 //! a limit.
 
 use super::builder::PostgresLimits;
-use super::database::Job;
 use super::error::Fault;
+use super::job::Job;
 use super::requests;
 use super::writing::Writing;
 use crate::store::durable::tenant::Tenant;

@@ -3,12 +3,10 @@
 use super::column::{
     self, Id, count, id, json, lineage, name_of, number, some_time, time, unreadable,
 };
-use super::facts::Known;
 use super::statement::{Statement, Value};
-use super::{table, wake};
+use super::wake;
 use crate::model::{BreadcrumbId, Event, Json, Timestamp};
 use crate::store::row::{Row, Wait};
-use crate::store::rules::First;
 use crate::store::{ClaimId, Lease, Lineage, RunRef, RunState, Saved};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
@@ -50,40 +48,6 @@ macro_rules! select {
 }
 pub(super) use select;
 
-/// Facts of runs with these names, ordering keys and places. `$lock` ends the lookup of a run: `FOR UPDATE`, or `LIMIT 1`. The
-/// server looks up a limited or locked row for each run, and `$which` may omit runs. Otherwise a plan that was made while the tables were small would read all
-/// rows of the tenant. `$paused` is the time since which the executor is paused.
-macro_rules! select_known {
-    ($runs:expr, $lock:literal, $which:literal, $paused:literal) => {
-        concat!(
-            "SELECT r.*, u.place, b.id IS NOT NULL, b.writer, b.correlation, b.hops,
-                 o.sequence, o.due, o.lease, ",
-            $paused,
-            " FROM ",
-            $runs,
-            " AS u (trigger_id, trigger_version, executor, line, place)
-             LEFT JOIN LATERAL (",
-            $crate::store::postgres::row::select!(
-                "FROM ux_runs AS r WHERE r.tenant = $1 AND r.trigger_id = u.trigger_id
-                     AND r.trigger_version = u.trigger_version AND r.executor = u.executor "
-            ),
-            $lock,
-            ") AS r ON TRUE
-             CROSS JOIN LATERAL (SELECT CASE WHEN r.serial IS NULL THEN u.line ELSE r.line END AS line) AS l
-             LEFT JOIN LATERAL (SELECT b.id, b.writer, b.correlation, b.hops FROM ux_breadcrumbs AS b
-                 WHERE b.tenant = $1 AND b.id = u.trigger_id AND b.version = u.trigger_version LIMIT 1) AS b ON TRUE
-             LEFT JOIN LATERAL (SELECT o.sequence, o.due, o.lease FROM ux_runs AS o
-                 WHERE o.tenant = $1 AND o.executor = u.executor AND o.line = l.line AND o.line IS NOT NULL
-                     AND o.over IS NULL AND o.serial IS DISTINCT FROM r.serial AND o.sequence < ",
-            $crate::store::row::aside!(),
-            " ORDER BY o.sequence LIMIT 1) AS o ON TRUE ",
-            $which
-        )
-    };
-}
-
-pub(super) use select_known;
-
 /// Executor, trigger and version of a run.
 pub(super) type Name = (Arc<str>, BreadcrumbId, u64);
 
@@ -96,6 +60,15 @@ pub(super) fn name(run: &RunRef) -> Name {
     )
 }
 
+/// An executor, and an ordering key of its runs.
+pub(super) type Line = (Arc<str>, Arc<str>);
+
+/// The line that a run stands in, if it does in one.
+pub(super) fn line_of(run: &RunRef) -> Option<Line> {
+    let line = run.order.as_deref()?;
+    Some((Arc::clone(&run.executor), line.into()))
+}
+
 /// A run and its ordering key. One transaction can name a run with several keys, and the key decides whether a new row is first
 /// in its line.
 pub(super) type Asked = (Name, Option<Arc<str>>);
@@ -103,43 +76,6 @@ pub(super) type Asked = (Name, Option<Arc<str>>);
 /// Returns the key of a run and its ordering key.
 pub(super) fn asked(run: &RunRef) -> Asked {
     (name(run), run.order.clone())
-}
-
-/// Reads the facts of one of these runs from a row of the answer.
-pub(super) fn known(
-    found: &PgRow,
-    runs: &[RunRef],
-    is_locked: bool,
-) -> Option<sqlx::Result<(Asked, Known)>> {
-    let read = |run: &RunRef| {
-        let is_there = found.try_get::<Option<i64>, _>(0)?.is_some();
-        let known = Known {
-            kept: is_there.then(|| read(found)).transpose()?,
-            origin: table::origin(found, COLUMNS + 1, run)?,
-            first: first(found, COLUMNS + 5)?,
-            paused: some_time(found, COLUMNS + 8)?,
-            is_locked,
-        };
-        Ok((asked(run), known))
-    };
-    let place = found.try_get::<i64, _>(COLUMNS);
-    let place = place.map(|place| usize::try_from(place - 1).unwrap_or(usize::MAX));
-    match place {
-        Ok(place) => runs.get(place).map(read),
-        Err(error) => Some(Err(error)),
-    }
-}
-
-/// Reads the first other row with an ordering key, if there is one.
-fn first(found: &PgRow, column: usize) -> sqlx::Result<Option<First>> {
-    let Some(sequence) = found.try_get::<Option<i64>, _>(column)? else {
-        return Ok(None);
-    };
-    Ok(Some(First {
-        sequence: sequence.cast_unsigned(),
-        due: some_time(found, column + 1)?,
-        lease: Duration::from_micros(number(found, column + 2)?),
-    }))
 }
 
 fn of_all<R, T>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {

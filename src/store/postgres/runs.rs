@@ -1,9 +1,10 @@
 //! The run ledger of one tenant: every transition, each a job.
 
-use super::database::{Job, Read};
 use super::error::Fault;
 use super::facts::Wanted;
+use super::job::Job;
 use super::lease::{Asked, Leased};
+use super::read::Read;
 use super::row::{self, Kept};
 use super::tenant::Named;
 use super::writing::Writing;

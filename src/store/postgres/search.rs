@@ -2,8 +2,8 @@
 
 use super::column::Id;
 use super::connections::Connections;
-use super::database::Read;
 use super::error::Fault;
+use super::read::Read;
 use super::table::{self, columns};
 use super::tenant::{Named, clock};
 use crate::bugs::planted;

@@ -1,10 +1,10 @@
 //! One commit, in a transaction: an error rolls all of it back.
 
-use super::database::Job;
 use super::error::Fault;
 use super::facts::Wanted;
+use super::job::Job;
 use super::place::Place;
-use super::table;
+use super::sweep::expire;
 use super::writing::Writing;
 use super::{NAME, runs};
 use crate::model::{
@@ -41,7 +41,7 @@ impl Job for Stage {
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<(Committed, bool), Fault> {
         let at_once = EXPIRED_AT_ONCE.max(self.writes.len() + 1);
-        let has_expired = table::expire(writing, at_once).await?;
+        let has_expired = expire(writing, at_once).await?;
         let row = match &self.end {
             Some((lease, _)) => Some(runs::held(writing, lease).await?),
             None => None,
@@ -86,7 +86,7 @@ pub(super) async fn create(
     id: Option<BreadcrumbId>,
     new: NewBreadcrumb,
 ) -> Result<(Arc<Breadcrumb>, bool), Fault> {
-    let has_expired = table::expire(writing, EXPIRED_AT_ONCE).await?;
+    let has_expired = expire(writing, EXPIRED_AT_ONCE).await?;
     let mut staged = Staged::begin(writing, None);
     let at = staged.writing.next_time();
     let id = id.unwrap_or_else(BreadcrumbId::unique);

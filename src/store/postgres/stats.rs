@@ -1,8 +1,8 @@
 //! How much there is.
 
 use super::column;
-use super::database::Read;
 use super::error::Fault;
+use super::read::Read;
 use super::tenant;
 use crate::store::RunState;
 use crate::store::durable::tenant::Time;

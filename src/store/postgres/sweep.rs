@@ -1,8 +1,8 @@
 //! Removing what is over when there is much of it: a commit removes a little, and searches pass over the rest.
 
-use super::database::{Database, Job};
+use super::database::Database;
 use super::error::Fault;
-use super::table;
+use super::job::Job;
 use super::tenant::Named;
 use super::writing::Writing;
 use crate::error::Chain;
@@ -12,6 +12,27 @@ use std::sync::{Arc, Weak};
 /// How many breadcrumbs are removed in one transaction.
 const AT_ONCE: usize = 256;
 
+/// Removes up to `most` breadcrumbs whose time is over, and says whether there were as many.
+pub(super) async fn expire(writing: &mut Writing<'_>, most: usize) -> sqlx::Result<bool> {
+    if !writing.has_expired {
+        return Ok(false);
+    }
+    let limit = i64::try_from(most).unwrap_or(i64::MAX);
+    let delete = sqlx::query(
+        "DELETE FROM ux_breadcrumbs WHERE serial IN (SELECT serial FROM ux_breadcrumbs
+             WHERE tenant = $1 AND ttl <= $2 AND ttl IS NOT NULL AND NOT deleted ORDER BY ttl LIMIT $3
+             FOR UPDATE SKIP LOCKED)",
+    );
+    let delete = delete
+        .bind(writing.tenant.id)
+        .bind(writing.now.as_micros())
+        .bind(limit);
+    let removed = delete.execute(writing.tells()).await?.rows_affected();
+    writing.tenant.breadcrumbs -= removed.cast_signed();
+    writing.has_expired = removed.cast_signed() == limit;
+    Ok(writing.has_expired)
+}
+
 /// Removes some breadcrumbs whose time is over, and says whether there may be more.
 struct Expire;
 
@@ -19,7 +40,7 @@ impl Job for Expire {
     type Answer = bool;
 
     async fn run(&self, writing: &mut Writing<'_>) -> Result<bool, Fault> {
-        Ok(table::expire(writing, AT_ONCE).await?)
+        Ok(expire(writing, AT_ONCE).await?)
     }
 }
 

@@ -1,12 +1,10 @@
 //! The breadcrumbs of a tenant as rows.
 
-use super::changes::Written;
 use super::column::{self, Id, id, json, lineage, name_of, number, some_time, time, unreadable};
-use super::database::Read;
 use super::error::Fault;
+use super::read::Read;
 use super::statement::Statement;
 use super::tenant::{Named, clock, open_time};
-use super::writing::Writing;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Sensitivity, Timestamp, Visibility};
 use crate::store::durable::found::{Found, Writer};
 use crate::store::durable::tenant::Time;
@@ -158,6 +156,14 @@ pub(super) fn origin(row: &PgRow, column: usize, run: &RunRef) -> sqlx::Result<O
     })
 }
 
+/// A version of a breadcrumb or its tombstone, and which run wrote it.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) breadcrumb: Arc<Breadcrumb>,
+    pub(super) is_tombstone: bool,
+    pub(super) writer: Option<Writer>,
+}
+
 /// Adds to a statement that breadcrumbs are new.
 pub(super) fn insert(statement: &mut Statement, tenant: i64, new: &[Written]) {
     if new.is_empty() {
@@ -236,27 +242,6 @@ fn push_columns(statement: &mut Statement, rows: &[&Written]) {
              correlation, hops, created_by, updated_by, title, description, semantic_version, tags, llm_hints,
              context)) AS u",
     );
-}
-
-/// Removes up to `most` breadcrumbs whose time is over, and says whether there were as many.
-pub(super) async fn expire(writing: &mut Writing<'_>, most: usize) -> sqlx::Result<bool> {
-    if !writing.has_expired {
-        return Ok(false);
-    }
-    let limit = i64::try_from(most).unwrap_or(i64::MAX);
-    let delete = sqlx::query(
-        "DELETE FROM ux_breadcrumbs WHERE serial IN (SELECT serial FROM ux_breadcrumbs
-             WHERE tenant = $1 AND ttl <= $2 AND ttl IS NOT NULL AND NOT deleted ORDER BY ttl LIMIT $3
-             FOR UPDATE SKIP LOCKED)",
-    );
-    let delete = delete
-        .bind(writing.tenant.id)
-        .bind(writing.now.as_micros())
-        .bind(limit);
-    let removed = delete.execute(writing.tells()).await?.rows_affected();
-    writing.tenant.breadcrumbs -= removed.cast_signed();
-    writing.has_expired = removed.cast_signed() == limit;
-    Ok(writing.has_expired)
 }
 
 /// The breadcrumb whose columns begin here.

@@ -1,11 +1,11 @@
 //! Jobs that wait for their transaction, with the callers that wait for their answers.
 
-use super::database::Job;
 use super::error::{Fault, ended};
 use super::facts::Wanted;
+use super::job::Job;
 use super::lease;
+use super::outcome::{Done, Failed};
 use super::progress::Working;
-use super::writer::{Done, Failed};
 use super::writing::Writing;
 use crate::store::StoreError;
 use futures::future::BoxFuture;

@@ -5,9 +5,9 @@
 //! limit by more than this error.
 
 use super::column;
-use super::database::Read;
 use super::error::Fault;
 use super::pgvector::Pgvector;
+use super::read::Read;
 use super::search::{Asked, SNAPSHOT};
 use super::table::{self, columns};
 use super::tenant::{Named, clock};

@@ -3,9 +3,9 @@
 
 use super::builder::Settings;
 use super::column::{self, Id};
-use super::database::Read;
 use super::error::{ConnectFault, Fault, PostgresError};
 use super::pgvector::Pgvector;
+use super::read::Read;
 use super::statement::Statement;
 use super::table;
 use super::tenant::{Named, clock};

@@ -1,11 +1,11 @@
 //! Records of the workers that share the tables, and the runs that they transfer to one another.
 
 use super::NAME;
-use super::changes::{Line, line_of};
 use super::column::{self, time, unreadable};
-use super::database::{Job, Read};
 use super::error::Fault;
-use super::row;
+use super::job::Job;
+use super::read::Read;
+use super::row::{self, Line, line_of};
 use super::tenant::{Named, clock, server_clock};
 use super::writing::Writing;
 use crate::model::parse_as;

@@ -2,17 +2,15 @@
 //! others. Answers are sent after the commit is durable.
 
 use super::connections::Connection;
-use super::database::{Database, Job};
+use super::database::{Database, statements};
 use super::end;
-use super::error::{
-    Class, Fault, PostgresError, claim_in_doubt, crowded, ended, of_driver, unknown_outcome,
-};
+use super::error::{ATTEMPTS, Fault, ended, has_code, is_worth_another};
 use super::facts::Wanted;
-use super::history::{self, Mark, Seen};
-use super::lease::Leased;
+use super::history::{Mark, Seen};
+use super::job::Job;
 use super::listen;
-use super::place::{Ended, Place};
-use super::prepared;
+use super::outcome::{Done, Failed};
+use super::place::Ended;
 use super::resolve::{Lost, resolve};
 use super::retention::{Forget, has_excess};
 use super::session::Session;
@@ -20,15 +18,10 @@ use super::task::{Asked, Tasks};
 use super::tenant::Named;
 use super::writing::{Counters, Writing};
 use crate::error::Chain;
-use crate::model::Event;
-use crate::store::{ClaimId, StoreError};
+use crate::store::StoreError;
 use sqlx::PgConnection;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-
-/// How often the same is tried at once, where nothing was done and another transaction or a stale connection was the
-/// reason.
-pub(super) const ATTEMPTS: u32 = 20;
 
 /// Number of attempts, ended by a row that another transaction added first, after which a transaction locks the tenant's row from the
 /// start.
@@ -36,76 +29,32 @@ const COLLISIONS: u32 = 3;
 
 /// Error codes (SQLSTATE) of PostgreSQL.
 const DEADLOCK: &str = "40P01";
-const DIVISION_BY_ZERO: &str = "22012";
 const UNIQUE_VIOLATION: &str = "23505";
 
-/// Why a transaction was not committed, or may not have been.
-#[derive(Debug)]
-pub(super) enum Failed {
-    Driver(Arc<sqlx::Error>),
-    /// One of several jobs is refused and cannot be undone alone: each has to be done by itself.
-    Together,
-    Unknown,
-    /// A limit may be reached, which is exact only with the tenant's row locked.
-    Crowded,
-    /// The database lost commits.
-    Lost(Arc<PostgresError>),
-}
-
-impl Failed {
-    /// Why jobs were not done. Of which of them the server does not take something it does not say.
-    fn of(error: sqlx::Error, is_alone: bool) -> Self {
-        if is_crowded(&error) {
-            Self::Crowded
-        } else if !is_alone && Class::of(&error) == Class::Permanent {
-            Self::Together
-        } else {
-            error.into()
+impl Database {
+    /// Runs a job in a transaction, and returns its result after the commit. The job runs to its end even if the caller stops waiting,
+    /// because a job that has begun cannot be withdrawn.
+    pub(super) async fn write<J: Job>(
+        self: &Arc<Self>,
+        tenant: &Arc<Named>,
+        job: J,
+    ) -> Result<J::Answer, StoreError> {
+        self.loss.check()?;
+        let (waiting, working) = self.progress.begin(&tenant.name);
+        let (reply, answer) = oneshot::channel();
+        let task = Box::new(Asked::new(job, reply, Some(working)));
+        if self.waiting.push(&tenant.name, task, self.most_turns()) {
+            let turn = Turn {
+                database: Arc::clone(self),
+                tenant: Arc::clone(tenant),
+                is_over: false,
+            };
+            drop(tokio::spawn(turn.work()));
         }
+        let answer = answer.await;
+        drop(waiting);
+        answer.map_err(|_| ended())?
     }
-
-    pub(super) fn told(&self) -> StoreError {
-        match self {
-            Self::Driver(error) => of_driver(Arc::clone(error)),
-            Self::Together => ended(),
-            Self::Crowded => crowded(),
-            Self::Unknown => unknown_outcome(),
-            Self::Lost(error) => history::refused(error),
-        }
-    }
-}
-
-impl From<sqlx::Error> for Failed {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Driver(Arc::new(error))
-    }
-}
-
-/// Does a job in a transaction, and answers when that is committed. It goes on if nobody waits for the answer any more,
-/// since what was begun cannot be taken back.
-pub(super) async fn write<J: Job>(
-    database: &Arc<Database>,
-    tenant: &Arc<Named>,
-    job: J,
-) -> Result<J::Answer, StoreError> {
-    database.loss.check()?;
-    let (waiting, working) = database.progress.begin(&tenant.name);
-    let (reply, answer) = oneshot::channel();
-    let task = Box::new(Asked::new(job, reply, Some(working)));
-    if database
-        .waiting
-        .push(&tenant.name, task, database.most_turns())
-    {
-        let turn = Turn {
-            database: Arc::clone(database),
-            tenant: Arc::clone(tenant),
-            is_over: false,
-        };
-        drop(tokio::spawn(turn.work()));
-    }
-    let answer = answer.await;
-    drop(waiting);
-    answer.map_err(|_| ended())?
 }
 
 /// A task that does the jobs of a tenant, until no job waits.
@@ -225,38 +174,6 @@ async fn forget(database: &Database, tenant: &Named, checks_keys: bool) {
     }
 }
 
-/// A transaction that is committed and durable.
-#[derive(Default)]
-pub(super) struct Done {
-    /// The places of the changes, in the order in which they were written.
-    pub(super) places: Vec<Place>,
-    /// The events of each place, with the position of the last one.
-    events: Vec<(u64, Vec<Event>)>,
-    /// Runs that were claimed after the commit. `None` if the answer was lost.
-    leased: Option<Vec<Leased>>,
-    /// If `true`, keys of requests are old.
-    has_old_keys: bool,
-}
-
-impl Done {
-    fn add(&mut self, place: Place, mut events: Vec<Event>) {
-        if !events.is_empty() {
-            let last = place.settle_events(&mut events);
-            self.events.push((last, events));
-        }
-        self.places.push(place);
-    }
-
-    /// Takes the runs that one claim leased, in their order.
-    pub(super) fn leased(&mut self, claim: ClaimId) -> Result<Vec<Leased>, StoreError> {
-        let all = self.leased.as_mut().ok_or_else(claim_in_doubt)?;
-        let is_its = |leased: &mut Leased| leased.row.claim == Some(claim);
-        let mut leased: Vec<Leased> = all.extract_if(.., is_its).collect();
-        Leased::sort(&mut leased);
-        Ok(leased)
-    }
-}
-
 /// Does jobs in one transaction.
 async fn commit(
     database: &Database,
@@ -267,7 +184,7 @@ async fn commit(
     let connections = &database.connections;
     let mut connection = connections.one().await?;
     // A connection on which this fails is closed.
-    let prepared = connection.prepare(prepared::statements);
+    let prepared = connection.prepare(statements);
     let session = connections.in_time(prepared).await??;
     let mark = tenant.mark();
     let work = work(database, tenant, jobs, locks, &mut connection);
@@ -387,7 +304,8 @@ async fn work(
     let mut wanted = Wanted::default();
     jobs.iter().for_each(|job| job.wants(&mut wanted));
     let mark = tenant.mark();
-    let mut writing = match Writing::begin(connection, database, tenant, locks, wanted).await {
+    let parts = database.parts();
+    let mut writing = match Writing::begin(connection, parts, tenant, locks, wanted).await {
         Ok(writing) => writing,
         // The row of a tenant is never removed.
         Err(sqlx::Error::RowNotFound) => return Err(Failed::Lost(database.lost(tenant, mark, 0))),
@@ -417,24 +335,4 @@ async fn work(
         return Ok(None);
     }
     Ok(Some(writing.end()))
-}
-
-/// Returns `true` if a transaction ended because it would have exceeded a limit.
-fn is_crowded(error: &sqlx::Error) -> bool {
-    has_code(error, DIVISION_BY_ZERO)
-}
-
-fn has_code(error: &sqlx::Error, code: &str) -> bool {
-    let found = error.as_database_error().and_then(|error| error.code());
-    found.is_some_and(|found| found == code)
-}
-
-/// Whether the same again may succeed at once.
-pub(super) fn is_worth_another(error: &sqlx::Error) -> bool {
-    match Class::of(error) {
-        Class::Collided | Class::Lost => true,
-        Class::Transient | Class::Permanent | Class::Login | Class::ReadOnly | Class::Setup => {
-            false
-        }
-    }
 }

@@ -10,21 +10,23 @@
 
 use super::begin::{self, Room, take};
 use super::builder::PostgresLimits;
-use super::changes::{Changes, Line, Written, line_of};
-use super::database::Database;
+use super::changes::Changes;
 use super::facts::{Known, Wanted};
 use super::pgvector::Pgvector;
 use super::place::{Ended, Last, Place, Transaction, Witness};
+use super::prepared;
 use super::queue;
-use super::requests::{self, Key};
-use super::row::{self, Asked, Kept};
+use super::request_keys::{self, Key};
+use super::round_trip::RoundTrip;
+use super::row::{self, Asked, Kept, Line, line_of};
+use super::table::Written;
 use super::tenant::{self, Named};
 use crate::bugs::planted;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
 use crate::store::StoreError;
 use crate::store::durable::found::{Found, Writer};
 use crate::store::durable::tenant::{Tenant, Time};
-use crate::store::request::Recorded;
+use crate::store::request::{Checked, Recorded};
 use crate::store::rules::Change;
 use sqlx::{AssertSqlSafe, PgConnection};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -40,6 +42,16 @@ pub(super) enum Counters {
     Exceeded,
     /// The tenant's row is locked.
     Exact,
+}
+
+/// The parts of a store that a transaction uses.
+#[derive(Clone, Copy)]
+pub(super) struct StoreParts<'s> {
+    pub(super) limits: &'s PostgresLimits,
+    /// `None` if there are no vectors.
+    pub(super) pgvector: Option<&'s Pgvector>,
+    pub(super) clock: &'s Time,
+    pub(super) round_trip: &'s RoundTrip,
 }
 
 /// A transaction that jobs work with.
@@ -88,7 +100,7 @@ impl<'t> Writing<'t> {
     /// transaction open.
     pub(super) async fn begin(
         connection: &'t mut PgConnection,
-        database: &'t Database,
+        parts: StoreParts<'t>,
         named: &'t Named,
         locks: bool,
         wanted: Wanted,
@@ -107,9 +119,9 @@ impl<'t> Writing<'t> {
         };
         let waits_for_locks = !wanted.lines.is_empty() || !wanted.runs.is_empty();
         let sent = Instant::now();
-        let begun = begin::begin(connection, id, &database.time, wanted).await?;
+        let begun = begin::begin(connection, id, parts.clock, wanted).await?;
         if !waits_for_locks {
-            database.round_trip.add(sent.elapsed());
+            parts.round_trip.add(sent.elapsed());
         }
         let since = match begun.since {
             Some(since) => since,
@@ -118,10 +130,10 @@ impl<'t> Writing<'t> {
         let tenant = tenant::open(begun.tenant);
         let mut writing = Self {
             connection,
-            limits: &database.settings.limits,
-            pgvector: database.pgvector.as_ref(),
+            limits: parts.limits,
+            pgvector: parts.pgvector,
             name: &named.name,
-            clock: &database.time,
+            clock: parts.clock,
             written: tenant.clone(),
             before: tenant.clone(),
             tenant,
@@ -149,6 +161,20 @@ impl<'t> Writing<'t> {
             writing.read_added(added).await?;
         }
         Ok(writing)
+    }
+
+    /// Reads the wanted runs and breadcrumbs.
+    pub(super) async fn read(&mut self, wanted: Wanted) -> sqlx::Result<()> {
+        let mut message = Vec::new();
+        let asking = wanted.ask(self.tenant.id, &mut message);
+        if !message.is_empty() {
+            let rows = prepared::rows(self.connection, &message).await?;
+            let stored = asking.read(&rows)?;
+            self.runs.extend(stored.runs);
+            self.breadcrumbs.extend(stored.breadcrumbs);
+            self.requests.extend(stored.requests);
+        }
+        Ok(())
     }
 
     /// Reads again the runs and keys that another transaction may have added before this one locked the tenant's row.
@@ -292,7 +318,7 @@ impl<'t> Writing<'t> {
             ),
             requests: (
                 after.requests - before.requests,
-                limit(requests::limit(self.limits)),
+                limit(request_keys::limit(self.limits)),
             ),
         };
         let lines: BTreeSet<Line> = changes.left.union(&changes.joined).cloned().collect();
@@ -350,6 +376,12 @@ impl<'t> Writing<'t> {
     /// Number of times that the transaction has written changes so far, which is the index of the [`Place`] of later changes.
     pub(super) fn written_times(&self) -> usize {
         self.places.len()
+    }
+
+    /// Returns `true` if a key is old. Known only if a job of the transaction is a request.
+    fn has_old_keys(&self) -> bool {
+        let until = Checked::checked_before(self.now);
+        self.oldest_key.is_some_and(|oldest| oldest <= until)
     }
 
     /// Position of the last event at the beginning.

@@ -2,7 +2,7 @@
 
 use super::NAME;
 use super::creation_key::creation_keys;
-use super::error::{MAX_BODY, SplitCharacter, store_error, too_large};
+use super::error::{SplitCharacter, store_error};
 use super::read::{Look, Reader};
 use super::wire;
 use crate::clock::wall_micros;
@@ -189,21 +189,6 @@ fn is_safe(
             source: Box::new(SplitCharacter { id, write: index }),
         }),
         false => Ok(()),
-    }
-}
-
-/// Returns the request body of a write, or an error if it exceeds [`MAX_BODY`].
-pub(super) fn body(
-    index: usize,
-    body: Result<String, serde_json::Error>,
-) -> Result<String, StoreError> {
-    match body {
-        Ok(body) if body.len() > MAX_BODY => Err(too_large(index, body.len())),
-        Ok(body) => Ok(body),
-        Err(error) => Err(StoreError::Rejected {
-            what: format!("write {index}"),
-            source: JsonError::Syntax(error),
-        }),
     }
 }
 

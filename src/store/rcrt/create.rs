@@ -5,7 +5,7 @@ use super::error::{store_error, write_error};
 use super::filter::Filter;
 use super::http::{Call, Failure};
 use super::read::Reader;
-use super::{NAME, commit, wire};
+use super::{NAME, body, wire};
 use crate::clock::later;
 use crate::error::Chain;
 use crate::model::{BreadcrumbId, NewBreadcrumb};
@@ -37,7 +37,7 @@ pub(super) async fn create(
     new: &NewBreadcrumb,
     creation: &CreationKey,
 ) -> Result<BreadcrumbId, StoreError> {
-    let body = commit::body(index, wire::create_body(new))?;
+    let body = body::checked(index, wire::create_body(new))?;
     let mut patience = reader.settings.patience;
     let (mut epoch, mut tries) = (0, 1);
     loop {

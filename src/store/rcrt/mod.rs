@@ -1,6 +1,7 @@
 //! The store on an RCRT server.
 
 mod backfill;
+mod body;
 mod builder;
 mod commit;
 mod create;

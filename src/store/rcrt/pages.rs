@@ -1,5 +1,6 @@
 //! A list, read page by page while others write.
 
+use super::filter::Filter;
 use super::http::Failure;
 use super::read::{Reader, rows};
 use super::seek::{Gallop, Seek, Step};
@@ -37,9 +38,23 @@ pub(super) struct Pages<'r> {
     pub(super) at: Option<Timestamp>,
 }
 
+impl Reader {
+    /// A list, newest first, to be read page by page.
+    pub(super) fn pages(&self, filter: &Filter) -> Pages<'_> {
+        let mut url = self.url(&["breadcrumbs"], filter);
+        url.query_pairs_mut().append_pair("include_context", "true");
+        Pages::new(self, url)
+    }
+
+    /// The list of all there is, newest first, as far as it says what changed when: without schemas and contexts.
+    pub(super) fn changes(&self) -> Pages<'_> {
+        Pages::new(self, self.link.url(&["breadcrumbs"]))
+    }
+}
+
 impl<'r> Pages<'r> {
     /// The list of a URL, which says what is in it.
-    pub(super) fn new(reader: &'r Reader, url: Url) -> Self {
+    fn new(reader: &'r Reader, url: Url) -> Self {
         Self {
             reader,
             url,

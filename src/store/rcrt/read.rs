@@ -5,7 +5,6 @@ use super::filter::Filter;
 use super::foreign::Foreign;
 use super::http::{Answer, Failure, Link};
 use super::offsets::Offsets;
-use super::pages::Pages;
 use super::token_check::TokenCheck;
 use super::wire::{self, Row};
 use crate::clock::wall_micros;
@@ -41,7 +40,7 @@ pub(super) struct Reader {
     pub(super) settings: Settings,
     foreign: Arc<Foreign>,
     pub(super) offsets: Arc<Offsets>,
-    pub(super) token_check: Arc<TokenCheck>,
+    token_check: Arc<TokenCheck>,
 }
 
 impl Reader {
@@ -137,24 +136,12 @@ impl Reader {
         rows(&answer)
     }
 
-    /// A list, newest first, to be read page by page.
-    pub(super) fn pages(&self, filter: &Filter) -> Pages<'_> {
-        let mut url = self.url(&["breadcrumbs"], filter);
-        url.query_pairs_mut().append_pair("include_context", "true");
-        Pages::new(self, url)
-    }
-
-    /// The list of all there is, newest first, as far as it says what changed when: without schemas and contexts.
-    pub(super) fn changes(&self) -> Pages<'_> {
-        Pages::new(self, self.link.url(&["breadcrumbs"]))
-    }
-
     /// The answer to what asks for a list.
     pub(super) async fn list(&self, url: &Url) -> Result<Answer, Failure> {
         self.link.get(url, self.settings.max_list_bytes).await
     }
 
-    fn url(&self, path: &[&str], filter: &Filter) -> Url {
+    pub(super) fn url(&self, path: &[&str], filter: &Filter) -> Url {
         let mut url = self.link.url(path);
         let mut query = url.query_pairs_mut();
         if let Some(schema) = &filter.schema {
@@ -165,6 +152,17 @@ impl Reader {
         }
         drop(query);
         url
+    }
+
+    /// Fails if the server refuses the token. Sends at most one request per minute, and otherwise returns the outcome of
+    /// the last one. Any other failure of the request is ignored, because the search itself succeeded.
+    pub(super) async fn check_token(&self) -> Result<(), Failure> {
+        if !self.token_check.start() {
+            return self.token_check.last();
+        }
+        // The server checks the token before it searches for the ID.
+        let failure = self.look(BreadcrumbId::NIL).await.err();
+        self.token_check.note(failure)
     }
 }
 

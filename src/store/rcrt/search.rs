@@ -56,7 +56,7 @@ pub(super) async fn search(
     let mut newest = found.newest_first();
     newest.truncate(query.limit);
     if newest.is_empty() {
-        let checked = reader.token_check.check(reader).await;
+        let checked = reader.check_token().await;
         checked.map_err(store_error)?;
     }
     if let Some(Short { looked_at, down_to }) = short {

@@ -1,8 +1,6 @@
 //! Checks of the token after an empty search. The server lists breadcrumbs without checking the token.
 
 use super::http::Failure;
-use super::read::Reader;
-use crate::model::BreadcrumbId;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -28,14 +26,8 @@ struct Refusal {
 }
 
 impl TokenCheck {
-    /// Fails if the server refuses the token. Sends at most one request per minute, and otherwise returns the outcome of
-    /// the last one. Any other failure of the request is ignored, because the search itself succeeded.
-    pub(super) async fn check(&self, reader: &Reader) -> Result<(), Failure> {
-        if !self.start() {
-            return self.last();
-        }
-        // The server checks the token before it searches for the ID.
-        let failure = reader.look(BreadcrumbId::NIL).await.err();
+    /// Notes the outcome of a check, and returns it. A failure other than a refused token is ignored.
+    pub(super) fn note(&self, failure: Option<Failure>) -> Result<(), Failure> {
         let refusal = match failure.filter(Failure::is_unauthorized) {
             Some(Failure::Unauthorized { request, said }) => Some(Refusal { request, said }),
             Some(failure) => return Err(failure),
@@ -46,7 +38,7 @@ impl TokenCheck {
     }
 
     /// Returns `true` if a check is due, and notes its start.
-    fn start(&self) -> bool {
+    pub(super) fn start(&self) -> bool {
         let mut last = self.lock();
         let is_due = last.started.is_none_or(|at| at.elapsed() >= INTERVAL);
         if is_due {
@@ -56,7 +48,7 @@ impl TokenCheck {
     }
 
     /// Returns the outcome of the last check.
-    fn last(&self) -> Result<(), Failure> {
+    pub(super) fn last(&self) -> Result<(), Failure> {
         match self.lock().refusal.clone() {
             Some(Refusal { request, said }) => Err(Failure::Unauthorized { request, said }),
             None => Ok(()),

@@ -4,7 +4,7 @@ use super::create::MAX_ANSWER;
 use super::error::{store_error, write_error};
 use super::http::{Call, Failure};
 use super::read::Reader;
-use super::{NAME, commit, wire};
+use super::{NAME, body, wire};
 use crate::error::Chain;
 use crate::model::{Breadcrumb, BreadcrumbId, Patch};
 use crate::store::StoreError;
@@ -24,7 +24,7 @@ pub(super) async fn update(
     before: Breadcrumb,
     patch: Patch,
 ) -> Result<Breadcrumb, StoreError> {
-    let body = commit::body(index, wire::patch_body(&patch))?;
+    let body = body::checked(index, wire::patch_body(&patch))?;
     let (id, version) = (before.id, before.version);
     let (mut unsure, mut tries) = (false, 1);
     loop {

@@ -5,28 +5,9 @@ use super::error::Fault;
 use super::opened::Opened;
 use super::tenant::Writing;
 use crate::store::StoreError;
-use crate::store::durable::cursor::{Cursor, MOST, Name, too_many};
-use rusqlite::{Connection, OptionalExtension};
-use std::collections::HashMap;
+use crate::store::durable::cursor::{Cursor, MOST, too_many};
+use rusqlite::OptionalExtension;
 use std::sync::Arc;
-
-/// Stores positions, in the transaction that is open.
-pub(super) fn store(
-    connection: &Connection,
-    positions: &HashMap<Name, u64>,
-) -> rusqlite::Result<()> {
-    if positions.is_empty() {
-        return Ok(());
-    }
-    let mut update = connection.prepare_cached(
-        "UPDATE ux_consumers SET position = MAX(position, ?3)
-         WHERE tenant = (SELECT id FROM ux_tenants WHERE name = ?1) AND name = ?2",
-    )?;
-    for ((tenant, consumer), position) in positions {
-        update.execute((&**tenant, &**consumer, position.cast_signed()))?;
-    }
-    Ok(())
-}
 
 /// Where a consumer stopped; `begin` if it is new, which is stored for it.
 pub(super) async fn resume(

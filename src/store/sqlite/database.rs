@@ -1,18 +1,19 @@
 //! One open database: the thread that writes, the threads that read, and the state that all handles share.
 
+use super::acknowledged::StoreAcknowledged;
 use super::builder::DatabaseSettings;
 use super::cache::Cache;
 use super::connection;
 use super::error::{Fault, SqliteError, ended};
 use super::guard::Guard;
+use super::job::{Job, Task};
 use super::listen::Listener;
 use super::progress::{Progress, Watcher};
 use super::readers::{self, Queue, Reader, Reads};
-use super::registry;
 use super::sockets::Sockets;
 use super::turns::Turns;
 use super::wake_ups::WakeUps;
-use super::writer::{Job, StoreAcknowledged, Task, Writer};
+use super::writer::Writer;
 use crate::store::durable::cursor::Acknowledged;
 use crate::store::{StoreError, StoreId};
 use rusqlite::Connection;
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
 /// How many jobs may wait for the writer, and how many for the readers; who has more waits to hand it over.
 const WAITING: usize = 1_024;
@@ -47,36 +48,8 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Returns this process's database for the file and the settings, and opens it if it is missing. All calls that can block run
-    /// on a new thread, which becomes the writer of a new database.
-    pub(super) async fn open(
-        path: &Path,
-        settings: DatabaseSettings,
-    ) -> Result<Arc<Self>, SqliteError> {
-        let path = connection::absolute(path)?;
-        let (opened, is_open) = oneshot::channel();
-        let start = move || {
-            let mut started = None;
-            let database = registry::find_or_open(&path, &settings, |path| {
-                let (database, writing) = Self::start(path, &settings)?;
-                started = Some(writing);
-                Ok(database)
-            });
-            // The caller may be gone. Then no handle exists, and the writer ends at once.
-            drop(opened.send(database));
-            if let Some(writing) = started {
-                writing.run();
-            }
-        };
-        drop(spawn("sqlite-writer", start)?);
-        is_open.await.map_err(|error| SqliteError::Unavailable {
-            retry_after: std::time::Duration::from_secs(1),
-            source: error.into(),
-        })?
-    }
-
     /// Opens the connections and starts the readers. The caller runs the writer.
-    fn start(
+    pub(super) fn start(
         path: &Path,
         settings: &DatabaseSettings,
     ) -> Result<(Arc<Self>, Writing), SqliteError> {
@@ -232,7 +205,7 @@ impl fmt::Debug for Database {
 }
 
 /// The writer of a new database, before it runs.
-struct Writing {
+pub(super) struct Writing {
     writer: Writer,
     writes: mpsc::Receiver<Box<dyn Job>>,
     reading: Arc<Queue>,
@@ -242,7 +215,7 @@ struct Writing {
 
 impl Writing {
     /// Runs jobs until the last handle is gone, then closes the file.
-    fn run(self) {
+    pub(super) fn run(self) {
         let (reading, listener) = (self.reading, self.listener);
         self.writer.run(self.writes, || {
             reading.wait_deserted();
@@ -286,7 +259,11 @@ fn listen(listener: Listener) -> Result<JoinHandle<()>, SqliteError> {
     })
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, SqliteError> {
+/// Starts a thread of a database.
+pub(super) fn spawn(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, SqliteError> {
     let thread = std::thread::Builder::new().name(name.to_owned());
     thread.spawn(run).map_err(no_resources)
 }

@@ -1,7 +1,7 @@
 //! The ledger of one handle.
 
 use super::SqliteStore;
-use super::{canonical, list, paused, positions, queue, requests, runs, table, workers};
+use super::{canonical, list, paused, positions, requests, runs, table, workers};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::request::Checked;
 use crate::store::row::Row;
@@ -98,7 +98,7 @@ impl RunLedger for SqliteStore {
         versions: &[(Arc<str>, Arc<str>)],
     ) -> Result<usize, StoreError> {
         let versions = versions.to_vec();
-        self.write(move |writing| queue::accept_transfers(writing, &versions))
+        self.write(move |writing| runs::accept_transfers(writing, &versions))
             .await
     }
 

@@ -3,9 +3,9 @@
 //! A datagram arrives with each commit of a process that knows this one. All other commits, those of foreign programs included,
 //! change `PRAGMA data_version`, which the thread checks at an interval. Without subscribers it does nothing.
 
+use super::job::{Job, Task};
 use super::progress::Progress;
 use super::sockets::{Bound, Receiver, Sockets};
-use super::writer::{Job, Task};
 use crate::error::Chain;
 use rusqlite::Connection;
 use std::sync::Arc;

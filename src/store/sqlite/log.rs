@@ -1,51 +1,24 @@
 //! The events of one tenant in the order of the commits, and the source over them.
 
 use super::NAME;
-use super::column::{blob, id, number, tags, texts};
 use super::cursor;
 use super::error::Fault;
+use super::events::{self, NEXT};
 use super::inbox;
 use super::opened::Opened;
 use super::tenant::{self, Writing};
-use crate::model::{Event, Json, Timestamp};
+use crate::model::{Event, Timestamp};
 use crate::source::{Deliveries, EventSource, SourceError, StartAt};
 use crate::store::StoreError;
 use crate::store::durable::cursor::Cursor;
-use crate::store::durable::events::{
-    Log, PAGE, Page, description, kind, kind_of, subscribe, unavailable,
-};
+use crate::store::durable::events::{Log, PAGE, Page, description, subscribe, unavailable};
 use crate::store::durable::inbox::TakenIn;
 use async_trait::async_trait;
-use rusqlite::{Connection, OptionalExtension as _, Row};
+use rusqlite::{Connection, OptionalExtension as _};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-
-/// Notes an event at the next position; positions count from 1.
-pub(super) fn push(writing: &mut Writing<'_>, event: &Event) -> Result<(), Fault> {
-    writing.tenant.position += 1;
-    let mut insert =
-        writing.sql("INSERT INTO ux_events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
-    insert.execute((
-        writing.tenant.id,
-        writing.tenant.position,
-        kind(event.kind),
-        blob(event.breadcrumb_id),
-        event.version.cast_signed(),
-        event.updated_at.as_micros(),
-        event.schema_name.as_deref(),
-        texts(&event.tags),
-    ))?;
-    Ok(())
-}
-
-/// The events from a position on.
-pub(super) const NEXT: &str = "
-    SELECT e.position, e.kind, e.breadcrumb_id, e.version, e.updated_at, e.schema_name, e.tags, b.context
-    FROM ux_events AS e LEFT JOIN ux_breadcrumbs AS b ON b.tenant = e.tenant AND b.id = e.breadcrumb_id
-        AND b.version = e.version AND octet_length(b.context) <= ?4
-    WHERE e.tenant = ?1 AND e.position >= ?2 ORDER BY e.position LIMIT ?3";
 
 fn page(connection: &Connection, name: &str, from: u64) -> Result<Page, Fault> {
     let has_inbox = inbox::is_filled(connection, name)?;
@@ -64,7 +37,7 @@ fn page(connection: &Connection, name: &str, from: u64) -> Result<Page, Fault> {
         let mut page = connection.prepare_cached(NEXT)?;
         let largest = i64::try_from(Event::MAX_CONTEXT_BYTES).unwrap_or(i64::MAX);
         let asked = (tenant.id, from.cast_signed(), PAGE, largest);
-        let found = page.query_map(asked, event)?;
+        let found = page.query_map(asked, events::read)?;
         events = found.collect::<rusqlite::Result<_>>()?;
     }
     Ok(Page {
@@ -96,24 +69,6 @@ fn time_of(
     )?;
     let time = time.query_row((tenant, position.cast_signed()), |row| row.get(0));
     Ok(time.optional()?.map(Timestamp::from_micros))
-}
-
-fn event(row: &Row<'_>) -> rusqlite::Result<(u64, Event)> {
-    let context: Option<String> = row.get(7)?;
-    let event = Event {
-        kind: {
-            let kind = row.get(1)?;
-            kind_of(kind).ok_or(rusqlite::Error::IntegralValueOutOfRange(1, kind))?
-        },
-        breadcrumb_id: id(row, 2)?,
-        version: number(row, 3)?,
-        schema_name: row.get(5)?,
-        tags: tags(row, 6)?,
-        // One that cannot be read counts as none: the breadcrumb itself decides.
-        context: context.and_then(|text| Json::checked_before(text).ok()),
-        updated_at: Timestamp::from_micros(row.get(4)?),
-    };
-    Ok((number(row, 0)?, event))
 }
 
 /// The commits of one tenant as events.

@@ -1,3 +1,4 @@
+mod acknowledged;
 mod builder;
 mod cache;
 mod column;
@@ -5,8 +6,10 @@ mod connection;
 mod cursor;
 mod database;
 mod error;
+mod events;
 mod guard;
 mod inbox;
+mod job;
 mod ledger;
 mod list;
 mod listen;

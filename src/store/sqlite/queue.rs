@@ -1,15 +1,11 @@
 //! Which rows can be claimed next: those with a time, as far as no other of their ordering key is before them.
 
 use super::column::{number, time};
-use super::error::Fault;
 use super::tenant::Writing;
-use super::{row, runs};
 use crate::store::RunRef;
 use crate::store::row::{MOST_ACCEPTED, aside};
 use crate::store::rules::First;
 use rusqlite::OptionalExtension;
-use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Makes the first run that is left in a line its head.
@@ -79,26 +75,8 @@ pub(super) const PASSED: &str = concat!(
     " LIMIT ?4"
 );
 
-/// Makes rows due that were transferred to versions of executors, and rows of these executors that left their line and
-/// reached their time; returns their number.
-pub(super) fn accept_transfers(
-    writing: &mut Writing<'_>,
-    versions: &[(Arc<str>, Arc<str>)],
-) -> Result<usize, Fault> {
-    let mut accepted: BTreeSet<(i64, i64)> = BTreeSet::new();
-    for (executor, version) in versions {
-        accepted.extend(transferred(writing, executor, version)?);
-    }
-    for (_, serial) in &accepted {
-        if let Some(kept) = row::at(writing.connection, *serial)? {
-            runs::accept(writing, kept)?;
-        }
-    }
-    Ok(accepted.len())
-}
-
 /// Returns the sequences and serials of the rows that one version of an executor accepts.
-fn transferred(
+pub(super) fn transferred(
     writing: &Writing<'_>,
     executor: &str,
     version: &str,

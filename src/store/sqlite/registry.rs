@@ -2,11 +2,12 @@
 
 use super::builder::DatabaseSettings;
 use super::connection;
-use super::database::Database;
+use super::database::{Database, spawn};
 use super::error::SqliteError;
 use super::guard;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::oneshot;
 
 /// Identity of a file, and the settings of its connections. The device and the inode distinguish a file from one that
 /// replaced it at the same path.
@@ -25,8 +26,38 @@ struct Registry(Mutex<Vec<(Key, Arc<Slot>)>>);
 
 static OPEN: Registry = Registry(Mutex::new(Vec::new()));
 
+impl Database {
+    /// Returns this process's database for the file and the settings, and opens it if it is missing. All calls that can block run
+    /// on a new thread, which becomes the writer of a new database.
+    pub(super) async fn open(
+        path: &Path,
+        settings: DatabaseSettings,
+    ) -> Result<Arc<Self>, SqliteError> {
+        let path = connection::absolute(path)?;
+        let (opened, is_open) = oneshot::channel();
+        let start = move || {
+            let mut started = None;
+            let database = find_or_open(&path, &settings, |path| {
+                let (database, writing) = Self::start(path, &settings)?;
+                started = Some(writing);
+                Ok(database)
+            });
+            // The caller may be gone. Then no handle exists, and the writer ends at once.
+            drop(opened.send(database));
+            if let Some(writing) = started {
+                writing.run();
+            }
+        };
+        drop(spawn("sqlite-writer", start)?);
+        is_open.await.map_err(|error| SqliteError::Unavailable {
+            retry_after: std::time::Duration::from_secs(1),
+            source: error.into(),
+        })?
+    }
+}
+
 /// Returns the open database for the file and the settings, or opens one. Blocks.
-pub(super) fn find_or_open(
+fn find_or_open(
     path: &Path,
     settings: &DatabaseSettings,
     open: impl FnOnce(&Path) -> Result<Arc<Database>, SqliteError>,

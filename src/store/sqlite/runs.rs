@@ -12,7 +12,7 @@ use crate::store::{
     Cancelled, Claim, ClaimId, Claimed, Enqueued, ExecutorLimits, Lease, Lost, NewRun, RunEnd,
     RunRef, StoreError,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Adds rows; those that exist stay as they are.
@@ -200,8 +200,26 @@ pub(super) fn end(
     apply(writing, Some(kept.serial), &change)
 }
 
+/// Makes rows due that were transferred to versions of executors, and rows of these executors that left their line and
+/// reached their time; returns their number.
+pub(super) fn accept_transfers(
+    writing: &mut Writing<'_>,
+    versions: &[(Arc<str>, Arc<str>)],
+) -> Result<usize, Fault> {
+    let mut accepted: BTreeSet<(i64, i64)> = BTreeSet::new();
+    for (executor, version) in versions {
+        accepted.extend(queue::transferred(writing, executor, version)?);
+    }
+    for (_, serial) in &accepted {
+        if let Some(kept) = row::at(writing.connection, *serial)? {
+            accept(writing, kept)?;
+        }
+    }
+    Ok(accepted.len())
+}
+
 /// Makes a transferred row due.
-pub(super) fn accept(writing: &mut Writing<'_>, kept: Kept) -> Result<(), Fault> {
+fn accept(writing: &mut Writing<'_>, kept: Kept) -> Result<(), Fault> {
     let Kept { serial, row } = kept;
     let is_alone = queue::first(writing, &row.run, Some(serial))?.is_none();
     let change = rules::accept(row, is_alone, next(writing), writing.now);

@@ -250,7 +250,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), OpenFault> {
 #[cfg(test)]
 mod tests {
     use super::super::{
-        connection, inbox, list, log, queue, requests, retention, row, table, vectors,
+        connection, events, inbox, list, queue, requests, retention, row, table, vectors,
     };
     use super::*;
     use crate::store::RunState;
@@ -267,9 +267,9 @@ mod tests {
         for sql in [
             &*failed,
             &*suspended,
+            events::NEXT,
             inbox::FIRST,
             inbox::IS_FILLED,
-            log::NEXT,
             queue::DUE,
             queue::FIRST,
             queue::PASSED,

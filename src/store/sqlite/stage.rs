@@ -3,7 +3,7 @@
 use super::error::Fault;
 use super::table::{self, Found};
 use super::tenant::Writing;
-use super::{NAME, log, retention, runs};
+use super::{NAME, events, retention, runs};
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, NewBreadcrumb, Patch};
 use crate::store::durable::found::Writer;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
@@ -182,7 +182,7 @@ impl Stage<'_, '_> {
             EventKind::Updated => Event::updated(&breadcrumb),
             EventKind::Deleted | EventKind::Ping => Event::deleted(&breadcrumb),
         };
-        log::push(self.writing, &event)?;
+        events::push(self.writing, &event)?;
         self.written.push(Arc::new(breadcrumb));
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Removing what is over when there is much of it: a commit removes a little, and searches pass over the rest.
 
 use super::builder::SqliteLimits;
+use super::job::{Job, Task};
 use super::table;
 use super::tenant::Writing;
-use super::writer::{Job, Task};
 use crate::store::durable::tenant::Time;
 use rusqlite::Connection;
 use std::sync::Arc;

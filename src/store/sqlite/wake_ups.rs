@@ -1,8 +1,8 @@
 //! The sending side of wake-ups: which sockets get a datagram after the transaction of the writer.
 
 use super::guard::Undone;
+use super::job::Job;
 use super::sockets::Sockets;
-use super::writer::Job;
 use rusqlite::Connection;
 use std::sync::Arc;
 use uuid::Uuid;

@@ -1,45 +1,27 @@
 //! The writer thread. One transaction commits all waiting jobs, because a commit costs more than the writes. Each job has its own
 //! savepoint, so that a failed job does not roll back the others. The writer answers the callers after the commit.
 
-use super::cursor;
-use super::error::{Fault, SqliteError, unavailable};
-use super::guard::{Guard, Undone, is_corruption};
-use super::progress::{Fate, Progress};
+use super::acknowledged;
+use super::error::SqliteError;
+use super::guard::{Guard, Undone};
+use super::job::Job;
+use super::progress::Progress;
 use super::schema;
 use super::turns::{Turn, Turns};
 use super::wake_ups::WakeUps;
 use crate::error::Chain;
 use crate::error::Retry;
-use crate::store::StoreError;
 use crate::store::durable::cursor::Acknowledged;
 use rusqlite::Connection;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 /// Maximum number of jobs that the writer receives at once.
 const MOST: usize = 128;
 /// Duration after which a transaction accepts no more jobs.
 const LONG: Duration = Duration::from_millis(50);
-
-/// A unit of work in a transaction of the writer.
-pub(super) trait Job: Send {
-    /// Returns `true` if a caller still waits for the job. The job then runs even if the caller stops waiting.
-    fn begin(&self) -> bool;
-
-    /// Runs the job in a savepoint.
-    ///
-    /// # Errors
-    /// Fails only if an error of the driver must roll back the whole transaction.
-    fn run(&mut self, connection: &Connection) -> Result<(), rusqlite::Error>;
-
-    /// Returns `true` if the job ran and wrote events.
-    fn has_events(&self) -> bool;
-
-    /// Answers the caller. `undone` is the error that rolled back the transaction, if any.
-    fn finish(self: Box<Self>, undone: Option<&Undone>);
-}
 
 pub(super) struct Writer {
     pub(super) connection: Connection,
@@ -80,7 +62,7 @@ impl Writer {
         let positions = self.acknowledged.take();
         let mut done = Vec::new();
         let committed = self.commit(waiting, &mut done, |connection| {
-            cursor::store(connection, &positions)
+            acknowledged::store(connection, &positions)
         });
         let undone = committed.and_then(|()| self.guard.check_files()).err();
         if let Some(Undone::Driver(error)) = &undone {
@@ -177,114 +159,13 @@ impl Writer {
     }
 }
 
-/// A job that sends a result to its caller.
-pub(super) struct Task<W, A, T> {
-    fate: Fate,
-    work: Option<W>,
-    done: Option<Result<(T, bool), StoreError>>,
-    then: A,
-    reply: oneshot::Sender<Result<T, StoreError>>,
-}
-
-type Answer<T> = oneshot::Receiver<Result<T, StoreError>>;
-
-impl<W, A, T> Task<W, A, T>
-where
-    W: FnOnce(&Connection) -> Result<(T, bool), Fault>,
-    A: FnOnce(&T),
-{
-    /// Creates a job. `work` returns the result and whether it wrote events. `then` runs after the commit. Also returns the receiver of
-    /// the result, and the [`Fate`] with which the caller gives the job up.
-    pub(super) fn new(work: W, then: A) -> (Self, Answer<T>, Fate) {
-        let (reply, answer) = oneshot::channel();
-        let fate = Fate::default();
-        let task = Self {
-            fate: fate.clone(),
-            work: Some(work),
-            done: None,
-            then,
-            reply,
-        };
-        (task, answer, fate)
-    }
-}
-
-impl<W, A, T> Job for Task<W, A, T>
-where
-    W: FnOnce(&Connection) -> Result<(T, bool), Fault> + Send,
-    A: FnOnce(&T) + Send,
-    T: Send,
-{
-    fn begin(&self) -> bool {
-        self.fate.begin()
-    }
-
-    fn run(&mut self, connection: &Connection) -> Result<(), rusqlite::Error> {
-        let Some(work) = self.work.take() else {
-            return Ok(());
-        };
-        connection.prepare_cached("SAVEPOINT job")?.execute(())?;
-        match work(connection) {
-            Ok(done) => self.done = Some(Ok(done)),
-            Err(Fault::Refused(error)) => {
-                self.done = Some(Err(error));
-                connection.prepare_cached("ROLLBACK TO job")?.execute(())?;
-            }
-            // SQLite can roll back the whole transaction, for example if the disk is full.
-            Err(Fault::Driver(error)) if connection.is_autocommit() => return Err(error),
-            // `transaction` must receive a corruption error, to pass it to the guard.
-            Err(Fault::Driver(error)) if is_corruption(&error) => return Err(error),
-            Err(Fault::Driver(error)) => {
-                self.done = Some(Err(unavailable(&Arc::new(error))));
-                connection.prepare_cached("ROLLBACK TO job")?.execute(())?;
-            }
-        }
-        connection.prepare_cached("RELEASE job")?.execute(())?;
-        Ok(())
-    }
-
-    fn has_events(&self) -> bool {
-        matches!(self.done, Some(Ok((_, true))))
-    }
-
-    fn finish(self: Box<Self>, undone: Option<&Undone>) {
-        let done = match (self.done, undone) {
-            // A refusal counts as an error too, because it may depend on a write that was rolled back.
-            (_, Some(undone)) => Err(undone.error()),
-            (Some(done), None) => done,
-            (None, None) => return,
-        };
-        if let Ok((answer, _)) = &done {
-            (self.then)(answer);
-        }
-        // The send fails if the caller no longer waits.
-        drop(self.reply.send(done.map(|(answer, _)| answer)));
-    }
-}
-
-/// A job without work. It starts a transaction, and every transaction stores the pending acknowledgements.
-pub(super) struct StoreAcknowledged;
-
-impl Job for StoreAcknowledged {
-    fn begin(&self) -> bool {
-        true
-    }
-
-    fn run(&mut self, _: &Connection) -> Result<(), rusqlite::Error> {
-        Ok(())
-    }
-
-    fn has_events(&self) -> bool {
-        false
-    }
-
-    fn finish(self: Box<Self>, _: Option<&Undone>) {}
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::progress::Watcher;
+    use super::super::job::Task;
+    use super::super::progress::{Fate, Watcher};
     use super::*;
+    use crate::store::StoreError;
+    use tokio::sync::oneshot;
 
     type Reply = oneshot::Receiver<Result<usize, StoreError>>;
 

@@ -1,7 +1,7 @@
 use crate::error::{BoxError, Retry};
 use std::time::Duration;
 
-/// Error of an [`Embedder`](super::Embedder). Each variant allows a different reaction of the caller.
+/// Error of an [`Embedder`](super::embedding::Embedder). Each variant allows a different reaction of the caller.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbedError {
@@ -39,7 +39,7 @@ pub enum EmbedError {
         /// Cause, as reported by the embedder.
         source: BoxError,
     },
-    /// The response of the embedder is not one finite vector of [`dimensions`](super::Embedder::dimensions) numbers per string.
+    /// The response of the embedder is not one finite vector of [`dimensions`](super::embedding::Embedder::dimensions) numbers per string.
     #[error("the embedder {model:?} answers with {problem}")]
     BadAnswer {
         /// Model name of the embedder.

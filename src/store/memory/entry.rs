@@ -1,0 +1,28 @@
+//! One breadcrumb of a tenant: its writer, its place in the update order, and its end.
+
+use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
+use crate::store::Lineage;
+use std::sync::Arc;
+
+/// The place of a breadcrumb in the update order: update time, version and ID.
+pub(super) type OrderKey = (Timestamp, u64, BreadcrumbId);
+
+/// Which run wrote a version.
+#[derive(Clone, Debug)]
+pub(super) struct Writer {
+    pub(super) executor: Arc<str>,
+    pub(super) lineage: Lineage,
+}
+
+/// A breadcrumb or its tombstone, with its writer.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) breadcrumb: Arc<Breadcrumb>,
+    /// None: it came from outside.
+    pub(super) writer: Option<Writer>,
+}
+
+/// Whether the time of a breadcrumb is not over.
+pub(super) fn lives(breadcrumb: &Breadcrumb, now: Timestamp) -> bool {
+    breadcrumb.ttl.is_none_or(|end| now < end)
+}

@@ -1,0 +1,181 @@
+//! The facts that jobs read in a transaction: those of the tables, with the changes of the jobs so far.
+
+use super::begin::lock_lines;
+use super::changes::Changes;
+use super::facts::{Known, Wanted};
+use super::row::{self, Line, Name, line_of};
+use super::writing::Writing;
+use crate::model::{Breadcrumb, BreadcrumbId};
+use crate::store::RunRef;
+use crate::store::durable::found::Found;
+use crate::store::row::Row;
+use crate::store::rules::{Facts, First};
+use sqlx::AssertSqlSafe;
+use std::collections::BTreeSet;
+
+impl Writing<'_> {
+    /// Locks ordering keys that are not locked yet. Their facts have to be read afterwards.
+    pub(super) async fn lock(&mut self, mut lines: BTreeSet<Line>) -> sqlx::Result<()> {
+        lines.retain(|line| !self.lines.contains(line));
+        if !lines.is_empty() {
+            let lock = lock_lines(self.tenant.id, &lines);
+            let lock = sqlx::raw_sql(AssertSqlSafe(lock));
+            lock.execute(&mut *self.connection).await?;
+            self.lines.extend(lines);
+            self.runs.clear();
+        }
+        Ok(())
+    }
+
+    /// Reports whether the ordering key of a run is locked.
+    pub(super) fn has_locked(&self, run: &RunRef) -> bool {
+        line_of(run).is_none_or(|line| self.lines.contains(&line))
+    }
+
+    /// Returns the facts of a run, with the changes of the jobs so far. `None` if its row stays as it is when it is enqueued, and
+    /// is not to be locked.
+    async fn known(&mut self, run: &RunRef, locks: bool) -> sqlx::Result<Option<Known>> {
+        let name = row::name(run);
+        let Some(mut known) = self.look_up(&name, run, locks).await? else {
+            return Ok(None);
+        };
+        let row = known.kept.as_ref().map(|kept| &kept.row.run);
+        let line = line_of(row.unwrap_or(run));
+        if let Some(line) = &line {
+            // The row can have another ordering key than the caller named.
+            let has_lock = self.lines.contains(line);
+            if !has_lock {
+                self.lock(BTreeSet::from([line.clone()])).await?;
+            }
+            let is_left = self.own.left.contains(line) || self.earlier.left.contains(line);
+            if is_left {
+                // The first run of the ordering key is known once the changes are written.
+                self.flush().await?;
+            }
+            if !has_lock || is_left {
+                let again = self.look_up(&name, run, locks).await?;
+                let Some(again) = again else {
+                    return Ok(None);
+                };
+                known = again;
+            }
+            known.first = self.first(line, &name, known.first);
+        }
+        Ok(Some(known))
+    }
+
+    /// The first other row in a line, as the jobs so far have left it. `first` is the first one in the table.
+    fn first(&self, line: &Line, name: &Name, first: Option<First>) -> Option<First> {
+        let has_joined = |changes: &Changes| changes.joined.contains(line);
+        if !has_joined(&self.own) && !has_joined(&self.earlier) {
+            return first;
+        }
+        let changed = self.own.runs.iter().chain(&self.earlier.runs);
+        let rows = changed
+            .filter(|(other, _)| *other != name)
+            .map(|(_, kept)| &kept.row);
+        let stands = |row: &&Row| !row.state.is_over() && !row.is_aside();
+        let rows = rows.filter(|row| line_of(&row.run).as_ref() == Some(line));
+        let rows = rows.filter(stands).map(|row| First {
+            sequence: row.sequence,
+            due: row.due,
+            lease: row.run.lease,
+        });
+        // A row that a job has changed replaces the one in the table.
+        let earliest = rows.min_by_key(|row| row.sequence);
+        let of_table = first
+            .filter(|first| earliest.is_none_or(|earliest| first.sequence < earliest.sequence));
+        of_table.or(earliest)
+    }
+
+    /// Returns the facts of a run for the rules, and the serial of its row, which is locked.
+    pub(super) async fn facts<'r>(
+        &mut self,
+        run: &'r RunRef,
+    ) -> sqlx::Result<(Option<i64>, Facts<'r>)> {
+        let known = self.known(run, true).await?;
+        let known = known.ok_or(sqlx::Error::RowNotFound)?;
+        Ok(self.facts_of(run, known))
+    }
+
+    /// Returns the facts of a run to be enqueued, or `None` if its row exists and stays as it is. The row is not locked.
+    pub(super) async fn seen<'r>(
+        &mut self,
+        run: &'r RunRef,
+    ) -> sqlx::Result<Option<(Option<i64>, Facts<'r>)>> {
+        let known = self.known(run, false).await?;
+        Ok(known.map(|known| self.facts_of(run, known)))
+    }
+
+    fn facts_of<'r>(&self, run: &'r RunRef, known: Known) -> (Option<i64>, Facts<'r>) {
+        let (serial, row) = match known.kept {
+            Some(kept) => (kept.serial, Some(kept.row)),
+            None => (None, None),
+        };
+        let facts = Facts {
+            run,
+            row,
+            origin: known.origin,
+            first: known.first,
+            now: self.now,
+            next: self.next(),
+            paused: known.paused,
+        };
+        (serial, facts)
+    }
+
+    async fn look_up(
+        &mut self,
+        name: &Name,
+        run: &RunRef,
+        locks: bool,
+    ) -> sqlx::Result<Option<Known>> {
+        let asked = row::asked(run);
+        let is_locked = |known: &Option<Known>| known.as_ref().is_some_and(|known| known.is_locked);
+        if !self
+            .runs
+            .get(&asked)
+            .is_some_and(|known| !locks || is_locked(known))
+        {
+            let mut wanted = Wanted::default();
+            match locks {
+                true => wanted.runs.push(run.clone()),
+                false => wanted.seen.push(run.clone()),
+            }
+            self.read(wanted).await?;
+        }
+        let known = self.runs.get(&asked).ok_or(sqlx::Error::RowNotFound)?;
+        let Some(mut known) = known.clone() else {
+            return Ok(None);
+        };
+        let own = self.own.runs.get(name);
+        if let Some(kept) = own.or_else(|| self.earlier.runs.get(name)) {
+            known.kept = Some(kept.clone());
+        }
+        Ok(Some(known))
+    }
+
+    /// A breadcrumb or its tombstone, as the jobs so far have left it.
+    pub(super) async fn breadcrumb(&mut self, id: BreadcrumbId) -> sqlx::Result<Option<Found>> {
+        let changed = self
+            .own
+            .replaced
+            .get(&id)
+            .or_else(|| self.earlier.replaced.get(&id));
+        if let Some(written) = changed {
+            return Ok(Some(Found {
+                row: (),
+                breadcrumb: Breadcrumb::clone(&written.breadcrumb),
+                deleted: written.is_tombstone,
+            }));
+        }
+        if !self.breadcrumbs.contains_key(&id) {
+            let wanted = Wanted {
+                breadcrumbs: vec![id],
+                ..Wanted::default()
+            };
+            self.read(wanted).await?;
+        }
+        Ok(self.breadcrumbs.get(&id).cloned().flatten())
+    }
+}

@@ -1,0 +1,72 @@
+//! The state of the notifications to other processes.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use uuid::Uuid;
+
+/// The state of the notifications to other processes.
+#[derive(Debug)]
+pub(super) struct Notifying {
+    state: AtomicU8,
+    /// Marks the notifications of this process, which has announced its events already.
+    pub(super) sender: Uuid,
+}
+
+impl Default for Notifying {
+    fn default() -> Self {
+        Self {
+            state: AtomicU8::new(Self::IDLE),
+            sender: Uuid::new_v4(),
+        }
+    }
+}
+
+impl Notifying {
+    const IDLE: u8 = 0;
+    const SENDING: u8 = 1;
+    /// Events were committed while a notification was sent.
+    const BEHIND: u8 = 2;
+
+    /// Notes new events. Returns `true` if the caller has to send a notification.
+    pub(super) fn begin(&self) -> bool {
+        let next = |state| match state {
+            Self::IDLE => Self::SENDING,
+            _ => Self::BEHIND,
+        };
+        let order = Ordering::SeqCst;
+        let before = self
+            .state
+            .fetch_update(order, order, |state| Some(next(state)));
+        before == Ok(Self::IDLE)
+    }
+
+    /// Ends a notification. Returns `true` if there are events that it did not announce.
+    pub(super) fn again(&self) -> bool {
+        let next = |state| match state {
+            Self::BEHIND => Self::SENDING,
+            _ => Self::IDLE,
+        };
+        let order = Ordering::SeqCst;
+        let before = self
+            .state
+            .fetch_update(order, order, |state| Some(next(state)));
+        before == Ok(Self::BEHIND)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_that_are_committed_during_a_notification_are_announced_by_one_more() {
+        let notifying = Notifying::default();
+        assert!(notifying.begin());
+
+        let during = [notifying.begin(), notifying.begin()];
+
+        assert_eq!(during, [false, false]);
+        assert!(notifying.again());
+        assert!(!notifying.again());
+        assert!(notifying.begin(), "the next event is announced at once");
+    }
+}

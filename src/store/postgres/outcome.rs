@@ -1,0 +1,93 @@
+//! The outcome of a transaction, with which its jobs end.
+
+use super::error::{
+    Class, PostgresError, claim_in_doubt, crowded, ended, has_code, of_driver, unknown_outcome,
+};
+use super::history;
+use super::lease::Leased;
+use super::place::Place;
+use crate::model::Event;
+use crate::store::{ClaimId, StoreError};
+use std::sync::Arc;
+
+/// SQLSTATE of the error of a transaction that would have exceeded a limit.
+const DIVISION_BY_ZERO: &str = "22012";
+
+/// Why a transaction was not committed, or may not have been.
+#[derive(Debug)]
+pub(super) enum Failed {
+    Driver(Arc<sqlx::Error>),
+    /// One of several jobs is refused and cannot be undone alone: each has to be done by itself.
+    Together,
+    Unknown,
+    /// A limit may be reached, which is exact only with the tenant's row locked.
+    Crowded,
+    /// The database lost commits.
+    Lost(Arc<PostgresError>),
+}
+
+impl Failed {
+    /// Why jobs were not done. Of which of them the server does not take something it does not say.
+    pub(super) fn of(error: sqlx::Error, is_alone: bool) -> Self {
+        if is_crowded(&error) {
+            Self::Crowded
+        } else if !is_alone && Class::of(&error) == Class::Permanent {
+            Self::Together
+        } else {
+            error.into()
+        }
+    }
+
+    pub(super) fn told(&self) -> StoreError {
+        match self {
+            Self::Driver(error) => of_driver(Arc::clone(error)),
+            Self::Together => ended(),
+            Self::Crowded => crowded(),
+            Self::Unknown => unknown_outcome(),
+            Self::Lost(error) => history::refused(error),
+        }
+    }
+}
+
+impl From<sqlx::Error> for Failed {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Driver(Arc::new(error))
+    }
+}
+
+/// Returns `true` if a transaction ended because it would have exceeded a limit.
+fn is_crowded(error: &sqlx::Error) -> bool {
+    has_code(error, DIVISION_BY_ZERO)
+}
+
+/// A transaction that is committed and durable.
+#[derive(Default)]
+pub(super) struct Done {
+    /// The places of the changes, in the order in which they were written.
+    pub(super) places: Vec<Place>,
+    /// The events of each place, with the position of the last one.
+    pub(super) events: Vec<(u64, Vec<Event>)>,
+    /// Runs that were claimed after the commit. `None` if the answer was lost.
+    pub(super) leased: Option<Vec<Leased>>,
+    /// If `true`, keys of requests are old.
+    pub(super) has_old_keys: bool,
+}
+
+impl Done {
+    pub(super) fn add(&mut self, place: Place, mut events: Vec<Event>) {
+        if !events.is_empty() {
+            let last = place.settle_events(&mut events);
+            self.events.push((last, events));
+        }
+        self.places.push(place);
+    }
+
+    /// Takes the runs that one claim leased, in their order.
+    pub(super) fn leased(&mut self, claim: ClaimId) -> Result<Vec<Leased>, StoreError> {
+        let all = self.leased.as_mut().ok_or_else(claim_in_doubt)?;
+        let is_its = |leased: &mut Leased| leased.row.claim == Some(claim);
+        let mut leased: Vec<Leased> = all.extract_if(.., is_its).collect();
+        Leased::sort(&mut leased);
+        Ok(leased)
+    }
+}

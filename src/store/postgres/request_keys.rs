@@ -1,0 +1,81 @@
+//! The rows of the keys of requests.
+
+use super::builder::PostgresLimits;
+use super::column::{Id, id, name_of, number};
+use super::prepared;
+use super::statement::Statement;
+use crate::store::request::Recorded;
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// An executor ID and the key of a request.
+pub(super) type Key = (Arc<str>, Arc<str>);
+
+/// The statement that each connection prepares to look up keys.
+pub(super) const FIND: &str = "
+    PREPARE ux_requested (bigint, text[], text[]) AS
+    SELECT u.place, r.trigger_id, r.version, r.digest
+    FROM unnest($2, $3) WITH ORDINALITY AS u (executor, request_key, place) CROSS JOIN LATERAL (
+        SELECT * FROM ux_requests AS r WHERE r.tenant = $1 AND r.executor = u.executor AND r.request_key = u.request_key
+        LIMIT 1) AS r";
+
+/// The statement that each connection prepares to read the time of the oldest key.
+pub(super) const OLDEST: &str = "
+    PREPARE ux_oldest_key (bigint) AS
+    SELECT checked_at FROM ux_requests WHERE tenant = $1 AND checked_at > 0 ORDER BY checked_at LIMIT 1";
+
+/// Maximum number of keys of a tenant.
+pub(super) fn limit(limits: &PostgresLimits) -> usize {
+    limits.open_runs.saturating_add(limits.finished_runs)
+}
+
+/// Returns the statement that looks up keys.
+pub(super) fn read(tenant: i64, keys: &BTreeSet<Key>) -> String {
+    format!(
+        "EXECUTE ux_requested ({tenant}, {}, {})",
+        prepared::names(keys.iter().map(|(executor, _)| &**executor)),
+        prepared::names(keys.iter().map(|(_, key)| &**key))
+    )
+}
+
+/// Adds the rows of the statement that looked up `keys`.
+pub(super) fn add(keys: &mut BTreeMap<Key, Option<Recorded>>, rows: &[PgRow]) -> sqlx::Result<()> {
+    let mut found = BTreeMap::new();
+    for row in rows {
+        let recorded = Recorded {
+            id: id(row, 1)?,
+            version: number(row, 2)?,
+            digest: row.try_get(3)?,
+        };
+        found.insert(number(row, 0)?, recorded);
+    }
+    for (place, recorded) in (1..).zip(keys.values_mut()) {
+        *recorded = found.remove(&place);
+    }
+    Ok(())
+}
+
+/// Adds new keys to a statement. If another transaction has recorded one of them, the statement fails.
+pub(super) fn insert(statement: &mut Statement, keys: &BTreeMap<Key, Recorded>) {
+    if keys.is_empty() {
+        return;
+    }
+    statement.push(
+        ", recorded AS (INSERT INTO ux_requests (executor, request_key, trigger_id, version, digest, checked_at, tenant)
+             SELECT u.executor, u.request_key, u.trigger_id, u.version, u.digest, t.base, t.id FROM t CROSS JOIN ",
+    );
+    fn all<T>(keys: &BTreeMap<Key, Recorded>, of: impl Fn((&Key, &Recorded)) -> T) -> Vec<T> {
+        keys.iter().map(of).collect()
+    }
+    let columns = vec![
+        all(keys, |((executor, _), _)| name_of(executor)).into(),
+        all(keys, |((_, key), _)| name_of(key)).into(),
+        all(keys, |(_, recorded)| Id::from(recorded.id)).into(),
+        all(keys, |(_, recorded)| recorded.version.cast_signed()).into(),
+        all(keys, |(_, recorded)| recorded.digest.clone()).into(),
+    ];
+    statement.push_rows(keys.len(), columns, false);
+    statement.push(" AS u (executor, request_key, trigger_id, version, digest))");
+}

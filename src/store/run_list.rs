@@ -1,0 +1,141 @@
+use super::claim::{ClaimId, Lease};
+use super::lineage::Wake;
+use super::run::{RunRef, RunState};
+use crate::model::{BreadcrumbId, Timestamp};
+use serde::Serialize;
+use std::time::Duration;
+
+/// Which rows to list.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct RunFilter {
+    /// Of one executor.
+    pub executor: Option<String>,
+    /// On one trigger.
+    pub trigger_id: Option<BreadcrumbId>,
+    /// In one of these states; any if empty.
+    pub states: Vec<RunState>,
+    /// Only runs whose newest lease comes from this claim and has not ended; such a lease may have expired.
+    pub claim: Option<ClaimId>,
+    /// How many at the most; all if absent.
+    pub limit: Option<usize>,
+}
+
+impl RunFilter {
+    /// Every row.
+    #[must_use]
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Runs whose newest lease comes from one [claim](super::RunLedger::claim_next), with their [leases](Run::lease).
+    #[must_use]
+    pub fn of_claim(id: ClaimId) -> Self {
+        Self {
+            claim: Some(id),
+            ..Self::default()
+        }
+    }
+
+    /// Only of an executor.
+    #[must_use]
+    pub fn executor(mut self, id: impl Into<String>) -> Self {
+        self.executor = Some(id.into());
+        self
+    }
+
+    /// Only on a trigger.
+    #[must_use]
+    pub fn trigger(mut self, id: BreadcrumbId) -> Self {
+        self.trigger_id = Some(id);
+        self
+    }
+
+    /// Also those in a state.
+    #[must_use]
+    pub fn state(mut self, state: RunState) -> Self {
+        self.states.push(state);
+        self
+    }
+
+    /// At most so many.
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+}
+
+/// One row of the ledger.
+///
+/// Its JSON has all fields but [`due_for`](Self::due_for) and [`lease`](Self::lease).
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Run {
+    /// Which run, with the event that led to it.
+    pub run: RunRef,
+    /// Its state; a run whose lease ran out is ready.
+    pub state: RunState,
+    /// How many attempts were made since it was added, woken or redone.
+    pub attempts: u32,
+    /// When it can be claimed next, if ever: its time, the end of its lease or of its wait. One that is behind another
+    /// of its ordering key waits for that one too.
+    pub due: Option<Timestamp>,
+    /// Time for which the run could have been claimed, by the store's clock. `None` unless it can be claimed now. A run behind another one of
+    /// its ordering key counts as claimable.
+    #[serde(skip)]
+    pub due_for: Option<Duration>,
+    /// The time when the run was added or woken; once claimed, the time of the first claim of its current attempt.
+    pub since: Timestamp,
+    /// The time when the run was added to the ledger, which stays the same when it is redone. For a run that was added before the
+    /// store recorded this time, it is [`since`](Self::since).
+    pub added_at: Timestamp,
+    /// What it waits for.
+    pub wake: Option<Wake>,
+    /// When it was suspended, by the store's clock; none unless it is suspended. What was committed before, and with
+    /// the suspension, has `updated_at` at or before this time, what is committed later has it after: so a
+    /// breadcrumb that wakes the run is one whose `updated_at` is later, or later than the wake's
+    /// [`since`](Wake::since) if that is earlier.
+    pub suspended_at: Option<Timestamp>,
+    /// What it wrote.
+    pub written: Vec<BreadcrumbId>,
+    /// The class of its failure, or why it was skipped.
+    pub reason: Option<String>,
+    /// The code of its failure: that of its dead letter, or [`cancelled`](super::RunEnd::CANCELLED). `None` for a run that did not
+    /// fail, and for one that failed before the store recorded codes.
+    pub code: Option<String>,
+    /// Cause of the last failed attempt since it was added or redone: the error and its sources, without credentials, at most
+    /// [1,000 bytes](super::DeadLetter::LONGEST_CAUSE). [`Profile::hide_errors`](crate::Profile::hide_errors) omits the
+    /// words of the executor.
+    pub cause: Option<String>,
+    /// The version of its executor to which the run was [transferred](super::RunLedger::transfer), until a worker accepts it:
+    /// one of that version or, once the time of a run that left its position has passed, one of any version.
+    pub transferred_to: Option<String>,
+    /// Its lease, if the filter asked for [one claim](RunFilter::of_claim).
+    #[serde(skip)]
+    pub lease: Option<Lease>,
+}
+
+impl Run {
+    /// A row of a run that was just added.
+    #[must_use]
+    pub fn new(run: RunRef, state: RunState, since: Timestamp) -> Self {
+        Self {
+            run,
+            state,
+            attempts: 0,
+            due: None,
+            due_for: None,
+            since,
+            added_at: since,
+            wake: None,
+            suspended_at: None,
+            written: Vec::new(),
+            reason: None,
+            code: None,
+            cause: None,
+            transferred_to: None,
+            lease: None,
+        }
+    }
+}
