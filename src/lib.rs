@@ -114,6 +114,7 @@ pub mod hints;
 mod http;
 pub mod machine;
 pub mod model;
+mod request;
 pub mod runtime;
 mod scrub;
 mod secret;

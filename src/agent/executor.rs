@@ -7,7 +7,7 @@ use super::output::Output;
 use super::turns::Run;
 use super::{
     AgentDefinition, AgentError, AgentRunError, ApiProvider, ChatMessage, ChatModel,
-    LethalTrifecta, Provider, ProviderTask, ResponseSchema, ToolCalls, agents, human,
+    LethalTrifecta, Provider, ProviderTask, ResponseSchema, ToolCalls,
 };
 use crate::clock;
 use crate::error::{BoxError, permanent};
@@ -18,6 +18,7 @@ use crate::executor::{
 };
 use crate::machine::{Effect, RunId};
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, Subscriptions, Timestamp};
+use crate::request::{agents, human};
 use crate::store::BreadcrumbStore;
 use crate::tool::{RetrySafety, Tool, ToolRegistry};
 use async_trait::async_trait;
@@ -49,7 +50,7 @@ pub struct AgentExecutor {
 
 impl AgentExecutor {
     /// The schema of what an agent answers.
-    pub const RESPONSE: &'static str = "agent.response.v1";
+    pub const RESPONSE: &'static str = agents::RESPONSE;
 
     /// An agent on a store, whose definition names no tools.
     ///
@@ -234,17 +235,12 @@ impl AgentExecutor {
         Ok(task)
     }
 
-    /// What names the definitions of a tool and of who calls it: other ones have another.
-    fn fingerprint(&self, tool: &str) -> String {
-        human::fingerprint(self.definition.text(), self.tools.registered(tool))
-    }
-
     /// Returns the digest of a call, which binds an approval to the tool as the service registered it, its arguments and the
     /// definitions.
     pub(super) fn digest_of(&self, tool: &str, arguments: &Json) -> String {
-        let registered = self.tools.registered(tool).map(Tool::name);
-        let name = registered.unwrap_or(tool);
-        human::digest(name, arguments, &self.fingerprint(tool))
+        let registered = self.tools.registered(tool);
+        let definitions = human::fingerprint(self.definition.text(), registered);
+        human::digest(registered.map_or(tool, Tool::name), arguments, &definitions)
     }
 
     /// Returns the instructions of the author, the earlier turns of a chat session, then all else as data with the task. The words

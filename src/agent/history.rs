@@ -1,10 +1,11 @@
 //! The earlier turns of a chat session, as the model of an agent sees them.
 
-use super::{AgentExecutor, ChatMessage, agents};
+use super::{AgentExecutor, ChatMessage};
 use crate::error::BoxError;
 use crate::executor::words::CHAT_MESSAGE;
 use crate::executor::{ContextError, ExecutionContext, is_turn_of, turn_tag, words_of};
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Selector};
+use crate::request::agents;
 use crate::store::{Query, StoreError, WrittenBy};
 use serde_json::{Value, json};
 use std::collections::HashMap;

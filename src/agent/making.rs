@@ -1,8 +1,9 @@
 //! What an executor is made of: a definition, and what a registry has for it.
 
 use super::offer::Offer;
-use super::{AgentDefinition, AgentError, Provider, agents, human};
+use super::{AgentDefinition, AgentError, Provider};
 use crate::error::excerpt;
+use crate::request::{agents, human};
 use crate::tool::{Tool, ToolExecutor, ToolPermissions, ToolRegistry};
 
 /// Writes into a definition what its tools say of themselves.

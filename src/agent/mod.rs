@@ -180,7 +180,6 @@
 
 mod acting;
 mod action;
-pub(crate) mod agents;
 mod api;
 mod breadcrumb_model;
 mod builder;
@@ -191,7 +190,6 @@ mod error;
 mod executor;
 pub mod guardrail;
 mod history;
-pub(crate) mod human;
 mod into_model;
 mod making;
 mod model;

@@ -8,13 +8,14 @@ pub use error::AnswerError;
 pub use view::{Principal, QuestionKind, QuestionView};
 
 use super::{Client, ClientError};
-use crate::agent::human;
 use crate::clock::wall_micros;
 use crate::executor::QUESTION;
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector, Timestamp};
+use crate::request::{answers_to, human};
 use crate::store::{
     BreadcrumbStoreExt as _, NewRequest, Query, Requested, Run, RunState, StoreError, WrittenBy,
 };
+use crate::tool::request_tag;
 use check::{answers_it, check, refused};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -99,7 +100,7 @@ impl Questions {
     /// [`AnswerError::Unknown`], [`AnswerError::Ambiguous`] and [`AnswerError::Client`].
     pub async fn get(&self, id: &str) -> Result<QuestionView, AnswerError> {
         const PAGE: usize = 100;
-        let selector = Selector::schema(human::REQUEST).all_tags([tag(id)]);
+        let selector = Selector::schema(human::REQUEST).all_tags([request_tag(id)]);
         let mut query = Query::new(selector).limit(PAGE);
         let (mut open, mut closed): (Option<QuestionView>, Option<QuestionView>) = (None, None);
         for _ in 0..MOST / PAGE {
@@ -260,7 +261,7 @@ impl Questions {
 
     /// Returns the answer or the state of the run that closes a question. `None` if it is open or expired.
     async fn closing(&self, question: &QuestionView) -> Result<Option<Closing>, ClientError> {
-        let selector = Selector::schema(human::RESPONSE).all_tags([tag(&question.id)]);
+        let selector = answers_to(&question.id, human::RESPONSE);
         let query = Query::new(selector).limit(MOST);
         let answers = self.client.store.search(&query).await?;
         let is_answer = |found: &&Arc<Breadcrumb>| answers_it(question, found);
@@ -278,7 +279,7 @@ impl Questions {
 
 /// Returns `true` unless a suspended run waits for something else.
 fn waits_for(run: &Run, question: &QuestionView) -> bool {
-    let answer = NewBreadcrumb::new(human::RESPONSE).tag(tag(&question.id));
+    let answer = NewBreadcrumb::new(human::RESPONSE).tag(request_tag(&question.id));
     let answer = answer.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
     let wakes = run.wake.as_ref().map(|wake| wake.selectors.as_slice());
     let mut selectors = wakes.unwrap_or_default().iter();
@@ -313,10 +314,6 @@ impl Closing {
     }
 }
 
-fn tag(id: &str) -> String {
-    format!("request:{id}")
-}
-
 /// Time after the end of a question at which the clock of this process decides. Before, the clock of the store does.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
 
@@ -339,7 +336,7 @@ fn response(question: &QuestionView, person: &Principal, answer: Value) -> NewBr
         }
     }
     NewBreadcrumb::new(human::RESPONSE)
-        .tag(tag(&question.id))
+        .tag(request_tag(&question.id))
         .created_by(&*person.name)
         .context(context)
 }

@@ -1,9 +1,9 @@
 //! Waiting for the end of a run.
 
 use super::{Client, ClientError, QuestionView, ReplyError};
-use crate::agent::human::REQUEST;
 use crate::clock::later;
 use crate::model::{Breadcrumb, BreadcrumbId};
+use crate::request::human::REQUEST;
 use crate::store::{Run, RunEnd, RunRef, RunState, StoreError};
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,6 +11,7 @@ use crate::agent::{
 use crate::error::{BoxError, excerpt, permanent};
 use crate::machine::{Answer, ResultDelivery, ToolArguments, ToolResult};
 use crate::model::{Json, sorted_text};
+use crate::request::agents;
 use crate::workflow::{Answered, Assembly, Conversations, History, StepPath};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -144,7 +145,7 @@ impl Conversations for Talk {
         };
         let mut messages = vec![asked];
         messages.extend(made);
-        let answer = crate::agent::agents::said(answered.answer);
+        let answer = agents::said(answered.answer);
         messages.push(ChatMessage::assistant(text_of(&answer)));
         let session = self.session.child(path);
         let said = LogEntry::Said { messages };

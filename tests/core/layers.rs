@@ -46,7 +46,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "client",
         &[
-            "agent", "clock", "error", "executor", "hex", "model", "source", "store", "tool",
+            "clock", "error", "executor", "hex", "model", "request", "source", "store", "tool",
             "workload",
         ],
     ),
@@ -65,10 +65,16 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "request",
+        &[
+            "error", "executor", "hex", "machine", "model", "store", "tool",
+        ],
+    ),
+    (
         "agent",
         &[
             "backoff", "bugs", "clock", "error", "executor", "hex", "hints", "http", "machine",
-            "model", "scrub", "secret", "source", "store", "tool",
+            "model", "request", "scrub", "secret", "source", "store", "tool",
         ],
     ),
     ("services", &["agent", "error", "model", "store", "tool"]),
@@ -76,14 +82,14 @@ const LAYERS: &[(&str, &[&str])] = &[
         "workflow",
         &[
             "agent", "backoff", "bugs", "classes", "clock", "error", "executor", "hex", "hints",
-            "machine", "model", "services", "source", "store", "tool",
+            "machine", "model", "request", "services", "source", "store", "tool",
         ],
     ),
     (
         "workload",
         &[
             "agent", "backoff", "bugs", "classes", "clock", "error", "executor", "hex", "hints",
-            "machine", "model", "services", "source", "store", "tool", "workflow",
+            "machine", "model", "request", "services", "source", "store", "tool", "workflow",
         ],
     ),
     (

@@ -1,13 +1,14 @@
 //! Waiting for others: what is asked of them, and what they have answered.
 
 use super::approved::Approved;
-use super::waits::{self, Awaited, Reply, Unwritten, Wait};
+use super::waits::{self, Awaited, Unwritten, Wait};
 use super::{Effect, Run};
-use crate::agent::{AgentExecutor, human};
+use crate::agent::AgentExecutor;
 use crate::error::BoxError;
 use crate::executor::{ContextError, ExecutionContext, Pages, Response, suspend};
 use crate::machine::{Answer, CallId};
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Timestamp};
+use crate::request::{self, Reply, human};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ impl Run<'_> {
                     useful.push(id);
                     reply
                 }
-                None if wait.until <= now => wait.late(),
+                None if wait.until <= now => Reply::Answer(wait.pending().late()),
                 None => {
                     self.progress.waits.push(wait);
                     continue;
@@ -182,7 +183,7 @@ impl Run<'_> {
         let woken_with = resumed.and_then(|resumed| resumed.with.clone());
         let mut found: Vec<_> = woken_with.into_iter().collect();
         let looked = self.progress.since;
-        for selector in waits::selectors(&self.progress.waits) {
+        for selector in request::selectors(self.progress.waits.iter().map(Wait::pending)) {
             let mut pages = Pages::new(&*agent.store, selector);
             while let Some(page) = pages.next().await? {
                 let oldest = page.last().map(|oldest| oldest.updated_at);
@@ -256,18 +257,24 @@ async fn reply_to(
         {
             continue;
         }
-        if !context.accepts(found, wait.asked(), &*agent.store).await? {
+        let store = &*agent.store;
+        let asked = wait.pending().asked();
+        if !context.accepts(found, asked, store).await? {
             continue;
         }
         let reply = match reply {
-            Reply::Approved(Some(arguments)) => {
-                approved_as_shown(agent, context, found, arguments).await?
+            Reply::Approved(changed) => {
+                let withheld = human::withheld_arguments(found, changed.as_ref(), context, store);
+                match withheld.await? {
+                    Some(withheld) => Reply::Answer(withheld),
+                    None => Reply::Approved(changed),
+                }
             }
             Reply::Answer(whole) if wait.is_shaped() => {
                 let shown = shown_answer(agent, context, wait, found).await?;
                 Reply::Answer(agent.tools.check_answer(tool, &whole, shown))
             }
-            reply @ (Reply::Answer(_) | Reply::Approved(None)) => reply,
+            reply @ Reply::Answer(_) => reply,
         };
         return Ok(Some((found.id, reply)));
     }
@@ -288,7 +295,7 @@ async fn shown_answer(
     };
     Ok(match reply {
         Some(Reply::Answer(answer)) => answer,
-        Some(Reply::Approved(_)) | None => wait.withheld(),
+        Some(Reply::Approved(_)) | None => wait.pending().withheld(),
     })
 }
 
@@ -325,24 +332,6 @@ fn may_change(
         );
     }
     may
-}
-
-/// Returns the approval of a call with changed arguments, if hints let a model see the arguments: their result can show them.
-async fn approved_as_shown(
-    agent: &AgentExecutor,
-    context: &ExecutionContext,
-    found: &Breadcrumb,
-    arguments: Json,
-) -> Result<Reply, BoxError> {
-    let shown = match context.shown(found, &*agent.store).await {
-        Ok(shown) => shown.get("arguments") == Some(&*arguments),
-        Err(ContextError::Withheld { .. }) => false,
-        Err(error) => return Err(error.into()),
-    };
-    Ok(match shown {
-        true => Reply::Approved(Some(arguments)),
-        false => Reply::Answer(human::withheld_arguments()),
-    })
 }
 
 /// What another agent says, and the text that the run ends with because of it: none if it is no answer of this one.

@@ -14,7 +14,7 @@ mod waits;
 pub(crate) use progress::session_in;
 
 use super::requests::ToolRequest;
-use super::{AgentExecutor, AgentRunError, ProviderEvent, ProviderSession, agents, human};
+use super::{AgentExecutor, AgentRunError, ProviderEvent, ProviderSession};
 use crate::clock::within;
 use crate::error::BoxError;
 use crate::executor::{ContextError, ExecutionContext, Record};

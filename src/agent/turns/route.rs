@@ -2,11 +2,12 @@
 
 use super::approved::Approved;
 use super::waits::Awaited;
-use super::{Answer, CallId, Deferral, Done, Effect, MachineCall, Run, ToolOutcome, agents, human};
+use super::{Answer, CallId, Deferral, Done, Effect, MachineCall, Run, ToolOutcome};
 use crate::agent::offer::{Handing, Other};
 use crate::executor::Share;
 use crate::machine::{ResultDelivery, ToolArguments};
 use crate::model::Json;
+use crate::request::{agents, human};
 use crate::tool::{self, Checker, NeededApproval};
 use futures::FutureExt as _;
 use futures::future::abortable;
@@ -309,11 +310,7 @@ impl<'r> Run<'r> {
             Deferral::Handoff { agent, prompt } => self.hand_over(call, &agent, &prompt),
             Deferral::Other { kind, payload } if kind == "question" => {
                 let id = self.request_id(&["question", call.as_str()]);
-                let mut asked = human::question(&payload);
-                // Everyone may answer the question of a tool.
-                if let Value::Object(fields) = &mut asked {
-                    fields.remove("of");
-                }
+                let asked = human::question_of_tool(&payload);
                 self.question(id, Awaited::Question { call }, asked, None);
                 Vec::new()
             }

@@ -1,9 +1,9 @@
 //! Checks of answers by their question alone.
 
 use super::{AnswerError, Principal, QuestionKind, QuestionView, is_over};
-use crate::agent::human::{self, Decision};
 use crate::executor::may_be_for;
 use crate::model::{Breadcrumb, Timestamp};
+use crate::request::{Reply, human};
 use crate::tool::{Checker, NeededApproval, People};
 use serde_json::Value;
 use std::time::Duration;
@@ -117,12 +117,12 @@ pub(super) fn answers_it(question: &QuestionView, found: &Breadcrumb) -> bool {
     let decision = human::decision(found, &found.context, &question.id, digest, &people);
     let counts = match decision {
         None => false,
-        Some(Decision::Approved(Some(arguments))) => {
+        Some(Reply::Approved(Some(arguments))) => {
             let (rules, asked_at) = (&question.change_rules, question.asked_at);
             is_asked(question, &arguments)
                 || human::may_change(found, rules, &arguments, Some(asked_at))
         }
-        Some(Decision::Approved(None) | Decision::Answered(_)) => true,
+        Some(Reply::Approved(None) | Reply::Answer(_)) => true,
     };
     let is_for = may_be_for(&found.context, question.breadcrumb);
     is_for && in_time && counts && fits(question, &found.context).is_ok()

@@ -2,12 +2,12 @@
 
 use super::super::{Cascade, Client, ClientError, RequestHandle, creator_of};
 use super::Session;
-use crate::agent::agents;
 use crate::executor::{turn_segments_tag, words_of};
 use crate::model::{
     Breadcrumb, CHAT_SESSION, CHAT_TURN, Patch, Selector, Timestamp, is_answer_schema,
     is_reserved_schema,
 };
+use crate::request::agents;
 use crate::store::{Commit, Query, Run, RunRef, RunState, StoreError, Write};
 use crate::workload::{SessionStore, WorkloadExecutor};
 use serde::{Deserialize, Serialize};

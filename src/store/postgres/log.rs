@@ -16,7 +16,9 @@ use crate::model::{Event, Json, Timestamp};
 use crate::source::{Deliveries, EventSource, SourceError, StartAt};
 use crate::store::StoreError;
 use crate::store::durable::cursor::Cursor;
-use crate::store::durable::events::{Log, PAGE, Page, description, kind_of, subscribe, unavailable};
+use crate::store::durable::events::{
+    Log, PAGE, Page, description, kind_of, subscribe, unavailable,
+};
 use crate::store::durable::inbox::TakenIn;
 use crate::store::durable::tenant::Time;
 use async_trait::async_trait;

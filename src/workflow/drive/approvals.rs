@@ -3,12 +3,11 @@
 use super::Assembly;
 use super::attempt::Drive;
 use super::step::{Step, Worked};
-use super::waiting::{Awaited, Reply, Wait};
-use crate::agent::human;
+use super::waiting::{Awaited, Wait, tool_of};
 use crate::error::BoxError;
-use crate::executor::ContextError;
 use crate::machine::MachineCall;
 use crate::model::{Breadcrumb, Json};
+use crate::request::{Reply, human};
 use crate::tool::{Approval, NeededApproval, Tool};
 use crate::workflow::{StepPath, StepTask};
 
@@ -100,22 +99,6 @@ impl Drive<'_> {
         )
     }
 
-    /// Returns `false` if hints exclude the changed input of an approval from the flow.
-    pub(super) async fn is_shown(
-        &mut self,
-        changed: Option<&Json>,
-        answer: &Breadcrumb,
-    ) -> Result<bool, BoxError> {
-        let Some(changed) = changed else {
-            return Ok(true);
-        };
-        match self.context.shown(answer, &*self.assembly.store).await {
-            Ok(shown) => Ok(shown.get("arguments") == Some(&**changed)),
-            Err(ContextError::Withheld { .. }) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     /// Lets the tool of a step be called. Changed input gets a new digest, unless the definitions changed since the question: then the
     /// flow asks again.
     pub(super) fn approve(&mut self, path: &StepPath, on: &Awaited, changed: Option<Json>) {
@@ -148,17 +131,5 @@ impl Drive<'_> {
         (kept.approved, kept.wait, kept.begun) = (Some(approved), None, false);
         self.queue.push_back(path.clone());
         self.is_saved = false;
-    }
-}
-
-/// Returns the tool that a step calls.
-fn tool_of(task: &StepTask) -> Option<&str> {
-    match task {
-        StepTask::Tool { tool, .. } => Some(tool),
-        StepTask::Agent { .. }
-        | StepTask::Model { .. }
-        | StepTask::WaitFor { .. }
-        | StepTask::Ask { .. }
-        | StepTask::Emit { .. } => None,
     }
 }

@@ -10,10 +10,11 @@ use super::heard::Listener;
 use super::kept::{AtWork, Keeper};
 use super::leave::all_end;
 use super::step::Step;
-use crate::agent::{AgentExecutor, agents, session_in};
+use crate::agent::{AgentExecutor, session_in};
 use crate::error::{BoxError, permanent};
 use crate::executor::{Inner, KeepState, Resumed, Suspension, UniversalExecutor as _};
-use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Selector};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb};
+use crate::request::{agents, answers_to};
 use crate::store::{Wake, Write};
 use crate::tool;
 use crate::workflow::{StepOutcome, StepPath};
@@ -189,7 +190,7 @@ impl Step<'_> {
             .agents
             .asked_by(key)
             .iter()
-            .map(|id| response_to(id))
+            .map(|id| answers_to(id, agents::RESPONSE))
             .collect();
         wake.selectors.retain(|selector| !own.contains(selector));
         tracing::debug!(path = path.as_str(), "an agent waits for others");
@@ -320,11 +321,6 @@ impl Step<'_> {
             agent => format!("{key}/{agent}"),
         }
     }
-}
-
-/// What finds the response to a request.
-fn response_to(request_id: &str) -> Selector {
-    Selector::schema(AgentExecutor::RESPONSE).all_tags([tool::request_tag(request_id)])
 }
 
 fn message(outcome: &StepOutcome) -> String {

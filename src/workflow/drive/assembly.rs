@@ -5,12 +5,12 @@ use super::{Conversations, guard};
 use crate::agent::compaction::Compactor;
 use crate::agent::guardrail::Guardrails;
 use crate::agent::{
-    AgentDefinition, AgentExecutor, ApiProvider, ChatModel, Output, Provider, agents, human,
-    is_protected,
+    AgentDefinition, AgentExecutor, ApiProvider, ChatModel, Output, Provider, is_protected,
 };
 use crate::error::excerpt;
 use crate::executor::UniversalExecutor as _;
 use crate::machine::{Answer, Effect};
+use crate::request::{agents, human};
 use crate::services::{Registered, Services};
 use crate::store::BreadcrumbStore;
 use crate::tool::{Renaming, RetrySafety, Tool, ToolExecutor, ToolRegistry};

@@ -4,13 +4,13 @@ use super::attempt::Drive;
 use super::control::Control;
 use super::ended::{of_error, timed_out};
 use super::marks::Mark;
-use super::waiting::{Reply, Wait};
-use crate::agent::human;
+use super::waiting::{Awaited, Wait, tool_of};
 use crate::classes::decided;
 use crate::error::{BoxError, Chain, Verdict};
 use crate::executor::{ContextError, Pages};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Selector, Timestamp};
+use crate::request::{Pending, Reply, human};
 use crate::store::Wake;
 use crate::workflow::{StepOutcome, StepPath, StepTask};
 use futures::FutureExt as _;
@@ -152,7 +152,7 @@ impl Drive<'_> {
             if let Some(reply) = heard.reply(found, &found.context, task)
                 && self.fits(&reply, task)
                 && self.may_change(&wait, &reply, found, task)
-                && self.counts(&wait, found).await?
+                && self.counts(wait.pending(task), found).await?
             {
                 counted = Some((reply, found));
                 break;
@@ -160,40 +160,44 @@ impl Drive<'_> {
         }
         let outcome = match counted {
             Some((Reply::Approved(changed), answer)) => {
-                if self.is_shown(changed.as_ref(), answer).await? {
+                let (context, store) = (self.context, &*self.assembly.store);
+                let withheld = human::withheld_arguments(answer, changed.as_ref(), context, store);
+                let Some(withheld) = withheld.await? else {
                     self.approve(path, &wait.on, changed);
                     return Ok(true);
-                }
-                of_error(human::withheld_arguments(), None)
+                };
+                of_error(withheld, None)
             }
-            Some((Reply::Result(whole), answer)) => {
+            Some((Reply::Answer(whole), answer)) => {
                 let shown = self.shown(&heard, answer, task).await?;
                 let schema = answer.schema_name.as_deref().unwrap_or_default();
-                if let Some(kept) = self.kept.get(path) {
+                if let (Answer::Success(_), Some(kept)) = (&whole, self.kept.get(path)) {
                     let mark = Mark::given(answer.updated_at);
                     kept.marks.add(schema, answer.id, mark);
                 }
-                self.checked(task, &Answer::Success(whole), shown)
-            }
-            Some((Reply::Failed(whole), answer)) => {
-                let shown = self.shown(&heard, answer, task).await?;
                 self.checked(task, &whole, shown)
             }
-            None if wait.until <= self.context.now() => {
-                let late = wait.late();
-                late.unwrap_or_else(|| timed_out(task, self.assembly))
-            }
+            None if wait.until <= self.context.now() => match wait.pending(task) {
+                Some(pending) if matches!(wait.on, Awaited::Approval { .. }) => {
+                    of_error(pending.late(), None)
+                }
+                Some(_) | None => timed_out(task, self.assembly),
+            },
             None => return Ok(false),
         };
         self.tell(path, outcome);
         Ok(true)
     }
 
-    /// Returns whether an answer is to the request of this run, and a decision from a person.
-    async fn counts(&mut self, wait: &Wait, found: &Breadcrumb) -> Result<bool, BoxError> {
+    /// Returns `true` if an answer is to the request of this run, and a decision from a person. Every event counts.
+    async fn counts(
+        &mut self,
+        pending: Option<Pending<'_>>,
+        found: &Breadcrumb,
+    ) -> Result<bool, BoxError> {
         /// Limit of the refused versions in memory; each look checks the others again.
         const MOST_REFUSED: usize = 1_024;
-        let Some(asked) = wait.asked() else {
+        let Some(asked) = pending.map(Pending::asked) else {
             return Ok(true);
         };
         let version = (found.id, found.version);
@@ -222,7 +226,7 @@ impl Drive<'_> {
     fn fits(&self, reply: &Reply, task: &StepTask) -> bool {
         match (reply, task) {
             (
-                Reply::Result(answer),
+                Reply::Answer(Answer::Success(answer)),
                 StepTask::Ask {
                     output: Some(schema),
                     ..
@@ -231,7 +235,7 @@ impl Drive<'_> {
                 let workflow = self.assembly.workflow();
                 workflow.check(Some(schema), answer).is_ok()
             }
-            (Reply::Result(_) | Reply::Approved(_) | Reply::Failed(_), _) => true,
+            (Reply::Answer(_) | Reply::Approved(_), _) => true,
         }
     }
 
@@ -247,32 +251,27 @@ impl Drive<'_> {
         let shown = match self.context.shown(found, store).await {
             Ok(shown) => shown,
             Err(withheld @ ContextError::Withheld { .. }) => {
-                return Ok(wait.withheld(Some(&withheld)));
+                return Ok(wait.withheld(Some(&withheld), task));
             }
             Err(error) => return Err(error.into()),
         };
         Ok(match wait.reply(found, &shown, task) {
-            Some(Reply::Result(result)) => Answer::Success(result),
-            Some(Reply::Failed(answer)) => answer,
-            Some(Reply::Approved(_)) | None => wait.withheld(None),
+            Some(Reply::Answer(answer)) => answer,
+            Some(Reply::Approved(_)) | None => wait.withheld(None, task),
         })
     }
 
     /// Returns the outcome of a step. The whole result of a tool of another service is checked like the result of a local
     /// tool.
     fn checked(&self, task: &StepTask, whole: &Answer, shown: Answer) -> StepOutcome {
-        let (answer, safety) = match task {
-            StepTask::Tool { tool, .. } => {
+        let (answer, safety) = match tool_of(task) {
+            Some(tool) => {
                 let answer = self.assembly.tools.check_answer(tool, whole, shown);
                 let has_failed = matches!(whole, Answer::Error { .. });
                 let safety = self.assembly.safety(tool).filter(|_| has_failed);
                 (answer, safety)
             }
-            StepTask::Agent { .. }
-            | StepTask::Model { .. }
-            | StepTask::WaitFor { .. }
-            | StepTask::Ask { .. }
-            | StepTask::Emit { .. } => (shown, None),
+            None => (shown, None),
         };
         match answer {
             Answer::Success(result) => StepOutcome::Succeeded(result),

@@ -7,11 +7,11 @@ use super::kept::{Agents, AtWork, Saver};
 use super::marks::{Mark, Marks};
 use super::waiting::{Awaited, Wait};
 use super::{Assembly, Conversations};
-use crate::agent::human;
 use crate::error::BoxError;
 use crate::executor::{ExecutionContext, Share};
 use crate::machine::{Deferral, MachineCall, ToolOutcome};
 use crate::model::{Json, NewBreadcrumb, Timestamp};
+use crate::request::human;
 use crate::store::{BreadcrumbStoreExt as _, Wake};
 use crate::tool::{self, NeededApproval, Tool, ToolSettings};
 use crate::workflow::{Ready, StepOutcome, StepTask};
@@ -173,11 +173,7 @@ impl Step<'_> {
             }
             ToolOutcome::Deferred(Deferral::Other { kind, payload }) if kind == "question" => {
                 let on = Awaited::Person { of: Vec::new() };
-                let mut asked = human::question(&payload);
-                // Everyone may answer the question of a tool.
-                if let Value::Object(fields) = &mut asked {
-                    fields.remove("of");
-                }
+                let asked = human::question_of_tool(&payload);
                 self.ask_person("question", on, asked, None).await
             }
             ToolOutcome::Deferred(

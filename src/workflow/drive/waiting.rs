@@ -1,11 +1,11 @@
-//! What steps wait for that others do, and what answers them: no I/O, no clock.
+//! Breadcrumbs that steps wait for, and the replies in them: no I/O, no clock.
 
-use crate::agent::human::{self, Decision};
-use crate::executor::{Asked, ContextError};
+use crate::executor::ContextError;
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
-use crate::tool::{self, People, ToolExecutor};
-use crate::workflow::{StepOutcome, StepTask};
+use crate::request::{Expected, Pending, Reply};
+use crate::tool::{self, People};
+use crate::workflow::StepTask;
 use serde::{Deserialize, Serialize};
 
 /// Something that a step waits for.
@@ -41,33 +41,29 @@ pub(super) enum Awaited {
     Tool,
 }
 
-/// What a wait came to.
-#[derive(Debug, PartialEq)]
-pub(super) enum Reply {
-    /// The step has this result, if it is one.
-    Result(Json),
-    /// The tool of the step may be called, with the arguments that the person put in the place of those in the question, if any.
-    Approved(Option<Json>),
-    Failed(Answer),
-}
-
 impl Wait {
-    /// What is looked for; none if the step does not wait for a breadcrumb.
+    /// Returns the request of a step, or `None` if the step waits for an event.
+    pub(super) fn pending<'w>(&'w self, task: &'w StepTask) -> Option<Pending<'w>> {
+        let expected = match &self.on {
+            Awaited::Event => return None,
+            Awaited::Person { of } => Expected::Question { of },
+            Awaited::Approval { digest, by, .. } => Expected::Approval { digest, by },
+            Awaited::Tool => Expected::Tool {
+                tool: tool_of(task)?,
+            },
+        };
+        Some(Pending {
+            request_id: &self.ticket,
+            expected,
+        })
+    }
+
+    /// Returns the selector of the breadcrumbs that may answer, or `None` if the step does not wait for a breadcrumb.
     pub(super) fn selector(&self, task: &StepTask) -> Option<Selector> {
-        let tagged = |schema| Selector::schema(schema).all_tags([tool::request_tag(&self.ticket)]);
-        match (&self.on, task) {
-            (Awaited::Event, StepTask::WaitFor { event }) => Some(event.clone()),
-            (
-                Awaited::Event,
-                StepTask::Agent { .. }
-                | StepTask::Tool { .. }
-                | StepTask::Model { .. }
-                | StepTask::Ask { .. }
-                | StepTask::Emit { .. },
-            ) => None,
-            (Awaited::Person { .. } | Awaited::Approval { .. }, _) => Some(tagged(human::RESPONSE)),
-            (Awaited::Tool, _) => Some(tagged(ToolExecutor::RESPONSE)),
+        if let (Awaited::Event, StepTask::WaitFor { event }) = (&self.on, task) {
+            return Some(event.clone());
         }
+        self.pending(task).map(Pending::selector)
     }
 
     /// Reads the reply in a breadcrumb; `None` if the breadcrumb is not an answer. The contents of the reply come from `shown`, the
@@ -77,67 +73,35 @@ impl Wait {
         if found.updated_at > self.until {
             return None;
         }
-        let decided = |digest, of: &People| {
-            let decision = human::decision(found, shown, &self.ticket, digest, of)?;
-            Some(match decision {
-                Decision::Approved(changed) => Reply::Approved(changed),
-                Decision::Answered(Answer::Success(answer)) => Reply::Result(answer),
-                Decision::Answered(answer @ Answer::Error { .. }) => Reply::Failed(answer),
-            })
-        };
-        match &self.on {
-            Awaited::Event => {
-                let is_later = found.updated_at > self.since;
-                is_later.then(|| Reply::Result(shown.clone()))
-            }
-            Awaited::Person { of } => decided(None, &People::from(&**of)),
-            Awaited::Approval { digest, by, .. } => decided(Some(&**digest), by),
-            Awaited::Tool => {
-                let StepTask::Tool { tool, .. } = task else {
-                    return None;
-                };
-                match tool::answer_of(found, shown, &self.ticket, tool)? {
-                    Answer::Success(output) => Some(Reply::Result(output)),
-                    answer @ Answer::Error { .. } => Some(Reply::Failed(answer)),
-                }
-            }
+        if self.on == Awaited::Event {
+            let is_later = found.updated_at > self.since;
+            return is_later.then(|| Reply::Answer(Answer::Success(shown.clone())));
         }
+        self.pending(task)?.reply(found, shown, None)
     }
 
     /// Returns the answer to use if hints withhold the contents of the breadcrumb.
-    pub(super) fn withheld(&self, cause: Option<&ContextError>) -> Answer {
-        match (&self.on, cause) {
-            (Awaited::Approval { .. }, _) => Answer::error("rejected", human::REJECTED),
-            (Awaited::Event | Awaited::Person { .. } | Awaited::Tool, None) => tool::withheld(),
-            (Awaited::Event | Awaited::Person { .. } | Awaited::Tool, Some(cause)) => {
-                Answer::error("withheld", cause.to_string())
+    pub(super) fn withheld(&self, cause: Option<&ContextError>, task: &StepTask) -> Answer {
+        let is_approval = matches!(self.on, Awaited::Approval { .. });
+        match cause.filter(|_| !is_approval) {
+            Some(cause) => Answer::error("withheld", cause.to_string()),
+            None => {
+                let pending = self.pending(task);
+                pending.map_or_else(tool::withheld, Pending::withheld)
             }
         }
     }
+}
 
-    /// Returns the request that it waits for an answer to; none if any breadcrumb that matches will do.
-    pub(super) fn asked(&self) -> Option<Asked<'_>> {
-        let (schema, of_person) = match &self.on {
-            Awaited::Event => return None,
-            Awaited::Person { .. } | Awaited::Approval { .. } => (human::REQUEST, true),
-            Awaited::Tool => (ToolExecutor::REQUEST, false),
-        };
-        Some(Asked {
-            schema,
-            request_id: &self.ticket,
-            of_person,
-        })
-    }
-
-    /// How the step ends if nothing has answered in time; none if it ends as one whose time is up while it is at work.
-    pub(super) fn late(&self) -> Option<StepOutcome> {
-        match &self.on {
-            Awaited::Event | Awaited::Person { .. } | Awaited::Tool => None,
-            Awaited::Approval { .. } => Some(StepOutcome::failure(
-                "expired",
-                "nobody has approved the call in time; it was not made",
-            )),
-        }
+/// Returns the tool that a step calls.
+pub(super) fn tool_of(task: &StepTask) -> Option<&str> {
+    match task {
+        StepTask::Tool { tool, .. } => Some(tool),
+        StepTask::Agent { .. }
+        | StepTask::Model { .. }
+        | StepTask::WaitFor { .. }
+        | StepTask::Ask { .. }
+        | StepTask::Emit { .. } => None,
     }
 }
 
@@ -145,6 +109,7 @@ impl Wait {
 mod tests {
     use super::*;
     use crate::model::{BreadcrumbId, NewBreadcrumb};
+    use crate::request::human;
     use serde_json::{Value, json};
 
     fn wait(on: Awaited) -> Wait {
@@ -192,7 +157,7 @@ mod tests {
 
         assert_eq!(
             reply(&of("ann"), &answer(15), &ask()),
-            Some(Reply::Result(json!("yes").into()))
+            Some(Reply::Answer(Answer::success(json!("yes"))))
         );
         assert_eq!(reply(&of("bob"), &answer(15), &ask()), None);
         assert_eq!(reply(&of("ann"), &answer(21), &ask()), None);
@@ -209,7 +174,7 @@ mod tests {
         assert_eq!(reply(&wait, &paid(10), &task), None);
         assert_eq!(
             reply(&wait, &paid(11), &task),
-            Some(Reply::Result(json!({"amount": 3}).into()))
+            Some(Reply::Answer(Answer::success(json!({"amount": 3}))))
         );
     }
 

@@ -21,12 +21,12 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
     (
         "the shape and the cost of one template, schema or definition",
         &[
-            "src/agent/human.rs MAX_CHANGED_DEPTH",
             "src/agent/model/part.rs MAX_DEPTH",
             "src/hints/mod.rs MAX_STEPS",
             "src/hints/template/admission.rs MAX_BACKSLASHES",
             "src/hints/template/admission.rs MAX_BLOCKS",
             "src/hints/template/admission.rs MAX_PARENTHESES",
+            "src/request/human.rs MAX_CHANGED_DEPTH",
             "src/tool/schema/admission.rs MOST_LEVELS",
             "src/tool/schema/work.rs MAX_LEVELS",
             "src/tool/schema/work.rs MAX_STEPS",

@@ -130,7 +130,7 @@ fn approved_by(name: &str, roles: &[&str], more: &Value) -> Breadcrumb {
     answer.first_version(BreadcrumbId::NIL, Timestamp::from_micros(1))
 }
 
-fn decided(answer: &Breadcrumb, people: &People) -> Option<Decision> {
+fn decided(answer: &Breadcrumb, people: &People) -> Option<Reply> {
     decision(answer, &answer.context, "r-1", Some("d"), people)
 }
 
@@ -145,8 +145,8 @@ fn a_person_must_be_in_each_list() {
     let named = approved_by("ann", &["board"], &none);
     let one = approved_by("ann", &["finance"], &none);
 
-    assert_eq!(decided(&both, &people), Some(Decision::Approved(None)));
-    assert_eq!(decided(&named, &people), Some(Decision::Approved(None)));
+    assert_eq!(decided(&both, &people), Some(Reply::Approved(None)));
+    assert_eq!(decided(&named, &people), Some(Reply::Approved(None)));
     assert_eq!(decided(&one, &people), None);
 }
 
@@ -161,7 +161,7 @@ fn an_approval_has_the_changed_arguments_if_a_run_can_save_them() {
     let deep = decided(&with(deep), &everyone);
 
     let arguments = Json::from(json!({"amount": 3}));
-    assert_eq!(changed, Some(Decision::Approved(Some(arguments))));
+    assert_eq!(changed, Some(Reply::Approved(Some(arguments))));
     assert_eq!((large, deep), (None, None));
 }
 
@@ -208,7 +208,7 @@ fn null_in_the_place_of_changed_arguments_changes_nothing() {
 
     assert_eq!(
         decided(&null, &People::default()),
-        Some(Decision::Approved(None))
+        Some(Reply::Approved(None))
     );
 }
 

@@ -1,25 +1,28 @@
-//! What other agents are asked, and what they answer, as breadcrumbs.
+//! Requests to other agents and their answers, as breadcrumbs.
 
-use super::AgentExecutor;
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, NewBreadcrumb};
+use crate::tool::request_tag;
 use serde_json::{Value, json};
 
 /// A request to another agent.
 pub(crate) const REQUEST: &str = "agent.request.v1";
 
+/// The answer of an agent.
+pub(crate) const RESPONSE: &str = "agent.response.v1";
+
 /// The breadcrumb that asks an agent.
-pub(super) fn request(agent: &str, prompt: &str, request_id: &str, by: &str) -> NewBreadcrumb {
+pub(crate) fn request(agent: &str, prompt: &str, request_id: &str, by: &str) -> NewBreadcrumb {
     let context = json!({
         "agent": agent, "prompt": prompt, "requestId": request_id, "requestedBy": by,
     });
     NewBreadcrumb::new(REQUEST)
         .title(format!("{by} asks {agent}"))
-        .tags(["agent:request".to_owned(), format!("request:{request_id}")])
+        .tags(["agent:request".to_owned(), request_tag(request_id)])
         .context(context)
 }
 
-/// What an agent answered to a request, if this is its answer to that one.
+/// Returns the answer of an agent to a request, or `None` if a breadcrumb is not its answer to this request.
 ///
 /// Anybody can name a creator in what they write, so whoever wrote it has to be that agent too, where the store says who
 /// did. An agent gives its answer the tags of whatever set it off, so the answer has to follow from the run that asked,
@@ -39,11 +42,8 @@ pub(super) fn answer_of(
     let is_its = creator("agent_id") == Some(agent)
         && response.author().is_none_or(|author| author == agent)
         && creator("correlation_id").is_none_or(|found| correlation_id == Some(found));
-    let answers = response
-        .tags
-        .iter()
-        .any(|tag| tag.strip_prefix("request:") == Some(request_id));
-    if response.schema_name.as_deref() != Some(AgentExecutor::RESPONSE) || !is_its || !answers {
+    let answers = response.tags.contains(&request_tag(request_id));
+    if response.schema_name.as_deref() != Some(RESPONSE) || !is_its || !answers {
         return None;
     }
     if text("status") == Some("error") {
@@ -54,7 +54,7 @@ pub(super) fn answer_of(
     Some(Answer::success(said(shown)))
 }
 
-/// What an agent says by a response: its output, else its text.
+/// Returns the answer of an agent in a response: its output, else its text.
 pub(crate) fn said(context: &Value) -> Value {
     let message = context.get("message").and_then(Value::as_str);
     match (context.get("output"), message) {

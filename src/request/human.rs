@@ -1,19 +1,22 @@
-//! What people are asked, and what they answer, as breadcrumbs.
+//! Questions to people and their answers, as breadcrumbs.
 
+use super::Reply;
 use crate::error::excerpt;
+use crate::executor::{ContextError, ExecutionContext};
 use crate::hex::hex;
 use crate::machine::{Answer, MachineCall};
 use crate::model::{
     Breadcrumb, Json, MAX_DEPTH, NewBreadcrumb, Timestamp, size_within, sorted_text,
 };
-use crate::tool::{Approval, NeededApproval, People, ROLE, Tool};
+use crate::store::BreadcrumbStore;
+use crate::tool::{Approval, NeededApproval, People, ROLE, Tool, request_tag};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 /// A question to a person.
 pub(crate) const REQUEST: &str = "human.request.v1";
 
-/// What the person answers.
+/// The answer of a person.
 pub(crate) const RESPONSE: &str = "human.response.v1";
 
 /// Maximum size in bytes of the input schema of a tool in a question. A larger schema is omitted.
@@ -38,14 +41,6 @@ const APPROVAL_FIELDS: [&str; 7] = [
     "digest",
     "tool",
 ];
-
-/// What a person decided.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Decision {
-    /// The person approved a call, with the arguments that the person put in the place of those in the question, if any.
-    Approved(Option<Json>),
-    Answered(Answer),
-}
 
 /// Returns the question whether a call may be made, with its arguments and its digest. It names the tool as the service
 /// registered it, because a definition can give a dangerous tool a harmless name. `changes` are the rules for the people who
@@ -120,7 +115,7 @@ fn add_change_terms(
     }
 }
 
-/// A question that a tool asks: a text, options, or whatever it is made of.
+/// Returns the fields of a question that is a text or an object with a text, options and other fields.
 pub(crate) fn question(payload: &Json) -> Value {
     let mut fields = json!({"kind": "question"});
     if let Value::Object(fields) = &mut fields {
@@ -134,6 +129,15 @@ pub(crate) fn question(payload: &Json) -> Value {
         for field in APPROVAL_FIELDS {
             fields.remove(field);
         }
+    }
+    fields
+}
+
+/// Returns the question of a tool, which everyone may answer.
+pub(crate) fn question_of_tool(payload: &Json) -> Value {
+    let mut fields = question(payload);
+    if let Value::Object(fields) = &mut fields {
+        fields.remove("of");
     }
     fields
 }
@@ -154,7 +158,7 @@ pub(crate) fn request(
     }
     NewBreadcrumb::new(REQUEST)
         .title(format!("{agent} asks"))
-        .tags(["human:request".to_owned(), format!("request:{request_id}")])
+        .tags(["human:request".to_owned(), request_tag(request_id)])
         .context(fields)
 }
 
@@ -199,12 +203,12 @@ fn reorders(c: char) -> bool {
 /// The breadcrumb that answers a question in the name of somebody.
 pub(crate) fn answer(ticket: &str, answer: &Json, by: &str) -> NewBreadcrumb {
     NewBreadcrumb::new(RESPONSE)
-        .tag(format!("request:{ticket}"))
+        .tag(request_tag(ticket))
         .created_by(by)
         .context(json!({"request_id": ticket, "answer": **answer}))
 }
 
-/// What a breadcrumb says to a question, if it answers that one and is from somebody who may.
+/// Returns the decision in a breadcrumb, or `None` if the breadcrumb does not answer this question or its writer may not answer it.
 ///
 /// What an executor wrote is from no person: it carries the `creator` that every run stamps.
 ///
@@ -216,7 +220,7 @@ pub(crate) fn decision(
     request_id: &str,
     digest: Option<&str>,
     people: &People,
-) -> Option<Decision> {
+) -> Option<Reply> {
     let context = &response.context;
     let text = |field: &str| context.get(field).and_then(Value::as_str);
     let answers = [text("request_id"), text("requestId")].contains(&Some(request_id));
@@ -234,7 +238,7 @@ pub(crate) fn decision(
         Some(_) => verdict(response, shown),
         None => shown
             .get("answer")
-            .map(|answer| Decision::Answered(Answer::success(answer.clone()))),
+            .map(|answer| Reply::Answer(Answer::success(answer.clone()))),
     }
 }
 
@@ -301,14 +305,28 @@ fn has_role(context: &Json, writer: &str, by: &[String]) -> bool {
 /// The message of a rejection without a comment.
 pub(crate) const REJECTED: &str = "a person rejected the call";
 
-/// Returns the result of a call whose changed arguments the hints of the approval exclude.
-pub(crate) fn withheld_arguments() -> Answer {
+/// Returns the result of an approved call whose changed arguments the hints of the approval exclude, because the result can show
+/// them. Returns `None` if the call may be made.
+pub(crate) async fn withheld_arguments(
+    approval: &Breadcrumb,
+    changed: Option<&Json>,
+    context: &ExecutionContext,
+    store: &dyn BreadcrumbStore,
+) -> Result<Option<Answer>, ContextError> {
+    let Some(changed) = changed else {
+        return Ok(None);
+    };
+    let is_shown = match context.shown(approval, store).await {
+        Ok(shown) => shown.get("arguments") == Some(&**changed),
+        Err(ContextError::Withheld { .. }) => false,
+        Err(error) => return Err(error),
+    };
     let message = "a person changed the arguments of the call, and llm_hints exclude the changed ones; the call was not made";
-    Answer::error("withheld", message)
+    Ok((!is_shown).then(|| Answer::error("withheld", message)))
 }
 
-/// Whether a call may be made. What is neither yes nor no is no decision.
-fn verdict(response: &Breadcrumb, shown: &Json) -> Option<Decision> {
+/// Returns the decision about a call, or `None` if a breadcrumb says neither yes nor no.
+fn verdict(response: &Breadcrumb, shown: &Json) -> Option<Reply> {
     let context = &response.context;
     let approved = match (context.get("approved"), context.get("decision")) {
         (Some(Value::Bool(approved)), None) => *approved,
@@ -326,9 +344,9 @@ fn verdict(response: &Breadcrumb, shown: &Json) -> Option<Decision> {
     };
     if approved {
         return match context.get("arguments") {
-            None | Some(Value::Null) => Some(Decision::Approved(None)),
+            None | Some(Value::Null) => Some(Reply::Approved(None)),
             Some(changed) if unfit_arguments(changed).is_none() => {
-                Some(Decision::Approved(Some(changed.clone().into())))
+                Some(Reply::Approved(Some(changed.clone().into())))
             }
             Some(_) => None,
         };
@@ -338,7 +356,7 @@ fn verdict(response: &Breadcrumb, shown: &Json) -> Option<Decision> {
         Some(comment) => format!("a person rejected the call, and says: {comment}"),
         None => REJECTED.to_owned(),
     };
-    Some(Decision::Answered(Answer::error("rejected", message)))
+    Some(Reply::Answer(Answer::error("rejected", message)))
 }
 
 /// Returns the digest that binds an approval to the tool, its arguments and the definition of the caller.

@@ -1,0 +1,150 @@
+//! Requests of a run that wait for their answers: no I/O, no clock.
+
+use super::{Reply, agents, human};
+use crate::executor::Asked;
+use crate::machine::Answer;
+use crate::model::{Breadcrumb, Json, Selector};
+use crate::tool::{self, People, ToolExecutor};
+use std::collections::BTreeMap;
+
+/// A request of a run that waits for its answer, borrowed from the saved state of the run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending<'r> {
+    /// The ID of the request, which the answer repeats.
+    pub(crate) request_id: &'r str,
+    /// The answer that counts.
+    pub(crate) expected: Expected<'r>,
+}
+
+/// The answer that a request waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Expected<'r> {
+    /// The answer of an agent.
+    Agent { agent: &'r str },
+    /// The decision of one of these people about the call with this digest.
+    Approval { digest: &'r str, by: &'r People },
+    /// The answer of a model that is reached as a tool.
+    Model { tool: &'r str },
+    /// The answer of one of these people, or of anyone if the list is empty.
+    Question { of: &'r [String] },
+    /// The result of a tool.
+    Tool { tool: &'r str },
+}
+
+impl<'r> Pending<'r> {
+    /// Reads the reply in a breadcrumb; `None` if the breadcrumb is not the answer to this request. An answer of an agent must follow
+    /// from the run with this correlation ID.
+    ///
+    /// The contents of the reply come from `shown`, the part of the breadcrumb's context that a model may see; everything that
+    /// decides whether the breadcrumb counts comes from the whole context.
+    pub(crate) fn reply(
+        self,
+        found: &Breadcrumb,
+        shown: &Json,
+        correlation_id: Option<&str>,
+    ) -> Option<Reply> {
+        if found.schema_name.as_deref() != Some(self.schema()) {
+            return None;
+        }
+        let id = self.request_id;
+        match self.expected {
+            Expected::Agent { agent } => {
+                agents::answer_of(found, shown, id, agent, correlation_id).map(Reply::Answer)
+            }
+            Expected::Approval { digest, by } => {
+                human::decision(found, shown, id, Some(digest), by)
+            }
+            Expected::Question { of } => {
+                let people = People::from(of);
+                human::decision(found, shown, id, None, &people)
+            }
+            Expected::Model { tool } | Expected::Tool { tool } => {
+                tool::answer_of(found, shown, id, tool).map(Reply::Answer)
+            }
+        }
+    }
+
+    /// Returns the answer to use if hints withhold the contents of the answer.
+    pub(crate) fn withheld(self) -> Answer {
+        match self.expected {
+            Expected::Approval { .. } => Answer::error("rejected", human::REJECTED),
+            Expected::Agent { .. }
+            | Expected::Model { .. }
+            | Expected::Question { .. }
+            | Expected::Tool { .. } => tool::withheld(),
+        }
+    }
+
+    /// Returns the answer to use if no answer has come in time.
+    pub(crate) fn late(self) -> Answer {
+        let code = match self.asked().of_person {
+            true => "expired",
+            false => "timeout",
+        };
+        let message = match self.expected {
+            Expected::Agent { agent } => {
+                format!("agent {agent} has not answered in time; it may still be at work")
+            }
+            Expected::Approval { .. } => {
+                "nobody has approved the call in time; it was not made".to_owned()
+            }
+            Expected::Model { .. } => "the model has not answered in time".to_owned(),
+            Expected::Question { .. } => "nobody has answered the question in time".to_owned(),
+            Expected::Tool { tool } => {
+                format!("tool {tool} has not answered in time; it may have done its work")
+            }
+        };
+        Answer::error(code, message)
+    }
+
+    /// Returns the request, for the check of an answer by the records of the store.
+    pub(crate) fn asked(self) -> Asked<'r> {
+        let (schema, _) = self.schemas();
+        Asked {
+            schema,
+            request_id: self.request_id,
+            of_person: schema == human::REQUEST,
+        }
+    }
+
+    /// Returns the selector of the answer.
+    pub(crate) fn selector(self) -> Selector {
+        answers_to(self.request_id, self.schema())
+    }
+
+    /// Returns the schema of the answer.
+    fn schema(self) -> &'static str {
+        let (_, schema) = self.schemas();
+        schema
+    }
+
+    /// Returns the schemas of the request and of its answer.
+    fn schemas(self) -> (&'static str, &'static str) {
+        match self.expected {
+            Expected::Agent { .. } => (agents::REQUEST, agents::RESPONSE),
+            Expected::Approval { .. } | Expected::Question { .. } => {
+                (human::REQUEST, human::RESPONSE)
+            }
+            Expected::Model { .. } | Expected::Tool { .. } => {
+                (ToolExecutor::REQUEST, ToolExecutor::RESPONSE)
+            }
+        }
+    }
+}
+
+/// Returns the selector of the answers to a request, by their schema.
+pub(crate) fn answers_to(request_id: &str, schema: &str) -> Selector {
+    Selector::schema(schema).all_tags([tool::request_tag(request_id)])
+}
+
+/// Returns the selectors of the answers to these requests, one for each schema.
+pub(crate) fn selectors<'r>(pending: impl Iterator<Item = Pending<'r>>) -> Vec<Selector> {
+    let mut tags: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for one in pending {
+        let tags = tags.entry(one.schema()).or_default();
+        tags.push(tool::request_tag(one.request_id));
+    }
+    tags.into_iter()
+        .map(|(schema, tags)| Selector::schema(schema).any_tags(tags))
+        .collect()
+}
