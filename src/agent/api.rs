@@ -9,11 +9,10 @@ use super::{
 use crate::error::{BoxError, permanent};
 use crate::executor::Record;
 use crate::machine::{Answer, CallId, MachineCall, ResultDelivery, ToolArguments, ToolResult};
-use crate::model::{Json, sorted_text};
+use crate::model::{Json, display_text};
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 
@@ -230,20 +229,9 @@ pub(super) fn saved(state: &impl Serialize) -> Result<Json, BoxError> {
 /// What the model is told of a call.
 fn told(call_id: &str, answer: Answer) -> ChatMessage {
     match answer {
-        Answer::Success(output) => ChatMessage::tool_result(call_id, text(output.into_value())),
+        Answer::Success(output) => ChatMessage::tool_result(call_id, display_text(&output)),
         Answer::Error { code, message } => {
             ChatMessage::tool_error(call_id, format!("{code}: {message}"))
         }
-    }
-}
-
-fn text(output: Value) -> String {
-    match output {
-        Value::String(text) => text,
-        other @ (Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::Array(_)
-        | Value::Object(_)) => sorted_text(&other),
     }
 }

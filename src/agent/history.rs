@@ -4,7 +4,7 @@ use super::{AgentExecutor, ChatMessage};
 use crate::error::BoxError;
 use crate::executor::words::CHAT_MESSAGE;
 use crate::executor::{ContextError, ExecutionContext, is_turn_of, turn_tag, words_of};
-use crate::model::{Breadcrumb, BreadcrumbId, Json, Selector};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, SESSION_TAG, Selector};
 use crate::request::agents;
 use crate::store::{Query, StoreError, WrittenBy};
 use serde_json::{Value, json};
@@ -32,7 +32,8 @@ impl AgentExecutor {
     ) -> Result<Vec<ChatMessage>, BoxError> {
         let trigger = context.trigger();
         let agent = &*self.definition.agent_id;
-        let session = trigger.tags.iter().find(|tag| tag.starts_with("session:"));
+        let mut tags = trigger.tags.iter();
+        let session = tags.find(|tag| tag.starts_with(SESSION_TAG));
         let Some(session) = session.filter(|_| is_turn_of(agent, &trigger.tags)) else {
             return Ok(Vec::new());
         };

@@ -1,8 +1,10 @@
 //! Reports why a breadcrumb triggers an executor or not.
 
 use super::{Client, ClientError};
+use crate::error::Chain;
 use crate::model::{
-    Breadcrumb, BreadcrumbId, Event, Explanation, NewBreadcrumb, Route, Subscriptions, Timestamp,
+    Breadcrumb, BreadcrumbId, DefinitionError, Event, Explanation, NewBreadcrumb, Route,
+    Subscriptions, Timestamp,
 };
 use crate::store::{Run, RunFilter};
 use std::collections::BTreeMap;
@@ -31,9 +33,9 @@ pub struct ExecutorReport {
     pub version: Arc<str>,
     /// The number of live workers with this version.
     pub live_workers: usize,
-    /// For each subscription whether it matched, and why not. `None` if a worker with another version of this crate wrote
-    /// subscriptions that this version cannot read.
-    pub explanation: Option<Explanation>,
+    /// Result of each subscription: matched, or the first test that failed. An error if a worker with another version of this crate
+    /// wrote subscriptions that this version cannot read.
+    pub explanation: Result<Explanation, DefinitionError>,
     /// The run on the current version of the breadcrumb, if there is one.
     pub run: Option<Run>,
 }
@@ -56,7 +58,6 @@ pub(super) async fn explain(
                 version: Arc::clone(&executor.version),
                 live_workers: 0,
                 explanation: Subscriptions::from_json(&executor.subscriptions)
-                    .ok()
                     .map(|subscriptions| subscriptions.explain(&event)),
                 run: runs
                     .iter()
@@ -97,10 +98,13 @@ pub(super) async fn check_listener(
     {
         let executors = worker.record.executors.iter();
         for version in executors.filter(|one| one.id == *executor) {
-            let Ok(subscriptions) = Subscriptions::from_json(&version.subscriptions) else {
-                continue;
+            let explanation = match Subscriptions::from_json(&version.subscriptions) {
+                Ok(subscriptions) => subscriptions.explain(&event),
+                Err(error) => {
+                    reason = unreadable(&error);
+                    continue;
+                }
             };
-            let explanation = subscriptions.explain(&event);
             match explanation.route {
                 Route::Trigger { .. } | Route::NeedsContext => return Ok(()),
                 Route::Unmatched | Route::Context => {
@@ -114,6 +118,14 @@ pub(super) async fn check_listener(
         executor: Arc::clone(executor),
         reason,
     })
+}
+
+/// Describes subscriptions in the record of a worker that cannot be read, without credentials.
+fn unreadable(error: &DefinitionError) -> String {
+    format!(
+        "its subscriptions cannot be read, a worker with another version of this crate wrote them: {}",
+        Chain(error)
+    )
 }
 
 impl fmt::Display for TriggerReport {
@@ -165,16 +177,70 @@ impl fmt::Display for ExecutorReport {
             None => writeln!(f, "  run: none")?,
         }
         match &self.explanation {
-            Some(explanation) => {
+            Ok(explanation) => {
                 for line in explanation.to_string().lines() {
                     writeln!(f, "  {line}")?;
                 }
                 Ok(())
             }
-            None => writeln!(
-                f,
-                "  its subscriptions are of another version of this crate"
-            ),
+            Err(error) => writeln!(f, "  {}", unreadable(error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Json;
+    use crate::store::{
+        BreadcrumbStoreExt as _, ExecutorVersion, MemoryStore, RunLedger as _, WorkerRecord,
+    };
+    use serde_json::json;
+
+    /// Creates a store with the record of a worker whose subscriptions have a role that this version of the crate does not know.
+    async fn with_unreadable_subscriptions() -> MemoryStore {
+        let store = MemoryStore::default();
+        let mut version = ExecutorVersion::new("clerk", &Subscriptions::default());
+        let unknown = json!([{"schema_name": "order.v1", "role": "password=hunter2"}]);
+        version.subscriptions = Json::from(unknown);
+        let mut record = WorkerRecord::new("worker-1", "desk");
+        record.executors.push(version);
+        store.record_worker(&record).await.unwrap();
+        store
+    }
+
+    #[tokio::test]
+    async fn a_report_names_the_reason_why_subscriptions_cannot_be_read_without_credentials() {
+        let store = with_unreadable_subscriptions().await;
+        let order = store.create(NewBreadcrumb::new("order.v1")).await.unwrap();
+
+        let report = Client::new(&store).explain(order.id).await.unwrap();
+
+        let executor = report.executors.first().unwrap();
+        let error = executor.explanation.as_ref().unwrap_err();
+        assert_eq!((error.subscription(), error.field()), (Some(0), "role"));
+        let printed = report.to_string();
+        assert!(
+            printed.contains("role: \"password=[hidden]\" is not known"),
+            "{printed}"
+        );
+        assert!(!printed.contains("hunter2"), "{printed}");
+    }
+
+    #[tokio::test]
+    async fn a_request_without_a_listener_names_the_reason_why_subscriptions_cannot_be_read() {
+        let store = with_unreadable_subscriptions().await;
+        let request = Client::new(&store).request("clerk", NewBreadcrumb::new("order.v1"));
+
+        let error = request.require_listener().send().await.unwrap_err();
+
+        let ClientError::NoListener { reason, .. } = &error else {
+            panic!("{error:?}");
+        };
+        assert!(reason.contains("cannot be read"), "{reason}");
+        assert!(
+            reason.contains("role: \"password=[hidden]\" is not known"),
+            "{reason}"
+        );
     }
 }

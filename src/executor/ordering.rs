@@ -2,7 +2,7 @@ use super::UniversalExecutor;
 use super::turn_events::is_turn_of;
 use crate::error::Retry;
 use crate::hex::hex;
-use crate::model::{Breadcrumb, Event, Path, PathError, sorted_text};
+use crate::model::{Breadcrumb, Event, Path, PathError, SESSION_TAG, sorted_text};
 use crate::store::StoreError;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -116,13 +116,10 @@ pub(super) fn key_of<E: UniversalExecutor + ?Sized>(
 /// Returns the tag that names the session, if these are the tags of a message of a chat session with an executor.
 fn session_of_turn(executor: &str, tags: &[String]) -> Option<String> {
     match is_turn_of(executor, tags) {
-        true => first_tag(SESSION, tags),
+        true => first_tag(SESSION_TAG, tags),
         false => None,
     }
 }
-
-/// Prefix of the tag that names the session of a trigger.
-const SESSION: &str = "session:";
 
 /// The ordering key of what an event announces; reads the breadcrumb where the event does not tell.
 ///

@@ -3,15 +3,13 @@
 use super::profile::Profile;
 use crate::error::excerpt;
 use crate::model::{
-    Breadcrumb, BreadcrumbId, Json, MAX_DEPTH, is_reserved_schema, is_reserved_tag,
+    Breadcrumb, BreadcrumbId, Json, MAX_DEPTH, SESSION_TAG, is_reserved_schema, is_reserved_tag,
 };
 use crate::store::{Lineage, Write};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The tags a response inherits from its trigger.
-const SESSION: &str = "session:";
 /// The field of a context that says who wrote it.
 const CREATOR: &str = "creator";
 
@@ -96,7 +94,7 @@ impl Stamp {
         self.trigger
             .tags
             .iter()
-            .filter(|tag| tag.starts_with(SESSION))
+            .filter(|tag| tag.starts_with(SESSION_TAG))
     }
 
     /// The write with creator, author and session tags.

@@ -103,20 +103,12 @@ pub enum DefinitionProblem {
         /// The cap.
         most: usize,
     },
-    /// There are more subscriptions than one executor may have.
-    #[error("{count} subscriptions where at most {most} are allowed")]
-    TooMany {
-        /// How many there are.
-        count: usize,
-        /// The cap.
-        most: usize,
-    },
-    /// The definition has more conditions, or more regular expressions, than the limit.
+    /// The definition has more subscriptions, conditions or regular expressions than the limit.
     #[error(
         "{count} {what} in one definition where at most {most} are allowed; merge them or split the definition"
     )]
-    TooManyConditions {
-        /// The counted items in the plural: `conditions` or `regular expressions`.
+    TooMany {
+        /// The counted items in the plural: `subscriptions`, `conditions` or `regular expressions`.
         what: &'static str,
         /// The number of items.
         count: usize,

@@ -48,6 +48,18 @@ pub(crate) fn sorted_text(value: &Value) -> String {
     text
 }
 
+/// Returns a value as text for people and models: a string as it is, and any other value as [`sorted_text`].
+pub(crate) fn display_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::Array(_)
+        | Value::Object(_)) => sorted_text(other),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +105,15 @@ mod tests {
         assert_eq!(
             sorted_text(&value),
             r#"{"Z":1.5,"a":{},"b":[{"a":"\"\n","z":1},[]],"é":null}"#
+        );
+    }
+
+    #[test]
+    fn a_string_is_displayed_without_quotes_and_other_values_as_json() {
+        assert_eq!(display_text(&json!("a \"b\"\n")), "a \"b\"\n");
+        assert_eq!(
+            display_text(&json!({"b": ["c"], "a": null})),
+            r#"{"a":null,"b":["c"]}"#
         );
     }
 

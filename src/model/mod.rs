@@ -71,7 +71,7 @@ pub use json_check::{JsonError, MAX_DEPTH};
 pub(crate) use json_check::{
     RESERVED_KEY, Unfit, admit, dismantle, parse_as, parse_strictly, size_within,
 };
-pub(crate) use json_sorted::sorted_text;
+pub(crate) use json_sorted::{display_text, sorted_text};
 pub(crate) use nearest::nearest;
 pub use new_breadcrumb::NewBreadcrumb;
 pub use op::Op;
@@ -80,8 +80,8 @@ pub(crate) use path::{MAX_SEARCH_STEPS, PatternStep, pattern, search_steps};
 pub use path::{Path, PathError};
 pub use place::{DefinitionPath, DefinitionPathPart, Position};
 pub(crate) use reserved::{
-    CHAT_SESSION, CHAT_TURN, is_answer_schema, is_definition_schema, is_reserved_schema,
-    is_reserved_tag,
+    CHAT_SESSION, CHAT_TURN, SESSION_TAG, is_answer_schema, is_definition_schema,
+    is_reserved_schema, is_reserved_tag,
 };
 pub use route::{Route, Subscriptions};
 pub use selector::Selector;

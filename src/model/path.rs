@@ -129,8 +129,7 @@ impl Path {
     ///
     /// # Errors
     ///
-    /// None for a plain path. Otherwise [`PathError::DocumentTooDeep`] or
-    /// [`PathError::DocumentTooLarge`] for a document that would exhaust the stack or the
+    /// None for a plain path. Otherwise [`PathError::DocumentOverLimit`] for a document that would exhaust the stack or the
     /// memory, and [`PathError::Evaluation`] if the evaluator refuses it.
     pub fn nodes<'v>(&self, value: &'v Value) -> Result<Vec<&'v Value>, PathError> {
         match &self.0.program {
@@ -225,16 +224,16 @@ pub enum PathError {
     /// A number in a filter is too large; the evaluator would take it for `null`.
     #[error("path `{path}` compares with a number that is not finite: write a smaller number")]
     NumberOutOfRange { path: String },
-    /// The document is nested too deep to be searched.
+    /// The document nests too deep for a search, or the locations of its nodes, written out, need too much memory.
     #[error(
-        "path `{path}` searches a document nested more than {limit} deep: flatten it, or use only names and indexes"
+        "path `{path}` searches a document with more than {limit} {what}: {way_out}, or use only names and indexes"
     )]
-    DocumentTooDeep { path: String, limit: usize },
-    /// The locations of the nodes of the document, written out, need too much memory.
-    #[error(
-        "path `{path}` searches a document whose node locations exceed {limit} bytes: shorten it, or use only names and indexes"
-    )]
-    DocumentTooLarge { path: String, limit: usize },
+    DocumentOverLimit {
+        path: String,
+        what: &'static str,
+        limit: usize,
+        way_out: &'static str,
+    },
     /// The search takes too many steps. Conditions of one definition share the steps of a document.
     #[error(
         "path `{path}` takes more than {limit} steps to search the document: shorten the document, use fewer paths that search, or use only names and indexes"

@@ -29,6 +29,9 @@ pub(crate) const CHAT_SESSION: &str = "chat.session.v1";
 /// The schema of the events of a chat turn.
 pub(crate) const CHAT_TURN: &str = "chat.turn.v1";
 
+/// Prefix of the tag that names the session of a breadcrumb.
+pub(crate) const SESSION_TAG: &str = "session:";
+
 /// Prefix of the tags by which a store without a ledger recognises the writes of a run.
 const TAG_PREFIX: &str = "ux:";
 

@@ -1,7 +1,7 @@
 //! Requests to other agents and their answers, as breadcrumbs.
 
 use crate::machine::Answer;
-use crate::model::{Breadcrumb, Json, NewBreadcrumb};
+use crate::model::{Breadcrumb, Json, NewBreadcrumb, display_text};
 use crate::tool::request_tag;
 use serde_json::{Value, json};
 
@@ -67,14 +67,7 @@ pub(crate) fn said(context: &Value) -> Value {
 
 /// Returns the answer of an agent in a response as text: a string as it is, and any other value as JSON.
 pub(crate) fn said_text(context: &Value) -> String {
-    match said(context) {
-        Value::String(text) => text,
-        other @ (Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::Array(_)
-        | Value::Object(_)) => other.to_string(),
-    }
+    display_text(&said(context))
 }
 
 fn without_creator(context: &Value) -> Value {

@@ -3,7 +3,7 @@
 use super::Reply;
 use crate::error::excerpt;
 use crate::executor::{ContextError, ExecutionContext};
-use crate::hex::hex;
+pub(crate) use crate::hex::hash;
 use crate::machine::{Answer, MachineCall};
 use crate::model::{
     Breadcrumb, Json, MAX_DEPTH, NewBreadcrumb, Timestamp, size_within, sorted_text,
@@ -11,7 +11,6 @@ use crate::model::{
 use crate::store::BreadcrumbStore;
 use crate::tool::{Approval, NeededApproval, People, ROLE, Tool, request_tag};
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
 
 /// A question to a person.
 pub(crate) const REQUEST: &str = "human.request.v1";
@@ -377,16 +376,6 @@ pub(crate) fn fingerprint(definition: &str, registered: Option<&dyn Tool>) -> St
         true => hash(&[definition, description, &schema]),
         false => hash(&[definition, description, &schema, &rules.join("\n")]),
     }
-}
-
-/// The hash of some texts, as hex: no two lists of texts give the same.
-pub(crate) fn hash(parts: &[&str]) -> String {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part.as_bytes());
-    }
-    hex(&hash.finalize())
 }
 
 #[cfg(test)]

@@ -1,9 +1,18 @@
 //! Observation of a runtime by the testing kit.
 
 use super::Runtime;
+use crate::store::StoreId;
 use tokio::sync::futures::Notified;
 
 impl Runtime {
+    /// Returns the identities of the stores of its executors and of its definitions.
+    pub(crate) fn store_ids(&self) -> Vec<StoreId> {
+        let store_contexts = self.registry.store_contexts().into_iter();
+        let of_executors = store_contexts.map(|store_context| store_context.store().identity());
+        let of_definitions = self.keeper.iter().map(|keeper| keeper.store_id());
+        of_executors.chain(of_definitions).collect()
+    }
+
     /// Returns `true` if the runtime has handled every event up to a position of its source.
     pub(crate) fn has_handled(&self, position: Option<u64>) -> bool {
         self.progress.has_handled(position)

@@ -6,7 +6,10 @@ use crate::model::nearest;
 #[non_exhaustive]
 pub enum NotRegistered {
     /// A model or a tool is not registered.
-    #[error("{what} {name:?} is not registered here; {}there are: {known}", suggestion(nearest.as_deref()))]
+    #[error(
+        "{what} {name:?} is not registered; {}add it with Services::{what}; registered: {known}",
+        suggestion(nearest.as_deref())
+    )]
     Name {
         /// `model` or `tool`.
         what: &'static str,
@@ -15,6 +18,20 @@ pub enum NotRegistered {
         /// The nearest registered name, if one is close.
         nearest: Option<String>,
         /// The registered names, truncated to 500 bytes.
+        known: String,
+    },
+    /// A `tool.v1` definition names a tool that [`StoredDefinitions::tools`](crate::runtime::definitions::StoredDefinitions::tools)
+    /// does not list.
+    #[error(
+        "no tool.v1 definition can run tool {name:?}; {}add the name with StoredDefinitions::tools; listed there: {known}",
+        suggestion(nearest.as_deref())
+    )]
+    NotServed {
+        /// The tool name in the definition.
+        name: String,
+        /// The nearest listed name, if one is close.
+        nearest: Option<String>,
+        /// The listed names, truncated to 500 bytes.
         known: String,
     },
     /// A model configuration names a model tool that is not registered.
@@ -46,6 +63,16 @@ impl NotRegistered {
         let known: Vec<&str> = known.into_iter().collect();
         Self::Name {
             what,
+            name: excerpt(name, 80).into_owned(),
+            nearest: nearest(name, known.iter().copied()).map(str::to_owned),
+            known: listed(&known),
+        }
+    }
+
+    /// Returns the error for a tool that no `tool.v1` definition can run.
+    pub(crate) fn not_served<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Self {
+        let known: Vec<&str> = known.into_iter().collect();
+        Self::NotServed {
             name: excerpt(name, 80).into_owned(),
             nearest: nearest(name, known.iter().copied()).map(str::to_owned),
             known: listed(&known),

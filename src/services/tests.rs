@@ -40,19 +40,19 @@ fn an_unknown_name_is_an_error_with_the_nearest_name_and_all_names() {
 
     assert_eq!(
         refused(services.find_provider("smal")),
-        "model \"smal\" is not registered here; did you mean \"small\"? there are: program, small"
+        "model \"smal\" is not registered; did you mean \"small\"? add it with Services::model; registered: program, small"
     );
     assert_eq!(
         refused(services.find_provider("search")),
-        "model \"search\" is not registered here; there are: program, small"
+        "model \"search\" is not registered; add it with Services::model; registered: program, small"
     );
     assert_eq!(
         refused(services.find_tool("serch")),
-        "tool \"serch\" is not registered here; did you mean \"search\"? there are: search"
+        "tool \"serch\" is not registered; did you mean \"search\"? add it with Services::tool; registered: search"
     );
     assert_eq!(
         refused(Services::new().find_tool("search")),
-        "tool \"search\" is not registered here; there are: none"
+        "tool \"search\" is not registered; add it with Services::tool; registered: none"
     );
 }
 

@@ -55,13 +55,53 @@ impl StoreId {
 
     /// Identity of these breadcrumbs with the runs of another store.
     pub(in crate::store) fn with_runs_of(&self, ledger: &Self) -> Self {
-        let database = format!("{} with the runs in {ledger}", self.database);
+        self.with(&format!("runs in {ledger}"))
+    }
+
+    /// Identity of this data behind a handle whose calls fail as a plan decides.
+    #[cfg(any(feature = "conformance", feature = "testing"))]
+    pub(in crate::store) fn with_faults_of(&self, plan: &str) -> Self {
+        self.with(&format!("faults of plan {plan}"))
+    }
+
+    fn with(&self, addition: &str) -> Self {
+        let database = format!("{}{WITH}{addition}", self.database);
         Self::new(database, Arc::clone(&self.tenant))
     }
+
+    /// Returns `true` if this is the identity of `data`, or of `data` with the runs of another store or with faults.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_of(&self, data: &Self) -> bool {
+        let addition = self.database.strip_prefix(&*data.database);
+        let is_same = |addition: &str| addition.is_empty() || addition.starts_with(WITH);
+        self.tenant == data.tenant && addition.is_some_and(is_same)
+    }
 }
+
+/// Text between the name of a database and a description of the runs or faults that were added to it.
+const WITH: &str = " with the ";
 
 impl fmt::Display for StoreId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (tenant {:?})", self.database, self.tenant)
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_with_runs_or_faults_is_of_its_data_and_of_no_other() {
+        let [data, other] = ["db", "db-2"].map(|name| StoreId::new(name, "a"));
+        let with_both = data.with_runs_of(&other).with_faults_of("plan-1");
+
+        assert!(data.is_of(&data) && with_both.is_of(&data));
+        assert!(!other.is_of(&data) && !data.is_of(&other) && !data.is_of(&with_both));
+        assert!(!data.in_tenant("b").is_of(&data));
+        assert_eq!(
+            with_both.database(),
+            "db with the runs in db-2 (tenant \"a\") with the faults of plan plan-1"
+        );
     }
 }

@@ -3,7 +3,7 @@
 use crate::error::{BoxError, Retry};
 use crate::runtime::RuntimeError;
 use crate::source::SourceError;
-use crate::store::{Moment, Operation, Run, StoreError};
+use crate::store::{Moment, Operation, Run, StoreError, StoreId};
 use std::time::Duration;
 
 /// Error of the testing kit. A retry never helps: the test or the tested code has to change.
@@ -25,6 +25,17 @@ pub enum TestError {
     NotPaused {
         /// The requested duration.
         by: Duration,
+    },
+    /// A runtime uses another store than the one whose method was called.
+    #[error(
+        "cannot run the runtime until it is idle: an executor or a definition of it uses store {found}, and the test store is {store}; \
+         call the method of the test store that the runtime is built on"
+    )]
+    OtherStore {
+        /// The identity of the test store.
+        store: StoreId,
+        /// The identity of the store that the runtime uses.
+        found: StoreId,
     },
     /// A runtime did not become idle within the limits.
     #[error(
@@ -73,6 +84,7 @@ impl TestError {
         match self {
             Self::WrongRuntime { .. }
             | Self::NotPaused { .. }
+            | Self::OtherStore { .. }
             | Self::NotIdle { .. }
             | Self::NoCrash { .. }
             | Self::Thread { .. }

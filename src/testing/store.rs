@@ -179,10 +179,12 @@ impl TestStore {
     ///
     /// # Errors
     /// [`TestError::NotIdle`] after [`time_limit`](Self::time_limit), [`real_time_limit`](Self::real_time_limit) or a million store
-    /// calls, with the runs that are due or running; the runtime is dropped then. [`TestError::Runtime`] if the runtime fails, and
-    /// [`TestError::WrongRuntime`] outside of a tokio runtime with one thread. A task that blocks the thread also blocks this call.
+    /// calls, with the runs that are due or running; the runtime is dropped then. [`TestError::OtherStore`] if an executor of the
+    /// runtime uses another store, [`TestError::Runtime`] if the runtime fails, and [`TestError::WrongRuntime`] outside of a tokio
+    /// runtime with one thread. A task that blocks the thread also blocks this call.
     pub async fn run_until_idle(&self, runtime: &Runtime) -> Result<RunReport, TestError> {
         time::check_runtime()?;
+        self.check_store(runtime)?;
         let watch = Watch::new(self.memory(), &self.activity, runtime);
         let mut idle = Ok(());
         let run = runtime.run_until(async { idle = watch.idle().await });
@@ -215,6 +217,16 @@ impl TestStore {
                 let at = faults.planned();
                 Err(TestError::NoCrash { at })
             }
+        }
+    }
+
+    /// Checks that a runtime uses this store, also through a handle with faults.
+    fn check_store(&self, runtime: &Runtime) -> Result<(), TestError> {
+        let store = self.identity();
+        let mut used = runtime.store_ids().into_iter();
+        match used.find(|used| !used.is_of(&store)) {
+            Some(found) => Err(TestError::OtherStore { store, found }),
+            None => Ok(()),
         }
     }
 

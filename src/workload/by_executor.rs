@@ -7,7 +7,7 @@ use super::{Definition, Meta, Workload};
 use crate::error::BoxError;
 use crate::executor::words::DATA_TAG;
 use crate::executor::{ContextError, Outcome, UniversalExecutor, check};
-use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, Event, SESSION_TAG, Timestamp, display_text};
 use crate::request::agents;
 use crate::services::Services;
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, RunState, Wake};
@@ -256,7 +256,7 @@ impl ByExecutor {
             new = new.tag(parent);
         }
         if let Some(session) = cx.session_of() {
-            new = new.tag(format!("session:{}", session.id()));
+            new = new.tag(format!("{SESSION_TAG}{}", session.id()));
         }
         let context = cx.context();
         Ok(match context.correlation_id() {
@@ -302,7 +302,7 @@ impl ByExecutor {
         };
         let said = agents::said(&shown);
         if written.context.text("status") == Some("error") {
-            let message = super::cx::text_of(&said);
+            let message = display_text(&said);
             return Ok(WorkloadEventKind::failed("executor_failed", message));
         }
         Ok(WorkloadEventKind::Final {

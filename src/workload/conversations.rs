@@ -1,6 +1,6 @@
 //! The conversations of the agents in a run: each is shown what was said before, and what it says is kept.
 
-use super::cx::{RunCx, text_of};
+use super::cx::RunCx;
 use super::event::WorkloadEventKind;
 use super::session::{Conversation, Log, LogEntry, compacted, digest, replay, written};
 use super::session_error::SessionError;
@@ -10,12 +10,11 @@ use crate::agent::{
 };
 use crate::error::{BoxError, excerpt, permanent};
 use crate::machine::{Answer, ResultDelivery, ToolArguments, ToolResult};
-use crate::model::{Json, sorted_text};
+use crate::model::{Json, display_text};
 use crate::request::agents;
 use crate::workflow::{Answered, Assembly, Conversations, History, StepPath};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::sync::Arc;
 
 /// How much of what a tool said is kept.
@@ -146,7 +145,7 @@ impl Conversations for Talk {
         let mut messages = vec![asked];
         messages.extend(made);
         let answer = agents::said(answered.answer);
-        messages.push(ChatMessage::assistant(text_of(&answer)));
+        messages.push(ChatMessage::assistant(display_text(&answer)));
         let session = self.session.child(path);
         let said = LogEntry::Said { messages };
         let (turn, part) = (self.cx.run(), answered.request);
@@ -266,10 +265,7 @@ impl ProviderSession for Remembered {
             let id = id_in(calls.as_ref(), &result.call_id.to_string());
             match &result.answer {
                 Answer::Success(output) => {
-                    let text = match &**output {
-                        Value::String(text) => text.clone(),
-                        other => sorted_text(other),
-                    };
+                    let text = display_text(output);
                     ChatMessage::tool_result(id, excerpt(&text, RESULT))
                 }
                 Answer::Error { code, message } => {

@@ -5,7 +5,7 @@ use super::stream::{EventStream, Outlet};
 use crate::agent;
 use crate::error::BoxError;
 use crate::executor::ExecutionContext;
-use crate::model::{Json, NewBreadcrumb};
+use crate::model::{Json, NewBreadcrumb, display_text};
 use crate::workflow::StepPath;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -48,10 +48,10 @@ impl WorkloadMessage {
         self
     }
 
-    /// It as a text: a text as it is, anything else as JSON.
+    /// Returns the content as text: a string as it is, any other value as JSON.
     #[must_use]
     pub fn text(&self) -> String {
-        text_of(&self.content)
+        display_text(&self.content)
     }
 
     /// The breadcrumb that it is to executors: an object as it is, anything else as `message`.
@@ -81,18 +81,6 @@ impl From<&str> for WorkloadMessage {
 impl From<String> for WorkloadMessage {
     fn from(text: String) -> Self {
         Self::new(Value::from(text))
-    }
-}
-
-/// A value as a text: a text as it is, anything else as JSON.
-pub(super) fn text_of(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other @ (Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::Array(_)
-        | Value::Object(_)) => other.to_string(),
     }
 }
 

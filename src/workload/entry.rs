@@ -22,7 +22,7 @@ pub enum EntryPolicy {
     First,
 }
 
-/// Nobody can tell what a run begins with.
+/// Error returned when the flow or agent that starts a run cannot be determined.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntryError {
@@ -36,10 +36,14 @@ pub enum EntryError {
         /// All there are.
         candidates: String,
     },
-    /// Several could be meant.
-    #[error("name what to run, as in name#entry, or call it \"main\"; there are: {candidates}")]
+    /// Several flows or agents can start a run, and none is selected or named `main` or `default`.
+    #[error(
+        "several flows or agents can start a run, and none is named \"main\"; rename one to \"main\", or select one: after \"#\" in a \
+         workload reference such as \"writer#review\", with FlowDefinition::with_entry, or in the field \"flow\" of a \
+         workflow.def.v1; candidates: {candidates}"
+    )]
     Ambiguous {
-        /// All there are.
+        /// The names of the flows and agents.
         candidates: String,
     },
     /// There are neither flows nor agents.
@@ -227,6 +231,6 @@ mod tests {
 
         let message = "there is no flow or agent \"reviev\"; did you mean \"review\"?; there are: review, critic";
         assert_eq!(error.unwrap_err().to_string(), message);
-        assert!(none.unwrap_err().to_string().ends_with("there are: x, y"));
+        assert!(none.unwrap_err().to_string().ends_with("candidates: x, y"));
     }
 }

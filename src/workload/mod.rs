@@ -217,8 +217,11 @@ pub trait Definition: Send + Sync {
         Vec::new()
     }
 
-    /// Returns the definition with its services and store looked up once, for an executor or supervisor that makes many workloads.
-    /// Defaults to `None`: the definition needs no preparation.
+    /// Finds the models, tools and guardrails that the definition names, and returns a definition that holds them. An executor or
+    /// supervisor calls this method once, then [`instantiate`](Self::instantiate) of the returned definition for each turn.
+    ///
+    /// Defaults to `None`: the executor or supervisor calls [`check`](Self::check) once, then `instantiate` of this definition for each
+    /// turn.
     ///
     /// # Errors
     /// As [`check`](Self::check).

@@ -99,6 +99,7 @@ impl Definition for NativeDefinition {
         store: &Arc<dyn BreadcrumbStore>,
     ) -> Result<Box<dyn Workload>, BoxError> {
         Ok(Box::new(Native {
+            name: self.meta.name.clone(),
             work: Arc::clone(&self.work),
             store: Arc::clone(store),
         }))
@@ -114,6 +115,7 @@ impl fmt::Debug for NativeDefinition {
 }
 
 struct Native {
+    name: String,
     work: Arc<Work>,
     store: Arc<dyn BreadcrumbStore>,
 }
@@ -127,7 +129,7 @@ impl Workload for Native {
                 Ok(output) => WorkloadEventKind::Final { output },
                 Err(error) => match error.downcast::<Suspension>() {
                     Ok(suspension) => self.suspended(&cx, *suspension).await,
-                    Err(error) => ended_by(&cx, error),
+                    Err(error) => self.ended_by(&cx, error),
                 },
             }
         })
@@ -138,29 +140,40 @@ impl Workload for Native {
     }
 }
 
-/// Error of a closure, whose text may have secrets in it: the response to a trigger does not show it, and the log has it as the
-/// source.
+/// Error of a closure, whose text can contain secrets. The response to a trigger has only this message; the log and the dead letter
+/// have the source too.
 #[derive(Debug, thiserror::Error)]
-#[error("the closure of the workload failed; its error is in the log")]
-struct Hidden(#[source] BoxError);
-
-/// Returns the last event of a run that the error of the closure ended. An error that is not retried is the closure's own outcome;
-/// any other is returned to the executor of the run, with its source.
-fn ended_by(cx: &RunCx, error: BoxError) -> WorkloadEventKind {
-    match class_of(error.as_ref()).retry() {
-        Retry::Never => WorkloadEventKind::of_error(&error),
-        Retry::After(_) => cx.broken(Hidden(error).into()),
-    }
+#[error(
+    "the closure of workload {name:?} failed; only the log of the worker and the dead letter of the run have its error"
+)]
+struct ClosureFailed {
+    name: String,
+    source: BoxError,
 }
 
 impl Native {
+    /// Returns the last event of a run that the error of the closure ended. An error that is not retried is the closure's own outcome;
+    /// any other is returned to the executor of the run, with its source.
+    fn ended_by(&self, cx: &RunCx, error: BoxError) -> WorkloadEventKind {
+        match class_of(error.as_ref()).retry() {
+            Retry::Never => WorkloadEventKind::of_error(&error),
+            Retry::After(_) => {
+                let failed = ClosureFailed {
+                    name: self.name.clone(),
+                    source: error,
+                };
+                cx.broken(failed.into())
+            }
+        }
+    }
+
     async fn suspended(&self, cx: &RunCx, suspension: Suspension) -> WorkloadEventKind {
         let (wake, state, response) = suspension.into_parts();
         let writes = response.into_writes();
         if !writes.is_empty() {
             let store = cx.context().bound_store(Arc::clone(&self.store));
             if let Err(error) = store.commit(Commit::from(writes)).await {
-                return ended_by(cx, error.into());
+                return self.ended_by(cx, error.into());
             }
         }
         WorkloadEventKind::Suspended { wake, state }

@@ -1,5 +1,5 @@
 use super::Definition;
-use super::cx::{RunCx, WorkloadMessage, text_of};
+use super::cx::{RunCx, WorkloadMessage};
 use super::event::WorkloadEventKind;
 use super::scope::{CloseError, WorkloadScope};
 use super::session::{Conversation, LogEntry};
@@ -8,6 +8,7 @@ use super::turn_status::TurnStatus;
 use crate::agent;
 use crate::error::BoxError;
 use crate::executor::ExecutionContext;
+use crate::model::display_text;
 use crate::services::Services;
 use crate::store::BreadcrumbStore;
 use crate::workflow::MayRetry;
@@ -71,7 +72,7 @@ impl TurnOutcome {
     #[must_use]
     pub fn final_text(&self) -> Option<String> {
         match &self.status {
-            TurnStatus::Completed { output } => Some(text_of(output)),
+            TurnStatus::Completed { output } => Some(display_text(output)),
             TurnStatus::Failed { .. } | TurnStatus::Suspended { .. } | TurnStatus::Cancelled => {
                 None
             }
@@ -250,7 +251,7 @@ async fn settled(
         Err(status) => return status,
     };
     if let (TurnStatus::Completed { output }, Some(place)) = (&status, place) {
-        messages.push(agent::ChatMessage::assistant(text_of(output)));
+        messages.push(agent::ChatMessage::assistant(display_text(output)));
         let kept = place.keep(run, LogEntry::Said { messages }, halt).await;
         if let Err(not_kept) = kept {
             return not_kept;

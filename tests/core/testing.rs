@@ -9,6 +9,7 @@ use std::time::Duration;
 use universal_executor::agent::{Agent, ScriptedModel};
 use universal_executor::client::Principal;
 use universal_executor::executor::{Executor, OrderingKey};
+use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::store::RunState;
 use universal_executor::testing::{
     Contexts, Faults, Moment, Operation, Recorded, TestError, TestStore, assert_failed,
@@ -17,8 +18,8 @@ use universal_executor::testing::{
 use universal_executor::tool::json_tool;
 use universal_executor::{
     BoxError, BreadcrumbStore, BreadcrumbStoreExt, Client, ExecutionContext, NewBreadcrumb,
-    Response, Runtime, Selector, Subscription, UniversalExecutor, Wake, executor, permanent,
-    retry_after, suspend,
+    Response, Runtime, Selector, Services, Subscription, UniversalExecutor, Wake, executor,
+    permanent, retry_after, suspend,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -605,5 +606,49 @@ async fn all_handles_of_a_store_share_its_data() -> Result<(), BoxError> {
     assert_eq!(faulty.get(written.id).await?, written);
     assert_eq!(store.identity(), store.clone().identity());
     assert_ne!(store.identity(), faulty.identity());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_runtime_of_another_store_is_an_error_that_names_both_stores() -> Result<(), BoxError> {
+    let (store, other) = (TestStore::new()?, TestStore::new()?);
+    let worker = Runtime::on(&other).executor(clerk(&Arc::default()));
+    let worker = worker.build()?;
+    let order = other.create(order(1)).await?;
+
+    let error = store.run_until_idle(&worker).await.unwrap_err();
+
+    let TestError::OtherStore {
+        store: expected,
+        found,
+    } = &error
+    else {
+        panic!("{error:?}");
+    };
+    assert_eq!((expected, found), (&store.identity(), &other.identity()));
+    let message = error.to_string();
+    for id in [store.identity(), other.identity()] {
+        assert!(message.contains(&id.to_string()), "{message}");
+    }
+    assert_eq!(receipts(&other).await?, 0);
+    other.run_until_idle(&worker).await?;
+    assert_responded(&other, "clerk", order.id).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn definitions_and_handles_with_faults_count_as_their_store() -> Result<(), BoxError> {
+    let (store, other) = (TestStore::new()?, TestStore::new()?);
+    let faulty = other.with_faults(&Faults::new());
+    let stored = |of: &TestStore| StoredDefinitions::new(of, &Services::new()).agents();
+    let of_definitions = Runtime::on(&other).definitions(stored(&other)).build()?;
+    let with_faults = Runtime::on(&faulty).executor(clerk(&Arc::default()));
+    let with_faults = with_faults.build()?;
+
+    for worker in [&of_definitions, &with_faults] {
+        let error = store.run_until_idle(worker).await.unwrap_err();
+        assert!(matches!(error, TestError::OtherStore { .. }), "{error:?}");
+        other.run_until_idle(worker).await?;
+    }
     Ok(())
 }

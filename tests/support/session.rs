@@ -17,12 +17,12 @@ use universal_executor::client::{
     Client, ClientError, Envelope, PastTurn, Principal, Session, SessionView, Turn, TurnEnd,
     TurnEvent,
 };
-use universal_executor::store::{RunState, StoreWithEvents};
+use universal_executor::store::{RunState, StoreError, StoreWithEvents};
 use universal_executor::tool::json_tool;
 use universal_executor::workload::{NativeDefinition, WorkloadExecutor};
 use universal_executor::{
-    BoxError, BreadcrumbStoreExt, NewBreadcrumb, Patch, Profile, Response, Runtime, Services,
-    Subscription, Subscriptions, executor, permanent,
+    BoxError, BreadcrumbId, BreadcrumbStoreExt, NewBreadcrumb, Patch, Profile, Response, Runtime,
+    Services, Subscription, Subscriptions, executor, permanent,
 };
 
 /// A time that no test reaches.
@@ -602,6 +602,83 @@ pub(crate) async fn a_deletion_is_of_the_session_only<S: StoreWithEvents>(
     Ok(())
 }
 
+/// A question to a person, and an answer that names the breadcrumb of its question or no breadcrumb.
+fn question(id: &str) -> NewBreadcrumb {
+    let context = json!({"requestId": id, "question": "Which one?"});
+    let question = NewBreadcrumb::new("human.request.v1").context(context);
+    question.tag(format!("request:{id}"))
+}
+
+fn answer(id: &str, question: Option<BreadcrumbId>) -> NewBreadcrumb {
+    let mut context = json!({"request_id": id, "answer": "This one."});
+    if let Some(question) = question {
+        context["question"] = json!(question);
+    }
+    let answer = NewBreadcrumb::new("human.response.v1").context(context);
+    answer.tag(format!("request:{id}"))
+}
+
+/// A deletion leaves the answers to requests of others, whatever tags and request IDs the breadcrumbs of the session have.
+pub(crate) async fn a_deletion_leaves_the_answers_to_requests_of_others<S: StoreWithEvents>(
+    store: S,
+    other: S,
+) -> Result<(), BoxError> {
+    let [of_others, shared_by_others] = [
+        store.create(question("of-others")).await?,
+        store.create(question("shared")).await?,
+    ];
+    let clerk = executor("helper")
+        .on(Subscription::trigger("user.message.v1"))
+        .execute(|_| async {
+            let said = NewBreadcrumb::new("agent.response.v1").tag("request:of-others");
+            let said = said.context(json!({"message": "I have asked."}));
+            let own = question("own").tag("request:of-others");
+            Ok(Response::create(own)
+                .and_create(question("shared"))
+                .and_create(said))
+        });
+    let running = Runtime::on(&store).executor(clerk).start().await?;
+    let talk = session(&other, "s-1")?;
+    talk.send("Ask.").await?.wait_for_end(LONG).await?;
+    let asked = store.recent("human.request.v1", 10).await?;
+    let of_session = asked.iter().find(|asked| {
+        asked.created_by.as_deref() == Some("helper")
+            && asked.context.text("requestId") == Some("shared")
+    });
+    let of_session = of_session.ok_or("no question with a shared request ID")?;
+    let mut answers = Vec::new();
+    for (answer, stays) in [
+        (answer("of-others", None), true),
+        (answer("of-others", Some(of_others.id)), true),
+        (answer("own", None), false),
+        (answer("shared", Some(shared_by_others.id)), true),
+        (answer("shared", Some(of_session.id)), false),
+        (answer("shared", None), true),
+    ] {
+        answers.push((store.create(answer).await?, stays));
+    }
+
+    talk.delete().await?;
+
+    for (answer, stays) in answers {
+        let is_there = match store.get(answer.id).await {
+            Ok(_) => true,
+            Err(StoreError::NotFound { .. }) => false,
+            Err(error) => return Err(error.into()),
+        };
+        assert_eq!(is_there, stays, "{:?} {}", answer.tags, *answer.context);
+    }
+    let left = store.recent("human.request.v1", 10).await?;
+    let mut left: Vec<_> = left.iter().map(|left| left.id).collect();
+    left.sort_unstable();
+    let mut expected = [of_others.id, shared_by_others.id];
+    expected.sort_unstable();
+    assert_eq!(left, expected);
+    assert!(store.latest("agent.response.v1").await?.is_none());
+    running.stop().await?;
+    Ok(())
+}
+
 /// A message that nobody would answer is refused on request, and one that is deleted before its turn ends.
 pub(crate) async fn a_message_without_a_listener_is_noticed<S: StoreWithEvents>(
     store: S,
@@ -645,6 +722,7 @@ macro_rules! sessions {
                 text_that_guardrails_check_is_not_streamed
                 a_workload_answers_in_a_session
                 a_deletion_is_of_the_session_only
+                a_deletion_leaves_the_answers_to_requests_of_others
                 a_message_without_a_listener_is_noticed
             }
         }

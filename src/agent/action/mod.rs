@@ -17,7 +17,7 @@ pub(crate) use permit::{is_open, is_protected};
 
 use super::AgentExecutor;
 use super::output::extract;
-use crate::model::{Breadcrumb, BreadcrumbId, Json, is_reserved_tag};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, SESSION_TAG, is_reserved_tag};
 use serde_json::{Map, Value};
 
 /// What an answer asks for.
@@ -202,7 +202,7 @@ fn is_reserved(tag: &str) -> bool {
     let belongs = [
         "parent:",
         "request:",
-        "session:",
+        SESSION_TAG,
         "step:",
         "turn:",
         "workspace:",

@@ -13,13 +13,12 @@ use super::{Client, ClientError, RequestHandle};
 use crate::error::excerpt;
 use crate::executor::turn_tag;
 use crate::executor::words::CHAT_MESSAGE;
-use crate::hex::hex;
-use crate::model::{Breadcrumb, BreadcrumbId, CHAT_SESSION, NewBreadcrumb, Selector};
+use crate::hex::hash;
+use crate::model::{Breadcrumb, BreadcrumbId, CHAT_SESSION, NewBreadcrumb, SESSION_TAG, Selector};
 use crate::store::{BreadcrumbStoreExt as _, Query, StoreError};
 use cursor::Cursor;
 use futures::future::BoxFuture;
 use serde_json::json;
-use sha2::{Digest as _, Sha256};
 use std::future::IntoFuture;
 use std::sync::Arc;
 
@@ -181,7 +180,7 @@ impl Session {
     }
 
     fn record_tag(&self) -> String {
-        format!("ux:session:{}", digest(&[&self.executor, &self.id]))
+        format!("ux:session:{}", hash(&[&self.executor, &self.id]))
     }
 
     /// Selects the messages of the session.
@@ -190,7 +189,7 @@ impl Session {
     }
 
     fn tag(&self) -> String {
-        format!("session:{}", self.id)
+        format!("{SESSION_TAG}{}", self.id)
     }
 
     /// Returns `true` if a breadcrumb is a message of the session.
@@ -200,15 +199,6 @@ impl Session {
         let is_message = found.schema_name.as_deref() == Some(CHAT_MESSAGE);
         is_message && found.tags.contains(&self.tag()) && tags.any(|tag| *tag == of_executor)
     }
-}
-
-fn digest(parts: &[&str]) -> String {
-    let mut digest = Sha256::new();
-    for part in parts {
-        digest.update((part.len() as u64).to_be_bytes());
-        digest.update(part);
-    }
-    hex(&digest.finalize())
 }
 
 /// A message that is not sent yet. Created by [`Session::send`], and sent when it is awaited.
@@ -276,7 +266,7 @@ impl NewMessage {
 fn key_in(record: BreadcrumbId, key: &str) -> String {
     match key.is_empty() {
         true => String::new(),
-        false => digest(&["message", &record.to_string(), key]),
+        false => hash(&["message", &record.to_string(), key]),
     }
 }
 

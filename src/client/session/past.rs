@@ -2,10 +2,10 @@
 
 use super::super::{Cascade, Client, ClientError, RequestHandle, creator_of};
 use super::Session;
-use crate::executor::{turn_segments_tag, words_of};
+use crate::executor::{QUESTION, turn_segments_tag, words_of};
 use crate::model::{
-    Breadcrumb, CHAT_SESSION, CHAT_TURN, Patch, Selector, Timestamp, is_answer_schema,
-    is_reserved_schema,
+    Breadcrumb, BreadcrumbId, CHAT_SESSION, CHAT_TURN, Patch, Selector, Timestamp,
+    is_answer_schema, is_reserved_schema,
 };
 use crate::request::agents;
 use crate::store::{Commit, Query, Run, RunRef, RunState, StoreError, Write};
@@ -45,6 +45,15 @@ pub struct SessionView {
 
 /// Number of turns in one page of [`Session::history`].
 const PAGE: usize = 100;
+
+/// Schemas of requests, each with the schema of its answers from outside the run.
+const REPLIES: &[(&str, &str)] = &[
+    ("human.request.v1", "human.response.v1"),
+    ("tool.request.v1", "tool.response.v1"),
+];
+
+/// Start of the tag that a request and its answers share.
+const REQUEST: &str = "request:";
 
 /// Maximum number of sessions that [`Client::sessions`] returns: the newest.
 const MOST_SESSIONS: usize = 10_000;
@@ -138,8 +147,11 @@ impl Session {
     /// of runs that these triggered. Deletes the logs of all workloads under this session ID. The contexts are emptied before the deletion, so that
     /// no tombstone has them. Returns the number of deleted breadcrumbs.
     ///
-    /// Breadcrumbs of other schemas that a run created or changed stay. A message that is sent during the call can stay, and events that
-    /// a worker writes before it learns of the cancellation expire within an hour. After an error, call it again.
+    /// Breadcrumbs of other schemas that a run created or changed stay. So do answers to requests of other runs and programs. If such a
+    /// request has the same request ID, an answer is deleted only if it names the request of this session by its breadcrumb.
+    ///
+    /// A message that is sent during the call can stay, and events that a worker writes before it learns of the cancellation expire
+    /// within an hour. After an error, call it again.
     ///
     /// # Errors
     /// [`ClientError::NoLedger`], [`ClientError::Store`] and [`ClientError::SessionLog`].
@@ -184,12 +196,8 @@ impl Session {
     async fn delete_written(&self, run: &RunRef) -> Result<u64, ClientError> {
         /// Maximum number of runs of one turn.
         const MOST_RUNS: usize = 1_000;
-        let (mut deleted, mut runs, mut next) = (0, vec![run.clone()], 0);
-        while let Some(run) = runs.get(next).cloned() {
-            next += 1;
-            if runs.len() < MOST_RUNS {
-                runs.extend(self.client.children(&run).await?);
-            }
+        let mut deleted = 0;
+        for run in self.with_children(run, MOST_RUNS).await? {
             let found = self.client.run(&run).await?;
             for id in found.map(|found| found.written).unwrap_or_default() {
                 let found = match self.client.store.get(id).await {
@@ -205,20 +213,58 @@ impl Session {
         Ok(deleted)
     }
 
-    /// Deletes the answers of people and of tools elsewhere to a request.
+    /// Returns a run and the runs that its breadcrumbs triggered, each after its parent, and at most `most`.
+    async fn with_children(&self, first: &RunRef, most: usize) -> Result<Vec<RunRef>, ClientError> {
+        let (mut runs, mut next) = (vec![first.clone()], 0);
+        while let Some(run) = runs.get(next).cloned() {
+            let room = most.saturating_sub(runs.len());
+            if room == 0 {
+                break;
+            }
+            let children = self.client.children(&run).await?;
+            runs.extend(children.into_iter().take(room));
+            next += 1;
+        }
+        Ok(runs)
+    }
+
+    /// Deletes the answers of people and of tools elsewhere to a request that a run of this session created. A breadcrumb of another
+    /// schema can have the tags of requests that others sent, so those tags lead to no deletion.
     async fn delete_replies(&self, request: &Breadcrumb) -> Result<u64, ClientError> {
+        let schema = request.schema_name.as_deref();
+        let of_schema = REPLIES.iter().find(|(asks, _)| schema == Some(*asks));
+        let Some((asks, answers)) = of_schema else {
+            return Ok(0);
+        };
         let mut deleted = 0;
-        for tag in request
-            .tags
-            .iter()
-            .filter(|tag| tag.starts_with("request:"))
-        {
-            for schema in ["human.response.v1", "tool.response.v1"] {
-                let replies = Selector::schema(schema).all_tags([tag.clone()]);
-                deleted += self.delete_all(replies).await?;
+        for tag in reply_tags(request) {
+            let is_only = self.is_only_request(request.id, asks, &tag).await?;
+            let mut query = Query::new(Selector::schema(*answers).all_tags([tag])).limit(PAGE);
+            loop {
+                let found = self.client.store.search(&query).await?;
+                let Some(last) = found.last() else { break };
+                query.before = Some(last.order_key());
+                for answer in &found {
+                    if names(answer, request.id).unwrap_or(is_only) {
+                        deleted += self.erase(answer).await?;
+                    }
+                }
             }
         }
         Ok(deleted)
+    }
+
+    /// Returns `true` if no other request has the tag, so that every answer with the tag is to this request.
+    async fn is_only_request(
+        &self,
+        id: BreadcrumbId,
+        schema: &str,
+        tag: &str,
+    ) -> Result<bool, ClientError> {
+        let requests = Selector::schema(schema).all_tags([tag]);
+        let query = Query::new(requests).limit(2);
+        let found = self.client.store.search(&query).await?;
+        Ok(found.iter().all(|found| found.id == id))
     }
 
     async fn delete_all(&self, selector: Selector) -> Result<u64, ClientError> {
@@ -256,6 +302,29 @@ fn is_said(found: &Breadcrumb, run: &RunRef) -> bool {
     let schema = found.schema_name.as_deref().unwrap_or_default();
     (is_reserved_schema(schema) || is_answer_schema(schema))
         && creator_of(found).as_ref() == Some(run)
+}
+
+/// Returns the tags of the answers to a request: the tag of the request ID in its context. A request without one is answered under its
+/// own tags or the ID of its breadcrumb.
+fn reply_tags(request: &Breadcrumb) -> Vec<String> {
+    let mut fields = ["requestId", "request_id"].into_iter();
+    match fields.find_map(|field| request.context.text(field)) {
+        Some(id) => vec![format!("{REQUEST}{id}")],
+        None => {
+            let tags = request.tags.iter();
+            let tags = tags.filter(|tag| tag.starts_with(REQUEST)).cloned();
+            tags.chain([format!("{REQUEST}{}", request.id)]).collect()
+        }
+    }
+}
+
+/// Returns whether an answer names a request by the ID of its breadcrumb: as the trigger of its writer, or as its question. `None` if
+/// the answer names no breadcrumb.
+fn names(answer: &Breadcrumb, request: BreadcrumbId) -> Option<bool> {
+    let creator = answer.context.get("creator");
+    let trigger = creator.and_then(|creator| creator.get("trigger_id"));
+    let named = trigger.or_else(|| answer.context.get(QUESTION))?;
+    Some(named.as_str() == Some(&*request.to_string()))
 }
 
 /// A failure that the answer of a run reports.
@@ -300,5 +369,45 @@ fn reported(answer: &Breadcrumb) -> Reported {
     Reported {
         code: text("code").unwrap_or_else(|| "error".to_owned()),
         message: text("message"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::{Response, UniversalExecutor as _, executor};
+    use crate::model::{Event, NewBreadcrumb, Subscription};
+    use crate::store::{BreadcrumbStoreExt as _, MemoryStore};
+
+    #[tokio::test]
+    async fn a_deletion_follows_the_maximum_number_of_runs_and_no_more() {
+        let store = MemoryStore::default();
+        let helper = executor("helper")
+            .on(Subscription::trigger("user.message.v1"))
+            .execute(|_| async {
+                let tasks = (0..5).map(|_| NewBreadcrumb::new("task.v1"));
+                Ok(tasks.fold(Response::none(), Response::and_create))
+            });
+        let clerk = executor("clerk")
+            .on(Subscription::trigger("task.v1"))
+            .execute(|_| async { Ok(Response::none()) });
+        let (helper, clerk) = (helper.bind(&store).unwrap(), clerk.bind(&store).unwrap());
+        let message = NewBreadcrumb::new("user.message.v1");
+        let message = store.create(message).await.unwrap();
+        helper
+            .process_event(&Event::created(&message))
+            .await
+            .unwrap();
+        for task in store.recent("task.v1", 10).await.unwrap() {
+            clerk.process_event(&Event::created(&task)).await.unwrap();
+        }
+        let session = Client::new(&store).session("helper", "one").unwrap();
+        let run = RunRef::new("helper", message.id, message.version);
+
+        let all = session.with_children(&run, 100).await.unwrap();
+        let few = session.with_children(&run, 3).await.unwrap();
+
+        assert_eq!((all.len(), all.first()), (6, Some(&run)));
+        assert_eq!(few.as_slice(), all.get(..3).unwrap());
     }
 }

@@ -41,7 +41,8 @@ pub(super) fn check_count(
 ) -> Result<(), DefinitionError> {
     let most = options.max_subscriptions;
     if count > most {
-        let problem = DefinitionProblem::TooMany { count, most };
+        let what = "subscriptions";
+        let problem = DefinitionProblem::TooMany { what, count, most };
         return Err(DefinitionError::whole(field, problem));
     }
     Ok(())
@@ -73,7 +74,7 @@ impl ConditionCount {
             ("regular expressions", self.regexes, options.max_regexes),
         ] {
             if count > most {
-                return Err(DefinitionProblem::TooManyConditions { what, count, most });
+                return Err(DefinitionProblem::TooMany { what, count, most });
             }
         }
         Ok(())

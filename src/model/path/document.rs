@@ -30,17 +30,12 @@ struct Measure<'p> {
 impl Measure<'_> {
     fn node(&mut self, value: &Value, depth: usize, location: usize) -> Result<(), PathError> {
         if depth > MAX_DEPTH {
-            return Err(PathError::DocumentTooDeep {
-                path: shorten(self.path),
-                limit: MAX_DEPTH,
-            });
+            return Err(self.over_limit(("nested levels", MAX_DEPTH), "flatten it"));
         }
         self.bytes = self.bytes.saturating_add(location);
         if self.bytes > MAX_LOCATION_BYTES {
-            return Err(PathError::DocumentTooLarge {
-                path: shorten(self.path),
-                limit: MAX_LOCATION_BYTES,
-            });
+            let limit = ("bytes of node locations", MAX_LOCATION_BYTES);
+            return Err(self.over_limit(limit, "shorten it"));
         }
         match value {
             Value::Array(items) => items
@@ -50,6 +45,15 @@ impl Measure<'_> {
                 self.node(member, depth + 1, location + BRACKETS + written(name))
             }),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
+        }
+    }
+
+    fn over_limit(&self, (what, limit): (&'static str, usize), way_out: &'static str) -> PathError {
+        PathError::DocumentOverLimit {
+            path: shorten(self.path),
+            what,
+            limit,
+            way_out,
         }
     }
 }

@@ -426,11 +426,18 @@ fn a_document_nested_too_deep_is_refused_unless_the_path_is_plain() {
     let deeper = nested(MAX_DEPTH + 1);
     assert!(matches!(
         path.first(&deeper),
-        Err(PathError::DocumentTooDeep { limit: 128, .. })
+        Err(PathError::DocumentOverLimit {
+            what: "nested levels",
+            limit: 128,
+            ..
+        })
     ));
     assert!(matches!(
         path.any(&deeper, |_| true),
-        Err(PathError::DocumentTooDeep { .. })
+        Err(PathError::DocumentOverLimit {
+            what: "nested levels",
+            ..
+        })
     ));
     assert!(
         Path::parse("[0][0]")
@@ -447,10 +454,13 @@ fn a_document_whose_long_name_would_be_copied_for_each_node_is_refused() {
     object.insert("k".repeat(1 << 20), json!(vec![0; 1000]));
     let value = Value::Object(object);
     let refused = Path::parse("$.*[*]").unwrap().nodes(&value);
-    let Err(PathError::DocumentTooLarge { limit, .. }) = refused else {
+    let Err(PathError::DocumentOverLimit { what, limit, .. }) = refused else {
         panic!("{refused:?}")
     };
-    assert_eq!(limit, MAX_LOCATION_BYTES);
+    assert_eq!(
+        (what, limit),
+        ("bytes of node locations", MAX_LOCATION_BYTES)
+    );
 }
 
 fn any_json() -> impl Strategy<Value = Value> {

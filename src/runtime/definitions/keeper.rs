@@ -77,6 +77,12 @@ impl Keeper {
         }
     }
 
+    /// Returns the identity of the store of the definitions and of their executors.
+    #[cfg(feature = "testing")]
+    pub(in crate::runtime) fn store_id(&self) -> crate::store::StoreId {
+        self.definitions.store.identity()
+    }
+
     /// Whether an event may be about a definition.
     pub(in crate::runtime) fn is_concerned(&self, event: &Event) -> bool {
         let schema = event.schema_name.as_deref();

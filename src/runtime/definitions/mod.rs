@@ -157,10 +157,12 @@ impl StoredDefinitions {
         self
     }
 
-    /// Runs `tool.v1` definitions of these tools of the services: a definition decides which breadcrumbs trigger the tool. Other
-    /// tools cannot be served by a definition. A further call adds tools.
+    /// Lists the tools of the services that `tool.v1` definitions can run. Without this call, the runtime ignores `tool.v1` breadcrumbs.
     ///
-    /// [`RuntimeBuilder::build`](crate::runtime::RuntimeBuilder::build) refuses a name that the services do not have.
+    /// A `tool.v1` definition names a listed tool and the breadcrumbs that trigger it. The runtime rejects a definition of any other
+    /// tool with [`NotRegistered::NotServed`]. Further calls add names.
+    ///
+    /// [`RuntimeBuilder::build`](crate::runtime::RuntimeBuilder::build) fails if the services do not have a listed tool.
     #[must_use]
     pub fn tools<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
         let names = names.into_iter().map(Into::into);
@@ -317,7 +319,7 @@ impl StoredDefinitions {
         let name = definition.context.text("name").unwrap_or_default();
         if !self.served_tools.contains(name) {
             let served = self.served_tools.iter().map(String::as_str);
-            return Err(NotRegistered::of("served tool", name, served).into());
+            return Err(NotRegistered::not_served(name, served).into());
         }
         let tool = self.services.find_tool(name)?;
         let definition = ToolDefinition::from_json_with(&definition.context, &self.options)?;

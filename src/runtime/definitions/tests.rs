@@ -75,7 +75,7 @@ fn served_tools_must_be_tools_of_the_services_and_several_calls_add_up() {
     };
     assert_eq!(
         source.to_string(),
-        "tool \"refnd\" is not registered here; did you mean \"refund\"? there are: echo, refund"
+        "tool \"refnd\" is not registered; did you mean \"refund\"? add it with Services::tool; registered: echo, refund"
     );
     assert!(error.to_string().contains("StoredDefinitions::tools"));
 }
@@ -103,7 +103,7 @@ async fn a_definition_serves_only_tools_that_it_may_serve() {
     let error = refund.await.err().unwrap();
     assert_eq!(
         error.to_string(),
-        "served tool \"refund\" is not registered here; there are: echo"
+        "no tool.v1 definition can run tool \"refund\"; add the name with StoredDefinitions::tools; listed there: echo"
     );
 }
 

@@ -126,8 +126,7 @@ impl<S> Faulty<S> {
         S: BreadcrumbStore,
     {
         let inner = self.inner.identity();
-        let database = format!("{} with the faults of plan {}", inner.database(), self.name);
-        StoreId::new(database, inner.tenant())
+        inner.with_faults_of(&self.name)
     }
 
     async fn call<T, F: Future<Output = Result<T, StoreError>>>(

@@ -1,6 +1,6 @@
 //! What of a selector the server can apply. Pure.
 
-use crate::model::Selector;
+use crate::model::{SESSION_TAG, Selector};
 use crate::store::Query;
 
 /// What the server is asked for: a superset of what a query selects.
@@ -47,7 +47,7 @@ fn schema(selector: &Selector) -> Option<String> {
 
 /// How few breadcrumbs a tag is likely to have: those that name one thing come before those that name a kind.
 fn selectivity(tag: &str) -> (u8, usize) {
-    const ONE: [&str; 5] = ["ux:", "request:", "session:", "consumer:", "id:"];
+    const ONE: [&str; 5] = ["ux:", "request:", SESSION_TAG, "consumer:", "id:"];
     const MANY: [&str; 2] = ["workspace:", "user:"];
     let rank = if ONE.iter().any(|prefix| tag.starts_with(prefix)) {
         3

@@ -4,7 +4,7 @@ use super::ended::timed_out;
 use super::event::Emitter;
 use super::kept::{Kept, Looked, Saver};
 use super::leave::Leaving;
-use super::look::{LOOKS, concerned};
+use super::look::{POLL_INTERVAL, concerned};
 use super::marks::Lines;
 use super::step::{Step, Worked};
 use super::{Assembly, Conversations, Driven, RunOptions};
@@ -123,7 +123,7 @@ impl<'d> Drive<'d> {
             untold: Vec::new(),
             looked,
             lines: Lines::default(),
-            next_look: Instant::now() + LOOKS,
+            next_look: Instant::now() + POLL_INTERVAL,
             announced: None,
             leaving: Leaving::new(context),
         }

@@ -19,14 +19,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// Interval between two checks for answers and orders, while steps run and no runtime reports these.
-pub(super) const LOOKS: Duration = Duration::from_secs(1);
+/// Interval between two polls of the store for answers to a run and orders to it, while steps run. Applies to a run that no runtime
+/// notifies of new breadcrumbs.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval between two checks where a runtime reports answers and orders, in case that an event was lost.
-const LOST: Duration = Duration::from_secs(10);
+/// Longest interval between two polls of a run that a runtime notifies of new breadcrumbs, because a notification can be lost.
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Shortest interval between two checks. Many steps may begin to wait one after another.
-const SOON: Duration = Duration::from_millis(200);
+/// Shortest interval between two polls. Limits the number of queries when many steps start to wait one after another.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Waits until there may be an answer or an order to a run.
 pub(super) async fn concerned(announced: &mut Option<BoxFuture<'static, ()>>, next: Instant) {
@@ -43,7 +44,7 @@ impl Drive<'_> {
         // Registered before the store is read, so that nothing is missed between the two.
         self.announced = None;
         self.announced = self.announced();
-        self.next_look = Instant::now() + LOOKS;
+        self.next_look = Instant::now() + POLL_INTERVAL;
         let mut any = false;
         loop {
             let before = self.looked.since;
@@ -64,18 +65,25 @@ impl Drive<'_> {
             Some(Verdict::Permanent) | None => return Err(error),
             Some(Verdict::Transient(_) | Verdict::RateLimited(_)) => {}
         }
-        tracing::warn!(error = %Chain(&*error), "cannot poll for answers and orders, will retry");
+        let trigger = self.context.trigger().id;
+        tracing::warn!(
+            %trigger,
+            error = %Chain(&*error),
+            "cannot read answers and cancel, pause or resume orders for a running flow from the store, will retry; its steps continue"
+        );
         self.announced = None;
-        self.next_look = Instant::now() + LOOKS;
+        self.next_look = Instant::now() + POLL_INTERVAL;
         Ok(())
     }
 
-    /// Returns a future that ends when a breadcrumb is announced that the run waits for, at the latest after `LOST` or when the first
-    /// wait of a step times out. `None` if no runtime announces breadcrumbs to the run.
+    /// Returns a future that ends when a breadcrumb is announced that the run waits for, at the latest after
+    /// `MAX_POLL_INTERVAL` or when the first wait of a step times out. `None` if no runtime announces breadcrumbs to the run.
     fn announced(&self) -> Option<BoxFuture<'static, ()>> {
         let end = self.ends().min();
         let left = end.map(|end| end.since(self.context.now()));
-        let limit = left.map_or(LOST, |left| left.clamp(SOON, LOST));
+        let limit = left.map_or(MAX_POLL_INTERVAL, |left| {
+            left.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
+        });
         let store = &*self.assembly.store;
         self.context.announced(store, &self.wake().selectors, limit)
     }
@@ -91,7 +99,7 @@ impl Drive<'_> {
     /// Lets the next check happen soon: a step begins to wait, and its answer may be there.
     pub(super) fn look_soon(&mut self) {
         self.announced = None;
-        self.next_look = self.next_look.min(Instant::now() + SOON);
+        self.next_look = self.next_look.min(Instant::now() + MIN_POLL_INTERVAL);
     }
 
     async fn look_once(&mut self) -> Result<bool, BoxError> {

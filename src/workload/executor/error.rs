@@ -26,7 +26,7 @@ pub enum WorkloadError {
         problem: String,
     },
     /// The workflow has no flow or agent to start with.
-    #[error("cannot choose the flow with which workflow {workflow:?} starts")]
+    #[error("cannot determine the flow or agent that starts a run of workflow {workflow:?}")]
     Entry {
         /// The workflow ID.
         workflow: String,

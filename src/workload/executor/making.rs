@@ -1,12 +1,11 @@
 //! Constructors of executors for workloads.
 
 use super::form::Form;
-use super::message::SESSION;
 use super::{WorkloadError, WorkloadExecutor, broken, checked};
 use crate::executor::{InvalidExecutor, OrderingKey, Profile, check, check_id};
 use crate::model::{
-    DefinitionError, DefinitionOptions, DefinitionPath, Findings, KnownFields, Severity,
-    Subscription, Subscriptions, sorted_text,
+    DefinitionError, DefinitionOptions, DefinitionPath, Findings, KnownFields, SESSION_TAG,
+    Severity, Subscription, Subscriptions, sorted_text,
 };
 use crate::services::Services;
 use crate::store::BreadcrumbStore;
@@ -41,7 +40,8 @@ impl WorkloadExecutor {
         Self::made(id.into(), form, definition, services, store, subscriptions)
     }
 
-    /// Creates the executor of a workload for [requests](Self::REQUEST) that have `id` as `workflow`. The store handle is cloned.
+    /// Creates an executor that runs `definition` for each `workflow.request.v1` breadcrumb whose field `workflow` is `id`. The store
+    /// handle is cloned.
     ///
     /// # Errors
     /// See [`new`](Self::new).
@@ -217,7 +217,7 @@ fn profile(form: Form, definition: &dyn Definition) -> Profile {
     match form {
         Form::Request => profile,
         Form::Message => profile.ordering(OrderingKey::TagPrefixUnless {
-            prefix: SESSION.to_owned(),
+            prefix: SESSION_TAG.to_owned(),
             unless: PARENT.to_owned(),
         }),
     }

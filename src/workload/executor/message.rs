@@ -10,9 +10,6 @@ use serde_json::Value;
 /// The field of a context that names the run that wrote it.
 const CREATOR: &str = "creator";
 
-/// The start of a tag that names the session of a trigger.
-pub(super) const SESSION: &str = "session:";
-
 impl WorkloadExecutor {
     /// Returns the message of a trigger as its hints shape it, because models see it and the session stores it.
     pub(super) async fn message(

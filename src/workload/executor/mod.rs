@@ -20,13 +20,13 @@ use crate::error::{BoxError, Retry, permanent};
 use crate::executor::{
     ContextError, ExecutionContext, Failure, Profile, Response, UniversalExecutor, suspend,
 };
-use crate::model::{Breadcrumb, Subscriptions};
+use crate::model::{Breadcrumb, SESSION_TAG, Subscriptions};
 use crate::services::Services;
 use crate::store::BreadcrumbStore;
 use crate::workflow::{MayRetry, StepPath, WorkflowWarning};
 use async_trait::async_trait;
 use form::Form;
-use message::{SESSION, tag_of};
+use message::tag_of;
 use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
@@ -214,7 +214,7 @@ impl WorkloadExecutor {
     ) -> Result<Option<Place>, SessionError> {
         let id = match self.form {
             Form::Request => None,
-            Form::Message => tag_of(trigger, SESSION),
+            Form::Message => tag_of(trigger, SESSION_TAG),
         };
         let Some(id) = id else {
             return Ok(None);

@@ -357,7 +357,7 @@ async fn paths_entries_and_breadcrumbs_name_workloads_too() {
         .unwrap();
     assert_eq!(by_id.meta().name, "stored");
     let error = manager.load(&path).await.err().unwrap();
-    assert!(error.to_string().ends_with("there are: a, b"), "{error}");
+    assert!(error.to_string().ends_with("candidates: a, b"), "{error}");
     let error = manager.load("x#c").await.err().unwrap();
     assert!(
         error.to_string().contains("no flow or agent \"c\""),

@@ -79,10 +79,10 @@ impl SupervisorBuilder {
         self
     }
 
-    /// The supervisor.
+    /// Creates the supervisor.
     ///
     /// # Errors
-    /// [`WorkloadError`]: what would go wrong with every turn goes wrong here.
+    /// [`WorkloadError`]: a problem that would fail every turn is an error here.
     pub fn build(self) -> Result<Supervisor, WorkloadError> {
         let Self {
             definition,
@@ -90,10 +90,10 @@ impl SupervisorBuilder {
             store,
             settings,
         } = self;
-        checked(&*definition, &services, &store)?;
         let prepared = definition.prepare(&services, &store);
         let prepared = prepared.map_err(|source| broken(&*definition, source))?;
         let definition = prepared.unwrap_or(definition);
+        checked(&*definition, &services, &store)?;
         Ok(Supervisor {
             shared: Arc::new(Shared::new(definition, services, store, settings)),
         })
@@ -113,5 +113,97 @@ impl fmt::Debug for SupervisorBuilder {
             .field("workload", &self.definition.meta().name)
             .field("settings", &self.settings)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::BoxError;
+    use crate::store::MemoryStore;
+    use crate::workload::{Meta, NativeDefinition, Workload};
+    use serde_json::json;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A definition that looks up its services in `check` and in `prepare`, and counts these lookups.
+    struct Counted {
+        inner: NativeDefinition,
+        lookups: AtomicUsize,
+        is_broken: bool,
+    }
+
+    impl Counted {
+        fn new(is_broken: bool) -> Arc<Self> {
+            let inner = NativeDefinition::new("greeter", |_, _| async { Ok(json!("Hello!")) });
+            Arc::new(Self {
+                inner,
+                lookups: AtomicUsize::new(0),
+                is_broken,
+            })
+        }
+
+        fn look_up(&self) -> Result<(), BoxError> {
+            self.lookups.fetch_add(1, Ordering::Relaxed);
+            match self.is_broken {
+                true => Err("tool \"search\" is not registered".into()),
+                false => Ok(()),
+            }
+        }
+    }
+
+    impl Definition for Counted {
+        fn meta(&self) -> &Meta {
+            self.inner.meta()
+        }
+
+        fn check(&self, _: &Services, _: &Arc<dyn BreadcrumbStore>) -> Result<(), BoxError> {
+            self.look_up()
+        }
+
+        fn prepare(
+            &self,
+            _: &Services,
+            _: &Arc<dyn BreadcrumbStore>,
+        ) -> Result<Option<Arc<dyn Definition>>, BoxError> {
+            self.look_up()?;
+            Ok(Some(Arc::new(self.inner.clone())))
+        }
+
+        fn instantiate(
+            &self,
+            _: &Services,
+            _: &Arc<dyn BreadcrumbStore>,
+        ) -> Result<Box<dyn Workload>, BoxError> {
+            Err("the supervisor makes workloads from the prepared definition".into())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_supervisor_looks_up_the_services_of_its_definition_once() {
+        let definition = Counted::new(false);
+        let shared: Arc<dyn Definition> = definition.clone();
+        let supervisor = Supervisor::builder(shared, &Services::new(), &MemoryStore::default());
+
+        let supervisor = supervisor.build().unwrap();
+        let turns = ["hi", "hi again"].map(|message| supervisor.send("one", message).unwrap());
+        let [first, second] = turns.map(|turn| turn.outcome());
+
+        assert_eq!(first.await.final_text().as_deref(), Some("Hello!"));
+        assert_eq!(second.await.final_text().as_deref(), Some("Hello!"));
+        assert_eq!(definition.lookups.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_supervisor_of_a_definition_that_cannot_be_prepared_is_an_error() {
+        let store = MemoryStore::default();
+        let supervisor = Supervisor::builder(Counted::new(true), &Services::new(), &store);
+
+        let error = supervisor.build().unwrap_err();
+
+        let WorkloadError::Definition { workload, source } = &error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(workload, "greeter");
+        assert_eq!(source.to_string(), "tool \"search\" is not registered");
     }
 }

@@ -4,7 +4,7 @@ use super::Restart;
 use super::lane::{Job, Shared, What};
 use crate::clock;
 use crate::executor::ExecutionContext;
-use crate::model::{Breadcrumb, Json, Timestamp};
+use crate::model::{Breadcrumb, Json, SESSION_TAG, Timestamp};
 use crate::workflow::MayRetry;
 use crate::workload::cx::WorkloadMessage;
 use crate::workload::event::delay_of;
@@ -196,7 +196,7 @@ impl Shared {
                 let now = Timestamp::from_micros(clock::wall_micros());
                 let new = message
                     .breadcrumb(MESSAGE)
-                    .tag(format!("session:{}", session.id()));
+                    .tag(format!("{SESSION_TAG}{}", session.id()));
                 let trigger = new.first_version(job.id, now);
                 let context = ExecutionContext::for_trigger(trigger.clone());
                 Ok(Ok(Begun {

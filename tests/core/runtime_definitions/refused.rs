@@ -129,7 +129,7 @@ async fn a_tool_that_is_not_registered_is_refused() {
 
     assert_eq!(
         reason,
-        "served tool \"shell\" is not registered here; there are: echo"
+        "no tool.v1 definition can run tool \"shell\"; add the name with StoredDefinitions::tools; listed there: echo"
     );
 }
 
@@ -147,7 +147,7 @@ async fn a_model_that_is_not_registered_is_refused() {
 
     assert_eq!(
         reason,
-        "model \"huge\" is not registered here; there are: small"
+        "model \"huge\" is not registered; add it with Services::model; registered: small"
     );
     assert_eq!(said(&store).await, ["one"]);
 }

@@ -103,7 +103,7 @@ async fn a_run_begins_with_main_then_default_then_the_only_flow() {
         panic!("{error:?}");
     };
     assert!(matches!(source, EntryError::Ambiguous { .. }), "{source}");
-    assert!(source.to_string().ends_with("there are: a, b"), "{source}");
+    assert!(source.to_string().ends_with("candidates: a, b"), "{source}");
 }
 
 #[tokio::test]

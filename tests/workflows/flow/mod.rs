@@ -13,6 +13,7 @@ mod people;
 mod planted;
 mod restarts;
 mod retries;
+mod running;
 mod security;
 mod steps;
 mod total;

@@ -34,6 +34,7 @@ fn an_executor_has_at_most_256_subscriptions_unless_configured_otherwise() {
     let built = Subscriptions::new(vec![crate::model::Subscription::trigger("a.v1"); 257]);
 
     let too_many = DefinitionProblem::TooMany {
+        what: "subscriptions",
         count: 257,
         most: 256,
     };
@@ -211,7 +212,7 @@ fn a_definition_has_at_most_1000_conditions_unless_configured_otherwise() {
 
     let error = refusal(&with_conditions(1_001, &condition));
 
-    let too_many = DefinitionProblem::TooManyConditions {
+    let too_many = DefinitionProblem::TooMany {
         what: "conditions",
         count: 1_001,
         most: 1_000,
@@ -239,7 +240,7 @@ fn a_definition_has_at_most_100_regexes_which_are_counted_before_they_are_compil
         let trigger = Subscription::trigger("a.v1");
         Subscriptions::new([conditions(count).fold(trigger, Subscription::condition)])
     };
-    let too_many = DefinitionProblem::TooManyConditions {
+    let too_many = DefinitionProblem::TooMany {
         what: "regular expressions",
         count: 101,
         most: 100,
