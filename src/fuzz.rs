@@ -18,6 +18,7 @@ mod vocabulary;
     reason = "most readers of these formats belong to optional features"
 )]
 mod wires;
+mod words;
 mod workflows;
 
 pub(crate) use harness::structured;

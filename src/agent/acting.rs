@@ -2,12 +2,13 @@
 
 use super::AgentExecutor;
 use super::action::{Action, MOST_TAGS, Permitted, Rules};
+use crate::clock;
 use crate::error::BoxError;
 use crate::executor::{Pages, Response};
-use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector};
+use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector, Timestamp};
 use crate::store::{StoreError, WrittenBy};
 use crate::tool::{self, ToolExecutor};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 impl AgentExecutor {
@@ -169,6 +170,20 @@ impl AgentExecutor {
             return response;
         }
         response.and_create(Self::answer(trigger, context))
+    }
+
+    /// Returns the response of an agent.
+    pub(super) fn answer(trigger: &Breadcrumb, mut context: Value) -> NewBreadcrumb {
+        let now = Timestamp::from_micros(clock::wall_micros());
+        if let Value::Object(fields) = &mut context {
+            fields.insert("trigger_event_id".to_owned(), json!(trigger.id));
+            fields.insert("timestamp".to_owned(), json!(now));
+        }
+        NewBreadcrumb::new(Self::RESPONSE)
+            .title("Agent Response")
+            .tag("agent:response")
+            .tags(request_tags(trigger, 1))
+            .context(context)
     }
 }
 

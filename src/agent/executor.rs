@@ -1,28 +1,20 @@
-use super::acting::request_tags;
 use super::guardrail::Guardrails;
 use super::making::{asks, named_tools, settle};
 use super::model::MediaSource;
 use super::offer::Offer;
 use super::output::Output;
-use super::turns::Run;
 use super::{
-    AgentDefinition, AgentError, AgentRunError, ApiProvider, ChatMessage, ChatModel,
-    LethalTrifecta, Provider, ProviderTask, ResponseSchema, ToolCalls,
+    AgentDefinition, AgentError, ApiProvider, ChatMessage, ChatModel, LethalTrifecta, Provider,
+    ProviderTask, ResponseSchema, ToolCalls,
 };
-use crate::clock;
-use crate::error::{BoxError, permanent};
+use crate::error::BoxError;
 use crate::executor::words::CHAT_MESSAGE;
-use crate::executor::{
-    ContextBudget, ExecutionContext, ExecutorError, Failure, FenceKey, InvalidExecutor, Profile,
-    Response, UniversalExecutor, check,
-};
+use crate::executor::{ContextBudget, ExecutionContext, FenceKey, InvalidExecutor, Profile, check};
 use crate::machine::{Effect, RunId};
-use crate::model::{Breadcrumb, Json, NewBreadcrumb, Subscriptions, Timestamp};
+use crate::model::Json;
 use crate::request::{agents, human};
 use crate::store::BreadcrumbStore;
 use crate::tool::{RetrySafety, Tool, ToolRegistry};
-use async_trait::async_trait;
-use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 
@@ -42,7 +34,7 @@ pub struct AgentExecutor {
     pub(super) output: Option<Output>,
     pub(super) guardrails: Guardrails,
     pub(super) observer: Option<Observer>,
-    profile: Profile,
+    pub(super) profile: Profile,
     budget: ContextBudget,
     /// None for that of the process.
     fences: Option<FenceKey>,
@@ -301,85 +293,6 @@ impl AgentExecutor {
         }
         Ok(context.is_from_user().await?)
     }
-
-    fn response(trigger: &Breadcrumb, context: Value) -> Response {
-        Response::create(Self::answer(trigger, context))
-    }
-
-    pub(super) fn answer(trigger: &Breadcrumb, mut context: Value) -> NewBreadcrumb {
-        let now = Timestamp::from_micros(clock::wall_micros());
-        if let Value::Object(fields) = &mut context {
-            fields.insert("trigger_event_id".to_owned(), json!(trigger.id));
-            fields.insert("timestamp".to_owned(), json!(now));
-        }
-        NewBreadcrumb::new(Self::RESPONSE)
-            .title("Agent Response")
-            .tag("agent:response")
-            .tags(request_tags(trigger, 1))
-            .context(context)
-    }
-}
-
-#[async_trait]
-impl UniversalExecutor for AgentExecutor {
-    fn id(&self) -> &str {
-        &self.definition.agent_id
-    }
-
-    fn subscriptions(&self) -> &Subscriptions {
-        &self.definition.subscriptions
-    }
-
-    fn store(&self) -> &dyn BreadcrumbStore {
-        &*self.store
-    }
-
-    fn profile(&self) -> &Profile {
-        &self.profile
-    }
-
-    async fn execute(
-        &self,
-        trigger: &Breadcrumb,
-        context: &ExecutionContext,
-    ) -> Result<Value, BoxError> {
-        if self.definition.requests_tools && self.is_awaited_result(trigger).await? {
-            return Ok(Value::Null);
-        }
-        Run::of(self, context)?.finish().await
-    }
-
-    async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError> {
-        // The trigger is a result that another run of this agent waits for.
-        if output.is_null() {
-            return Ok(Response::none());
-        }
-        // What a tool or another agent says is an answer and never an action.
-        let is_own = output.get("results").is_none() && output.get("delegated").is_none();
-        let text = output.get("message").and_then(Value::as_str);
-        let text = text.filter(|_| is_own && self.output.is_none());
-        match self.permitted(text.unwrap_or_default()).await? {
-            Ok(Some(permitted)) => Ok(self.acted(trigger, permitted, output)),
-            Ok(None) => Ok(Self::response(trigger, output)),
-            // It was permitted when the agent said it.
-            Err(problem) => Err(permanent(problem)),
-        }
-    }
-
-    async fn respond_failure(
-        &self,
-        trigger: &Breadcrumb,
-        failure: &Failure,
-    ) -> Result<Response, BoxError> {
-        if !self.may_answer() {
-            return Ok(Response::none());
-        }
-        let mut context = json!({"status": "error", "message": failure.message});
-        if let (Value::Object(fields), Some(raw)) = (&mut context, bad_output(failure)) {
-            fields.insert("raw".to_owned(), raw.into());
-        }
-        Ok(Self::response(trigger, context))
-    }
 }
 
 /// Returns the instructions of a definition, with the schema of the answer if it has one.
@@ -394,22 +307,6 @@ fn with_schema(instructions: &str, output: Option<&Output>) -> String {
                 false => format!("{instructions}\n\n{asked}"),
             }
         }
-    }
-}
-
-/// What the model wrote in the place of the output that was asked for.
-fn bad_output(failure: &Failure) -> Option<&str> {
-    let error: &ExecutorError = failure.error.as_ref()?.downcast_ref()?;
-    let ExecutorError::Execute(error) = error else {
-        return None;
-    };
-    match error.downcast_ref()? {
-        AgentRunError::BadOutput { raw, .. } => Some(raw),
-        AgentRunError::TurnsUsedUp { .. }
-        | AgentRunError::BudgetUsedUp { .. }
-        | AgentRunError::Broken { .. }
-        | AgentRunError::StateTooLarge { .. }
-        | AgentRunError::UnreadableState(_) => None,
     }
 }
 

@@ -187,6 +187,7 @@ mod capabilities;
 pub(crate) mod compaction;
 mod definition;
 mod error;
+mod execution;
 mod executor;
 pub mod guardrail;
 mod history;

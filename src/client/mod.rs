@@ -39,13 +39,15 @@ mod explain;
 mod hub;
 mod questions;
 mod reply;
+mod reply_error;
 mod request;
 mod session;
 
-pub use error::{ClientError, ReplyError};
+pub use error::ClientError;
 pub use explain::{ExecutorReport, TriggerReport};
 pub use questions::{AnswerError, Principal, QuestionKind, QuestionView, Questions};
 pub use reply::Reply;
+pub use reply_error::ReplyError;
 pub use request::{NewClientRequest, RequestHandle};
 pub use session::{Envelope, NewMessage, PastTurn, Session, SessionView, Turn, TurnEnd, TurnEvent};
 

@@ -2,7 +2,7 @@
 
 use super::known::{DEPTHS, ESCAPES, INVALID, KEYS, NUMBERS, SIZES};
 use super::tape::Tape;
-use super::vocabulary::{NAMES, WORDS};
+use super::words::{NAMES, WORDS};
 use std::fmt;
 use std::ops::Deref;
 

@@ -1,49 +1,9 @@
-//! Words, paths and formats that the crate reads.
+//! Paths and formats that the crate reads.
 
 use super::Shape::{self, Any, Either, List, Made, Named, Object, Raw, Word};
 use super::known::SIZES;
 use super::tape::Tape;
-
-/// Strings of any kind. Some are valid only where a certain format expects them.
-pub(super) const WORDS: &[&str] = &[
-    "",
-    "a",
-    "main",
-    "search",
-    "note.v1",
-    "user.message.v1",
-    "ux:run:1",
-    "session:1",
-    "$.a",
-    "a.b[0]",
-    "${input.a}",
-    "{{a}}",
-    "2026-11-21T20:33:40.535554Z",
-    "01890a5d-ac96-774b-bcce-b302099a8057",
-    "{\"a\":1}",
-    "line\nline",
-    "é",
-    "tool.request.v1",
-    "executor.failed.v1",
-    "```json\n{}\n```",
-];
-
-/// Names of object fields.
-pub(super) const NAMES: &[&str] = &[
-    "a",
-    "b",
-    "items",
-    "name",
-    "id",
-    "tags",
-    "context",
-    "message",
-    "tool",
-    "input",
-    "type",
-    "schema_name",
-    "n",
-];
+use super::words::WORDS;
 
 pub(crate) const TEXT: Shape = Word(WORDS);
 pub(super) const FLAG: Shape = Raw(&["true", "false"]);

@@ -236,6 +236,8 @@ mod event_form;
 mod expression;
 mod fields;
 mod interpret;
+#[cfg(feature = "schema")]
+mod json_schema;
 mod model_input;
 mod policies;
 mod shape;

@@ -15,9 +15,9 @@ mod tests;
 pub(super) use permit::{Permitted, Rules};
 pub(crate) use permit::{is_open, is_protected};
 
-use super::AgentExecutor;
 use super::output::extract;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, SESSION_TAG, is_reserved_tag};
+use crate::request::agents;
 use serde_json::{Map, Value};
 
 /// What an answer asks for.
@@ -95,7 +95,7 @@ impl Action {
             return None;
         };
         let schema = draft.schema_name.as_deref();
-        if schema.is_some_and(|schema| schema != AgentExecutor::RESPONSE) {
+        if schema.is_some_and(|schema| schema != agents::RESPONSE) {
             return None;
         }
         let requests = draft.context.as_ref()?.get("tool_requests")?;

@@ -1,11 +1,12 @@
 //! Which actions are carried out.
 
 use super::{Action, Draft, Target, is_reserved};
-use crate::agent::{AgentCapabilities, AgentExecutor};
+use crate::agent::AgentCapabilities;
 use crate::error::excerpt;
 use crate::model::{
     Breadcrumb, BreadcrumbId, NewBreadcrumb, Patch, is_definition_schema, is_reserved_schema,
 };
+use crate::request::agents;
 
 /// What may be written.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,7 +94,7 @@ pub(in crate::agent) struct Rules<'r> {
 impl Rules<'_> {
     fn create(&self, draft: Draft) -> Result<Permitted, Refused> {
         let schema = draft.schema_name.as_deref();
-        let schema = schema.unwrap_or(AgentExecutor::RESPONSE);
+        let schema = schema.unwrap_or(agents::RESPONSE);
         self.may_write(schema)?;
         let mut new = NewBreadcrumb::new(schema).title(draft.title.as_deref().unwrap_or(TITLE));
         new = match draft.tags.filter(|tags| !tags.is_empty()) {

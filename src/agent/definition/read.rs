@@ -1,9 +1,10 @@
 //! The fields of a definition, each with the error that names it.
 
 use super::{AgentRef, Budgets};
-use crate::agent::{AgentCapabilities, AgentError, AgentExecutor};
+use crate::agent::{AgentCapabilities, AgentError};
 use crate::executor::{ContextBudget, Format, check_id};
 use crate::model::{Json, is_comment};
+use crate::request::agents;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -20,7 +21,7 @@ pub(super) fn agent_id(fields: &Map<String, Value>) -> Result<String, AgentError
 
 /// The schemas that an agent may write. One that writes no answers has to write something else.
 pub(super) fn responds_with(fields: &Map<String, Value>) -> Result<Vec<String>, AgentError> {
-    let (field, answer) = ("responds_with", AgentExecutor::RESPONSE);
+    let (field, answer) = ("responds_with", agents::RESPONSE);
     let written: Option<Vec<String>> = read(fields, field, "a list of schema names")?;
     let written = written.unwrap_or_else(|| vec![answer.to_owned()]);
     let acts = given(fields, "capabilities").is_some();

@@ -1,5 +1,7 @@
 use super::{ChatResponse, ModelArguments, Opaque, Part, Reasoning, StopReason, ToolCall, Usage};
 use crate::agent::ModelError;
+use futures::{Stream, TryStreamExt};
+use std::pin::pin;
 
 /// A piece of an answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -201,8 +203,34 @@ impl Collector {
     }
 }
 
-/// An answer taken apart, so that putting it together gives the same.
-pub(super) fn pieces(response: ChatResponse) -> Vec<ChatEvent> {
+impl ChatResponse {
+    /// Collects the answer of a stream. The result equals the answer of [`ChatModel::chat`](super::ChatModel::chat).
+    ///
+    /// # Errors
+    /// The error of the stream; [`ModelError::Unavailable`] if the stream ends without [`ChatEvent::End`], so that an incomplete
+    /// answer never counts as a complete one; [`ModelError::TooLarge`] beyond [`Self::MAX_BYTES`] or
+    /// [`Self::MAX_TOOL_CALLS`]; [`ModelError::BadAnswer`] if a piece belongs to no call, or if state of a provider nests
+    /// deeper than [`Opaque::MAX_DEPTH`].
+    pub async fn collect(
+        events: impl Stream<Item = Result<ChatEvent, ModelError>>,
+    ) -> Result<Self, ModelError> {
+        let mut events = pin!(events);
+        let mut collector = Collector::default();
+        while let Some(event) = events.try_next().await? {
+            collector.push(event)?;
+        }
+        collector.finish()
+    }
+
+    /// Returns the answer as the events of a stream, the last of them [`ChatEvent::End`].
+    #[must_use]
+    pub fn into_events(self) -> Vec<ChatEvent> {
+        pieces(self)
+    }
+}
+
+/// Returns the events whose collected answer equals a response.
+fn pieces(response: ChatResponse) -> Vec<ChatEvent> {
     let mut events = Vec::with_capacity(3 + 2 * response.parts.len());
     let mut calls = 0;
     for part in response.parts {

@@ -1,26 +1,16 @@
 //! The bytes of images and files, read from a store at the time of a request.
 
+use super::request::Loaded;
 use super::{ChatRequest, Media, Part};
 use crate::agent::ModelError;
 use crate::error::{Retry, excerpt};
 use crate::executor::{ContextError, ExecutionContext};
-use crate::model::{BreadcrumbId, Json};
+use crate::model::Json;
 use crate::store::{BreadcrumbStore, StoreError};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::Arc;
-
-/// The bytes that were read for a request, in base64. They are never saved.
-#[derive(Clone, Default, PartialEq)]
-pub(in crate::agent) struct Loaded(BTreeMap<(BreadcrumbId, String), Arc<str>>);
-
-impl fmt::Debug for Loaded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(loaded) = self;
-        write!(f, "Loaded({})", loaded.len())
-    }
-}
 
 /// The store that an agent reads images and files from.
 #[derive(Clone)]
@@ -235,6 +225,7 @@ fn decoded_size(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::BreadcrumbId;
 
     #[test]
     fn the_size_of_base64_is_known_without_decoding_it() {

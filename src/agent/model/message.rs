@@ -1,5 +1,3 @@
-mod saved;
-
 use super::{CallResult, Opaque, Part, PartOrigin, Reasoning, ToolCall};
 use crate::error::excerpt;
 use crate::executor::fenced;

@@ -6,12 +6,13 @@ mod message;
 mod part;
 mod request;
 mod response;
+mod saved;
 
 pub use call::{BadArguments, ModelArguments, ToolCall};
 pub use error::ModelError;
 pub(in crate::agent) use event::Collector;
 pub use event::{ChatEvent, ToolCallDelta};
-pub(in crate::agent) use media::{Loaded, MediaSource};
+pub(in crate::agent) use media::MediaSource;
 pub use message::{ChatMessage, Speaker};
 pub use part::{CallResult, Media, Opaque, Part, PartOrigin, Reasoning};
 pub use request::{ChatRequest, ResponseSchema, ToolChoice};

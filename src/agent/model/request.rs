@@ -1,7 +1,10 @@
-use super::{ChatMessage, Loaded};
-use crate::model::Json;
+use super::ChatMessage;
+use crate::model::{BreadcrumbId, Json};
 use crate::tool::ToolSpec;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
 /// What a model is asked.
 ///
@@ -107,6 +110,17 @@ impl ChatRequest {
     pub fn stop(mut self, text: impl Into<String>) -> Self {
         self.stop.push(text.into());
         self
+    }
+}
+
+/// The bytes that were read for a request, in base64. They are never saved.
+#[derive(Clone, Default, PartialEq)]
+pub(in crate::agent) struct Loaded(pub(super) BTreeMap<(BreadcrumbId, String), Arc<str>>);
+
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(loaded) = self;
+        write!(f, "Loaded({})", loaded.len())
     }
 }
 

@@ -1,11 +1,7 @@
-use super::event::{Collector, pieces};
 use super::message::{calls_in, text_of};
-use super::{ChatEvent, ChatMessage, Part, Speaker, ToolCall};
-use crate::agent::ModelError;
-use futures::{Stream, TryStreamExt};
+use super::{ChatMessage, Part, Speaker, ToolCall};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::pin::pin;
 
 /// The answer of a model.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -82,30 +78,6 @@ impl ChatResponse {
     #[must_use]
     pub fn message(&self) -> ChatMessage {
         ChatMessage::new(Speaker::Assistant, self.parts.clone())
-    }
-
-    /// Puts a stream together; the same as what [`ChatModel::chat`](super::ChatModel::chat) gives.
-    ///
-    /// # Errors
-    /// The error of the stream; [`ModelError::Unavailable`] if it ends without [`ChatEvent::End`], so that an answer that
-    /// was cut off is never taken for a whole one; [`ModelError::TooLarge`] beyond [`Self::MAX_BYTES`] or
-    /// [`Self::MAX_TOOL_CALLS`]; [`ModelError::BadAnswer`] if a piece belongs to no call, or state of a provider nests
-    /// deeper than [`Opaque::MAX_DEPTH`](super::Opaque::MAX_DEPTH).
-    pub async fn collect(
-        events: impl Stream<Item = Result<ChatEvent, ModelError>>,
-    ) -> Result<Self, ModelError> {
-        let mut events = pin!(events);
-        let mut collector = Collector::default();
-        while let Some(event) = events.try_next().await? {
-            collector.push(event)?;
-        }
-        collector.finish()
-    }
-
-    /// The answer as a stream of a few events, the last of them [`ChatEvent::End`].
-    #[must_use]
-    pub fn into_events(self) -> Vec<ChatEvent> {
-        pieces(self)
     }
 }
 

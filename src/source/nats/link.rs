@@ -43,8 +43,6 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) const STREAM: &'static str = "BREADCRUMBS";
-
     /// The oldest server that does what is asked of it here, and the oldest without known trouble.
     const OLDEST: (i64, i64, i64) = (2, 9, 0);
     const SOUND: (i64, i64, i64) = (2, 10, 23);

@@ -1,9 +1,11 @@
 use super::NatsError;
-use super::link::Link;
 use async_nats::ConnectOptions;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// The default name of the stream.
+const STREAM: &str = "BREADCRUMBS";
 
 /// Where a NATS server is, how to be let in, and the stream to use there.
 ///
@@ -51,7 +53,7 @@ impl NatsServer {
             client_certificate: None,
             requires_tls: false,
             patience: Duration::ZERO,
-            stream: Link::STREAM.to_owned(),
+            stream: STREAM.to_owned(),
             replicas: 1,
             max_bytes: None,
         }

@@ -9,7 +9,7 @@ use super::ended::{failed_after, failed_with, refused};
 use super::heard::Listener;
 use super::kept::{AtWork, Keeper};
 use super::leave::all_end;
-use super::step::Step;
+use super::step::{Step, Worked};
 use crate::agent::{AgentExecutor, session_in};
 use crate::error::{BoxError, permanent};
 use crate::executor::{Inner, KeepState, Resumed, Suspension, UniversalExecutor as _};
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// What an agent came to.
-pub(super) enum Came {
+enum Came {
     /// The context of its response.
     Answer(Json),
     Failed(StepOutcome),
@@ -33,15 +33,32 @@ pub(super) enum Came {
 }
 
 impl Step<'_> {
+    /// Lets the agent of a step work until it has an answer, or waits.
+    pub(super) async fn agent(&self, agent: &str, input: &Json) -> Result<Worked, BoxError> {
+        let at_work = AtWork {
+            agent: agent.to_owned(),
+            input: input.clone(),
+            state: None,
+            asked_by: None,
+            answer: None,
+        };
+        self.agents.add("", at_work);
+        let path = self.ready.path.clone();
+        Ok(match self.work_of_agent(String::new(), path).await? {
+            Came::Answer(answer) => Worked::Told(result_of(&answer)),
+            Came::Failed(outcome) => Worked::Told(outcome),
+            Came::Waits(wake) => Worked::Asleep {
+                ticket: self.ticket("agent"),
+                wake,
+            },
+        })
+    }
+
     /// Lets an agent work until it has an answer, or waits.
     ///
     /// Each level is an agent that the one before may ask, and these lead in no circles, so this is no deeper than there
     /// are agents.
-    pub(super) fn work_of_agent(
-        &self,
-        key: String,
-        path: StepPath,
-    ) -> BoxFuture<'_, Result<Came, BoxError>> {
+    fn work_of_agent(&self, key: String, path: StepPath) -> BoxFuture<'_, Result<Came, BoxError>> {
         async move {
             let Some(at_work) = self.agents.get(&key) else {
                 return Ok(Came::Failed(StepOutcome::failure(
@@ -332,6 +349,6 @@ fn message(outcome: &StepOutcome) -> String {
 }
 
 /// What a step makes of the response of its agent.
-pub(super) fn result_of(answer: &Json) -> StepOutcome {
+fn result_of(answer: &Json) -> StepOutcome {
     StepOutcome::success(agents::said(answer))
 }

@@ -4,8 +4,8 @@ use super::ended::timed_out;
 use super::event::Emitter;
 use super::kept::{Kept, Looked, Saver};
 use super::leave::Leaving;
-use super::look::{POLL_INTERVAL, concerned};
 use super::marks::Lines;
+use super::next_check::NextCheck;
 use super::step::{Step, Worked};
 use super::{Assembly, Conversations, Driven, RunOptions};
 use crate::classes::verdict;
@@ -24,7 +24,6 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 use tracing::Instrument as _;
 
 /// How many steps are at work at a time.
@@ -69,10 +68,7 @@ pub(super) struct Drive<'d> {
     pub(super) untold: Vec<FlowEvent>,
     pub(super) looked: Looked,
     pub(super) lines: Lines,
-    /// Time of the next check for answers and orders, unless a runtime reports these.
-    pub(super) next_look: Instant,
-    /// Ends when a runtime reports an answer or an order. `None` if no runtime does.
-    pub(super) announced: Option<BoxFuture<'static, ()>>,
+    pub(super) next_check: NextCheck,
     pub(super) leaving: Leaving,
 }
 
@@ -123,8 +119,7 @@ impl<'d> Drive<'d> {
             untold: Vec::new(),
             looked,
             lines: Lines::default(),
-            next_look: Instant::now() + POLL_INTERVAL,
-            announced: None,
+            next_check: NextCheck::new(),
             leaving: Leaving::new(context),
         }
     }
@@ -209,7 +204,7 @@ impl<'d> Drive<'d> {
     /// Lets others have their turn, then more steps begin.
     async fn stride(&mut self) -> Result<(), BoxError> {
         tokio::task::yield_now().await;
-        if self.is_concerned() {
+        if self.next_check.is_due() {
             Box::pin(self.look_meanwhile()).await?;
         }
         let next = self.run.go_on();
@@ -307,7 +302,7 @@ impl<'d> Drive<'d> {
             Some(asks) = self.saves.recv() => self.save_for(asks).await,
             Some(done) = self.running.next() => self.take(done),
             () = self.leaving.patience() => Ok(()),
-            () = concerned(&mut self.announced, self.next_look) => Box::pin(self.look_meanwhile()).await,
+            () = self.next_check.due() => Box::pin(self.look_meanwhile()).await,
             () = due => Box::pin(self.look_meanwhile()).await,
         }
     }
@@ -337,12 +332,12 @@ impl<'d> Drive<'d> {
                 if let Some(kept) = self.kept.get_mut(&path) {
                     kept.wait = Some(wait);
                 }
-                self.look_soon();
+                self.next_check.soon();
                 self.suspended(&path, ticket);
             }
             Ok(Worked::Asleep { ticket, wake }) => {
                 self.asleep.insert(path.clone(), wake);
-                self.look_soon();
+                self.next_check.soon();
                 self.suspended(&path, ticket);
             }
         }

@@ -1,14 +1,11 @@
 //! Attempts that end before the flow does: no further step begins, and what is at work may end first.
 
-use super::Driven;
-use super::attempt::Drive;
 use super::ended::code_of;
 use crate::classes::verdict;
 use crate::clock::within;
 use crate::error::{BoxError, Verdict};
 use crate::executor::ExecutionContext;
 use crate::model::Timestamp;
-use crate::store::Wake;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use std::time::Duration;
@@ -105,7 +102,7 @@ impl Leaving {
     /// How the attempt makes way, if it does: it may have lost workers before it, or may not have the time for what begins.
     ///
     /// Only one that came further does. A run that loses its worker at the same step each time never does, and is given up.
-    fn makes_way(&self, now: Timestamp, is_at_work: bool) -> Option<Leave> {
+    pub(super) fn makes_way(&self, now: Timestamp, is_at_work: bool) -> Option<Leave> {
         let time = self.time.as_ref()?;
         if !self.came_further || !self.is_durable || now < time.early {
             return None;
@@ -115,80 +112,6 @@ impl Leaving {
         }
         let until = Some(Instant::now() + time.fifth / 4);
         (now >= time.waits).then_some(Leave::Yields { until })
-    }
-}
-
-impl Drive<'_> {
-    /// Whether this attempt comes to its end, asked before a step begins.
-    pub(super) fn is_leaving(&mut self, now: Timestamp) -> bool {
-        if self.leaving.how.is_none() {
-            let is_at_work = !self.running.is_empty();
-            self.leaving.how = self.leaving.makes_way(now, is_at_work);
-            if self.leaving.how.is_some() {
-                tracing::debug!("a run makes way for another attempt, since it came further");
-            }
-        }
-        self.leaving.how.is_some()
-    }
-
-    /// A step met with an error of the store. One that may pass ends the attempt once the other steps at work have ended,
-    /// so that what these came to is kept.
-    pub(super) fn broke(&mut self, error: BoxError) -> Result<(), BoxError> {
-        match (verdict(error.as_ref()), &self.leaving.how) {
-            (Verdict::Permanent, _) => Err(error),
-            (Verdict::Transient(_) | Verdict::RateLimited(_), Some(Leave::Fails { .. })) => Ok(()),
-            (
-                Verdict::Transient(_) | Verdict::RateLimited(_),
-                Some(Leave::Yields { .. }) | None,
-            ) => {
-                tracing::debug!(code = code_of(&error), "a step failed, will retry the run");
-                let until = Instant::now() + SIBLINGS;
-                self.leaving.how = Some(Leave::Fails { error, until });
-                Ok(())
-            }
-        }
-    }
-
-    /// Whether what is still at work has to be stopped.
-    pub(super) fn has_waited_enough(&self) -> bool {
-        match &self.leaving.how {
-            Some(Leave::Fails { until, .. }) => Instant::now() >= *until,
-            Some(Leave::Yields { .. }) | None => false,
-        }
-    }
-
-    /// Keeps where the run is. If the store cannot do that, what was about to begin does not, and the attempt comes to its end.
-    pub(super) async fn save_or_leave(&mut self) -> Result<(), BoxError> {
-        let Err(error) = self.save().await else {
-            return Ok(());
-        };
-        for (path, before) in std::mem::take(&mut self.unsaved) {
-            if !self.ready.contains_key(&path) {
-                continue;
-            }
-            if let Some(abort) = self.aborts.remove(&path) {
-                abort.abort();
-            }
-            self.kept.insert(path.clone(), before);
-            self.queue.push_back(path);
-        }
-        self.broke(error)
-    }
-
-    /// Ends the attempt, unless the run goes on otherwise than was known.
-    pub(super) async fn end(&mut self, leave: Leave) -> Result<Option<Driven>, BoxError> {
-        match leave {
-            Leave::Yields { .. } => {
-                // A step that had no room may be the end of the run.
-                let (state, false) = self.state().await? else {
-                    return Ok(None);
-                };
-                self.tell_progress().await?;
-                let wake = Wake::at(self.context.now());
-                Ok(Some(Driven::Suspended { wake, state }))
-            }
-            Leave::Fails { error, .. } => Err(error),
-        }
     }
 }
 

@@ -4,6 +4,7 @@ use super::attempt::Drive;
 use super::control::Control;
 use super::ended::{of_error, timed_out};
 use super::marks::Mark;
+use super::next_check::until_lost;
 use super::waiting::{Awaited, Wait, tool_of};
 use crate::classes::decided;
 use crate::error::{BoxError, Chain, Verdict};
@@ -13,38 +14,16 @@ use crate::model::{Breadcrumb, Selector, Timestamp};
 use crate::request::{Pending, Reply, human};
 use crate::store::Wake;
 use crate::workflow::{StepOutcome, StepPath, StepTask};
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
-
-/// Interval between two polls of the store for answers to a run and orders to it, while steps run. Applies to a run that no runtime
-/// notifies of new breadcrumbs.
-pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Longest interval between two polls of a run that a runtime notifies of new breadcrumbs, because a notification can be lost.
-const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Shortest interval between two polls. Limits the number of queries when many steps start to wait one after another.
-const MIN_POLL_INTERVAL: Duration = Duration::from_millis(200);
-
-/// Waits until there may be an answer or an order to a run.
-pub(super) async fn concerned(announced: &mut Option<BoxFuture<'static, ()>>, next: Instant) {
-    match announced {
-        Some(announced) => announced.await,
-        None => sleep_until(next).await,
-    }
-}
 
 impl Drive<'_> {
     /// Takes what has come, until nothing more does: what is older than the newest of it was seen then. Says whether
     /// anything came of it.
     pub(super) async fn look(&mut self) -> Result<bool, BoxError> {
         // Registered before the store is read, so that nothing is missed between the two.
-        self.announced = None;
-        self.announced = self.announced();
-        self.next_look = Instant::now() + POLL_INTERVAL;
+        self.next_check.reset();
+        self.next_check.follow(self.announced());
         let mut any = false;
         loop {
             let before = self.looked.since;
@@ -71,35 +50,18 @@ impl Drive<'_> {
             error = %Chain(&*error),
             "cannot read answers and cancel, pause or resume orders for a running flow from the store, will retry; its steps continue"
         );
-        self.announced = None;
-        self.next_look = Instant::now() + POLL_INTERVAL;
+        self.next_check.reset();
         Ok(())
     }
 
     /// Returns a future that ends when a breadcrumb is announced that the run waits for, at the latest after
-    /// `MAX_POLL_INTERVAL` or when the first wait of a step times out. `None` if no runtime announces breadcrumbs to the run.
+    /// [`until_lost`]. `None` if no runtime announces breadcrumbs to the run.
     fn announced(&self) -> Option<BoxFuture<'static, ()>> {
         let end = self.ends().min();
         let left = end.map(|end| end.since(self.context.now()));
-        let limit = left.map_or(MAX_POLL_INTERVAL, |left| {
-            left.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
-        });
         let store = &*self.assembly.store;
-        self.context.announced(store, &self.wake().selectors, limit)
-    }
-
-    /// Returns `true` if there may be an answer or an order.
-    pub(super) fn is_concerned(&mut self) -> bool {
-        match &mut self.announced {
-            Some(announced) => announced.now_or_never().is_some(),
-            None => self.next_look <= Instant::now(),
-        }
-    }
-
-    /// Lets the next check happen soon: a step begins to wait, and its answer may be there.
-    pub(super) fn look_soon(&mut self) {
-        self.announced = None;
-        self.next_look = self.next_look.min(Instant::now() + MIN_POLL_INTERVAL);
+        self.context
+            .announced(store, &self.wake().selectors, until_lost(left))
     }
 
     async fn look_once(&mut self) -> Result<bool, BoxError> {

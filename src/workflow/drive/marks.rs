@@ -2,12 +2,8 @@
 //! newest of it that the steps before it wrote, but for what answered one of those. So nothing is missed that comes before the
 //! step begins, and nothing counts twice.
 
-use super::Assembly;
-use super::attempt::Drive;
-use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
-use crate::store::{Query, StoreError};
-use crate::workflow::ast::TaskForm;
-use crate::workflow::{Progress, Ready, StepPath, StepTask};
+use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
+use crate::workflow::{Progress, StepPath};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -130,6 +126,44 @@ impl Lines {
         }
     }
 
+    /// Lets only breadcrumbs of a schema count that were written after a time.
+    pub(super) fn begin_after(&mut self, at: Timestamp, schema: String) {
+        let known = Known {
+            since: Some(at),
+            ..Known::default()
+        };
+        self.merge(&StepPath::new(""), schema, known);
+    }
+
+    /// Returns the time after which breadcrumbs of a schema, or of any, may answer a step. `None` if the line of the step sets no time.
+    pub(super) fn since(
+        &self,
+        progress: &Progress,
+        path: &StepPath,
+        of: Option<&str>,
+    ) -> Option<Timestamp> {
+        self.known(progress, path, of).since
+    }
+
+    /// Retains the breadcrumbs that may answer a step: those that are newer than all that the line of the step wrote, and that answered
+    /// no earlier step since their last change.
+    pub(super) fn retain_unused(
+        &self,
+        progress: &Progress,
+        path: &StepPath,
+        of: Option<&str>,
+        found: &mut Vec<Arc<Breadcrumb>>,
+    ) {
+        let Known { marks, .. } = self.known(progress, path, of);
+        let own = found.iter().filter_map(|found| marks.get(&found.id)?.own);
+        let own = own.max();
+        found.retain(|found| {
+            let mark = marks.get(&found.id);
+            let is_over = mark.is_some_and(|mark| found.updated_at <= mark.at);
+            !is_over && own.is_none_or(|own| found.updated_at > own)
+        });
+    }
+
     fn merge(&mut self, path: &StepPath, schema: String, known: Known) {
         let schemas = self.0.entry(path.clone()).or_default();
         schemas.entry(schema).or_default().merge(known);
@@ -151,81 +185,6 @@ impl Lines {
         }
         known
     }
-}
-
-impl Drive<'_> {
-    /// Since when a step is answered, if it waits for a breadcrumb.
-    pub(super) fn since(&self, ready: &Ready) -> Timestamp {
-        let trigger = self.context.trigger().updated_at;
-        let StepTask::WaitFor { event } = &ready.task else {
-            return trigger;
-        };
-        let (progress, of) = (self.run.progress(), event.schema_name());
-        let known = self.lines.known(progress, &ready.path, of);
-        known.since.unwrap_or(trigger)
-    }
-
-    /// What of all that a step waits for may answer it.
-    pub(super) fn may_answer(
-        &self,
-        ready: &Ready,
-        mut found: Vec<Arc<Breadcrumb>>,
-    ) -> Vec<Arc<Breadcrumb>> {
-        let StepTask::WaitFor { event } = &ready.task else {
-            return found;
-        };
-        let (progress, of) = (self.run.progress(), event.schema_name());
-        let Known { marks, .. } = self.lines.known(progress, &ready.path, of);
-        let own = found.iter().filter_map(|found| marks.get(&found.id)?.own);
-        let own = own.max();
-        found.retain(|found| {
-            let mark = marks.get(&found.id);
-            let is_over = mark.is_some_and(|mark| found.updated_at <= mark.at);
-            !is_over && own.is_none_or(|own| found.updated_at > own)
-        });
-        found
-    }
-
-    /// Looks what is there of all that is waited for, where no store says when the trigger was written: the clock of the
-    /// machine is not that of the store.
-    pub(super) async fn mark_what_is_there(&mut self) -> Result<(), StoreError> {
-        // A run has a trigger that its store has dated.
-        if self.context.correlation_id().is_some() {
-            return Ok(());
-        }
-        for schema in awaited(self.assembly) {
-            let query = Query::new(Selector::schema(&*schema)).limit(1);
-            let found = self.assembly.store.search(&query).await?;
-            let newest = found.first().map(|newest| newest.updated_at);
-            let at = newest.unwrap_or(Timestamp::from_micros(0));
-            self.looked.since = self.looked.since.min(at);
-            let known = Known {
-                since: Some(at),
-                ..Known::default()
-            };
-            self.lines.merge(&StepPath::new(""), schema, known);
-        }
-        Ok(())
-    }
-}
-
-/// The schemas that steps of a workflow wait for.
-fn awaited(assembly: &Assembly) -> Vec<String> {
-    let tasks = assembly.workflow().tasks();
-    let mut schemas: Vec<String> = tasks
-        .iter()
-        .filter_map(|task| match task {
-            TaskForm::WaitFor { event } => event.expression().literal_field("schema_name"),
-            TaskForm::Agent { .. }
-            | TaskForm::Tool { .. }
-            | TaskForm::Model { .. }
-            | TaskForm::Ask { .. }
-            | TaskForm::Emit { .. } => None,
-        })
-        .collect();
-    schemas.sort_unstable();
-    schemas.dedup();
-    schemas
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod asked;
 mod assembly;
 mod assembly_error;
 mod attempt;
+mod attempt_end;
 mod control;
 mod conversations;
 mod ended;
@@ -17,10 +18,12 @@ mod leave;
 mod look;
 mod marks;
 mod model;
+mod next_check;
 mod order;
 mod room;
 mod saving;
 mod step;
+mod wait_matches;
 mod waiting;
 
 pub use assembly::Assembly;
@@ -86,7 +89,7 @@ impl Assembly {
             Err(refused) => return Ok(Driven::Refused(refused)),
         };
         let mut drive = Drive::new(self, context, options, run);
-        Box::pin(drive.mark_what_is_there()).await?;
+        Box::pin(drive.mark_existing()).await?;
         drive.apply(next);
         // An order may have been given before the run began.
         Box::pin(drive.look()).await?;

@@ -1,9 +1,8 @@
 //! What is done for one step: a future that ends with what is told of it.
 
-use super::asked::{Came, result_of};
 use super::ended::{failed_with, of_answer, of_error};
 use super::event::Emitter;
-use super::kept::{Agents, AtWork, Saver};
+use super::kept::{Agents, Saver};
 use super::marks::{Mark, Marks};
 use super::waiting::{Awaited, Wait};
 use super::{Assembly, Conversations};
@@ -97,26 +96,6 @@ impl Step<'_> {
                 Err(error) => failed_with(error).map(Worked::Told),
             },
         }
-    }
-
-    async fn agent(&self, agent: &str, input: &Json) -> Result<Worked, BoxError> {
-        let at_work = AtWork {
-            agent: agent.to_owned(),
-            input: input.clone(),
-            state: None,
-            asked_by: None,
-            answer: None,
-        };
-        self.agents.add("", at_work);
-        let path = self.ready.path.clone();
-        Ok(match self.work_of_agent(String::new(), path).await? {
-            Came::Answer(answer) => Worked::Told(result_of(&answer)),
-            Came::Failed(outcome) => Worked::Told(outcome),
-            Came::Waits(wake) => Worked::Asleep {
-                ticket: self.ticket("agent"),
-                wake,
-            },
-        })
     }
 
     async fn tool(&self, name: &str, input: Json) -> Result<Worked, BoxError> {
@@ -269,7 +248,7 @@ impl Step<'_> {
     }
 
     /// What names a request of this attempt, and what it waits for.
-    fn ticket(&self, what: &str) -> String {
+    pub(super) fn ticket(&self, what: &str) -> String {
         let (key, attempt) = (&self.ready.idempotency_key, self.ready.attempt.to_string());
         human::hash(&[key, &attempt, what])
     }

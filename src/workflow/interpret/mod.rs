@@ -5,6 +5,7 @@ mod control;
 mod driven;
 mod fan;
 mod held;
+mod nodes;
 mod path;
 mod progress;
 mod protocol;

@@ -11,6 +11,8 @@ mod steps;
 mod unknown;
 
 pub(super) use parts::{BRANCH, CASE, CONDITION, EMIT, ESCALATION, TEST, WAIT_FOR};
+#[cfg(feature = "schema")]
+pub(super) use schema::json_schema;
 pub(super) use sections::{
     AGENT, COMPACTION, COMPACTION_METHODS, GUARDRAILS, LIMITS, MODEL, PERMISSIONS, POLICIES,
     PROMPT, RETRY, TOOL, WORKFLOW,

@@ -2,7 +2,6 @@
 
 use super::{Field, Form, NAME_BYTES, NAMES, Need, Object, RESERVED, VARIABLES, WORKFLOW, Way};
 use crate::model::Op;
-use crate::workflow::Workflow;
 use serde_json::{Map, Value, json};
 
 /// The fields that are comments in every object.
@@ -10,40 +9,22 @@ const COMMENTS: &str = r"^(comment|metadata|\$schema|x-.*|.*_comment)$";
 
 const YEAR_SECONDS: u64 = 366 * 24 * 60 * 60;
 
-impl Workflow {
-    /// The JSON Schema of definitions, in the draft 2020-12, for editors and whoever writes definitions by program.
-    ///
-    /// It says which fields there are and what they look like. Whatever [`from_json`](Self::from_json) takes is valid against
-    /// it. What parts of a definition say of each other is not in it: names that are not there, circles, variables that
-    /// nobody sets; nor is what `${..}`, JSONPaths and operators ask for, and that ids in one list differ.
-    ///
-    /// The crate has it as a file as well, `docs/workflow.schema.json`.
-    ///
-    /// ```
-    /// use universal_executor::workflow::Workflow;
-    ///
-    /// let schema = Workflow::json_schema();
-    ///
-    /// let agent = schema.pointer("/$defs/agent/properties/instruction/description");
-    /// assert_eq!(agent.and_then(|text| text.as_str()), Some("What its author tells the model."));
-    /// ```
-    #[must_use]
-    pub fn json_schema() -> schemars::Schema {
-        let mut writer = Writer::default();
-        writer.refer(&WORKFLOW);
-        let Writer { mut defs } = writer;
-        let mut schema = Map::new();
-        schema.insert(
-            "$schema".to_owned(),
-            "https://json-schema.org/draft/2020-12/schema".into(),
-        );
-        schema.insert("title".to_owned(), "Workflow".into());
-        if let Some(Value::Object(workflow)) = defs.remove(WORKFLOW.name) {
-            schema.extend(workflow);
-        }
-        schema.insert("$defs".to_owned(), defs.into());
-        schema.into()
+/// Returns the JSON Schema of definitions, in the draft 2020-12.
+pub(in crate::workflow) fn json_schema() -> schemars::Schema {
+    let mut writer = Writer::default();
+    writer.refer(&WORKFLOW);
+    let Writer { mut defs } = writer;
+    let mut schema = Map::new();
+    schema.insert(
+        "$schema".to_owned(),
+        "https://json-schema.org/draft/2020-12/schema".into(),
+    );
+    schema.insert("title".to_owned(), "Workflow".into());
+    if let Some(Value::Object(workflow)) = defs.remove(WORKFLOW.name) {
+        schema.extend(workflow);
     }
+    schema.insert("$defs".to_owned(), defs.into());
+    schema.into()
 }
 
 /// Writes the schema of each object once.

@@ -61,7 +61,6 @@ mod tests {
     use crate::error::Retry;
     use crate::services::Services;
     use crate::store::MemoryStore;
-    use crate::workload::supervisor::SupervisorError;
     use crate::workload::{NativeDefinition, Supervisor};
     use serde_json::Value;
     use std::sync::Barrier;

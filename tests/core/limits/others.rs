@@ -146,6 +146,11 @@ pub(super) const CAPACITIES: &[(&str, &str, &str)] = &[
         "src/agent/providers/cli/refusal.rs MAX_CALLS",
     ),
     (
+        "src/agent/providers/cli/service.rs",
+        "MAX_CALLS",
+        "src/agent/providers/cli/refusal.rs MAX_CALLS",
+    ),
+    (
         "src/runtime/ack_tracker.rs",
         "most",
         "src/runtime/settings.rs Settings.max_deliveries",

@@ -32,7 +32,7 @@ const BEHIND_A_FEATURE: &[(&str, &str)] = &[
     ("src/model/breadcrumb_id.rs", "uuid"),
     ("src/store/claim.rs", "uuid"),
     ("src/tool/typed.rs", "schemars"),
-    ("src/workflow/shape/schema.rs", "schemars"),
+    ("src/workflow/json_schema.rs", "schemars"),
 ];
 
 #[test]

@@ -1,7 +1,6 @@
 //! The saved forms of messages and responses.
 
-use super::{ChatMessage, Speaker};
-use crate::agent::model::{CallResult, ChatResponse, Part, StopReason, ToolCall, Usage};
+use super::{CallResult, ChatMessage, ChatResponse, Part, Speaker, StopReason, ToolCall, Usage};
 use crate::model::Json;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -1,0 +1,166 @@
+//! The effects that the machine of a run asks for, carried out: calls, results for the provider, and the end of the run.
+
+use super::{Done, Run, approved};
+use crate::error::BoxError;
+use crate::machine::{Effect, MachineAnomaly, ResultDelivery, ToolResult};
+use crate::model::Json;
+use futures::{FutureExt as _, StreamExt as _};
+use std::collections::VecDeque;
+use std::mem;
+
+/// How many calls go on at a time.
+const MOST_AT_ONCE: usize = 16;
+
+impl Run<'_> {
+    /// Takes what some work came to, and whatever else has ended by now, so that all is saved at once.
+    pub(super) async fn take_results(&mut self, done: Option<Done>) -> Result<(), BoxError> {
+        let mut effects = done.map_or_else(Vec::new, |done| self.take(done));
+        while let Some(Some(done)) = self.running.next().now_or_never() {
+            effects.extend(done.map_or_else(Vec::new, |done| self.take(done)));
+        }
+        self.carry_out(effects).await
+    }
+
+    fn take(&mut self, done: Done) -> Vec<Effect> {
+        match done {
+            Done::Finished(id, outcome) => {
+                self.aborts.remove(&id);
+                self.progress.finish(id, outcome)
+            }
+            Done::Admitted { call, again } => self.execute(call, again),
+            Done::Checked { call, output } => {
+                self.aborts.remove(&call.id);
+                self.hand_in(call, output)
+            }
+        }
+    }
+
+    /// Carries out what the machine wants, and what comes of that.
+    pub(super) async fn carry_out(&mut self, effects: Vec<Effect>) -> Result<(), BoxError> {
+        let mut effects = VecDeque::from(effects);
+        loop {
+            while let Some(effect) = effects.pop_front() {
+                effects.extend(self.act(effect).await?);
+            }
+            effects.extend(self.deliver().await?);
+            if effects.is_empty() {
+                break;
+            }
+        }
+        while self.running.len() < MOST_AT_ONCE
+            && let Some(call) = self.queue.pop_front()
+        {
+            self.running.push(call);
+        }
+        Ok(())
+    }
+
+    async fn act(&mut self, effect: Effect) -> Result<Vec<Effect>, BoxError> {
+        if let Some(observer) = &self.agent.observer {
+            observer(self.progress.machine.run(), &effect);
+        }
+        match effect {
+            Effect::Execute(call) => {
+                self.note_call(&call);
+                return Ok(self.admit(call, false));
+            }
+            Effect::Defer { call_id, action } => return Ok(self.defer(call_id, action)),
+            Effect::Deliver(results) => {
+                self.note_answers(&results);
+                self.undelivered.extend(results);
+            }
+            Effect::CancelCall(id) => {
+                let waits = &mut self.progress.waits;
+                waits.retain(|wait| wait.call() != Some(&id));
+                if let Some(work) = self.aborts.remove(&id) {
+                    work.abort();
+                }
+            }
+            Effect::Remind { missing } => {
+                let message = format!(
+                    "You are not done: call {} to hand in what is missing.",
+                    missing.join(" and ")
+                );
+                // What was called before it is told before.
+                let results = mem::take(&mut self.undelivered);
+                if !results.is_empty() {
+                    self.give_results(results).await?;
+                }
+                self.open().await?.tell(message).await?;
+            }
+            Effect::Finish(_) => {}
+            Effect::Report(anomaly) => {
+                let agent = &*self.agent.definition.agent_id;
+                let what = name(&anomaly);
+                tracing::debug!(agent, what, "something of a run did not fit");
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Gives the agent its results: of a batch all together.
+    async fn deliver(&mut self) -> Result<Vec<Effect>, BoxError> {
+        let is_batch = self.progress.machine.policy().delivery == ResultDelivery::Batch;
+        let goes_on = is_batch && self.progress.machine.pending().next().is_some();
+        if self.undelivered.is_empty() || goes_on {
+            return Ok(Vec::new());
+        }
+        let results = mem::take(&mut self.undelivered);
+        let effects = match is_batch && self.progress.machine.exit().is_none() {
+            true => self.return_to_user(&results).await?,
+            false => Vec::new(),
+        };
+        match (self.progress.machine.exit(), &mut self.session) {
+            // Nobody waits: an agent that is started again asks again.
+            (None, None) if !is_batch => {}
+            (None, _) => self.give_results(results).await?,
+            // Whoever still waits for a call is told that the run is over.
+            (Some(_), Some(session)) if !is_batch => session.deliver(results).await?,
+            (Some(_), Some(_) | None) => {}
+        }
+        Ok(effects)
+    }
+
+    /// Gives the agent the results of its calls, or a message with the results of the tool requests in its answer.
+    async fn give_results(&mut self, mut results: Vec<ToolResult>) -> Result<(), BoxError> {
+        approved::tell_changes(&self.progress.approved, &mut results);
+        let message = self.progress.results_of_requests(&mut results);
+        let session = self.open().await?;
+        match message {
+            Some(message) => session.tell(message).await,
+            None => session.deliver(results).await,
+        }
+    }
+
+    /// Ends the run with results, if they are for the user and the guardrails let them pass.
+    async fn return_to_user(&mut self, results: &[ToolResult]) -> Result<Vec<Effect>, BoxError> {
+        let Some(results) = self.progress.returned(results) else {
+            return Ok(Vec::new());
+        };
+        let said = |output: &Json| {
+            output
+                .as_str()
+                .map_or_else(|| output.to_string(), str::to_owned)
+        };
+        let texts: Vec<_> = results.iter().map(|(_, output)| said(output)).collect();
+        let text = texts.join("\n\n");
+        Ok(match self.agent.let_pass(text.clone()).await? {
+            Ok(passed) if passed == text => self.progress.answered(text, results),
+            Ok(passed) => self.progress.answered(passed, Vec::new()),
+            // The agent finds other words.
+            Err(_) => Vec::new(),
+        })
+    }
+}
+
+/// What kind of anomaly it is: ids in it are chosen by a model or a program.
+fn name(anomaly: &MachineAnomaly) -> &'static str {
+    match anomaly {
+        MachineAnomaly::UnknownCall { .. } => "unknown_call",
+        MachineAnomaly::DuplicateCompletion { .. } => "duplicate_completion",
+        MachineAnomaly::ConflictingCall { .. } => "conflicting_call",
+        MachineAnomaly::NotDeferred { .. } => "not_deferred",
+        MachineAnomaly::AfterTerminal => "after_terminal",
+        MachineAnomaly::StaleRun { .. } => "stale_run",
+    }
+}

@@ -1,0 +1,73 @@
+//! Times of the checks for answers and orders to a run.
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// Interval between two polls of the store for answers to a run and orders to it, while steps run. Applies to a run that no runtime
+/// notifies of new breadcrumbs.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Longest interval between two polls of a run that a runtime notifies of new breadcrumbs, because a notification can be lost.
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Shortest interval between two polls. Limits the number of queries when many steps start to wait one after another.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The time of the next check for answers and orders.
+pub(super) struct NextCheck {
+    /// Time of the check, unless a runtime reports answers and orders.
+    at: Instant,
+    /// Ends when a runtime reports an answer or an order. `None` if no runtime does.
+    announced: Option<BoxFuture<'static, ()>>,
+}
+
+impl NextCheck {
+    /// Creates the time of a check after the usual interval.
+    pub(super) fn new() -> Self {
+        Self {
+            at: Instant::now() + POLL_INTERVAL,
+            announced: None,
+        }
+    }
+
+    /// Sets the time to the usual interval from now, without a runtime that reports answers and orders.
+    pub(super) fn reset(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Sets the future that ends when a runtime reports an answer or an order.
+    pub(super) fn follow(&mut self, announced: Option<BoxFuture<'static, ()>>) {
+        self.announced = announced;
+    }
+
+    /// Lets the next check happen soon: a step begins to wait, and its answer may be there.
+    pub(super) fn soon(&mut self) {
+        self.announced = None;
+        self.at = self.at.min(Instant::now() + MIN_POLL_INTERVAL);
+    }
+
+    /// Waits until there may be an answer or an order.
+    pub(super) async fn due(&mut self) {
+        match &mut self.announced {
+            Some(announced) => announced.await,
+            None => sleep_until(self.at).await,
+        }
+    }
+
+    /// Returns `true` if there may be an answer or an order.
+    pub(super) fn is_due(&mut self) -> bool {
+        match &mut self.announced {
+            Some(announced) => announced.now_or_never().is_some(),
+            None => self.at <= Instant::now(),
+        }
+    }
+}
+
+/// Returns the time after which a run checks although no runtime has reported anything: when its first wait times out, within bounds.
+pub(super) fn until_lost(first_timeout: Option<Duration>) -> Duration {
+    first_timeout.map_or(MAX_POLL_INTERVAL, |left| {
+        left.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
+    })
+}

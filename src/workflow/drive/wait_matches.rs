@@ -1,0 +1,73 @@
+//! Breadcrumbs that may answer the `wait_for` steps of a run.
+
+use super::Assembly;
+use super::attempt::Drive;
+use crate::model::{Breadcrumb, Selector, Timestamp};
+use crate::store::{Query, StoreError};
+use crate::workflow::ast::TaskForm;
+use crate::workflow::{Ready, StepTask};
+use std::sync::Arc;
+
+impl Drive<'_> {
+    /// Returns the time after which a breadcrumb answers a step.
+    pub(super) fn since(&self, ready: &Ready) -> Timestamp {
+        let trigger = self.context.trigger().updated_at;
+        let StepTask::WaitFor { event } = &ready.task else {
+            return trigger;
+        };
+        let (progress, of) = (self.run.progress(), event.schema_name());
+        let since = self.lines.since(progress, &ready.path, of);
+        since.unwrap_or(trigger)
+    }
+
+    /// Returns the breadcrumbs that may answer a step, of those that match its task.
+    pub(super) fn may_answer(
+        &self,
+        ready: &Ready,
+        mut found: Vec<Arc<Breadcrumb>>,
+    ) -> Vec<Arc<Breadcrumb>> {
+        if let StepTask::WaitFor { event } = &ready.task {
+            let (progress, of) = (self.run.progress(), event.schema_name());
+            self.lines
+                .retain_unused(progress, &ready.path, of, &mut found);
+        }
+        found
+    }
+
+    /// Excludes the breadcrumbs that exist before the run, where no store says when the trigger was written: the clock of this process is
+    /// not the store's clock.
+    pub(super) async fn mark_existing(&mut self) -> Result<(), StoreError> {
+        // The trigger of a run has a time of its store.
+        if self.context.correlation_id().is_some() {
+            return Ok(());
+        }
+        for schema in awaited(self.assembly) {
+            let query = Query::new(Selector::schema(&*schema)).limit(1);
+            let found = self.assembly.store.search(&query).await?;
+            let newest = found.first().map(|newest| newest.updated_at);
+            let at = newest.unwrap_or(Timestamp::from_micros(0));
+            self.looked.since = self.looked.since.min(at);
+            self.lines.begin_after(at, schema);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the schemas that steps of a workflow wait for.
+fn awaited(assembly: &Assembly) -> Vec<String> {
+    let tasks = assembly.workflow().tasks();
+    let mut schemas: Vec<String> = tasks
+        .iter()
+        .filter_map(|task| match task {
+            TaskForm::WaitFor { event } => event.expression().literal_field("schema_name"),
+            TaskForm::Agent { .. }
+            | TaskForm::Tool { .. }
+            | TaskForm::Model { .. }
+            | TaskForm::Ask { .. }
+            | TaskForm::Emit { .. } => None,
+        })
+        .collect();
+    schemas.sort_unstable();
+    schemas.dedup();
+    schemas
+}

@@ -1,0 +1,104 @@
+//! Steps that begin, end and are cancelled, with an event for each.
+
+use super::path::StepPath;
+use super::progress::Node;
+use super::protocol::{FlowEvent, FlowEventKind, StepFailure};
+use super::walk::{End, Walk, Walked};
+
+impl Walk<'_> {
+    /// Whether no step begins now: the run is paused, or enough have begun at a time.
+    pub(super) fn is_held(&mut self) -> bool {
+        if self.progress.paused {
+            return true;
+        }
+        let is_over = self.work.is_over();
+        self.left_out |= is_over;
+        is_over
+    }
+
+    /// Begins a step; the walk stops here if it is held, or the run has begun all the steps it may.
+    pub(super) fn begin(&mut self, path: &StepPath, node: Option<Node>) -> Result<(), Walked> {
+        if self.is_held() {
+            return Err(Walked::Open);
+        }
+        self.work.begin();
+        self.progress.steps = self.progress.steps.saturating_add(1);
+        self.event(path, FlowEventKind::Started);
+        let most = self.workflow.policies.limits.steps;
+        if self.progress.steps > most {
+            let message = format!("the run has begun the {most} steps it may");
+            let failure = StepFailure::new("too_many_steps", message);
+            return Err(Walked::Ended(End::Broken(failure)));
+        }
+        if let Some(node) = node {
+            self.insert(path, node);
+        }
+        Ok(())
+    }
+
+    /// Adds a node, or replaces the one at its path.
+    pub(super) fn insert(&mut self, path: &StepPath, node: Node) {
+        self.held.add(node.bytes());
+        let before = self.progress.nodes.insert(path.clone(), node);
+        self.held.remove(before.as_ref().map_or(0, Node::bytes));
+    }
+
+    fn remove(&mut self, path: &StepPath) -> Option<Node> {
+        let node = self.progress.nodes.remove(path)?;
+        self.held.remove(node.bytes());
+        Some(node)
+    }
+
+    /// Begins a step that has others in it, unless it has begun.
+    pub(super) fn enter(&mut self, path: &StepPath, node: Node) -> Result<(), Walked> {
+        if self.progress.nodes.contains_key(path) {
+            return Ok(());
+        }
+        self.begin(path, Some(node))
+    }
+
+    /// Ends a step that has begun, and what is still under way in it.
+    pub(super) fn close(&mut self, path: &StepPath, end: &End) {
+        self.cancel_below(path);
+        self.remove(path);
+        let kind = match end {
+            End::Produced(_) | End::Return(_) => FlowEventKind::Finished,
+            End::Failed(failure) | End::Broken(failure) => FlowEventKind::Failed(failure.clone()),
+        };
+        self.event(path, kind);
+    }
+
+    pub(super) fn cancel_below(&mut self, path: &StepPath) {
+        let ranges = path.below().into_iter();
+        let below = ranges.flat_map(|range| self.progress.nodes.range(range));
+        let below: Vec<StepPath> = below.map(|(path, _)| path.clone()).collect();
+        // What is within comes after in the order of paths.
+        for path in below.into_iter().rev() {
+            self.cancel(&path);
+        }
+    }
+
+    pub(super) fn cancel(&mut self, path: &StepPath) {
+        let Some(node) = self.remove(path) else {
+            return;
+        };
+        if node.is_with_driver() {
+            let ready = self.next.ready.len();
+            self.next.ready.retain(|ready| ready.path != *path);
+            // What was handed out in this very step has not reached the driver.
+            if self.next.ready.len() == ready {
+                self.next.cancel.push(path.clone());
+            }
+        }
+        self.event(path, FlowEventKind::Cancelled);
+    }
+
+    pub(super) fn event(&mut self, path: &StepPath, kind: FlowEventKind) {
+        self.progress.sequence = self.progress.sequence.saturating_add(1);
+        self.next.events.push(FlowEvent {
+            sequence: self.progress.sequence,
+            path: path.clone(),
+            kind,
+        });
+    }
+}

@@ -1,0 +1,26 @@
+//! The JSON Schema of workflow definitions.
+
+use super::{Workflow, shape};
+
+impl Workflow {
+    /// Returns the JSON Schema of definitions, in the draft 2020-12, for editors and for programs that write definitions.
+    ///
+    /// The schema has the fields of each object and the form of their values. Every definition that [`from_json`](Self::from_json)
+    /// accepts is valid. The schema does not check the parts of a definition against each other: unknown names, cycles, and
+    /// variables that no step sets. It does not check `${..}`, JSONPaths and the values of operators either, and equal IDs in one list.
+    ///
+    /// The file `docs/workflow.schema.json` of the crate has the same schema.
+    ///
+    /// ```
+    /// use universal_executor::workflow::Workflow;
+    ///
+    /// let schema = Workflow::json_schema();
+    ///
+    /// let agent = schema.pointer("/$defs/agent/properties/instruction/description");
+    /// assert_eq!(agent.and_then(|text| text.as_str()), Some("What its author tells the model."));
+    /// ```
+    #[must_use]
+    pub fn json_schema() -> schemars::Schema {
+        shape::json_schema()
+    }
+}
