@@ -38,6 +38,23 @@ fn session<S: StoreWithEvents>(store: &S, id: &str) -> Result<Session, ClientErr
     Client::new(store).session("helper", id)
 }
 
+/// A model that repeats the last message.
+fn echo() -> ScriptedModel {
+    ScriptedModel::answering(|_, request| {
+        let last = request.messages.last();
+        let text = last.map(|last| last.text().into_owned());
+        Ok(ChatResponse::new(format!(
+            "Re: {}",
+            text.unwrap_or_default()
+        )))
+    })
+}
+
+/// Returns the IDs of the requests of turns.
+fn ids(turns: &[Turn]) -> Vec<String> {
+    turns.iter().map(|turn| turn.request().id()).collect()
+}
+
 /// Returns the next event of a turn.
 async fn next(turn: &mut Turn) -> Result<Envelope, BoxError> {
     let next = tokio::time::timeout(LONG, turn.next()).await?;
@@ -241,14 +258,18 @@ pub(crate) async fn a_turn_is_resumed_after_a_crash<S: StoreWithEvents>(
 
     worker.abort();
     drop(turn);
-    let running = Runtime::on(&other).agent(agent()).start().await?;
     let talk = session(&other, "s-1")?;
+    let open = talk.open_turns().await?;
+    let running = Runtime::on(&other).agent(agent()).start().await?;
     let mut resumed = talk.resume(&begun.cursor).await?;
     let events = rest(&mut resumed).await?;
     // A client that saw nothing of the first attempt has nothing to discard.
     let mut late = talk.resume(&first_cursor(&resumed)).await?;
     let all = rest(&mut late).await?;
+    let still_open = talk.open_turns().await?;
 
+    assert_eq!(ids(&open), [resumed.request().id()]);
+    assert!(still_open.is_empty(), "{still_open:?}");
     let restarted = |event: &TurnEvent| matches!(event, TurnEvent::Restarted { .. });
     assert!(restarted(&events[0]), "{events:?}");
     assert_eq!(events[1..], [text("Good day"), completed("Good day")]);
@@ -297,13 +318,18 @@ pub(crate) async fn a_turn_that_ends_without_an_answer_says_so<S: StoreWithEvent
         rest(&mut hanging).await?,
         [TurnEvent::End(TurnEnd::Cancelled)]
     );
-    let states: Vec<_> = talk
-        .history()
-        .await?
-        .iter()
-        .map(|turn| turn.state)
-        .collect();
+    let history = talk.history().await?;
+    let states: Vec<_> = history.iter().map(|turn| turn.state).collect();
     assert_eq!(states, [Some(RunState::Failed); 2]);
+    let ends: Vec<_> = history.into_iter().map(|turn| turn.end).collect();
+    assert!(
+        matches!(
+            &ends[..],
+            [Some(TurnEnd::Failed { .. }), Some(TurnEnd::Cancelled)]
+        ),
+        "{ends:?}"
+    );
+    assert!(talk.open_turns().await?.is_empty());
     running.stop().await?;
     Ok(())
 }
@@ -359,15 +385,7 @@ pub(crate) async fn sessions_are_listed_read_and_deleted<S: StoreWithEvents>(
     store: S,
     other: S,
 ) -> Result<(), BoxError> {
-    let echo = ScriptedModel::answering(|_, request| {
-        let last = request.messages.last();
-        let text = last.map(|last| last.text().into_owned());
-        Ok(ChatResponse::new(format!(
-            "Re: {}",
-            text.unwrap_or_default()
-        )))
-    });
-    let running = Runtime::on(&store).agent(helper(echo)).start().await?;
+    let running = Runtime::on(&store).agent(helper(echo())).start().await?;
     let client = Client::new(&other);
     for (id, said) in [("s-1", "a"), ("s-2", "b"), ("s-1", "c")] {
         rest(&mut session(&other, id)?.send(said).await?).await?;
@@ -378,7 +396,7 @@ pub(crate) async fn sessions_are_listed_read_and_deleted<S: StoreWithEvents>(
     let names: Vec<_> = client.sessions().await?.iter().map(name).collect();
     let expected = |id: &str| ("helper".to_owned(), id.to_owned());
     assert_eq!(names, [expected("s-2"), expected("s-1")]);
-    let said = |turn: &PastTurn| (turn.message.clone(), turn.answer.clone());
+    let said = |turn: &PastTurn| (turn.message.clone(), turn.answer().map(str::to_owned));
     let turn = |text: &str| (text.to_owned(), Some(format!("Re: {text}")));
     let history = talk.history().await?;
     let turns: Vec<_> = history.iter().map(said).collect();
@@ -551,13 +569,20 @@ pub(crate) async fn a_workload_answers_in_a_session<S: StoreWithEvents>(
         matches!(&failed[..], [TurnEvent::End(TurnEnd::Failed { .. })]),
         "{failed:?}"
     );
-    let answers: Vec<_> = talk
-        .history()
-        .await?
-        .into_iter()
-        .map(|turn| turn.answer)
-        .collect();
-    assert_eq!(answers, [Some("Re: a".to_owned()), None]);
+    let history = talk.history().await?;
+    let answers: Vec<_> = history.iter().map(PastTurn::answer).collect();
+    assert_eq!(answers, [Some("Re: a"), None]);
+    let ends: Vec<_> = history.into_iter().map(|turn| turn.end).collect();
+    assert!(
+        matches!(
+            &ends[..],
+            [
+                Some(TurnEnd::Completed { .. }),
+                Some(TurnEnd::Failed { .. })
+            ]
+        ),
+        "{ends:?}"
+    );
     running.stop().await?;
     Ok(())
 }
@@ -702,6 +727,94 @@ pub(crate) async fn a_message_without_a_listener_is_noticed<S: StoreWithEvents>(
     Ok(())
 }
 
+/// Turns that wait for a worker are found by another client, which receives the same events as the sender. Turns of other sessions and
+/// of other executors are not found.
+pub(crate) async fn waiting_turns_are_found_by_another_client<S: StoreWithEvents>(
+    store: S,
+    other: S,
+) -> Result<(), BoxError> {
+    let here = session(&store, "s-1")?;
+    let mut sent = vec![here.send("a").await?, here.send("b").await?];
+    session(&store, "s-2")?.send("c").await?;
+    let clerk = Client::new(&store).session("clerk", "s-1")?;
+    clerk.send("d").await?;
+    let there = session(&other, "s-1")?;
+
+    let mut found = there.open_turns().await?;
+    let history = there.history().await?;
+    let running = Runtime::on(&store).agent(helper(echo())).start().await?;
+
+    assert_eq!(ids(&found), ids(&sent));
+    let requests: Vec<_> = history.iter().map(|turn| turn.request.clone()).collect();
+    assert_eq!(requests, ids(&sent));
+    for (turn, message) in history.iter().zip(["a", "b"]) {
+        assert_eq!(turn.message, message);
+        assert!(turn.state.is_none() && turn.end.is_none(), "{turn:?}");
+    }
+    for ((sent, found), message) in sent.iter_mut().zip(&mut found).zip(["a", "b"]) {
+        let answer = format!("Re: {message}");
+        let events = rest(sent).await?;
+        assert_eq!(events, [text(&answer), completed(&answer)]);
+        assert_eq!(rest(found).await?, events);
+    }
+    let left = there.open_turns().await?;
+    assert!(left.is_empty(), "{left:?}");
+    running.stop().await?;
+    Ok(())
+}
+
+/// A client without a cursor receives all events of a turn that runs, and does not find a turn that has ended.
+pub(crate) async fn a_running_turn_is_followed_from_its_first_event<S: StoreWithEvents>(
+    store: S,
+    other: S,
+) -> Result<(), BoxError> {
+    let gate = Arc::new(Semaphore::new(0));
+    let slow = executor("helper")
+        .on(Subscription::trigger("user.message.v1"))
+        .state(Arc::clone(&gate))
+        .execute(|cx, gate| async move {
+            cx.say("One ");
+            gate.acquire().await?.forget();
+            cx.say("moment.");
+            let answer = NewBreadcrumb::new("agent.response.v1");
+            Ok(Response::create(
+                answer.context(json!({"message": "One moment."})),
+            ))
+        });
+    let running = Runtime::on(&store).executor(slow).start().await?;
+    let (here, there) = (session(&store, "s-1")?, session(&other, "s-1")?);
+    let mut sent = vec![here.send("a").await?];
+    assert_eq!(next(&mut sent[0]).await?.event, text("One "));
+    sent.push(here.send("b").await?);
+
+    let mut found = there.open_turns().await?;
+    let history = there.history().await?;
+    gate.add_permits(1);
+    let events = rest(&mut sent[0]).await?;
+    let all = rest(&mut found[0]).await?;
+    let second = there.open_turns().await?;
+    gate.add_permits(1);
+    let of_second = rest(&mut sent[1]).await?;
+    let left = there.open_turns().await?;
+
+    assert_eq!(ids(&found), ids(&sent));
+    let messages: Vec<_> = history.iter().map(|turn| turn.message.as_str()).collect();
+    assert_eq!(messages, ["a", "b"]);
+    assert_eq!(history[0].state, Some(RunState::Running));
+    assert!(history.iter().all(|turn| turn.end.is_none()), "{history:?}");
+    assert_eq!(events, [text("moment."), completed("One moment.")]);
+    assert_eq!(all, [text("One moment."), completed("One moment.")]);
+    assert_eq!(ids(&second), ids(&sent[1..]));
+    assert_eq!(of_second, all);
+    assert_eq!(rest(&mut found[1]).await?, of_second);
+    assert!(left.is_empty(), "{left:?}");
+    let answers = there.history().await?;
+    let answers: Vec<_> = answers.iter().map(PastTurn::answer).collect();
+    assert_eq!(answers, [Some("One moment."); 2]);
+    running.stop().await?;
+    Ok(())
+}
+
 /// Tests of a module that runs each scenario on a fresh store of a subject.
 macro_rules! sessions {
     ($name:ident, $subject:expr) => {
@@ -724,6 +837,8 @@ macro_rules! sessions {
                 a_deletion_is_of_the_session_only
                 a_deletion_leaves_the_answers_to_requests_of_others
                 a_message_without_a_listener_is_noticed
+                waiting_turns_are_found_by_another_client
+                a_running_turn_is_followed_from_its_first_event
             }
         }
     };

@@ -2,6 +2,8 @@
 
 mod cursor;
 mod event;
+mod open;
+mod outcome;
 mod past;
 mod turn;
 
@@ -128,7 +130,8 @@ impl Session {
         }
     }
 
-    /// Continues to receive the events of a turn after a [cursor](Envelope::cursor), also in another process.
+    /// Continues to receive the events of a turn after a [cursor](Envelope::cursor), also in another process. A process without a cursor
+    /// finds the turn with [`open_turns`](Self::open_turns).
     ///
     /// # Errors
     /// [`ClientError::BadId`] if the text is not a cursor of a turn of this session, or if the turn was deleted.

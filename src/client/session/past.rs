@@ -1,21 +1,21 @@
 //! The turns and the records of sessions.
 
 use super::super::{Cascade, Client, ClientError, RequestHandle, creator_of};
-use super::Session;
+use super::outcome::outcome;
+use super::{Session, TurnEnd};
 use crate::executor::{QUESTION, turn_segments_tag, words_of};
 use crate::model::{
     Breadcrumb, BreadcrumbId, CHAT_SESSION, CHAT_TURN, Patch, Selector, Timestamp,
     is_answer_schema, is_reserved_schema,
 };
-use crate::request::agents;
-use crate::store::{Commit, Query, Run, RunRef, RunState, StoreError, Write};
-use crate::workload::{SessionStore, WorkloadExecutor};
+use crate::store::{Commit, Query, RunRef, RunState, StoreError, Write};
+use crate::workload::SessionStore;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// A turn of a session: a message, and the answer if there is one.
+/// A turn of a session: a message, and the outcome if the turn has ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PastTurn {
@@ -29,8 +29,17 @@ pub struct PastTurn {
     pub at: Timestamp,
     /// The state of the run. `None` if no worker has enqueued it, or if the store retains it no more.
     pub state: Option<RunState>,
-    /// The text of the answer. `None` unless the turn succeeded and has one.
-    pub answer: Option<String>,
+    /// The outcome: the answer, or the reason for its absence. `None` if the turn has not ended, or if the store retains its run no
+    /// more.
+    pub end: Option<TurnEnd>,
+}
+
+impl PastTurn {
+    /// Returns the text of the answer. `None` unless the turn [completed](TurnEnd::Completed).
+    #[must_use]
+    pub fn answer(&self) -> Option<&str> {
+        self.end.as_ref().and_then(TurnEnd::text)
+    }
 }
 
 /// The record of a session.
@@ -89,7 +98,8 @@ impl Client {
 }
 
 impl Session {
-    /// Returns the newest 100 turns, the oldest first.
+    /// Returns the newest 100 turns, the oldest first. A turn that has not ended has its message and no outcome;
+    /// [`open_turns`](Self::open_turns) follows it.
     ///
     /// # Errors
     /// [`ClientError::NoLedger`] and [`ClientError::Store`].
@@ -129,8 +139,9 @@ impl Session {
         let run = RunRef::new(Arc::clone(&self.executor), message.id, message.version);
         let request = RequestHandle::new(self.client.clone(), run.clone());
         let run = self.client.run(&run).await?;
-        let answer = match &run {
-            Some(run) if run.state == RunState::Done => answer_of(&self.client, run).await?.ok(),
+        let state = run.as_ref().map(|run| run.state);
+        let end = match run {
+            Some(run) if run.state.is_over() => Some(outcome(&self.client, run).await?),
             Some(_) | None => None,
         };
         Ok(PastTurn {
@@ -138,8 +149,8 @@ impl Session {
             message: words_of(&message.context).unwrap_or_default().to_owned(),
             from: message.created_by.clone(),
             at: message.created_at,
-            state: run.map(|run| run.state),
-            answer: answer.flatten(),
+            state,
+            end,
         })
     }
 
@@ -325,51 +336,6 @@ fn names(answer: &Breadcrumb, request: BreadcrumbId) -> Option<bool> {
     let trigger = creator.and_then(|creator| creator.get("trigger_id"));
     let named = trigger.or_else(|| answer.context.get(QUESTION))?;
     Some(named.as_str() == Some(&*request.to_string()))
-}
-
-/// A failure that the answer of a run reports.
-pub(super) struct Reported {
-    pub(super) code: String,
-    pub(super) message: Option<String>,
-}
-
-/// Returns the text of the answer of a run, `None` if it has none, or the failure that the answer reports.
-pub(super) async fn answer_of(
-    client: &Client,
-    run: &Run,
-) -> Result<Result<Option<String>, Reported>, ClientError> {
-    let mut other = None;
-    for id in run.written.iter().rev() {
-        let found = match client.store.get(*id).await {
-            Ok(found) => found,
-            Err(StoreError::NotFound { .. }) => continue,
-            Err(error) => return Err(error.into()),
-        };
-        if creator_of(&found).as_ref() != Some(&run.run) {
-            continue;
-        }
-        let schema = found.schema_name.as_deref().unwrap_or_default();
-        if is_answer_schema(schema) || schema == WorkloadExecutor::RESULT {
-            return Ok(match found.context.text("status") == Some("error") {
-                true => Err(reported(&found)),
-                false => Ok(Some(agents::said_text(&found.context))),
-            });
-        }
-        // The response of another executor is the last breadcrumb that it created.
-        if !is_reserved_schema(schema) && other.is_none() {
-            other = Some(agents::said_text(&found.context));
-        }
-    }
-    Ok(Ok(other))
-}
-
-fn reported(answer: &Breadcrumb) -> Reported {
-    let error = answer.context.get("error").unwrap_or(&answer.context);
-    let text = |field: &str| error.get(field)?.as_str().map(str::to_owned);
-    Reported {
-        code: text("code").unwrap_or_else(|| "error".to_owned()),
-        message: text("message"),
-    }
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@ use super::super::reply;
 use super::super::{Cascade, Client, ClientError, Reply, ReplyError, RequestHandle};
 use super::cursor::{Cursor, Next};
 use super::event::{Envelope, TurnEnd, TurnEvent};
-use super::past::{Reported, answer_of};
+use super::outcome::outcome;
 use crate::clock::later;
 use crate::executor::{Record, Segment, turn_segments_tag};
 use crate::model::{Breadcrumb, BreadcrumbId, CHAT_TURN, Selector, Timestamp};
-use crate::store::{Query, Run, RunEnd, RunState, StoreError};
+use crate::store::{Query, RunState, StoreError};
 use futures::stream::{self, Stream};
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,7 +21,8 @@ use tokio::time::{Instant, sleep_until};
 /// One turn of a chat session: a message, and the run that answers it.
 ///
 /// Dropping a turn does not cancel it. Another process continues with a [cursor](Envelope::cursor) and
-/// [`Session::resume`](super::Session::resume).
+/// [`Session::resume`](super::Session::resume), or without a cursor from the first event:
+/// [`Session::open_turns`](super::Session::open_turns).
 pub struct Turn {
     client: Client,
     request: RequestHandle,
@@ -153,7 +154,7 @@ impl Turn {
             Some(_) | None => None,
         };
         let end = match run {
-            Some(run) if run.state.is_over() => Some(end(&self.client, run).await?),
+            Some(run) if run.state.is_over() => Some(outcome(&self.client, run).await?),
             Some(_) => None,
             None => self.deleted().await?,
         };
@@ -248,33 +249,5 @@ impl fmt::Debug for Turn {
             .field("run", self.request.run())
             .field("cursor", &self.cursor)
             .finish_non_exhaustive()
-    }
-}
-
-/// Returns the outcome of a run that is over.
-async fn end(client: &Client, run: Run) -> Result<TurnEnd, ClientError> {
-    match run.state {
-        RunState::Failed if run.code.as_deref() == Some(RunEnd::CANCELLED) => {
-            Ok(TurnEnd::Cancelled)
-        }
-        RunState::Failed => Ok(TurnEnd::Failed {
-            code: run.code.unwrap_or_default(),
-            cause: run.cause,
-        }),
-        RunState::Skipped | RunState::Superseded => Ok(TurnEnd::Unanswered {
-            state: run.state,
-            reason: run.reason,
-        }),
-        RunState::Ready | RunState::Running | RunState::Suspended | RunState::Done => {
-            Ok(match answer_of(client, &run).await? {
-                Ok(text) => TurnEnd::Completed {
-                    text: text.unwrap_or_default(),
-                },
-                Err(Reported { code, message }) => TurnEnd::Failed {
-                    code,
-                    cause: message,
-                },
-            })
-        }
     }
 }

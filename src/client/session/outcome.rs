@@ -1,0 +1,81 @@
+//! The outcome of a turn, read from its run and its answer.
+
+use super::super::{Client, ClientError, creator_of};
+use super::event::TurnEnd;
+use crate::model::{Breadcrumb, is_answer_schema, is_reserved_schema};
+use crate::request::agents;
+use crate::store::{Run, RunEnd, RunState, StoreError};
+use crate::workload::WorkloadExecutor;
+
+/// Returns the outcome of a run that is over.
+pub(super) async fn outcome(client: &Client, run: Run) -> Result<TurnEnd, ClientError> {
+    match run.state {
+        RunState::Failed if run.code.as_deref() == Some(RunEnd::CANCELLED) => {
+            Ok(TurnEnd::Cancelled)
+        }
+        RunState::Failed => Ok(TurnEnd::Failed {
+            code: run.code.unwrap_or_default(),
+            cause: run.cause,
+        }),
+        RunState::Skipped | RunState::Superseded => Ok(TurnEnd::Unanswered {
+            state: run.state,
+            reason: run.reason,
+        }),
+        RunState::Ready | RunState::Running | RunState::Suspended | RunState::Done => {
+            Ok(match answer_of(client, &run).await? {
+                Ok(text) => TurnEnd::Completed {
+                    text: text.unwrap_or_default(),
+                },
+                Err(Reported { code, message }) => TurnEnd::Failed {
+                    code,
+                    cause: message,
+                },
+            })
+        }
+    }
+}
+
+/// A failure that the answer of a run reports.
+struct Reported {
+    code: String,
+    message: Option<String>,
+}
+
+/// Returns the text of the answer of a run, `None` if it has none, or the failure that the answer reports.
+async fn answer_of(
+    client: &Client,
+    run: &Run,
+) -> Result<Result<Option<String>, Reported>, ClientError> {
+    let mut other = None;
+    for id in run.written.iter().rev() {
+        let found = match client.store.get(*id).await {
+            Ok(found) => found,
+            Err(StoreError::NotFound { .. }) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        if creator_of(&found).as_ref() != Some(&run.run) {
+            continue;
+        }
+        let schema = found.schema_name.as_deref().unwrap_or_default();
+        if is_answer_schema(schema) || schema == WorkloadExecutor::RESULT {
+            return Ok(match found.context.text("status") == Some("error") {
+                true => Err(reported(&found)),
+                false => Ok(Some(agents::said_text(&found.context))),
+            });
+        }
+        // The response of another executor is the last breadcrumb that it created.
+        if !is_reserved_schema(schema) && other.is_none() {
+            other = Some(agents::said_text(&found.context));
+        }
+    }
+    Ok(Ok(other))
+}
+
+fn reported(answer: &Breadcrumb) -> Reported {
+    let error = answer.context.get("error").unwrap_or(&answer.context);
+    let text = |field: &str| error.get(field)?.as_str().map(str::to_owned);
+    Reported {
+        code: text("code").unwrap_or_else(|| "error".to_owned()),
+        message: text("message"),
+    }
+}
