@@ -10,6 +10,7 @@
 
 use serde_json::json;
 use std::time::Duration;
+use tokio::task::spawn_blocking;
 use universal_executor::agent::{Agent, ScriptedModel};
 use universal_executor::client::{Principal, ReplyError};
 use universal_executor::tool::json_tool;
@@ -43,7 +44,9 @@ async fn main() -> Result<(), BoxError> {
                 ..
             }) => {
                 println!("{question}: y or n?");
-                match std::io::stdin().lines().next().transpose()?.as_deref() {
+                // A read blocks its thread, and the worker needs the thread of `main`.
+                let line = spawn_blocking(|| std::io::stdin().lines().next().transpose());
+                match line.await??.as_deref() {
                     Some("y") => questions.approve(&question.id, &me).await?,
                     _ => questions.deny(&question.id, &me, "not now").await?,
                 }

@@ -161,6 +161,16 @@ struct Readme;
 #[doc = include_str!("../docs/first-agent.md")]
 struct FirstAgent;
 
+/// Compiles and runs the code of the page about approvals.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../docs/approvals.md")]
+struct Approvals;
+
+/// Compiles the code of the page about chat sessions.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../docs/chat.md")]
+struct Chat;
+
 /// Compiles and runs the code of the page about tests.
 #[cfg(all(doctest, feature = "testing"))]
 #[doc = include_str!("../docs/testing.md")]
