@@ -19,9 +19,7 @@ use universal_executor::agent::{
     Agent, ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, Speaker, StopReason,
 };
 use universal_executor::client::{Session, Turn, TurnEvent};
-use universal_executor::{
-    BoxError, Client, Profile, Runtime, SqliteStore, Subscription, async_trait,
-};
+use universal_executor::{BoxError, Client, Runtime, SqliteStore, Subscription, async_trait};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {
@@ -29,7 +27,7 @@ async fn main() -> Result<(), BoxError> {
     let agent = Agent::new("helper", model()?)
         .instructions("Talk with the user, in short sentences.")
         .on(Subscription::trigger("user.message.v1"))
-        .profile(Profile::default().lease(Duration::from_secs(5)));
+        .profile(|profile| profile.lease(Duration::from_secs(5)));
     let running = Runtime::on(&store).agent(agent).start().await?;
     let client = Client::new(&store);
 

@@ -38,11 +38,8 @@ async fn main() -> Result<(), BoxError> {
     let (questions, me) = (client.questions(), Principal::new("me"));
     let reply = loop {
         match request.wait(Duration::from_secs(1)).await {
-            Err(ReplyError::TimedOut { question: None, .. }) => {}
-            Err(ReplyError::TimedOut {
-                question: Some(question),
-                ..
-            }) => {
+            Err(ReplyError::TimedOut { question, .. }) => {
+                let Some(question) = question else { continue };
                 println!("{question}: y or n?");
                 // A read blocks its thread, and the worker needs the thread of `main`.
                 let line = spawn_blocking(|| std::io::stdin().lines().next().transpose());

@@ -269,9 +269,19 @@ impl Agent {
         self.field("wait_seconds", wait)
     }
 
-    /// Sets how the agent's runs are leased, limited and retried.
-    pub fn profile(mut self, profile: Profile) -> Self {
-        self.profile = Some(profile);
+    /// Changes the settings of the agent's runs, such as the lease, the timeout or a rate limit. Kind, definition and schemas of the
+    /// profile are those of the definition.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use universal_executor::agent::{Agent, ScriptedModel};
+    ///
+    /// let agent = Agent::new("helper", ScriptedModel::new(["Hello!"]))
+    ///     .profile(|profile| profile.lease(Duration::from_secs(5)));
+    /// # drop(agent);
+    /// ```
+    pub fn profile(mut self, change: impl FnOnce(Profile) -> Profile) -> Self {
+        self.profile = Some(change(self.profile.unwrap_or_default()));
         self
     }
 

@@ -188,6 +188,7 @@ const KNOWN: &[Class] = &[
             (e.retry(), "supervisor")
         })
     },
+    |error| class(error, |e: &workload::TurnAnswerError| (e.retry(), e.code())),
     |error| class(error, |e: &workload::SessionError| (e.retry(), "session")),
     |error| class(error, |e: &workload::EntryError| (e.retry(), "entry")),
     |error| class(error, |e: &workload::IdentError| (e.retry(), "bad_name")),

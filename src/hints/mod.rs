@@ -55,9 +55,10 @@
 //! # Bounds
 //! Hints and contexts may come from anybody. What is too large, too deep or not understood in hints is refused by
 //! [`Hints::from_json`]: [`MAX_HINTS_BYTES`], [`MAX_PATHS`], [`MAX_TRANSFORMS`], [`MAX_TEMPLATE_BYTES`]. What is
-//! too much for one context, [`MAX_STEPS`] or [`MAX_OUTPUT_BYTES`] or a depth of
+//! too much for one context, 2,097,152 steps, [`MAX_OUTPUT_BYTES`] or a depth of
 //! [`MAX_DEPTH`](crate::model::MAX_DEPTH), fails in
-//! [`Hints::apply`].
+//! [`Hints::apply`]. A step is a node that the filter visits or a rule copies, a fourth of a node that a path searches, or a piece of a
+//! template that is rendered. Long strings and names take more.
 //!
 //! # Failures
 //! [`HintsError`] names the field and what to mend. [`HintsFailure`] names the rule and why it failed, and holds nothing
@@ -95,11 +96,11 @@ pub const MAX_PATHS: usize = 64;
 pub const MAX_TRANSFORMS: usize = 64;
 /// The most bytes of one template: 16 KiB.
 pub const MAX_TEMPLATE_BYTES: usize = 16 * 1024;
-/// The most steps that one [`Hints::apply`] takes, filter and rules together: 2,097,152.
+/// Maximum number of steps that one [`Hints::apply`] takes, filter and rules together: 2,097,152.
 ///
 /// A step is a node that the filter visits or a rule copies, a fourth of a node that a path searches, or a piece of a
 /// template that is rendered, also one that writes nothing. Long texts and names take more.
-pub const MAX_STEPS: usize = 1 << 21;
+pub(crate) const MAX_STEPS: usize = 1 << 21;
 /// The most bytes that hints make of one context: 1 MiB, as of any [`Json`].
 pub const MAX_OUTPUT_BYTES: usize = Json::MAX_BYTES;
 

@@ -139,3 +139,30 @@ impl Run {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Selector;
+    use serde_json::json;
+
+    #[test]
+    fn the_json_of_a_run_is_stable() {
+        let at = Timestamp::from_micros(1);
+        let run = RunRef::new("clerk", BreadcrumbId::NIL, 2);
+        let mut run = Run::new(run, RunState::Suspended, at);
+        run.wake = Some(Wake::on(Selector::schema("human.response.v1")));
+        run.written.push(BreadcrumbId::NIL);
+        run.due_for = Some(Duration::from_secs(1));
+
+        let (id, at) = (BreadcrumbId::NIL.to_string(), at.to_string());
+        let expected = json!({
+            "run": {"executor": "clerk", "trigger_id": id, "trigger_version": 2},
+            "state": "suspended", "attempts": 0, "due": null, "since": at, "added_at": at,
+            "wake": {"selectors": [{"schema_name": "human.response.v1"}], "until": null, "since": null},
+            "suspended_at": null, "written": [id], "reason": null, "code": null, "cause": null,
+            "transferred_to": null,
+        });
+        assert_eq!(serde_json::to_value(&run).unwrap(), expected);
+    }
+}

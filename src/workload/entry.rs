@@ -2,9 +2,9 @@ use crate::error::{Retry, excerpt};
 use crate::model::nearest;
 use crate::workflow::Workflow;
 
-/// What a run of a definition begins with.
+/// The flow or agent that a run of a definition starts with.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Entry {
+pub(crate) enum Entry {
     /// A flow, by its name.
     Flow(String),
     /// An agent, by its name.
@@ -65,7 +65,7 @@ impl EntryError {
 ///
 /// # Errors
 /// [`EntryError`] lists what there is.
-pub fn select_entry(
+pub(crate) fn select_entry(
     workflow: &Workflow,
     named: Option<&str>,
     policy: EntryPolicy,

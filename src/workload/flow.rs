@@ -30,7 +30,8 @@ pub struct FlowDefinition {
 }
 
 impl FlowDefinition {
-    /// Returns the workload with which a workflow [begins](select_entry).
+    /// Returns the workload that starts with the default entry of a workflow: the flow `main`, the flow `default`, the agent `main`, the
+    /// agent `default`, the only flow, or the only agent of a workflow without flows.
     ///
     /// # Errors
     /// [`EntryError`] if the workflow does not say.

@@ -108,18 +108,15 @@ mod turn_status;
 
 pub use by_executor::ExecutorDefinition;
 pub use cx::{RunCx, WorkloadMessage};
-pub(crate) use entry::select_entry_of_request;
-pub use entry::{Entry, EntryError, EntryPolicy, select_entry};
+pub(crate) use entry::{Entry, select_entry, select_entry_of_request};
+pub use entry::{EntryError, EntryPolicy};
 pub use event::{WorkloadEvent, WorkloadEventKind};
 pub(crate) use executor::check_fields;
 pub use executor::{WorkloadError, WorkloadExecutor};
 pub use flow::FlowDefinition;
-#[cfg(feature = "yaml")]
-pub use manager::YamlLoader;
 pub use manager::{
-    BrokenPolicy, Ident, IdentError, JsonLoader, Listed, Listing, Loader, LoaderSource,
-    ManagerError, Tried, WorkloadLoadError, WorkloadManager, WorkloadManagerBuilder,
-    WorkloadOrigin,
+    BrokenPolicy, Ident, IdentError, Listed, Listing, Loader, LoaderSource, ManagerError, Tried,
+    WorkloadLoadError, WorkloadManager, WorkloadManagerBuilder, WorkloadOrigin,
 };
 pub use native::NativeDefinition;
 pub use scope::{CloseError, WorkloadScope, with_workload};
@@ -128,7 +125,7 @@ pub use session_error::SessionError;
 pub use stream::EventStream;
 pub use supervisor::{
     Restart, Subscriber, SubscriberItem, SupervisedTurn, Supervisor, SupervisorBuilder,
-    SupervisorError, SupervisorHealth,
+    SupervisorError, SupervisorHealth, TurnAnswerError,
 };
 pub use turn::TurnOutcome;
 pub use turn_status::TurnStatus;

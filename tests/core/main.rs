@@ -12,6 +12,7 @@ mod check_definitions;
 #[allow(dead_code, reason = "each test binary uses a different part")]
 #[path = "../support/child.rs"]
 mod child;
+mod contract;
 mod executor;
 mod key_order;
 mod layers;

@@ -27,6 +27,7 @@ pub(crate) use approvals::{
     an_approval_is_permitted_by_the_rules_for_its_arguments,
     an_approval_with_a_condition_asks_only_when_the_condition_holds,
     changed_arguments_reach_the_tool_and_the_model_after_a_restart,
+    the_questions_of_a_flow_are_answered_once,
 };
 
 /// A time that no test reaches.
@@ -500,6 +501,7 @@ macro_rules! clients {
                 an_approval_with_a_condition_asks_only_when_the_condition_holds
                 changed_arguments_reach_the_tool_and_the_model_after_a_restart
                 an_approval_is_permitted_by_the_rules_for_its_arguments
+                the_questions_of_a_flow_are_answered_once
             }
         }
     };

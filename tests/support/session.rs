@@ -1,8 +1,8 @@
 //! Chat sessions, on every store: streams, order, resumption, questions, history and deletion.
 
 use async_trait::async_trait;
-use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
+use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::json;
 use std::future::pending;
 use std::sync::Arc;
@@ -14,15 +14,16 @@ use universal_executor::agent::{
     Agent, ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, ScriptedModel, Speaker,
 };
 use universal_executor::client::{
-    Client, ClientError, Envelope, PastTurn, Principal, Session, SessionView, Turn, TurnEnd,
-    TurnEvent,
+    AnswerError, Client, ClientError, Envelope, PastTurn, Principal, Session, SessionView, Turn,
+    TurnEnd, TurnEvent,
 };
 use universal_executor::store::{RunState, StoreError, StoreWithEvents};
 use universal_executor::tool::json_tool;
-use universal_executor::workload::{NativeDefinition, WorkloadExecutor};
+use universal_executor::workflow::Workflow;
+use universal_executor::workload::{FlowDefinition, NativeDefinition, WorkloadExecutor};
 use universal_executor::{
-    BoxError, BreadcrumbId, BreadcrumbStoreExt, NewBreadcrumb, Patch, Profile, Response, Runtime,
-    Services, Subscription, Subscriptions, executor, permanent,
+    BoxError, BreadcrumbId, BreadcrumbStoreExt, NewBreadcrumb, Patch, Response, Runtime, Services,
+    Subscription, Subscriptions, executor, permanent,
 };
 
 /// A time that no test reaches.
@@ -248,8 +249,8 @@ pub(crate) async fn a_turn_is_resumed_after_a_crash<S: StoreWithEvents>(
     other: S,
 ) -> Result<(), BoxError> {
     let model = Arc::new(Breaks(AtomicUsize::new(0)));
-    let short = || Profile::new("agent").lease(Duration::from_secs(1));
-    let agent = || helper(Arc::clone(&model)).profile(short());
+    let lease = Duration::from_secs(1);
+    let agent = || helper(Arc::clone(&model)).profile(|profile| profile.lease(lease));
     let worker = Runtime::on(&store).agent(agent()).build()?;
     let worker = tokio::spawn(async move { worker.run_until(pending::<()>()).await });
     let mut turn = session(&store, "s-1")?.send("Hi").await?;
@@ -330,6 +331,26 @@ pub(crate) async fn a_turn_that_ends_without_an_answer_says_so<S: StoreWithEvent
         "{ends:?}"
     );
     assert!(talk.open_turns().await?.is_empty());
+    running.stop().await?;
+    Ok(())
+}
+
+/// A turn is a stream, also in a process that did not send the message.
+pub(crate) async fn a_turn_is_a_stream_of_events<S: StoreWithEvents>(
+    store: S,
+    other: S,
+) -> Result<(), BoxError> {
+    let sent = session(&other, "s-1")?.send("a").await?;
+    let found = session(&store, "s-1")?.open_turns().await?;
+    let found = found.into_iter().next().ok_or("no turn is open")?;
+    let running = Runtime::on(&store).agent(helper(echo())).start().await?;
+
+    for turn in [sent, found] {
+        let events = turn.into_stream().map_ok(|next| next.event);
+        let events: Vec<TurnEvent> = tokio::time::timeout(LONG, events.try_collect()).await??;
+        assert_eq!(events.last(), Some(&completed("Re: a")));
+        assert!(events.len() > 1, "{events:?}");
+    }
     running.stop().await?;
     Ok(())
 }
@@ -587,6 +608,67 @@ pub(crate) async fn a_workload_answers_in_a_session<S: StoreWithEvents>(
     Ok(())
 }
 
+/// A flow with an agent and a question to a person.
+fn publisher<S: StoreWithEvents>(store: &S) -> Result<WorkloadExecutor, BoxError> {
+    let steps = json!([
+        {"id": "draft", "agent": "writer"},
+        {"id": "verdict", "ask": "Publish it?", "of": ["ann"]},
+        {"return": "${draft} ${verdict}"},
+    ]);
+    let workflow = json!({
+        "agents": {"writer": {"instruction": "Write."}}, "flows": {"main": {"steps": steps}},
+    });
+    let definition = FlowDefinition::new("helper", Workflow::from_json(&workflow)?)?;
+    let model = ScriptedModel::answering(|_, _| Ok(ChatResponse::new("Crabs.")));
+    let services = Services::new().default_model(model);
+    let subscriptions = Subscriptions::new([Subscription::trigger("user.message.v1")])?;
+    let definition = Arc::new(definition);
+    Ok(WorkloadExecutor::new(
+        "helper",
+        definition,
+        &services,
+        store,
+        subscriptions,
+    )?)
+}
+
+/// A turn of a flow ends with the flow: not with the agent in it, and not when it waits for a person. An answer without an effect is an
+/// error.
+pub(crate) async fn a_turn_of_a_flow_ends_after_its_question<S: StoreWithEvents>(
+    store: S,
+    other: S,
+) -> Result<(), BoxError> {
+    let flow = publisher(&store)?;
+    let running = Runtime::on(&store).executor(flow).start().await?;
+    let mut turn = session(&other, "s-1")?.send("Write about crabs.").await?;
+    let questions = Client::new(&other).questions();
+    let (ann, bob) = (Principal::new("ann"), Principal::new("bob"));
+
+    let question = loop {
+        match next(&mut turn).await?.event {
+            TurnEvent::Question(question) => break question,
+            TurnEvent::End(end) => return Err(format!("ended early: {end}").into()),
+            _ => {}
+        }
+    };
+    let error = questions.answer(&question.id, &bob, "no").await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, AnswerError::NotAllowed { .. }), "{error:?}");
+    let error = questions.approve(&question.id, &ann).await.unwrap_err();
+    assert!(matches!(error, AnswerError::WrongKind { .. }), "{error:?}");
+    questions.answer(&question.id, &ann, "yes").await?;
+    let mut rest = rest(&mut turn).await?;
+    let error = questions.answer(&question.id, &ann, "no").await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, AnswerError::NotOpen { .. }), "{error:?}");
+
+    assert_eq!(rest.pop(), Some(completed("Crabs. yes")));
+    let is_end = |event: &TurnEvent| matches!(event, TurnEvent::End(_));
+    assert!(!rest.iter().any(is_end), "{rest:?}");
+    running.stop().await?;
+    Ok(())
+}
+
 /// A deletion leaves what runs created beside their answers, and a key of the deleted session makes a new turn.
 pub(crate) async fn a_deletion_is_of_the_session_only<S: StoreWithEvents>(
     store: S,
@@ -834,6 +916,8 @@ macro_rules! sessions {
                 the_history_is_not_forged
                 text_that_guardrails_check_is_not_streamed
                 a_workload_answers_in_a_session
+                a_turn_of_a_flow_ends_after_its_question
+                a_turn_is_a_stream_of_events
                 a_deletion_is_of_the_session_only
                 a_deletion_leaves_the_answers_to_requests_of_others
                 a_message_without_a_listener_is_noticed

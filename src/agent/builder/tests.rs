@@ -341,13 +341,15 @@ fn a_rule_for_a_tool_that_the_agent_does_not_have_is_refused() {
 
 #[test]
 fn the_settings_of_the_service_reach_the_agent() {
-    let profile = Profile::default().attempts(2);
-
     let agent = plain()
-        .profile(profile)
+        .profile(|profile| profile.attempts(2))
+        .profile(|profile| profile.hop_limit(3))
         .bind(&MemoryStore::default())
         .unwrap();
 
     let profile = crate::UniversalExecutor::profile(&agent);
-    assert_eq!((profile.retry.attempts, &*profile.kind), (2, "agent"));
+    assert_eq!(
+        (profile.retry.attempts, profile.hop_limit, &*profile.kind),
+        (2, 3, "agent")
+    );
 }

@@ -189,6 +189,27 @@ mod tests {
     }
 
     #[test]
+    fn the_json_of_a_question_is_stable() {
+        let question = question(&json!({
+            "question": "May pay be called?", "tool": "pay", "options": ["approve", "reject"],
+            "expires_at": "2026-01-02T03:04:05Z", "also_of": [["role:board"]], "changeable": true,
+        }));
+
+        let expected = json!({
+            "id": "q-1", "kind": "approval", "question": "May pay be called?", "tool": "pay",
+            "description": null, "arguments": {"amount": 500}, "options": ["approve", "reject"],
+            "allowed": ["ann", "bob"], "also_allowed": [["role:board"]], "asked_by": "teller",
+            "asked_at": "1970-01-01T00:00:00.000001Z", "expires_at": "2026-01-02T03:04:05Z",
+            "schema": null, "changeable": true, "arguments_schema": null,
+            "breadcrumb": "00000000-0000-0000-0000-000000000000",
+        });
+        assert_eq!(serde_json::to_value(&question).unwrap(), expected);
+        let ann = Principal::new("ann").with_role("finance");
+        let expected = json!({"name": "ann", "roles": ["finance"]});
+        assert_eq!(serde_json::to_value(&ann).unwrap(), expected);
+    }
+
+    #[test]
     fn changed_arguments_need_a_question_that_accepts_them() {
         let earlier = question(&json!({}));
 

@@ -345,6 +345,32 @@ mod tests {
     use crate::model::{Event, NewBreadcrumb, Subscription};
     use crate::store::{BreadcrumbStoreExt as _, MemoryStore};
 
+    #[test]
+    fn the_json_of_past_turns_and_sessions_is_stable() {
+        let turn = PastTurn {
+            request: "id#1".into(),
+            message: "Hi".into(),
+            from: None,
+            at: Timestamp::from_micros(1),
+            state: Some(RunState::Done),
+            end: Some(TurnEnd::Completed {
+                text: "Hello".into(),
+            }),
+        };
+        let session = SessionView {
+            executor: "helper".into(),
+            session: "one".into(),
+        };
+
+        let expected = json!({
+            "request": "id#1", "message": "Hi", "from": null, "at": "1970-01-01T00:00:00.000001Z",
+            "state": "done", "end": {"completed": {"text": "Hello"}},
+        });
+        assert_eq!(serde_json::to_value(turn).unwrap(), expected);
+        let expected = json!({"executor": "helper", "session": "one"});
+        assert_eq!(serde_json::to_value(session).unwrap(), expected);
+    }
+
     #[tokio::test]
     async fn a_deletion_follows_the_maximum_number_of_runs_and_no_more() {
         let store = MemoryStore::default();

@@ -36,7 +36,7 @@ impl ExecutionContext {
     /// are there. In a run the definitions are read from the store, all in one search; a [`Runtime`](crate::Runtime)
     /// remembers them until it is told of a change, and for [`HINTS_AGE`](Self::HINTS_AGE) at the most. A context that was
     /// made by hand has the hints of schemas that [`with_schema_hints`](Self::with_schema_hints) gave it. All of a context
-    /// together may take four times the steps that [one breadcrumb](crate::hints::MAX_STEPS) may, each source its share.
+    /// together may take four times the steps that [one breadcrumb](crate::hints) may, each source its share.
     ///
     /// Hints keep what is of no use, or not meant for it, from a model. They do not keep anything from those who may write
     /// in the tenant: whoever writes a breadcrumb chooses its hints, and whoever writes a definition those of its schema.

@@ -1,8 +1,9 @@
-#[cfg(feature = "yaml")]
-use super::YamlLoader;
 use super::cache::Cache;
 use super::files::Roots;
-use super::{BrokenPolicy, JsonLoader, Loader, ManagerError, WorkloadManager};
+use super::loaders::JsonLoader;
+#[cfg(feature = "yaml")]
+use super::loaders::YamlLoader;
+use super::{BrokenPolicy, Loader, ManagerError, WorkloadManager};
 use crate::store::BreadcrumbStore;
 use crate::workload::{Definition, EntryPolicy};
 use std::collections::BTreeMap;

@@ -45,7 +45,7 @@ impl LoaderSource<'_> {
 
 /// Reads workflows in JSON: files that end with `.json`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct JsonLoader;
+pub(super) struct JsonLoader;
 
 impl Loader for JsonLoader {
     fn format(&self) -> &str {
@@ -64,7 +64,7 @@ impl Loader for JsonLoader {
 /// Reads workflows in YAML: files that end with `.yaml` or `.yml`.
 #[cfg(feature = "yaml")]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct YamlLoader;
+pub(super) struct YamlLoader;
 
 #[cfg(feature = "yaml")]
 impl Loader for YamlLoader {

@@ -13,9 +13,7 @@ pub use builder::WorkloadManagerBuilder;
 pub use error::{ManagerError, Tried, WorkloadLoadError};
 pub use ident::{Ident, IdentError};
 pub use listing::{Listed, Listing, WorkloadOrigin};
-#[cfg(feature = "yaml")]
-pub use loaders::YamlLoader;
-pub use loaders::{JsonLoader, Loader, LoaderSource};
+pub use loaders::{Loader, LoaderSource};
 
 use super::{Definition, EntryPolicy};
 use crate::model::nearest;

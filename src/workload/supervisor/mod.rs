@@ -1,11 +1,13 @@
 //! Turns of many sessions, run side by side.
 
+mod answer;
 mod builder;
 mod hear;
 mod lane;
 mod settings;
 mod work;
 
+pub use answer::TurnAnswerError;
 pub use builder::SupervisorBuilder;
 pub use hear::{Subscriber, SubscriberItem};
 
@@ -17,9 +19,8 @@ use super::turn::TurnOutcome;
 use super::turn_status::TurnStatus;
 use crate::error::Retry;
 use crate::model::{Breadcrumb, Json};
-use crate::request::human;
 use crate::services::Services;
-use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, StoreError};
+use crate::store::BreadcrumbStore;
 use lane::{Job, Shared, What};
 use std::fmt;
 use std::num::NonZeroU32;
@@ -205,21 +206,22 @@ impl Supervisor {
         self.take(session, What::Resume)
     }
 
-    /// Answers the question of a turn in the name of somebody, by the ticket of its
-    /// [`Suspended`](crate::workflow::FlowEventKind::Suspended), which is the `requestId` of the `human.request.v1` too. The turn
-    /// takes it up when it is [gone on with](Self::resume). What [does not count](crate::workflow#questions-to-people) is written
-    /// all the same, and the turn then waits on.
+    /// Answers the question of a turn in the name of a person, by the ticket of its
+    /// [`Suspended`](crate::workflow::FlowEventKind::Suspended) event, which is also the `requestId` of the `human.request.v1`
+    /// breadcrumb. A question about a tool call takes `true` or `false`. The turn uses the answer when it is [resumed](Self::resume).
+    ///
+    /// An equal answer of the same person is no error. A turn that was [given up](Self::give_up) uses no answer: the call does not
+    /// check this.
     ///
     /// # Errors
-    /// If the store fails.
+    /// [`TurnAnswerError`] if the answer has no effect. Nothing is written then.
     pub async fn answer(
         &self,
         ticket: &str,
         answer: impl Into<Json>,
         by: &str,
-    ) -> Result<Arc<Breadcrumb>, StoreError> {
-        let response = human::answer(ticket, &answer.into(), by);
-        self.shared.store.create(response).await
+    ) -> Result<Arc<Breadcrumb>, TurnAnswerError> {
+        answer::answer(&*self.shared.store, ticket, &answer.into(), by).await
     }
 
     /// Gives up the last turn of a session, if that waits for others. A run of an executor within it stays in the ledger.

@@ -15,9 +15,7 @@ use universal_executor::store::{Faulty, RunState, StoreWithEvents};
 use universal_executor::tool::{json_tool, remote_tool};
 use universal_executor::workflow::Workflow;
 use universal_executor::workload::WorkloadExecutor;
-use universal_executor::{
-    BoxError, NewBreadcrumb, Profile, Response, Services, Subscription, executor,
-};
+use universal_executor::{BoxError, NewBreadcrumb, Response, Services, Subscription, executor};
 
 fn wish() -> NewBreadcrumb {
     NewBreadcrumb::new("wish.v1").context(json!({"message": "Help."}))
@@ -28,7 +26,7 @@ fn asker(model: &Arc<ScriptedModel>) -> Agent {
     Agent::new("asker", Arc::clone(model))
         .on(Subscription::trigger("wish.v1"))
         .uses("helper", "Helps.")
-        .profile(Profile::new("agent").lease(LEASE))
+        .profile(|profile| profile.lease(LEASE))
 }
 
 /// The model of the [`asker`].
@@ -42,7 +40,7 @@ fn helper(model: impl ChatModel + 'static) -> Agent {
     let requests = Subscription::trigger("agent.request.v1");
     Agent::new("helper", model)
         .on(requests.matching("$.agent", "eq", "helper"))
-        .profile(Profile::new("agent").lease(LEASE))
+        .profile(|profile| profile.lease(LEASE))
 }
 
 /// Cancels a run that waits for a child, which blocks. The child ends with it, or continues without it.

@@ -26,7 +26,7 @@ use universal_executor::runtime::RuntimeBuilder;
 use universal_executor::store::{Faulty, RunState};
 use universal_executor::tool::json_tool;
 use universal_executor::{
-    BoxError, BreadcrumbStoreExt as _, NewBreadcrumb, Profile, Response, Subscription, executor,
+    BoxError, BreadcrumbStoreExt as _, NewBreadcrumb, Response, Subscription, executor,
 };
 
 fn order() -> NewBreadcrumb {
@@ -49,7 +49,7 @@ fn clerk(block: &Block) -> Executor {
 fn clerk_with(model: impl ChatModel + 'static) -> Agent {
     Agent::new("clerk", model)
         .on(Subscription::trigger("order.v1"))
-        .profile(Profile::new("agent").lease(LEASE))
+        .profile(|profile| profile.lease(LEASE))
 }
 
 /// Cancels the only run of the clerk while it blocks.

@@ -11,9 +11,9 @@ use universal_executor::agent::{
     ToolCall,
 };
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
-use universal_executor::tool::{ToolRegistry, json_tool};
+use universal_executor::tool::{Approval, ToolRegistry, json_tool};
 use universal_executor::workflow::{MayRetry, StepPath};
-use universal_executor::workload::{FlowDefinition, Supervisor, TurnStatus};
+use universal_executor::workload::{FlowDefinition, Supervisor, TurnAnswerError, TurnStatus};
 use universal_executor::{MemoryStore, Services};
 
 fn supervisor(definition: FlowDefinition, setup: &Setup) -> Supervisor {
@@ -286,6 +286,51 @@ async fn a_question_is_answered_after_the_process_has_begun_anew() {
     assert_eq!(code(&nothing.status), "not_suspended");
     let log = after.sessions().session("one").load().await.unwrap();
     assert_eq!(log.messages().len(), 2, "{log:?}");
+}
+
+#[tokio::test]
+async fn an_answer_without_an_effect_is_an_error() {
+    use universal_executor::BreadcrumbStoreExt as _;
+    let store = MemoryStore::default();
+    let pay = json_tool("pay", "Pays.", json!({}), |_, _| async {
+        Ok(json!("paid"))
+    });
+    let pay = pay.needs_approval(Approval::always().by("ann"));
+    let services = Services::new().tool(pay).unwrap();
+    let asks = flow(json!({"tools": {"pay": {}}, "flows": {"main": {"steps": [
+        {"id": "city", "ask": "Which city?", "of": ["ann"]},
+        {"id": "receipt", "tool": "pay", "input": {}},
+        {"return": "${city}: ${receipt}"},
+    ]}}}));
+    let supervisor = supervisor(asks, &Setup::new(services, Arc::new(store.clone())));
+    let ticket = async || {
+        let asked = store.latest("human.request.v1").await.unwrap().unwrap();
+        asked.context.text("requestId").unwrap().to_owned()
+    };
+    supervisor.send("one", "go").unwrap().outcome().await;
+    let city = ticket().await;
+
+    let (bern, rome) = (json!("Bern"), json!("Rome"));
+    let unknown = supervisor.answer("nothing", bern.clone(), "ann").await;
+    let stranger = supervisor.answer(&city, bern.clone(), "bob").await;
+    let answered = supervisor.answer(&city, bern.clone(), "ann").await;
+    let again = supervisor.answer(&city, bern, "ann").await;
+    let other = supervisor.answer(&city, rome, "ann").await;
+    supervisor.resume("one").unwrap().outcome().await;
+    let payment = ticket().await;
+    let unfit = supervisor.answer(&payment, json!("yes"), "ann").await;
+    let approved = supervisor.answer(&payment, json!(true), "ann").await;
+    let done = supervisor.resume("one").unwrap().outcome().await;
+
+    assert!(matches!(unknown, Err(TurnAnswerError::Unknown { .. })));
+    assert!(matches!(stranger, Err(TurnAnswerError::NotAllowed { .. })));
+    assert_eq!(answered.unwrap().id, again.unwrap().id);
+    assert!(matches!(other, Err(TurnAnswerError::NotOpen { .. })));
+    assert!(matches!(unfit, Err(TurnAnswerError::Invalid { .. })));
+    assert!(approved.is_ok(), "{approved:?}");
+    assert_eq!(done.final_text().as_deref(), Some("Bern: paid"));
+    let answers = store.recent("human.response.v1", 10).await.unwrap();
+    assert_eq!(answers.len(), 2, "{answers:?}");
 }
 
 #[tokio::test]
