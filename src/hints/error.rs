@@ -133,7 +133,7 @@ pub enum HintsReason {
     /// No value can hold the context, or it nests too deep to be walked.
     #[error("the context cannot be read, or nests deeper than {MAX_DEPTH} levels")]
     Unreadable,
-    /// More than [`MAX_STEPS`].
+    /// Applying the hints took more than 2,097,152 steps; see [Bounds](crate::hints#bounds).
     #[error("it takes more than {MAX_STEPS} steps: exclude more, or loop over less")]
     TooManySteps,
     /// More than [`MAX_OUTPUT_BYTES`].
