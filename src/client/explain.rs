@@ -34,7 +34,8 @@ pub struct ExecutorReport {
     /// The number of live workers with this version.
     pub live_workers: usize,
     /// Result of each subscription: matched, or the first test that failed. An error if a worker with another version of this crate
-    /// wrote subscriptions that this version cannot read.
+    /// wrote subscriptions that this version cannot read. The text of the error quotes the subscriptions; the `Display` of
+    /// [`TriggerReport`] removes credentials from it.
     pub explanation: Result<Explanation, DefinitionError>,
     /// The run on the current version of the breadcrumb, if there is one.
     pub run: Option<Run>,
@@ -90,6 +91,7 @@ pub(super) async fn check_listener(
         .first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
     let event = Event::created(&example);
     let mut reason = "no live worker has the executor".to_owned();
+    let mut unread = None;
     for worker in client
         .workers()
         .await?
@@ -101,7 +103,7 @@ pub(super) async fn check_listener(
             let explanation = match Subscriptions::from_json(&version.subscriptions) {
                 Ok(subscriptions) => subscriptions.explain(&event),
                 Err(error) => {
-                    reason = unreadable(&error);
+                    unread = Some(unreadable(&error));
                     continue;
                 }
             };
@@ -116,7 +118,8 @@ pub(super) async fn check_listener(
     }
     Err(ClientError::NoListener {
         executor: Arc::clone(executor),
-        reason,
+        // Subscriptions that cannot be read can match the breadcrumb, so they say more than those that do not match.
+        reason: unread.unwrap_or(reason),
     })
 }
 

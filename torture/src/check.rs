@@ -33,6 +33,8 @@ struct Check<'c> {
     history: &'c History,
     snapshot: &'c Snapshot,
     settings: &'c Settings,
+    /// The number of runs that lost all attempts to faults.
+    used_up: usize,
     found: Verdict,
 }
 
@@ -42,6 +44,7 @@ pub fn check(history: &History, snapshot: &Snapshot, settings: &Settings) -> Ver
         history,
         snapshot,
         settings,
+        used_up: 0,
         found: Verdict::default(),
     };
     check.every_trigger_has_an_outcome();
@@ -50,6 +53,7 @@ pub fn check(history: &History, snapshot: &Snapshot, settings: &Settings) -> Ver
         check.rows(role);
         check.attempts(role);
     }
+    check.used_up();
     check.both_halves();
     check.lanes();
     check.effects();
@@ -193,7 +197,7 @@ impl Check<'_> {
 
     fn rows(&mut self, role: Role) {
         let versions: HashSet<Trigger> = self.rows_of(role).iter().map(|row| row.trigger).collect();
-        let (mut crash_loops, mut used_up) = (0, 0);
+        let mut crash_loops = 0;
         let (mut refused, mut once) = (self.unclear(Job::Refused), self.unclear(Job::Once));
         for row in self.rows_of(role).to_vec() {
             // Who claims a run only to end it may be lost as well, and executes nothing: how often that happened is told by
@@ -225,8 +229,10 @@ impl Check<'_> {
                     once -= 1;
                     role == Role::Pager
                 }
-                (RunState::Failed, _) if self.lost_its_attempts(&row) => {
-                    used_up += 1;
+                (RunState::Failed, _)
+                    if self.lost_its_attempts(&row) && !self.lost_its_workers(&row) =>
+                {
+                    self.used_up += 1;
                     true
                 }
                 (RunState::Failed, job) => {
@@ -243,15 +249,19 @@ impl Check<'_> {
                 self.found(format!("a wrong end: {job:?} {row:?}"));
             }
         }
-        self.by_chance(role, crash_loops, used_up);
+        self.by_chance(role, crash_loops);
     }
 
-    /// Finds more runs that failed by kills and faults than chance explains.
-    fn by_chance(&mut self, role: Role, crash_loops: usize, used_up: usize) {
-        if used_up > 1 + self.history.accepted.len() / 10_000 {
-            let id = role.id();
-            self.found(format!("{used_up} runs of {id} used up their attempts"));
+    /// Finds more runs that used up their attempts than chance explains, of all executors together.
+    fn used_up(&mut self) {
+        if self.used_up > 1 + self.history.accepted.len() / 10_000 {
+            let used_up = self.used_up;
+            self.found(format!("{used_up} runs used up their attempts"));
         }
+    }
+
+    /// Finds more runs that lost three workers in a row than chance explains.
+    fn by_chance(&mut self, role: Role, crash_loops: usize) {
         // Three workers in a row may die at one run by chance, and the third death may find a second such run that was claimed
         // and not yet released; more often beside poison, because runs that lose a worker together are claimed again together.
         let by_chance = 2 * (self.history.deaths() / 3) + self.history.stops as usize / 3;

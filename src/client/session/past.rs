@@ -35,10 +35,11 @@ pub struct PastTurn {
 }
 
 impl PastTurn {
-    /// Returns the text of the answer. `None` unless the turn [completed](TurnEnd::Completed).
+    /// Returns the text of the answer. `None` unless the turn [completed](TurnEnd::Completed) with a text.
     #[must_use]
     pub fn answer(&self) -> Option<&str> {
-        self.end.as_ref().and_then(TurnEnd::text)
+        let text = self.end.as_ref().and_then(TurnEnd::text)?;
+        (!text.is_empty()).then_some(text)
     }
 }
 
@@ -208,7 +209,8 @@ impl Session {
         /// Maximum number of runs of one turn.
         const MOST_RUNS: usize = 1_000;
         let mut deleted = 0;
-        for run in self.with_children(run, MOST_RUNS).await? {
+        // Children first: a request leads to its child, so a call that continues after an error needs the requests that are left.
+        for run in self.with_children(run, MOST_RUNS).await?.into_iter().rev() {
             let found = self.client.run(&run).await?;
             for id in found.map(|found| found.written).unwrap_or_default() {
                 let found = match self.client.store.get(id).await {
@@ -369,6 +371,58 @@ mod tests {
         assert_eq!(serde_json::to_value(turn).unwrap(), expected);
         let expected = json!({"executor": "helper", "session": "one"});
         assert_eq!(serde_json::to_value(session).unwrap(), expected);
+    }
+
+    #[cfg(feature = "testing")]
+    #[tokio::test]
+    async fn a_deletion_that_is_repeated_after_an_error_leaves_nothing_of_a_child() {
+        use crate::store::{Fault, Faulty, Moment, Operation};
+        use std::sync::atomic::{AtomicUsize, Ordering};
+
+        let mut interrupted = 0;
+        for failing in 0..6 {
+            let store = MemoryStore::default();
+            let helper = executor("helper")
+                .on(Subscription::trigger("user.message.v1"))
+                .execute(|_| async {
+                    Ok(Response::create(NewBreadcrumb::new("agent.request.v1")))
+                });
+            let clerk = executor("clerk")
+                .on(Subscription::trigger("agent.request.v1"))
+                .execute(|_| async {
+                    Ok(Response::create(NewBreadcrumb::new("agent.response.v1")))
+                });
+            let (helper, clerk) = (helper.bind(&store).unwrap(), clerk.bind(&store).unwrap());
+            let talk = Client::new(&store).session("helper", "one").unwrap();
+            talk.send("Hi").await.unwrap();
+            for (schema, executor) in [("user.message.v1", helper), ("agent.request.v1", clerk)] {
+                let trigger = store.latest(schema).await.unwrap().unwrap();
+                executor
+                    .process_event(&Event::created(&trigger))
+                    .await
+                    .unwrap();
+            }
+            let commits = AtomicUsize::new(0);
+            let faulty = Faulty::new(store.clone(), move |operation, moment| {
+                let is_commit = (operation, moment) == (Operation::Commit, Moment::Before);
+                match is_commit && commits.fetch_add(1, Ordering::Relaxed) == failing {
+                    true => Fault::Fail,
+                    false => Fault::None,
+                }
+            });
+            let session = Client::new(&faulty).session("helper", "one").unwrap();
+
+            if session.delete().await.is_err() {
+                interrupted += 1;
+                session.delete().await.unwrap();
+            }
+
+            for schema in ["agent.request.v1", "agent.response.v1"] {
+                let left = store.recent(schema, 10).await.unwrap();
+                assert!(left.is_empty(), "{schema} {failing} {left:?}");
+            }
+        }
+        assert!(interrupted >= 2, "{interrupted}");
     }
 
     #[tokio::test]

@@ -171,10 +171,7 @@ fn one_run_may_lose_each_of_its_attempts_to_faults_and_no_more() {
     let finds = |found: &[String], what| found.iter().any(|found| found.contains(what));
 
     assert_eq!(judged(fault, 1), Vec::<String>::new());
-    assert!(finds(
-        &judged(fault, 2),
-        "2 runs of clerk used up their attempts"
-    ));
+    assert!(finds(&judged(fault, 2), "2 runs used up their attempts"));
     assert!(finds(&judged("execute failed: no", 1), "a wrong end"));
 }
 
