@@ -106,11 +106,14 @@ bench-build: $(if $(BUILT),,build)
 # The seed of a campaign, to repeat it.
 SEED :=
 
-# Chance may let too few faults land (exit status 2): then the campaign runs again, at most twice. A broken promise (1) is
-# final. The two halves run side by side, because a campaign mostly waits. The verdicts come last, where a short log ends.
+# Defines the shell function `campaign`, which passes its arguments to the command in $(1). Chance may let too few faults land
+# (exit status 2): then the campaign runs again, at most twice. A broken promise (1) is final.
+CAMPAIGN = campaign() { for _ in 1 2 3; do $(1) "$$@" $(SEED); code=$$?; [ $$code -eq 2 ] || break; done; return $$code; }
+
+# The two halves run side by side, because a campaign mostly waits. The verdicts come last, where a short log ends.
 torture-ci: $(if $(BUILT),,build)
 	@torture=$$(scripts/built path torture) || exit 1; \
-	campaign() { for _ in 1 2 3; do $$torture ci "$$@" $(SEED); code=$$?; [ $$code -eq 2 ] || break; done; return $$code; }; \
+	$(call CAMPAIGN,$$torture ci); \
 	( campaign && $$torture bugs some ) > target/torture-sqlite.log 2>&1 & sqlite=$$!; \
 	( campaign --on postgres && campaign --on postgres+nats ) > target/torture-services.log 2>&1 & servers=$$!; \
 	code=0; wait $$sqlite || code=1; wait $$servers || code=1; \
@@ -119,10 +122,9 @@ torture-ci: $(if $(BUILT),,build)
 	grep -hE '^(every promise was kept|broken: |not shown: |caught: |MISSED: |[0-9]+ of [0-9]+ mistakes|Error: )' $$logs; \
 	exit $$code
 
-# The full campaigns run the crate without planted bugs. Like the short ones, one that shows too little runs again, at most twice.
+# The full campaigns run the crate without planted bugs.
 torture:
-	@campaign() { for _ in 1 2 3; do cargo run $(CARGO_FLAGS) -p torture -- full "$$@" $(SEED); code=$$?; \
-		[ $$code -eq 2 ] || break; done; return $$code; }; \
+	@$(call CAMPAIGN,cargo run $(CARGO_FLAGS) -p torture -- full); \
 	campaign && campaign --on postgres && campaign --on postgres+nats
 	cargo run $(CARGO_FLAGS) -p torture --features _bugs -- bugs all
 	cargo run $(CARGO_FLAGS) -p torture --features _bugs -- controls all

@@ -7,12 +7,16 @@ use crate::model::{
     Subscriptions, Timestamp,
 };
 use crate::store::{Run, RunFilter};
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Report on one breadcrumb and the executors of all workers. Created by [`Client::explain`]. It can be printed.
-#[derive(Clone, Debug)]
+/// Report on one breadcrumb and the executors of all workers. Created by [`Client::explain`]. It can be printed, and written as JSON.
+///
+/// The JSON has the whole breadcrumb, and each explanation quotes values of its context: show them to people who may see those. An
+/// explanation that is an error is an object with the field `error`.
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct TriggerReport {
     /// The breadcrumb as the store has it now.
@@ -24,7 +28,7 @@ pub struct TriggerReport {
 }
 
 /// Report on one breadcrumb and one version of an executor.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ExecutorReport {
     /// The executor ID.
@@ -36,6 +40,7 @@ pub struct ExecutorReport {
     /// Result of each subscription: matched, or the first test that failed. An error if a worker with another version of this crate
     /// wrote subscriptions that this version cannot read. The text of the error quotes the subscriptions; the `Display` of
     /// [`TriggerReport`] removes credentials from it.
+    #[serde(serialize_with = "explanation_or_error")]
     pub explanation: Result<Explanation, DefinitionError>,
     /// The run on the current version of the breadcrumb, if there is one.
     pub run: Option<Run>,
@@ -123,6 +128,17 @@ pub(super) async fn check_listener(
     })
 }
 
+/// Writes an explanation, or an object with the error.
+fn explanation_or_error<S: Serializer>(
+    explanation: &Result<Explanation, DefinitionError>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match explanation {
+        Ok(explanation) => explanation.serialize(serializer),
+        Err(error) => serializer.collect_map([("error", unreadable(error))]),
+    }
+}
+
 /// Describes subscriptions in the record of a worker that cannot be read, without credentials.
 fn unreadable(error: &DefinitionError) -> String {
     format!(
@@ -194,7 +210,7 @@ impl fmt::Display for ExecutorReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Json;
+    use crate::model::{Json, Subscription};
     use crate::store::{
         BreadcrumbStoreExt as _, ExecutorVersion, MemoryStore, RunLedger as _, WorkerRecord,
     };
@@ -228,6 +244,59 @@ mod tests {
             "{printed}"
         );
         assert!(!printed.contains("hunter2"), "{printed}");
+    }
+
+    #[tokio::test]
+    async fn the_json_of_a_trigger_report_is_stable() {
+        let store = with_unreadable_subscriptions().await;
+        let order = store.create(NewBreadcrumb::new("order.v1")).await.unwrap();
+        let subscriptions = Subscriptions::new([Subscription::trigger("order.v1")]).unwrap();
+        let record = WorkerRecord::new("worker-2", "desk").executor("teller", &subscriptions);
+        store.record_worker(&record).await.unwrap();
+
+        let report = Client::new(&store).explain(order.id).await.unwrap();
+
+        let error = report.executors[0].explanation.as_ref().unwrap_err();
+        let expected = json!({
+            "breadcrumb": &*order,
+            "executors": [
+                {
+                    "executor": "clerk", "version": &*Subscriptions::default().hash(), "live_workers": 1,
+                    "explanation": {"error": unreadable(error)}, "run": null,
+                },
+                {
+                    "executor": "teller", "version": &*subscriptions.hash(), "live_workers": 1,
+                    "explanation": {
+                        "route": {"trigger": {"subscription": 0}},
+                        "subscriptions": [{
+                            "role": "trigger", "name": null, "asks": "schema_name \"order.v1\"",
+                            "matched": true, "reason": null,
+                        }],
+                    },
+                    "run": null,
+                },
+            ],
+            "other_runs": [],
+        });
+        let written = serde_json::to_value(&report).unwrap();
+        assert_eq!(written, expected);
+        assert!(!written.to_string().contains("hunter2"), "{written}");
+    }
+
+    #[test]
+    fn the_json_of_each_route_has_its_name() {
+        let expected = json!([
+            "unmatched", "context", {"trigger": {"subscription": 1}}, "needs_context",
+        ]);
+
+        let routes = [
+            Route::Unmatched,
+            Route::Context,
+            Route::Trigger { subscription: 1 },
+            Route::NeedsContext,
+        ];
+
+        assert_eq!(serde_json::to_value(routes).unwrap(), expected);
     }
 
     #[tokio::test]

@@ -5,12 +5,16 @@ use crate::clock::later;
 use crate::model::{Breadcrumb, BreadcrumbId};
 use crate::request::human::REQUEST;
 use crate::store::{Run, RunEnd, RunRef, RunState, StoreError};
+use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// The answer to a request.
-#[derive(Clone, Debug, PartialEq)]
+///
+/// Its JSON has the `run`, the breadcrumbs that it wrote (`written`) and the ID of the last one of them (`response`). A breadcrumb that
+/// was deleted since is not in `written`, even if `response` names it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reply {
     run: RunRef,
     written: Vec<Arc<Breadcrumb>>,
@@ -166,4 +170,29 @@ pub(super) async fn question(
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{NewBreadcrumb, Timestamp};
+    use serde_json::json;
+
+    #[test]
+    fn the_json_of_a_reply_is_stable() {
+        let receipt = NewBreadcrumb::new("receipt.v1").context(json!({"id": 7}));
+        let receipt = receipt.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+        let reply = Reply {
+            run: RunRef::new("clerk", BreadcrumbId::NIL, 2),
+            written: vec![Arc::new(receipt.clone())],
+            response: Some(BreadcrumbId::NIL),
+        };
+
+        let id = BreadcrumbId::NIL.to_string();
+        let expected = json!({
+            "run": {"executor": "clerk", "trigger_id": id, "trigger_version": 2},
+            "written": [receipt], "response": id,
+        });
+        assert_eq!(serde_json::to_value(&reply).unwrap(), expected);
+    }
 }

@@ -8,8 +8,9 @@ use crate::error::Verdict;
 use crate::store::FailureClass;
 use std::time::Duration;
 
-/// How many workers in a row may die holding a run.
-const ABANDONED_MOST: u32 = 3;
+/// Number of lost workers in a row after which a run executes beside no other such run, whatever its own limit is: a run with a high
+/// limit must not cost runs with the default limit their last worker.
+const SUSPECT_AFTER: u32 = 2;
 
 /// What becomes of a run after an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -53,9 +54,12 @@ pub(super) enum Refusal {
     Fail(FailureClass),
 }
 
-/// Whether a run that so many workers died holding ends if it loses one more.
-pub(crate) const fn is_last_chance(abandoned: u32) -> bool {
-    abandoned + 1 == ABANDONED_MOST
+/// Returns `true` if a run that lost `abandoned` workers in a row may be the cause of their deaths, so that it must execute beside no
+/// other such run. A run that lost no worker is never suspect.
+pub(crate) fn is_suspect(profile: &Profile, abandoned: u32) -> bool {
+    let limit = profile.retry.crash_limit();
+    let is_last_chance = abandoned.saturating_add(1) >= limit;
+    abandoned > 0 && abandoned < limit && (is_last_chance || abandoned >= SUSPECT_AFTER)
 }
 
 /// Whether a run that was just claimed may not run.
@@ -72,7 +76,7 @@ pub(super) fn before_start(profile: &Profile, start: Start) -> Option<Refusal> {
     if once && start.may_have_executed && !planted("more-than-once") {
         return Some(Refusal::Fail(FailureClass::OutcomeUnknown));
     }
-    if start.abandoned >= ABANDONED_MOST {
+    if start.abandoned >= profile.retry.crash_limit() {
         return Some(Refusal::Fail(FailureClass::CrashLoop));
     }
     let used_up = start.attempt > profile.retry.attempts;
@@ -266,6 +270,47 @@ mod tests {
         ] {
             let refusal = before_start(&profile, start(attempt, abandoned));
             assert_eq!(refusal, class.map(Refusal::Fail), "{attempt} {abandoned}");
+        }
+    }
+
+    #[test]
+    fn the_smaller_of_crashes_and_attempts_ends_a_run_that_loses_its_workers() {
+        let crash_loop = FailureClass::CrashLoop;
+        for (crashes, attempts, lost, class) in [
+            (0, 5, 0, None),
+            (0, 5, 1, Some(crash_loop)),
+            (1, 5, 0, None),
+            (1, 5, 1, Some(crash_loop)),
+            (3, 5, 3, Some(crash_loop)),
+            (3, 2, 2, Some(FailureClass::AttemptsUsedUp)),
+            (10, 5, 4, None),
+            (10, 5, 5, Some(FailureClass::AttemptsUsedUp)),
+            (10, 20, 9, None),
+            (10, 20, 10, Some(crash_loop)),
+        ] {
+            let profile = Profile::default().crashes(crashes).attempts(attempts);
+
+            let refusal = before_start(&profile, start(lost + 1, lost));
+
+            let expected = class.map(Refusal::Fail);
+            assert_eq!(refusal, expected, "{crashes} {attempts} {lost}");
+        }
+    }
+
+    #[test]
+    fn a_run_is_suspect_from_its_second_lost_worker_or_on_its_last_chance() {
+        for (crashes, suspect) in [
+            (1, vec![]),
+            (2, vec![1]),
+            (3, vec![2]),
+            (4, vec![2, 3]),
+            (5, vec![2, 3, 4]),
+        ] {
+            let profile = Profile::default().crashes(crashes);
+
+            let found = (0..8).filter(|lost| is_suspect(&profile, *lost));
+
+            assert_eq!(found.collect::<Vec<u32>>(), suspect, "{crashes}");
         }
     }
 

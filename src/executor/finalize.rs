@@ -331,9 +331,10 @@ fn reason(class: FailureClass, profile: &Profile) -> String {
             "the trigger is the end of a chain of more than {} runs; check for executors that trigger one another",
             profile.hop_limit
         ),
-        FailureClass::CrashLoop => {
-            "three workers in a row died while they executed the run".to_owned()
-        }
+        FailureClass::CrashLoop => match profile.retry.crash_limit() {
+            1 => "the worker died while it executed the run".to_owned(),
+            limit => format!("{limit} workers in a row died while they executed the run"),
+        },
         FailureClass::OutcomeUnknown => {
             "the run was interrupted and may execute only once, so its outcome is unknown"
                 .to_owned()

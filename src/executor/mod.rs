@@ -106,7 +106,7 @@ pub(crate) use crate::store::schema_hints::SchemaHints;
 pub(crate) use bound::Share;
 pub(crate) use check::check_id;
 pub(crate) use closure::check_roles;
-pub(crate) use decide::is_last_chance;
+pub(crate) use decide::is_suspect;
 pub(crate) use finalize::{NEVER_ENDED, log_dead_letter, never_ended};
 pub(crate) use inner::{Inner, KeepState};
 pub(crate) use ordering::ordering_key;

@@ -57,6 +57,14 @@ pub struct Profile {
 pub struct RetryPolicy {
     /// How often a run may start; 5 by default. The last error of these ends it with a dead letter.
     pub attempts: u32,
+    /// Number of workers in a row whose deaths during one run end it with a dead letter of the class
+    /// [`CrashLoop`](crate::store::FailureClass::CrashLoop). Defaults to 3; 0 counts as 1.
+    ///
+    /// Each death also uses an attempt, so the smaller of this number and [`attempts`](Self::attempts) applies. On each store, a
+    /// runtime executes runs that lost two workers in a row, or one fewer than this number, one at a time. So an input that kills its
+    /// worker does not use up the limit of the other runs. With 1 there is no such protection: every run that a dying worker executes
+    /// fails.
+    pub crashes: u32,
     /// The longest delay after the first error; it doubles with each further one. 1 s by default.
     pub base: Duration,
     /// The longest delay at all; 60 s by default.
@@ -72,6 +80,7 @@ impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             attempts: 5,
+            crashes: 3,
             base: Duration::from_secs(1),
             cap: Duration::from_secs(60),
             read_retry_timeout: Duration::from_secs(60),
@@ -185,6 +194,14 @@ impl Profile {
         self
     }
 
+    /// Sets the [number of workers in a row](RetryPolicy::crashes) whose deaths during one run end it as failed. Defaults to 3; 0
+    /// counts as 1. The smaller of this number and the number of attempts applies.
+    #[must_use]
+    pub const fn crashes(mut self, crashes: u32) -> Self {
+        self.retry.crashes = crashes;
+        self
+    }
+
     /// Sets what happens after an error.
     #[must_use]
     pub const fn retry(mut self, policy: RetryPolicy) -> Self {
@@ -247,5 +264,10 @@ impl RetryPolicy {
             attempts: 1,
             ..Self::default()
         }
+    }
+
+    /// Returns the number of lost workers in a row that ends a run: at least 1.
+    pub(super) fn crash_limit(&self) -> u32 {
+        self.crashes.max(1)
     }
 }

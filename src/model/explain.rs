@@ -2,13 +2,14 @@ use super::event::{Event, EventKind};
 use super::route::{Route, Subscriptions};
 use super::selector::{Facts, Miss, Verdict};
 use super::subscription::{Role, Subscription};
+use serde::Serialize;
 use std::fmt;
 
 /// Why an event is to an executor what it is: per subscription that it matched, or the first test that failed.
 ///
 /// Prints one line per subscription. It quotes values of the event's context: show it to people who may see those,
 /// and do not log it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Explanation {
     /// What the event is.
@@ -18,7 +19,7 @@ pub struct Explanation {
 }
 
 /// What one subscription makes of an event.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Explained {
     /// Its role.

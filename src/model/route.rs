@@ -27,7 +27,8 @@ struct Inner {
 }
 
 /// What an event is to an executor.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Route {
     /// Nothing.
     Unmatched,

@@ -45,7 +45,8 @@ pub struct Subscription {
 }
 
 /// What a subscription is for.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Sets the executor off.
     Trigger,

@@ -1,7 +1,8 @@
 use crate::executor::{ExecutorError, Outcome};
+use serde::Serialize;
 
 /// What happened while a runtime ran.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RunReport {
     /// Events that were delivered, those of what the executors wrote included.
@@ -51,5 +52,28 @@ impl RunReport {
             Err(_) => &mut self.errors,
         };
         *count += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_json_of_a_report_is_stable() {
+        let report = RunReport {
+            events: 2,
+            responded: 1,
+            without_ledger: vec!["clerk".to_owned()],
+            ..RunReport::default()
+        };
+
+        let expected = json!({
+            "events": 2, "found_by_sweep": 0, "missed": 0, "responded": 1, "failed": 0, "suspended": 0,
+            "skipped": 0, "postponed": 0, "errors": 0, "panics": 0, "dropped": 0,
+            "without_ledger": ["clerk"],
+        });
+        assert_eq!(serde_json::to_value(&report).unwrap(), expected);
     }
 }

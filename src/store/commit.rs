@@ -192,7 +192,8 @@ pub enum FailureClass {
     Timeout,
     /// The last attempt panicked.
     Panic,
-    /// Three workers in a row died holding it.
+    /// As many workers in a row died during the run as its profile permits: three by default, see
+    /// [`RetryPolicy::crashes`](crate::executor::RetryPolicy::crashes).
     CrashLoop,
     /// The chain of executors that led here is too long.
     HopLimit,

@@ -1,6 +1,7 @@
 use super::run::RunState;
 use super::run_list::Run;
 use crate::model::Timestamp;
+use serde::Serialize;
 
 /// Selection of runs for [`RunLedger::runs_page`](super::RunLedger::runs_page). Every condition that is set must hold.
 ///
@@ -163,8 +164,8 @@ pub(in crate::store) enum Stored {
 }
 
 /// Position between two pages of [`RunLedger::runs_page`](super::RunLedger::runs_page). Valid for the tenant and the store that
-/// returned it, as long as they exist.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// returned it, as long as they exist. Its JSON is a number.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub struct RunCursor(u64);
 
 impl RunCursor {
@@ -182,7 +183,7 @@ impl From<u64> for RunCursor {
 }
 
 /// Answer of [`RunLedger::runs_page`](super::RunLedger::runs_page).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RunPage {
     /// The runs, the most recently enqueued first.
@@ -205,5 +206,29 @@ impl RunPage {
             next,
             runs: runs.into_iter().map(|(_, run)| run).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::BreadcrumbId;
+    use crate::store::RunRef;
+    use serde_json::json;
+
+    #[test]
+    fn the_json_of_a_page_of_runs_is_stable() {
+        let run = |version| {
+            let run = RunRef::new("clerk", BreadcrumbId::NIL, version);
+            Run::new(run, RunState::Ready, Timestamp::UNIX_EPOCH)
+        };
+        let query = RunQuery::all().limit(1);
+        let page = RunPage::new(vec![(7, run(2)), (6, run(1))], &query);
+        let last = RunPage::new(vec![(6, run(1))], &query);
+
+        let expected = json!({"runs": [run(2)], "next": 7});
+        assert_eq!(serde_json::to_value(&page).unwrap(), expected);
+        let expected = json!({"runs": [run(1)], "next": null});
+        assert_eq!(serde_json::to_value(&last).unwrap(), expected);
     }
 }

@@ -105,7 +105,7 @@ impl Version {
 }
 
 /// A worker as the store knows it, by the store's clock.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Worker {
     /// Record that the worker stored.
@@ -148,5 +148,30 @@ impl Worker {
     #[must_use]
     pub fn kept_until(&self) -> Timestamp {
         self.seen_at + Self::KEPT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_json_of_a_worker_is_stable() {
+        let subscriptions = Subscriptions::default();
+        let record = WorkerRecord::new("worker-1", "desk").executor("clerk", &subscriptions);
+        let (started, seen) = (Timestamp::from_micros(1), Timestamp::from_micros(2));
+        let worker = Worker::new(record, started, seen, seen);
+
+        let expected = json!({
+            "record": {
+                "id": "worker-1", "name": "desk", "crate_version": env!("CARGO_PKG_VERSION"),
+                "executors": [{"id": "clerk", "version": &*subscriptions.hash(), "subscriptions": []}],
+                "known_versions": [], "stopped": false,
+            },
+            "started_at": "1970-01-01T00:00:00.000001Z", "seen_at": "1970-01-01T00:00:00.000002Z",
+            "is_live": true,
+        });
+        assert_eq!(serde_json::to_value(&worker).unwrap(), expected);
     }
 }

@@ -153,8 +153,8 @@
 //!
 //! What is at work ends before. If that takes long (a twentieth of the time), the others go on beside it and wait again a fifth
 //! later; when four fifths are over none begins any more. So a step that begins beside others may have no more than one fifth
-//! left. A run that loses three workers before it can make way, mostly at the same step, is a `crash_loop`. Where the store has
-//! no ledger no attempt makes way.
+//! left. A run that loses three workers (by default) before it can make way, mostly at the same step, is a `crash_loop`.
+//! Where the store has no ledger no attempt makes way.
 //!
 //! An error of the store that may pass ends an attempt, and not the steps at work beside, nor the agents that others have
 //! asked: they have a minute to end, and what they come to is kept for the next attempt. That is tried again for a minute if

@@ -79,35 +79,40 @@ pub(crate) async fn reaches(
     state: RunState,
 ) -> Result<(), BoxError> {
     let mut last = None;
-    let reached = async {
+    let reached = poll(async || {
+        last = client.run(request.run()).await?.map(|run| run.state);
+        Ok::<_, ClientError>((last == Some(state)).then_some(()))
+    });
+    let reached = reached.await?;
+    let run = request.run();
+    reached.ok_or_else(|| format!("{run} did not reach {state:?}; it is {last:?}").into())
+}
+
+/// Repeats a read until it returns a value. Returns `None` if it returns none for [`LONG`].
+async fn poll<T>(
+    mut read: impl AsyncFnMut() -> Result<Option<T>, ClientError>,
+) -> Result<Option<T>, ClientError> {
+    let polling = async {
         loop {
-            last = client.run(request.run()).await?.map(|run| run.state);
-            if last == Some(state) {
-                return Ok(());
+            if let Some(found) = read().await? {
+                return Ok(Some(found));
             }
             tokio::task::yield_now().await;
         }
     };
-    let reached = tokio::time::timeout(LONG, reached).await;
-    reached.unwrap_or_else(|_| {
-        let run = request.run();
-        Err(format!("run {run} did not reach {state:?}; it is {last:?}").into())
-    })
+    let polled = tokio::time::timeout(LONG, polling).await;
+    polled.unwrap_or(Ok(None))
 }
 
 /// Waits until a question is open, and returns it. The event of a question would not do: that of an earlier question can come
 /// late.
 pub(crate) async fn open_question(client: &Client) -> Result<QuestionView, BoxError> {
-    let opened = async {
-        loop {
-            if let Some(question) = client.questions().open().await?.into_iter().next() {
-                return Ok(question);
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    let opened = tokio::time::timeout(LONG, opened).await;
-    opened.map_err(|_| "no question was opened in time")?
+    let opened = poll(async || {
+        let open = client.questions().open().await?;
+        Ok::<_, ClientError>(open.into_iter().next())
+    });
+    let opened = opened.await?;
+    opened.ok_or_else(|| "no question was opened in time".into())
 }
 
 /// A client in one place sends a request, and a client in another one gets the reply.

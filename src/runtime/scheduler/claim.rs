@@ -3,7 +3,7 @@
 use super::Scheduler;
 use crate::clock::later;
 use crate::error::Chain;
-use crate::executor::is_last_chance;
+use crate::executor::is_suspect;
 use crate::runtime::enqueue::Prepared;
 use crate::runtime::process::Because;
 use crate::runtime::quota::Free;
@@ -215,21 +215,31 @@ impl Scheduler {
         running.for_each(|running| running.task.abort());
     }
 
-    /// Releases the claimed runs whose last two workers died, except one if no such run is in progress here.
+    /// Releases the suspect runs among claimed runs, except one if no suspect run is in progress here.
     ///
-    /// Runs that lose a worker together are claimed again together. A run that kills its worker must not cost the others their third
+    /// Runs that lose a worker together are claimed again together. A run that kills its worker must not cost the others their last
     /// lease, so they are released before it starts.
     async fn with_one_suspect(&mut self, mut claimed: Vec<Claimed>) -> Vec<Claimed> {
-        let is_suspect = |run: &Claimed| is_last_chance(run.lease.abandoned);
         let mut one_runs = self.runs.values().any(|running| running.suspect);
         let is_another =
-            |run: &mut Claimed| is_suspect(run) && std::mem::replace(&mut one_runs, true);
+            |run: &mut Claimed| self.is_suspect(run) && std::mem::replace(&mut one_runs, true);
         let others: Vec<Claimed> = claimed.extract_if(.., is_another).collect();
         if !others.is_empty() && !self.put_off(others).await {
-            let one = claimed.extract_if(.., |run| is_suspect(run)).collect();
+            let one = claimed.extract_if(.., |run| self.is_suspect(run));
+            let one: Vec<Claimed> = one.collect();
             self.put_off(one).await;
         }
         claimed
+    }
+
+    /// Returns `true` if a claimed run may be the cause of the deaths of its last workers.
+    fn is_suspect(&self, run: &Claimed) -> bool {
+        if run.lease.abandoned == 0 {
+            return false;
+        }
+        let member = self.shared.registry.get(&run.lease.run.executor);
+        let profile = member.as_ref().map(|member| member.executor.profile());
+        profile.is_some_and(|profile| is_suspect(profile, run.lease.abandoned))
     }
 
     /// Releases claimed runs for [`PAUSE`]. Returns `true` if the ledger has released all of them.

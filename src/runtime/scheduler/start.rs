@@ -2,7 +2,7 @@
 
 use super::Scheduler;
 use crate::error::Chain;
-use crate::executor::{Execution, Outcome, RunScope, Untaken, is_last_chance, under};
+use crate::executor::{Execution, Outcome, RunScope, Untaken, is_suspect, under};
 use crate::runtime::limits::{Ticket, trigger_of};
 use crate::runtime::metrics;
 use crate::runtime::process::{self, Because, Processed};
@@ -34,7 +34,7 @@ pub(super) struct Started {
 /// A task that processes a run.
 pub(super) struct Running {
     pub(super) task: AbortHandle,
-    /// If `true`, the last two workers that held this run died, so the run may be the cause.
+    /// If `true`, the last workers that held this run died, so the run may be the cause.
     pub(super) suspect: bool,
 }
 
@@ -70,7 +70,7 @@ impl Scheduler {
         let now = Instant::now();
         let again = attempts > 1 && lease.abandoned == 0;
         let ticket = self.quota(&id).start(again, trigger_of(&lease.run), now);
-        let suspect = ticket.is_ok() && is_last_chance(lease.abandoned);
+        let suspect = ticket.is_ok() && is_suspect(member.executor.profile(), lease.abandoned);
         if let Err(moment) = ticket {
             self.heat_at(moment, Arc::clone(&id));
         }

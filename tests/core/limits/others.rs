@@ -75,7 +75,6 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
         &[
             "src/agent/breadcrumb_model.rs MOST_FAILURES",
             "src/agent/turns/progress.rs MOST_REPAIRS",
-            "src/executor/decide.rs ABANDONED_MOST",
             "src/machine/policy.rs Policy.reminders",
             "src/runtime/quota.rs MOST",
         ],

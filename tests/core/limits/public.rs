@@ -147,18 +147,29 @@ fn others() -> Vec<Value> {
         value_bytes
     );
     fields!(all, "Profile", Profile::default(), context_bytes, hop_limit);
-    fields!(all, "RetryPolicy", RetryPolicy::default(), attempts);
+    fields!(
+        all,
+        "RetryPolicy",
+        RetryPolicy::default(),
+        attempts,
+        crashes
+    );
     fields!(
         all,
         "ToolSettings",
         ToolSettings::default(),
         max_output_bytes
     );
+    all.extend(limits_that_can_be_off());
+    all
+}
+
+fn limits_that_can_be_off() -> [Value; 5] {
     let of_agent = Budgets::default();
     let calls = ToolSettings::default()
         .max_concurrent
         .map(|calls| calls.get() as u128);
-    all.extend([
+    [
         (
             "BlockingPool::shared",
             Some(BlockingPool::shared().slots() as u128),
@@ -170,6 +181,5 @@ fn others() -> Vec<Value> {
             Profile::default().max_inflight.map(|runs| runs as u128),
         ),
         ("ToolSettings.max_concurrent", calls),
-    ]);
-    all
+    ]
 }

@@ -176,6 +176,89 @@ async fn a_run_that_three_workers_died_with_is_a_crash_loop_and_leaves_others_al
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_with_a_limit_of_one_crash_has_its_dead_letter_after_one_lost_worker() {
+    let store = MemoryStore::default();
+    let killer = put(&store, "question.v1", json!({})).await;
+    let worker = || {
+        let store = Shim::of_a_worker_that_dies(&store);
+        Probe::on("question.v1", "worker", &store)
+            .profile(Profile::default().crashes(1))
+            .hanging()
+            .shared()
+    };
+    let dies = worker();
+    {
+        let runtime = beginning(&store)
+            .executor(Arc::clone(&dies))
+            .build()
+            .unwrap();
+        let started = eventually(async || dies.executed() == 1);
+        let died = async {
+            tokio::select! {
+                () = started => {}
+                _ = runtime.run_until(std::future::pending()) => {}
+            }
+        };
+        timeout(2 * LEASE, died).await.unwrap();
+    }
+    let last = worker();
+    let runtime = beginning(&store)
+        .executor(Arc::clone(&last))
+        .build()
+        .unwrap();
+
+    let report = runtime.run_until(until_over(&store, 1)).await.unwrap();
+
+    let letter = all(&store, "executor.failed.v1").await.remove(0);
+    assert_eq!(letter.context["class"], "crash_loop");
+    assert_eq!(letter.context["trigger_id"], killer.id.to_string());
+    assert_eq!((report.failed, dies.executed(), last.executed()), (1, 1, 0));
+    assert_eq!(
+        last.failures(),
+        ["crash_loop: the worker died while it executed the run"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_with_a_high_limit_does_not_cost_another_run_its_last_worker() {
+    let store = MemoryStore::default();
+    put(&store, "question.v1", json!({})).await;
+    for death in 1..=4 {
+        let mortal = Shim::of_a_worker_that_dies(&store);
+        let killer = Probe::on("question.v1", "killer", &mortal)
+            .profile(Profile::default().crashes(10).attempts(10))
+            .hanging()
+            .shared();
+        let slow = Probe::on("question.v1", "slow", &mortal)
+            .executing(|_| async {
+                tokio::time::sleep(SECOND).await;
+                Ok(json!({}))
+            })
+            .shared();
+        let runtime = beginning(&store)
+            .executor(Arc::clone(&killer))
+            .executor(Arc::clone(&slow))
+            .build()
+            .unwrap();
+        // The first two workers die while both runs execute, so both runs are suspect.
+        let dies = eventually(async || match death {
+            1 | 2 => killer.executed() + slow.executed() == 2,
+            _ => killer.executed() == 1 || count(&store, "answer.v1").await == 1,
+        });
+        let died = async {
+            tokio::select! {
+                () = dies => {}
+                _ = runtime.run_until(std::future::pending()) => {}
+            }
+        };
+        timeout(3 * LEASE, died).await.unwrap();
+    }
+
+    assert_eq!(count(&store, "answer.v1").await, 1);
+    assert_eq!(count(&store, "executor.failed.v1").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn outages_of_the_store_are_not_counted_as_deaths_of_a_worker_that_lives() {
     const OUTAGES: usize = 4;
     const RUNS: usize = 16;
