@@ -269,8 +269,8 @@ impl Agent {
         self.field("wait_seconds", wait)
     }
 
-    /// Changes the settings of the agent's runs, such as the lease, the timeout or a rate limit. Kind, definition and schemas of the
-    /// profile are those of the definition.
+    /// Changes the settings of the agent's runs, such as the lease, the timeout or a rate limit. The kind, the
+    /// definition and the schemas of the profile always come from the agent definition.
     ///
     /// ```
     /// use std::time::Duration;

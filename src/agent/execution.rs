@@ -45,14 +45,14 @@ impl UniversalExecutor for AgentExecutor {
         if output.is_null() {
             return Ok(Response::none());
         }
-        // What a tool or another agent says is an answer and never an action.
+        // The output of a tool or of another agent is an answer and never an action.
         let is_own = output.get("results").is_none() && output.get("delegated").is_none();
         let text = output.get("message").and_then(Value::as_str);
         let text = text.filter(|_| is_own && self.output.is_none());
         match self.permitted(text.unwrap_or_default()).await? {
             Ok(Some(permitted)) => Ok(self.acted(trigger, permitted, output)),
             Ok(None) => Ok(Self::response(trigger, output)),
-            // It was permitted when the agent said it.
+            // The action was permitted when the model wrote it, and the model cannot correct it after the run.
             Err(problem) => Err(permanent(problem)),
         }
     }
@@ -79,7 +79,7 @@ impl AgentExecutor {
     }
 }
 
-/// What the model wrote in the place of the output that was asked for.
+/// Returns the answer of the model if the run failed because the answer does not match the output schema.
 fn bad_output(failure: &Failure) -> Option<&str> {
     let error: &ExecutorError = failure.error.as_ref()?.downcast_ref()?;
     let ExecutorError::Execute(error) = error else {

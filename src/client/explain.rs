@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 /// Report on one breadcrumb and the executors of all workers. Created by [`Client::explain`]. It can be printed, and written as JSON.
 ///
-/// The JSON has the whole breadcrumb, and each explanation quotes values of its context: show them to people who may see those. An
-/// explanation that is an error is an object with the field `error`.
+/// The JSON contains the whole breadcrumb, and each explanation quotes values of its context: show both only to people
+/// with access to the breadcrumb. An explanation that is an error is an object with the field `error`.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct TriggerReport {
@@ -123,7 +123,7 @@ pub(super) async fn check_listener(
     }
     Err(ClientError::NoListener {
         executor: Arc::clone(executor),
-        // Subscriptions that cannot be read can match the breadcrumb, so they say more than those that do not match.
+        // Unreadable subscriptions can match the breadcrumb, so they explain the error better than a mismatch does.
         reason: unread.unwrap_or(reason),
     })
 }

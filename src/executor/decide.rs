@@ -8,8 +8,8 @@ use crate::error::Verdict;
 use crate::store::FailureClass;
 use std::time::Duration;
 
-/// Number of lost workers in a row after which a run executes beside no other such run, whatever its own limit is: a run with a high
-/// limit must not cost runs with the default limit their last worker.
+/// Number of lost workers in a row from which a run is [suspect](is_suspect), also if its own limit is higher: a run
+/// with a high limit must not cost runs with the default limit their last worker.
 const SUSPECT_AFTER: u32 = 2;
 
 /// What becomes of a run after an error.
@@ -54,8 +54,8 @@ pub(super) enum Refusal {
     Fail(FailureClass),
 }
 
-/// Returns `true` if a run that lost `abandoned` workers in a row may be the cause of their deaths, so that it must execute beside no
-/// other such run. A run that lost no worker is never suspect.
+/// Returns `true` if a run that lost `abandoned` workers in a row may be the cause of their deaths. A worker executes
+/// at most one such run at a time. A run that lost no worker is never suspect.
 pub(crate) fn is_suspect(profile: &Profile, abandoned: u32) -> bool {
     let limit = profile.retry.crash_limit();
     let is_last_chance = abandoned.saturating_add(1) >= limit;

@@ -2,44 +2,44 @@ use crate::error::excerpt;
 use crate::hints::{HintsError, HintsFailure};
 use std::fmt;
 
-/// Hints that cannot shape what they should, so that it is not shown.
+/// Reason that a model does not receive an item of a context: its hints cannot be applied.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WithheldBy {
-    /// They cannot be read.
+    /// The hints cannot be read.
     #[error("{hints} cannot be used: {error}")]
     Unreadable {
-        /// Which ones.
+        /// The owner of the hints.
         hints: HintsOf,
-        /// What to mend.
+        /// The invalid field of the hints, and its problem.
         error: HintsError,
     },
-    /// One of their rules failed.
+    /// A rule of the hints failed.
     #[error("of {hints} {failure}")]
     Failed {
-        /// Which ones.
+        /// The owner of the hints.
         hints: HintsOf,
-        /// The rule and why, without anything that it was applied to.
+        /// The rule and the reason, without values of the context.
         failure: HintsFailure,
     },
-    /// Nobody knows them.
+    /// The hints of the schema were not loaded.
     #[error("{hints} are not known")]
     Unknown {
-        /// Which ones.
+        /// The owner of the hints.
         hints: HintsOf,
     },
-    /// One more of so many different ones of a source that they are not told apart any more.
+    /// A further cause in a source that already has the maximum number of different causes.
     #[error("its hints cannot be used, as those of other items")]
     More,
 }
 
-/// Whose hints.
+/// The owner of hints.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum HintsOf {
-    /// The breadcrumb's own.
+    /// The breadcrumb itself.
     Breadcrumb,
-    /// Those of the definition of this schema.
+    /// The definition of the schema with this name.
     Schema(String),
 }
 

@@ -5,7 +5,7 @@ use crate::model::{BreadcrumbId, Timestamp};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Which rows to list.
+/// Selection of the rows to list.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RunFilter {
@@ -17,7 +17,7 @@ pub struct RunFilter {
     pub states: Vec<RunState>,
     /// Only runs whose newest lease comes from this claim and has not ended; such a lease may have expired.
     pub claim: Option<ClaimId>,
-    /// How many at the most; all if absent.
+    /// Maximum number of rows. All rows if `None`.
     pub limit: Option<usize>,
 }
 
@@ -72,14 +72,14 @@ impl RunFilter {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Run {
-    /// Which run, with the event that led to it.
+    /// The executor and the trigger version of the run, with the event that led to it.
     pub run: RunRef,
     /// Its state; a run whose lease ran out is ready.
     pub state: RunState,
-    /// How many attempts were made since it was added, woken or redone.
+    /// Number of attempts since the run was added, woken or redone.
     pub attempts: u32,
-    /// When it can be claimed next, if ever: its time, the end of its lease or of its wait. One that is behind another
-    /// of its ordering key waits for that one too.
+    /// The time when the run is due: its scheduled time, or the end of its lease or wait. `None` if no time makes it
+    /// due. A run behind another one of its ordering key also waits for that run.
     pub due: Option<Timestamp>,
     /// Time for which the run could have been claimed, by the store's clock. `None` unless it can be claimed now. A run behind another one of
     /// its ordering key counts as claimable.
@@ -90,14 +90,14 @@ pub struct Run {
     /// The time when the run was added to the ledger, which stays the same when it is redone. For a run that was added before the
     /// store recorded this time, it is [`since`](Self::since).
     pub added_at: Timestamp,
-    /// What it waits for.
+    /// The breadcrumbs or the time that the run waits for. `None` if it does not wait.
     pub wake: Option<Wake>,
-    /// When it was suspended, by the store's clock; none unless it is suspended. What was committed before, and with
-    /// the suspension, has `updated_at` at or before this time, what is committed later has it after: so a
-    /// breadcrumb that wakes the run is one whose `updated_at` is later, or later than the wake's
-    /// [`since`](Wake::since) if that is earlier.
+    /// The time of the suspension, by the store's clock. `None` unless the run is suspended. The `updated_at` of a
+    /// breadcrumb is at or before this time if it was committed before or with the suspension, and after this time if
+    /// it was committed later. So a breadcrumb can wake the run if its `updated_at` is later than this time, or than
+    /// the wake's [`since`](Wake::since) if that is earlier.
     pub suspended_at: Option<Timestamp>,
-    /// What it wrote.
+    /// The IDs of the breadcrumbs that the run wrote.
     pub written: Vec<BreadcrumbId>,
     /// The class of its failure, or why it was skipped.
     pub reason: Option<String>,

@@ -1,4 +1,4 @@
-//! The conversations of the agents in a run: each is shown what was said before, and what it says is kept.
+//! The conversations of the agents in a run: each agent receives its earlier messages, and its new messages are saved.
 
 use super::cx::RunCx;
 use super::event::WorkloadEventKind;
@@ -17,15 +17,15 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// How much of what a tool said is kept.
+/// Maximum number of bytes of one tool result that are saved.
 const RESULT: usize = 16 << 10;
 
-/// How much is kept of the calls of an agent at work, the newest. It is saved beside the conversation of the agent, and an
-/// entry of a log has room for it with question and answer.
+/// Maximum size in bytes of the saved calls and results of a running agent. The newest are retained. They are saved
+/// next to the provider's conversation, and a log entry has room for them with the question and the answer.
 const SAID: usize = 256 << 10;
 
-/// How often an agent that was asked tries to add to its conversation. Of those that were asked at the same time and do so at
-/// once, one succeeds each time.
+/// Maximum number of attempts to add the answer of an agent to its conversation. If several answers are added at the
+/// same time, one of them succeeds with each attempt.
 const TRIES: usize = 64;
 
 /// The conversations of one run.
@@ -34,9 +34,9 @@ pub(super) struct Talk {
     session: Conversation,
     cx: RunCx,
     assembly: Arc<Assembly>,
-    /// The step whose conversation is that of the session.
+    /// The step whose messages form the session's conversation, if there is one.
     speaker: Option<StepPath>,
-    /// What names the turn in logs.
+    /// The digest that identifies the turn in session logs.
     turn: String,
     /// The text of the user's message. Any other input of an agent is data.
     user_message: Option<Arc<str>>,
@@ -63,7 +63,7 @@ impl Talk {
         self.speaker.as_ref() == Some(path)
     }
 
-    /// What an agent is shown: the session's conversation, then its own.
+    /// Returns the earlier messages for an agent: the session's conversation, then its own, limited by `history`.
     async fn shown(&self, path: &StepPath, history: History) -> Result<Vec<ChatMessage>, BoxError> {
         let most = match history {
             History::None => return Ok(Vec::new()),
@@ -89,7 +89,7 @@ impl Talk {
         log: Log,
         path: &StepPath,
     ) -> Result<Vec<ChatMessage>, BoxError> {
-        // After a crash a turn begins from what it began from before.
+        // After a crash, a turn starts from the same messages as its first attempt, without a compaction.
         let is_again = log.turns().any(|turn| turn == self.turn);
         let policy = self.assembly.workflow().policies.compaction.as_ref();
         let Some(policy) = policy.filter(|_| !is_again) else {
@@ -168,7 +168,7 @@ impl Conversations for Talk {
     }
 }
 
-/// A provider whose agent is shown what was said before.
+/// A provider that adds the earlier messages to the task of its agent.
 struct Remembering {
     talk: Talk,
     path: StepPath,
@@ -217,14 +217,14 @@ impl Provider for Remembering {
     }
 }
 
-/// What is kept of a session of a provider, with the calls that its agent has made.
+/// The saved form of [`Remembered`].
 #[derive(Deserialize, Serialize)]
 struct Saved {
     inner: Json,
     said: Vec<ChatMessage>,
 }
 
-/// A session of a provider, and the calls that its agent has made with what these came to.
+/// A provider session, with the calls of its agent and their results.
 struct Remembered {
     inner: Box<dyn ProviderSession>,
     said: Vec<ChatMessage>,
@@ -309,7 +309,7 @@ fn id_in(answer: Option<&ChatMessage>, id: &str) -> String {
     }
 }
 
-/// Leaves out the oldest until what is left has at most so many bytes, with no result whose call is left out.
+/// Removes the oldest messages until the rest has at most `most` bytes. The results of a removed call are removed too.
 fn fit(said: &mut Vec<ChatMessage>, most: usize) {
     let mut size: usize = said.iter().map(written).sum();
     let mut left_out = 0;

@@ -3,42 +3,43 @@ use crate::store::StoreError;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A session cannot be read, or added to.
+/// Error of an operation that reads a session or adds to it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// Somebody else has added to it since it was read: read it again and decide anew.
+    /// Another writer has added to the session since it was read. Read the session again before the next attempt to add
+    /// to it.
     #[error("session {session:?} was added to by somebody else")]
     Conflict {
-        /// The session.
+        /// The session ID.
         session: Arc<str>,
     },
-    /// It was deleted while the turn was under way. The turn is not to begin it anew.
+    /// The session was deleted during the turn. The turn must not create it again.
     #[error("session {session:?} was deleted meanwhile")]
     Deleted {
-        /// The session.
+        /// The session ID.
         session: Arc<str>,
     },
-    /// What is there cannot be read.
+    /// An entry of the session cannot be read.
     #[error("an entry of session {session:?} cannot be read")]
     Unreadable {
-        /// The session.
+        /// The session ID.
         session: Arc<str>,
-        /// What is wrong with it.
+        /// The error of the JSON reader.
         source: serde_json::Error,
     },
-    /// The store does not do what it should.
+    /// The store failed.
     #[error("session {session:?} cannot be reached")]
     Store {
-        /// The session.
+        /// The session ID.
         session: Arc<str>,
-        /// What it says.
+        /// The error of the store.
         source: StoreError,
     },
 }
 
 impl SessionError {
-    /// Whether doing the same from the beginning could succeed.
+    /// Returns the decision on a retry that reads the session again.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

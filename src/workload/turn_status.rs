@@ -10,26 +10,26 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum TurnStatus {
-    /// It came to something.
+    /// The turn has an output.
     Completed {
-        /// What it returned, else the last result of its steps.
+        /// The value that the workload returned, else the last result of its steps.
         output: Json,
     },
-    /// It failed.
+    /// The turn failed.
     Failed {
-        /// What went wrong.
+        /// The code and the message of the failure.
         failure: StepFailure,
-        /// Whether it may go better another time.
+        /// The decision on a retry of the turn.
         retry: MayRetry,
     },
-    /// It waits for others, or is due at once for another attempt.
+    /// The turn waits for others, or is due immediately for another attempt.
     Suspended {
-        /// What wakes it.
+        /// The breadcrumbs or the time that the turn waits for.
         wake: Wake,
-        /// What it goes on with.
+        /// The saved state from which the turn resumes.
         state: Json,
     },
-    /// It was stopped from outside.
+    /// The turn was stopped from outside.
     Cancelled,
 }
 
@@ -41,7 +41,7 @@ impl TurnStatus {
         }
     }
 
-    /// What a turn of code that panicked came to. Another time it may go better.
+    /// Returns the status of a turn whose code panicked. A retry can succeed.
     pub(super) fn panicked() -> Self {
         let retry = MayRetry::After(Duration::ZERO);
         Self::failed("panic", "the workload panicked", retry)
@@ -70,7 +70,7 @@ impl TurnStatus {
         );
     }
 
-    /// The last event of a turn that came to this.
+    /// Returns the last event of a turn with this status.
     pub(super) fn end(&self) -> WorkloadEventKind {
         match self.clone() {
             Self::Completed { output } => WorkloadEventKind::Final { output },
@@ -80,7 +80,7 @@ impl TurnStatus {
         }
     }
 
-    /// What a turn came to by the last event of its run.
+    /// Returns the status of a turn from the last event of its run.
     pub(super) fn of_end(end: WorkloadEventKind) -> Self {
         match end {
             WorkloadEventKind::Final { output } => Self::Completed { output },

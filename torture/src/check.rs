@@ -1,5 +1,6 @@
 //! Whether the promises were kept: what the store says in the end, held against what the oracle knows. Pure.
 
+mod chance;
 mod coverage;
 mod payments;
 
@@ -77,40 +78,6 @@ impl Check<'_> {
 
     fn rows_of(&self, role: Role) -> &[Row] {
         self.snapshot.rows.get(role.id()).map_or(&[], Vec::as_slice)
-    }
-
-    /// Whether a run failed since it was lost with its workers: three in a row, or as many as it has attempts. Where the
-    /// server ends as well the last attempt may be one whose answer could not be committed.
-    fn lost_its_workers(&self, row: &Row) -> bool {
-        match row.reason.as_deref() {
-            Some("crash_loop") => true,
-            Some("attempts_used_up") => {
-                row.attempts > ATTEMPTS || self.settings.servers.postgres_restarts > 0
-            }
-            Some(_) | None => false,
-        }
-    }
-
-    /// Returns `true` if a run failed because the campaign took each of its attempts, and the last one by a fault of the store or by
-    /// a pause. In a full campaign one attempt in twenty is lost, a later attempt of the same run one in seven, so about three of
-    /// 70,000 runs lose five attempts.
-    fn lost_its_attempts(&self, row: &Row) -> bool {
-        const CAUSES: [&str; 3] = [
-            "a fault was injected",
-            "did not answer the heartbeats",
-            "database is locked",
-        ];
-        let is_used_up = row.reason.as_deref() == Some("attempts_used_up");
-        let cause = row.cause.as_deref().unwrap_or_default();
-        let is_harm = CAUSES.iter().any(|harm| cause.contains(harm));
-        is_used_up && is_harm && row.attempts == ATTEMPTS && self.settings.faults > 0
-    }
-
-    /// Whether nobody who claimed a run got round to ending it, for so often that it was given up unseen.
-    fn was_never_ended(&self, row: &Row) -> bool {
-        const BEYOND: u32 = 4;
-        let given_up = row.reason.as_deref() == Some("crash_loop");
-        given_up && row.attempts > ATTEMPTS + BEYOND && self.settings.servers.postgres_restarts > 0
     }
 
     /// How many triggers take their worker down.
@@ -252,29 +219,6 @@ impl Check<'_> {
         self.by_chance(role, crash_loops);
     }
 
-    /// Finds more runs that used up their attempts than chance explains, of all executors together.
-    fn used_up(&mut self) {
-        if self.used_up > 1 + self.history.accepted.len() / 10_000 {
-            let used_up = self.used_up;
-            self.found(format!("{used_up} runs used up their attempts"));
-        }
-    }
-
-    /// Finds more runs that lost three workers in a row than chance explains.
-    fn by_chance(&mut self, role: Role, crash_loops: usize) {
-        // Three workers in a row may die at one run by chance, and the third death may find a second such run that was claimed
-        // and not yet released; more often beside poison, because runs that lose a worker together are claimed again together.
-        let by_chance = 2 * (self.history.deaths() / 3) + self.history.stops as usize / 3;
-        let by_chance = by_chance.min(self.history.accepted.len() / 75) + self.by_outages();
-        let beside_poison = 8 * self.poison();
-        if crash_loops > by_chance + beside_poison {
-            self.found(format!(
-                "{crash_loops} runs of {} count as poison and are not",
-                role.id()
-            ));
-        }
-    }
-
     fn attempts(&mut self, role: Role) {
         let too_often = self
             .history
@@ -286,16 +230,6 @@ impl Check<'_> {
                 .broken
                 .push(format!("executed once more than allowed: {attempt:?}"));
         }
-    }
-
-    /// How many runs may have lost three workers in a row when the server was down for longer than a lease: each time all
-    /// that every worker holds is lost, also what it has not begun, and what is lost together is claimed again together.
-    fn by_outages(&self) -> usize {
-        const HELD: u64 = 16;
-        let workers = self.settings.workers;
-        let workers = workers.killed + workers.stopped + workers.pointed;
-        let outages = self.settings.servers.postgres_restarts;
-        usize::try_from(outages * HELD).unwrap_or(usize::MAX) * workers / 3
     }
 
     fn both_halves(&mut self) {

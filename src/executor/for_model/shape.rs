@@ -28,18 +28,20 @@ const EACH: usize = 1 << 10;
 impl ExecutionContext {
     /// Returns the part of the context that a model may see: the trigger and every item, each shaped by its hints.
     ///
-    /// Only this goes to a model. A breadcrumb's own `llm_hints` win over those of its schema, which are in the newest
-    /// `schema.def.v1` breadcrumb that is tagged `defines:<schema>`: at its top level, else in its context. Nothing is
-    /// copied of what no hints shape.
+    /// Only this part goes to a model. A breadcrumb's own `llm_hints` override the hints of its schema. The hints of a
+    /// schema are in the newest `schema.def.v1` breadcrumb with the tag `defines:<schema>`: at its top level, else in
+    /// its context. An item without hints shares its context with the breadcrumb and is not copied.
     ///
-    /// What cannot be shaped is withheld and listed in [`missing`](ModelContext::missing); the other items of its source
-    /// are there. In a run the definitions are read from the store, all in one search; a [`Runtime`](crate::Runtime)
-    /// remembers them until it is told of a change, and for [`HINTS_AGE`](Self::HINTS_AGE) at the most. A context that was
-    /// made by hand has the hints of schemas that [`with_schema_hints`](Self::with_schema_hints) gave it. All of a context
-    /// together may take four times the steps that [one breadcrumb](crate::hints) may, each source its share.
+    /// An item that cannot be shaped is withheld and listed in [`missing`](ModelContext::missing); the other items of
+    /// its source remain. A run reads the definitions of schemas from the store in one search. A
+    /// [`Runtime`](crate::Runtime) caches them until an event announces a change, and for at most
+    /// [`HINTS_AGE`](Self::HINTS_AGE). A context that was assembled outside of a run has the schema hints that
+    /// [`with_schema_hints`](Self::with_schema_hints) sets. All items of a context together may take four times the
+    /// steps of [one breadcrumb](crate::hints). The sources share these steps.
     ///
-    /// Hints keep what is of no use, or not meant for it, from a model. They do not keep anything from those who may write
-    /// in the tenant: whoever writes a breadcrumb chooses its hints, and whoever writes a definition those of its schema.
+    /// Hints hide useless or confidential values from a model. They do not protect a value against users with write
+    /// access to the tenant: the writer of a breadcrumb chooses its hints, and the writer of a schema definition the
+    /// hints of the schema.
     ///
     /// ```
     /// use serde_json::json;

@@ -43,7 +43,7 @@ pub enum ConditionError {
     /// The regular expression does not compile, or is too large when compiled.
     #[error("{reason}")]
     Regex {
-        /// What the regex compiler says.
+        /// The error message of the regex compiler.
         reason: String,
     },
 }

@@ -92,7 +92,8 @@ impl Intake<'_> {
         }
     }
 
-    /// Applies what an event says of a definition before the next event is matched, or soon if the store does not answer.
+    /// Applies the definition that an event announces before the next event is matched. If the store fails, a task
+    /// applies the definition later. Returns `true` if the event may be about a definition.
     async fn follow_definitions(&self, tracker: &AckTracker) -> bool {
         let Some((keeper, inbox)) = &self.definitions else {
             return false;

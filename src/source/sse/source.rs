@@ -44,16 +44,17 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// # Clocks
 /// How far back it asks goes by the times that the server gives, and never by one that is later than the clock of the server
 /// says: something stamped a day ahead hides nothing that comes after it. Where a server has several clocks they may differ
-/// by the [overlap](super::SseSourceBuilder::overlap). From a clock that is set back on, what happened since is looked for as far
-/// back as the overlap; what is older is for a look into the store to find.
+/// by the [overlap](super::SseSourceBuilder::overlap). After the server sets its clock back, a backfill query covers
+/// only the overlap before the new time. Only a sweep of the store finds older changes.
 ///
 /// # Bounds
 /// A frame of more than 4 MiB breaks the connection. A context of more than 16 KiB does not travel. An event whose tags and
 /// schema are larger than those of any breadcrumb that a store here keeps (256 tags of 256 bytes) is not told of at all; it
 /// counts as [unreadable](SseHealth::unreadable), and only a look into the store finds its breadcrumb. So an event takes
 /// 97 KiB of memory at the most, and those that wait for a slow subscriber that much times the
-/// [buffer](super::SseSourceBuilder::buffer). While it is asked what happened before a connection, 2,048 events or 8 MiB of them
-/// wait; with more the stream is not read on, and has not been silent afterwards.
+/// [buffer](super::SseSourceBuilder::buffer). While the backfill query of a new connection runs, events wait. From
+/// 2,048 events or 8 MiB on, the source stops reading the stream until the query ends, and does not count this time as
+/// silence.
 #[derive(Clone)]
 pub struct SseSource(Arc<Inner>);
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// The place of a breadcrumb in the update order: update time, version and ID.
 pub(super) type OrderKey = (Timestamp, u64, BreadcrumbId);
 
-/// Which run wrote a version.
+/// The run that wrote a version of a breadcrumb: its executor and lineage.
 #[derive(Clone, Debug)]
 pub(super) struct Writer {
     pub(super) executor: Arc<str>,
@@ -22,7 +22,7 @@ pub(super) struct Entry {
     pub(super) writer: Option<Writer>,
 }
 
-/// Whether the time of a breadcrumb is not over.
+/// Returns `true` if a breadcrumb has not expired.
 pub(super) fn lives(breadcrumb: &Breadcrumb, now: Timestamp) -> bool {
     breadcrumb.ttl.is_none_or(|end| now < end)
 }

@@ -190,8 +190,8 @@ const LOGIN_PAUSE: Duration = Duration::from_secs(60);
 /// When to try again what the server could not do.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
-/// How often the same is tried at once, where nothing was done and another transaction or a stale connection was the
-/// reason.
+/// Maximum number of attempts, without a delay between them, at an operation that had no effect because of another
+/// transaction or a stale connection.
 pub(super) const ATTEMPTS: u32 = 20;
 
 /// What an error of the driver means.
@@ -255,7 +255,7 @@ impl Class {
     }
 }
 
-/// Whether the same again may succeed at once.
+/// Returns `true` if an immediate retry of the operation can succeed.
 pub(super) fn is_worth_another(error: &sqlx::Error) -> bool {
     match Class::of(error) {
         Class::Collided | Class::Lost => true,

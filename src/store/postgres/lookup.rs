@@ -1,4 +1,4 @@
-//! The facts that jobs read in a transaction: those of the tables, with the changes of the jobs so far.
+//! The facts that jobs read in a transaction: the rows of the tables, with the changes of the jobs so far.
 
 use super::begin::lock_lines;
 use super::changes::Changes;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// SQLSTATE of the error of a transaction that would have exceeded a limit.
 const DIVISION_BY_ZERO: &str = "22012";
 
-/// Why a transaction was not committed, or may not have been.
+/// Reason that a transaction was not committed, or may not have been committed.
 #[derive(Debug)]
 pub(super) enum Failed {
     Driver(Arc<sqlx::Error>),
@@ -27,7 +27,8 @@ pub(super) enum Failed {
 }
 
 impl Failed {
-    /// Why jobs were not done. Of which of them the server does not take something it does not say.
+    /// Classifies an error of the server in a transaction. If the server refuses a value permanently, the error does
+    /// not name the job with this value, so several jobs have to be retried one by one.
     pub(super) fn of(error: sqlx::Error, is_alone: bool) -> Self {
         if is_crowded(&error) {
             Self::Crowded

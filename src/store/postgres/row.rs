@@ -63,7 +63,7 @@ pub(super) fn name(run: &RunRef) -> Name {
 /// An executor, and an ordering key of its runs.
 pub(super) type Line = (Arc<str>, Arc<str>);
 
-/// The line that a run stands in, if it does in one.
+/// Returns the executor and the ordering key of a run. `None` if the run has no ordering key.
 pub(super) fn line_of(run: &RunRef) -> Option<Line> {
     let line = run.order.as_deref()?;
     Some((Arc::clone(&run.executor), line.into()))

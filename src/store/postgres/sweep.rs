@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 /// How many breadcrumbs are removed in one transaction.
 const AT_ONCE: usize = 256;
 
-/// Removes up to `most` breadcrumbs whose time is over, and says whether there were as many.
+/// Removes up to `most` expired breadcrumbs. Returns `true` if it removed `most`, so that there may be more.
 pub(super) async fn expire(writing: &mut Writing<'_>, most: usize) -> sqlx::Result<bool> {
     if !writing.has_expired {
         return Ok(false);

@@ -33,7 +33,7 @@ const UNIQUE_VIOLATION: &str = "23505";
 
 impl Database {
     /// Runs a job in a transaction, and returns its result after the commit. The job runs to its end even if the caller stops waiting,
-    /// because a job that has begun cannot be withdrawn.
+    /// because a started job cannot be withdrawn.
     pub(super) async fn write<J: Job>(
         self: &Arc<Self>,
         tenant: &Arc<Named>,

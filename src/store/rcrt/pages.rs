@@ -46,7 +46,8 @@ impl Reader {
         Pages::new(self, url)
     }
 
-    /// The list of all there is, newest first, as far as it says what changed when: without schemas and contexts.
+    /// Lists all breadcrumbs with their versions and update times, newest first, page by page, without schemas and
+    /// contexts.
     pub(super) fn changes(&self) -> Pages<'_> {
         Pages::new(self, self.link.url(&["breadcrumbs"]))
     }

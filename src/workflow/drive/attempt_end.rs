@@ -11,7 +11,8 @@ use crate::store::Wake;
 use tokio::time::Instant;
 
 impl Drive<'_> {
-    /// Whether this attempt comes to its end, asked before a step begins.
+    /// Returns `true` if this attempt ends, so that no further step starts. The check can decide that the attempt makes
+    /// way for another one.
     pub(super) fn is_leaving(&mut self, now: Timestamp) -> bool {
         if self.leaving.how.is_none() {
             let is_at_work = !self.running.is_empty();
@@ -23,8 +24,11 @@ impl Drive<'_> {
         self.leaving.how.is_some()
     }
 
-    /// A step met with an error of the store. One that may pass ends the attempt once the other steps at work have ended,
-    /// so that what these came to is kept.
+    /// Handles a store error in a step. After a transient error, the attempt ends once the other running steps have
+    /// ended, so that their outcomes are saved. They have at most [`SIBLINGS`] to end.
+    ///
+    /// # Errors
+    /// The error itself if it is permanent.
     pub(super) fn broke(&mut self, error: BoxError) -> Result<(), BoxError> {
         match (verdict(error.as_ref()), &self.leaving.how) {
             (Verdict::Permanent, _) => Err(error),
@@ -41,7 +45,7 @@ impl Drive<'_> {
         }
     }
 
-    /// Whether what is still at work has to be stopped.
+    /// Returns `true` if the steps that still run have to be stopped.
     pub(super) fn has_waited_enough(&self) -> bool {
         match &self.leaving.how {
             Some(Leave::Fails { until, .. }) => Instant::now() >= *until,
@@ -49,7 +53,8 @@ impl Drive<'_> {
         }
     }
 
-    /// Keeps where the run is. If the store cannot do that, what was about to begin does not, and the attempt comes to its end.
+    /// Saves the progress of the run. If the store fails, the steps that were about to start go back to the queue, and
+    /// the attempt ends.
     pub(super) async fn save_or_leave(&mut self) -> Result<(), BoxError> {
         let Err(error) = self.save().await else {
             return Ok(());
@@ -67,7 +72,8 @@ impl Drive<'_> {
         self.broke(error)
     }
 
-    /// Ends the attempt, unless the run goes on otherwise than was known.
+    /// Ends the attempt. Returns `None` if the state was too large or too deep to save, so that a step failed and the
+    /// run continues.
     pub(super) async fn end(&mut self, leave: Leave) -> Result<Option<Driven>, BoxError> {
         match leave {
             Leave::Yields { .. } => {

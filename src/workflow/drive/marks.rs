@@ -145,8 +145,8 @@ impl Lines {
         self.known(progress, path, of).since
     }
 
-    /// Retains the breadcrumbs that may answer a step: those that are newer than all that the line of the step wrote, and that answered
-    /// no earlier step since their last change.
+    /// Retains the breadcrumbs that may answer a step: they are newer than all breadcrumbs that the line of the step
+    /// wrote, and have not answered an earlier step since their last change.
     pub(super) fn retain_unused(
         &self,
         progress: &Progress,

@@ -6,7 +6,7 @@ use super::protocol::{FlowEvent, FlowEventKind, StepFailure};
 use super::walk::{End, Walk, Walked};
 
 impl Walk<'_> {
-    /// Whether no step begins now: the run is paused, or enough have begun at a time.
+    /// Returns `true` if no step may start now: the run is paused, or the walk has used up its work budget.
     pub(super) fn is_held(&mut self) -> bool {
         if self.progress.paused {
             return true;
@@ -16,7 +16,8 @@ impl Walk<'_> {
         is_over
     }
 
-    /// Begins a step; the walk stops here if it is held, or the run has begun all the steps it may.
+    /// Starts a step. The walk stops here if it is held. The run fails with `too_many_steps` if this step exceeds
+    /// the limit of steps.
     pub(super) fn begin(&mut self, path: &StepPath, node: Option<Node>) -> Result<(), Walked> {
         if self.is_held() {
             return Err(Walked::Open);
@@ -49,7 +50,7 @@ impl Walk<'_> {
         Some(node)
     }
 
-    /// Begins a step that has others in it, unless it has begun.
+    /// Starts a step that contains other steps, unless it has already started.
     pub(super) fn enter(&mut self, path: &StepPath, node: Node) -> Result<(), Walked> {
         if self.progress.nodes.contains_key(path) {
             return Ok(());
@@ -57,7 +58,7 @@ impl Walk<'_> {
         self.begin(path, Some(node))
     }
 
-    /// Ends a step that has begun, and what is still under way in it.
+    /// Ends a step that has started. Cancels the steps in it that are still running.
     pub(super) fn close(&mut self, path: &StepPath, end: &End) {
         self.cancel_below(path);
         self.remove(path);
@@ -72,7 +73,7 @@ impl Walk<'_> {
         let ranges = path.below().into_iter();
         let below = ranges.flat_map(|range| self.progress.nodes.range(range));
         let below: Vec<StepPath> = below.map(|(path, _)| path.clone()).collect();
-        // What is within comes after in the order of paths.
+        // A path sorts before the paths in it, so the reverse order cancels inner steps first.
         for path in below.into_iter().rev() {
             self.cancel(&path);
         }
@@ -85,7 +86,7 @@ impl Walk<'_> {
         if node.is_with_driver() {
             let ready = self.next.ready.len();
             self.next.ready.retain(|ready| ready.path != *path);
-            // What was handed out in this very step has not reached the driver.
+            // A step that was still in `ready` has not reached the driver, so the driver has nothing to cancel.
             if self.next.ready.len() == ready {
                 self.next.cancel.push(path.clone());
             }

@@ -336,7 +336,7 @@ fn as_text(value: Value) -> Json {
     Json::from_text(value.to_string()).unwrap_or_else(|_| value.into())
 }
 
-/// Returns a short digest of a list of texts. The tags of stored sessions contain it, so its form must stay.
+/// Returns a short digest of a list of strings. The tags of stored sessions contain it, so its form must stay.
 pub(super) fn digest(parts: &[&str]) -> String {
     let mut digest = Sha256::new();
     for part in parts {
