@@ -1,4 +1,4 @@
-//! The effects that the machine of a run asks for, carried out: calls, results for the provider, and the end of the run.
+//! Executes the effects that the machine of a run requests: calls, results for the provider, and the end of the run.
 
 use super::{Done, Run, approved};
 use crate::error::BoxError;
@@ -8,7 +8,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use std::collections::VecDeque;
 use std::mem;
 
-/// How many calls go on at a time.
+/// Maximum number of concurrent calls.
 const MOST_AT_ONCE: usize = 16;
 
 impl Run<'_> {
@@ -35,7 +35,7 @@ impl Run<'_> {
         }
     }
 
-    /// Carries out what the machine wants, and what comes of that.
+    /// Executes the effects that the machine requests, and the effects of their results.
     pub(super) async fn carry_out(&mut self, effects: Vec<Effect>) -> Result<(), BoxError> {
         let mut effects = VecDeque::from(effects);
         loop {
@@ -81,7 +81,7 @@ impl Run<'_> {
                     "You are not done: call {} to hand in what is missing.",
                     missing.join(" and ")
                 );
-                // What was called before it is told before.
+                // The results of earlier calls are passed on first.
                 let results = mem::take(&mut self.undelivered);
                 if !results.is_empty() {
                     self.give_results(results).await?;
@@ -111,10 +111,10 @@ impl Run<'_> {
             false => Vec::new(),
         };
         match (self.progress.machine.exit(), &mut self.session) {
-            // Nobody waits: an agent that is started again asks again.
+            // No caller waits: an agent that is started again makes the call again.
             (None, None) if !is_batch => {}
             (None, _) => self.give_results(results).await?,
-            // Whoever still waits for a call is told that the run is over.
+            // A caller that still waits for a call gets the error that the run is over.
             (Some(_), Some(session)) if !is_batch => session.deliver(results).await?,
             (Some(_), Some(_) | None) => {}
         }
@@ -153,7 +153,7 @@ impl Run<'_> {
     }
 }
 
-/// What kind of anomaly it is: ids in it are chosen by a model or a program.
+/// Returns the kind of an anomaly, without the IDs in it, which a model or a program chose.
 fn name(anomaly: &MachineAnomaly) -> &'static str {
     match anomaly {
         MachineAnomaly::UnknownCall { .. } => "unknown_call",
