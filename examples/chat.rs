@@ -15,6 +15,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use universal_executor::agent::{
     Agent, ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, Speaker, StopReason,
 };
@@ -51,6 +52,9 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
+/// Maximum time for which the program follows the answer of an earlier process.
+const CATCH_UP: Duration = Duration::from_secs(120);
+
 /// Prints the conversation, and follows the turns that an earlier process left open.
 async fn catch_up(session: &Session) -> Result<(), BoxError> {
     // Before `history`, so that no answer is missing.
@@ -60,7 +64,10 @@ async fn catch_up(session: &Session) -> Result<(), BoxError> {
         let mut turns = open.iter();
         let index = turns.position(|turn| turn.request().id() == past.request);
         match (index, past.end) {
-            (Some(index), _) => show(open.remove(index)).await?,
+            (Some(index), _) => match timeout(CATCH_UP, show(open.remove(index))).await {
+                Ok(shown) => shown?,
+                Err(_) => println!("(no answer yet)"),
+            },
             (None, Some(end)) => println!("agent: {end}"),
             (None, None) => println!("agent: (no answer)"),
         }

@@ -5,7 +5,9 @@ use super::action::{Action, MOST_TAGS, Permitted, Rules};
 use crate::clock;
 use crate::error::BoxError;
 use crate::executor::{Pages, Response};
-use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector, Timestamp};
+use crate::model::{
+    Breadcrumb, BreadcrumbId, NewBreadcrumb, REQUEST_TAG, Selector, Timestamp, request_tag,
+};
 use crate::store::{StoreError, WrittenBy};
 use crate::tool::{self, ToolExecutor};
 use serde_json::{Value, json};
@@ -117,7 +119,7 @@ impl AgentExecutor {
         let Some(id) = tool::answered_request(trigger) else {
             return Ok(false);
         };
-        let requests = Selector::schema(ToolExecutor::REQUEST).all_tags([tool::request_tag(id)]);
+        let requests = Selector::schema(ToolExecutor::REQUEST).all_tags([request_tag(id)]);
         let mut pages = Pages::new(&*self.store, requests);
         while let Some(page) = pages.next().await? {
             for request in &page {
@@ -214,7 +216,7 @@ pub(crate) fn request_tags(trigger: &Breadcrumb, beside: usize) -> impl Iterator
     let requests = trigger
         .tags
         .iter()
-        .filter(|tag| tag.starts_with("request:"));
+        .filter(|tag| tag.starts_with(REQUEST_TAG));
     requests
         .take(Breadcrumb::MAX_TAGS.saturating_sub(beside))
         .cloned()

@@ -10,13 +10,11 @@ pub use view::{Principal, QuestionKind, QuestionView};
 use super::{Client, ClientError};
 use crate::clock::wall_micros;
 use crate::executor::QUESTION;
-use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector, Timestamp, request_tag};
+use crate::request::human::Written;
 use crate::request::{answers_to, human};
-use crate::store::{
-    BreadcrumbStoreExt as _, NewRequest, Query, Requested, Run, RunState, StoreError, WrittenBy,
-};
-use crate::tool::request_tag;
-use check::{answers_it, check, refused};
+use crate::store::{Query, Run, RunState, WrittenBy};
+use check::{check, refused};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,9 +29,6 @@ pub struct Questions {
 
 /// Maximum number of questions that are searched for open ones: the newest.
 const MOST: usize = 1_000;
-
-/// The name in the keys of answers. Only one answer to a question is written.
-const ANSWERS: &str = "universal-executor:answers";
 
 impl Questions {
     pub(super) const fn new(client: Client) -> Self {
@@ -61,8 +56,8 @@ impl Questions {
         &self,
         found: &[Arc<Breadcrumb>],
     ) -> Result<Vec<QuestionView>, ClientError> {
-        let first = found.iter().filter(|found| found.version == 1);
-        let questions: Vec<QuestionView> = first.filter_map(|one| QuestionView::of(one)).collect();
+        let questions = found.iter().filter_map(|one| QuestionView::of(one));
+        let questions: Vec<QuestionView> = questions.collect();
         if questions.is_empty() || !self.client.store.capabilities().lineage {
             return Ok(questions);
         }
@@ -78,10 +73,8 @@ impl Questions {
 
     /// Returns `true` if an answer to a question would count.
     pub(super) async fn is_open(&self, question: &QuestionView) -> Result<bool, ClientError> {
-        let is_expired = question
-            .expires_at
-            .is_some_and(|end| is_over(end, Duration::ZERO));
-        Ok(!is_expired && self.closing(question).await?.is_none())
+        let expired = question.terms.expired(now(), Duration::ZERO);
+        Ok(expired.is_none() && self.closing(question).await?.is_none())
     }
 
     /// Lists the open questions that a person may answer, as [`open`](Self::open).
@@ -224,38 +217,16 @@ impl Questions {
                 false => Err(closing.error(id)),
             };
         }
-        if let Some(at) = question.expires_at.filter(|end| is_over(*end, MARGIN)) {
+        let terms = &question.terms;
+        if let Some(at) = terms.expired(now(), MARGIN) {
             return Err(AnswerError::Expired { id, at });
         }
-        let written = self.write_once(question, response).await?;
-        match written {
-            // The run checks the same by the clock of the store, and by the writer that the store has noted.
-            Some(written) if !answers_it(question, &written) => {
-                Err(refused(question, person, &written))
-            }
-            Some(_) | None => Ok(()),
-        }
-    }
-
-    /// Writes an answer. Two people may answer at once, so it has a key. Returns `None` if it was written before.
-    async fn write_once(
-        &self,
-        question: &QuestionView,
-        response: NewBreadcrumb,
-    ) -> Result<Option<Arc<Breadcrumb>>, AnswerError> {
-        if !self.client.store.capabilities().keyed_requests {
-            return Ok(Some(self.client.store.create(response).await?));
-        }
-        let key = human::hash(&[&question.id, &question.breadcrumb.to_string()]);
-        let request = NewRequest::new(ANSWERS, key, response);
-        match self.client.ledger()?.request(request).await {
-            Ok(Requested::Created { breadcrumb }) => Ok(Some(breadcrumb)),
-            Ok(Requested::Existing { .. }) => Ok(None),
-            Err(StoreError::KeyConflict { id: earlier, .. }) => {
-                let earlier = self.client.store.get(earlier).await?;
-                Err(Closing::answered(earlier).error(question.id.clone()))
-            }
-            Err(error) => Err(error.into()),
+        // The run checks the same by the clock of the store, and by the writer that the store has noted.
+        let counts = |found: &Breadcrumb| terms.counts_in_time(found);
+        match human::write_once(&*self.client.store, terms, response, counts).await? {
+            Written::Other(earlier) => Err(Closing::answered(earlier).error(id)),
+            Written::Own(written) if !counts(&written) => Err(refused(question, person, &written)),
+            Written::Own(_) => Ok(()),
         }
     }
 
@@ -264,7 +235,7 @@ impl Questions {
         let selector = answers_to(&question.id, human::RESPONSE);
         let query = Query::new(selector).limit(MOST);
         let answers = self.client.store.search(&query).await?;
-        let is_answer = |found: &&Arc<Breadcrumb>| answers_it(question, found);
+        let is_answer = |found: &&Arc<Breadcrumb>| question.terms.counts_in_time(found);
         if let Some(first) = answers.iter().rev().find(is_answer) {
             return Ok(Some(Closing::answered(Arc::clone(first))));
         }
@@ -317,9 +288,9 @@ impl Closing {
 /// Time after the end of a question at which the clock of this process decides. Before, the clock of the store does.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
 
-/// Returns `true` if a time and a margin have passed, by the clock of this process.
-fn is_over(time: Timestamp, margin: Duration) -> bool {
-    time + margin < Timestamp::from_micros(wall_micros())
+/// Returns the time by the clock of this process.
+fn now() -> Timestamp {
+    Timestamp::from_micros(wall_micros())
 }
 
 /// The breadcrumb of an answer.
@@ -331,7 +302,7 @@ fn response(question: &QuestionView, person: &Principal, answer: Value) -> NewBr
         let breadcrumb = question.breadcrumb.to_string();
         fields.insert(QUESTION.to_owned(), breadcrumb.into());
         fields.insert("principal".to_owned(), json!(person));
-        if let Some(digest) = &question.digest {
+        if let Some(digest) = &question.terms.digest {
             fields.insert("digest".to_owned(), digest.as_str().into());
         }
     }

@@ -8,7 +8,7 @@ use super::pages::Pages;
 use super::provenance::{Stamp, trigger_of};
 use crate::bugs::planted;
 use crate::error::BoxError;
-use crate::model::{Breadcrumb, BreadcrumbId, Json, Selector};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, Selector, request_tag};
 use crate::store::{BreadcrumbStore, StoreError, WrittenBy};
 
 /// The field of an answer with the ID of the breadcrumb of its question.
@@ -135,7 +135,7 @@ impl Standing<'_> {
             }
             Some(WrittenBy::Unknown) => return Ok(Some("it changed while it was read")),
         }
-        let tag = format!("request:{}", self.asked.request_id);
+        let tag = request_tag(self.asked.request_id);
         let questions = Selector::schema(self.asked.schema).all_tags([tag]);
         // Copies of a question must not hide the question.
         let mut pages = Pages::new(self.store, questions);

@@ -80,8 +80,8 @@ pub(crate) use path::{MAX_SEARCH_STEPS, PatternStep, pattern, search_steps};
 pub use path::{Path, PathError};
 pub use place::{DefinitionPath, DefinitionPathPart, Position};
 pub(crate) use reserved::{
-    CHAT_SESSION, CHAT_TURN, SESSION_TAG, is_answer_schema, is_definition_schema,
-    is_reserved_schema, is_reserved_tag,
+    CHAT_SESSION, CHAT_TURN, REQUEST_TAG, SESSION_TAG, is_answer_schema, is_definition_schema,
+    is_reserved_schema, is_reserved_tag, request_tag,
 };
 pub use route::{Route, Subscriptions};
 pub use selector::Selector;

@@ -32,6 +32,9 @@ pub(crate) const CHAT_TURN: &str = "chat.turn.v1";
 /// Prefix of the tag that names the session of a breadcrumb.
 pub(crate) const SESSION_TAG: &str = "session:";
 
+/// Prefix of the tag that a request and its answers share.
+pub(crate) const REQUEST_TAG: &str = "request:";
+
 /// Prefix of the tags by which a store without a ledger recognises the writes of a run.
 const TAG_PREFIX: &str = "ux:";
 
@@ -56,6 +59,11 @@ pub(crate) fn is_definition_schema(schema: &str) -> bool {
 /// only clients read.
 pub(crate) fn is_unrouted_schema(schema: Option<&str>) -> bool {
     schema.is_some_and(|schema| schema == CHAT_TURN || schema == CHAT_SESSION)
+}
+
+/// Returns the tag that the request with this ID and its answers share.
+pub(crate) fn request_tag(request_id: &str) -> String {
+    format!("{REQUEST_TAG}{request_id}")
 }
 
 /// Reports whether only the library writes a tag.

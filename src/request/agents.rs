@@ -1,8 +1,7 @@
 //! Requests to other agents and their answers, as breadcrumbs.
 
 use crate::machine::Answer;
-use crate::model::{Breadcrumb, Json, NewBreadcrumb, display_text};
-use crate::tool::request_tag;
+use crate::model::{Breadcrumb, Json, NewBreadcrumb, display_text, request_tag};
 use serde_json::{Value, json};
 
 /// A request to another agent.

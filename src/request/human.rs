@@ -1,15 +1,21 @@
 //! Questions to people and their answers, as breadcrumbs.
 
+mod terms;
+mod write;
+
+pub(crate) use terms::{Terms, texts};
+pub(crate) use write::{Written, write_once};
+
 use super::Reply;
 use crate::error::excerpt;
 use crate::executor::{ContextError, ExecutionContext};
 pub(crate) use crate::hex::hash;
 use crate::machine::{Answer, MachineCall};
 use crate::model::{
-    Breadcrumb, Json, MAX_DEPTH, NewBreadcrumb, Timestamp, size_within, sorted_text,
+    Breadcrumb, Json, MAX_DEPTH, NewBreadcrumb, Timestamp, request_tag, size_within, sorted_text,
 };
 use crate::store::BreadcrumbStore;
-use crate::tool::{Approval, NeededApproval, People, ROLE, Tool, request_tag};
+use crate::tool::{Approval, Checker, NeededApproval, People, ROLE, Tool};
 use serde_json::{Map, Value, json};
 
 /// A question to a person.
@@ -132,13 +138,32 @@ pub(crate) fn question(payload: &Json) -> Value {
     fields
 }
 
-/// Returns the question of a tool, which everyone may answer.
+/// Returns the question of a tool, which everyone may answer. A schema that cannot be used is omitted, since no answer would fit it.
 pub(crate) fn question_of_tool(payload: &Json) -> Value {
     let mut fields = question(payload);
     if let Value::Object(fields) = &mut fields {
         fields.remove("of");
+        if let Some(schema) = fields.get("schema")
+            && let Err(problem) = usable(schema)
+        {
+            let problem = excerpt(&problem, 500);
+            tracing::warn!(
+                problem = &*problem,
+                "the question of a tool has an answer schema that cannot be used; the question omits the schema"
+            );
+            fields.remove("schema");
+        }
     }
     fields
+}
+
+/// Checks that answers can be checked by a schema in a question.
+fn usable(schema: &Value) -> Result<(), String> {
+    if schema.to_string().contains(reorders) {
+        // A question shows these characters as escapes, which would change the schema.
+        return Err("the schema has characters that reorder text".to_owned());
+    }
+    Checker::compile(schema).map(drop)
 }
 
 /// The breadcrumb that asks. Characters that change the order of displayed text are escaped in all fields: a model could
@@ -199,7 +224,7 @@ fn reorders(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The breadcrumb that answers a question in the name of somebody.
+/// The breadcrumb that answers a question in the name of a person.
 pub(crate) fn answer(ticket: &str, answer: &Json, by: &str) -> NewBreadcrumb {
     NewBreadcrumb::new(RESPONSE)
         .tag(request_tag(ticket))
@@ -256,21 +281,35 @@ fn is_permitted(response: &Breadcrumb, people: &People) -> bool {
     people.list_without(is_in).is_none()
 }
 
-/// Returns `true` if the writer of an approval may put these arguments in the place of those in the question: by each of the rules
-/// that is for the changed arguments, and within the time of these rules since the question.
-pub(crate) fn may_change(
-    response: &Breadcrumb,
-    rules: &[Approval],
-    arguments: &Value,
-    asked_at: Option<Timestamp>,
-) -> bool {
-    let Some(needed) = NeededApproval::by_rules(rules, &[], arguments) else {
-        return true;
-    };
-    let in_time = needed
-        .expires_in
-        .is_none_or(|time| asked_at.is_some_and(|asked_at| response.updated_at <= asked_at + time));
-    in_time && is_permitted(response, &needed.people)
+/// The arguments in an approval, with the terms for a change of the arguments in the question.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change<'c> {
+    /// The arguments in the approval.
+    pub(crate) arguments: &'c Value,
+    /// If `true`, these are the arguments in the question, so nothing changes.
+    pub(crate) is_same: bool,
+    /// The rules for the people who change the arguments.
+    pub(crate) rules: &'c [Approval],
+    /// The time of the question. `None` if it is unknown, so that the time of a rule counts as over.
+    pub(crate) asked_at: Option<Timestamp>,
+}
+
+impl Change<'_> {
+    /// Returns `true` if the writer of an approval may make the change: by each of the rules that is for the changed arguments, and
+    /// within the time of these rules since the question.
+    pub(crate) fn is_allowed(&self, response: &Breadcrumb) -> bool {
+        if self.is_same {
+            return true;
+        }
+        let Some(needed) = NeededApproval::by_rules(self.rules, &[], self.arguments) else {
+            return true;
+        };
+        let is_in_time = needed.expires_in.is_none_or(|time| {
+            let end = self.asked_at.map(|asked_at| asked_at + time);
+            end.is_some_and(|end| response.updated_at <= end)
+        });
+        is_in_time && is_permitted(response, &needed.people)
+    }
 }
 
 /// Returns the reason why a run does not accept changed arguments, or `None` if they have a size that it can save.

@@ -4,7 +4,7 @@ pub(crate) mod agents;
 pub(crate) mod human;
 mod pending;
 
-pub(crate) use pending::{Expected, Pending, answers_to, selectors};
+pub(crate) use pending::{Expected, Pending, answers_to, answers_until, question_in, selectors};
 
 use crate::machine::Answer;
 use crate::model::Json;

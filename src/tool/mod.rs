@@ -97,7 +97,7 @@ pub(crate) use approval::{NeededApproval, People, ROLE};
 pub(crate) use outcome::{unknown as unknown_outcome, withheld};
 pub(crate) use renamed::Renaming;
 pub(crate) use schema::Checker;
-pub(crate) use wire::{answer_of, answered_request, request, tag as request_tag};
+pub(crate) use wire::{answer_of, answered_request, named_request, request};
 
 use crate::error::BoxError;
 use async_trait::async_trait;

@@ -5,7 +5,7 @@ use crate::clock::later;
 use crate::error::BoxError;
 use crate::executor::{Asked, ContextError, WaitError};
 use crate::machine::Answer;
-use crate::model::{Breadcrumb, Order, Selector};
+use crate::model::{Breadcrumb, Order, Selector, request_tag};
 use crate::store::{Query, Write};
 use async_trait::async_trait;
 use futures::poll;
@@ -181,7 +181,7 @@ impl Asking<'_> {
     /// Writes the request, unless an earlier attempt did.
     async fn ask(&self, input: Value) -> Result<(), BoxError> {
         let store = self.context.store();
-        let (context, tag) = (self.context.context(), wire::tag(self.id));
+        let (context, tag) = (self.context.context(), request_tag(self.id));
         let earlier = context.find_own(store, wire::REQUEST, &tag);
         if earlier.await?.is_some() {
             return Ok(());
@@ -194,7 +194,7 @@ impl Asking<'_> {
     }
 
     fn tagged(&self, schema: &str) -> Query {
-        Query::new(Selector::schema(schema).all_tags([wire::tag(self.id)]))
+        Query::new(Selector::schema(schema).all_tags([request_tag(self.id)]))
     }
 
     /// Reads a response, if it is to the request of this call.

@@ -4,7 +4,7 @@
 
 use crate::error::excerpt;
 use crate::machine::Answer;
-use crate::model::{Breadcrumb, Json, NewBreadcrumb};
+use crate::model::{Breadcrumb, Json, NewBreadcrumb, REQUEST_TAG, request_tag};
 use serde_json::{Value, json};
 
 /// Schema of a request for a tool.
@@ -63,7 +63,7 @@ pub(crate) fn answer_of(
     }
     let is_answer = match first_text(response, ["request_id", "requestId"]) {
         Some(id) => id == request_id,
-        None => response.tags.contains(&tag(request_id)),
+        None => response.tags.contains(&request_tag(request_id)),
     };
     let named = response.context.get("tool").and_then(Value::as_str);
     if !is_answer || named.is_some_and(|named| named != tool) {
@@ -98,33 +98,30 @@ fn error_of(context: &Value) -> Answer {
     Answer::error(excerpt(&code, CODE_BYTES), excerpt(&message, MESSAGE_BYTES))
 }
 
-/// The tag that a request and all that is said of it have in common.
-pub(crate) fn tag(request_id: &str) -> String {
-    format!("request:{request_id}")
-}
-
 /// With the tag of the request. An id too long for a tag must not cost whoever asked the answer; it is in the context
 /// too.
 pub(super) fn tagged(new: NewBreadcrumb, request_id: &str) -> NewBreadcrumb {
-    let tag = tag(request_id);
+    let tag = request_tag(request_id);
     match tag.len() > Breadcrumb::MAX_TAG_BYTES {
         true => new,
         false => new.tag(tag),
     }
 }
 
-/// The id of a request, else that of whatever triggered the run. One of more than 512 bytes counts as none: it would be
-/// repeated in all that is said of the request.
+/// The id of a request, else that of whatever triggered the run.
 pub(super) fn request_id(trigger: &Breadcrumb) -> String {
-    first_text(trigger, ["requestId", "request_id"])
-        .filter(|id| id.len() <= ID_BYTES)
-        .map_or_else(|| trigger.id.to_string(), str::to_owned)
+    named_request(trigger).map_or_else(|| trigger.id.to_string(), str::to_owned)
+}
+
+/// Returns the request ID in the context of a request. `None` if the ID has more than 512 bytes: each answer would repeat it.
+pub(crate) fn named_request(request: &Breadcrumb) -> Option<&str> {
+    first_text(request, ["requestId", "request_id"]).filter(|id| id.len() <= ID_BYTES)
 }
 
 /// Returns the ID of the request that a response answers, from its context, else from its tag.
 pub(crate) fn answered_request(response: &Breadcrumb) -> Option<&str> {
     let named = first_text(response, ["request_id", "requestId"]);
-    let named = named.or_else(|| response.tag("request:"));
+    let named = named.or_else(|| response.tag(REQUEST_TAG));
     named.filter(|id| id.len() <= ID_BYTES)
 }
 

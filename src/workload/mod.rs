@@ -168,6 +168,9 @@ pub trait Definition: Send + Sync {
 
     /// Checks that a workload can be made.
     ///
+    /// Executors and supervisors do not call this method if [`prepare`](Self::prepare) returns a definition: that call has the same
+    /// errors.
+    ///
     /// # Errors
     /// Names the missing item, such as a model or a tool: a definition can name only items of `services`.
     fn check(&self, services: &Services, store: &Arc<dyn BreadcrumbStore>) -> Result<(), BoxError>;

@@ -16,7 +16,7 @@ pub(super) use permit::{Permitted, Rules};
 pub(crate) use permit::{is_open, is_protected};
 
 use super::output::extract;
-use crate::model::{Breadcrumb, BreadcrumbId, Json, SESSION_TAG, is_reserved_tag};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, REQUEST_TAG, SESSION_TAG, is_reserved_tag};
 use crate::request::agents;
 use serde_json::{Map, Value};
 
@@ -201,7 +201,7 @@ fn tags_of(tags: Value) -> Result<Vec<String>, String> {
 fn is_reserved(tag: &str) -> bool {
     let belongs = [
         "parent:",
-        "request:",
+        REQUEST_TAG,
         SESSION_TAG,
         "step:",
         "turn:",

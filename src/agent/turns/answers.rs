@@ -7,7 +7,7 @@ use crate::agent::AgentExecutor;
 use crate::error::BoxError;
 use crate::executor::{ContextError, ExecutionContext, Pages, Response, suspend};
 use crate::machine::{Answer, CallId};
-use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Timestamp, display_text};
 use crate::request::{self, Reply, human};
 use std::sync::Arc;
 use std::time::Duration;
@@ -316,11 +316,16 @@ fn may_change(
         return true;
     };
     // The definitions changed meanwhile: the run asks again, by the current rules.
-    if arguments == asked || agent.digest_of(tool, asked) != *digest {
+    if agent.digest_of(tool, asked) != *digest {
         return true;
     }
-    let rules = agent.definition.approval.for_changes(tool);
-    let may = human::may_change(found, &rules, arguments, wait.asked_at);
+    let change = human::Change {
+        arguments,
+        is_same: arguments == asked,
+        rules: &agent.definition.approval.for_changes(tool),
+        asked_at: wait.asked_at,
+    };
+    let may = change.is_allowed(found);
     if !may {
         tracing::warn!(
             answer = %found.id,
@@ -342,9 +347,7 @@ async fn last_word(
     let Answer::Success(output) = &answer else {
         return Ok((answer, None));
     };
-    let text = output
-        .as_str()
-        .map_or_else(|| output.to_string(), str::to_owned);
+    let text = display_text(output);
     let examined = match agent.let_pass(text).await? {
         Ok(text) => match agent.output.as_ref().map(|output| output.read(&text)) {
             Some(Err(problem)) => Err(problem),

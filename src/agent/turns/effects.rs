@@ -3,7 +3,7 @@
 use super::{Done, Run, approved};
 use crate::error::BoxError;
 use crate::machine::{Effect, MachineAnomaly, ResultDelivery, ToolResult};
-use crate::model::Json;
+use crate::model::display_text;
 use futures::{FutureExt as _, StreamExt as _};
 use std::collections::VecDeque;
 use std::mem;
@@ -137,12 +137,8 @@ impl Run<'_> {
         let Some(results) = self.progress.returned(results) else {
             return Ok(Vec::new());
         };
-        let said = |output: &Json| {
-            output
-                .as_str()
-                .map_or_else(|| output.to_string(), str::to_owned)
-        };
-        let texts: Vec<_> = results.iter().map(|(_, output)| said(output)).collect();
+        let texts = results.iter().map(|(_, output)| display_text(output));
+        let texts: Vec<String> = texts.collect();
         let text = texts.join("\n\n");
         Ok(match self.agent.let_pass(text.clone()).await? {
             Ok(passed) if passed == text => self.progress.answered(text, results),

@@ -2,7 +2,7 @@
 
 use crate::machine::CallId;
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp};
-use crate::request::{Expected, Pending, Reply};
+use crate::request::{Expected, Pending, Reply, answers_until};
 use crate::store::Wake;
 use crate::tool::People;
 use serde::{Deserialize, Serialize};
@@ -105,7 +105,8 @@ impl Wait {
     ) -> Option<Reply> {
         let pending = self.pending();
         // A tool or an agent that answers late has done its work.
-        if pending.asked().of_person && found.updated_at > self.until {
+        let until = answers_until(self.until, correlation_id.is_some());
+        if pending.asked().of_person && found.updated_at > until {
             return None;
         }
         pending.reply(found, shown, correlation_id)

@@ -1,12 +1,10 @@
 //! Checks of answers by their question alone.
 
-use super::{AnswerError, Principal, QuestionKind, QuestionView, is_over};
-use crate::executor::may_be_for;
-use crate::model::{Breadcrumb, Timestamp};
-use crate::request::{Reply, human};
-use crate::tool::{Checker, NeededApproval, People};
+use super::{AnswerError, MARGIN, Principal, QuestionKind, QuestionView, now};
+use crate::model::Breadcrumb;
+use crate::request::human;
+use crate::tool::People;
 use serde_json::Value;
-use std::time::Duration;
 
 /// Checks an answer before it is written.
 pub(super) fn check(
@@ -23,11 +21,13 @@ pub(super) fn check(
         };
         return Err(AnswerError::WrongKind { id, expected });
     }
-    permitted(question, person, &question.people())?;
+    permitted(question, person, &question.terms.people)?;
     if let (QuestionKind::Approval, Some(arguments)) = (kind, answer.get("arguments")) {
         check_arguments(question, person, arguments)?;
     }
-    fits(question, answer).map_err(|problem| AnswerError::Invalid { id, problem })
+    let said = answer.get("answer");
+    let fits = said.map_or(Ok(()), |said| question.terms.fits(said));
+    fits.map_err(|problem| AnswerError::Invalid { id, problem })
 }
 
 /// Checks changed arguments by the input schema of the tool and by the rules in the question.
@@ -36,8 +36,8 @@ fn check_arguments(
     person: &Principal,
     arguments: &Value,
 ) -> Result<(), AnswerError> {
-    let id = question.id.clone();
-    if !question.changeable {
+    let (id, terms) = (question.id.clone(), &question.terms);
+    if !terms.changeable {
         return Err(AnswerError::NotChangeable { id });
     }
     if arguments.is_null() {
@@ -49,39 +49,21 @@ fn check_arguments(
     if let Some(problem) = human::unfit_arguments(arguments) {
         return Err(AnswerError::Invalid { id, problem });
     }
-    if is_asked(question, arguments) {
+    if terms.is_asked(arguments) {
         return Ok(());
     }
-    if let Some(needed) = NeededApproval::by_rules(&question.change_rules, &[], arguments) {
+    if let Some(needed) = terms.needed_for(arguments) {
         permitted(question, person, &needed.people)?;
     }
-    if let Some(at) = end_of_change(question, arguments).filter(|end| is_over(*end, Duration::ZERO))
-    {
+    let end = terms.end_of_change(arguments);
+    if let Some(at) = end.filter(|end| *end + MARGIN < now()) {
         return Err(AnswerError::Expired { id, at });
     }
-    let checked = match &question.arguments_schema {
-        Some(schema) => Checker::compile(schema).and_then(|checker| checker.check(arguments)),
-        // The run checks the arguments again before the call.
-        None => Ok(()),
-    };
-    checked.map_err(|problem| {
+    // The run checks the arguments again before the call.
+    terms.fits_arguments(arguments).map_err(|problem| {
         let problem = format!("the changed arguments do not fit the schema of the tool: {problem}");
         AnswerError::Invalid { id, problem }
     })
-}
-
-/// Returns `true` if arguments are those in a question: they are no change.
-fn is_asked(question: &QuestionView, arguments: &Value) -> bool {
-    question.arguments.as_deref() == Some(arguments)
-}
-
-/// Returns the end of the time for a change to these arguments, by the rules for them.
-fn end_of_change(question: &QuestionView, arguments: &Value) -> Option<Timestamp> {
-    if is_asked(question, arguments) {
-        return None;
-    }
-    let needed = NeededApproval::by_rules(&question.change_rules, &[], arguments)?;
-    needed.expires_in.map(|time| question.asked_at + time)
 }
 
 /// Checks that a person is among people.
@@ -100,44 +82,16 @@ fn permitted(
     }
 }
 
-/// Checks an answer by the schema of its question.
-fn fits(question: &QuestionView, answer: &Value) -> Result<(), String> {
-    match (&question.schema, answer.get("answer")) {
-        (Some(schema), Some(answer)) => Checker::compile(schema)?.check(answer),
-        (Some(_) | None, _) => Ok(()),
-    }
-}
-
-/// Returns `true` if a breadcrumb is an answer to a question that counts, as the run decides it.
-pub(super) fn answers_it(question: &QuestionView, found: &Breadcrumb) -> bool {
-    let (digest, people) = (question.digest.as_deref(), question.people());
-    let in_time = question
-        .expires_at
-        .is_none_or(|end| found.updated_at <= end);
-    let decision = human::decision(found, &found.context, &question.id, digest, &people);
-    let counts = match decision {
-        None => false,
-        Some(Reply::Approved(Some(arguments))) => {
-            let (rules, asked_at) = (&question.change_rules, question.asked_at);
-            is_asked(question, &arguments)
-                || human::may_change(found, rules, &arguments, Some(asked_at))
-        }
-        Some(Reply::Approved(None) | Reply::Answer(_)) => true,
-    };
-    let is_for = may_be_for(&found.context, question.breadcrumb);
-    is_for && in_time && counts && fits(question, &found.context).is_ok()
-}
-
 /// Returns the error of an answer that was written and does not count.
 pub(super) fn refused(
     question: &QuestionView,
     person: &Principal,
     written: &Breadcrumb,
 ) -> AnswerError {
-    let id = question.id.clone();
+    let (id, terms) = (question.id.clone(), &question.terms);
     let changed = written.context.get("arguments");
-    let end = changed.and_then(|changed| end_of_change(question, changed));
-    let end = question.expires_at.into_iter().chain(end).min();
+    let end = changed.and_then(|changed| terms.end_of_change(changed));
+    let end = terms.expires_at.into_iter().chain(end).min();
     match end.filter(|end| written.updated_at > *end) {
         Some(at) => AnswerError::Expired { id, at },
         None => AnswerError::NotAllowed {
@@ -151,7 +105,7 @@ pub(super) fn refused(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BreadcrumbId, NewBreadcrumb};
+    use crate::model::{BreadcrumbId, NewBreadcrumb, Timestamp};
     use serde_json::json;
 
     fn question(more: &Value) -> QuestionView {
@@ -234,7 +188,7 @@ mod tests {
         ] {
             let arguments = json!({"amount": amount});
             let found = checked(&question, name, &arguments);
-            let counts = answers_it(&question, &answer(name, &arguments));
+            let counts = question.terms.counts(&answer(name, &arguments));
 
             assert_eq!((found.is_ok(), counts), (may, may), "{name} {amount}");
             if let Err(error) = found {
@@ -261,8 +215,8 @@ mod tests {
         let (same, other) = (json!({"amount": 500}), json!({"amount": 501}));
 
         checked(&question, "ann", &same).unwrap();
-        assert!(answers_it(&question, &answer("ann", &same)));
-        assert!(!answers_it(&question, &answer("ann", &other)));
+        assert!(question.terms.counts(&answer("ann", &same)));
+        assert!(!question.terms.counts(&answer("ann", &other)));
         let error = checked(&question, "bob", &Value::Null).unwrap_err();
         assert!(matches!(error, AnswerError::Invalid { .. }), "{error:?}");
     }
@@ -289,9 +243,10 @@ mod tests {
             answer.first_version(BreadcrumbId::NIL, Timestamp::from_micros(2))
         };
 
-        assert!(answers_it(&question, &naming(json!(BreadcrumbId::NIL))));
+        let counts = |answer: &Breadcrumb| question.terms.counts(answer);
+        assert!(counts(&naming(json!(BreadcrumbId::NIL))));
         for other in [json!("other"), Value::Null, json!(7)] {
-            assert!(!answers_it(&question, &naming(other)));
+            assert!(!counts(&naming(other)));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The error of an answer that has no effect.
 
 use crate::client::ClientError;
-use crate::error::Retry;
+use crate::error::{Retry, excerpt};
 use crate::model::Timestamp;
 use crate::store::{RunState, StoreError};
 
@@ -10,21 +10,22 @@ use crate::store::{RunState, StoreError};
 #[non_exhaustive]
 pub enum AnswerError {
     /// No question has this ID.
-    #[error("no question has the ID {id:?}")]
+    #[error("no question has the ID {:?}", excerpt(id, 80))]
     Unknown {
         /// The ID.
         id: String,
     },
     /// Several executors have asked a question with this ID. One of the questions may show other arguments than the call of the other has.
     #[error(
-        "several executors have asked a question with the ID {id:?}, so the ID does not say which one the person saw; delete the breadcrumb of the copy"
+        "several executors have asked a question with the ID {:?}, so the ID does not say which one the person saw; delete the breadcrumb of the copy",
+        excerpt(id, 80)
     )]
     Ambiguous {
         /// The ID.
         id: String,
     },
     /// The question was answered before, or its run does not wait any more.
-    #[error("question {id:?} is not open: {}", closed(by.as_deref(), *at, *run))]
+    #[error("question {:?} is not open: {}", excerpt(id, 80), closed(by.as_deref(), *at, *run))]
     NotOpen {
         /// The ID of the question.
         id: String,
@@ -36,7 +37,12 @@ pub enum AnswerError {
         run: Option<RunState>,
     },
     /// The person may not answer.
-    #[error("{person:?} may not answer question {id:?}; allowed: {}", allowed.join(", "))]
+    #[error(
+        "{:?} may not answer question {:?}; allowed: {}",
+        excerpt(person, 80),
+        excerpt(id, 80),
+        allowed.join(", ")
+    )]
     NotAllowed {
         /// The ID of the question.
         id: String,
@@ -47,7 +53,7 @@ pub enum AnswerError {
         allowed: Vec<String>,
     },
     /// The time for an answer is over.
-    #[error("question {id:?} expired at {at}")]
+    #[error("question {:?} expired at {at}", excerpt(id, 80))]
     Expired {
         /// The ID of the question.
         id: String,
@@ -55,7 +61,7 @@ pub enum AnswerError {
         at: Timestamp,
     },
     /// The answer does not fit the schema of the question, or the changed arguments do not fit the input schema of the tool.
-    #[error("the answer to question {id:?} is not valid: {problem}")]
+    #[error("the answer to question {:?} is not valid: {problem}", excerpt(id, 80))]
     Invalid {
         /// The ID of the question.
         id: String,
@@ -63,7 +69,10 @@ pub enum AnswerError {
         problem: String,
     },
     /// An approval got an answer, or a question got an approval.
-    #[error("cannot answer question {id:?} in this way; use {expected}")]
+    #[error(
+        "cannot answer question {:?} in this way; use {expected}",
+        excerpt(id, 80)
+    )]
     WrongKind {
         /// The ID of the question.
         id: String,
@@ -73,7 +82,8 @@ pub enum AnswerError {
     /// The arguments of the call cannot be changed: the rules of its tool are too large for a question, the question shows characters
     /// in the arguments as escapes, or an earlier version of the crate asked the question.
     #[error(
-        "the arguments of the call in question {id:?} cannot be changed; approve or deny the call"
+        "the arguments of the call in question {:?} cannot be changed; approve or deny the call",
+        excerpt(id, 80)
     )]
     NotChangeable {
         /// The ID of the question.
@@ -87,7 +97,7 @@ pub enum AnswerError {
 fn closed(by: Option<&str>, at: Option<Timestamp>, run: Option<RunState>) -> String {
     match (by, at, run) {
         (_, _, Some(RunState::Suspended)) => "the run waits for something else".to_owned(),
-        (Some(by), Some(at), _) => format!("{by} answered it at {at}"),
+        (Some(by), Some(at), _) => format!("{} answered it at {at}", excerpt(by, 80)),
         (_, Some(at), _) => format!("it was answered at {at}"),
         (_, None, Some(state)) => format!("the run that asked is {state}"),
         (_, None, None) => "it was answered".to_owned(),

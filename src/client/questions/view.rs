@@ -2,8 +2,9 @@
 
 use crate::client::creator_of;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
+use crate::request::human::{Terms, texts};
 use crate::store::RunRef;
-use crate::tool::{Approval, People, ROLE};
+use crate::tool::ROLE;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
@@ -112,12 +113,9 @@ pub struct QuestionView {
     pub arguments_schema: Option<Json>,
     /// The breadcrumb of the question.
     pub breadcrumb: BreadcrumbId,
-    /// The rules for the people who change the arguments.
+    /// The terms that decide whether an answer counts.
     #[serde(skip)]
-    pub(super) change_rules: Vec<Approval>,
-    /// The digest of the call, which binds an approval to it.
-    #[serde(skip)]
-    pub(super) digest: Option<String>,
+    pub(super) terms: Terms,
     /// The run that asks.
     #[serde(skip)]
     pub(super) run: RunRef,
@@ -127,21 +125,13 @@ impl QuestionView {
     /// Returns `true` if a person may answer the question.
     #[must_use]
     pub fn permits(&self, person: &Principal) -> bool {
-        let people = self.people();
+        let people = &self.terms.people;
         people.list_without(|list| person.is_in(list)).is_none()
     }
 
-    /// Returns the people with the right to answer.
-    pub(super) fn people(&self) -> People {
-        let mut people = People::from(&*self.allowed);
-        for list in &self.also_allowed {
-            people.restrict_to(list);
-        }
-        people
-    }
-
-    /// Reads a question of a run. `None` if the breadcrumb is not one: an approval is bound to a call by its digest.
+    /// Reads a question of a run. `None` if the breadcrumb is not one, or has no [terms](Terms::of).
     pub(in crate::client) fn of(breadcrumb: &Breadcrumb) -> Option<Self> {
+        let (terms, run) = (Terms::of(breadcrumb)?, creator_of(breadcrumb)?);
         let context = &breadcrumb.context;
         let text = |field: &str| context.get(field).and_then(Value::as_str);
         let owned = |field: &str| text(field).map(str::to_owned);
@@ -150,36 +140,29 @@ impl QuestionView {
             items.into_iter().flatten()
         };
         let list = |field: &str| texts(items(field));
-        let kind = match text("kind")? {
-            "approval" => QuestionKind::Approval,
-            _ => QuestionKind::Question,
+        let kind = match terms.digest {
+            Some(_) => QuestionKind::Approval,
+            None => QuestionKind::Question,
         };
-        let digest = owned("digest").filter(|_| kind == QuestionKind::Approval);
-        if kind == QuestionKind::Approval && digest.is_none() {
-            return None;
-        }
-        let run = creator_of(breadcrumb)?;
-        let is_changeable = context.get("changeable") == Some(&Value::Bool(true));
         let also_allowed = items("also_of").filter_map(Value::as_array);
         Some(Self {
-            id: owned("requestId")?,
+            id: terms.request_id.clone(),
             kind,
             question: owned("question").unwrap_or_default(),
             tool: owned("tool"),
             description: owned("description").filter(|text| !text.is_empty()),
-            arguments: context.get("arguments").cloned().map(Json::from),
+            arguments: terms.arguments.clone(),
             options: list("options"),
             allowed: list("of"),
             also_allowed: also_allowed.map(texts).collect(),
             asked_by: run.executor.to_string(),
-            asked_at: breadcrumb.created_at,
-            expires_at: text("expires_at").and_then(|time| time.parse().ok()),
-            schema: context.get("schema").cloned().map(Json::from),
-            changeable: is_changeable && kind == QuestionKind::Approval,
-            arguments_schema: context.get("arguments_schema").cloned().map(Json::from),
-            change_rules: items("change_rules").map(Approval::of_question).collect(),
+            asked_at: terms.asked_at,
+            expires_at: terms.expires_at,
+            schema: terms.schema.clone(),
+            changeable: terms.changeable,
+            arguments_schema: terms.arguments_schema.clone(),
             breadcrumb: breadcrumb.id,
-            digest,
+            terms,
             run,
         })
     }
@@ -196,10 +179,4 @@ impl fmt::Display for QuestionView {
         }
         Ok(())
     }
-}
-
-/// Returns the strings in a list.
-fn texts<'v>(items: impl IntoIterator<Item = &'v Value>) -> Vec<String> {
-    let texts = items.into_iter().filter_map(Value::as_str);
-    texts.map(str::to_owned).collect()
 }

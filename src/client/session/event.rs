@@ -83,11 +83,11 @@ pub enum TurnEnd {
     },
     /// The turn was cancelled.
     Cancelled,
-    /// The message was changed or deleted before the turn, or the executor does not accept it.
+    /// The message was changed or deleted before the turn, the executor does not accept it, or the ledger does not have the run any more.
     Unanswered {
         /// The state of the run: `skipped` or `superseded`.
         state: RunState,
-        /// The reason, such as `unmatched` or `gone`.
+        /// The reason, such as `unmatched`, `gone` or `run_missing`.
         reason: Option<String>,
     },
 }

@@ -17,7 +17,7 @@ use crate::executor::turn_tag;
 use crate::executor::words::CHAT_MESSAGE;
 use crate::hex::hash;
 use crate::model::{Breadcrumb, BreadcrumbId, CHAT_SESSION, NewBreadcrumb, SESSION_TAG, Selector};
-use crate::store::{BreadcrumbStoreExt as _, Query, StoreError};
+use crate::store::{BreadcrumbStoreExt as _, Query, RunRef, StoreError};
 use cursor::Cursor;
 use futures::future::BoxFuture;
 use serde_json::json;
@@ -193,6 +193,11 @@ impl Session {
 
     fn tag(&self) -> String {
         format!("{SESSION_TAG}{}", self.id)
+    }
+
+    /// Returns the run of the turn of a message.
+    fn run_of(&self, message: &Breadcrumb) -> RunRef {
+        RunRef::new(Arc::clone(&self.executor), message.id, message.version)
     }
 
     /// Returns `true` if a breadcrumb is a message of the session.

@@ -11,6 +11,9 @@ use std::sync::Arc;
 /// Number of messages in one page.
 const PAGE: usize = 100;
 
+/// Number of later messages, the newest, that are checked for a turn without a run.
+const LATER: usize = 20;
+
 /// Maximum number of messages that one call of [`Session::open_turns`] checks: the newest.
 const MOST_MESSAGES: usize = 1_000;
 
@@ -28,7 +31,9 @@ impl Session {
     /// A message that no worker has enqueued counts as open, unless the turn of a later message has ended: workers enqueue the
     /// messages of a session in order. The ledger deletes the oldest of its finished runs when it has too many. If all runs of a session
     /// are deleted, a breadcrumb that the executor wrote shows that a turn has ended. A turn that was cancelled or skipped wrote
-    /// none, and is returned as open if it is the newest one.
+    /// none, nor did a turn that succeeded with [`Response::none()`](crate::Response::none). Such a turn is returned as open if it is
+    /// the newest one, and [`Turn::next`] waits for its end until the turn of a later message has ended. Set a time limit for a program
+    /// that must continue.
     ///
     /// The store retains the events of a turn for an hour. Of a turn that waits longer, older events are omitted, and
     /// [`End`](super::TurnEvent::End) has the whole answer.
@@ -109,7 +114,7 @@ impl Session {
     ) -> Result<bool, ClientError> {
         let (mut runs, mut without_row) = (Vec::with_capacity(messages.len()), Vec::new());
         for message in messages {
-            let run = RunRef::new(Arc::clone(&self.executor), message.id, message.version);
+            let run = self.run_of(message);
             let is_open = self.is_open(&run).await?;
             if is_open.is_none() {
                 without_row.push(run.trigger_id.to_string());
@@ -134,6 +139,14 @@ impl Session {
         Ok(has_ended)
     }
 
+    /// Returns `true` if the turn of a later message has ended.
+    pub(super) async fn has_passed(&self, message: &Breadcrumb) -> Result<bool, ClientError> {
+        let mut query = Query::new(self.messages()).limit(LATER);
+        query.after = Some(message.updated_at);
+        let later = self.client.store.search(&query).await?;
+        self.add_open(&later, &mut Vec::new()).await
+    }
+
     /// Returns `true` if a run is not over, and `None` if the ledger does not have the run.
     async fn is_open(&self, run: &RunRef) -> Result<Option<bool>, ClientError> {
         let found = self.client.run(run).await?;
@@ -146,12 +159,11 @@ impl Session {
         if messages.is_empty() {
             return Ok(Vec::new());
         }
-        // Breadcrumbs of a run have the session tag of its trigger.
-        let written = Selector::any().all_tags([self.tag()]).matching(
-            "$.creator.trigger_id",
-            "in",
-            json!(messages),
-        );
+        // Breadcrumbs of a run have the session tag of its trigger. Other executors can answer the same messages.
+        let written = Selector::any()
+            .all_tags([self.tag()])
+            .matching("$.creator.id", "eq", &*self.executor)
+            .matching("$.creator.trigger_id", "in", json!(messages));
         let query = Query::new(written).limit(PAGE);
         let found = self.client.store.search(&query).await?;
         let versions: Vec<_> = found.iter().map(|one| (one.id, one.version)).collect();
@@ -164,12 +176,14 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{TurnEnd, TurnEvent};
     use super::*;
     use crate::client::Client;
     use crate::error::permanent;
     use crate::executor::{Response, UniversalExecutor as _, executor};
     use crate::model::{Event, NewBreadcrumb, Subscription};
     use crate::store::{BreadcrumbStore as _, BreadcrumbStoreExt as _, MemoryLimits, MemoryStore};
+    use std::time::Duration;
 
     fn session(store: &MemoryStore, id: &str) -> Session {
         Client::new(store).session("helper", id).unwrap()
@@ -238,6 +252,52 @@ mod tests {
             let open = session(&store, id).open_turns().await.unwrap();
             assert!(open.is_empty(), "{id} {open:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn many_breadcrumbs_of_another_executor_do_not_hide_the_answer() {
+        let store = MemoryStore::with_limits(MemoryLimits {
+            finished_runs: 1,
+            ..MemoryLimits::default()
+        });
+        let turn = session(&store, "s-1").send("Hi").await.unwrap();
+        execute(&store, &turn).await;
+        let logger = executor("logger")
+            .on(Subscription::trigger("user.message.v1"))
+            .execute(|_| async {
+                let lines = (0..=PAGE).map(|_| NewBreadcrumb::new("line.v1"));
+                Ok(lines.fold(Response::none(), Response::and_create))
+            });
+        let logger = logger.bind(&store).unwrap();
+        let message = store.get(turn.request().run().trigger_id).await.unwrap();
+        logger
+            .process_event(&Event::created(&message))
+            .await
+            .unwrap();
+
+        let open = session(&store, "s-1").open_turns().await.unwrap();
+
+        let run = Client::new(&store).run(turn.request().run()).await.unwrap();
+        assert!(run.is_none(), "the ledger still has {run:?}");
+        assert!(open.is_empty(), "{open:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_without_a_run_ends_after_the_turn_of_a_later_message_has_ended() {
+        let store = MemoryStore::default();
+        let talk = session(&store, "s-1");
+        let mut lost = talk.send("a").await.unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let later = talk.send("b").await.unwrap();
+        execute(&store, &later).await;
+
+        let event = lost.next().await.unwrap().unwrap().event;
+
+        let TurnEvent::End(TurnEnd::Unanswered { reason, .. }) = event else {
+            panic!("{event:?}");
+        };
+        assert_eq!(reason.as_deref(), Some("run_missing"));
+        assert!(lost.next().await.is_none());
     }
 
     #[tokio::test]

@@ -5,10 +5,12 @@ use super::outcome::outcome;
 use super::{Session, TurnEnd};
 use crate::executor::{QUESTION, turn_segments_tag, words_of};
 use crate::model::{
-    Breadcrumb, BreadcrumbId, CHAT_SESSION, CHAT_TURN, Patch, Selector, Timestamp,
-    is_answer_schema, is_reserved_schema,
+    Breadcrumb, BreadcrumbId, CHAT_SESSION, CHAT_TURN, Patch, REQUEST_TAG, Selector, Timestamp,
+    is_answer_schema, is_reserved_schema, request_tag,
 };
+use crate::request::human;
 use crate::store::{Commit, Query, RunRef, RunState, StoreError, Write};
+use crate::tool::{ToolExecutor, named_request};
 use crate::workload::SessionStore;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -58,12 +60,9 @@ const PAGE: usize = 100;
 
 /// Schemas of requests, each with the schema of its answers from outside the run.
 const REPLIES: &[(&str, &str)] = &[
-    ("human.request.v1", "human.response.v1"),
-    ("tool.request.v1", "tool.response.v1"),
+    (human::REQUEST, human::RESPONSE),
+    (ToolExecutor::REQUEST, ToolExecutor::RESPONSE),
 ];
-
-/// Start of the tag that a request and its answers share.
-const REQUEST: &str = "request:";
 
 /// Maximum number of sessions that [`Client::sessions`] returns: the newest.
 const MOST_SESSIONS: usize = 10_000;
@@ -137,7 +136,7 @@ impl Session {
     }
 
     async fn past(&self, message: &Breadcrumb) -> Result<PastTurn, ClientError> {
-        let run = RunRef::new(Arc::clone(&self.executor), message.id, message.version);
+        let run = self.run_of(message);
         let request = RequestHandle::new(self.client.clone(), run.clone());
         let run = self.client.run(&run).await?;
         let state = run.as_ref().map(|run| run.state);
@@ -186,7 +185,7 @@ impl Session {
     }
 
     async fn delete_turn(&self, message: &Arc<Breadcrumb>) -> Result<u64, ClientError> {
-        let run = RunRef::new(Arc::clone(&self.executor), message.id, message.version);
+        let run = self.run_of(message);
         self.cancel(&run).await?;
         let mut deleted = self.delete_written(&run).await? + self.erase(message).await?;
         // A worker may have enqueued the run meanwhile. Without its trigger, a later attempt ends at once.
@@ -317,16 +316,15 @@ fn is_said(found: &Breadcrumb, run: &RunRef) -> bool {
         && creator_of(found).as_ref() == Some(run)
 }
 
-/// Returns the tags of the answers to a request: the tag of the request ID in its context. A request without one is answered under its
-/// own tags or the ID of its breadcrumb.
+/// Returns the tags of the answers to a request: the tag of the request ID in its context. A request without one, or with one that is
+/// too long, is answered under its own tags or the ID of its breadcrumb.
 fn reply_tags(request: &Breadcrumb) -> Vec<String> {
-    let mut fields = ["requestId", "request_id"].into_iter();
-    match fields.find_map(|field| request.context.text(field)) {
-        Some(id) => vec![format!("{REQUEST}{id}")],
+    match named_request(request) {
+        Some(id) => vec![request_tag(id)],
         None => {
             let tags = request.tags.iter();
-            let tags = tags.filter(|tag| tag.starts_with(REQUEST)).cloned();
-            tags.chain([format!("{REQUEST}{}", request.id)]).collect()
+            let tags = tags.filter(|tag| tag.starts_with(REQUEST_TAG)).cloned();
+            tags.chain([request_tag(&request.id.to_string())]).collect()
         }
     }
 }
@@ -371,6 +369,19 @@ mod tests {
         assert_eq!(serde_json::to_value(turn).unwrap(), expected);
         let expected = json!({"executor": "helper", "session": "one"});
         assert_eq!(serde_json::to_value(session).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_answers_to_a_request_with_a_long_id_are_found_by_the_id_of_its_breadcrumb() {
+        let request = |id: &str| {
+            let request = NewBreadcrumb::new(ToolExecutor::REQUEST);
+            let request = request.context(json!({"requestId": id}));
+            request.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH)
+        };
+
+        assert_eq!(reply_tags(&request("r-1")), ["request:r-1"]);
+        let long = reply_tags(&request(&"r".repeat(513)));
+        assert_eq!(long, [format!("request:{}", BreadcrumbId::NIL)]);
     }
 
     #[cfg(feature = "testing")]

@@ -3,12 +3,13 @@
 use super::super::hub::Listener;
 use super::super::reply;
 use super::super::{Cascade, Client, ClientError, Reply, ReplyError, RequestHandle};
+use super::Session;
 use super::cursor::{Cursor, Next};
 use super::event::{Envelope, TurnEnd, TurnEvent};
 use super::outcome::outcome;
 use crate::clock::later;
 use crate::executor::{Record, Segment, turn_segments_tag};
-use crate::model::{Breadcrumb, BreadcrumbId, CHAT_TURN, Selector, Timestamp};
+use crate::model::{Breadcrumb, BreadcrumbId, CHAT_TURN, SESSION_TAG, Selector, Timestamp};
 use crate::store::{Query, RunState, StoreError};
 use futures::stream::{self, Stream};
 use std::collections::VecDeque;
@@ -36,10 +37,15 @@ pub struct Turn {
     has_ended: bool,
     /// If `true`, the last read failed, and the next one waits.
     has_failed: bool,
+    /// The time of the first read that found no run of this turn, while the turn of a later message had ended.
+    passed_at: Option<Instant>,
 }
 
 /// The first and the longest pause between two reads without an event.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+/// Time after which a turn without a run ends, if the turn of a later message has ended. A worker can still enqueue the run meanwhile.
+const GRACE: Duration = Duration::from_secs(60);
 
 /// Number of segments in one read.
 const PAGE: usize = 200;
@@ -62,6 +68,7 @@ impl Turn {
             pause: PAUSES.0,
             has_ended: false,
             has_failed: false,
+            passed_at: None,
         }
     }
 
@@ -73,6 +80,9 @@ impl Turn {
     }
 
     /// Waits for the next event. Returns `None` after [`TurnEvent::End`]. Cancel safe: no event is lost if the future is dropped.
+    ///
+    /// The ledger deletes old runs. A turn without a run ends as [`TurnEnd::Unanswered`] with the reason `run_missing`, a minute after
+    /// this handle has found that the turn of a later message has ended. Until then the call waits for a worker that enqueues the run.
     ///
     /// Needs a tokio runtime with time enabled.
     ///
@@ -156,7 +166,7 @@ impl Turn {
         let end = match run {
             Some(run) if run.state.is_over() => Some(outcome(&self.client, run).await?),
             Some(_) => None,
-            None => self.deleted().await?,
+            None => self.without_run().await?,
         };
         // No wait from here on, so that a dropped future loses nothing.
         if has_missed {
@@ -178,16 +188,30 @@ impl Turn {
         Ok(())
     }
 
-    /// Returns the outcome of a turn without a run: none, unless its message was deleted.
-    async fn deleted(&self) -> Result<Option<TurnEnd>, ClientError> {
-        match self.client.store.get(self.request.run().trigger_id).await {
-            Ok(_) => Ok(None),
-            Err(StoreError::NotFound { .. }) => Ok(Some(TurnEnd::Unanswered {
-                state: RunState::Skipped,
-                reason: Some("gone".to_owned()),
-            })),
-            Err(error) => Err(error.into()),
+    /// Returns the outcome of a turn without a run: none, unless its message was deleted, or the turn of a later message ended some time
+    /// ago.
+    async fn without_run(&mut self) -> Result<Option<TurnEnd>, ClientError> {
+        let message = match self.client.store.get(self.request.run().trigger_id).await {
+            Ok(message) => message,
+            Err(StoreError::NotFound { .. }) => return Ok(Some(unanswered("gone"))),
+            Err(error) => return Err(error.into()),
+        };
+        if !self.has_passed(&message).await? {
+            self.passed_at = None;
+            return Ok(None);
         }
+        let passed_at = *self.passed_at.get_or_insert_with(Instant::now);
+        Ok((passed_at.elapsed() >= GRACE).then(|| unanswered("run_missing")))
+    }
+
+    /// Returns `true` if the turn of a later message in the session has ended.
+    async fn has_passed(&self, message: &Breadcrumb) -> Result<bool, ClientError> {
+        let Some(id) = message.tag(SESSION_TAG) else {
+            return Ok(false);
+        };
+        let executor = Arc::clone(&self.request.run().executor);
+        let session = Session::new(self.client.clone(), executor, id.into())?;
+        session.has_passed(message).await
     }
 
     /// Returns the segments since the cursor, the oldest first, and `true` if there are too many.
@@ -236,6 +260,13 @@ impl Turn {
     fn push(&mut self, event: TurnEvent) {
         let cursor = format!("{}#{}", self.request.id(), self.cursor);
         self.events.push_back(Envelope { cursor, event });
+    }
+}
+
+fn unanswered(reason: &str) -> TurnEnd {
+    TurnEnd::Unanswered {
+        state: RunState::Skipped,
+        reason: Some(reason.to_owned()),
     }
 }
 

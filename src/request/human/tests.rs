@@ -130,6 +130,21 @@ fn approved_by(name: &str, roles: &[&str], more: &Value) -> Breadcrumb {
     answer.first_version(BreadcrumbId::NIL, Timestamp::from_micros(1))
 }
 
+fn may_change(
+    response: &Breadcrumb,
+    rules: &[Approval],
+    arguments: &Value,
+    asked_at: Option<Timestamp>,
+) -> bool {
+    let change = Change {
+        arguments,
+        is_same: false,
+        rules,
+        asked_at,
+    };
+    change.is_allowed(response)
+}
+
 fn decided(answer: &Breadcrumb, people: &People) -> Option<Reply> {
     decision(answer, &answer.context, "r-1", Some("d"), people)
 }
@@ -169,10 +184,45 @@ fn an_approval_has_the_changed_arguments_if_a_run_can_save_them() {
 fn who_changes_arguments_must_be_permitted_by_the_rules_for_the_changed_ones() {
     let rules = [over(100, "role:finance"), over(1_000, "role:board")];
     let ann = approved_by("ann", &["finance"], &json!({}));
-    let may = |amount: u64| may_change(&ann, &rules, &json!({"amount": amount}), None);
+    let may = |amount: Value| may_change(&ann, &rules, &json!({"amount": amount}), None);
 
-    assert!(may(5) && may(500) && !may(5_000));
-    assert!(!may_change(&ann, &rules, &json!({"amount": "5"}), None));
+    assert!(may(json!(5)) && may(json!(500)) && !may(json!(5_000)));
+    assert!(!may(json!("5")));
+}
+
+#[test]
+fn arguments_that_are_not_changed_need_no_rule_for_changes() {
+    let rules = [over(0, "role:board")];
+    let ann = approved_by("ann", &["finance"], &json!({}));
+    let arguments = json!({"amount": 5});
+    let change = |is_same: bool| Change {
+        arguments: &arguments,
+        is_same,
+        rules: &rules,
+        asked_at: None,
+    };
+
+    assert!(change(true).is_allowed(&ann) && !change(false).is_allowed(&ann));
+}
+
+#[cfg(feature = "validate")]
+#[test]
+fn the_question_of_a_tool_has_a_schema_only_if_answers_can_be_checked_by_it() {
+    let schema_of = |schema: Value| {
+        let payload = json!({"question": "Which city?", "schema": schema});
+        let asked = asked(question_of_tool(&payload.into()));
+        asked.get("schema").cloned()
+    };
+    let usable = json!({"type": "string"});
+
+    assert_eq!(schema_of(usable.clone()), Some(usable));
+    for schema in [
+        json!({"type": 7}),
+        json!(null),
+        json!({"const": "DE\u{202e}89"}),
+    ] {
+        assert_eq!(schema_of(schema.clone()), None, "{schema}");
+    }
 }
 
 #[test]

@@ -86,17 +86,16 @@ impl Drive<'_> {
         };
         let assembly = self.assembly;
         // The definitions changed meanwhile: the run asks again, by the current rules.
-        if assembly.fingerprint(tool) != *definition
-            || assembly.digest_with(tool, changed, definition) == *digest
-        {
+        if assembly.fingerprint(tool) != *definition {
             return true;
         }
-        human::may_change(
-            found,
-            &assembly.change_rules(tool),
-            changed,
-            Some(wait.since),
-        )
+        let change = human::Change {
+            arguments: changed,
+            is_same: assembly.digest_with(tool, changed, definition) == *digest,
+            rules: &assembly.change_rules(tool),
+            asked_at: Some(wait.since),
+        };
+        change.is_allowed(found)
     }
 
     /// Lets the tool of a step be called. Changed input gets a new digest, unless the definitions changed since the question: then the

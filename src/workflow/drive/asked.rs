@@ -13,10 +13,9 @@ use super::step::{Step, Worked};
 use crate::agent::{AgentExecutor, session_in};
 use crate::error::{BoxError, permanent};
 use crate::executor::{Inner, KeepState, Resumed, Suspension, UniversalExecutor as _};
-use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb};
-use crate::request::{agents, answers_to};
+use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, REQUEST_TAG, request_tag};
+use crate::request::{agents, answers_to, question_in};
 use crate::store::{Wake, Write};
-use crate::tool;
 use crate::workflow::{StepOutcome, StepPath};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -47,10 +46,11 @@ impl Step<'_> {
         Ok(match self.work_of_agent(String::new(), path).await? {
             Came::Answer(answer) => Worked::Told(result_of(&answer)),
             Came::Failed(outcome) => Worked::Told(outcome),
-            Came::Waits(wake) => Worked::Asleep {
-                ticket: self.ticket("agent"),
-                wake,
-            },
+            Came::Waits(wake) => {
+                let question = question_in(&wake.selectors);
+                let ticket = question.map_or_else(|| self.ticket("agent"), str::to_owned);
+                Worked::Asleep { ticket, wake }
+            }
         })
     }
 
@@ -189,7 +189,7 @@ impl Step<'_> {
                     let tag = new
                         .tags
                         .iter()
-                        .find(|tag| tag.starts_with("request:"))
+                        .find(|tag| tag.starts_with(REQUEST_TAG))
                         .cloned();
                     let posted = self.post(new, tag.as_deref().unwrap_or_default()).await;
                     if let Err(error) = posted {
@@ -269,7 +269,7 @@ impl Step<'_> {
             fields.insert("creator".to_owned(), json!({"agent_id": at_work.agent}));
         }
         let response = NewBreadcrumb::new(AgentExecutor::RESPONSE)
-            .tag(tool::request_tag(key))
+            .tag(request_tag(key))
             .context(context);
         let response = response.first_version(BreadcrumbId::NIL, self.context.now());
         Some((key.to_owned(), Arc::new(response)))

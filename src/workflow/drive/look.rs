@@ -11,7 +11,7 @@ use crate::error::{BoxError, Chain, Verdict};
 use crate::executor::{ContextError, Pages};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Selector, Timestamp};
-use crate::request::{Pending, Reply, human};
+use crate::request::{Pending, Reply, answers_until, human};
 use crate::store::Wake;
 use crate::workflow::{StepOutcome, StepPath, StepTask};
 use futures::future::BoxFuture;
@@ -182,14 +182,13 @@ impl Drive<'_> {
         Ok(counts)
     }
 
-    /// A wait as it is heard of: by the clock of the machine nobody can say whether a breadcrumb came in time, so one that
-    /// is there before the time is up did.
+    /// Returns a wait with the end of its time by the store's clock.
     fn as_heard(&self, wait: &Wait) -> Wait {
-        let mut heard = wait.clone();
-        if self.context.correlation_id().is_none() {
-            heard.until = Timestamp::from_micros(i64::MAX);
+        let is_run = self.context.correlation_id().is_some();
+        Wait {
+            until: answers_until(wait.until, is_run),
+            ..wait.clone()
         }
-        heard
     }
 
     /// Whether an answer is what its question asks for.

@@ -9,7 +9,7 @@ use super::{Assembly, Conversations};
 use crate::error::BoxError;
 use crate::executor::{ExecutionContext, Share};
 use crate::machine::{Deferral, MachineCall, ToolOutcome};
-use crate::model::{Json, NewBreadcrumb, Timestamp};
+use crate::model::{Json, NewBreadcrumb, Timestamp, request_tag};
 use crate::request::human;
 use crate::store::{BreadcrumbStoreExt as _, Wake};
 use crate::tool::{self, NeededApproval, Tool, ToolSettings};
@@ -176,7 +176,7 @@ impl Step<'_> {
         let ticket = self.ticket("tool");
         let by = self.assembly.workflow().name.as_deref();
         let request = tool::request(name, input.into_value(), &ticket, by);
-        let asked = self.post(request, &tool::request_tag(&ticket)).await;
+        let asked = self.post(request, &request_tag(&ticket)).await;
         match asked {
             Ok(at) => Ok(self.wait("tool", Awaited::Tool, (at, at), time)),
             Err(error) => failed_with(error).map(Worked::Told),
@@ -213,11 +213,16 @@ impl Step<'_> {
             .as_deref()
             .unwrap_or("workflow");
         let request = human::request(fields, &ticket, by, until);
-        match self.post(request, &tool::request_tag(&ticket)).await {
+        match self.post(request, &request_tag(&ticket)).await {
             Ok(at) => Ok(Worked::Waits(Wait {
                 ticket,
                 since: at,
-                until: self.end_of_question(at, expires_in),
+                until: match self.context.correlation_id() {
+                    // An earlier attempt may have written the question, with an earlier end.
+                    Some(_) => until.min(self.end_of_question(at, expires_in)),
+                    // `at` is a time of the store's clock, and the wait ends by the machine's clock.
+                    None => until,
+                },
                 on,
             })),
             Err(error) => failed_with(error).map(Worked::Told),

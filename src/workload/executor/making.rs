@@ -169,6 +169,7 @@ impl WorkloadExecutor {
     ) -> Result<Self, WorkloadError> {
         let prepared = definition.prepare(services, &store);
         let prepared = prepared.map_err(|source| broken(&*definition, source))?;
+        let is_prepared = prepared.is_some();
         let definition = prepared.unwrap_or(definition);
         let profile = profile(form, &*definition);
         let mut executor = Self {
@@ -184,14 +185,16 @@ impl WorkloadExecutor {
             streams_text: false,
         };
         check(&executor)?;
+        if !is_prepared {
+            checked(&*executor.definition, services, &executor.store)?;
+        }
         executor.settle()?;
         Ok(executor)
     }
 
-    /// Checks the definition, and reads from it which schemas runs may write.
+    /// Reads from the definition which schemas runs may write.
     fn settle(&mut self) -> Result<(), WorkloadError> {
         let (definition, services, store) = (&*self.definition, &self.services, &self.store);
-        checked(definition, services, store)?;
         let fault = |source| broken(definition, source);
         let streams_text = definition.streams_text(services, store).map_err(fault)?;
         let needs_a_ledger = definition.needs_a_ledger(services, store).map_err(fault)?;

@@ -92,8 +92,12 @@ impl SupervisorBuilder {
         } = self;
         let prepared = definition.prepare(&services, &store);
         let prepared = prepared.map_err(|source| broken(&*definition, source))?;
-        let definition = prepared.unwrap_or(definition);
-        checked(&*definition, &services, &store)?;
+        let definition = if let Some(prepared) = prepared {
+            prepared
+        } else {
+            checked(&*definition, &services, &store)?;
+            definition
+        };
         Ok(Supervisor {
             shared: Arc::new(Shared::new(definition, services, store, settings)),
         })
@@ -120,16 +124,19 @@ impl fmt::Debug for SupervisorBuilder {
 mod tests {
     use super::*;
     use crate::error::BoxError;
+    use crate::model::{Subscription, Subscriptions};
     use crate::store::MemoryStore;
-    use crate::workload::{Meta, NativeDefinition, Workload};
+    use crate::workload::{Meta, NativeDefinition, Workload, WorkloadExecutor};
     use serde_json::json;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A definition that looks up its services in `check` and in `prepare`, and counts these lookups.
+    /// A definition that looks up its services in `check` and in `prepare`, and counts these lookups. Its prepared definition counts
+    /// with it.
     struct Counted {
         inner: NativeDefinition,
-        lookups: AtomicUsize,
+        lookups: Arc<AtomicUsize>,
         is_broken: bool,
+        is_prepared: bool,
     }
 
     impl Counted {
@@ -137,8 +144,9 @@ mod tests {
             let inner = NativeDefinition::new("greeter", |_, _| async { Ok(json!("Hello!")) });
             Arc::new(Self {
                 inner,
-                lookups: AtomicUsize::new(0),
+                lookups: Arc::default(),
                 is_broken,
+                is_prepared: false,
             })
         }
 
@@ -166,15 +174,23 @@ mod tests {
             _: &Arc<dyn BreadcrumbStore>,
         ) -> Result<Option<Arc<dyn Definition>>, BoxError> {
             self.look_up()?;
-            Ok(Some(Arc::new(self.inner.clone())))
+            Ok(Some(Arc::new(Self {
+                inner: self.inner.clone(),
+                lookups: Arc::clone(&self.lookups),
+                is_broken: false,
+                is_prepared: true,
+            })))
         }
 
         fn instantiate(
             &self,
-            _: &Services,
-            _: &Arc<dyn BreadcrumbStore>,
+            services: &Services,
+            store: &Arc<dyn BreadcrumbStore>,
         ) -> Result<Box<dyn Workload>, BoxError> {
-            Err("the supervisor makes workloads from the prepared definition".into())
+            match self.is_prepared {
+                true => self.inner.instantiate(services, store),
+                false => Err("workloads are made from the prepared definition".into()),
+            }
         }
     }
 
@@ -190,6 +206,19 @@ mod tests {
 
         assert_eq!(first.await.final_text().as_deref(), Some("Hello!"));
         assert_eq!(second.await.final_text().as_deref(), Some("Hello!"));
+        assert_eq!(definition.lookups.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn an_executor_looks_up_the_services_of_its_definition_once() {
+        let definition = Counted::new(false);
+        let shared: Arc<dyn Definition> = definition.clone();
+        let (services, store) = (Services::new(), MemoryStore::default());
+        let messages = Subscriptions::new([Subscription::trigger("user.message.v1")]).unwrap();
+
+        let executor = WorkloadExecutor::new("greeter", shared, &services, &store, messages);
+        drop(executor.unwrap());
+
         assert_eq!(definition.lookups.load(Ordering::Relaxed), 1);
     }
 

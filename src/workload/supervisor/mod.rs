@@ -210,11 +210,20 @@ impl Supervisor {
     /// [`Suspended`](crate::workflow::FlowEventKind::Suspended) event, which is also the `requestId` of the `human.request.v1`
     /// breadcrumb. A question about a tool call takes `true` or `false`. The turn uses the answer when it is [resumed](Self::resume).
     ///
-    /// An equal answer of the same person is no error. A turn that was [given up](Self::give_up) uses no answer: the call does not
-    /// check this.
+    /// An agent can wait for several people at once. The event then has the ticket of one of its questions. The other questions are in
+    /// the store: [`recent("human.request.v1", n)`](crate::BreadcrumbStoreExt::recent) returns them.
+    ///
+    /// If several people answer at once, one answer is accepted, and the other calls fail with [`TurnAnswerError::NotOpen`]. On a store
+    /// without [keyed requests](crate::store::Capabilities::keyed_requests) all can be accepted, and the turn uses the first one. An
+    /// equal answer of the same person is no error.
+    ///
+    /// The call reads the question and not the turn, so these answers are accepted and have no effect:
+    /// - An answer to a question of an earlier attempt of a step. A step that is retried asks again, under another ticket.
+    /// - An answer after the step has failed, timed out or was cancelled.
+    /// - An answer to a turn that was [given up](Self::give_up).
     ///
     /// # Errors
-    /// [`TurnAnswerError`] if the answer has no effect. Nothing is written then.
+    /// [`TurnAnswerError`] if the answer has no effect for another reason. Nothing is written then.
     pub async fn answer(
         &self,
         ticket: &str,

@@ -12,8 +12,10 @@ use universal_executor::agent::{
 };
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
 use universal_executor::tool::{Approval, ToolRegistry, json_tool};
-use universal_executor::workflow::{MayRetry, StepPath};
-use universal_executor::workload::{FlowDefinition, Supervisor, TurnAnswerError, TurnStatus};
+use universal_executor::workflow::{FlowEventKind, MayRetry, StepPath};
+use universal_executor::workload::{
+    FlowDefinition, SubscriberItem, Supervisor, TurnAnswerError, TurnStatus, WorkloadEventKind,
+};
 use universal_executor::{MemoryStore, Services};
 
 fn supervisor(definition: FlowDefinition, setup: &Setup) -> Supervisor {
@@ -331,6 +333,53 @@ async fn an_answer_without_an_effect_is_an_error() {
     assert_eq!(done.final_text().as_deref(), Some("Bern: paid"));
     let answers = store.recent("human.response.v1", 10).await.unwrap();
     assert_eq!(answers.len(), 2, "{answers:?}");
+}
+
+#[tokio::test]
+async fn the_question_of_an_agent_is_answered_by_the_ticket_of_the_event() {
+    use universal_executor::BreadcrumbStoreExt as _;
+    let store = MemoryStore::default();
+    let pay = json_tool("pay", "Pays.", json!({}), |_, _| async {
+        Ok(json!("paid"))
+    });
+    let pay = pay.needs_approval(Approval::always().by("ann"));
+    let call = ToolCall::new("1", "pay", json!({}));
+    let script = [
+        ChatResponse::calling(vec![call]),
+        ChatResponse::new("It is paid."),
+    ];
+    let model = Arc::new(ScriptedModel::script(script.map(Ok)));
+    let services = Services::new().tool(pay).unwrap().default_model(model);
+    let pays = flow(json!({
+        "tools": {"pay": {}},
+        "agents": {"teller": {"instruction": "Pay.", "tools": ["pay"]}},
+        "flows": {"main": {"steps": [
+            {"id": "receipt", "agent": "teller"}, {"return": "${receipt}"},
+        ]}},
+    }));
+    let supervisor = supervisor(pays, &Setup::new(services, Arc::new(store.clone())));
+    let mut events = supervisor.subscribe("one").unwrap();
+
+    let asked = supervisor.send("one", "Pay.").unwrap().outcome().await;
+    let ticket = loop {
+        let Some(SubscriberItem::Event(event)) = events.next().await else {
+            panic!("no event has a ticket: {asked:?}");
+        };
+        let has_ended = matches!(event.kind, WorkloadEventKind::Suspended { .. });
+        assert!(!has_ended, "no event has a ticket: {asked:?}");
+        if let WorkloadEventKind::Step(FlowEventKind::Suspended { ticket }) = &event.kind {
+            break ticket.clone();
+        }
+    };
+    let question = store.latest("human.request.v1").await.unwrap().unwrap();
+    let stranger = supervisor.answer(&ticket, json!(true), "bob").await;
+    let approved = supervisor.answer(&ticket, json!(true), "ann").await;
+    let done = supervisor.resume("one").unwrap().outcome().await;
+
+    assert_eq!(question.context.text("requestId"), Some(&*ticket));
+    assert!(matches!(stranger, Err(TurnAnswerError::NotAllowed { .. })));
+    assert!(approved.is_ok(), "{approved:?}");
+    assert_eq!(done.final_text().as_deref(), Some("It is paid."));
 }
 
 #[tokio::test]

@@ -1,0 +1,246 @@
+//! The terms of a question to a person, and the rule for the answers that count. Pure.
+
+use super::{Change, decision};
+use crate::executor::may_be_for;
+use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
+use crate::request::Reply;
+use crate::tool::{Approval, Checker, NeededApproval, People};
+use serde_json::Value;
+use std::time::Duration;
+
+/// The terms of a question: the data that decides whether an answer counts.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Terms {
+    /// The ID of the question, which its answer repeats.
+    pub(crate) request_id: String,
+    /// The breadcrumb of the question.
+    pub(crate) breadcrumb: BreadcrumbId,
+    /// The digest of the call, which binds an approval to it. `None` of any other question.
+    pub(crate) digest: Option<String>,
+    /// The people with the right to answer.
+    pub(crate) people: People,
+    /// The JSON Schema of the answer.
+    pub(crate) schema: Option<Json>,
+    /// If `true`, an answer can change the arguments of the call.
+    pub(crate) changeable: bool,
+    /// The arguments of the call.
+    pub(crate) arguments: Option<Json>,
+    /// The JSON Schema of changed arguments.
+    pub(crate) arguments_schema: Option<Json>,
+    /// The time of the question, by the store's clock.
+    pub(crate) asked_at: Timestamp,
+    /// The time after which no answer counts, by the clock of the side that waits.
+    pub(crate) expires_at: Option<Timestamp>,
+    /// The rules for the people who change the arguments.
+    change_rules: Vec<Approval>,
+}
+
+impl Terms {
+    /// Reads the terms of a question. `None` if the breadcrumb is not a question, if it was changed since it was written, or if it is an
+    /// approval without a digest.
+    pub(crate) fn of(question: &Breadcrumb) -> Option<Self> {
+        let context = &question.context;
+        let text = |field: &str| context.get(field).and_then(Value::as_str);
+        let items = |field: &str| {
+            let items = context.get(field).and_then(Value::as_array);
+            items.into_iter().flatten()
+        };
+        let json = |field: &str| context.get(field).cloned().map(Json::from);
+        let is_approval = text("kind")? == "approval";
+        let digest = text("digest").filter(|_| is_approval);
+        if question.version != 1 || (is_approval && digest.is_none()) {
+            return None;
+        }
+        let mut people = People::default();
+        people.restrict_to(&texts(items("of")));
+        for list in items("also_of").filter_map(Value::as_array) {
+            people.restrict_to(&texts(list));
+        }
+        let is_changeable = context.get("changeable") == Some(&Value::Bool(true));
+        Some(Self {
+            request_id: text("requestId")?.to_owned(),
+            breadcrumb: question.id,
+            digest: digest.map(str::to_owned),
+            people,
+            schema: json("schema"),
+            changeable: is_changeable && is_approval,
+            arguments: json("arguments"),
+            arguments_schema: json("arguments_schema"),
+            asked_at: question.created_at,
+            expires_at: text("expires_at").and_then(|time| time.parse().ok()),
+            change_rules: items("change_rules").map(Approval::of_question).collect(),
+        })
+    }
+
+    /// Returns `true` if a breadcrumb is an answer that counts, whatever its time, as the run that asked decides it.
+    pub(crate) fn counts(&self, answer: &Breadcrumb) -> bool {
+        let (context, digest) = (&answer.context, self.digest.as_deref());
+        let decision = decision(answer, context, &self.request_id, digest, &self.people);
+        let is_allowed = match decision {
+            None => false,
+            Some(Reply::Approved(Some(arguments))) => self.change(&arguments).is_allowed(answer),
+            Some(Reply::Approved(None)) => true,
+            Some(Reply::Answer(_)) => {
+                let said = context.get("answer");
+                said.is_none_or(|said| self.fits(said).is_ok())
+            }
+        };
+        is_allowed && may_be_for(context, self.breadcrumb)
+    }
+
+    /// Returns `true` if a breadcrumb is an answer that [counts](Self::counts) and was written in time, by the store's clock.
+    pub(crate) fn counts_in_time(&self, answer: &Breadcrumb) -> bool {
+        let is_in_time = self.expires_at.is_none_or(|end| answer.updated_at <= end);
+        is_in_time && self.counts(answer)
+    }
+
+    /// Checks an answer by the schema of the question.
+    ///
+    /// # Errors
+    /// The reason why the answer does not fit.
+    pub(crate) fn fits(&self, answer: &Value) -> Result<(), String> {
+        fits(self.schema.as_ref(), answer)
+    }
+
+    /// Checks changed arguments by the schema in the question.
+    ///
+    /// # Errors
+    /// The reason why the arguments do not fit.
+    pub(crate) fn fits_arguments(&self, arguments: &Value) -> Result<(), String> {
+        fits(self.arguments_schema.as_ref(), arguments)
+    }
+
+    /// Returns `true` if arguments are those in the question: they are no change.
+    pub(crate) fn is_asked(&self, arguments: &Value) -> bool {
+        self.arguments.as_deref() == Some(arguments)
+    }
+
+    /// Returns the approval that a change to these arguments needs. `None` if no rule is for them, or if nothing changes.
+    pub(crate) fn needed_for(&self, arguments: &Value) -> Option<NeededApproval> {
+        match self.is_asked(arguments) {
+            true => None,
+            false => NeededApproval::by_rules(&self.change_rules, &[], arguments),
+        }
+    }
+
+    /// Returns the time after which a change to these arguments does not count, by the store's clock. `None` if no rule for them has a
+    /// time.
+    pub(crate) fn end_of_change(&self, arguments: &Value) -> Option<Timestamp> {
+        let time = self.needed_for(arguments)?.expires_in;
+        time.map(|time| self.asked_at + time)
+    }
+
+    /// Returns the end of the time for an answer, if it has passed by a clock that can differ by `margin` from the clock that decides.
+    pub(crate) fn expired(&self, now: Timestamp, margin: Duration) -> Option<Timestamp> {
+        self.expires_at.filter(|end| *end + margin < now)
+    }
+
+    fn change<'c>(&'c self, arguments: &'c Value) -> Change<'c> {
+        Change {
+            arguments,
+            is_same: self.is_asked(arguments),
+            rules: &self.change_rules,
+            asked_at: Some(self.asked_at),
+        }
+    }
+}
+
+/// Checks a value by a schema in a question. A schema that cannot be used excludes no value: the run that asked checks the value.
+fn fits(schema: Option<&Json>, value: &Value) -> Result<(), String> {
+    match schema.map(|schema| Checker::compile(schema)) {
+        Some(Ok(checker)) => checker.check(value),
+        Some(Err(_)) | None => Ok(()),
+    }
+}
+
+/// Returns the strings in a list.
+pub(crate) fn texts<'v>(items: impl IntoIterator<Item = &'v Value>) -> Vec<String> {
+    let texts = items.into_iter().filter_map(Value::as_str);
+    texts.map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::NewBreadcrumb;
+    use crate::request::human;
+    use serde_json::json;
+
+    const ASKED: Timestamp = Timestamp::from_micros(10);
+
+    fn terms(more: &Value) -> Option<Terms> {
+        let mut context = json!({
+            "kind": "approval", "requestId": "q-1", "digest": "d", "arguments": {"amount": 500},
+            "expires_at": Timestamp::from_micros(20),
+        });
+        let fields = context.as_object_mut().unwrap();
+        fields.extend(more.as_object().unwrap().clone());
+        let asked = NewBreadcrumb::new(human::REQUEST).context(context);
+        Terms::of(&asked.first_version(BreadcrumbId::NIL, ASKED))
+    }
+
+    fn said(by: &str, more: &Value) -> Breadcrumb {
+        let mut context = json!({"request_id": "q-1"});
+        let fields = context.as_object_mut().unwrap();
+        fields.extend(more.as_object().unwrap().clone());
+        let answer = NewBreadcrumb::new(human::RESPONSE)
+            .created_by(by)
+            .context(context);
+        answer.first_version(BreadcrumbId::NIL, ASKED)
+    }
+
+    #[test]
+    fn an_answer_with_changed_arguments_that_the_rules_forbid_does_not_count() {
+        let rule = json!({
+            "when": [{"path": "$.amount", "op": "gt", "value": 1_000}], "by": ["bob"],
+        });
+        let terms = terms(&json!({"changeable": true, "change_rules": [rule]})).unwrap();
+        let to = |by: &str, amount: u64| {
+            said(
+                by,
+                &json!({"approved": true, "arguments": {"amount": amount}}),
+            )
+        };
+
+        assert!(terms.counts(&to("ann", 1_000)) && terms.counts(&to("bob", 1_001)));
+        assert!(!terms.counts(&to("ann", 1_001)));
+        assert!(terms.counts(&to("ann", 500)));
+    }
+
+    #[test]
+    fn the_terms_of_a_question_that_was_changed_are_not_read() {
+        let asked = NewBreadcrumb::new(human::REQUEST);
+        let asked = asked.context(json!({"kind": "question", "requestId": "q-1"}));
+        let mut asked = asked.first_version(BreadcrumbId::NIL, ASKED);
+
+        assert!(Terms::of(&asked).is_some());
+        asked.version = 2;
+        assert_eq!(Terms::of(&asked), None);
+        assert_eq!(terms(&json!({"digest": null})), None);
+    }
+
+    #[test]
+    fn an_answer_counts_until_the_end_of_the_time_and_no_longer() {
+        let terms = terms(&json!({})).unwrap();
+        let mut answer = said("ann", &json!({"approved": true}));
+        let end = Timestamp::from_micros(20);
+        let second = Duration::from_secs(1);
+
+        answer.updated_at = end;
+        assert!(terms.counts_in_time(&answer));
+        answer.updated_at = Timestamp::from_micros(21);
+        assert!(terms.counts(&answer) && !terms.counts_in_time(&answer));
+        assert_eq!(terms.expired(end, Duration::ZERO), None);
+        assert_eq!(terms.expired(answer.updated_at, Duration::ZERO), Some(end));
+        assert_eq!(terms.expired(answer.updated_at, second), None);
+    }
+
+    #[test]
+    fn a_question_with_a_schema_that_cannot_be_used_can_be_answered() {
+        let schema = json!({"type": 7});
+        let terms = terms(&json!({"kind": "question", "schema": schema})).unwrap();
+
+        assert_eq!(terms.fits(&json!("Bern")), Ok(()));
+        assert!(terms.counts(&said("ann", &json!({"answer": "Bern"}))));
+    }
+}

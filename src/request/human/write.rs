@@ -1,0 +1,143 @@
+//! Writes of answers: however many people answer a question at once, one answer counts.
+
+use super::{Terms, hash};
+use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
+use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, NewRequest, Requested, StoreError};
+use std::sync::Arc;
+
+/// The executor ID in the keys of answers.
+const ANSWERS: &str = "universal-executor:answers";
+
+/// Maximum number of answers without effect to one question, after which a further answer is refused.
+const MOST_REFUSED: usize = 16;
+
+/// The result of a write.
+#[derive(Debug)]
+pub(crate) enum Written {
+    /// The answer, or an equal one that was written before.
+    Own(Arc<Breadcrumb>),
+    /// Another answer that counts, so this one was not written.
+    Other(Arc<Breadcrumb>),
+}
+
+/// Writes an answer, unless another answer for which `counts` returns `true` was written with a key. An answer without effect does not
+/// exclude others.
+///
+/// On a store without [keys](crate::store::Capabilities::keyed_requests), the answer is written in any case.
+///
+/// # Errors
+/// [`StoreError::KeyConflict`] after too many answers without effect, and the errors of the store.
+pub(crate) async fn write_once(
+    store: &dyn BreadcrumbStore,
+    terms: &Terms,
+    answer: NewBreadcrumb,
+    counts: impl Fn(&Breadcrumb) -> bool + Send + Sync,
+) -> Result<Written, StoreError> {
+    let ledger = store.ledger();
+    let Some(ledger) = ledger.filter(|_| store.capabilities().keyed_requests) else {
+        return Ok(Written::Own(store.create(answer).await?));
+    };
+    let (mut refused, mut left) = (None, MOST_REFUSED);
+    loop {
+        let key = key(terms, refused);
+        let request = NewRequest::new(ANSWERS, key.clone(), answer.clone());
+        let (id, is_equal) = match ledger.request(request).await {
+            Ok(Requested::Created { breadcrumb }) => return Ok(Written::Own(breadcrumb)),
+            Ok(Requested::Existing { id, .. }) => (id, true),
+            Err(StoreError::KeyConflict { id, .. }) => (id, false),
+            Err(error) => return Err(error),
+        };
+        match store.get(id).await {
+            Ok(earlier) if is_equal => return Ok(Written::Own(earlier)),
+            Ok(earlier) if counts(&earlier) => return Ok(Written::Other(earlier)),
+            Ok(_) | Err(StoreError::NotFound { .. }) if left > 0 => {}
+            Ok(_) | Err(StoreError::NotFound { .. }) => {
+                let executor = ANSWERS.into();
+                let key = key.into();
+                return Err(StoreError::KeyConflict { executor, key, id });
+            }
+            Err(error) => return Err(error),
+        }
+        (refused, left) = (Some(id), left - 1);
+    }
+}
+
+/// Returns the key of the answer to a question, after an answer without effect if there is one.
+fn key(terms: &Terms, refused: Option<BreadcrumbId>) -> String {
+    let question = terms.breadcrumb.to_string();
+    match refused {
+        None => hash(&[&terms.request_id, &question]),
+        Some(refused) => hash(&[&terms.request_id, &question, &refused.to_string()]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Json;
+    use crate::request::human;
+    use crate::store::MemoryStore;
+    use serde_json::{Value, json};
+
+    fn question() -> Terms {
+        let asked = NewBreadcrumb::new(human::REQUEST);
+        let context = json!({"kind": "question", "requestId": "q-1", "of": ["ann", "bob"]});
+        let asked = asked.context(context);
+        let asked = asked.first_version(BreadcrumbId::NIL, crate::model::Timestamp::UNIX_EPOCH);
+        Terms::of(&asked).unwrap()
+    }
+
+    async fn write(store: &MemoryStore, terms: &Terms, by: &str, said: Value) -> Written {
+        let answer = human::answer("q-1", &Json::from(said), by);
+        let written = write_once(store, terms, answer, |found| terms.counts(found));
+        written.await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn one_of_several_answers_that_are_written_at_once_counts() {
+        let (store, terms) = (MemoryStore::default(), question());
+
+        let (one, two, same) = tokio::join!(
+            write(&store, &terms, "ann", json!("yes")),
+            write(&store, &terms, "bob", json!("no")),
+            write(&store, &terms, "ann", json!("yes")),
+        );
+
+        let own = [&one, &two, &same].map(|one| matches!(one, Written::Own(_)));
+        assert!(
+            own == [true, false, true] || own == [false, true, false],
+            "{own:?}"
+        );
+        let answers = store.recent(human::RESPONSE, 10).await.unwrap();
+        assert_eq!(answers.len(), 1, "{answers:?}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_effect_does_not_exclude_the_next_one() {
+        let (store, terms) = (MemoryStore::default(), question());
+
+        let refused = write(&store, &terms, "eve", json!("yes")).await;
+        let counted = write(&store, &terms, "ann", json!("no")).await;
+        let late = write(&store, &terms, "bob", json!("yes")).await;
+
+        assert!(matches!(refused, Written::Own(found) if !terms.counts(&found)));
+        let Written::Own(counted) = counted else {
+            panic!("the answer of ann was not written");
+        };
+        assert!(matches!(late, Written::Other(found) if found.id == counted.id));
+    }
+
+    #[tokio::test]
+    async fn the_number_of_answers_without_effect_is_limited() {
+        let (store, terms) = (MemoryStore::default(), question());
+        for number in 0..=MOST_REFUSED {
+            write(&store, &terms, "eve", json!(number)).await;
+        }
+
+        let answer = human::answer("q-1", &Json::from(json!("yes")), "ann");
+        let error = write_once(&store, &terms, answer, |found| terms.counts(found));
+
+        let error = error.await.unwrap_err();
+        assert!(matches!(error, StoreError::KeyConflict { .. }), "{error:?}");
+    }
+}
