@@ -6,8 +6,8 @@
 #   make examples     every example runs to its end
 #   make bench-build  every bench runs one tiny round; `cargo bench` measures
 #   make doctest      the documentation tests with all features
-#   make features     the library compiles with the default features, with none and with two halves of the others
-#   make test         the tests with the default features, as the README says
+#   make features     the library compiles with the default features, with none, with each layer and with two halves of the others
+#   make test         the tests with the default features, as the README says: executors, agents and stores, but no workflows
 #   make test-all     all other tests with all features, on PostgreSQL and NATS servers of its own
 #   make torture-ci   short torture campaigns on SQLite, PostgreSQL and NATS, and three planted bugs to find
 #
@@ -48,7 +48,7 @@ RUSTC := $(if $(ALSO_LINT),RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/clippy-rust
 RUSTDOC := $(if $(ALSO_LINT),$(RUSTC) RUSTDOC=$(CURDIR)/scripts/rustdoc-twice)
 
 # The features that have code of their own; `make features-all` checks each.
-FEATURES := cli conformance embed-local genai metrics mock nats openai postgres rcrt schema sqlite templates testing uuid validate yaml
+FEATURES := agents cli conformance embed-local genai metrics mock nats openai postgres rcrt schema sqlite templates testing uuid validate workflows workloads yaml
 
 ci:
 	@scripts/ci --locked
@@ -74,10 +74,13 @@ lint:
 	cargo clippy $(CARGO_FLAGS) $(ALL) --all-targets -- -D warnings
 	cargo clippy $(CARGO_FLAGS) -- -D warnings
 
-# `build` covers all features. Each half has a durable store that the other lacks.
+# `build` covers all features. Each layer includes the ones before it. Each half has a durable store that the other lacks.
 features:
 	$(RUSTC) cargo check $(CARGO_FLAGS) --lib
 	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features
+	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features agents
+	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features workflows
+	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features workloads
 	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features cli,conformance,embed-local,sqlite,templates,yaml
 	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features genai,metrics,mock,nats,openai,postgres,rcrt,testing,uuid,validate
 

@@ -1,7 +1,7 @@
 //! Prints the JSON Schema of workflow definitions, as `docs/workflow.schema.json` has it:
 //!
 //! ```text
-//! cargo run --quiet --example workflow_schema > docs/workflow.schema.json
+//! cargo run --quiet --features workflows --example workflow_schema > docs/workflow.schema.json
 //! ```
 
 use std::io::Write as _;

@@ -5,6 +5,10 @@
 //! - structured tests with [`structured`]. Their inputs are near to valid: a [`Shape`] writes a format and mixes in the
 //!   [`known`] bad parts. Each case has a limit on CPU time, memory and stack.
 
+#[cfg_attr(
+    not(feature = "workflows"),
+    allow(dead_code, reason = "a part is only for tests with workflows")
+)]
 mod agents;
 mod harness;
 mod json;
@@ -19,6 +23,7 @@ mod vocabulary;
 )]
 mod wires;
 mod words;
+#[cfg(feature = "workflows")]
 mod workflows;
 
 pub(crate) use harness::structured;

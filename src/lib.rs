@@ -7,7 +7,7 @@
 //! event -> match subscriptions -> claim the run -> fetch the context -> execute -> respond
 //! ```
 //!
-//! Only `execute` differs: an [agent] calls a model, a [tool] runs a function, a [workflow] runs
+//! Only `execute` differs: an [agent] calls a model, a [tool] runs a function, a workflow runs
 //! steps, and your own type runs your code. The store is the only state. SQLite and PostgreSQL commit the response and
 //! the end of the run together, so each trigger version gets one response, even if workers crash, restart or run in
 //! parallel.
@@ -55,10 +55,11 @@
 //! | build a tool from a function | [`tool::json_tool`], [`tool::ToolExecutor`], [`tool::ToolRegistry`] |
 //! | register models, tools and limits that agents, workflows and definitions name | [`Services`] |
 //! | run agents, tools and workflows that the store defines | [`runtime::definitions`] |
-//! | run steps in order, in parallel or with people | [`workflow`], [`workload::WorkloadExecutor`] |
+//! | run steps in order, in parallel or with people | the feature `workflows`: `workflow::Workflow`, `workload::WorkloadExecutor` |
+//! | load workloads from files, and run their turns without an executor | the feature `workloads`: `workload::WorkloadManager`, `workload::Supervisor` |
 //! | chat in sessions with streamed output | [`client::Session`] |
 //! | choose a store | [`store`]: [`MemoryStore`], `SqliteStore`, `PostgresStore`, `RcrtStore` |
-//! | find the mistakes in definitions before they run | [`check`] |
+//! | find the mistakes in definitions before they run | the feature `workflows`: `check::Check` |
 //! | limit the context of a model | [`ExecutionContext::for_model`], [`hints`], [`ContextBudget`] |
 //! | test executors and agents | the feature `testing`, and the file `docs/testing.md` of the repository |
 //! | write your own store or source | [`BreadcrumbStore`], [`EventSource`], the feature `conformance` |
@@ -73,10 +74,14 @@
 //! `docs/guarantees.md` of the repository lists the conditions for each store.
 //!
 //! # Features
-//! Only `schema` is on by default. `full` enables all features except `mock`, `conformance` and `testing`.
+//! `agents` and `schema` are on by default. Executors, tools, the runtime, the client and the stores need none of the layers `agents`,
+//! `workflows` and `workloads`. `full` enables all features except `mock`, `conformance` and `testing`.
 //!
 //! | feature | adds |
 //! |---|---|
+//! | `agents` | [`agent`], [`Services`], and [`runtime::definitions`] for agents and tools; part of `openai`, `genai` and `cli` |
+//! | `workflows` | the modules `workflow` and `check`, and of `workload` the executor of a flow with its sessions; includes `agents`, part of `yaml` |
+//! | `workloads` | of `workload` the manager, the supervisor, and workloads of closures and other executors; includes `workflows` |
 //! | `schema` | typed tools with derived JSON Schemas: `tool::tool_fn` |
 //! | `signal` | `RuntimeBuilder::run_until_signal`: a runtime that stops at Ctrl-C and SIGTERM; part of `sqlite` and `postgres` |
 //! | `sqlite` | `SqliteStore`: a durable store in one file |
@@ -96,10 +101,20 @@
 //! | `mock` | `store::mock`: a mock store for unit tests |
 //! | `conformance` | the test suites for stores and sources, and `store::Faulty`, which injects failures (also in `testing`) |
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    not(feature = "agents"),
+    allow(
+        rustdoc::broken_intra_doc_links,
+        rustdoc::private_intra_doc_links,
+        reason = "links to agents are text in a documentation without the default features"
+    )
+)]
 
+#[cfg(feature = "agents")]
 pub mod agent;
 mod backoff;
 mod bugs;
+#[cfg(feature = "workflows")]
 pub mod check;
 mod classes;
 pub mod client;
@@ -117,14 +132,19 @@ pub mod model;
 mod request;
 pub mod runtime;
 mod scrub;
+#[cfg(any(feature = "agents", feature = "rcrt"))]
 mod secret;
+#[cfg(feature = "agents")]
 mod services;
+mod session_log;
 pub mod source;
 pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod tool;
+#[cfg(feature = "workflows")]
 pub mod workflow;
+#[cfg(feature = "workflows")]
 pub mod workload;
 
 pub use async_trait::async_trait;
@@ -140,7 +160,9 @@ pub use model::{
     Role, Route, Selector, Subscription, SubscriptionIndex, Subscriptions,
 };
 pub use runtime::Runtime;
+#[cfg(any(feature = "agents", feature = "rcrt"))]
 pub use secret::Secret;
+#[cfg(feature = "agents")]
 pub use services::Services;
 pub use source::{Delivery, EventSource};
 #[cfg(feature = "postgres")]
@@ -152,32 +174,32 @@ pub use store::SqliteStore;
 pub use store::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, RunLedger, Wake, WithLedger};
 
 /// Compiles the code of README.md.
-#[cfg(all(doctest, feature = "sqlite"))]
+#[cfg(all(doctest, feature = "agents", feature = "sqlite"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
 /// Compiles and runs the code of the page about the first agent.
-#[cfg(all(doctest, feature = "sqlite"))]
+#[cfg(all(doctest, feature = "agents", feature = "sqlite"))]
 #[doc = include_str!("../docs/first-agent.md")]
 struct FirstAgent;
 
 /// Compiles and runs the code of the page about approvals.
-#[cfg(all(doctest, feature = "sqlite"))]
+#[cfg(all(doctest, feature = "agents", feature = "sqlite"))]
 #[doc = include_str!("../docs/approvals.md")]
 struct Approvals;
 
 /// Compiles the code of the page about chat sessions.
-#[cfg(all(doctest, feature = "sqlite"))]
+#[cfg(all(doctest, feature = "agents", feature = "sqlite"))]
 #[doc = include_str!("../docs/chat.md")]
 struct Chat;
 
 /// Compiles and runs the code of the page about tests.
-#[cfg(all(doctest, feature = "testing"))]
+#[cfg(all(doctest, feature = "agents", feature = "testing"))]
 #[doc = include_str!("../docs/testing.md")]
 struct Testing;
 
 /// Compiles the code of the PostgreSQL page.
-#[cfg(all(doctest, feature = "postgres"))]
+#[cfg(all(doctest, feature = "agents", feature = "postgres"))]
 #[doc = include_str!("../docs/from-sqlite-to-postgres.md")]
 struct FromSqliteToPostgres;
 

@@ -3,7 +3,7 @@ use std::fmt;
 /// A key or token, which is never printed.
 ///
 /// ```
-/// use universal_executor::agent::Secret;
+/// use universal_executor::Secret;
 ///
 /// let key = Secret::new("sk-1234");
 /// assert_eq!(format!("{key:?}"), "Secret(..)");

@@ -2,7 +2,7 @@
 //! (Right Context Right Time) servers. Changes nothing. Exit status 1 if a definition does not load or a source cannot be read.
 //!
 //! ```text
-//! cargo run --example check_definitions -- [--json] [--rcrt] [--strict | --lenient] [--owner <id>] <source>..
+//! cargo run --features workflows --example check_definitions -- [--json] [--rcrt] [--strict | --lenient] [--owner <id>] <source>..
 //! ```
 //!
 //! A source is a file (`.json`, or `.yaml` with the feature `yaml`), a folder, a store file with the feature `sqlite`, or with the

@@ -1,5 +1,6 @@
 //! Models behind an API: the conversation is kept here, and a request has all of it.
 
+#[cfg(feature = "workflows")]
 use super::compaction::Compactor;
 use super::provider::{Provider, ProviderEvent, ProviderSession, ProviderTask};
 use super::{
@@ -22,6 +23,7 @@ use std::sync::Arc;
 /// The conversation is the [saved](ProviderSession::save) state, so an attempt that continues repeats no model call.
 pub struct ApiProvider {
     model: Arc<dyn ChatModel>,
+    #[cfg(feature = "workflows")]
     compactor: Option<Arc<Compactor>>,
 }
 
@@ -31,11 +33,13 @@ impl ApiProvider {
     pub fn new(model: Arc<dyn ChatModel>) -> Self {
         Self {
             model,
+            #[cfg(feature = "workflows")]
             compactor: None,
         }
     }
 
     /// Sets what makes a conversation shorter that became too long.
+    #[cfg(feature = "workflows")]
     pub(crate) fn shortened_by(mut self, compactor: Option<Arc<Compactor>>) -> Self {
         self.compactor = compactor;
         self
@@ -44,6 +48,7 @@ impl ApiProvider {
     fn session(&self, task: ProviderTask, said: Conversation) -> Box<dyn ProviderSession> {
         Box::new(ApiSession {
             model: Arc::clone(&self.model),
+            #[cfg(feature = "workflows")]
             compactor: self.compactor.clone(),
             task,
             conversation: said,
@@ -79,19 +84,28 @@ impl Provider for ApiProvider {
 
 struct ApiSession {
     model: Arc<dyn ChatModel>,
+    #[cfg(feature = "workflows")]
     compactor: Option<Arc<Compactor>>,
     task: ProviderTask,
     conversation: Conversation,
 }
 
-#[async_trait]
-impl ProviderSession for ApiSession {
-    async fn next(&mut self) -> Result<ProviderEvent, BoxError> {
+#[cfg(feature = "workflows")]
+impl ApiSession {
+    async fn shorten(&mut self) {
         if let Some(compactor) = &self.compactor {
             compactor
                 .shorten(&self.task, &mut self.conversation.said)
                 .await;
         }
+    }
+}
+
+#[async_trait]
+impl ProviderSession for ApiSession {
+    async fn next(&mut self) -> Result<ProviderEvent, BoxError> {
+        #[cfg(feature = "workflows")]
+        self.shorten().await;
         let said = &self.conversation.said;
         let mut request = self.task.request(said).await?;
         self.task.load_media(&mut request).await?;

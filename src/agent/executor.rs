@@ -8,8 +8,9 @@ use super::{
     ProviderTask, ResponseSchema, ToolCalls,
 };
 use crate::error::BoxError;
-use crate::executor::words::CHAT_MESSAGE;
-use crate::executor::{ContextBudget, ExecutionContext, FenceKey, InvalidExecutor, Profile, check};
+use crate::executor::{
+    CHAT_MESSAGE, ContextBudget, ExecutionContext, FenceKey, InvalidExecutor, Profile, check,
+};
 use crate::machine::{Effect, RunId};
 use crate::model::Json;
 use crate::request::{agents, human};

@@ -2,8 +2,7 @@
 
 use super::{AgentExecutor, ChatMessage};
 use crate::error::BoxError;
-use crate::executor::words::CHAT_MESSAGE;
-use crate::executor::{ContextError, ExecutionContext, is_turn_of, turn_tag, words_of};
+use crate::executor::{CHAT_MESSAGE, ContextError, ExecutionContext, is_turn_of, turn_tag, words_of};
 use crate::model::{Breadcrumb, BreadcrumbId, Json, SESSION_TAG, Selector};
 use crate::request::agents;
 use crate::store::{Query, StoreError, WrittenBy};

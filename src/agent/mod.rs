@@ -184,6 +184,7 @@ mod api;
 mod breadcrumb_model;
 mod builder;
 mod capabilities;
+#[cfg(feature = "workflows")]
 pub(crate) mod compaction;
 mod definition;
 mod error;
@@ -233,9 +234,13 @@ pub use recorded::RecordedModel;
 pub use scripted::ScriptedModel;
 pub use trifecta::{LethalTrifecta, Trust};
 
+#[cfg(feature = "workflows")]
 pub(crate) use acting::request_tags;
+#[cfg(feature = "workflows")]
 pub(crate) use action::{is_open, is_protected};
+#[cfg(feature = "workflows")]
 pub(crate) use output::Output;
+#[cfg(feature = "workflows")]
 pub(crate) use turns::session_in;
 
 pub use crate::tool::ToolSpec;

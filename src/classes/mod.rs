@@ -1,10 +1,16 @@
 //! Classes of the error types of this crate. This module alone names the errors of every layer, so that a run knows the class of
 //! an error from a layer above its own.
 
-use crate::agent::{AgentError, AgentRunError, ModelError};
+#[cfg(feature = "agents")]
+use crate::agent;
 use crate::error::{ErrorClass, ErrorNode, Retry, Verdict};
+use crate::session_log::SessionError;
 use crate::tool::ToolError;
-use crate::{agent, client, executor, hints, model, runtime, source, store, workflow, workload};
+#[cfg(feature = "workflows")]
+use crate::workflow;
+#[cfg(feature = "workflows")]
+use crate::workload;
+use crate::{client, executor, hints, model, runtime, source, store};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,21 +69,29 @@ fn of_foreign(error: &(dyn Error + 'static)) -> Verdict {
 
 /// The class of an error type of this crate.
 fn own(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
-    if let Some(error) = error.downcast_ref::<ModelError>() {
-        let verdict = match (error, error.retry()) {
-            (ModelError::RateLimited { .. }, Retry::After(delay)) => Verdict::RateLimited(delay),
-            (_, retry) => retry.into(),
-        };
-        let code = error.code();
-        return Some(ErrorClass { verdict, code });
-    }
     KNOWN.iter().find_map(|class| class(error))
+}
+
+/// The class of an error of a model, whose rate limits use no attempt.
+#[cfg(feature = "agents")]
+fn of_model(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
+    let error = error.downcast_ref::<agent::ModelError>()?;
+    let verdict = match (error, error.retry()) {
+        (agent::ModelError::RateLimited { .. }, Retry::After(delay)) => {
+            Verdict::RateLimited(delay)
+        }
+        (_, retry) => retry.into(),
+    };
+    let code = error.code();
+    Some(ErrorClass { verdict, code })
 }
 
 type Class = fn(&(dyn Error + 'static)) -> Option<ErrorClass>;
 
-/// The error types of this crate, `ModelError` aside.
+/// The error types of this crate.
 const KNOWN: &[Class] = &[
+    #[cfg(feature = "agents")]
+    of_model,
     |error| class(error, |e: &store::StoreError| (e.retry(), e.code())),
     |error| {
         class(error, |e: &store::SavedResponse| {
@@ -149,27 +163,36 @@ const KNOWN: &[Class] = &[
     |error| never::<hints::HintsProblem>(error, "bad_hints"),
     |error| never::<hints::HintsFailure>(error, "hints_failed"),
     |error| never::<hints::HintsReason>(error, "hints_failed"),
-    |error| class(error, |e: &AgentError| (e.retry(), "bad_agent")),
-    |error| class(error, |e: &AgentRunError| (e.retry(), e.code())),
+    #[cfg(feature = "agents")]
+    |error| class(error, |e: &agent::AgentError| (e.retry(), "bad_agent")),
+    #[cfg(feature = "agents")]
+    |error| class(error, |e: &agent::AgentRunError| (e.retry(), e.code())),
     |error| class(error, |e: &ToolError| (e.retry(), "bad_tool")),
+    #[cfg(feature = "agents")]
     |error| class(error, |e: &agent::guardrail::Denied| (e.retry(), "denied")),
+    #[cfg(feature = "agents")]
     |error| never::<agent::BadArguments>(error, "bad_arguments"),
     #[cfg(any(feature = "genai", feature = "openai"))]
     |error| class(error, |e: &agent::ProviderError| (e.retry(), "provider")),
     #[cfg(feature = "cli")]
     |error| class(error, |e: &agent::CliError| (e.retry(), "cli")),
+    #[cfg(feature = "workflows")]
     |error| {
         class(error, |e: &workflow::WorkflowLoadError| {
             (e.retry(), "bad_workflow")
         })
     },
+    #[cfg(feature = "workflows")]
     |error| never::<workflow::LoadProblem>(error, "bad_workflow"),
+    #[cfg(feature = "workflows")]
     |error| {
         class(error, |e: &workflow::AssemblyError| {
             (e.retry(), "bad_workflow")
         })
     },
+    #[cfg(feature = "workflows")]
     |error| class(error, |e: &workflow::RunError| (e.retry(), "flow")),
+    #[cfg(feature = "workflows")]
     |error| never::<workflow::FlowStateError>(error, "flow_state"),
     |error| class(error, |e: &runtime::RuntimeError| (e.retry(), "runtime")),
     |error| class(error, |e: &client::ClientError| (e.retry(), e.code())),
@@ -181,27 +204,36 @@ const KNOWN: &[Class] = &[
             (e.retry(), "testing")
         })
     },
+    #[cfg(feature = "agents")]
     |error| never::<runtime::definitions::NotRegistered>(error, "not_registered"),
+    #[cfg(feature = "agents")]
     |error| never::<runtime::definitions::BadModelConfig>(error, "bad_model_config"),
+    #[cfg(feature = "workloads")]
     |error| {
         class(error, |e: &workload::SupervisorError| {
             (e.retry(), "supervisor")
         })
     },
+    #[cfg(feature = "workloads")]
     |error| class(error, |e: &workload::TurnAnswerError| (e.retry(), e.code())),
-    |error| class(error, |e: &workload::SessionError| (e.retry(), "session")),
+    |error| class(error, |e: &SessionError| (e.retry(), "session")),
+    #[cfg(feature = "workflows")]
     |error| class(error, |e: &workload::EntryError| (e.retry(), "entry")),
+    #[cfg(feature = "workloads")]
     |error| class(error, |e: &workload::IdentError| (e.retry(), "bad_name")),
+    #[cfg(feature = "workloads")]
     |error| {
         class(error, |e: &workload::ManagerError| {
             (e.retry(), "bad_workload")
         })
     },
+    #[cfg(feature = "workloads")]
     |error| {
         class(error, |e: &workload::WorkloadLoadError| {
             (e.retry(), "bad_workload")
         })
     },
+    #[cfg(feature = "workflows")]
     |error| {
         class(error, |e: &workload::WorkloadError| {
             (e.retry(), "bad_workload")

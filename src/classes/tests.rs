@@ -1,4 +1,5 @@
 use super::*;
+use crate::agent::{AgentError, ModelError};
 use crate::error::{BoxError, ErrorExt as _, permanent, retry_after};
 use crate::executor::InvalidExecutor;
 use crate::model::BreadcrumbId;
@@ -209,9 +210,9 @@ fn a_users_error_has_the_class_of_its_source() {
             "rate_limited",
         ),
         (
-            workload::EntryError::Empty.into(),
+            SessionError::deleted(&"s".into()).into(),
             Verdict::Permanent,
-            "entry",
+            "session",
         ),
         ("reset".into(), Verdict::Transient(Duration::ZERO), "error"),
         // Inside of another error it is no statement about the input of the run.

@@ -2,8 +2,8 @@
 
 use crate::error::Retry;
 use crate::model::BreadcrumbId;
+use crate::session_log::SessionError;
 use crate::store::StoreError;
-use crate::workload::SessionError;
 use std::sync::Arc;
 use std::time::Duration;
 

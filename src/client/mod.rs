@@ -43,6 +43,7 @@ mod reply_error;
 mod request;
 mod session;
 
+pub use crate::session_log::SessionError;
 pub use error::ClientError;
 pub use explain::{ExecutorReport, TriggerReport};
 pub use questions::{AnswerError, Principal, QuestionKind, QuestionView, Questions};

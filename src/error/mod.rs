@@ -29,8 +29,10 @@ mod chain;
 mod node;
 
 pub(crate) use chain::Chain;
+pub(crate) use node::Verdict;
+#[cfg(feature = "workflows")]
+pub(crate) use node::without_node;
 pub use node::{ErrorClass, ErrorExt, ErrorNode, permanent, retry_after};
-pub(crate) use node::{Verdict, without_node};
 
 use std::error::Error;
 use std::time::Duration;

@@ -179,6 +179,7 @@ pub fn retry_after(delay: Duration, error: impl Into<BoxError>) -> BoxError {
 }
 
 /// The error inside of a node, or the error itself.
+#[cfg(feature = "workflows")]
 pub(crate) fn without_node<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
     match error.downcast_ref::<ErrorNode>() {
         Some(node) => node.inner.as_ref(),

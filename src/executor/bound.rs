@@ -16,6 +16,10 @@ use std::sync::Arc;
 
 /// Schemas that a part of a run, such as one of its tools, may write. The executor must be allowed to write them too.
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    not(feature = "workflows"),
+    allow(dead_code, reason = "agents create one of the variants, and flows the other one")
+)]
 pub(crate) enum Share {
     /// These schemas.
     Listed(Arc<[String]>),

@@ -1,8 +1,11 @@
+#[cfg(feature = "workflows")]
+mod announced;
 mod waiting;
 
 use super::bound::Share;
 use super::context_error::ContextError;
 use super::handle::RunHandle;
+#[cfg(feature = "workflows")]
 use super::inner::Inner;
 use super::resumed::Resumed;
 use super::sources::{MissingSource, Source};
@@ -361,6 +364,7 @@ impl ExecutionContext {
     }
 
     /// Returns the same context for a part of the run that may write a share of the executor's schemas.
+    #[cfg(feature = "agents")]
     pub(crate) fn writing_only(&self, share: Share) -> Self {
         Self {
             writes: Some(share),
@@ -369,6 +373,7 @@ impl ExecutionContext {
     }
 
     /// The context of a run within this one, without sources.
+    #[cfg(feature = "workflows")]
     pub(crate) fn inner(&self, trigger: Arc<Breadcrumb>, inner: Inner) -> Self {
         let run = self.run.get_or_init(|| Arc::new(RunHandle::detached(None)));
         let run = RunHandle::within(Arc::clone(run), inner);

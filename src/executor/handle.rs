@@ -1,7 +1,9 @@
 //! What a context knows of the run it belongs to.
 
 use super::context_error::ContextError;
-use super::inner::{Inner, KeepState};
+#[cfg(feature = "workflows")]
+use super::inner::Inner;
+use super::keep_state::KeepState;
 use super::lease_requests::Asks;
 use super::provenance::Stamp;
 use super::resumed::Resumed;
@@ -50,8 +52,10 @@ pub(super) struct RunHandle {
     pub(super) keeper: Option<Arc<dyn KeepState>>,
     pub(super) outer: Option<Arc<Self>>,
     /// If `true`, the trigger of a run within a run is the words of a user.
+    #[cfg(feature = "agents")]
     pub(super) for_user: bool,
     /// Result of the first check of whether the trigger is the words of a user.
+    #[cfg(feature = "agents")]
     pub(super) from_user: OnceLock<bool>,
 }
 
@@ -66,6 +70,7 @@ impl RunHandle {
     }
 
     /// The handle of a run within a run.
+    #[cfg(feature = "workflows")]
     pub(super) fn within(outer: Arc<Self>, inner: Inner) -> Self {
         Self {
             terms: outer.terms.clone(),

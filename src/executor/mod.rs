@@ -61,7 +61,9 @@ mod for_model;
 mod handle;
 mod heartbeat;
 mod held;
+#[cfg(feature = "workflows")]
 mod inner;
+mod keep_state;
 mod lease_requests;
 mod ordering;
 mod outcome;
@@ -80,7 +82,8 @@ mod turn_events;
 mod versions;
 mod waits;
 mod withheld;
-pub(crate) mod words;
+#[cfg(feature = "agents")]
+mod words;
 
 pub use assemble::Fetched;
 pub use check::{InvalidExecutor, check};
@@ -88,11 +91,15 @@ pub use closure::{BoundExecutor, Executor, ExecutorBuilder, NoState, WithState, 
 pub use context::ExecutionContext;
 pub use context_error::ContextError;
 pub use error::ExecutorError;
+#[cfg(feature = "workflows")]
+pub(crate) use for_model::label;
 pub use for_model::{
     BudgetError, ContextBudget, EstimatedTokens, FenceKey, Format, ModelContext, ModelItem,
     ModelSource, TokenCounter,
 };
-pub(crate) use for_model::{fenced, fenced_lines, label, line, words_of};
+pub(crate) use for_model::{CHAT_MESSAGE, words_of};
+#[cfg(feature = "agents")]
+pub(crate) use for_model::{fenced, fenced_lines, line};
 pub use ordering::OrderingKey;
 pub use outcome::{Failure, Outcome, Response, Suspension, suspend};
 pub use profile::{Execution, Profile, RetryPolicy};
@@ -103,22 +110,31 @@ pub use waits::WaitError;
 pub use withheld::{HintsOf, WithheldBy};
 
 pub(crate) use crate::store::schema_hints::SchemaHints;
+#[cfg(feature = "agents")]
 pub(crate) use bound::Share;
+#[cfg(feature = "agents")]
 pub(crate) use check::check_id;
+#[cfg(feature = "agents")]
 pub(crate) use closure::check_roles;
 pub(crate) use decide::is_suspect;
 pub(crate) use finalize::{NEVER_ENDED, log_dead_letter, never_ended};
-pub(crate) use inner::{Inner, KeepState};
+#[cfg(feature = "workflows")]
+pub(crate) use inner::Inner;
+#[cfg(feature = "workflows")]
+pub(crate) use keep_state::KeepState;
 pub(crate) use ordering::ordering_key;
+#[cfg(feature = "agents")]
 pub(crate) use pages::Pages;
 pub(crate) use run::give_up;
 pub(crate) use runtime_context::{Commits, LentStore, RunScope, Untaken, under};
 pub(crate) use standing::{Asked, QUESTION, may_be_for};
-pub(crate) use turn_events::{
-    Record, Segment, TurnEvents, is_turn_of, turn_segments_tag, turn_tag,
-};
+pub(crate) use turn_events::{Record, Segment, turn_segments_tag, turn_tag};
+#[cfg(feature = "agents")]
+pub(crate) use turn_events::{TurnEvents, is_turn_of};
 pub(crate) use versions::leave_unmatched;
 pub(crate) use waits::Waits;
+#[cfg(feature = "workloads")]
+pub(crate) use words::DATA_TAG;
 
 use crate::error::BoxError;
 use crate::model::{Breadcrumb, Event, Subscription, Subscriptions};

@@ -217,6 +217,7 @@ impl Suspension {
     }
 }
 
+#[cfg(feature = "workflows")]
 impl Suspension {
     /// What to wait for, what to go on with, and what to write: for who runs something within its own run.
     pub(crate) fn into_parts(self) -> (Wake, Json, Response) {

@@ -85,6 +85,7 @@ impl Stamp {
     }
 
     /// What all runs have in common that follow from one another.
+    #[cfg(feature = "agents")]
     pub(super) fn correlation_id(&self) -> &str {
         &self.lineage.correlation_id
     }
@@ -181,6 +182,7 @@ impl Stamp {
 }
 
 /// Returns `true` if the context of a breadcrumb names a creator, as every context does that a run writes.
+#[cfg(feature = "agents")]
 pub(super) fn has_creator(found: &Breadcrumb) -> bool {
     found.context.get(CREATOR).is_some()
 }

@@ -31,6 +31,7 @@ pub(crate) struct Asked<'a> {
 
 impl ExecutionContext {
     /// Returns the ID that this run shares with all runs that follow from it, or `None` outside a run.
+    #[cfg(feature = "agents")]
     pub(crate) fn correlation_id(&self) -> Option<&str> {
         self.stamp().map(Stamp::correlation_id)
     }

@@ -121,6 +121,7 @@ impl Waits {
     }
 
     /// Returns `true` if so many more waits leave half of the limit to others.
+    #[cfg(feature = "workflows")]
     pub(crate) fn has_room_for(&self, more: usize) -> bool {
         self.len().saturating_add(more) <= self.most / 2
     }

@@ -2,31 +2,19 @@
 
 use super::context::ExecutionContext;
 use super::context_error::ContextError;
-use super::for_model::words_of;
+use super::for_model::CHAT_MESSAGE;
 use super::provenance::has_creator;
-use crate::model::Json;
 use crate::store::WrittenBy;
-
-/// The schema of chat messages.
-pub(crate) const CHAT_MESSAGE: &str = "user.message.v1";
 
 /// The tag of a chat message that the library writes outside of a run and that is not the words of a user.
 pub(crate) const DATA_TAG: &str = "ux:data";
 
 impl ExecutionContext {
     /// Sets whether the trigger carries the words of a user, for a context that belongs to no run of a ledger.
+    #[cfg(feature = "workloads")]
     pub(crate) fn with_from_user(self, is_from_user: bool) -> Self {
         self.run().from_user.get_or_init(|| is_from_user);
         self
-    }
-
-    /// Returns `true` if a text is the words of the user that the trigger carries.
-    ///
-    /// # Errors
-    /// As [`is_from_user`](Self::is_from_user).
-    pub(crate) async fn has_words(&self, text: &Json) -> Result<bool, ContextError> {
-        let words = words_of(&self.trigger().context);
-        Ok(words.is_some() && words == text.as_str() && self.is_from_user().await?)
     }
 
     /// Returns `true` if the trigger carries the words of a user: a chat message that no run wrote. Its text is an

@@ -1,9 +1,12 @@
 //! Structured fuzz tests of the public entry points.
 
+#[cfg(feature = "workflows")]
 mod definitions;
+#[cfg(feature = "workflows")]
 mod flows;
 mod records;
 mod runs;
+#[cfg(feature = "agents")]
 mod turns;
 #[cfg(feature = "yaml")]
 mod yaml;

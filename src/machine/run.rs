@@ -68,6 +68,7 @@ impl Machine {
     }
 
     /// Whether a call of this id was accepted, whatever became of it.
+    #[cfg(feature = "agents")]
     pub(crate) fn knows(&self, call: &CallId) -> bool {
         self.calls.phase(call).is_some()
     }

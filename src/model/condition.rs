@@ -97,6 +97,7 @@ impl Condition {
     }
 
     /// Returns the same condition with another value. The path is not compiled again.
+    #[cfg(feature = "workflows")]
     pub(crate) fn with_value(&self, value: Value) -> Self {
         let test = match &self.test {
             Ok(test) => Test::new(test.path.clone(), test.op, Some(&value)).map(Arc::new),
@@ -111,6 +112,7 @@ impl Condition {
     }
 
     /// Returns `true` if it has a regular expression.
+    #[cfg(feature = "workflows")]
     pub(crate) fn has_regex(&self) -> bool {
         self.op == Op::Matches.as_str()
     }

@@ -1,5 +1,7 @@
 //! From JSON to subscriptions, with errors that name what to mend.
 
+#[cfg(feature = "agents")]
+mod condition_list;
 mod conditions;
 mod options;
 mod path;
@@ -7,14 +9,20 @@ mod policy;
 mod read;
 mod validate;
 
-pub(crate) use conditions::{CONDITION_FIELDS, read_conditions};
+#[cfg(feature = "agents")]
+pub(crate) use condition_list::read_conditions;
+#[cfg(feature = "agents")]
+pub(crate) use conditions::CONDITION_FIELDS;
 pub use options::DefinitionOptions;
 pub use policy::{KeyPolicy, RolePolicy};
+#[cfg(feature = "agents")]
 pub(crate) use validate::ConditionCount;
 
 use super::condition::{ConditionError, did_you_mean};
 use super::fields::{did_you_mean_any, unknown_field};
-use super::finding::{Finding, Severity};
+#[cfg(feature = "workflows")]
+use super::finding::Finding;
+use super::finding::Severity;
 use super::json_check::{self, JsonError, MAX_DEPTH};
 use super::place::DefinitionPath;
 use super::subscription::Subscription;
@@ -281,6 +289,7 @@ impl SubscriptionWarning {
     }
 
     /// Returns the warning as a finding, which is an error in strict mode if the field does not exist.
+    #[cfg(feature = "workflows")]
     pub(crate) fn finding(&self, definition: &Value, is_strict: bool) -> Finding {
         let place = self.path(definition);
         match &self.odd.unknown {
@@ -378,6 +387,7 @@ fn at_most(limit: usize, mut warnings: Vec<SubscriptionWarning>) -> Vec<Subscrip
 }
 
 /// Returns the path of the list of subscriptions in a definition.
+#[cfg(feature = "workflows")]
 pub(crate) fn list_place(definition: &Value) -> DefinitionPath {
     path::list(definition)
 }

@@ -41,10 +41,12 @@ impl Severity {
 }
 
 impl Finding {
+    #[cfg(any(feature = "agents", test))]
     pub(crate) fn warning(path: DefinitionPath, message: impl Into<String>) -> Self {
         Self::new(Severity::Warning, path, message.into())
     }
 
+    #[cfg(any(feature = "workflows", test))]
     pub(crate) fn error(path: DefinitionPath, message: impl Into<String>) -> Self {
         Self::new(Severity::Error, path, message.into())
     }

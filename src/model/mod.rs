@@ -52,37 +52,46 @@ mod visibility;
 pub use breadcrumb::Breadcrumb;
 pub use breadcrumb_id::{BreadcrumbId, InvalidId};
 pub use condition::{Condition, ConditionError};
-pub(crate) use definition::{
-    CONDITION_FIELDS, ConditionCount, MAX_CONDITIONS, MAX_REGEXES, list_place, read_conditions,
-};
+#[cfg(feature = "agents")]
+pub(crate) use definition::{CONDITION_FIELDS, ConditionCount, read_conditions};
 pub use definition::{
     DefinitionError, DefinitionOptions, DefinitionProblem, KeyPolicy, RolePolicy,
     SubscriptionWarning,
 };
+#[cfg(feature = "workflows")]
+pub(crate) use definition::{MAX_CONDITIONS, MAX_REGEXES, list_place};
 pub use event::{Event, EventKind};
 pub use explain::{Explained, Explanation};
-pub(crate) use fields::{KnownFields, is_comment, unknown_field};
+pub(crate) use fields::KnownFields;
+#[cfg(feature = "agents")]
+pub(crate) use fields::is_comment;
+#[cfg(feature = "workflows")]
+pub(crate) use fields::unknown_field;
 pub(crate) use finding::Findings;
 pub use finding::{Finding, Severity};
 pub(crate) use index::SelectorIndex;
 pub use index::SubscriptionIndex;
 pub use json::Json;
 pub use json_check::{JsonError, MAX_DEPTH};
-pub(crate) use json_check::{
-    RESERVED_KEY, Unfit, admit, dismantle, parse_as, parse_strictly, size_within,
-};
+pub(crate) use json_check::{RESERVED_KEY, Unfit, dismantle, parse_as, size_within};
+#[cfg(feature = "workflows")]
+pub(crate) use json_check::{admit, parse_strictly};
 pub(crate) use json_sorted::{display_text, sorted_text};
 pub(crate) use nearest::nearest;
 pub use new_breadcrumb::NewBreadcrumb;
 pub use op::Op;
 pub use patch::Patch;
-pub(crate) use path::{MAX_SEARCH_STEPS, PatternStep, pattern, search_steps};
+#[cfg(feature = "workflows")]
+pub(crate) use path::MAX_SEARCH_STEPS;
 pub use path::{Path, PathError};
+pub(crate) use path::{PatternStep, pattern, search_steps};
 pub use place::{DefinitionPath, DefinitionPathPart, Position};
 pub(crate) use reserved::{
-    CHAT_SESSION, CHAT_TURN, REQUEST_TAG, SESSION_TAG, is_answer_schema, is_definition_schema,
+    CHAT_SESSION, CHAT_TURN, REQUEST_TAG, SESSION_TAG, WORKLOAD_RESULT, is_answer_schema,
     is_reserved_schema, is_reserved_tag, request_tag,
 };
+#[cfg(feature = "agents")]
+pub(crate) use reserved::{WORKFLOW_DEFINITION, is_definition_schema};
 pub use route::{Route, Subscriptions};
 pub use selector::Selector;
 pub use subscription::{Fetch, Method, Order, Role, Subscription};

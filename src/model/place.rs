@@ -56,6 +56,7 @@ impl DefinitionPath {
     }
 
     /// Returns this path below `outer`.
+    #[cfg(any(feature = "workflows", test))]
     pub(crate) fn below(&self, outer: &Self) -> Self {
         Self(outer.0.iter().chain(&self.0).cloned().collect())
     }

@@ -35,6 +35,13 @@ pub(crate) const SESSION_TAG: &str = "session:";
 /// Prefix of the tag that a request and its answers share.
 pub(crate) const REQUEST_TAG: &str = "request:";
 
+/// The schema of workflow definitions.
+#[cfg(feature = "agents")]
+pub(crate) const WORKFLOW_DEFINITION: &str = "workflow.def.v1";
+
+/// The schema of the response of a workload to a message.
+pub(crate) const WORKLOAD_RESULT: &str = "workload.result.v1";
+
 /// Prefix of the tags by which a store without a ledger recognises the writes of a run.
 const TAG_PREFIX: &str = "ux:";
 
@@ -50,6 +57,7 @@ pub(crate) fn is_answer_schema(schema: &str) -> bool {
 
 /// Reports whether a schema, in any version, is a definition: `tool.v1`, and each schema with the part `def`, such as
 /// `agent.def.v1` and `schema.def.v1`. Definitions make executors and decide how data is shown.
+#[cfg(feature = "agents")]
 pub(crate) fn is_definition_schema(schema: &str) -> bool {
     let name = unversioned(schema);
     name == "tool" || name.split('.').any(|part| part == "def")

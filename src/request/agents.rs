@@ -1,57 +1,15 @@
 //! Requests to other agents and their answers, as breadcrumbs.
 
-use crate::machine::Answer;
-use crate::model::{Breadcrumb, Json, NewBreadcrumb, display_text, request_tag};
-use serde_json::{Value, json};
+#[cfg(feature = "agents")]
+mod asking;
 
-/// A request to another agent.
-pub(crate) const REQUEST: &str = "agent.request.v1";
+#[cfg(feature = "agents")]
+pub(super) use asking::answer_of;
+#[cfg(feature = "agents")]
+pub(crate) use asking::{REQUEST, RESPONSE, request};
 
-/// The answer of an agent.
-pub(crate) const RESPONSE: &str = "agent.response.v1";
-
-/// The breadcrumb that asks an agent.
-pub(crate) fn request(agent: &str, prompt: &str, request_id: &str, by: &str) -> NewBreadcrumb {
-    let context = json!({
-        "agent": agent, "prompt": prompt, "requestId": request_id, "requestedBy": by,
-    });
-    NewBreadcrumb::new(REQUEST)
-        .title(format!("{by} asks {agent}"))
-        .tags(["agent:request".to_owned(), request_tag(request_id)])
-        .context(context)
-}
-
-/// Returns the answer of an agent to a request, or `None` if a breadcrumb is not its answer to this request.
-///
-/// Anybody can name a creator in what they write, so whoever wrote it has to be that agent too, where the store says who
-/// did. An agent gives its answer the tags of whatever set it off, so the answer has to follow from the run that asked,
-/// which has this correlation id: else somebody else could ask the agent something else under the same tags.
-///
-/// `shown` is the part of the context that a model may see: the message and the output come from there.
-pub(super) fn answer_of(
-    response: &Breadcrumb,
-    shown: &Json,
-    request_id: &str,
-    agent: &str,
-    correlation_id: Option<&str>,
-) -> Option<Answer> {
-    let context = &response.context;
-    let text = |field: &str| context.get(field).and_then(Value::as_str);
-    let creator = |field: &str| context.get("creator")?.get(field)?.as_str();
-    let is_its = creator("agent_id") == Some(agent)
-        && response.author().is_none_or(|author| author == agent)
-        && creator("correlation_id").is_none_or(|found| correlation_id == Some(found));
-    let answers = response.tags.contains(&request_tag(request_id));
-    if response.schema_name.as_deref() != Some(RESPONSE) || !is_its || !answers {
-        return None;
-    }
-    if text("status") == Some("error") {
-        let message = shown.text("message").unwrap_or_default();
-        let message = format!("agent {agent} has no answer: {message}");
-        return Some(Answer::error("agent_failed", message));
-    }
-    Some(Answer::success(said(shown)))
-}
+use crate::model::display_text;
+use serde_json::Value;
 
 /// Returns the answer of an agent in a response: its output, else its text.
 pub(crate) fn said(context: &Value) -> Value {

@@ -1,22 +1,25 @@
 //! Questions to people and their answers, as breadcrumbs.
 
+#[cfg(feature = "agents")]
+mod asking;
 mod terms;
 mod write;
 
+#[cfg(feature = "workflows")]
+pub(crate) use asking::question;
+#[cfg(feature = "agents")]
+pub(crate) use asking::{
+    approval, digest, fingerprint, question_of_tool, request, withheld_arguments,
+};
 pub(crate) use terms::{Terms, texts};
 pub(crate) use write::{Written, write_once};
 
 use super::Reply;
-use crate::error::excerpt;
-use crate::executor::{ContextError, ExecutionContext};
 pub(crate) use crate::hex::hash;
-use crate::machine::{Answer, MachineCall};
-use crate::model::{
-    Breadcrumb, Json, MAX_DEPTH, NewBreadcrumb, Timestamp, request_tag, size_within, sorted_text,
-};
-use crate::store::BreadcrumbStore;
-use crate::tool::{Approval, Checker, NeededApproval, People, ROLE, Tool};
-use serde_json::{Map, Value, json};
+use crate::machine::Answer;
+use crate::model::{Breadcrumb, Json, MAX_DEPTH, NewBreadcrumb, Timestamp, request_tag, size_within};
+use crate::tool::{Approval, NeededApproval, People, ROLE};
+use serde_json::{Value, json};
 
 /// A question to a person.
 pub(crate) const REQUEST: &str = "human.request.v1";
@@ -24,207 +27,14 @@ pub(crate) const REQUEST: &str = "human.request.v1";
 /// The answer of a person.
 pub(crate) const RESPONSE: &str = "human.response.v1";
 
-/// Maximum size in bytes of the input schema of a tool in a question. A larger schema is omitted.
-const MAX_SCHEMA_BYTES: usize = 16 << 10;
-
-/// Maximum size in bytes of the rules for changed arguments in a question. With larger rules the client refuses changed arguments.
-const MAX_RULES_BYTES: usize = 16 << 10;
-
 /// Maximum size in bytes of arguments that a person changed.
 const MAX_CHANGED_BYTES: usize = 64 << 10;
 
 /// Maximum number of levels of changed arguments: the saved state of a run nests deeper.
 const MAX_CHANGED_DEPTH: usize = MAX_DEPTH - 16;
 
-/// The fields that only an approval has.
-const APPROVAL_FIELDS: [&str; 7] = [
-    "also_of",
-    "arguments",
-    "arguments_schema",
-    "change_rules",
-    "changeable",
-    "digest",
-    "tool",
-];
-
-/// Returns the question whether a call may be made, with its arguments and its digest. It names the tool as the service
-/// registered it, because a definition can give a dangerous tool a harmless name. `changes` are the rules for the people who
-/// change the arguments.
-pub(crate) fn approval(
-    call: &MachineCall,
-    registered: Option<&dyn Tool>,
-    arguments: &Json,
-    digest: &str,
-    people: &People,
-    changes: &[Approval],
-) -> Value {
-    /// Limit of the shown description, in bytes.
-    const DESCRIPTION: usize = 1_000;
-    let tool = registered.map_or(call.tool.as_str(), Tool::name);
-    let description = registered.map_or("", Tool::description);
-    let mut fields = json!({
-        "kind": "approval",
-        "question": format!("May {tool} be called with these arguments?"),
-        "options": ["approve", "reject"],
-        "tool": tool,
-        "description": excerpt(description, DESCRIPTION),
-        "arguments": arguments,
-        "digest": digest,
-    });
-    if let Value::Object(fields) = &mut fields {
-        if call.tool != tool {
-            fields.insert("called_as".to_owned(), call.tool.as_str().into());
-        }
-        if let [first, others @ ..] = people.lists() {
-            fields.insert("of".to_owned(), json!(first));
-            if !others.is_empty() {
-                fields.insert("also_of".to_owned(), json!(others));
-            }
-        }
-        add_change_terms(fields, registered, changes);
-        // The question shows these arguments with escapes, so they differ from the arguments of the call.
-        if (**arguments).to_string().contains(reorders) {
-            fields.remove("changeable");
-            fields.remove("change_rules");
-        }
-    }
-    fields
-}
-
-/// Adds the input schema of the tool and the rules to a question, for clients that change arguments.
-fn add_change_terms(
-    fields: &mut Map<String, Value>,
-    registered: Option<&dyn Tool>,
-    changes: &[Approval],
-) {
-    // Characters that reorder text are escaped in a question, and would change a schema or a rule.
-    let fits = |value: &Value, most: usize| {
-        let text = value.to_string();
-        text.len() <= most && !text.contains(reorders)
-    };
-    let schema = registered.map(Tool::input_schema);
-    if let Some(schema) = schema.filter(|schema| fits(schema, MAX_SCHEMA_BYTES)) {
-        fields.insert("arguments_schema".to_owned(), schema.clone());
-    }
-    let rules: Value = changes
-        .iter()
-        .map(Approval::data)
-        .map(Value::from)
-        .collect();
-    if !fits(&rules, MAX_RULES_BYTES) {
-        return;
-    }
-    fields.insert("changeable".to_owned(), true.into());
-    if !changes.is_empty() {
-        fields.insert("change_rules".to_owned(), rules);
-    }
-}
-
-/// Returns the fields of a question that is a text or an object with a text, options and other fields.
-pub(crate) fn question(payload: &Json) -> Value {
-    let mut fields = json!({"kind": "question"});
-    if let Value::Object(fields) = &mut fields {
-        match &**payload {
-            Value::Object(asked) => fields.extend(asked.clone()),
-            other => {
-                fields.insert("question".to_owned(), other.clone());
-            }
-        }
-        fields.insert("kind".to_owned(), "question".into());
-        for field in APPROVAL_FIELDS {
-            fields.remove(field);
-        }
-    }
-    fields
-}
-
-/// Returns the question of a tool, which everyone may answer. A schema that cannot be used is omitted, since no answer would fit it.
-pub(crate) fn question_of_tool(payload: &Json) -> Value {
-    let mut fields = question(payload);
-    if let Value::Object(fields) = &mut fields {
-        fields.remove("of");
-        if let Some(schema) = fields.get("schema")
-            && let Err(problem) = usable(schema)
-        {
-            let problem = excerpt(&problem, 500);
-            tracing::warn!(
-                problem = &*problem,
-                "the question of a tool has an answer schema that cannot be used; the question omits the schema"
-            );
-            fields.remove("schema");
-        }
-    }
-    fields
-}
-
-/// Checks that answers can be checked by a schema in a question.
-fn usable(schema: &Value) -> Result<(), String> {
-    if schema.to_string().contains(reorders) {
-        // A question shows these characters as escapes, which would change the schema.
-        return Err("the schema has characters that reorder text".to_owned());
-    }
-    Checker::compile(schema).map(drop)
-}
-
-/// The breadcrumb that asks. Characters that change the order of displayed text are escaped in all fields: a model could
-/// use them to make arguments look different from the values that the tool gets.
-pub(crate) fn request(
-    fields: Value,
-    request_id: &str,
-    agent: &str,
-    until: Timestamp,
-) -> NewBreadcrumb {
-    let mut fields = revealed(fields);
-    if let Value::Object(fields) = &mut fields {
-        fields.insert("requestId".to_owned(), request_id.into());
-        fields.insert("requestedBy".to_owned(), agent.into());
-        fields.insert("expires_at".to_owned(), json!(until));
-    }
-    NewBreadcrumb::new(REQUEST)
-        .title(format!("{agent} asks"))
-        .tags(["human:request".to_owned(), request_tag(request_id)])
-        .context(fields)
-}
-
-/// Returns the value with each bidirectional control character replaced by its escape, such as `\u{202e}`. An object with
-/// such a character in a key becomes a list of keys and values, because two keys could become equal.
-fn revealed(value: Value) -> Value {
-    match value {
-        Value::String(text) => revealed_text(text).into(),
-        Value::Array(items) => items.into_iter().map(revealed).collect(),
-        Value::Object(fields) if fields.keys().any(|key| key.contains(reorders)) => {
-            let entry = |(key, value)| json!({"key": revealed_text(key), "value": revealed(value)});
-            fields.into_iter().map(entry).collect()
-        }
-        Value::Object(fields) => {
-            let field = |(key, value)| (key, revealed(value));
-            Value::Object(fields.into_iter().map(field).collect())
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => value,
-    }
-}
-
-fn revealed_text(text: String) -> String {
-    if !text.contains(reorders) {
-        return text;
-    }
-    let mut revealed = String::with_capacity(text.len());
-    for c in text.chars() {
-        match reorders(c) {
-            true => revealed.extend(c.escape_unicode()),
-            false => revealed.push(c),
-        }
-    }
-    revealed
-}
-
-/// Returns `true` for the embeddings, overrides and isolates of Unicode Standard Annex 9, and for the characters that end
-/// them. Text in Hebrew or Arabic does not need them, and its marks (U+200E, U+200F) reorder no other text.
-fn reorders(c: char) -> bool {
-    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
 /// The breadcrumb that answers a question in the name of a person.
+#[cfg(feature = "workflows")]
 pub(crate) fn answer(ticket: &str, answer: &Json, by: &str) -> NewBreadcrumb {
     NewBreadcrumb::new(RESPONSE)
         .tag(request_tag(ticket))
@@ -343,26 +153,6 @@ fn has_role(context: &Json, writer: &str, by: &[String]) -> bool {
 /// The message of a rejection without a comment.
 pub(crate) const REJECTED: &str = "a person rejected the call";
 
-/// Returns the result of an approved call whose changed arguments the hints of the approval exclude, because the result can show
-/// them. Returns `None` if the call may be made.
-pub(crate) async fn withheld_arguments(
-    approval: &Breadcrumb,
-    changed: Option<&Json>,
-    context: &ExecutionContext,
-    store: &dyn BreadcrumbStore,
-) -> Result<Option<Answer>, ContextError> {
-    let Some(changed) = changed else {
-        return Ok(None);
-    };
-    let is_shown = match context.shown(approval, store).await {
-        Ok(shown) => shown.get("arguments") == Some(&**changed),
-        Err(ContextError::Withheld { .. }) => false,
-        Err(error) => return Err(error),
-    };
-    let message = "a person changed the arguments of the call, and llm_hints exclude the changed ones; the call was not made";
-    Ok((!is_shown).then(|| Answer::error("withheld", message)))
-}
-
 /// Returns the decision about a call, or `None` if a breadcrumb says neither yes nor no.
 fn verdict(response: &Breadcrumb, shown: &Json) -> Option<Reply> {
     let context = &response.context;
@@ -395,26 +185,6 @@ fn verdict(response: &Breadcrumb, shown: &Json) -> Option<Reply> {
         None => REJECTED.to_owned(),
     };
     Some(Reply::Answer(Answer::error("rejected", message)))
-}
-
-/// Returns the digest that binds an approval to the tool, its arguments and the definition of the caller.
-pub(crate) fn digest(tool: &str, arguments: &Json, definition: &str) -> String {
-    hash(&[tool, &sorted_text(arguments), definition])
-}
-
-/// Returns the definition of a caller with the tool as the service registered it, for [`digest`].
-pub(crate) fn fingerprint(definition: &str, registered: Option<&dyn Tool>) -> String {
-    let Some(tool) = registered else {
-        return hash(&[definition, "", ""]);
-    };
-    let (description, schema) = (tool.description(), sorted_text(tool.input_schema()));
-    let rules = tool.settings().approvals.iter();
-    let rules: Vec<String> = rules.filter_map(Approval::text).collect();
-    match rules.is_empty() {
-        // The digests of questions that earlier versions asked have no rules.
-        true => hash(&[definition, description, &schema]),
-        false => hash(&[definition, description, &schema, &rules.join("\n")]),
-    }
 }
 
 #[cfg(test)]

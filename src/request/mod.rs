@@ -2,12 +2,16 @@
 
 pub(crate) mod agents;
 pub(crate) mod human;
+#[cfg(feature = "agents")]
 mod pending;
 
-pub(crate) use pending::{Expected, Pending, answers_to, answers_until, question_in, selectors};
+#[cfg(feature = "workflows")]
+pub(crate) use pending::answers_until;
+#[cfg(feature = "agents")]
+pub(crate) use pending::{Expected, Pending, question_in, selectors};
 
 use crate::machine::Answer;
-use crate::model::Json;
+use crate::model::{Json, Selector, request_tag};
 
 /// The reply in a breadcrumb that answers a request.
 #[derive(Debug, PartialEq)]
@@ -15,4 +19,9 @@ pub(crate) enum Reply {
     Answer(Answer),
     /// The call is approved, with the arguments that the person put in the place of those in the question, if any.
     Approved(Option<Json>),
+}
+
+/// Returns the selector of the answers to a request, by their schema.
+pub(crate) fn answers_to(request_id: &str, schema: &str) -> Selector {
+    Selector::schema(schema).all_tags([request_tag(request_id)])
 }

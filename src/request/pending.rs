@@ -1,6 +1,6 @@
 //! Requests of a run that wait for their answers: no I/O, no clock.
 
-use super::{Reply, agents, human};
+use super::{Reply, agents, answers_to, human};
 use crate::executor::Asked;
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, REQUEST_TAG, Selector, Timestamp, request_tag};
@@ -130,11 +130,6 @@ impl<'r> Pending<'r> {
             }
         }
     }
-}
-
-/// Returns the selector of the answers to a request, by their schema.
-pub(crate) fn answers_to(request_id: &str, schema: &str) -> Selector {
-    Selector::schema(schema).all_tags([request_tag(request_id)])
 }
 
 /// Returns the ID of the first question to a person whose answers these selectors select. `None` if they select no answers of people.

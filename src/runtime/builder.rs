@@ -1,3 +1,4 @@
+#[cfg(feature = "agents")]
 use super::definitions::{Keeper, StoredDefinitions};
 use super::graph::Graph;
 use super::progress::Progress;
@@ -7,9 +8,11 @@ use super::settings::{FirstStart, Settings};
 use super::{IntoExecutor, Runtime, RuntimeError, worker_records};
 #[cfg(feature = "signal")]
 use super::{RunReport, signals::signals};
+#[cfg(feature = "agents")]
 use crate::agent::Agent;
 use crate::bugs::planted;
 use crate::executor::UniversalExecutor;
+#[cfg(feature = "agents")]
 use crate::services::Services;
 use crate::source::{EventSource, StartAt};
 use crate::store::BreadcrumbStore;
@@ -28,7 +31,9 @@ pub struct RuntimeBuilder {
     executors: Vec<Added>,
     settings: Settings,
     /// The services of agents that name a model.
+    #[cfg(feature = "agents")]
     services: Option<Services>,
+    #[cfg(feature = "agents")]
     definitions: Option<StoredDefinitions>,
     name: Option<Arc<str>>,
 }
@@ -37,6 +42,7 @@ pub struct RuntimeBuilder {
 enum Added {
     Executor(Arc<dyn UniversalExecutor>),
     /// An agent without a store. `build` binds it, because the services can be set after it was added.
+    #[cfg(feature = "agents")]
     Agent(Box<Agent>),
     /// An executor that cannot work.
     Problem(RuntimeError),
@@ -56,7 +62,9 @@ impl RuntimeBuilder {
                 first_start,
                 ..Settings::default()
             },
+            #[cfg(feature = "agents")]
             services: None,
+            #[cfg(feature = "agents")]
             definitions: None,
             name: None,
         }
@@ -73,6 +81,7 @@ impl RuntimeBuilder {
     }
 
     /// Adds an agent, which gets the store of the runtime and the model that it names, from the [`services`](Self::services).
+    #[cfg(feature = "agents")]
     pub fn agent(mut self, agent: Agent) -> Self {
         self.executors.push(Added::Agent(Box::new(agent)));
         self
@@ -96,6 +105,7 @@ impl RuntimeBuilder {
     /// assert!(runtime.executors().iter().any(|id| &**id == "helper"));
     /// # Ok::<(), universal_executor::runtime::RuntimeError>(())
     /// ```
+    #[cfg(feature = "agents")]
     pub fn services(mut self, services: &Services) -> Self {
         self.services = Some(services.clone());
         self
@@ -126,6 +136,7 @@ impl RuntimeBuilder {
     }
 
     /// Also runs executors made of definitions in a store, and follows those definitions as they change.
+    #[cfg(feature = "agents")]
     pub fn definitions(mut self, definitions: StoredDefinitions) -> Self {
         self.definitions = Some(definitions);
         self
@@ -232,12 +243,11 @@ impl RuntimeBuilder {
     /// Binds the agents, checks the executors and indexes their subscriptions.
     ///
     /// # Errors
-    /// [`RuntimeError`] if two executors have one id, one can never work on its store or has another store than the runtime, an agent
-    /// names a model that the [services](Self::services) do not have, a setting is zero, a [maker](StoredDefinitions::maker) has a
-    /// schema that does not mark a definition, or [definitions of tools](StoredDefinitions::tools) name a tool that their services do
-    /// not have.
+    /// [`RuntimeError`] if two executors have one id, one can never work on its store or has another store than the runtime, or a
+    /// setting is zero. With the feature `agents` also if an agent names a model that the `services` do not have, a maker of
+    /// definitions has a schema that does not mark a definition, or definitions of tools name a tool that their services do not have.
     pub fn build(mut self) -> Result<Runtime, RuntimeError> {
-        let executors = bound(self.executors, self.store.as_ref(), self.services.as_ref())?;
+        let executors = self.bound()?;
         self.settings.max_deliveries = match planted("unbounded-inbox") {
             true => 1 << 20,
             false => self.settings.max_deliveries.min(Semaphore::MAX_PERMITS),
@@ -253,9 +263,10 @@ impl RuntimeBuilder {
                 return Err(RuntimeError::ZeroSetting { setting });
             }
         }
-        if let Some(definitions) = &self.definitions {
-            definitions.check()?;
-        }
+        #[cfg(feature = "agents")]
+        let keeper = self.definitions.take().map(keeper_of).transpose()?;
+        #[cfg(not(feature = "agents"))]
+        let keeper = None;
         let registry = Registry::new();
         for executor in executors {
             check_store(self.store.as_deref(), &*executor)?;
@@ -274,43 +285,43 @@ impl RuntimeBuilder {
             progress: Arc::new(Progress::default()),
             vitals: Arc::default(),
             name: self.name.unwrap_or_else(worker_records::default_name),
-            keeper: self
-                .definitions
-                .map(|definitions| Arc::new(Keeper::new(definitions))),
+            keeper,
         })
+    }
+
+    /// Takes the executors in their order, or returns the first problem of one.
+    fn bound(&mut self) -> Result<Vec<Arc<dyn UniversalExecutor>>, RuntimeError> {
+        let added = std::mem::take(&mut self.executors);
+        let bound = added.into_iter().map(|added| match added {
+            Added::Executor(executor) => Ok(executor),
+            #[cfg(feature = "agents")]
+            Added::Agent(agent) => self.bind(*agent),
+            Added::Problem(problem) => Err(problem),
+        });
+        bound.collect()
+    }
+
+    /// Binds an agent to the store and the services of its runtime.
+    #[cfg(feature = "agents")]
+    fn bind(&self, agent: Agent) -> Result<Arc<dyn UniversalExecutor>, RuntimeError> {
+        let Some(store) = &self.store else {
+            return Err(RuntimeError::NoStore {
+                id: agent.id().to_owned(),
+            });
+        };
+        let bound = match &self.services {
+            Some(services) => agent.bind_with(store, services),
+            None => agent.bind(store),
+        };
+        Ok(Arc::new(bound?))
     }
 }
 
-/// Returns the executors in their order, or the first problem of one.
-fn bound(
-    added: Vec<Added>,
-    store: Option<&Arc<dyn BreadcrumbStore>>,
-    services: Option<&Services>,
-) -> Result<Vec<Arc<dyn UniversalExecutor>>, RuntimeError> {
-    let bound = added.into_iter().map(|added| match added {
-        Added::Executor(executor) => Ok(executor),
-        Added::Agent(agent) => bind(*agent, store, services),
-        Added::Problem(problem) => Err(problem),
-    });
-    bound.collect()
-}
-
-/// Binds an agent to the store and the services of its runtime.
-fn bind(
-    agent: Agent,
-    store: Option<&Arc<dyn BreadcrumbStore>>,
-    services: Option<&Services>,
-) -> Result<Arc<dyn UniversalExecutor>, RuntimeError> {
-    let Some(store) = store else {
-        return Err(RuntimeError::NoStore {
-            id: agent.id().to_owned(),
-        });
-    };
-    let bound = match services {
-        Some(services) => agent.bind_with(store, services),
-        None => agent.bind(store),
-    };
-    Ok(Arc::new(bound?))
+/// Checks definitions, and returns the keeper of the executors that are made of them.
+#[cfg(feature = "agents")]
+fn keeper_of(definitions: StoredDefinitions) -> Result<Arc<Keeper>, RuntimeError> {
+    definitions.check()?;
+    Ok(Arc::new(Keeper::new(definitions)))
 }
 
 /// Checks that an executor uses the store of its runtime.

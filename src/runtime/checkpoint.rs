@@ -191,6 +191,7 @@ impl Checkpoint {
     }
 
     /// Forgets the start of an executor that left. If it returns, it continues at its saved position.
+    #[cfg(feature = "agents")]
     pub(super) fn forget(&self, executor: &str) {
         self.state().starts.remove(executor);
     }

@@ -1,6 +1,8 @@
+#[cfg(feature = "agents")]
 use crate::agent::AgentError;
 use crate::error::{BoxError, Retry};
 use crate::executor::InvalidExecutor;
+#[cfg(feature = "agents")]
 use crate::services::NotRegistered;
 use crate::source::SourceError;
 use crate::store::StoreError;
@@ -20,6 +22,7 @@ pub enum RuntimeError {
     #[error("an executor cannot work on its store")]
     Invalid(#[from] InvalidExecutor),
     /// An agent cannot be made.
+    #[cfg(feature = "agents")]
     #[error("cannot make an agent of the runtime")]
     Agent(#[from] AgentError),
     /// An executor has no store, and the runtime has none for it.
@@ -80,6 +83,7 @@ pub enum RuntimeError {
     },
     /// A maker has a schema that is not recognisable as a definition, so agents could write such breadcrumbs without
     /// `can_spawn_agents`.
+    #[cfg(feature = "agents")]
     #[error(
         "no executors can be made of breadcrumbs of schema {schema:?}: the name does not mark a definition; \
          name the schema like \"playbook.def.v1\""
@@ -89,6 +93,7 @@ pub enum RuntimeError {
         schema: String,
     },
     /// [`StoredDefinitions::tools`](super::definitions::StoredDefinitions::tools) names a tool that its services do not have.
+    #[cfg(feature = "agents")]
     #[error(
         "cannot run tool.v1 definitions: StoredDefinitions::tools names a tool that its services do not have; add the tool to the \
          services, or remove the name"
@@ -158,9 +163,6 @@ impl RuntimeError {
             Self::DuplicateId { .. }
             | Self::Invalid(_)
             | Self::ZeroSetting { .. }
-            | Self::NotADefinition { .. }
-            | Self::ServedTool { .. }
-            | Self::Agent(_)
             | Self::NoStore { .. }
             | Self::OtherStore { .. }
             | Self::OlderTriggers { .. }
@@ -170,6 +172,8 @@ impl RuntimeError {
             | Self::AlreadyRunning
             | Self::UnknownExecutor { .. }
             | Self::NoLedger { .. } => Retry::Never,
+            #[cfg(feature = "agents")]
+            Self::Agent(_) | Self::NotADefinition { .. } | Self::ServedTool { .. } => Retry::Never,
             Self::Store { source, .. } => source.retry(),
             Self::Pause { source, .. } => source.retry(),
             Self::Source(error) => error.retry(),

@@ -44,7 +44,11 @@ mod checkpoint;
 mod commands;
 mod dedup;
 mod definition_updates;
+#[cfg(feature = "agents")]
 pub mod definitions;
+#[cfg(not(feature = "agents"))]
+#[path = "no_definitions.rs"]
+mod definitions;
 mod enqueue;
 mod error;
 mod first_start;

@@ -74,6 +74,7 @@ impl Registry {
     ///
     /// # Errors
     /// If it can never work on its store, or another has its id.
+    #[cfg(feature = "agents")]
     pub(super) fn replace(
         &self,
         executor: Arc<dyn UniversalExecutor>,
@@ -97,6 +98,7 @@ impl Registry {
     }
 
     /// Removes an executor. Returns `false` if the ID is unknown.
+    #[cfg(feature = "agents")]
     pub(super) fn remove(&self, id: &str) -> bool {
         let removed = self.write().take(id);
         if removed {
@@ -210,6 +212,7 @@ impl Members {
         }
     }
 
+    #[cfg(feature = "agents")]
     fn take(&mut self, id: &str) -> bool {
         let Some(member) = self.by_id.remove(id) else {
             return false;

@@ -37,7 +37,7 @@ impl Default for Settings {
 ///
 /// The runtime saves a position for each executor of a store with a run ledger. From then on the setting has no effect: a
 /// restart continues at the position, after any downtime. The setting is for executors in the code of the service: an executor made
-/// of a [definition](super::definitions) starts when it is loaded for the first time.
+/// of a definition starts when it is loaded for the first time.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum FirstStart {

@@ -2,12 +2,17 @@
 //! name.
 
 mod agents;
+#[cfg(feature = "workflows")]
 mod limits;
 mod not_registered;
+#[cfg(feature = "workflows")]
+mod workflows;
 
+#[cfg(feature = "workflows")]
 pub use limits::WorkflowLimits;
 pub use not_registered::NotRegistered;
 
+#[cfg(feature = "workflows")]
 use crate::agent::guardrail::Guardrail;
 use crate::agent::{ApiProvider, ChatModel, Provider};
 use crate::tool::{Tool, ToolError, ToolRegistry};
@@ -59,7 +64,9 @@ struct Entries {
     tools: ToolRegistry,
     models: BTreeMap<String, Registered>,
     default_model: Option<Registered>,
+    #[cfg(feature = "workflows")]
     guardrails: BTreeMap<String, Arc<dyn Guardrail>>,
+    #[cfg(feature = "workflows")]
     limits: WorkflowLimits,
     model_tools: BTreeSet<String>,
 }
@@ -82,7 +89,7 @@ impl Registered {
 }
 
 impl Services {
-    /// Creates a registry without entries and with the default [`WorkflowLimits`].
+    /// Creates a registry without entries. The limits of workflows are the default ones.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -128,25 +135,6 @@ impl Services {
         self
     }
 
-    /// Registers a guardrail under the name that it returns. Workflows name it in `policies.guardrails`. Replaces a guardrail with the
-    /// same name.
-    #[must_use]
-    pub fn guardrail(mut self, guardrail: impl Guardrail + 'static) -> Self {
-        let name = guardrail.name().to_owned();
-        let guardrails = &mut self.entries_mut().guardrails;
-        guardrails.insert(name, Arc::new(guardrail));
-        self
-    }
-
-    /// Sets the maximum for each limit in `policies.limits` of a workflow. Defaults to [`WorkflowLimits::default`].
-    ///
-    /// A workflow without a limit has the default one. If the maximum is lower, each workflow must set a limit within it.
-    #[must_use]
-    pub fn limits(mut self, limits: WorkflowLimits) -> Self {
-        self.entries_mut().limits = limits;
-        self
-    }
-
     /// Lets agents for RCRT (Right Context Right Time) servers reach their model through a tool that others serve, for example
     /// `openrouter`. By the [rules of RCRT servers](crate::model::DefinitionOptions::rcrt), `llm_config_id` in a definition is the ID of
     /// a `tool.config.v1` breadcrumb, whose context has the tool name in `toolName` and an object `config` for the tool. Each request
@@ -174,16 +162,6 @@ impl Services {
     /// Returns the default model.
     pub(crate) fn default_registered(&self) -> Option<&Registered> {
         self.entries.default_model.as_ref()
-    }
-
-    /// Returns the guardrails by name.
-    pub(crate) fn guardrails(&self) -> &BTreeMap<String, Arc<dyn Guardrail>> {
-        &self.entries.guardrails
-    }
-
-    /// Returns the maximum of each limit of a workflow.
-    pub(crate) fn max_limits(&self) -> &WorkflowLimits {
-        &self.entries.limits
     }
 
     /// Returns the names of the model tools.
@@ -254,14 +232,16 @@ impl Services {
 impl fmt::Debug for Services {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entries = &*self.entries;
-        f.debug_struct("Services")
+        let mut debug = f.debug_struct("Services");
+        debug
             .field("tools", &entries.tools.names())
             .field("models", &entries.models.keys())
-            .field("has_default_model", &entries.default_model.is_some())
+            .field("has_default_model", &entries.default_model.is_some());
+        #[cfg(feature = "workflows")]
+        debug
             .field("guardrails", &entries.guardrails.keys())
-            .field("limits", &entries.limits)
-            .field("model_tools", &entries.model_tools)
-            .finish()
+            .field("limits", &entries.limits);
+        debug.field("model_tools", &entries.model_tools).finish()
     }
 }
 

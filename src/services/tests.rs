@@ -17,8 +17,10 @@ fn model() -> ScriptedModel {
     ScriptedModel::new(["Hi"])
 }
 
+#[cfg(feature = "workflows")]
 struct Named(&'static str);
 
+#[cfg(feature = "workflows")]
 impl Guardrail for Named {
     fn name(&self) -> &str {
         self.0
@@ -111,6 +113,7 @@ fn models_and_providers_share_one_set_of_names_and_the_last_registration_counts(
     assert_eq!(services.models().len(), 1);
 }
 
+#[cfg(feature = "workflows")]
 #[test]
 fn the_order_of_calls_does_not_matter_for_different_entries() {
     let limits = WorkflowLimits {

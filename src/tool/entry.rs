@@ -1,9 +1,12 @@
 //! A tool that was checked, and what every way to call it goes through.
 
+#[cfg(feature = "agents")]
+use super::RemoteTool;
 use super::outcome::{self, OUTPUT_DEPTH, Refusal};
+#[cfg(feature = "workflows")]
 use super::renamed::Renaming;
 use super::schema::Checker;
-use super::{RemoteTool, Tool, ToolContext, ToolError, ToolSpec};
+use super::{Tool, ToolContext, ToolError, ToolSpec};
 use crate::clock::within;
 use crate::error::{BoxError, excerpt};
 use crate::machine::ToolOutcome;
@@ -19,6 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(super) struct Entry {
     pub(super) tool: Arc<dyn Tool>,
     /// The tool as the service registered it, without the name and description that a definition gives it.
+    #[cfg(feature = "agents")]
     pub(super) registered: Arc<dyn Tool>,
     /// Where it was registered.
     pub(super) place: &'static Location<'static>,
@@ -58,6 +62,7 @@ impl Entry {
         });
         Ok(Self {
             spec: ToolSpec::of(&*tool),
+            #[cfg(feature = "agents")]
             registered: Arc::clone(&tool),
             tool,
             place,
@@ -68,6 +73,7 @@ impl Entry {
     }
 
     /// The same tool, as one that another service serves.
+    #[cfg(feature = "agents")]
     pub(super) fn elsewhere(&self) -> Self {
         Self {
             tool: Arc::new(RemoteTool::of(&*self.tool)),
@@ -82,6 +88,7 @@ impl Entry {
     }
 
     /// The same tool under another name, with the same limits.
+    #[cfg(feature = "workflows")]
     pub(super) fn renamed(&self, renaming: &Renaming<'_>) -> Result<Self, ToolError> {
         if !is_name(renaming.name) {
             return Err(ToolError::BadName {

@@ -66,6 +66,7 @@ mod pool;
 mod progress;
 mod registry;
 mod remote;
+#[cfg(feature = "workflows")]
 mod renamed;
 mod schema;
 mod settings;
@@ -94,10 +95,14 @@ pub use spec::ToolSpec;
 pub use typed::{tool_fn, tool_fn_blocking};
 
 pub(crate) use approval::{NeededApproval, People, ROLE};
+#[cfg(feature = "agents")]
 pub(crate) use outcome::{unknown as unknown_outcome, withheld};
+#[cfg(feature = "workflows")]
 pub(crate) use renamed::Renaming;
 pub(crate) use schema::Checker;
-pub(crate) use wire::{answer_of, answered_request, named_request, request};
+pub(crate) use wire::named_request;
+#[cfg(feature = "agents")]
+pub(crate) use wire::{answer_of, answered_request, request};
 
 use crate::error::BoxError;
 use async_trait::async_trait;

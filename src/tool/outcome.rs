@@ -54,6 +54,7 @@ pub(super) fn of(called: Result<Value, BoxError>) -> ToolOutcome {
 
 /// What became of a call that a worker which is gone may have made, of a tool that is [not called
 /// again](super::RetrySafety::may_be_made_again).
+#[cfg(feature = "agents")]
 pub(crate) fn unknown() -> Answer {
     let message = "the call was interrupted and is not made again, so its outcome is unknown";
     Answer::error("outcome_unknown", message)

@@ -68,6 +68,7 @@ pub fn remote_tool(
     }
 }
 
+#[cfg(feature = "agents")]
 impl RemoteTool {
     /// A tool, as one that another service serves.
     pub(super) fn of(tool: &dyn Tool) -> Self {

@@ -115,6 +115,7 @@ impl ToolSettings {
 
 impl RetrySafety {
     /// Whether a call that may have been made is made again. If not, its outcome is unknown.
+    #[cfg(feature = "agents")]
     pub(crate) fn may_be_made_again(self) -> bool {
         self <= Self::Idempotent
     }

@@ -119,6 +119,7 @@ pub(crate) fn named_request(request: &Breadcrumb) -> Option<&str> {
 }
 
 /// Returns the ID of the request that a response answers, from its context, else from its tag.
+#[cfg(feature = "agents")]
 pub(crate) fn answered_request(response: &Breadcrumb) -> Option<&str> {
     let named = first_text(response, ["request_id", "requestId"]);
     let named = named.or_else(|| response.tag(REQUEST_TAG));

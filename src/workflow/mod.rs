@@ -120,7 +120,7 @@
 //! is older than those answers nothing. Steps side by side are all answered by the same one, and what one of them emits may
 //! answer another; so it is with the steps of a graph, also where one depends on the other. What a tool wrote may answer too. Where
 //! that is not what is meant, tags or `context_match` say so, with something of the run in them. Outside of a run, in a
-//! [`Supervisor`](crate::workload::Supervisor), what was not in the store when the flow began is what was written after it.
+//! `Supervisor`, what was not in the store when the flow began is what was written after it.
 //!
 //! # Graphs
 //! A flow whose steps have `depends_on`, or that says `"dag": true`, is a graph: each step has an `id`, runs an agent, tool,
@@ -219,8 +219,8 @@
 //!
 //! # What a step costs
 //! Beside its work a step of a flow costs some 9 microseconds in memory and 80 in a file (SQLite that does not wait for the disk),
-//! where it is saved twice; 1 microsecond of that is the interpreter. These are the best rounds of `cargo bench --features sqlite
-//! --bench flow` with fifty steps, on two shared cores under load.
+//! where it is saved twice; 1 microsecond of that is the interpreter. These are the best rounds of `cargo bench --features
+//! sqlite,workflows --bench flow` with fifty steps, on two shared cores under load.
 //!
 //! # What it does not do
 //! `history` has a meaning only within a session, and only [workloads](crate::workload) have sessions. Without a session, an agent

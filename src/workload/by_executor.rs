@@ -1,18 +1,21 @@
 use super::cx::{RunCx, WorkloadMessage};
 use super::event::WorkloadEventKind;
-use super::session::digest;
 use super::stream::EventStream;
-use super::telling::Outer;
+use super::telling::{Outer, PARENT};
 use super::{Definition, Meta, Workload};
 use crate::error::BoxError;
-use crate::executor::words::DATA_TAG;
-use crate::executor::{ContextError, Outcome, UniversalExecutor, check};
-use crate::model::{Breadcrumb, BreadcrumbId, Event, SESSION_TAG, Timestamp, display_text};
+use crate::executor::{
+    ContextError, DATA_TAG, ExecutionContext, Outcome, UniversalExecutor, check, words_of,
+};
+use crate::model::{
+    Breadcrumb, BreadcrumbId, Event, Json, NewBreadcrumb, SESSION_TAG, Timestamp, display_text,
+};
 use crate::request::agents;
 use crate::services::Services;
+use crate::session_log::digest;
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, RunState, Wake};
 use async_trait::async_trait;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,9 +32,6 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Version of the breadcrumb that a run writes for the executor.
 const FIRST: u64 = 1;
-
-/// The beginning of a tag that names the run within which a breadcrumb sets off another one.
-pub(super) const PARENT: &str = "parent:";
 
 /// Any executor as a workload: each message is written to its store as a breadcrumb that sets it off, and what it writes because of
 /// that is what the run comes to.
@@ -124,6 +124,25 @@ impl fmt::Debug for ExecutorDefinition {
             .field("executor", &self.executor.id())
             .field("schema", &self.schema)
             .finish_non_exhaustive()
+    }
+}
+
+impl WorkloadMessage {
+    /// Returns the message as the trigger of an executor: an object as it is, anything else as `message`.
+    pub(super) fn breadcrumb(&self, schema: &str) -> NewBreadcrumb {
+        let context = match &*self.content {
+            Value::Object(_) => self.content.clone(),
+            other @ (Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)) => json!({"message": other}).into(),
+        };
+        let new = NewBreadcrumb::new(schema).context(context);
+        match &self.from {
+            Some(name) => new.created_by(name.as_str()),
+            None => new,
+        }
     }
 }
 
@@ -267,7 +286,7 @@ impl ByExecutor {
             }
             None => {
                 // The store counts this write as one from outside.
-                if !context.has_words(&message.content).await? {
+                if !has_words(context, &message.content).await? {
                     new = new.tag(DATA_TAG);
                 }
                 store.create(new).await?
@@ -282,7 +301,7 @@ impl ByExecutor {
         written: &[BreadcrumbId],
     ) -> Result<WorkloadEventKind, BoxError> {
         let Some(last) = written.last() else {
-            let output = serde_json::Value::Null.into();
+            let output = Value::Null.into();
             return Ok(WorkloadEventKind::Final { output });
         };
         let store = self.executor.store();
@@ -332,4 +351,13 @@ impl ByExecutor {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Returns `true` if a text is the words of the user that the trigger of a context carries.
+///
+/// # Errors
+/// [`ContextError::Store`] if the store cannot read its records.
+async fn has_words(context: &ExecutionContext, text: &Json) -> Result<bool, ContextError> {
+    let words = words_of(&context.trigger().context);
+    Ok(words.is_some() && words == text.as_str() && context.is_from_user().await?)
 }

@@ -2,8 +2,7 @@
 
 use super::cx::RunCx;
 use super::event::WorkloadEventKind;
-use super::session::{Conversation, Log, LogEntry, compacted, digest, replay, written};
-use super::session_error::SessionError;
+use super::session::{Conversation, Log, LogEntry, compacted, replay, written};
 use crate::agent::compaction::HearCost;
 use crate::agent::{
     ChatMessage, Part, Provider, ProviderEvent, ProviderSession, ProviderTask, Speaker, ToolCall,
@@ -12,6 +11,7 @@ use crate::error::{BoxError, excerpt, permanent};
 use crate::machine::{Answer, ResultDelivery, ToolArguments, ToolResult};
 use crate::model::{Json, display_text};
 use crate::request::agents;
+use crate::session_log::{SessionError, digest};
 use crate::workflow::{Answered, Assembly, Conversations, History, StepPath};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};

@@ -5,10 +5,10 @@ use super::stream::{EventStream, Outlet};
 use crate::agent;
 use crate::error::BoxError;
 use crate::executor::ExecutionContext;
-use crate::model::{Json, NewBreadcrumb, display_text};
+use crate::model::{Json, display_text};
 use crate::workflow::StepPath;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a workload is told.
@@ -52,23 +52,6 @@ impl WorkloadMessage {
     #[must_use]
     pub fn text(&self) -> String {
         display_text(&self.content)
-    }
-
-    /// The breadcrumb that it is to executors: an object as it is, anything else as `message`.
-    pub(super) fn breadcrumb(&self, schema: &str) -> NewBreadcrumb {
-        let context = match &*self.content {
-            Value::Object(_) => self.content.clone(),
-            other @ (Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Array(_)) => json!({"message": other}).into(),
-        };
-        let new = NewBreadcrumb::new(schema).context(context);
-        match &self.from {
-            Some(name) => new.created_by(name.as_str()),
-            None => new,
-        }
     }
 }
 

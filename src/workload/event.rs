@@ -1,9 +1,9 @@
-use super::session_error::SessionError;
 use crate::agent::Usage;
 use crate::classes::class_of;
 use crate::error::{BoxError, Retry};
 use crate::executor::Record;
 use crate::model::{Json, Timestamp};
+use crate::session_log::SessionError;
 use crate::store::{StoreError, Wake};
 use crate::workflow::{FlowEventKind, MayRetry, StepEvent, StepEventKind, StepFailure, StepPath};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct WorkloadEvent {
 /// step that begins ends once, after the steps below it, unless the run is suspended first. A run that was suspended goes on in a
 /// stream of its own, in which steps end that began in the one before.
 ///
-/// Whoever listens to a [`Supervisor`](super::Supervisor) or a [`WorkloadExecutor`](super::WorkloadExecutor) is told the end of a
+/// Whoever listens to a `Supervisor` or a [`WorkloadExecutor`](super::WorkloadExecutor) is told the end of a
 /// turn once it is settled: the session has what was said, all that was made is closed, and [`TurnOutcome`](super::TurnOutcome)
 /// says the same. A turn that is stopped, also before it began, ends as an [`Error`](Self::Error) with the code `cancelled`. Steps
 /// that are under way when a turn ends or is [tried again](Self::Restarted) are told to be cancelled.
@@ -42,7 +42,7 @@ pub struct WorkloadEvent {
 pub enum WorkloadEventKind {
     /// The run begins, or goes on.
     Started,
-    /// The run failed in a way that may pass, and is [tried again](super::Restart) from the beginning: what was told of it so far
+    /// The run failed in a way that may pass, and is tried again from the beginning: what was told of it so far
     /// does not count any more. An attempt that could not even read its session is not told.
     Restarted {
         /// The attempt to come.
@@ -218,13 +218,5 @@ impl From<StepEvent> for WorkloadEventKind {
             StepEventKind::ToolCalled { call, tool } => Self::ToolCalled { call, tool },
             StepEventKind::ToolAnswered { call, is_error } => Self::ToolAnswered { call, is_error },
         }
-    }
-}
-
-/// How long at the least is waited before a failed run is tried again; none if it would fail again.
-pub(super) fn delay_of(retry: MayRetry) -> Option<Duration> {
-    match retry {
-        MayRetry::After(delay) => Some(delay),
-        MayRetry::Never | MayRetry::Elsewhere => None,
     }
 }

@@ -2,17 +2,20 @@
 //!
 //! An agent, a flow, a closure and any [`UniversalExecutor`](crate::UniversalExecutor) are run by one protocol. A
 //! [`Definition`] describes a workload, and creates a [`Workload`] for each turn. A workload takes a [`WorkloadMessage`] and returns a
-//! stream of [`WorkloadEvent`]s. Definitions come from files, the store or code through a [`WorkloadManager`]. A [`Supervisor`]
-//! runs the turns of many sessions, and knows nothing but this protocol. A [`WorkloadExecutor`] makes an executor of any
-//! definition, whose runs are durable.
+//! stream of [`WorkloadEvent`]s. A [`WorkloadExecutor`] makes an executor of any definition, whose runs are durable.
+//!
+//! With the feature `workloads`, a `WorkloadManager` loads definitions from files, the store or code, a `Supervisor` runs the turns of
+//! many sessions without an executor, and `NativeDefinition` and `ExecutorDefinition` make workloads of closures and executors.
 //!
 //! ```
 //! use serde_json::json;
 //! use std::sync::Arc;
 //! use universal_executor::agent::ScriptedModel;
 //! use universal_executor::workflow::Workflow;
-//! use universal_executor::workload::{FlowDefinition, Supervisor};
-//! use universal_executor::{MemoryStore, Services};
+//! use universal_executor::workload::{FlowDefinition, WorkloadExecutor};
+//! use universal_executor::{
+//!     BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Services, Subscription, Subscriptions, UniversalExecutor,
+//! };
 //!
 //! let greeter = Workflow::from_json(&json!({
 //!     "name": "greeter",
@@ -23,13 +26,16 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
 //! let (services, store) = (Services::new().default_model(model), MemoryStore::default());
 //! let greeter = Arc::new(FlowDefinition::new("greeter", greeter)?);
-//! let supervisor = Supervisor::builder(greeter, &services, &store).build()?;
+//! let messages = Subscriptions::new([Subscription::trigger("user.message.v1")])?;
+//! let greeter = WorkloadExecutor::new("greeter", greeter, &services, &store, messages)?;
 //!
-//! let first = supervisor.send("session-1", "I am Ann.")?.outcome().await;
-//! let second = supervisor.send("session-1", "Who am I?")?.outcome().await;
-//! assert_eq!(first.final_text().as_deref(), Some("Hello, Ann!"));
-//! assert_eq!(second.final_text().as_deref(), Some("You are Ann."));
-//! supervisor.close().await;
+//! for (text, answer) in [("I am Ann.", "Hello, Ann!"), ("Who am I?", "You are Ann.")] {
+//!     let message = NewBreadcrumb::new("user.message.v1").tag("session:1").context(json!({"message": text}));
+//!     let message = store.create(message).await?;
+//!     greeter.process_event(&Event::created(&message)).await?;
+//!     let result = store.latest("workload.result.v1").await?.ok_or("no result")?;
+//!     assert_eq!(result.context["output"], answer);
+//! }
 //! # Ok::<(), universal_executor::BoxError>(())
 //! # })?;
 //! # Ok::<(), universal_executor::BoxError>(())
@@ -47,46 +53,16 @@
 //! the turns before its own, also if that starts again after a crash. The text of the user's message is a user message in later
 //! turns. Any other input of a turn or an agent, and the summary of a long conversation, is data: models see it in a fence, as in
 //! the [context of an agent](crate::executor::ModelContext::render). A turn that fails adds nothing. Two workers cannot interleave
-//! a session: the one that comes second fails with a conflict, and may begin again, as its [`Restart`] or its
+//! a session: the one that comes second fails with a conflict, and may begin again, as the `Restart` of its supervisor or its
 //! [`Profile`](crate::Profile) says. Only a durable turn, of which steps are done
 //! already, then goes on with these, and is added to what was said meanwhile.
 //!
 //! # Turns that wait
-//! A turn whose flow asks a person, or waits for a breadcrumb, ends as [`Suspended`](TurnStatus::Suspended), and is the last of
-//! its session: another message fails with the code `suspended`. A [`Supervisor`] does not look by itself whether what is waited
-//! for has come or its time is up: [`resume`](Supervisor::resume) does, and each is a stream of its own. A [`WorkloadExecutor`] in a
-//! [`Runtime`](crate::Runtime) needs none: its runs are woken.
-//! [What people are asked](crate::workflow#questions-to-people) is a `human.request.v1` in the store.
-//!
-//! ```
-//! use serde_json::json;
-//! use std::sync::Arc;
-//! use universal_executor::workflow::Workflow;
-//! use universal_executor::workload::{FlowDefinition, Supervisor, TurnStatus};
-//! use universal_executor::{BreadcrumbStoreExt, MemoryStore, Services};
-//!
-//! let careful = Workflow::from_json(&json!({"flows": {"main": {"steps": [
-//!     {"id": "answer", "ask": "Publish ${input}?", "of": ["ann"]},
-//!     {"return": "${input}: ${answer}"},
-//! ]}}}))?;
-//!
-//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-//! let store = MemoryStore::default();
-//! let careful = Arc::new(FlowDefinition::new("careful", careful)?);
-//! let supervisor = Supervisor::builder(careful, &Services::new(), &store).build()?;
-//! let turn = supervisor.send("session-1", "the draft")?.outcome().await;
-//! assert!(matches!(turn.status, TurnStatus::Suspended { .. }));
-//!
-//! let asked = store.latest("human.request.v1").await?.ok_or("nothing was asked")?;
-//! let ticket = asked.context.text("requestId").ok_or("a question without an id")?;
-//! supervisor.answer(ticket, json!("yes"), "ann").await?;
-//! let turn = supervisor.resume("session-1")?.outcome().await;
-//! assert_eq!(turn.final_text().as_deref(), Some("the draft: yes"));
-//! # Ok::<(), universal_executor::BoxError>(())
-//! # })?;
-//! # Ok::<(), universal_executor::BoxError>(())
-//! ```
+//! A turn whose flow asks a person, or waits for a breadcrumb, is suspended. A [`WorkloadExecutor`] in a
+//! [`Runtime`](crate::Runtime) is woken. A `Supervisor` ends the turn as [`Suspended`](TurnStatus::Suspended) until its method `resume`
+//! is called. [What people are asked](crate::workflow#questions-to-people) is a `human.request.v1` in the store.
 
+#[cfg(feature = "workloads")]
 mod by_executor;
 mod conversations;
 mod cx;
@@ -94,18 +70,22 @@ mod entry;
 mod event;
 mod executor;
 mod flow;
+#[cfg(feature = "workloads")]
 mod manager;
+#[cfg(feature = "workloads")]
 mod native;
 mod scope;
 mod session;
-mod session_error;
 mod sink;
 mod stream;
+#[cfg(feature = "workloads")]
 mod supervisor;
 mod telling;
 mod turn;
 mod turn_status;
 
+pub use crate::session_log::SessionError;
+#[cfg(feature = "workloads")]
 pub use by_executor::ExecutorDefinition;
 pub use cx::{RunCx, WorkloadMessage};
 pub(crate) use entry::{Entry, select_entry, select_entry_of_request};
@@ -114,15 +94,17 @@ pub use event::{WorkloadEvent, WorkloadEventKind};
 pub(crate) use executor::check_fields;
 pub use executor::{WorkloadError, WorkloadExecutor};
 pub use flow::FlowDefinition;
+#[cfg(feature = "workloads")]
 pub use manager::{
     BrokenPolicy, Ident, IdentError, Listed, Listing, Loader, LoaderSource, ManagerError, Tried,
     WorkloadLoadError, WorkloadManager, WorkloadManagerBuilder, WorkloadOrigin,
 };
+#[cfg(feature = "workloads")]
 pub use native::NativeDefinition;
 pub use scope::{CloseError, WorkloadScope, with_workload};
 pub use session::{Conversation, Log, LogEntry, SessionStore};
-pub use session_error::SessionError;
 pub use stream::EventStream;
+#[cfg(feature = "workloads")]
 pub use supervisor::{
     Restart, Subscriber, SubscriberItem, SupervisedTurn, Supervisor, SupervisorBuilder,
     SupervisorError, SupervisorHealth, TurnAnswerError,
@@ -155,9 +137,6 @@ pub trait Workload: Send {
     /// Says what did not end. It is not closed again all the same.
     async fn close(&mut self) -> Result<(), BoxError>;
 }
-
-/// The schema of breadcrumbs that define workflows.
-pub(crate) const DEFINITION: &str = "workflow.def.v1";
 
 /// Definition of a workload. Any number of independent workloads can be made from it.
 ///

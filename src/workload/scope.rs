@@ -21,13 +21,16 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// runtime with time enabled.
 ///
 /// ```
+/// use serde_json::json;
 /// use std::sync::Arc;
-/// use universal_executor::workload::{NativeDefinition, WorkloadScope};
+/// use universal_executor::workflow::Workflow;
+/// use universal_executor::workload::{FlowDefinition, WorkloadScope};
 /// use universal_executor::{BreadcrumbStore, MemoryStore, Services};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
 /// let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
-/// let echo = NativeDefinition::new("echo", |_, message| async move { Ok(message.unwrap_or_default().content) });
+/// let echo = Workflow::from_json(&json!({"flows": {"main": {"steps": [{"return": "${input}"}]}}}))?;
+/// let echo = FlowDefinition::new("echo", echo)?;
 /// let mut scope = WorkloadScope::default();
 /// let _echo = scope.instantiate(&echo, &Services::new(), &store)?;
 /// scope.close().await?;

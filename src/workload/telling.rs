@@ -1,14 +1,16 @@
 //! What is told of a turn: one stream, however often the turn is tried, and one end.
 
+#[cfg(feature = "workloads")]
+mod restart;
+
 use super::event::{WorkloadEvent, WorkloadEventKind};
 use super::sink::Sink;
 use super::turn_status::TurnStatus;
 use crate::clock;
 use crate::model::Timestamp;
-use crate::workflow::{FlowEventKind, StepFailure, StepPath};
+use crate::workflow::{FlowEventKind, StepPath};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The events of a turn on their way to whoever listens. What the runs of a workload tell is numbered anew, and their ends are held
 /// back until it is known what the turn came to. One that is dropped before tells that the turn was stopped.
@@ -19,6 +21,7 @@ pub(super) struct Telling {
     sink: Sink,
     last: u64,
     /// Whether its name is known.
+    #[cfg(feature = "workloads")]
     is_named: bool,
     /// The steps under way, each after those around it, whose paths its own begins with.
     open: BTreeSet<StepPath>,
@@ -32,6 +35,7 @@ impl Telling {
             parent,
             sink,
             last: 0,
+            #[cfg(feature = "workloads")]
             is_named: false,
             open: BTreeSet::new(),
             is_over: false,
@@ -50,15 +54,6 @@ impl Telling {
         &self.sink
     }
 
-    /// Names the run. False if it was told of under another name.
-    pub(super) fn name(&mut self, run: &Arc<str>) -> bool {
-        if self.last == 0 {
-            self.run = Arc::clone(run);
-        }
-        self.is_named = true;
-        self.run == *run
-    }
-
     /// Tells what happens in an attempt, except how that begins and ends.
     pub(super) fn tell(&mut self, event: WorkloadEvent) {
         let WorkloadEvent { path, at, kind, .. } = event;
@@ -70,21 +65,6 @@ impl Telling {
             self.note(&path, step);
         }
         self.send(path, at, kind);
-    }
-
-    /// Tells that the turn is tried again. An attempt that has not come to know which run it is has nothing to tell.
-    pub(super) fn restart(&mut self, attempt: u32, failure: StepFailure, after: Duration) {
-        if !self.is_named {
-            return;
-        }
-        self.begin(now());
-        self.close_steps();
-        let kind = WorkloadEventKind::Restarted {
-            attempt,
-            failure,
-            after,
-        };
-        self.send(StepPath::new(""), now(), kind);
     }
 
     /// Tells what the turn came to, once.
@@ -158,6 +138,9 @@ fn now() -> Timestamp {
     Timestamp::from_micros(clock::wall_micros())
 }
 
+/// The prefix of the tag of a trigger that names the outer run.
+pub(super) const PARENT: &str = "parent:";
+
 tokio::task_local! {
     static OUTER: Outer;
 }
@@ -172,6 +155,7 @@ pub(super) struct Outer {
 
 impl Outer {
     /// Runs something within this run.
+    #[cfg(feature = "workloads")]
     pub(super) async fn around<T>(self, work: impl Future<Output = T>) -> T {
         OUTER.scope(self, work).await
     }

@@ -1,7 +1,7 @@
 use super::event::WorkloadEventKind;
-use super::session_error::SessionError;
 use crate::error::BoxError;
 use crate::model::Json;
+use crate::session_log::SessionError;
 use crate::store::Wake;
 use crate::workflow::{MayRetry, StepFailure};
 use std::time::Duration;
@@ -56,6 +56,7 @@ impl TurnStatus {
     }
 
     /// Logs why the session does not have the end of a failed turn, without the message of the failure.
+    #[cfg(feature = "workloads")]
     pub(super) fn log_unsaved(&self, run: &str) {
         let code = match self {
             Self::Failed { failure, .. } => &*failure.code,

@@ -8,6 +8,7 @@
 )]
 
 mod blocking_tools;
+#[cfg(feature = "workflows")]
 mod check_definitions;
 #[allow(dead_code, reason = "each test binary uses a different part")]
 #[path = "../support/child.rs"]

@@ -24,7 +24,6 @@ use universal_executor::tool::{
     Approval, Catalog, ToolContext, ToolDispatcher, ToolExecutor, ToolPermissions, ToolRegistry,
     ToolSpec,
 };
-use universal_executor::workload::WorkloadExecutor;
 use universal_executor::{
     BoxError, Breadcrumb, BreadcrumbId, BreadcrumbStore, BreadcrumbStoreExt, Delivery, Event,
     EventKind, EventSource, ExecutionContext, Explanation, Failure, Fetch, Json, MemoryStore,
@@ -163,7 +162,9 @@ fn every_public_type_can_be_shared_between_threads() {
         Lost,
         Timestamp,
     )>();
-    shared::<(Services, StoredDefinitions, WorkloadExecutor)>();
+    shared::<(Services, StoredDefinitions)>();
+    #[cfg(feature = "workflows")]
+    shared::<universal_executor::workload::WorkloadExecutor>();
     unsized_shared::<dyn UniversalExecutor>();
     unsized_shared::<dyn BreadcrumbStore>();
     unsized_shared::<dyn RunLedger>();

@@ -38,7 +38,7 @@ mod one_store;
 mod rcrt;
 #[path = "../support/request_keys.rs"]
 mod request_keys;
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", feature = "workflows"))]
 #[path = "../support/saved_states/mod.rs"]
 mod saved_states;
 #[path = "../support/search_model.rs"]

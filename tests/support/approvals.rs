@@ -1,6 +1,6 @@
 //! Approvals by rules of tools, on every store: conditions, people and changed arguments.
 
-use super::{LONG, open_question, reaches, says};
+use super::{LONG, reaches, says};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -12,9 +12,14 @@ use universal_executor::model::Condition;
 use universal_executor::runtime::Running;
 use universal_executor::store::{RunState, StoreWithEvents};
 use universal_executor::tool::{Approval, JsonTool, json_tool, role};
-use universal_executor::workflow::Workflow;
-use universal_executor::workload::WorkloadExecutor;
-use universal_executor::{BoxError, NewBreadcrumb, Runtime, Services, Subscription};
+use universal_executor::{BoxError, NewBreadcrumb, Runtime, Subscription};
+
+#[cfg(feature = "workflows")]
+#[path = "approvals_flows.rs"]
+mod flows;
+
+#[cfg(feature = "workflows")]
+pub(crate) use flows::the_questions_of_a_flow_are_answered_once;
 
 /// The input of the tool `pay`.
 #[derive(Deserialize)]
@@ -227,72 +232,6 @@ pub(crate) async fn an_approval_is_permitted_by_the_rules_for_its_arguments<S: S
     questions.approve_with(id, &ann, small.clone()).await?;
     request.wait(LONG).await?;
     assert_eq!(made(&payments), [small]);
-    running.stop().await?;
-    Ok(())
-}
-
-/// A flow that asks for a city and makes a payment after an approval.
-fn paying_flow<S: StoreWithEvents>(
-    store: &S,
-    payments: &Payments,
-) -> Result<WorkloadExecutor, BoxError> {
-    let payments = Arc::clone(payments);
-    let pay = json_tool("pay", "Pays an amount.", json!({}), move |input, _| {
-        payments.lock().unwrap().push(input);
-        async { Ok(json!("paid")) }
-    });
-    let steps = json!([
-        {"id": "city", "ask": "Which city?", "of": ["ann"]},
-        {"id": "receipt", "tool": "pay", "input": {"amount": 7}},
-        {"return": "${city}: ${receipt}"},
-    ]);
-    let workflow = json!({"tools": {"pay": {}}, "flows": {"main": {"steps": steps}}});
-    let workflow = Workflow::from_json(&workflow)?;
-    let services = Services::new().tool(pay.needs_approval(Approval::always().by("ann")))?;
-    Ok(WorkloadExecutor::of_workflow(
-        "flow", workflow, &services, store,
-    )?)
-}
-
-/// Each question of a flow is answered once, that about a tool step too. An answer without an effect is an error.
-pub(crate) async fn the_questions_of_a_flow_are_answered_once<S: StoreWithEvents>(
-    store: S,
-    other: S,
-) -> Result<(), BoxError> {
-    let payments = Payments::default();
-    let flow = paying_flow(&store, &payments)?;
-    let running = Runtime::on(&store).executor(flow).start().await?;
-    let client = Client::new(&store);
-    let wish = json!({"workflow": "flow", "input": {}});
-    let wish = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(wish);
-    let request = client.request("flow", wish).send().await?;
-    let questions = Client::new(&other).questions();
-    let (ann, bob) = (Principal::new("ann"), Principal::new("bob"));
-
-    let city = open_question(&client).await?;
-    let error = questions.approve(&city.id, &ann).await.unwrap_err();
-    assert!(matches!(error, AnswerError::WrongKind { .. }), "{error:?}");
-    let error = questions.answer(&city.id, &bob, "Rome").await.unwrap_err();
-    assert!(matches!(error, AnswerError::NotAllowed { .. }), "{error:?}");
-    questions.answer(&city.id, &ann, "Bern").await?;
-    let error = questions.answer(&city.id, &ann, "Rome").await.unwrap_err();
-    let is_expected = matches!(&error, AnswerError::NotOpen { by: Some(by), .. } if by == "ann");
-    assert!(is_expected, "{error:?}");
-
-    let payment = open_question(&client).await?;
-    let error = questions.answer(&payment.id, &ann, "yes").await;
-    let error = error.unwrap_err();
-    assert!(matches!(error, AnswerError::WrongKind { .. }), "{error:?}");
-    assert!(made(&payments).is_empty());
-    questions.approve(&payment.id, &ann).await?;
-    let reply = request.wait(LONG).await?;
-    let error = questions.deny(&payment.id, &ann, "no").await.unwrap_err();
-    assert!(matches!(error, AnswerError::NotOpen { .. }), "{error:?}");
-
-    let result = reply.response().ok_or("no result")?;
-    assert_eq!(result.context["output"], "Bern: paid");
-    assert_eq!(made(&payments), [json!({"amount": 7})]);
-    assert!(questions.open().await?.is_empty());
     running.stop().await?;
     Ok(())
 }

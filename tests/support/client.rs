@@ -23,11 +23,12 @@ use universal_executor::{
 #[path = "approvals.rs"]
 mod approvals;
 
+#[cfg(feature = "workflows")]
+pub(crate) use approvals::the_questions_of_a_flow_are_answered_once;
 pub(crate) use approvals::{
     an_approval_is_permitted_by_the_rules_for_its_arguments,
     an_approval_with_a_condition_asks_only_when_the_condition_holds,
     changed_arguments_reach_the_tool_and_the_model_after_a_restart,
-    the_questions_of_a_flow_are_answered_once,
 };
 
 /// A time that no test reaches.
@@ -506,12 +507,14 @@ macro_rules! clients {
                 an_approval_with_a_condition_asks_only_when_the_condition_holds
                 changed_arguments_reach_the_tool_and_the_model_after_a_restart
                 an_approval_is_permitted_by_the_rules_for_its_arguments
+                #[cfg(feature = "workflows")]
                 the_questions_of_a_flow_are_answered_once
             }
         }
     };
-    (@each $subject:expr, $($scenario:ident)+) => {
+    (@each $subject:expr, $($(#[$attribute:meta])* $scenario:ident)+) => {
         $(
+            $(#[$attribute])*
             #[tokio::test]
             async fn $scenario() -> Result<(), universal_executor::BoxError> {
                 let subject = $subject;

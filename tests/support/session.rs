@@ -14,17 +14,22 @@ use universal_executor::agent::{
     Agent, ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, ScriptedModel, Speaker,
 };
 use universal_executor::client::{
-    AnswerError, Client, ClientError, Envelope, PastTurn, Principal, Session, SessionView, Turn,
-    TurnEnd, TurnEvent,
+    Client, ClientError, Envelope, PastTurn, Principal, Session, SessionView, Turn, TurnEnd,
+    TurnEvent,
 };
 use universal_executor::store::{RunState, StoreError, StoreWithEvents};
 use universal_executor::tool::json_tool;
-use universal_executor::workflow::Workflow;
-use universal_executor::workload::{FlowDefinition, NativeDefinition, WorkloadExecutor};
 use universal_executor::{
-    BoxError, BreadcrumbId, BreadcrumbStoreExt, NewBreadcrumb, Patch, Response, Runtime, Services,
-    Subscription, Subscriptions, executor, permanent,
+    BoxError, BreadcrumbId, BreadcrumbStoreExt, NewBreadcrumb, Patch, Response, Runtime,
+    Subscription, executor, permanent,
 };
+
+#[cfg(feature = "workflows")]
+#[path = "session_flows.rs"]
+mod flows;
+
+#[cfg(feature = "workflows")]
+pub(crate) use flows::a_turn_of_a_flow_ends_after_its_question;
 
 /// A time that no test reaches.
 const LONG: Duration = Duration::from_secs(120);
@@ -564,10 +569,14 @@ pub(crate) async fn text_that_guardrails_check_is_not_streamed<S: StoreWithEvent
 }
 
 /// A workload is a chat partner, too: its text is streamed, and a failure is a failed turn.
+#[cfg(feature = "workloads")]
 pub(crate) async fn a_workload_answers_in_a_session<S: StoreWithEvents>(
     store: S,
     other: S,
 ) -> Result<(), BoxError> {
+    use universal_executor::workload::{NativeDefinition, WorkloadExecutor};
+    use universal_executor::{Services, Subscriptions};
+
     let echo = NativeDefinition::new("echo", |cx, message| async move {
         let text = message.unwrap_or_default().text();
         if text == "fail" {
@@ -604,67 +613,6 @@ pub(crate) async fn a_workload_answers_in_a_session<S: StoreWithEvents>(
         ),
         "{ends:?}"
     );
-    running.stop().await?;
-    Ok(())
-}
-
-/// A flow with an agent and a question to a person.
-fn publisher<S: StoreWithEvents>(store: &S) -> Result<WorkloadExecutor, BoxError> {
-    let steps = json!([
-        {"id": "draft", "agent": "writer"},
-        {"id": "verdict", "ask": "Publish it?", "of": ["ann"]},
-        {"return": "${draft} ${verdict}"},
-    ]);
-    let workflow = json!({
-        "agents": {"writer": {"instruction": "Write."}}, "flows": {"main": {"steps": steps}},
-    });
-    let definition = FlowDefinition::new("helper", Workflow::from_json(&workflow)?)?;
-    let model = ScriptedModel::answering(|_, _| Ok(ChatResponse::new("Crabs.")));
-    let services = Services::new().default_model(model);
-    let subscriptions = Subscriptions::new([Subscription::trigger("user.message.v1")])?;
-    let definition = Arc::new(definition);
-    Ok(WorkloadExecutor::new(
-        "helper",
-        definition,
-        &services,
-        store,
-        subscriptions,
-    )?)
-}
-
-/// A turn of a flow ends with the flow: not with the agent in it, and not when it waits for a person. An answer without an effect is an
-/// error.
-pub(crate) async fn a_turn_of_a_flow_ends_after_its_question<S: StoreWithEvents>(
-    store: S,
-    other: S,
-) -> Result<(), BoxError> {
-    let flow = publisher(&store)?;
-    let running = Runtime::on(&store).executor(flow).start().await?;
-    let mut turn = session(&other, "s-1")?.send("Write about crabs.").await?;
-    let questions = Client::new(&other).questions();
-    let (ann, bob) = (Principal::new("ann"), Principal::new("bob"));
-
-    let question = loop {
-        match next(&mut turn).await?.event {
-            TurnEvent::Question(question) => break question,
-            TurnEvent::End(end) => return Err(format!("ended early: {end}").into()),
-            _ => {}
-        }
-    };
-    let error = questions.answer(&question.id, &bob, "no").await;
-    let error = error.unwrap_err();
-    assert!(matches!(error, AnswerError::NotAllowed { .. }), "{error:?}");
-    let error = questions.approve(&question.id, &ann).await.unwrap_err();
-    assert!(matches!(error, AnswerError::WrongKind { .. }), "{error:?}");
-    questions.answer(&question.id, &ann, "yes").await?;
-    let mut rest = rest(&mut turn).await?;
-    let error = questions.answer(&question.id, &ann, "no").await;
-    let error = error.unwrap_err();
-    assert!(matches!(error, AnswerError::NotOpen { .. }), "{error:?}");
-
-    assert_eq!(rest.pop(), Some(completed("Crabs. yes")));
-    let is_end = |event: &TurnEvent| matches!(event, TurnEvent::End(_));
-    assert!(!rest.iter().any(is_end), "{rest:?}");
     running.stop().await?;
     Ok(())
 }
@@ -915,7 +863,9 @@ macro_rules! sessions {
                 an_unusable_session_id_is_an_error
                 the_history_is_not_forged
                 text_that_guardrails_check_is_not_streamed
+                #[cfg(feature = "workloads")]
                 a_workload_answers_in_a_session
+                #[cfg(feature = "workflows")]
                 a_turn_of_a_flow_ends_after_its_question
                 a_turn_is_a_stream_of_events
                 a_deletion_is_of_the_session_only
@@ -926,8 +876,9 @@ macro_rules! sessions {
             }
         }
     };
-    (@each $subject:expr, $($scenario:ident)+) => {
+    (@each $subject:expr, $($(#[$attribute:meta])* $scenario:ident)+) => {
         $(
+            $(#[$attribute])*
             #[tokio::test]
             async fn $scenario() -> Result<(), universal_executor::BoxError> {
                 let subject = $subject;

@@ -12,8 +12,10 @@ mod permit;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use permit::is_open;
+#[cfg(feature = "workflows")]
+pub(crate) use permit::is_protected;
 pub(super) use permit::{Permitted, Rules};
-pub(crate) use permit::{is_open, is_protected};
 
 use super::output::extract;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, REQUEST_TAG, SESSION_TAG, is_reserved_tag};

@@ -12,9 +12,9 @@ pub use others::{AgentRef, OutputSlot, ToolCalls, WaitSeconds};
 use super::action::is_open;
 use super::{AgentCapabilities, AgentError, Trust};
 use crate::executor::{ContextBudget, Format};
-use crate::model::{
-    BreadcrumbId, DefinitionOptions, Finding, Findings, Json, Subscriptions, sorted_text,
-};
+#[cfg(feature = "workflows")]
+use crate::model::Findings;
+use crate::model::{BreadcrumbId, DefinitionOptions, Finding, Json, Subscriptions, sorted_text};
 use approvals::approvals;
 use read::{
     agent_id, budget, budgets, colleagues, creates_any_schema, format, given, output_schema, read,
@@ -202,6 +202,7 @@ impl AgentDefinition {
     }
 
     /// Checks the fields of the context of a definition, whether or not the definition can be read.
+    #[cfg(feature = "workflows")]
     pub(crate) fn check_fields(context: &Value, options: &DefinitionOptions) -> Findings {
         let fields = context.as_object();
         fields.map_or_else(Findings::default, |fields| fields::check(fields, options))

@@ -1,9 +1,10 @@
+#[cfg(feature = "workflows")]
+mod edit;
+
 use super::{CallResult, Opaque, Part, PartOrigin, Reasoning, ToolCall};
-use crate::error::excerpt;
 use crate::executor::fenced;
 use crate::model::Json;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::borrow::Cow;
 
 /// One message of a conversation: a speaker and the parts of the message.
@@ -259,59 +260,6 @@ impl ChatMessage {
             }
         }
         joined
-    }
-
-    /// Removes the calls that a predicate refuses, with their state.
-    pub(crate) fn retain_calls(&mut self, mut keep: impl FnMut(&ToolCall) -> bool) {
-        let mut removed = Vec::new();
-        self.parts.retain(|part| match part {
-            Part::ToolCall(call) if !keep(call) => {
-                removed.push(call.id.clone());
-                false
-            }
-            Part::ToolCall(_)
-            | Part::Text(_)
-            | Part::Data(_)
-            | Part::Image(_)
-            | Part::File(_)
-            | Part::ToolResult(_)
-            | Part::Reasoning(_)
-            | Part::Opaque(_) => true,
-        });
-        let is_of_removed = |part: &Part| match part {
-            Part::Opaque(opaque) => opaque
-                .call_id
-                .as_ref()
-                .is_some_and(|id| removed.contains(id)),
-            Part::Text(_)
-            | Part::Data(_)
-            | Part::Image(_)
-            | Part::File(_)
-            | Part::ToolCall(_)
-            | Part::ToolResult(_)
-            | Part::Reasoning(_) => false,
-        };
-        self.parts.retain(|part| !is_of_removed(part));
-    }
-
-    /// Returns `true` if only a provider would see anything of the message.
-    pub(crate) fn says_nothing(&self) -> bool {
-        let mut parts = self.parts.iter();
-        parts.all(|part| part.is_private() || matches!(part, Part::Text(text) if text.is_empty()))
-    }
-
-    /// Reduces the message to its text, or its data, and cuts that after `most` bytes. Data that is cut becomes a string.
-    pub(crate) fn cut(&mut self, most: usize) {
-        let Some(data) = self.as_data() else {
-            let text = excerpt(&self.text(), most).into_owned();
-            *self = Self::said(self.speaker, text);
-            return;
-        };
-        let cut = match &**data {
-            Value::String(text) => excerpt(text, most).into_owned(),
-            other => excerpt(&other.to_string(), most).into_owned(),
-        };
-        *self = Self::data(Value::from(cut));
     }
 
     fn said(speaker: Speaker, text: impl Into<String>) -> Self {

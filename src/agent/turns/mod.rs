@@ -12,6 +12,7 @@ mod spent;
 mod tests;
 mod waits;
 
+#[cfg(feature = "workflows")]
 pub(crate) use progress::session_in;
 
 use super::requests::ToolRequest;

@@ -51,6 +51,7 @@ pub(super) struct Progress {
 }
 
 /// What the provider of an agent keeps, in the state that was saved of its run; none if it has not begun.
+#[cfg(feature = "workflows")]
 pub(crate) fn session_in(state: &Json) -> Option<Json> {
     #[derive(Deserialize)]
     struct Of {

@@ -13,8 +13,7 @@ pub use turn::Turn;
 
 use super::{Client, ClientError, RequestHandle};
 use crate::error::excerpt;
-use crate::executor::turn_tag;
-use crate::executor::words::CHAT_MESSAGE;
+use crate::executor::{CHAT_MESSAGE, turn_tag};
 use crate::hex::hash;
 use crate::model::{Breadcrumb, BreadcrumbId, CHAT_SESSION, NewBreadcrumb, SESSION_TAG, Selector};
 use crate::store::{BreadcrumbStoreExt as _, Query, RunRef, StoreError};

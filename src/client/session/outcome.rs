@@ -2,10 +2,9 @@
 
 use super::super::{Client, ClientError, creator_of};
 use super::event::TurnEnd;
-use crate::model::{Breadcrumb, is_answer_schema, is_reserved_schema};
+use crate::model::{Breadcrumb, WORKLOAD_RESULT, is_answer_schema, is_reserved_schema};
 use crate::request::agents;
 use crate::store::{Run, RunEnd, RunState, StoreError};
-use crate::workload::WorkloadExecutor;
 
 /// Returns the outcome of a run that is over.
 pub(super) async fn outcome(client: &Client, run: Run) -> Result<TurnEnd, ClientError> {
@@ -57,7 +56,7 @@ async fn answer_of(
             continue;
         }
         let schema = found.schema_name.as_deref().unwrap_or_default();
-        if is_answer_schema(schema) || schema == WorkloadExecutor::RESULT {
+        if is_answer_schema(schema) || schema == WORKLOAD_RESULT {
             return Ok(match found.context.text("status") == Some("error") {
                 true => Err(reported(&found)),
                 false => Ok(Some(agents::said_text(&found.context))),

@@ -9,9 +9,9 @@ use crate::model::{
     is_answer_schema, is_reserved_schema, request_tag,
 };
 use crate::request::human;
+use crate::session_log::SessionLogs;
 use crate::store::{Commit, Query, RunRef, RunState, StoreError, Write};
 use crate::tool::{ToolExecutor, named_request};
-use crate::workload::SessionStore;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::HashSet;
@@ -180,8 +180,8 @@ impl Session {
             deleted += of_page;
         }
         deleted += self.delete_all(self.records()).await?;
-        let logs = SessionStore::new(Arc::clone(&self.client.store));
-        Ok(deleted + logs.delete(Arc::clone(&self.id)).await?)
+        let logs = SessionLogs::new(Arc::clone(&self.client.store), Arc::clone(&self.id));
+        Ok(deleted + logs.delete().await?)
     }
 
     async fn delete_turn(&self, message: &Arc<Breadcrumb>) -> Result<u64, ClientError> {

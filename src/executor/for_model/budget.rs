@@ -1,7 +1,6 @@
 use super::tally::Cost;
 use super::tokens::{EstimatedTokens, TokenCounter};
 use crate::error::Retry;
-use serde_json::{Map, Value};
 use std::fmt;
 use std::sync::Arc;
 
@@ -52,19 +51,6 @@ impl ContextBudget {
     pub fn counter(mut self, counter: Arc<dyn TokenCounter>) -> Self {
         self.counter = counter;
         self
-    }
-
-    /// Returns the limits as the field `context_budget` of an agent definition, without those that limit nothing.
-    pub(crate) fn fields(&self) -> Map<String, Value> {
-        let limits = [
-            ("tokens", self.tokens),
-            ("bytes", self.bytes),
-            ("items_per_source", self.items_per_source),
-        ];
-        let limits = limits.into_iter().filter(|(_, limit)| *limit < usize::MAX);
-        limits
-            .map(|(name, limit)| (name.to_owned(), limit.into()))
-            .collect()
     }
 
     /// Whether a text of this cost is within it.

@@ -19,6 +19,7 @@ pub enum Format {
 }
 
 /// The explanation of the fences in Markdown.
+#[cfg(feature = "agents")]
 pub(super) const DATA: &str = data!();
 
 impl Format {

@@ -4,6 +4,8 @@ mod answer;
 mod budget;
 mod fence;
 mod fit;
+#[cfg(feature = "agents")]
+mod for_agent;
 mod format;
 mod line;
 mod render;
@@ -11,6 +13,7 @@ mod section;
 mod shape;
 mod tally;
 mod tokens;
+#[cfg(feature = "agents")]
 mod values;
 mod words;
 
@@ -18,13 +21,15 @@ pub use budget::{BudgetError, ContextBudget};
 pub use fence::FenceKey;
 pub use format::Format;
 pub use tokens::{EstimatedTokens, TokenCounter};
-pub(crate) use values::{fenced, fenced_lines, label, line};
-pub(crate) use words::words_of;
+#[cfg(feature = "workflows")]
+pub(crate) use values::label;
+#[cfg(feature = "agents")]
+pub(crate) use values::{fenced, fenced_lines, line};
+pub(crate) use words::{CHAT_MESSAGE, words_of};
 
 use super::sources::MissingSource;
-use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
+use crate::model::{BreadcrumbId, Json, Timestamp};
 use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
-use serde_json::json;
 
 /// What a model may see of an [`ExecutionContext`](super::ExecutionContext): every context in it was shaped by its hints.
 ///
@@ -83,26 +88,6 @@ impl ModelContext {
             missing,
             has_no_words: false,
         }
-    }
-
-    /// Adds the ID, version and tags of the trigger as the last source, for a model that writes breadcrumbs about the trigger. A
-    /// budget omits this source after all others.
-    pub(crate) fn with_identity_of(mut self, trigger: &Breadcrumb) -> Self {
-        let identity = json!({"id": trigger.id, "version": trigger.version, "tags": trigger.tags});
-        self.sources.push(ModelSource {
-            key: "trigger_breadcrumb".to_owned(),
-            items: vec![ModelItem {
-                id: trigger.id,
-                version: trigger.version,
-                schema_name: trigger.schema_name.clone(),
-                updated_at: trigger.updated_at,
-                context: identity.into(),
-            }],
-            is_one: true,
-            required: false,
-            priority: i64::MAX,
-        });
-        self
     }
 
     /// The trigger.

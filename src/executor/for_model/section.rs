@@ -56,6 +56,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Facts about values that are not in breadcrumbs.
+    #[cfg(feature = "agents")]
     pub(super) fn of_values(items: usize) -> Self {
         Self {
             items,

@@ -3,7 +3,9 @@
 use super::fence::FenceKey;
 use super::format::{DATA, Format};
 use super::line::push_json;
-use super::section::{BEFORE_FIRST, BETWEEN, Facts, Heading, LIST_CLOSE, LIST_OPEN, name_of};
+#[cfg(feature = "workflows")]
+use super::section::name_of;
+use super::section::{BEFORE_FIRST, BETWEEN, Facts, Heading, LIST_CLOSE, LIST_OPEN};
 use crate::model::Json;
 
 /// Returns named values as sections of Markdown, fenced like the sources of a rendered context.
@@ -47,6 +49,7 @@ fn push_section(name: &str, items: usize, content: &str, text: &mut String) {
 }
 
 /// Returns the reference to a fenced value within an instruction, such as `[data draft]`.
+#[cfg(feature = "workflows")]
 pub(crate) fn label(name: &str) -> String {
     format!("[data {}]", name_of(name))
 }

@@ -1,9 +1,7 @@
 //! Conditions in definitions: `context_match` of a subscription, and `when` of an approval rule.
 
-use super::validate::ConditionCount;
-use super::{DefinitionOptions, DefinitionProblem};
+use super::DefinitionProblem;
 use crate::model::condition::{Condition, shown};
-use crate::model::place::DefinitionPath;
 use serde_json::Value;
 
 /// The fields of a condition.
@@ -43,40 +41,4 @@ pub(super) fn condition(written: &Value) -> Result<Condition, (&'static str, Def
             Err((reason.field(), problem))
         }
     }
-}
-
-/// Reads a list of conditions that is at a path of a definition. `count` has the conditions of the definition before the list.
-///
-/// # Errors
-/// The path of the first problem, and the problem.
-pub(crate) fn read_conditions(
-    written: &Value,
-    place: &DefinitionPath,
-    count: &mut ConditionCount,
-    options: &DefinitionOptions,
-) -> Result<Vec<Condition>, (DefinitionPath, DefinitionProblem)> {
-    let Value::Array(list) = written else {
-        let problem = DefinitionProblem::shape("a list of conditions", written);
-        return Err((place.clone(), problem));
-    };
-    let operators = list.iter().map(|condition| {
-        let operator = condition.get("op").and_then(Value::as_str);
-        operator.unwrap_or_default()
-    });
-    // The count comes before the conditions are compiled, because a regular expression takes milliseconds.
-    count
-        .add(operators, options)
-        .map_err(|problem| (place.clone(), problem))?;
-    let mut conditions = Vec::with_capacity(list.len());
-    for (at, written) in list.iter().enumerate() {
-        let read = condition(written).map_err(|(field, problem)| {
-            let place = place.item(at);
-            match field {
-                "" => (place, problem),
-                field => (place.field(field), problem),
-            }
-        })?;
-        conditions.push(read);
-    }
-    Ok(conditions)
 }

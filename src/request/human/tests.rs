@@ -1,6 +1,9 @@
+use super::asking::{MAX_SCHEMA_BYTES, question};
 use super::*;
-use crate::model::{BreadcrumbId, Condition};
-use crate::tool::{JsonTool, json_tool};
+use crate::machine::MachineCall;
+use crate::model::{BreadcrumbId, Condition, NewBreadcrumb};
+use crate::tool::{JsonTool, Tool, json_tool};
+use serde_json::json;
 
 fn asked(fields: Value) -> Json {
     request(fields, "r-1", "teller", Timestamp::from_micros(1)).context

@@ -48,6 +48,8 @@
 
 pub(super) mod keeper;
 mod model_config;
+#[cfg(feature = "workflows")]
+mod workflow;
 
 pub use crate::services::NotRegistered;
 pub(super) use keeper::Keeper;
@@ -57,11 +59,12 @@ use super::RuntimeError;
 use crate::agent::{AgentDefinition, AgentExecutor, BreadcrumbModel, Provider};
 use crate::error::BoxError;
 use crate::executor::UniversalExecutor;
-use crate::model::{Breadcrumb, DefinitionOptions, DefinitionPath, Finding, is_definition_schema};
+use crate::model::{
+    Breadcrumb, DefinitionOptions, Finding, WORKFLOW_DEFINITION, is_definition_schema,
+};
 use crate::services::Services;
 use crate::store::{BreadcrumbStore, StoreError};
 use crate::tool::{ToolDefinition, ToolExecutor};
-use crate::workload::{DEFINITION, WorkloadExecutor, check_fields};
 use model_config::Configured;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -93,7 +96,7 @@ type Maker = dyn Fn(&Breadcrumb, &Arc<dyn BreadcrumbStore>) -> Made + Send + Syn
 /// let of_code = of_definitions.clone().tool(refund)?;
 ///
 /// let store = MemoryStore::default();
-/// let definitions = StoredDefinitions::new(&store, &of_definitions).agents().workflows();
+/// let definitions = StoredDefinitions::new(&store, &of_definitions).agents();
 /// let runtime = Runtime::on(&store).services(&of_code).definitions(definitions).build()?;
 /// # drop(runtime);
 /// # Ok::<(), universal_executor::BoxError>(())
@@ -102,6 +105,7 @@ pub struct StoredDefinitions {
     store: Arc<dyn BreadcrumbStore>,
     services: Services,
     runs_agents: bool,
+    #[cfg(feature = "workflows")]
     runs_workflows: bool,
     /// The tools that definitions of tools can serve.
     served_tools: BTreeSet<String>,
@@ -116,14 +120,14 @@ impl StoredDefinitions {
     /// The schema of tool definitions.
     pub const TOOL: &'static str = "tool.v1";
     /// The schema of workflow definitions.
-    pub const WORKFLOW: &'static str = DEFINITION;
+    pub const WORKFLOW: &'static str = WORKFLOW_DEFINITION;
     /// The schema of breadcrumbs that report a rejected definition and the reason.
     pub const REJECTED: &'static str = "definition.rejected.v1";
 
     /// Reads definitions from a store, which their executors use as well. The store handle is cloned.
     ///
-    /// No definition runs until one of [`agents`](Self::agents), [`workflows`](Self::workflows), [`tools`](Self::tools) and
-    /// [`maker`](Self::maker) is called.
+    /// No definition runs until one of [`agents`](Self::agents), [`tools`](Self::tools), [`maker`](Self::maker) and, with the feature
+    /// `workflows`, `workflows` is called.
     #[must_use]
     pub fn new<B>(store: &B, services: &Services) -> Self
     where
@@ -133,6 +137,7 @@ impl StoredDefinitions {
             store: Arc::new(store.clone()),
             services: services.clone(),
             runs_agents: false,
+            #[cfg(feature = "workflows")]
             runs_workflows: false,
             served_tools: BTreeSet::new(),
             makers: BTreeMap::new(),
@@ -146,14 +151,6 @@ impl StoredDefinitions {
     #[must_use]
     pub fn agents(mut self) -> Self {
         self.runs_agents = true;
-        self
-    }
-
-    /// Runs `workflow.def.v1` definitions, as [`WorkloadExecutor::from_definition`] does. They can name everything in the services,
-    /// within the [limits](Services::limits) there.
-    #[must_use]
-    pub fn workflows(mut self) -> Self {
-        self.runs_workflows = true;
         self
     }
 
@@ -243,6 +240,7 @@ impl StoredDefinitions {
         match schema {
             Self::AGENT if self.runs_agents => true,
             Self::TOOL if !self.served_tools.is_empty() => true,
+            #[cfg(feature = "workflows")]
             Self::WORKFLOW if self.runs_workflows => true,
             _ => self.makers.contains_key(schema),
         }
@@ -274,6 +272,7 @@ impl StoredDefinitions {
         }
         match schema {
             Self::AGENT => self.agent(definition, configured),
+            #[cfg(feature = "workflows")]
             Self::WORKFLOW => self.workflow(definition),
             _ => self.tool_of(definition),
         }
@@ -296,23 +295,6 @@ impl StoredDefinitions {
         let warnings = definition.warnings().to_vec();
         let agent = AgentExecutor::with_provider(definition, provider, store, tools)?;
         Ok((Arc::new(agent), warnings))
-    }
-
-    fn workflow(&self, definition: &Breadcrumb) -> Built {
-        let workflow = WorkloadExecutor::from_definition_with(
-            &definition.context,
-            &self.services,
-            &self.store,
-            &self.options,
-        )?;
-        let mut found = check_fields(&definition.context, &self.options);
-        let inner = DefinitionPath::default().field("definition");
-        found.extend(workflow.warnings().iter().map(|warning| {
-            let mut finding = warning.finding();
-            finding.path = finding.path.below(&inner);
-            finding
-        }));
-        Ok((Arc::new(workflow), found.into_vec()))
     }
 
     fn tool_of(&self, definition: &Breadcrumb) -> Built {

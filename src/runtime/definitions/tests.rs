@@ -57,6 +57,7 @@ fn no_definition_runs_until_a_method_names_its_schema() {
     assert_eq!(new().schemas(), none);
     assert_eq!(new().tools(none).schemas(), none);
     assert_eq!(new().agents().schemas(), [StoredDefinitions::AGENT]);
+    #[cfg(feature = "workflows")]
     assert_eq!(new().workflows().schemas(), [StoredDefinitions::WORKFLOW]);
     assert_eq!(new().tools(["echo"]).schemas(), [StoredDefinitions::TOOL]);
 }
@@ -176,6 +177,7 @@ async fn a_stored_agent_cannot_name_what_only_other_services_have() {
     }
 }
 
+#[cfg(feature = "workflows")]
 #[tokio::test]
 async fn a_stored_workflow_can_name_the_tools_of_its_services() {
     let store = MemoryStore::default();

@@ -1,5 +1,6 @@
 use super::*;
 use crate::model::Json;
+use serde_json::json;
 
 #[derive(Deserialize)]
 struct Refund {

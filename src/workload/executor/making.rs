@@ -10,9 +10,9 @@ use crate::model::{
 use crate::services::Services;
 use crate::store::BreadcrumbStore;
 use crate::workflow::{Document, Workflow};
-use crate::workload::by_executor::PARENT;
 use crate::workload::entry::select_entry_of_request;
 use crate::workload::sink::Sink;
+use crate::workload::telling::PARENT;
 use crate::workload::{Definition, FlowDefinition};
 use serde_json::Value;
 use std::sync::Arc;

@@ -1,10 +1,11 @@
 //! The message that a trigger brings to a workload.
 
 use super::{Form, WorkloadExecutor, WorkloadMessage};
-use crate::executor::words::CHAT_MESSAGE;
-use crate::executor::{ContextError, ExecutionContext, UniversalExecutor as _, words_of};
+use crate::executor::{
+    CHAT_MESSAGE, ContextError, ExecutionContext, UniversalExecutor as _, words_of,
+};
 use crate::model::{Breadcrumb, Json};
-use crate::workload::by_executor::PARENT;
+use crate::workload::telling::PARENT;
 use serde_json::Value;
 
 /// The field of a context that names the run that wrote it.

@@ -6,13 +6,11 @@ mod message;
 pub use error::WorkloadError;
 pub(crate) use making::check_fields;
 
-use super::by_executor::PARENT;
 use super::event::WorkloadEvent;
 use super::scope::PATIENCE;
 use super::session::SessionStore;
-use super::session_error::SessionError;
 use super::sink::Sink;
-use super::telling::{Outer, Telling};
+use super::telling::{Outer, PARENT, Telling};
 use super::turn::{Halt, Place, TurnOf, TurnOutcome};
 use super::turn_status::TurnStatus;
 use super::{Definition, WorkloadMessage};
@@ -20,8 +18,9 @@ use crate::error::{BoxError, Retry, permanent};
 use crate::executor::{
     ContextError, ExecutionContext, Failure, Profile, Response, UniversalExecutor, suspend,
 };
-use crate::model::{Breadcrumb, SESSION_TAG, Subscriptions};
+use crate::model::{Breadcrumb, SESSION_TAG, Subscriptions, WORKLOAD_RESULT};
 use crate::services::Services;
+use crate::session_log::SessionError;
 use crate::store::BreadcrumbStore;
 use crate::workflow::{MayRetry, StepPath, WorkflowWarning};
 use async_trait::async_trait;
@@ -59,7 +58,7 @@ use tokio_util::sync::CancellationToken;
 /// context. The tag `session:` of the trigger names the conversation of the turn. If another writer adds to the conversation
 /// meanwhile, the turn is retried: its finished steps are not repeated, and it is added after the other entry. The response has
 /// `workload`, `run`, `status` (`success` or `error`), and `output` or `error`. A trigger with the tag `parent:` starts an
-/// inner run within the run that the tag names, as [`ExecutorDefinition`](super::ExecutorDefinition) does. The events of the inner run
+/// inner run within the run that the tag names, as `ExecutorDefinition` does. The events of the inner run
 /// name the outer run, and the inner run has a separate conversation in the session. It waits for no turn of the session, and no turn
 /// waits for it, because the outer run is ordered.
 ///
@@ -120,7 +119,7 @@ impl WorkloadExecutor {
     pub const REQUEST_RESULT: &'static str = "workflow.result.v1";
 
     /// The schema of responses to messages.
-    pub const RESULT: &'static str = "workload.result.v1";
+    pub const RESULT: &'static str = WORKLOAD_RESULT;
 
     /// Lets tools and closures write other schemas than the definition names. No tool of a step writes requests, answers and
     /// other records of the run, also if they are listed here.

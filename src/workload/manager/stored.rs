@@ -2,10 +2,12 @@
 
 use super::{Listed, Listing, LoaderSource, Tried, WorkloadManager, WorkloadOrigin};
 use crate::error::{BoxError, excerpt};
-use crate::model::{Breadcrumb, BreadcrumbId, DefinitionOptions, Selector};
+use crate::model::{
+    Breadcrumb, BreadcrumbId, DefinitionOptions, Selector, WORKFLOW_DEFINITION,
+};
 use crate::store::Query;
 use crate::workflow::{Document, Workflow};
-use crate::workload::{DEFINITION, Definition};
+use crate::workload::Definition;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -36,8 +38,8 @@ impl WorkloadManager {
     ) -> Result<Arc<dyn Definition>, Tried> {
         let place = format!("store:{}", found.id);
         let schema = found.schema_name.as_deref().unwrap_or_default();
-        if schema != DEFINITION {
-            let (schema, expected) = (excerpt(schema, 80), DEFINITION);
+        if schema != WORKFLOW_DEFINITION {
+            let (schema, expected) = (excerpt(schema, 80), WORKFLOW_DEFINITION);
             let reason =
                 format!("its schema is {schema:?}, and that of a definition is {expected:?}");
             return Err(Tried::new(place, reason));
@@ -76,7 +78,7 @@ impl WorkloadManager {
         let Some(store) = &self.store else {
             return;
         };
-        let mut query = Query::new(Selector::schema(DEFINITION)).limit(PAGE);
+        let mut query = Query::new(Selector::schema(WORKFLOW_DEFINITION)).limit(PAGE);
         let mut listed = 0;
         loop {
             let page = match store.search(&query).await {

@@ -1,12 +1,12 @@
 use super::*;
 use crate::error::BoxError;
-use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
+use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, WORKFLOW_DEFINITION};
 use crate::services::Services;
 use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt as _, Capabilities, Commit, Committed, MemoryStore, Query,
     RunLedger, Scored, StoreError, StoreId, VectorQuery,
 };
-use crate::workload::{DEFINITION, Meta, NativeDefinition};
+use crate::workload::{Meta, NativeDefinition};
 use async_trait::async_trait;
 use serde_json::json;
 use std::fs;
@@ -343,7 +343,7 @@ async fn paths_entries_and_breadcrumbs_name_workloads_too() {
     let folder = Folder::new().with("x.json", &two.to_string());
     let store = MemoryStore::default();
     let stored =
-        NewBreadcrumb::new(DEFINITION).context(json!({"workflow_id": "stored", "definition": two}));
+        NewBreadcrumb::new(WORKFLOW_DEFINITION).context(json!({"workflow_id": "stored", "definition": two}));
     let stored = store.create(stored).await.unwrap();
     let manager = manager(&folder, &["."]).store(Arc::new(store));
     let manager = manager.allow_paths().build().unwrap();
@@ -371,7 +371,7 @@ async fn a_file_is_read_in_strict_mode_and_a_breadcrumb_is_not() {
     let folder = Folder::new().with("odd.json", odd);
     let store = MemoryStore::default();
     let context = json!({"workflow_id": "stored", "definition": odd});
-    let stored = NewBreadcrumb::new(DEFINITION).context(context);
+    let stored = NewBreadcrumb::new(WORKFLOW_DEFINITION).context(context);
     let id = store.create(stored).await.unwrap().id;
     let manager = manager(&folder, &["."]).store(Arc::new(store));
     let manager = manager.build().unwrap();
@@ -393,7 +393,7 @@ async fn a_reference_cannot_start_another_flow_than_a_stored_definition_names() 
         "a": {"steps": [{"return": 1}]}, "b": {"steps": [{"return": 2}]},
     }});
     let store = MemoryStore::default();
-    let stored = NewBreadcrumb::new(DEFINITION)
+    let stored = NewBreadcrumb::new(WORKFLOW_DEFINITION)
         .context(json!({"workflow_id": "stored", "flow": "a", "definition": two}));
     let id = store.create(stored).await.unwrap().id;
     let folder = Folder::new();
@@ -491,7 +491,7 @@ fn two_workloads_of_one_name_in_code_are_refused() {
 }
 
 async fn define(store: &MemoryStore, context: serde_json::Value) -> BreadcrumbId {
-    let new = NewBreadcrumb::new(DEFINITION).context(context);
+    let new = NewBreadcrumb::new(WORKFLOW_DEFINITION).context(context);
     store.create(new).await.unwrap().id
 }
 

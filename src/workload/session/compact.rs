@@ -6,9 +6,9 @@ use crate::agent::ChatModel;
 use crate::agent::compaction::{HearCost, helps, sum_up, tokens};
 use crate::agent::guardrail::Guardrails;
 use crate::error::BoxError;
+use crate::session_log::SessionError;
 use crate::workflow::{Compaction, CompactionMethod};
 use crate::workload::event::WorkloadEventKind;
-use crate::workload::session_error::SessionError;
 use std::sync::Arc;
 
 /// A log, made shorter if it is too long, and what to tell of that, if it was.

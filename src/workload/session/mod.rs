@@ -1,7 +1,7 @@
 //! What was said in a session, kept in the store as a log.
 
 mod compact;
-mod delete;
+mod held;
 mod log;
 pub(super) mod replay;
 
@@ -10,21 +10,15 @@ pub use log::{Log, LogEntry};
 pub(super) use compact::compacted;
 pub(super) use log::written;
 
-use super::session_error::SessionError;
-use crate::hex::hex;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Patch, Selector};
+use crate::session_log::{ENTRY, HEAD, SessionError, SessionLogs, digest, log_tag, parts_tag};
 use crate::store::{BreadcrumbStore, Commit, Query, StoreError, Write};
 use crate::workflow::StepPath;
 use log::{About, Kept, MOST_ENTRIES};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// The schema of what is known of a log as a whole, and of what is added to it.
-const HEAD: &str = "session.log.v1";
-const ENTRY: &str = "session.entry.v1";
 
 /// Sessions in a store.
 ///
@@ -165,7 +159,7 @@ impl Conversation {
             "turn": turn, "part": part, "entry": entry.fitting(),
         });
         let kept = NewBreadcrumb::new(ENTRY)
-            .tags([tag_of_entries(head.0), self.tag_of_parts()])
+            .tags([tag_of_entries(head.0), parts_tag(&self.id)])
             .context(as_text(kept));
         let about = About {
             entries: number + 1,
@@ -174,7 +168,7 @@ impl Conversation {
         };
         session.change(head, &about, Some(kept)).await?;
         if session.is_orphan().await? {
-            session.sweep().await?;
+            session.logs().sweep().await?;
             return Err(self.deleted());
         }
         Ok(())
@@ -253,7 +247,7 @@ impl Conversation {
             .tag(self.tag())
             .context(about);
         if !self.is_whole() {
-            new = new.tag(self.tag_of_parts());
+            new = new.tag(parts_tag(&self.id));
         }
         let commit = Commit::from(vec![Write::Create(new)]);
         self.store
@@ -285,14 +279,12 @@ impl Conversation {
 
     /// What the log is found by. That of an agent is of the session as it was begun, not of its name.
     fn tag(&self) -> String {
-        let began = self.part_of().map(|began| began.to_string());
-        let parts = [&self.id, self.scope.as_str(), &began.unwrap_or_default()];
-        format!("session-log:{}", digest(&parts))
+        log_tag(&self.id, self.scope.as_str(), self.part_of())
     }
 
-    /// What all that was ever said in a session of this name is found by, and the logs of agents: to delete it.
-    fn tag_of_parts(&self) -> String {
-        format!("session-parts:{}", digest(&[&self.id]))
+    /// All logs under the ID of the session.
+    fn logs(&self) -> SessionLogs {
+        SessionLogs::new(Arc::clone(&self.store), Arc::clone(&self.id))
     }
 
     fn read<T: DeserializeOwned>(&self, context: &Json) -> Result<T, SessionError> {
@@ -303,26 +295,15 @@ impl Conversation {
     }
 
     fn failed(&self, error: StoreError) -> SessionError {
-        match error {
-            StoreError::Conflict { .. } => self.conflict(),
-            StoreError::NotFound { .. } => self.deleted(),
-            source => SessionError::Store {
-                session: Arc::clone(&self.id),
-                source,
-            },
-        }
+        SessionError::of_store(&self.id, error)
     }
 
     fn deleted(&self) -> SessionError {
-        SessionError::Deleted {
-            session: Arc::clone(&self.id),
-        }
+        SessionError::deleted(&self.id)
     }
 
     pub(super) fn conflict(&self) -> SessionError {
-        SessionError::Conflict {
-            session: Arc::clone(&self.id),
-        }
+        SessionError::conflict(&self.id)
     }
 }
 
@@ -334,17 +315,6 @@ fn tag_of_entries(head: BreadcrumbId) -> String {
 /// A value that a store in memory keeps in a fraction of the room. What cannot be read as text is for the store to refuse.
 fn as_text(value: Value) -> Json {
     Json::from_text(value.to_string()).unwrap_or_else(|_| value.into())
-}
-
-/// Returns a short digest of a list of strings. The tags of stored sessions contain it, so its form must stay.
-pub(super) fn digest(parts: &[&str]) -> String {
-    let mut digest = Sha256::new();
-    for part in parts {
-        digest.update(part.len().to_le_bytes());
-        digest.update(part);
-    }
-    let digest = digest.finalize();
-    hex(digest.get(..16).unwrap_or_default())
 }
 
 #[cfg(test)]

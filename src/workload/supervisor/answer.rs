@@ -220,11 +220,6 @@ fn response(terms: &Terms, answer: &Json, by: &str) -> Result<NewBreadcrumb, Str
         terms.fits(answer)?;
         return Ok(human::answer(ticket, answer, by));
     };
-    let Some(approved) = answer.as_bool() else {
-        let problem = "a question about a call takes true or false";
-        return Err(problem.to_owned());
-    };
-    let context = json!({"request_id": ticket, "approved": approved, "digest": digest});
     Ok(NewBreadcrumb::new(human::RESPONSE)
         .tag(request_tag(ticket))
         .created_by(by)

@@ -14,12 +14,12 @@ pub use hear::{Subscriber, SubscriberItem};
 use super::Definition;
 use super::cx::WorkloadMessage;
 use super::session::{LogEntry, SessionStore};
-use super::session_error::SessionError;
 use super::turn::TurnOutcome;
 use super::turn_status::TurnStatus;
 use crate::error::Retry;
 use crate::model::{Breadcrumb, Json};
 use crate::services::Services;
+use crate::session_log::SessionError;
 use crate::store::BreadcrumbStore;
 use lane::{Job, Shared, What};
 use std::fmt;
@@ -44,6 +44,69 @@ use tokio::time::timeout;
 ///
 /// What is running is lost in a crash: the session is then as it was before the turn. Turns that have to survive that are runs of a
 /// [`WorkloadExecutor`](super::WorkloadExecutor). Needs a tokio runtime with time enabled.
+///
+/// ```
+/// use serde_json::json;
+/// use std::sync::Arc;
+/// use universal_executor::agent::ScriptedModel;
+/// use universal_executor::workflow::Workflow;
+/// use universal_executor::workload::{FlowDefinition, Supervisor};
+/// use universal_executor::{MemoryStore, Services};
+///
+/// let greeter = Workflow::from_json(&json!({
+///     "name": "greeter",
+///     "agents": {"main": {"instruction": "Greet the user."}},
+/// }))?;
+/// let model = ScriptedModel::new(["Hello, Ann!", "You are Ann."]);
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let (services, store) = (Services::new().default_model(model), MemoryStore::default());
+/// let greeter = Arc::new(FlowDefinition::new("greeter", greeter)?);
+/// let supervisor = Supervisor::builder(greeter, &services, &store).build()?;
+///
+/// let first = supervisor.send("session-1", "I am Ann.")?.outcome().await;
+/// let second = supervisor.send("session-1", "Who am I?")?.outcome().await;
+/// assert_eq!(first.final_text().as_deref(), Some("Hello, Ann!"));
+/// assert_eq!(second.final_text().as_deref(), Some("You are Ann."));
+/// supervisor.close().await;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
+///
+/// # Turns that wait
+/// A turn whose flow asks a person, or waits for a breadcrumb, ends as [`Suspended`](TurnStatus::Suspended), and is the last of its
+/// session: another message fails with the code `suspended`. A supervisor does not look by itself whether what is waited for has come
+/// or its time is up: [`resume`](Self::resume) does, and each is a stream of its own.
+///
+/// ```
+/// use serde_json::json;
+/// use std::sync::Arc;
+/// use universal_executor::workflow::Workflow;
+/// use universal_executor::workload::{FlowDefinition, Supervisor, TurnStatus};
+/// use universal_executor::{BreadcrumbStoreExt, MemoryStore, Services};
+///
+/// let careful = Workflow::from_json(&json!({"flows": {"main": {"steps": [
+///     {"id": "answer", "ask": "Publish ${input}?", "of": ["ann"]},
+///     {"return": "${input}: ${answer}"},
+/// ]}}}))?;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let store = MemoryStore::default();
+/// let careful = Arc::new(FlowDefinition::new("careful", careful)?);
+/// let supervisor = Supervisor::builder(careful, &Services::new(), &store).build()?;
+/// let turn = supervisor.send("session-1", "the draft")?.outcome().await;
+/// assert!(matches!(turn.status, TurnStatus::Suspended { .. }));
+///
+/// let asked = store.latest("human.request.v1").await?.ok_or("nothing was asked")?;
+/// let ticket = asked.context.text("requestId").ok_or("a question without an id")?;
+/// supervisor.answer(ticket, json!("yes"), "ann").await?;
+/// let turn = supervisor.resume("session-1")?.outcome().await;
+/// assert_eq!(turn.final_text().as_deref(), Some("the draft: yes"));
+/// # Ok::<(), universal_executor::BoxError>(())
+/// # })?;
+/// # Ok::<(), universal_executor::BoxError>(())
+/// ```
 pub struct Supervisor {
     shared: Arc<Shared>,
 }

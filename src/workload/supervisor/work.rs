@@ -5,11 +5,10 @@ use super::lane::{Job, Shared, What};
 use crate::clock;
 use crate::executor::ExecutionContext;
 use crate::model::{Breadcrumb, Json, SESSION_TAG, Timestamp};
+use crate::session_log::SessionError;
 use crate::workflow::MayRetry;
 use crate::workload::cx::WorkloadMessage;
-use crate::workload::event::delay_of;
 use crate::workload::session::{Conversation, Log, LogEntry, SessionStore};
-use crate::workload::session_error::SessionError;
 use crate::workload::telling::Telling;
 use crate::workload::turn::{Halt, Place, TurnOf, TurnOutcome};
 use crate::workload::turn_status::TurnStatus;
@@ -254,4 +253,12 @@ fn not_suspended() -> TurnStatus {
 
 fn ended(telling: &Telling, status: TurnStatus) -> TurnOutcome {
     TurnOutcome::of(telling.run(), status)
+}
+
+/// Returns the minimum delay of a retry, or `None` if the run would fail again.
+fn delay_of(retry: MayRetry) -> Option<Duration> {
+    match retry {
+        MayRetry::After(delay) => Some(delay),
+        MayRetry::Never | MayRetry::Elsewhere => None,
+    }
 }

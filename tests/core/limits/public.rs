@@ -13,7 +13,7 @@ use universal_executor::store::{
     embedding,
 };
 use universal_executor::tool::{BlockingPool, ToolSettings};
-use universal_executor::{Breadcrumb, Event, Json, Profile, hints, machine, model, workflow};
+use universal_executor::{Breadcrumb, Event, Json, Profile, hints, machine, model};
 
 type Value = (&'static str, Option<u128>);
 
@@ -137,10 +137,11 @@ fn others() -> Vec<Value> {
         item_bytes,
         pending
     );
+    #[cfg(feature = "workflows")]
     fields!(
         all,
         "WorkflowLimits",
-        workflow::WorkflowLimits::default(),
+        universal_executor::workflow::WorkflowLimits::default(),
         items,
         steps,
         total_bytes,

@@ -9,9 +9,8 @@ use crate::support::{eventually, put};
 use serde_json::{Value, json};
 use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::model::DefinitionOptions;
-use universal_executor::runtime::definitions::StoredDefinitions;
 use universal_executor::store::Write;
-use universal_executor::{BreadcrumbStore, MemoryStore, NewBreadcrumb, Services};
+use universal_executor::{BreadcrumbStore, MemoryStore, NewBreadcrumb};
 
 const WARNED: &str = "a definition loaded with a warning";
 
@@ -139,6 +138,7 @@ async fn a_tool_whose_code_runs_elsewhere_is_no_reason_to_refuse_other_definitio
     assert!(rejections(&store).await.is_empty());
 }
 
+#[cfg(feature = "workflows")]
 #[tokio::test(start_paused = true)]
 async fn an_unknown_field_of_a_stored_workflow_is_logged_and_the_workflow_loads() {
     let store = MemoryStore::default();
@@ -147,8 +147,7 @@ async fn an_unknown_field_of_a_stored_workflow_is_logged_and_the_workflow_loads(
         "definition": {"banana": 1, "flows": {"main": {"steps": [{"return": "done"}]}}},
     });
     put(&store, "workflow.def.v1", definition).await;
-    let definitions = StoredDefinitions::new(&store, &Services::new()).workflows();
-    let runtime = runtime(&store, definitions);
+    let runtime = runtime(&store, agents(&store).workflows());
     let (log, _guard) = Log::capture(tracing::Level::WARN, FmtSpan::NONE);
 
     runtime

@@ -4,6 +4,7 @@
 mod agents;
 mod clocks;
 mod creating;
+#[cfg(feature = "workflows")]
 mod definitions;
 mod downtime;
 mod follow;

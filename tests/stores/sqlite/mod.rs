@@ -13,6 +13,7 @@ mod processes;
 mod read_only;
 mod reopen;
 mod runtime;
+#[cfg(feature = "workflows")]
 mod saved_states;
 mod shared;
 mod source;

@@ -1,4 +1,4 @@
-//! Cancellation of runs that wait for others: agents that ask agents, and flows that wait for a tool elsewhere.
+//! Cancellation of agents that wait for the agents that they asked.
 
 use super::stage::{Block, BlockedModel, Condition, LEASE, Stage};
 use super::{ann, assert_closed};
@@ -9,13 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use universal_executor::agent::{Agent, ChatModel, ScriptedModel};
 use universal_executor::client::{Cascade, QuestionView, RequestHandle};
-use universal_executor::executor::Executor;
 use universal_executor::runtime::RuntimeBuilder;
-use universal_executor::store::{Faulty, RunState, StoreWithEvents};
-use universal_executor::tool::{json_tool, remote_tool};
-use universal_executor::workflow::Workflow;
-use universal_executor::workload::WorkloadExecutor;
-use universal_executor::{BoxError, NewBreadcrumb, Response, Services, Subscription, executor};
+use universal_executor::store::{Faulty, RunState};
+use universal_executor::tool::json_tool;
+use universal_executor::{BoxError, NewBreadcrumb, Subscription};
 
 fn wish() -> NewBreadcrumb {
     NewBreadcrumb::new("wish.v1").context(json!({"message": "Help."}))
@@ -44,7 +41,7 @@ fn helper(model: impl ChatModel + 'static) -> Agent {
 }
 
 /// Cancels a run that waits for a child, which blocks. The child ends with it, or continues without it.
-async fn cancels_a_parent<S, A>(
+pub(super) async fn cancels_a_parent<S, A>(
     subject: &S,
     (condition, cascade): (Condition, Cascade),
     [parent, child]: [&str; 2],
@@ -123,70 +120,6 @@ pub(crate) async fn an_agent_that_was_asked_continues_without_the_other_agent<
     subject: &S,
 ) -> Result<(), BoxError> {
     cancels_an_asker(subject, Cascade::Run).await
-}
-
-/// A flow that waits for the tool of another service.
-fn flow<B: StoreWithEvents>(store: &Faulty<B>) -> Result<WorkloadExecutor, BoxError> {
-    let far = remote_tool("block", "Blocks.", json!({"type": "object"}));
-    let services = Services::new().tool(far)?;
-    let steps = json!([{"tool": "block", "input": {}}]);
-    let definition = json!({"tools": {"block": {}}, "flows": {"main": {"steps": steps}}});
-    let workflow = Workflow::from_json(&definition)?;
-    Ok(WorkloadExecutor::of_workflow(
-        "flow", workflow, &services, store,
-    )?)
-}
-
-/// The other service.
-fn served(block: &Block) -> Executor {
-    let requests = Subscription::trigger("tool.request.v1");
-    executor("block")
-        .on(requests.matching("$.tool", "eq", "block"))
-        .profile(|profile| profile.lease(LEASE))
-        .state(block.clone())
-        .execute(|cx, block| async move {
-            block.pass().await;
-            let id = cx.trigger().context["requestId"].clone();
-            let answer =
-                json!({"request_id": id, "tool": "block", "status": "success", "output": "done"});
-            let answer = NewBreadcrumb::new("tool.response.v1").context(answer);
-            let tag = format!("request:{}", id.as_str().unwrap_or_default());
-            Ok(Response::create(answer.tag(tag)))
-        })
-}
-
-async fn cancels_a_flow<S: SubjectWithEvents>(
-    subject: &S,
-    cascade: Cascade,
-) -> Result<(), BoxError> {
-    for condition in Condition::ALL {
-        let block = Block::default();
-        let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST);
-        let request = request.context(json!({"workflow": "flow", "input": {}}));
-        let how = (condition, cascade);
-        cancels_a_parent(
-            subject,
-            how,
-            ["flow", "block"],
-            &request,
-            &block,
-            |builder, store| Ok(builder.executor(flow(store)?).executor(served(&block))),
-        )
-        .await?;
-    }
-    Ok(())
-}
-
-pub(crate) async fn a_flow_is_cancelled_with_its_tool_call_elsewhere<S: SubjectWithEvents>(
-    subject: &S,
-) -> Result<(), BoxError> {
-    cancels_a_flow(subject, Cascade::Children).await
-}
-
-pub(crate) async fn a_tool_call_elsewhere_continues_without_its_flow<S: SubjectWithEvents>(
-    subject: &S,
-) -> Result<(), BoxError> {
-    cancels_a_flow(subject, Cascade::Run).await
 }
 
 /// A [`helper`] that needs an approval, and counts its payments.

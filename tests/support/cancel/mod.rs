@@ -2,13 +2,18 @@
 //! paused.
 
 mod children;
+#[cfg(feature = "workflows")]
+mod flows;
 mod stage;
 
 pub(crate) use children::{
-    a_flow_is_cancelled_with_its_tool_call_elsewhere,
-    a_tool_call_elsewhere_continues_without_its_flow,
     an_agent_is_cancelled_with_the_agent_that_it_asked,
     an_agent_that_was_asked_continues_without_the_other_agent, the_question_of_a_child_is_closed,
+};
+#[cfg(feature = "workflows")]
+pub(crate) use flows::{
+    a_flow_is_cancelled_with_its_tool_call_elsewhere,
+    a_tool_call_elsewhere_continues_without_its_flow,
 };
 
 use crate::client::{ask, reaches, says, teller};
@@ -244,14 +249,17 @@ macro_rules! cancels {
                 a_run_that_is_not_enqueued_is_an_error
                 an_agent_is_cancelled_with_the_agent_that_it_asked
                 an_agent_that_was_asked_continues_without_the_other_agent
+                #[cfg(feature = "workflows")]
                 a_flow_is_cancelled_with_its_tool_call_elsewhere
+                #[cfg(feature = "workflows")]
                 a_tool_call_elsewhere_continues_without_its_flow
                 the_question_of_a_child_is_closed
             }
         }
     };
-    (@each $subject:expr, $($scenario:ident)+) => {
+    (@each $subject:expr, $($(#[$attribute:meta])* $scenario:ident)+) => {
         $(
+            $(#[$attribute])*
             #[tokio::test]
             async fn $scenario() -> Result<(), universal_executor::BoxError> {
                 $crate::cancel::$scenario(&$subject).await

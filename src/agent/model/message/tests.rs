@@ -2,7 +2,7 @@ use super::*;
 use crate::agent::model::{ChatResponse, Media};
 use crate::model::BreadcrumbId;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn read(saved: &Value) -> ChatMessage {
     serde_json::from_value(saved.clone()).unwrap()
@@ -144,6 +144,7 @@ fn a_message_of_data_is_saved_without_its_fence_and_shown_with_one() {
     }
 }
 
+#[cfg(feature = "workflows")]
 #[test]
 fn data_that_is_cut_stays_inside_a_fence() {
     for data in [json!("é".repeat(1_000)), json!({"a": "x".repeat(1_000)})] {
@@ -156,6 +157,7 @@ fn data_that_is_cut_stays_inside_a_fence() {
     }
 }
 
+#[cfg(feature = "workflows")]
 #[test]
 fn a_message_that_is_cut_has_its_text_alone() {
     let mut message = ChatMessage::calls("I look.", vec![ToolCall::new("1", "a", json!({}))]);
@@ -183,6 +185,7 @@ fn the_size_of_a_message_counts_every_part() {
     }
 }
 
+#[cfg(feature = "workflows")]
 #[test]
 fn a_call_that_is_removed_takes_its_state_along() {
     let calls = ["1", "2"].map(|id| ToolCall::new(id, "a", json!({})));

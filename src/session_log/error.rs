@@ -39,6 +39,32 @@ pub enum SessionError {
 }
 
 impl SessionError {
+    /// Returns the error of a writer that comes after another one.
+    pub(crate) fn conflict(session: &Arc<str>) -> Self {
+        Self::Conflict {
+            session: Arc::clone(session),
+        }
+    }
+
+    /// Returns the error of a turn whose session was deleted.
+    pub(crate) fn deleted(session: &Arc<str>) -> Self {
+        Self::Deleted {
+            session: Arc::clone(session),
+        }
+    }
+
+    /// Returns an error of the store as the error of a session.
+    pub(crate) fn of_store(session: &Arc<str>, error: StoreError) -> Self {
+        match error {
+            StoreError::Conflict { .. } => Self::conflict(session),
+            StoreError::NotFound { .. } => Self::deleted(session),
+            source => Self::Store {
+                session: Arc::clone(session),
+                source,
+            },
+        }
+    }
+
     /// Returns the decision on a retry that reads the session again.
     #[must_use]
     pub fn retry(&self) -> Retry {

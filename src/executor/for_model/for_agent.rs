@@ -1,0 +1,83 @@
+//! Parts of a context that an agent shows in another way: the words of the user, and the trigger's identity.
+
+use super::words::{FIELDS, words_in};
+use super::{ContextBudget, ModelContext, ModelItem, ModelSource};
+use crate::model::{Breadcrumb, Json};
+use serde_json::{Map, Value, json};
+
+impl ModelContext {
+    /// Adds the ID, version and tags of the trigger as the last source, for a model that writes breadcrumbs about the trigger. A
+    /// budget omits this source after all others.
+    pub(crate) fn with_identity_of(mut self, trigger: &Breadcrumb) -> Self {
+        let identity = json!({"id": trigger.id, "version": trigger.version, "tags": trigger.tags});
+        self.sources.push(ModelSource {
+            key: "trigger_breadcrumb".to_owned(),
+            items: vec![ModelItem {
+                id: trigger.id,
+                version: trigger.version,
+                schema_name: trigger.schema_name.clone(),
+                updated_at: trigger.updated_at,
+                context: identity.into(),
+            }],
+            is_one: true,
+            required: false,
+            priority: i64::MAX,
+        });
+        self
+    }
+
+    /// Moves the words of the user out of a chat message that is the trigger. The other fields of the trigger remain as data.
+    ///
+    /// Returns `None` if the trigger has no words that a model may see; the context is then unchanged.
+    pub(crate) fn take_words(&mut self) -> Option<String> {
+        let context = &self.trigger.context;
+        let found = FIELDS.into_iter().find_map(|field| {
+            let words = words_in(context, field)?;
+            Some((words.to_owned(), without(context, field)))
+        });
+        let (words, rest) = found?;
+        self.trigger.context = rest.into();
+        self.has_no_words = true;
+        Some(words)
+    }
+
+    /// Moves the words of the user out of the field of a request that is the trigger. The other fields, which name the
+    /// agent itself, are dropped.
+    pub(crate) fn take_request(&mut self, field: &str) -> Option<String> {
+        let words = words_in(&self.trigger.context, field)?.to_owned();
+        self.trigger.context = Value::Object(Map::new()).into();
+        self.has_no_words = true;
+        Some(words)
+    }
+
+    /// Returns `true` if nothing is left to render except the words of the user.
+    pub(crate) fn is_empty(&self) -> bool {
+        let mut sources = self.sources.iter();
+        !self.shows_trigger()
+            && self.missing.is_empty()
+            && !sources.any(|source| source.is_shown(source.items.len()))
+    }
+}
+
+impl ContextBudget {
+    /// Returns the limits as the field `context_budget` of an agent definition, without those that limit nothing.
+    pub(crate) fn fields(&self) -> Map<String, Value> {
+        let limits = [
+            ("tokens", self.tokens),
+            ("bytes", self.bytes),
+            ("items_per_source", self.items_per_source),
+        ];
+        let limits = limits.into_iter().filter(|(_, limit)| *limit < usize::MAX);
+        limits
+            .map(|(name, limit)| (name.to_owned(), limit.into()))
+            .collect()
+    }
+}
+
+fn without(context: &Json, field: &str) -> Value {
+    let mut rest = context.clone().into_value();
+    if let Value::Object(fields) = &mut rest {
+        fields.remove(field);
+    }
+    rest
+}

@@ -1,0 +1,13 @@
+//! The state of a run within a run, which the outer run saves.
+
+use super::context_error::ContextError;
+use crate::model::Json;
+use async_trait::async_trait;
+use std::fmt;
+
+/// Keeps the state of a run within a run, as part of the state of the whole.
+#[async_trait]
+pub(crate) trait KeepState: fmt::Debug + Send + Sync {
+    /// Resolves when the state is kept.
+    async fn keep(&self, state: Json) -> Result<(), ContextError>;
+}

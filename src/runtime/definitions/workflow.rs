@@ -1,0 +1,33 @@
+//! Executors made of workflow definitions.
+
+use super::{Built, StoredDefinitions};
+use crate::model::{Breadcrumb, DefinitionPath};
+use crate::workload::{WorkloadExecutor, check_fields};
+use std::sync::Arc;
+
+impl StoredDefinitions {
+    /// Runs `workflow.def.v1` definitions, as [`WorkloadExecutor::from_definition`] does. They can name everything in the services,
+    /// within the [limits](crate::Services::limits) there.
+    #[must_use]
+    pub fn workflows(mut self) -> Self {
+        self.runs_workflows = true;
+        self
+    }
+
+    pub(super) fn workflow(&self, definition: &Breadcrumb) -> Built {
+        let workflow = WorkloadExecutor::from_definition_with(
+            &definition.context,
+            &self.services,
+            &self.store,
+            &self.options,
+        )?;
+        let mut found = check_fields(&definition.context, &self.options);
+        let inner = DefinitionPath::default().field("definition");
+        found.extend(workflow.warnings().iter().map(|warning| {
+            let mut finding = warning.finding();
+            finding.path = finding.path.below(&inner);
+            finding
+        }));
+        Ok((Arc::new(workflow), found.into_vec()))
+    }
+}

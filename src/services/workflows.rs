@@ -1,0 +1,37 @@
+//! The entries that only workflows name: guardrails and limits.
+
+use super::{Services, WorkflowLimits};
+use crate::agent::guardrail::Guardrail;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Services {
+    /// Registers a guardrail under the name that it returns. Workflows name it in `policies.guardrails`. Replaces a guardrail with the
+    /// same name.
+    #[must_use]
+    pub fn guardrail(mut self, guardrail: impl Guardrail + 'static) -> Self {
+        let name = guardrail.name().to_owned();
+        let guardrails = &mut self.entries_mut().guardrails;
+        guardrails.insert(name, Arc::new(guardrail));
+        self
+    }
+
+    /// Sets the maximum for each limit in `policies.limits` of a workflow. Defaults to [`WorkflowLimits::default`].
+    ///
+    /// A workflow without a limit has the default one. If the maximum is lower, each workflow must set a limit within it.
+    #[must_use]
+    pub fn limits(mut self, limits: WorkflowLimits) -> Self {
+        self.entries_mut().limits = limits;
+        self
+    }
+
+    /// Returns the guardrails by name.
+    pub(crate) fn guardrails(&self) -> &BTreeMap<String, Arc<dyn Guardrail>> {
+        &self.entries.guardrails
+    }
+
+    /// Returns the maximum of each limit of a workflow.
+    pub(crate) fn max_limits(&self) -> &WorkflowLimits {
+        &self.entries.limits
+    }
+}

@@ -1,0 +1,142 @@
+//! Deletion of the logs of a session.
+
+use super::{ENTRY, HEAD, SessionError, log_tag, parts_tag};
+use crate::model::{Breadcrumb, BreadcrumbId, Patch, Selector};
+use crate::store::{BreadcrumbStore, Commit, Query, StoreError, Write};
+use serde_json::json;
+use std::sync::Arc;
+
+/// Number of breadcrumbs that one commit deletes.
+const PAGE: usize = 32;
+
+/// Number of commits in a row that may fail, because others change or delete the same breadcrumbs.
+const TRIES: usize = 64;
+
+/// The logs under one session ID: the log of the session, and the logs of the agents in its flows.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionLogs {
+    store: Arc<dyn BreadcrumbStore>,
+    id: Arc<str>,
+}
+
+impl SessionLogs {
+    pub(crate) fn new(store: Arc<dyn BreadcrumbStore>, id: Arc<str>) -> Self {
+        Self { store, id }
+    }
+
+    /// Deletes all logs and their entries. Returns the number of deleted breadcrumbs. Their contexts are emptied first, so that no
+    /// tombstone has them.
+    ///
+    /// # Errors
+    /// [`SessionError`]. What was deleted before stays deleted, and another call deletes the rest.
+    pub(crate) async fn delete(&self) -> Result<u64, SessionError> {
+        // Without the log of the session, its turns fail and nobody reads the rest.
+        let deleted = self.remove_heads().await?;
+        Ok(deleted + self.sweep().await?)
+    }
+
+    /// Deletes the present logs of the session, but none that is begun later.
+    async fn remove_heads(&self) -> Result<u64, SessionError> {
+        let tag = log_tag(&self.id, "", None);
+        let query = Query::new(Selector::schema(HEAD).all_tags([tag])).limit(PAGE);
+        let (mut removed, mut tries) = (0, 0);
+        loop {
+            let found = self.found(&query).await?;
+            match self.forget(&found).await? {
+                true => removed += count(&found),
+                false if tries < TRIES => {
+                    tries += 1;
+                    continue;
+                }
+                false => return Err(SessionError::conflict(&self.id)),
+            }
+            if found.len() < PAGE {
+                return Ok(removed);
+            }
+        }
+    }
+
+    /// Deletes the parts of sessions whose log is gone: first the logs of agents, so that no entry is added to them.
+    pub(crate) async fn sweep(&self) -> Result<u64, SessionError> {
+        let mut removed = 0;
+        // The logs of sessions that exist.
+        let mut present = Vec::new();
+        for schema in [HEAD, ENTRY] {
+            let mut tries = 0;
+            loop {
+                let mut parts = Selector::schema(schema).all_tags([parts_tag(&self.id)]);
+                for head in &present {
+                    parts = parts.matching("$.began", "ne", json!(head));
+                }
+                let mut found = self.found(&Query::new(parts).limit(PAGE)).await?;
+                if found.is_empty() {
+                    break;
+                }
+                for one in &found {
+                    let began = began(one).filter(|began| !present.contains(began));
+                    if let Some(began) = began
+                        && self.has(began).await?
+                    {
+                        present.push(began);
+                    }
+                }
+                found.retain(|one| began(one).is_none_or(|began| !present.contains(&began)));
+                match self.forget(&found).await? {
+                    true => {
+                        removed += count(&found);
+                        tries = 0;
+                    }
+                    false if tries < TRIES => tries += 1,
+                    false => return Err(SessionError::conflict(&self.id)),
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Returns `true` if a log exists.
+    pub(crate) async fn has(&self, head: BreadcrumbId) -> Result<bool, SessionError> {
+        match self.store.get(head).await {
+            Ok(_) => Ok(true),
+            Err(StoreError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(SessionError::of_store(&self.id, error)),
+        }
+    }
+
+    async fn found(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, SessionError> {
+        let found = self.store.search(query).await;
+        found.map_err(|error| SessionError::of_store(&self.id, error))
+    }
+
+    /// Empties and deletes breadcrumbs. Returns `false` if others have changed or deleted one of them; then all stay.
+    async fn forget(&self, found: &[Arc<Breadcrumb>]) -> Result<bool, SessionError> {
+        if found.is_empty() {
+            return Ok(true);
+        }
+        let writes: Vec<Write> = found.iter().flat_map(|found| forgotten(found)).collect();
+        match self.store.commit(Commit::from(writes)).await {
+            Ok(_) => Ok(true),
+            Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(SessionError::of_store(&self.id, error)),
+        }
+    }
+}
+
+fn count(found: &[Arc<Breadcrumb>]) -> u64 {
+    u64::try_from(found.len()).unwrap_or(u64::MAX)
+}
+
+/// Returns the log of the session that a breadcrumb is part of.
+fn began(part: &Breadcrumb) -> Option<BreadcrumbId> {
+    part.context.text("began")?.parse().ok()
+}
+
+/// Returns the writes that empty a breadcrumb and delete it.
+fn forgotten(of: &Breadcrumb) -> [Write; 2] {
+    let patch = Patch::new().title("").context(json!({}));
+    let (id, version) = (of.id, of.version);
+    [
+        Write::Update { id, version, patch },
+        Write::Delete { id, by: None },
+    ]
+}

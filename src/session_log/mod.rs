@@ -1,0 +1,45 @@
+//! The logs of sessions, as far as their deletion needs them: schemas, tags and the error.
+//!
+//! A session has a log for itself, and one for each agent in its flows. `workload` writes and reads their entries. A client deletes
+//! the logs together with a chat session, also in a program without workloads.
+
+mod delete;
+mod error;
+
+pub(crate) use delete::SessionLogs;
+pub use error::SessionError;
+
+use crate::hex::hex;
+use crate::model::BreadcrumbId;
+use sha2::{Digest, Sha256};
+
+/// The schema of a log as a whole.
+pub(crate) const HEAD: &str = "session.log.v1";
+
+/// The schema of an entry of a log.
+pub(crate) const ENTRY: &str = "session.entry.v1";
+
+/// Returns the tag of a log. `scope` is empty for the log of the session, and the path of its step for the log of an agent. `began`
+/// is the log of the session to which the log of an agent belongs.
+pub(crate) fn log_tag(session: &str, scope: &str, began: Option<BreadcrumbId>) -> String {
+    let began = began.map(|began| began.to_string());
+    let parts = [session, scope, &began.unwrap_or_default()];
+    format!("session-log:{}", digest(&parts))
+}
+
+/// Returns the tag of the entries of a session and of the logs of its agents. Sessions with the same ID share it.
+pub(crate) fn parts_tag(session: &str) -> String {
+    format!("session-parts:{}", digest(&[session]))
+}
+
+/// Returns the first 16 bytes of the hash of some texts, as hex. Two different lists of texts have different hashes. The tags of
+/// stored sessions contain it, so its form must stay.
+pub(crate) fn digest(parts: &[&str]) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update(part.len().to_le_bytes());
+        digest.update(part);
+    }
+    let digest = digest.finalize();
+    hex(digest.get(..16).unwrap_or_default())
+}

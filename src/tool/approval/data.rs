@@ -1,0 +1,57 @@
+//! Rules as data: in questions to people, in definitions, and in the digests of approvals.
+
+use super::Approval;
+use crate::model::sorted_text;
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+impl Approval {
+    /// Returns the rule for changed arguments, or `None` if it has neither approvers nor a time. A condition in code is omitted, so
+    /// that the rule is for all arguments: a client cannot evaluate it. The time is in whole seconds, as in a question.
+    pub(crate) fn for_changes(&self, by: &[String]) -> Option<Self> {
+        let by = self.people(by);
+        let is_needed = !by.is_empty() || self.expires_in.is_some();
+        is_needed.then(|| Self {
+            predicate: None,
+            conditions: self.conditions.clone(),
+            by: by.to_vec(),
+            expires_in: self.expires_in.map(whole_seconds).map(Duration::from_secs),
+        })
+    }
+
+    /// Returns the fields of the rule in an agent definition, or `None` if it has a condition in code.
+    pub(crate) fn into_fields(self) -> Option<Map<String, Value>> {
+        self.predicate.is_none().then(|| self.data())
+    }
+
+    /// Returns the rule as text, for the digest of an approval, or `None` of a rule without conditions, people and time. Two
+    /// conditions in code have the same text.
+    pub(crate) fn text(&self) -> Option<String> {
+        let mut data = self.data();
+        if self.predicate.is_some() {
+            data.insert("code".to_owned(), true.into());
+        }
+        (!data.is_empty()).then(|| sorted_text(&data.into()))
+    }
+
+    /// Returns the rule as a question has it, without a condition in code.
+    pub(crate) fn data(&self) -> Map<String, Value> {
+        let mut fields = Map::new();
+        if !self.conditions.is_empty() {
+            fields.insert("when".to_owned(), json!(self.conditions));
+        }
+        if !self.by.is_empty() {
+            fields.insert("by".to_owned(), json!(self.by));
+        }
+        if let Some(time) = self.expires_in {
+            fields.insert("expires_in_seconds".to_owned(), whole_seconds(time).into());
+        }
+        fields
+    }
+}
+
+/// Returns a time in seconds, at least the time of the rule.
+fn whole_seconds(time: Duration) -> u64 {
+    let more = u64::from(time.subsec_nanos() > 0);
+    time.as_secs().saturating_add(more)
+}

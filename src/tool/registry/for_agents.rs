@@ -1,0 +1,109 @@
+//! Registries of agents and flows, which make calls for a model.
+
+use super::ToolRegistry;
+use crate::executor::ExecutionContext;
+use crate::machine::{Answer, MachineCall, ToolOutcome};
+use crate::store::BreadcrumbStore;
+use crate::tool::Tool;
+#[cfg(feature = "workflows")]
+use crate::tool::ToolError;
+use crate::tool::entry::{ApprovalState, Entry};
+#[cfg(feature = "workflows")]
+use crate::tool::renamed::Renaming;
+use crate::tool::settings::Place;
+use serde_json::Value;
+use std::sync::Arc;
+
+impl ToolRegistry {
+    /// The same tools: those that are reached by breadcrumbs, or all, as ones that other services serve.
+    pub(crate) fn elsewhere(&self, all: bool) -> Self {
+        let entries = self.entries.iter();
+        let moved = |entry: &Arc<Entry>| {
+            let settings = entry.tool.settings();
+            let moves = all || settings.over_breadcrumbs;
+            match moves && settings.place == Place::Here {
+                true => Arc::new(entry.elsewhere()),
+                false => Arc::clone(entry),
+            }
+        };
+        Self {
+            entries: entries
+                .map(|(name, entry)| (name.clone(), moved(entry)))
+                .collect(),
+        }
+    }
+
+    /// Adds a tool of another registry, under a name of this one. Its limits are those it has there.
+    ///
+    /// # Errors
+    /// [`ToolError::BadName`].
+    #[cfg(feature = "workflows")]
+    pub(crate) fn with_renamed(
+        mut self,
+        renaming: &Renaming<'_>,
+        tool: &str,
+        of: &Self,
+    ) -> Result<Self, ToolError> {
+        if let Some(entry) = of.entry(tool) {
+            let entry = match renaming.changes_nothing(&*entry.tool) {
+                true => Arc::clone(entry),
+                false => Arc::new(entry.renamed(renaming)?),
+            };
+            self.entries.insert(renaming.name.to_owned(), entry);
+        }
+        Ok(self)
+    }
+
+    /// Whether a tool that is here may be called with this.
+    ///
+    /// # Errors
+    /// What the model is told in the place of a result.
+    pub(crate) fn check_input(&self, tool: &str, input: &Value) -> Result<(), Answer> {
+        match self.entry(tool) {
+            Some(entry) => entry.check_input(input).map_err(Answer::from),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the answer of a tool that is elsewhere, as the answer of a local tool is checked: returns `shown`, the part that
+    /// a model may see, if the whole answer passes. A refusal contains nothing of the whole answer.
+    pub(crate) fn check_answer(&self, tool: &str, whole: &Answer, shown: Answer) -> Answer {
+        let refuse = |answer: &Answer| match (self.entry(tool), answer) {
+            (Some(entry), Answer::Success(output)) => entry.refuse(output),
+            (Some(_) | None, _) => None,
+        };
+        match (refuse(whole), refuse(&shown)) {
+            (None, _) => shown,
+            (Some(_), Some(refusal)) => refusal.into(),
+            (Some(_), None) => Answer::error(
+                "invalid_output",
+                format!(
+                    "the output of tool {tool} is not valid, and hints exclude the part that is wrong"
+                ),
+            ),
+        }
+    }
+
+    /// Returns a tool as the service registered it: the definition of a workflow can give it another name and description.
+    pub(crate) fn registered(&self, name: &str) -> Option<&dyn Tool> {
+        self.entry(name).map(|entry| &*entry.registered)
+    }
+
+    /// Returns a shared handle of a tool as the service registered it.
+    pub(crate) fn registered_tool(&self, name: &str) -> Option<Arc<dyn Tool>> {
+        let entry = self.entry(name)?;
+        Some(Arc::clone(&entry.registered))
+    }
+
+    /// As [`call`](Self::call), after a person has agreed to it, if one has to.
+    pub(crate) async fn call_approved(
+        &self,
+        call: MachineCall,
+        requested_by: Option<&str>,
+        context: &ExecutionContext,
+        store: &Arc<dyn BreadcrumbStore>,
+    ) -> ToolOutcome {
+        self.make(call, requested_by, context, store, ApprovalState::Given)
+            .await
+    }
+}

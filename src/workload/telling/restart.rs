@@ -1,0 +1,38 @@
+//! Turns that a supervisor starts again.
+
+use super::{Telling, now};
+use crate::workflow::{StepFailure, StepPath};
+use crate::workload::event::WorkloadEventKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Telling {
+    /// Names the run. Returns `false` if listeners know it under another name.
+    pub(in crate::workload) fn name(&mut self, run: &Arc<str>) -> bool {
+        if self.last == 0 {
+            self.run = Arc::clone(run);
+        }
+        self.is_named = true;
+        self.run == *run
+    }
+
+    /// Tells that the turn is tried again. An attempt that has not come to know which run it is has nothing to tell.
+    pub(in crate::workload) fn restart(
+        &mut self,
+        attempt: u32,
+        failure: StepFailure,
+        after: Duration,
+    ) {
+        if !self.is_named {
+            return;
+        }
+        self.begin(now());
+        self.close_steps();
+        let kind = WorkloadEventKind::Restarted {
+            attempt,
+            failure,
+            after,
+        };
+        self.send(StepPath::new(""), now(), kind);
+    }
+}
