@@ -53,8 +53,8 @@
 //! | build an agent in code | [`agent::Agent`] |
 //! | build an agent from a JSON definition | [`agent::AgentDefinition`], [`agent::AgentExecutor`] |
 //! | build a tool from a function | [`tool::json_tool`], [`tool::ToolExecutor`], [`tool::ToolRegistry`] |
-//! | register models, tools and limits that agents, workflows and definitions name | [`Services`] |
-//! | run agents, tools and workflows that the store defines | [`runtime::definitions`] |
+//! | register models and tools that agents, workflows and definitions name | [`Services`] |
+//! | run agents and tools that the store defines (workflows: the feature `workflows`) | [`runtime::definitions`] |
 //! | run steps in order, in parallel or with people | the feature `workflows`: `workflow::Workflow`, `workload::WorkloadExecutor` |
 //! | load workloads from files, and run their turns without an executor | the feature `workloads`: `workload::WorkloadManager`, `workload::Supervisor` |
 //! | chat in sessions with streamed output | [`client::Session`] |
@@ -74,14 +74,15 @@
 //! `docs/guarantees.md` of the repository lists the conditions for each store.
 //!
 //! # Features
-//! `agents` and `schema` are on by default. Executors, tools, the runtime, the client and the stores need none of the layers `agents`,
-//! `workflows` and `workloads`. `full` enables all features except `mock`, `conformance` and `testing`.
+//! `agents` and `schema` are on by default. Your own executors, tools, the runtime, the client and the stores do not need `agents`,
+//! `workflows` and `workloads`: set `default-features = false`, and add `schema` for `tool::tool_fn`. Executors that the store defines need
+//! `agents`. `full` enables all features except `mock`, `conformance` and `testing`.
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `agents` | [`agent`], [`Services`], and [`runtime::definitions`] for agents and tools; part of `openai`, `genai` and `cli` |
-//! | `workflows` | the modules `workflow` and `check`, and of `workload` the executor of a flow with its sessions; includes `agents`, part of `yaml` |
-//! | `workloads` | of `workload` the manager, the supervisor, and workloads of closures and other executors; includes `workflows` |
+//! | `agents` | [`agent`], [`Services`], and [`runtime::definitions`] for agents, tools and your own kinds of definitions; part of `openai`, `genai` and `cli` |
+//! | `workflows` | the modules `workflow` and `check`, `workload::WorkloadExecutor` with sessions, `StoredDefinitions::workflows`, and the guardrails and limits of [`Services`]; includes `agents`; part of `yaml` |
+//! | `workloads` | `workload::WorkloadManager`, `Supervisor`, `NativeDefinition` and `ExecutorDefinition`; includes `workflows` |
 //! | `schema` | typed tools with derived JSON Schemas: `tool::tool_fn` |
 //! | `signal` | `RuntimeBuilder::run_until_signal`: a runtime that stops at Ctrl-C and SIGTERM; part of `sqlite` and `postgres` |
 //! | `sqlite` | `SqliteStore`: a durable store in one file |

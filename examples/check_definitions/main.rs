@@ -2,10 +2,10 @@
 //! (Right Context Right Time) servers. Changes nothing. Exit status 1 if a definition does not load or a source cannot be read.
 //!
 //! ```text
-//! cargo run --features workflows --example check_definitions -- [--json] [--rcrt] [--strict | --lenient] [--owner <id>] <source>..
+//! cargo run --features rcrt,sqlite,yaml --example check_definitions -- [--json] [--rcrt] [--strict | --lenient] [--owner <id>] <source>..
 //! ```
 //!
-//! A source is a file (`.json`, or `.yaml` with the feature `yaml`), a folder, a store file with the feature `sqlite`, or with the
+//! `--features workflows` is sufficient for JSON files. A source is a file (`.json`, or `.yaml` with the feature `yaml`), a folder, a store file with the feature `sqlite`, or with the
 //! feature `rcrt` the URL of a server, whose token is in `RCRT_TOKEN` and whose owner is `--owner`. For a store file, `--owner` is the
 //! tenant. A store file of an older version of the crate is refused, because it would have to be migrated. Files are checked in strict mode, in which an unknown field is an error, and records with warnings; `--strict` and
 //! `--lenient` set one mode for both. `--rcrt` checks by the rules of an RCRT server.

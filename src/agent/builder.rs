@@ -143,6 +143,13 @@ impl Agent {
         self
     }
 
+    /// Lets the agent call the named tools of a registry, in this order.
+    #[cfg(feature = "workflows")]
+    pub(crate) fn tools_of(mut self, registry: &ToolRegistry, names: &[String]) -> Self {
+        self.tools = registry.clone();
+        self.field("tools", names)
+    }
+
     /// Sets the schemas that the agent may write. Defaults to `agent.response.v1`.
     pub fn responds_with<T: Into<String>>(self, schemas: impl IntoIterator<Item = T>) -> Self {
         self.field("responds_with", list(schemas))
@@ -214,17 +221,17 @@ impl Agent {
 
     /// Adds an agent that this agent may call like a tool. `description` tells the model when to call it.
     pub fn uses(self, agent: impl Into<String>, description: impl Into<String>) -> Self {
-        self.agent_in("use", agent.into(), description.into())
+        self.agent_in("use", agent.into(), given(description.into()))
     }
 
     /// Adds an agent for a handoff: the other agent works in its own run and returns its answer as a result.
     pub fn hands_off_to(self, agent: impl Into<String>, description: impl Into<String>) -> Self {
-        self.agent_in("handoff", agent.into(), description.into())
+        self.agent_in("handoff", agent.into(), given(description.into()))
     }
 
     /// Adds an agent to which this agent may delegate the rest of the run. The answer of that agent is the answer of the run.
     pub fn delegates_to(self, agent: impl Into<String>, description: impl Into<String>) -> Self {
-        self.agent_in("delegate", agent.into(), description.into())
+        self.agent_in("delegate", agent.into(), given(description.into()))
     }
 
     /// Adds an [output](crate::agent#outputs) that the agent hands in together with its answer.
@@ -314,11 +321,11 @@ impl Agent {
         let id = fields.get("agent_id").and_then(Value::as_str);
         let (triggers, sources) = (&self.triggers, &self.sources);
         let subscriptions = check_roles(id.unwrap_or_default(), triggers, sources)?;
-        for (name, value) in [
-            ("subscriptions", json("subscriptions", &subscriptions)?),
-            ("tools", json("tools", &self.tools.names())?),
-        ] {
-            fields.insert(name.to_owned(), value);
+        let subscriptions = json("subscriptions", &subscriptions)?;
+        fields.insert("subscriptions".to_owned(), subscriptions);
+        if !fields.contains_key("tools") {
+            let tools = json("tools", &self.tools.names())?;
+            fields.insert("tools".to_owned(), tools);
         }
         Ok(Value::Object(fields))
     }
@@ -333,7 +340,18 @@ impl Agent {
     where
         B: BreadcrumbStore + Clone + 'static,
     {
-        self.bind_found(Arc::new(store.clone()), |agent, model| {
+        self.bind_shared(Arc::new(store.clone()))
+    }
+
+    /// Returns the agent on a shared store.
+    ///
+    /// # Errors
+    /// See [`bind`](Self::bind).
+    pub(crate) fn bind_shared(
+        self,
+        store: Arc<dyn BreadcrumbStore>,
+    ) -> Result<AgentExecutor, AgentError> {
+        self.bind_found(store, |agent, model| {
             Err(AgentError::NamedModel {
                 agent: agent.to_owned(),
                 model: excerpt(model, 80).into_owned(),
@@ -394,8 +412,13 @@ impl Agent {
         self.field(name, items)
     }
 
-    fn agent_in(self, list: &'static str, agent: String, description: String) -> Self {
-        let description = Some(description).filter(|text| !text.is_empty());
+    /// Adds an agent to the list `use`, `handoff` or `delegate`.
+    pub(crate) fn agent_in(
+        self,
+        list: &'static str,
+        agent: String,
+        description: Option<String>,
+    ) -> Self {
         self.push(list, AgentRef { agent, description })
     }
 
@@ -429,6 +452,10 @@ impl fmt::Debug for Agent {
             .field("tools", &self.tools.names())
             .finish_non_exhaustive()
     }
+}
+
+fn given(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
 }
 
 fn list<T: Into<String>>(items: impl IntoIterator<Item = T>) -> Vec<String> {

@@ -2,7 +2,9 @@
 
 use super::{AgentExecutor, ChatMessage};
 use crate::error::BoxError;
-use crate::executor::{CHAT_MESSAGE, ContextError, ExecutionContext, is_turn_of, turn_tag, words_of};
+use crate::executor::{
+    CHAT_MESSAGE, ContextError, ExecutionContext, is_turn_of, turn_tag, words_of,
+};
 use crate::model::{Breadcrumb, BreadcrumbId, Json, SESSION_TAG, Selector};
 use crate::request::agents;
 use crate::store::{Query, StoreError, WrittenBy};

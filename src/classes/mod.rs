@@ -77,9 +77,7 @@ fn own(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
 fn of_model(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
     let error = error.downcast_ref::<agent::ModelError>()?;
     let verdict = match (error, error.retry()) {
-        (agent::ModelError::RateLimited { .. }, Retry::After(delay)) => {
-            Verdict::RateLimited(delay)
-        }
+        (agent::ModelError::RateLimited { .. }, Retry::After(delay)) => Verdict::RateLimited(delay),
         (_, retry) => retry.into(),
     };
     let code = error.code();

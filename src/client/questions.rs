@@ -297,7 +297,6 @@ fn now() -> Timestamp {
 fn response(question: &QuestionView, person: &Principal, answer: Value) -> NewBreadcrumb {
     let mut context = answer;
     if let Value::Object(fields) = &mut context {
-        fields.insert("request_id".to_owned(), question.id.as_str().into());
         // Another run can write a question with the same request ID.
         let breadcrumb = question.breadcrumb.to_string();
         fields.insert(QUESTION.to_owned(), breadcrumb.into());
@@ -306,10 +305,7 @@ fn response(question: &QuestionView, person: &Principal, answer: Value) -> NewBr
             fields.insert("digest".to_owned(), digest.as_str().into());
         }
     }
-    NewBreadcrumb::new(human::RESPONSE)
-        .tag(request_tag(&question.id))
-        .created_by(&*person.name)
-        .context(context)
+    human::response(&question.id, &person.name, context)
 }
 
 /// Returns `true` if an answer that was given is equal to a new one.

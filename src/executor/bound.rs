@@ -18,7 +18,10 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 #[cfg_attr(
     not(feature = "workflows"),
-    allow(dead_code, reason = "agents create one of the variants, and flows the other one")
+    allow(
+        dead_code,
+        reason = "agents create one of the variants, and flows the other one"
+    )
 )]
 pub(crate) enum Share {
     /// These schemas.

@@ -8,6 +8,6 @@ use std::fmt;
 /// Keeps the state of a run within a run, as part of the state of the whole.
 #[async_trait]
 pub(crate) trait KeepState: fmt::Debug + Send + Sync {
-    /// Resolves when the state is kept.
+    /// Saves the state. Resolves when it is stored.
     async fn keep(&self, state: Json) -> Result<(), ContextError>;
 }

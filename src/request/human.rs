@@ -17,9 +17,11 @@ pub(crate) use write::{Written, write_once};
 use super::Reply;
 pub(crate) use crate::hex::hash;
 use crate::machine::Answer;
-use crate::model::{Breadcrumb, Json, MAX_DEPTH, NewBreadcrumb, Timestamp, request_tag, size_within};
+use crate::model::{
+    Breadcrumb, Json, MAX_DEPTH, NewBreadcrumb, Timestamp, request_tag, size_within,
+};
 use crate::tool::{Approval, NeededApproval, People, ROLE};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// A question to a person.
 pub(crate) const REQUEST: &str = "human.request.v1";
@@ -33,13 +35,15 @@ const MAX_CHANGED_BYTES: usize = 64 << 10;
 /// Maximum number of levels of changed arguments: the saved state of a run nests deeper.
 const MAX_CHANGED_DEPTH: usize = MAX_DEPTH - 16;
 
-/// The breadcrumb that answers a question in the name of a person.
-#[cfg(feature = "workflows")]
-pub(crate) fn answer(ticket: &str, answer: &Json, by: &str) -> NewBreadcrumb {
+/// The breadcrumb of an answer of a person. It repeats the request ID of its question.
+pub(crate) fn response(request_id: &str, by: &str, mut context: Value) -> NewBreadcrumb {
+    if let Value::Object(fields) = &mut context {
+        fields.insert("request_id".to_owned(), request_id.into());
+    }
     NewBreadcrumb::new(RESPONSE)
-        .tag(request_tag(ticket))
+        .tag(request_tag(request_id))
         .created_by(by)
-        .context(json!({"request_id": ticket, "answer": **answer}))
+        .context(context)
 }
 
 /// Returns the decision in a breadcrumb, or `None` if the breadcrumb does not answer this question or its writer may not answer it.

@@ -5,10 +5,8 @@ pub(crate) mod human;
 #[cfg(feature = "agents")]
 mod pending;
 
-#[cfg(feature = "workflows")]
-pub(crate) use pending::answers_until;
 #[cfg(feature = "agents")]
-pub(crate) use pending::{Expected, Pending, question_in, selectors};
+pub(crate) use pending::{Expected, Pending, answers_until, selectors};
 
 use crate::machine::Answer;
 use crate::model::{Json, Selector, request_tag};

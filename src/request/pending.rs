@@ -3,7 +3,7 @@
 use super::{Reply, agents, answers_to, human};
 use crate::executor::Asked;
 use crate::machine::Answer;
-use crate::model::{Breadcrumb, Json, REQUEST_TAG, Selector, Timestamp, request_tag};
+use crate::model::{Breadcrumb, Json, Selector, Timestamp, request_tag};
 use crate::tool::{self, People, ToolExecutor};
 use std::collections::BTreeMap;
 
@@ -132,15 +132,6 @@ impl<'r> Pending<'r> {
     }
 }
 
-/// Returns the ID of the first question to a person whose answers these selectors select. `None` if they select no answers of people.
-pub(crate) fn question_in(selectors: &[Selector]) -> Option<&str> {
-    let mut of_people = selectors
-        .iter()
-        .filter(|selector| selector.schema_name() == Some(human::RESPONSE));
-    let tags = of_people.next()?.all_of_tags();
-    tags.iter().find_map(|tag| tag.strip_prefix(REQUEST_TAG))
-}
-
 /// Returns the time until which the answer of a person counts, by the store's clock, of a wait until this time.
 ///
 /// Outside a run, `until` is a time of the machine's clock, and the two clocks can differ. An answer then counts if the store has it
@@ -167,16 +158,6 @@ pub(crate) fn selectors<'r>(pending: impl Iterator<Item = Pending<'r>>) -> Vec<S
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_question_to_a_person_is_found_among_the_answers_that_a_run_waits_for() {
-        let tool = answers_to("t-1", ToolExecutor::RESPONSE);
-        let people = ["q-1", "q-2"].map(|id| answers_to(id, human::RESPONSE));
-        let [first, second] = people;
-
-        assert_eq!(question_in(&[tool.clone(), first, second]), Some("q-1"));
-        assert_eq!(question_in(&[tool]), None);
-    }
 
     #[test]
     fn the_time_of_an_answer_is_compared_only_with_times_of_the_same_clock() {

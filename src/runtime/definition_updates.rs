@@ -40,7 +40,7 @@ pub(super) async fn follow(
             () = sleep_until(reload) => {
                 reload = later(Instant::now(), shared.settings.reconcile);
                 if let Err(error) = keeper.load(&shared.registry).await {
-                    tracing::warn!(code = error.code(), error = %Chain(&error), "definitions are looked at later");
+                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot load all definitions, will retry");
                 }
             }
         }
@@ -48,7 +48,7 @@ pub(super) async fn follow(
             match keeper.look_at(&shared.registry, announced.id).await {
                 Ok(()) => announced.tracker.settle(),
                 Err(error) => {
-                    tracing::warn!(code = error.code(), error = %Chain(&error), "a definition is looked at later");
+                    tracing::warn!(code = error.code(), error = %Chain(&error), "cannot load a definition, will retry");
                     waiting.push(announced);
                     again = later(Instant::now(), PAUSE);
                     break;

@@ -1,4 +1,4 @@
-//! Stands for the module `definitions` without the feature `agents`: no breadcrumb defines an executor.
+//! Replacement of the module `definitions` without the feature `agents`: no breadcrumb defines an executor.
 
 use super::registry::Registry;
 use crate::model::{BreadcrumbId, Event};

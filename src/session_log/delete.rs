@@ -28,14 +28,14 @@ impl SessionLogs {
     /// tombstone has them.
     ///
     /// # Errors
-    /// [`SessionError`]. What was deleted before stays deleted, and another call deletes the rest.
+    /// [`SessionError`]. Another call deletes the rest.
     pub(crate) async fn delete(&self) -> Result<u64, SessionError> {
-        // Without the log of the session, its turns fail and nobody reads the rest.
+        // Without the log of the session, its turns fail and no turn reads the rest.
         let deleted = self.remove_heads().await?;
         Ok(deleted + self.sweep().await?)
     }
 
-    /// Deletes the present logs of the session, but none that is begun later.
+    /// Deletes the present logs of the session, but no log that is created later.
     async fn remove_heads(&self) -> Result<u64, SessionError> {
         let tag = log_tag(&self.id, "", None);
         let query = Query::new(Selector::schema(HEAD).all_tags([tag])).limit(PAGE);

@@ -9,7 +9,9 @@ use std::time::Duration;
 pub enum SessionError {
     /// Another writer has added to the session since it was read. Read the session again before the next attempt to add
     /// to it.
-    #[error("session {session:?} was added to by somebody else")]
+    #[error(
+        "cannot add to session {session:?}: another writer added to it since it was read; read it again"
+    )]
     Conflict {
         /// The session ID.
         session: Arc<str>,

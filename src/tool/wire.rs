@@ -4,7 +4,9 @@
 
 use crate::error::excerpt;
 use crate::machine::Answer;
-use crate::model::{Breadcrumb, Json, NewBreadcrumb, REQUEST_TAG, request_tag};
+#[cfg(feature = "agents")]
+use crate::model::REQUEST_TAG;
+use crate::model::{Breadcrumb, Json, NewBreadcrumb, request_tag};
 use serde_json::{Value, json};
 
 /// Schema of a request for a tool.
@@ -108,7 +110,7 @@ pub(super) fn tagged(new: NewBreadcrumb, request_id: &str) -> NewBreadcrumb {
     }
 }
 
-/// The id of a request, else that of whatever triggered the run.
+/// Returns the ID of a request, else the ID of the trigger of the run.
 pub(super) fn request_id(trigger: &Breadcrumb) -> String {
     named_request(trigger).map_or_else(|| trigger.id.to_string(), str::to_owned)
 }

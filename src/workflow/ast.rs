@@ -3,6 +3,7 @@
 use super::event_form::EventForm;
 use super::expression::{Expression, Test};
 use super::policies::StepRetry;
+use super::syntax::Join;
 use crate::model::DefinitionPath;
 use std::time::Duration;
 
@@ -140,17 +141,6 @@ pub(super) struct ForEach {
     pub(super) at_once: usize,
     pub(super) join: Join,
     pub(super) body: Block,
-}
-
-/// When steps side by side have ended together.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Join {
-    /// When each has ended; it fails then if one of them failed.
-    All,
-    /// The same, but a failure cancels the others.
-    FailFast,
-    /// When one has succeeded; the others are cancelled.
-    First,
 }
 
 #[derive(Clone, Debug)]

@@ -66,14 +66,6 @@ pub enum LoadProblem {
         /// The closest name that exists.
         nearest: Option<String>,
     },
-    /// The value is none of the words that it may be.
-    #[error("there is no choice {found:?}; there are: {known}")]
-    NoChoice {
-        /// What it is.
-        found: String,
-        /// What it may be.
-        known: String,
-    },
     /// A name that cannot be used here.
     #[error("{name:?} cannot be a name here: {reason}")]
     Name {

@@ -1,6 +1,7 @@
 //! The JSON Schema of workflow definitions.
 
-use super::{Workflow, shape};
+use super::definition::Definition;
+use super::{Workflow, syntax};
 
 impl Workflow {
     /// Returns the JSON Schema of definitions, in the draft 2020-12, for editors and for programs that write definitions.
@@ -16,11 +17,11 @@ impl Workflow {
     ///
     /// let schema = Workflow::json_schema();
     ///
-    /// let agent = schema.pointer("/$defs/agent/properties/instruction/description");
-    /// assert_eq!(agent.and_then(|text| text.as_str()), Some("What its author tells the model."));
+    /// let agent = schema.pointer("/$defs/AgentSpec/properties/instruction/description");
+    /// assert_eq!(agent.and_then(|text| text.as_str()), Some("Instructions to the model."));
     /// ```
     #[must_use]
     pub fn json_schema() -> schemars::Schema {
-        shape::json_schema()
+        syntax::json_schema::<Definition>()
     }
 }

@@ -119,8 +119,8 @@
 //! they write themselves answers none. This holds of the newest 32 breadcrumbs of a schema that the steps wrote or waited for: what
 //! is older than those answers nothing. Steps side by side are all answered by the same one, and what one of them emits may
 //! answer another; so it is with the steps of a graph, also where one depends on the other. What a tool wrote may answer too. Where
-//! that is not what is meant, tags or `context_match` say so, with something of the run in them. Outside of a run, in a
-//! `Supervisor`, what was not in the store when the flow began is what was written after it.
+//! this is not intended, use tags or `context_match` with a value of the run. Outside of a run, in a `Supervisor`, a breadcrumb that
+//! was not in the store at the start of the flow counts as written after it.
 //!
 //! # Graphs
 //! A flow whose steps have `depends_on`, or that says `"dag": true`, is a graph: each step has an `id`, runs an agent, tool,
@@ -234,13 +234,12 @@ mod drive;
 mod error;
 mod event_form;
 mod expression;
-mod fields;
 mod interpret;
 #[cfg(feature = "schema")]
 mod json_schema;
 mod model_input;
 mod policies;
-mod shape;
+mod syntax;
 
 pub(crate) use definition::Document;
 pub use definition::{

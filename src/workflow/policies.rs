@@ -1,37 +1,58 @@
 use super::error::WorkflowLoadError;
-use super::fields::Fields;
-use super::shape;
-use crate::model::DefinitionPath;
+use super::syntax::{Retry, Written, positive, seconds, whole, word};
 use crate::services::WorkflowLimits;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::time::Duration;
 
-/// What holds for all of a workflow: its `policies`.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Settings of a whole workflow: `policies`.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct Policies {
-    /// For steps that run an agent, a tool or a model and say nothing else; by default they are tried once.
+    /// Attempts of the steps that run an agent, a tool or a model and have no `retry`. Defaults to one attempt.
+    #[serde(default, deserialize_with = "retry")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<Retry>"))]
     pub retry: StepRetry,
-    /// How long such a step may take: `timeout_seconds`. What the driver says if absent.
+    /// Timeout in seconds of the steps that run an agent, a tool or a model and have no `timeout_seconds`.
+    #[serde(default, rename = "timeout_seconds", deserialize_with = "seconds")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(schema_with = "super::syntax::seconds_schema")
+    )]
     pub timeout: Option<Duration>,
-    /// How a conversation that became too long is made shorter.
+    /// Compaction of conversations that became too long. Defaults to none.
     pub compaction: Option<Compaction>,
-    /// Guardrails by the names under which the service has registered them.
+    /// Guardrails, by their names in the services.
+    #[serde(default)]
     pub guardrails: GuardrailNames,
-    /// What one run may use up at the most.
+    /// Limits of one run.
+    #[serde(default, deserialize_with = "limits")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<LimitFields>"))]
     pub limits: WorkflowLimits,
 }
 
-/// How often a step is tried, and how long is waited in between.
+impl Policies {
+    pub(super) fn read(written: &Written<'_>) -> Result<Self, WorkflowLoadError> {
+        written.read_with_parts(&[
+            ("retry", |part| Retry::read(part).map(drop)),
+            ("compaction", |part| part.check::<Compaction>()),
+            ("guardrails", |part| part.check::<GuardrailNames>()),
+            ("limits", |part| part.check::<LimitFields>()),
+        ])
+    }
+}
+
+/// Attempts of a step, and the delays between them.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StepRetry {
-    /// How often at the most: `attempts`, 1 to 100; 1 by default.
+    /// Maximum number of attempts: `attempts`, 1 to 100. Defaults to 1.
     pub attempts: u32,
-    /// How long before the second attempt: `base_seconds`. It doubles with each further one. 1 s by default.
+    /// Delay before the second attempt: `base_seconds`. Each further delay is twice as long. Defaults to 1 s.
     pub base: Duration,
-    /// How long at the most: `cap_seconds`; 60 s by default.
+    /// Maximum delay: `cap_seconds`. Defaults to 60 s.
     pub cap: Duration,
 }
 
@@ -45,160 +66,131 @@ impl Default for StepRetry {
     }
 }
 
-impl StepRetry {
-    pub(super) fn read(value: &Value, place: &DefinitionPath) -> Result<Self, WorkflowLoadError> {
+impl From<Retry> for StepRetry {
+    fn from(retry: Retry) -> Self {
         let default = Self::default();
-        // A bare number is how often.
-        if value.is_number() {
-            let attempts = value.as_u64().filter(|number| (1..=100).contains(number));
-            let attempts = attempts.and_then(|number| u32::try_from(number).ok());
-            return match attempts {
-                Some(attempts) => Ok(Self {
-                    attempts,
-                    ..default
-                }),
-                None => {
-                    let expected = "a whole number from 1 to 100, or an object with it as attempts";
-                    Err(WorkflowLoadError::shape(place.clone(), expected, value))
-                }
-            };
+        match retry {
+            Retry::Number(attempts) => Self {
+                attempts,
+                ..default
+            },
+            Retry::Attempts(retry) => Self {
+                attempts: retry.attempts,
+                base: retry.base_seconds.unwrap_or(default.base),
+                cap: retry.cap_seconds.unwrap_or(default.cap),
+            },
         }
-        if !value.is_object() {
-            let expected = "a number of attempts, or an object with it as attempts";
-            return Err(WorkflowLoadError::shape(place.clone(), expected, value));
-        }
-        let fields = Fields::of(value, place, &shape::RETRY)?;
-        let attempts = fields.whole("attempts", 1..=100)?;
-        let attempts = attempts.ok_or_else(|| fields.missing("attempts", "how often to try"))?;
-        Ok(Self {
-            attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
-            base: fields.seconds("base_seconds")?.unwrap_or(default.base),
-            cap: fields.seconds("cap_seconds")?.unwrap_or(default.cap),
-        })
     }
+}
 
-    /// How long to wait after so many attempts, before jitter.
+impl StepRetry {
+    /// Returns the delay after a number of attempts, before jitter.
     pub(super) fn delay(&self, attempts: u32) -> Duration {
         let doublings = attempts.saturating_sub(1).min(31);
         self.base.saturating_mul(1 << doublings).min(self.cap)
     }
 }
 
-/// How a conversation that became too long is made shorter: `compaction`.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// Compaction of conversations that became too long.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(extend("anyOf" = [
+    {"properties": {"method": {"const": "summarise"}}},
+    {"not": {"required": ["model"]}},
+])))]
 #[non_exhaustive]
 pub struct Compaction {
-    /// By leaving out what is oldest, or by a summary of it: `method`.
+    /// The method for old messages.
+    #[serde(deserialize_with = "word")]
     pub method: CompactionMethod,
-    /// From how many tokens on, what has to stay included: `at_tokens`.
+    /// Estimated number of tokens from which a conversation is compacted, with the messages that must stay.
+    #[serde(deserialize_with = "positive")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(range(min = 1, max = 18_446_744_073_709_551_615_u64))
+    )]
     pub at_tokens: u64,
-    /// How many of the last messages stay as they are: `keep`; 10 by default.
+    /// Number of the last messages that stay unchanged. Defaults to 10.
+    #[serde(default = "keep", deserialize_with = "whole::<1, 10_000, _, _>")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
     pub keep: u64,
-    /// Which model writes the summary, by its name in `models`.
+    /// Name in `models` of the model that writes summaries. Only for the method `summarise`.
     pub model: Option<String>,
 }
 
-/// What becomes of old messages.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// Method for the old messages of a conversation.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub enum CompactionMethod {
-    /// They are left out.
+    /// Removes old messages.
     Truncate,
-    /// A model summarises them, as JSON lines with the role of each message. The summary is data, not words of the user.
+    /// A model summarises old messages, as JSON lines with the role of each message. The summary is data, not words of the user.
     Summarise,
 }
 
-/// Guardrails by name, for each place where they stand: `guardrails`.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+/// Guardrails by name.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct GuardrailNames {
-    /// Before a model is asked.
+    /// Guardrails for requests to models.
+    #[serde(default, deserialize_with = "list")]
     pub input: Vec<String>,
-    /// Before an answer is used.
+    /// Guardrails for answers of models.
+    #[serde(default)]
     pub output: Vec<String>,
-    /// Before a tool is called.
+    /// Guardrails for calls of tools.
+    #[serde(default)]
     pub tool_call: Vec<String>,
-    /// Before a model sees what a tool said.
+    /// Guardrails for results of tools.
+    #[serde(default)]
     pub tool_result: Vec<String>,
 }
 
-impl Policies {
-    pub(super) fn read(value: &Value, place: &DefinitionPath) -> Result<Self, WorkflowLoadError> {
-        let fields = Fields::of(value, place, &shape::POLICIES)?;
-        let retry = fields.get("retry");
-        let compaction = fields.get("compaction");
-        let guardrails = fields.get("guardrails");
-        let limits = fields.get("limits");
-        Ok(Self {
-            retry: retry
-                .map(|(value, place)| StepRetry::read(value, &place))
-                .transpose()?
-                .unwrap_or_default(),
-            timeout: fields.seconds("timeout_seconds")?,
-            compaction: compaction
-                .map(|(value, place)| read_compaction(value, &place))
-                .transpose()?,
-            guardrails: guardrails
-                .map(|(value, place)| read_guardrails(value, &place))
-                .transpose()?
-                .unwrap_or_default(),
-            limits: limits
-                .map(|(value, place)| read_limits(value, &place))
-                .transpose()?
-                .unwrap_or_default(),
-        })
-    }
+/// Reads a list. Null is an empty list, also in a field whose name can have any JSON in other objects.
+fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-fn read_compaction(value: &Value, place: &DefinitionPath) -> Result<Compaction, WorkflowLoadError> {
-    const METHODS: [(&str, CompactionMethod); 2] = [
-        (shape::COMPACTION_METHODS[0], CompactionMethod::Truncate),
-        (shape::COMPACTION_METHODS[1], CompactionMethod::Summarise),
-    ];
-    let fields = Fields::of(value, place, &shape::COMPACTION)?;
-    let method = fields.word("method", &METHODS)?;
-    let method = method.ok_or_else(|| fields.missing("method", "\"truncate\" or \"summarise\""))?;
-    let at_tokens = fields.whole("at_tokens", 1..=u64::MAX)?;
-    let at_tokens = at_tokens.ok_or_else(|| fields.missing("at_tokens", "a number of tokens"))?;
-    match method {
-        CompactionMethod::Summarise => {}
-        CompactionMethod::Truncate => fields.refuse("model", "only a summary is written by one")?,
-    }
-    Ok(Compaction {
-        method,
-        at_tokens,
-        keep: fields.whole("keep", 1..=10_000)?.unwrap_or(10),
-        model: fields.text("model")?,
-    })
+/// The limits as a definition has them.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+struct LimitFields {
+    /// Maximum number of steps that begin. Defaults to 10,000.
+    #[serde(default, deserialize_with = "whole::<1, 1_000_000, _, _>")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1_000_000)))]
+    steps: Option<u64>,
+    /// Maximum number of items of one `for_each`. Defaults to 1,000.
+    #[serde(default, deserialize_with = "whole::<1, 10_000, _, _>")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
+    items: Option<u64>,
+    /// Maximum size of one value as JSON, in bytes. Defaults to 262,144.
+    #[serde(default, deserialize_with = "whole::<1_024, 1_048_576, _, _>")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1_024, max = 1_048_576)))]
+    value_bytes: Option<u64>,
+    /// Maximum size of all values of a run together as JSON, in bytes. Defaults to 4,194,304.
+    #[serde(default, deserialize_with = "whole::<1_024, 67_108_864, _, _>")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1_024, max = 67_108_864)))]
+    total_bytes: Option<u64>,
 }
 
-fn read_guardrails(
-    value: &Value,
-    place: &DefinitionPath,
-) -> Result<GuardrailNames, WorkflowLoadError> {
-    let fields = Fields::of(value, place, &shape::GUARDRAILS)?;
-    Ok(GuardrailNames {
-        input: fields.texts("input")?,
-        output: fields.texts("output")?,
-        tool_call: fields.texts("tool_call")?,
-        tool_result: fields.texts("tool_result")?,
-    })
-}
-
-fn read_limits(value: &Value, place: &DefinitionPath) -> Result<WorkflowLimits, WorkflowLoadError> {
-    let fields = Fields::of(value, place, &shape::LIMITS)?;
+fn limits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<WorkflowLimits, D::Error> {
+    let fields = LimitFields::deserialize(deserializer)?;
     let default = WorkflowLimits::default();
-    let bytes = |field, range, default| {
-        let bytes = fields.whole(field, range)?;
-        let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
-        Ok::<_, WorkflowLoadError>(bytes.unwrap_or(default))
-    };
+    let bytes = |bytes: Option<u64>| bytes.and_then(|bytes| usize::try_from(bytes).ok());
     Ok(WorkflowLimits {
-        steps: fields
-            .whole("steps", 1..=1_000_000)?
-            .unwrap_or(default.steps),
-        items: fields.whole("items", 1..=10_000)?.unwrap_or(default.items),
-        value_bytes: bytes("value_bytes", 1_024..=1 << 20, default.value_bytes)?,
-        total_bytes: bytes("total_bytes", 1_024..=64 << 20, default.total_bytes)?,
+        steps: fields.steps.unwrap_or(default.steps),
+        items: fields.items.unwrap_or(default.items),
+        value_bytes: bytes(fields.value_bytes).unwrap_or(default.value_bytes),
+        total_bytes: bytes(fields.total_bytes).unwrap_or(default.total_bytes),
     })
+}
+
+fn retry<'de, D: Deserializer<'de>>(deserializer: D) -> Result<StepRetry, D::Error> {
+    Retry::deserialize(deserializer).map(StepRetry::from)
+}
+
+const fn keep() -> u64 {
+    10
 }

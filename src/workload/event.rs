@@ -29,25 +29,25 @@ pub struct WorkloadEvent {
 
 /// What can happen in a run of a workload.
 ///
-/// The first of a stream is [`Started`](Self::Started), the last one, and no other, [ends it](Self::is_end). In between each
-/// step that begins ends once, after the steps below it, unless the run is suspended first. A run that was suspended goes on in a
-/// stream of its own, in which steps end that began in the one before.
+/// The first event of a stream is [`Started`](Self::Started). Only the last one [ends it](Self::is_end). Between them, each step that
+/// starts ends once, after the steps below it, unless the run is suspended first. A suspended run continues in a new stream, in which
+/// steps of the earlier stream can end.
 ///
-/// Whoever listens to a `Supervisor` or a [`WorkloadExecutor`](super::WorkloadExecutor) is told the end of a
-/// turn once it is settled: the session has what was said, all that was made is closed, and [`TurnOutcome`](super::TurnOutcome)
-/// says the same. A turn that is stopped, also before it began, ends as an [`Error`](Self::Error) with the code `cancelled`. Steps
-/// that are under way when a turn ends or is [tried again](Self::Restarted) are told to be cancelled.
+/// A listener of a `Supervisor` or a [`WorkloadExecutor`](super::WorkloadExecutor) receives the end of a turn after the session is
+/// saved and all resources are closed. [`TurnOutcome`](super::TurnOutcome) then has the same result. A turn that is stopped, also
+/// before it started, ends as an [`Error`](Self::Error) with the code `cancelled`. A step that runs when a turn ends or is
+/// [repeated](Self::Restarted) ends as cancelled.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum WorkloadEventKind {
-    /// The run begins, or goes on.
+    /// The run starts, or continues after a wait.
     Started,
-    /// The run failed in a way that may pass, and is tried again from the beginning: what was told of it so far
-    /// does not count any more. An attempt that could not even read its session is not told.
+    /// The run failed with a temporary error and starts again from the beginning. Discard its earlier events. An attempt that could
+    /// not read its session has no such event.
     Restarted {
-        /// The attempt to come.
+        /// The number of the next attempt.
         attempt: u32,
-        /// What went wrong in the one before.
+        /// The error of the attempt before.
         failure: StepFailure,
         /// How long is waited.
         after: Duration,

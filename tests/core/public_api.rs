@@ -163,12 +163,18 @@ fn every_public_type_can_be_shared_between_threads() {
         Timestamp,
     )>();
     shared::<(Services, StoredDefinitions)>();
-    #[cfg(feature = "workflows")]
-    shared::<universal_executor::workload::WorkloadExecutor>();
     unsized_shared::<dyn UniversalExecutor>();
     unsized_shared::<dyn BreadcrumbStore>();
     unsized_shared::<dyn RunLedger>();
     unsized_shared::<dyn EventSource>();
+}
+
+#[cfg(feature = "workflows")]
+#[test]
+fn an_executor_of_a_workload_can_be_shared_between_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
+
+    shared::<universal_executor::workload::WorkloadExecutor>();
 }
 
 #[test]

@@ -24,9 +24,9 @@ pub(crate) fn request(agent: &str, prompt: &str, request_id: &str, by: &str) -> 
 
 /// Returns the answer of an agent to a request, or `None` if a breadcrumb is not its answer to this request.
 ///
-/// Anybody can name a creator in what they write, so whoever wrote it has to be that agent too, where the store says who
-/// did. An agent gives its answer the tags of whatever set it off, so the answer has to follow from the run that asked,
-/// which has this correlation id: else somebody else could ask the agent something else under the same tags.
+/// Any writer can name any creator, so the author must be that agent too if the store has an author. An agent copies the tags of
+/// its trigger to its answer, so the answer must also have the correlation ID of the run that asked: another request to the agent can
+/// have the same tags.
 ///
 /// `shown` is the part of the context that a model may see: the message and the output come from there.
 pub(in crate::request) fn answer_of(

@@ -72,7 +72,7 @@ impl Terms {
         })
     }
 
-    /// Returns `true` if a breadcrumb is an answer that counts, whatever its time, as the run that asked decides it.
+    /// Returns `true` if a breadcrumb is an answer that counts, at any time. The run that asked decides by the same rule.
     pub(crate) fn counts(&self, answer: &Breadcrumb) -> bool {
         let (context, digest) = (&answer.context, self.digest.as_deref());
         let decision = decision(answer, context, &self.request_id, digest, &self.people);

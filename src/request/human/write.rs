@@ -74,7 +74,6 @@ fn key(terms: &Terms, refused: Option<BreadcrumbId>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Json;
     use crate::request::human;
     use crate::store::MemoryStore;
     use serde_json::{Value, json};
@@ -88,7 +87,7 @@ mod tests {
     }
 
     async fn write(store: &MemoryStore, terms: &Terms, by: &str, said: Value) -> Written {
-        let answer = human::answer("q-1", &Json::from(said), by);
+        let answer = human::response("q-1", by, json!({"answer": said}));
         let written = write_once(store, terms, answer, |found| terms.counts(found));
         written.await.unwrap()
     }
@@ -134,7 +133,7 @@ mod tests {
             write(&store, &terms, "eve", json!(number)).await;
         }
 
-        let answer = human::answer("q-1", &Json::from(json!("yes")), "ann");
+        let answer = human::response("q-1", "ann", json!({"answer": "yes"}));
         let error = write_once(&store, &terms, answer, |found| terms.counts(found));
 
         let error = error.await.unwrap_err();

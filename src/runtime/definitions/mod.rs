@@ -1,13 +1,13 @@
 //! Executors made of definitions in the store, which come, change and go while a runtime runs.
 //!
 //! [`StoredDefinitions`] configures the definitions that a runtime runs, and their [`Services`]. Definitions are data,
-//! which others may write, so the services are the limit of their permissions: an agent or a workflow can name every model, tool and
-//! guardrail in the services that it gets, and nothing else. To allow definitions less than the code of the service, give them
+//! which others may write, so the services are the limit of their permissions: an agent or a workflow can name every model and tool
+//! in the services that it gets, a workflow also every guardrail, and nothing else. To allow definitions less than the code of the service, give them
 //! separate `Services`. A definition of a tool can serve only the tools in [`StoredDefinitions::tools`].
 //!
 //! A definition that cannot be made into an executor leaves the one that runs in its place, and a `definition.rejected.v1` breadcrumb
 //! has the reason. The problems of a definition that loads, such as unknown fields, are logged at `WARN` once for each version;
-//! [`StoredDefinitions::options`] can make unknown fields errors. Find them before with the module `check`.
+//! [`StoredDefinitions::options`] can make unknown fields errors. Find them before with the module `check` (feature `workflows`).
 //!
 //! ```
 //! use serde_json::json;
@@ -119,7 +119,7 @@ impl StoredDefinitions {
     pub const AGENT: &'static str = "agent.def.v1";
     /// The schema of tool definitions.
     pub const TOOL: &'static str = "tool.v1";
-    /// The schema of workflow definitions.
+    /// The schema of workflow definitions, which a runtime runs with the feature `workflows`.
     pub const WORKFLOW: &'static str = WORKFLOW_DEFINITION;
     /// The schema of breadcrumbs that report a rejected definition and the reason.
     pub const REJECTED: &'static str = "definition.rejected.v1";
@@ -182,15 +182,14 @@ impl StoredDefinitions {
         self
     }
 
-    /// Makes executors of definitions of a schema, in the place of what is built in for it. The executor should use the
-    /// store it is given, that very handle, so that it shares its place with the others.
+    /// Makes executors of the definitions with a schema. For a built-in schema, the maker replaces the built-in one. The executor must
+    /// use the store that the maker receives.
     ///
-    /// The schema must be recognisable as a definition by its name, so that agents write such breadcrumbs only with
-    /// `can_spawn_agents`, and flows never: `tool`, or a name with the part `def`, such as `playbook.def.v1`. A
-    /// [`RuntimeBuilder`](crate::runtime::RuntimeBuilder) refuses another one.
+    /// The schema must be `tool`, or have the part `def` in its name, such as `playbook.def.v1`: agents write such breadcrumbs only
+    /// with `can_spawn_agents`, and flows never. A [`RuntimeBuilder`](crate::runtime::RuntimeBuilder) refuses another name.
     ///
-    /// What a maker's error says is written into the `definition.rejected.v1` breadcrumb, for whoever wrote the
-    /// definition: keep secrets out of it.
+    /// The text of a maker's error is written into the `definition.rejected.v1` breadcrumb, which the author of the definition reads:
+    /// it must not contain secrets.
     #[must_use]
     pub fn maker<F>(mut self, schema: impl Into<String>, make: F) -> Self
     where

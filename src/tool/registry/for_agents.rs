@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 impl ToolRegistry {
-    /// The same tools: those that are reached by breadcrumbs, or all, as ones that other services serve.
+    /// Returns the same tools. The tools called over breadcrumbs, or all tools if `all` is `true`, become tools of other services.
     pub(crate) fn elsewhere(&self, all: bool) -> Self {
         let entries = self.entries.iter();
         let moved = |entry: &Arc<Entry>| {
@@ -54,10 +54,10 @@ impl ToolRegistry {
         Ok(self)
     }
 
-    /// Whether a tool that is here may be called with this.
+    /// Checks the input of a tool that this process serves.
     ///
     /// # Errors
-    /// What the model is told in the place of a result.
+    /// The text for the model in place of a result.
     pub(crate) fn check_input(&self, tool: &str, input: &Value) -> Result<(), Answer> {
         match self.entry(tool) {
             Some(entry) => entry.check_input(input).map_err(Answer::from),

@@ -1,83 +1,66 @@
 //! Steps that name what they depend on.
 
 use super::circle;
-use super::steps::{Reader, id, twice};
+use super::steps::{Compiler, steps, twice};
 use crate::model::DefinitionPath;
 use crate::workflow::ast::{Graph, GraphNode, Step, TaskForm, Work};
 use crate::workflow::error::{LoadProblem, WorkflowLoadError};
-use crate::workflow::fields::Fields;
-use crate::workflow::shape;
-use serde_json::Value;
+use crate::workflow::syntax::{self, GraphStep, Written};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whether the steps of a flow are a graph: it says so, or one of them depends on others.
-pub(super) fn is_dag(fields: &Fields<'_>) -> Result<bool, WorkflowLoadError> {
-    if let Some(said) = fields.flag("dag")? {
-        return Ok(said);
-    }
-    let steps = fields.list("steps")?.unwrap_or_default();
-    let depends = |step: &Value| step.get("depends_on").is_some();
-    Ok(steps.iter().any(|(step, _)| depends(step)))
-}
-
-/// A step as it is written, and on which it depends by position.
-struct Written {
+/// A step, and on which it depends by position.
+struct Node {
     step: Step,
     place: DefinitionPath,
     depends_on: BTreeSet<usize>,
 }
 
-pub(super) fn read(
-    reader: &mut Reader<'_>,
-    fields: &Fields<'_>,
-) -> Result<Graph, WorkflowLoadError> {
-    let list = fields.list("steps")?.filter(|list| !list.is_empty());
-    let list = list.ok_or_else(|| fields.missing("steps", "a list of steps"))?;
-    let mut ids: BTreeMap<String, usize> = BTreeMap::new();
-    let mut read = Vec::new();
-    for (at, (value, place)) in list.into_iter().enumerate() {
-        let (step, depends_on) = node(reader, value, &place)?;
-        if ids.insert(step.segment.clone(), at).is_some() {
-            return Err(twice(&place, &step.segment));
+impl Compiler<'_> {
+    /// Compiles the steps of a graph.
+    pub(super) fn graph(
+        &mut self,
+        flow: &Written<'_>,
+        at_once: usize,
+    ) -> Result<Graph, WorkflowLoadError> {
+        let mut ids: BTreeMap<String, usize> = BTreeMap::new();
+        let mut compiled = Vec::new();
+        for (at, written) in steps(flow, "steps")?.into_iter().enumerate() {
+            let (step, depends_on) = GraphStep::read(&written)?;
+            check_kind(&step, &written.path)?;
+            let step = self.step(at, step, &written)?;
+            let place = written.path;
+            if step.into.is_none() {
+                let expected = "a name that other steps can depend on";
+                return Err(WorkflowLoadError::missing(place.field("id"), expected));
+            }
+            if ids.insert(step.segment.clone(), at).is_some() {
+                return Err(twice(&place, &step.segment));
+            }
+            compiled.push((step, place, depends_on));
         }
-        read.push((step, place, depends_on));
+        let written = compiled.into_iter().map(|(step, place, depends_on)| {
+            let depends_on = dependencies(&step, &place, &depends_on, &ids)?;
+            Ok(Node {
+                step,
+                place,
+                depends_on,
+            })
+        });
+        let written = written.collect::<Result<Vec<_>, _>>()?;
+        refuse_circle(&written)?;
+        let nodes = in_order(written);
+        Ok(Graph { nodes, at_once })
     }
-    let written = read.into_iter().map(|(step, place, depends_on)| {
-        let depends_on = dependencies(&step, &place, &depends_on, &ids)?;
-        Ok(Written {
-            step,
-            place,
-            depends_on,
-        })
-    });
-    let written = written.collect::<Result<Vec<_>, _>>()?;
-    refuse_circle(&written)?;
-    let at_once = fields.whole("at_once", 1..=256)?.unwrap_or(8);
-    Ok(Graph {
-        nodes: in_order(written),
-        at_once: usize::try_from(at_once).unwrap_or(1),
-    })
 }
 
-/// One step, and the ids in its `depends_on`.
-fn node(
-    reader: &mut Reader<'_>,
-    value: &Value,
-    place: &DefinitionPath,
-) -> Result<(Step, Vec<String>), WorkflowLoadError> {
-    let fields = Fields::of_any(value, place)?;
-    if id(&fields)?.is_none() {
-        return Err(fields.missing("id", "a name that others can depend on"));
+/// Refuses kinds of steps that a graph cannot have.
+fn check_kind(step: &syntax::Step, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
+    use syntax::Step::{Agent, Flow, Model, Tool};
+    if matches!(step, Agent(_) | Tool(_) | Model(_) | Flow(_)) {
+        return Ok(());
     }
-    let kind = fields.only_one_of(&shape::node_kinds())?;
-    fields.only(&shape::node_fields(kind))?;
-    let depends_on = fields.texts("depends_on")?;
-    let mut plain = value.clone();
-    if let Value::Object(map) = &mut plain {
-        map.remove("depends_on");
-    }
-    let step = reader.step(0, &plain, place)?;
-    Ok((step, depends_on))
+    let reason = "one of these is missing: agent, tool, model, flow";
+    Err(WorkflowLoadError::fields(place.clone(), reason))
 }
 
 /// What a step says it depends on, and the steps whose results it uses.
@@ -117,7 +100,7 @@ fn dependencies(
     Ok(depends_on)
 }
 
-fn refuse_circle(written: &[Written]) -> Result<(), WorkflowLoadError> {
+fn refuse_circle(written: &[Node]) -> Result<(), WorkflowLoadError> {
     let edges: Vec<Vec<usize>> = written
         .iter()
         .map(|step| step.depends_on.iter().copied().collect())
@@ -137,8 +120,8 @@ fn refuse_circle(written: &[Written]) -> Result<(), WorkflowLoadError> {
 }
 
 /// Each after all it depends on, else as written. There is no circle.
-fn in_order(written: Vec<Written>) -> Vec<GraphNode> {
-    let mut left: Vec<(usize, Written)> = written.into_iter().enumerate().collect();
+fn in_order(written: Vec<Node>) -> Vec<GraphNode> {
+    let mut left: Vec<(usize, Node)> = written.into_iter().enumerate().collect();
     let mut positions: BTreeMap<usize, usize> = BTreeMap::new();
     let mut nodes = Vec::new();
     while !left.is_empty() {

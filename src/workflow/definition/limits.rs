@@ -13,13 +13,16 @@ struct Count {
     regexes: usize,
 }
 
-/// Checks the number of conditions and regular expressions in a definition.
+/// Checks the number of conditions and regular expressions in the known fields of a definition.
 ///
 /// # Errors
 /// Returns the number and the limit that it exceeds.
-pub(super) fn check(definition: &Value) -> Result<(), WorkflowLoadError> {
+pub(super) fn check(definition: &Value, fields: &[&str]) -> Result<(), WorkflowLoadError> {
     let mut count = Count::default();
-    let mut open = vec![definition];
+    let mut open: Vec<&Value> = fields
+        .iter()
+        .filter_map(|name| definition.get(*name))
+        .collect();
     while let Some(value) = open.pop() {
         match value {
             Value::Array(items) => open.extend(items),

@@ -1,16 +1,16 @@
-//! From JSON to a workflow, with errors that name the place to mend.
+//! The compiler of definitions, with errors that name the path to fix.
 
+mod breadcrumbs;
 mod check;
 mod circle;
 mod composites;
 mod dag;
 mod document;
-mod kind;
-mod lenient;
 mod limits;
 mod locate;
 mod sections;
 mod steps;
+mod top;
 mod variables;
 #[cfg(feature = "yaml")]
 mod yaml;
@@ -20,22 +20,22 @@ pub(crate) use document::Document;
 pub use sections::{
     AgentPermissions, AgentSpec, History, Instruction, ModelSpec, WorkflowToolSpec,
 };
+pub(super) use top::Definition;
 
 use super::ast::{Body, Flow, Step, TaskForm, Work};
 use super::error::{LoadProblem, WorkflowLoadError, WorkflowWarning};
-use super::fields::Fields;
-use super::policies::Policies;
-use super::shape;
+use super::policies::{CompactionMethod, Policies};
+use super::syntax::{self, UnknownFields, Written, check_names, names, section};
 use crate::hex::hex;
 use crate::model::{
     DefinitionOptions, DefinitionPath, Json, JsonError, Position, admit, sorted_text,
 };
 use crate::tool::Checker;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use steps::Reader;
+use steps::Compiler;
 
 /// A workflow: what its definition says, checked and compiled.
 ///
@@ -88,10 +88,7 @@ impl Workflow {
     /// # Errors
     /// [`WorkflowLoadError`] names the path to fix.
     pub fn from_json(definition: &Value) -> Result<Self, WorkflowLoadError> {
-        if let Err(error) = admit(definition) {
-            return Err(unread(problem(error)));
-        }
-        Self::read_strictly(definition)
+        Self::from_json_with(definition, &DefinitionOptions::default().strict())
     }
 
     /// Reads a definition, in strict mode only if [`DefinitionOptions::strict`] is set. Without strict mode an unknown field has no effect, and
@@ -105,48 +102,42 @@ impl Workflow {
         definition: &Value,
         options: &DefinitionOptions,
     ) -> Result<Self, WorkflowLoadError> {
-        if options.strict {
-            return Self::from_json(definition);
-        }
         if let Err(error) = admit(definition) {
             return Err(unread(problem(error)));
         }
-        lenient::read(definition)
-    }
-
-    fn read_strictly(definition: &Value) -> Result<Self, WorkflowLoadError> {
-        let top = DefinitionPath::default();
-        let fields = Fields::of(definition, &top, &shape::WORKFLOW)?;
-        limits::check(definition)?;
-        let policies = fields.get("policies");
-        let policies = policies
-            .map(|(value, place)| Policies::read(value, &place))
-            .transpose()?
-            .unwrap_or_default();
-        let text = sorted_text(definition);
+        limits::check(definition, names::<Definition>())?;
+        let unknown = UnknownFields::new(options.strict);
+        let top = Written::new(definition, DefinitionPath::default(), &unknown);
+        let written: Definition = top.read()?;
+        check_names("prompts", &written.prompts)?;
+        check_names("schemas", &written.schemas)?;
+        let policies = top.field("policies");
+        let policies = policies.map(|part| Policies::read(&part)).transpose()?;
+        let policies = policies.unwrap_or_default();
+        check_compaction(definition, &policies)?;
+        let schemas = schemas(written.schemas)?;
         let mut workflow = Self {
-            name: fields.text("name")?,
-            description: fields.text("description")?,
-            models: section(&fields, "models", |value, place| {
-                ModelSpec::read(value, &place)
-            })?,
-            prompts: section(&fields, "prompts", sections::prompt)?,
-            schemas: section(&fields, "schemas", sections::schema)?,
-            tools: section(&fields, "tools", |value, place| {
-                WorkflowToolSpec::read(value, &place)
-            })?,
-            agents: section(&fields, "agents", |value, place| {
-                AgentSpec::read(value, &place)
-            })?,
-            flows: flows(&fields, &policies)?,
-            checkers: BTreeMap::new(),
+            name: written.name,
+            description: written.description,
+            models: section("models", &written.models, &unknown, |model| model.read())?,
+            prompts: written.prompts,
+            checkers: checkers(&schemas)?,
+            schemas,
+            tools: section("tools", &written.tools, &unknown, |tool| tool.read())?,
+            agents: section("agents", &written.agents, &unknown, AgentSpec::read)?,
+            flows: compile_flows(&written.flows, &policies, &unknown)?,
             policies,
             warnings: Vec::new(),
-            hash: hash(&text),
-            text: text.into(),
+            hash: String::new(),
+            text: Arc::default(),
         };
-        workflow.checkers = checkers(&workflow.schemas)?;
-        workflow.warnings = check::check(&workflow)?;
+        let (known, warnings) = unknown.remove_from(definition)?;
+        let text = sorted_text(&known);
+        workflow.hash = hash(&text);
+        workflow.text = text.into();
+        workflow.warnings = warnings;
+        let warnings = check::check(&workflow)?;
+        workflow.warnings.extend(warnings);
         Ok(workflow)
     }
 
@@ -188,10 +179,17 @@ impl Workflow {
             let known = self.agents.keys().map(String::as_str);
             return Err(WorkflowLoadError::unknown(place, "agent", agent, known));
         }
-        let definition = serde_json::json!({"steps": [{"agent": agent}]});
-        let policies = self.policies.clone();
-        let made = flow(&mut Reader::new(&policies), &definition, &place)?;
-        self.flows.insert(agent.to_owned(), made);
+        let unknown = UnknownFields::new(true);
+        let flow = json!({"steps": [{"agent": agent}]});
+        let flow = Written::new(&flow, place, &unknown);
+        let body = Compiler::new(&self.policies).block(&flow, "steps")?;
+        let flow = Flow {
+            description: None,
+            input: None,
+            output: None,
+            body: Body::Steps(body),
+        };
+        self.flows.insert(agent.to_owned(), flow);
         Ok(self)
     }
 
@@ -317,15 +315,33 @@ fn not_json(error: &serde_json::Error) -> Unread {
     (LoadProblem::Syntax { reason }, position)
 }
 
-fn section<T>(
-    fields: &Fields<'_>,
-    name: &str,
-    read: impl Fn(&Value, DefinitionPath) -> Result<T, WorkflowLoadError>,
-) -> Result<BTreeMap<String, T>, WorkflowLoadError> {
-    let named = fields.named(name, shape::NAMES)?.into_iter();
-    named
-        .map(|(name, value, place)| Ok((name.to_owned(), read(value, place)?)))
-        .collect()
+/// Refuses a model that writes no summary, also if it is null.
+fn check_compaction(definition: &Value, policies: &Policies) -> Result<(), WorkflowLoadError> {
+    let method = policies
+        .compaction
+        .as_ref()
+        .map(|compaction| compaction.method);
+    let has_model = definition.pointer("/policies/compaction/model").is_some();
+    if method != Some(CompactionMethod::Truncate) || !has_model {
+        return Ok(());
+    }
+    let place = DefinitionPath::default()
+        .field("policies")
+        .field("compaction");
+    let reason = "only the method \"summarise\" has a model; remove the model";
+    Err(WorkflowLoadError::fields(place.field("model"), reason))
+}
+
+/// Returns JSON Schemas: objects, or `true` and `false`, which are schemas, too.
+fn schemas(schemas: BTreeMap<String, Value>) -> Result<BTreeMap<String, Json>, WorkflowLoadError> {
+    let read = schemas.into_iter().map(|(name, schema)| {
+        if schema.is_object() || schema.is_boolean() {
+            return Ok((name, Json::from(schema)));
+        }
+        let place = DefinitionPath::default().field("schemas").field(&name);
+        Err(WorkflowLoadError::shape(place, "a JSON Schema", &schema))
+    });
+    read.collect()
 }
 
 fn checkers(
@@ -342,34 +358,27 @@ fn checkers(
     compiled.collect()
 }
 
-fn flows(
-    fields: &Fields<'_>,
+fn compile_flows(
+    flows: &BTreeMap<String, Value>,
     policies: &Policies,
+    unknown: &UnknownFields,
 ) -> Result<BTreeMap<String, Flow>, WorkflowLoadError> {
-    let mut reader = Reader::new(policies);
-    let named = fields.named("flows", shape::NAMES)?.into_iter();
-    named
-        .map(|(name, value, place)| Ok((name.to_owned(), flow(&mut reader, value, &place)?)))
-        .collect()
-}
-
-fn flow(
-    reader: &mut Reader<'_>,
-    value: &Value,
-    place: &DefinitionPath,
-) -> Result<Flow, WorkflowLoadError> {
-    let fields = Fields::of(value, place, &shape::FLOW)?;
-    let body = if dag::is_dag(&fields)? {
-        Body::Graph(dag::read(reader, &fields)?)
-    } else {
-        fields.refuse("at_once", "it goes with the steps of a \"dag\"")?;
-        Body::Steps(reader.block(&fields, "steps")?)
-    };
-    Ok(Flow {
-        description: fields.text("description")?,
-        input: fields.text("input")?,
-        output: fields.text("output")?,
-        body,
+    let mut compiler = Compiler::new(policies);
+    section("flows", flows, unknown, |written| {
+        Ok(match syntax::Flow::read(written)? {
+            syntax::Flow::Steps(flow) => Flow {
+                description: flow.description,
+                input: flow.input,
+                output: flow.output,
+                body: Body::Steps(compiler.block(written, "steps")?),
+            },
+            syntax::Flow::Graph(flow) => Flow {
+                description: flow.description,
+                input: flow.input,
+                output: flow.output,
+                body: Body::Graph(compiler.graph(written, flow.at_once)?),
+            },
+        })
     })
 }
 

@@ -1,188 +1,161 @@
-//! What a workflow has by name beside its flows.
+//! The named parts of a workflow, except its flows.
 
-use crate::model::DefinitionPath;
-use crate::model::Json;
 use crate::workflow::error::WorkflowLoadError;
-use crate::workflow::fields::Fields;
-use crate::workflow::shape;
+use crate::workflow::syntax::{Written, positive};
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::de::{self, Unexpected};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// A model, as `models` has it.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// A model in the section `models`.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct ModelSpec {
-    /// Which provider, by the name under which the service has registered it; the service's own choice if absent.
+    /// Name of the model or provider in the services. Defaults to the default model of the services.
     pub provider: Option<String>,
-    /// What the provider calls it.
+    /// Name of the model at its provider.
     pub model: Option<String>,
-    /// How freely it answers.
+    /// Sampling temperature.
     pub temperature: Option<f64>,
-    /// How many tokens it may write at the most.
+    /// Maximum number of tokens in an answer.
+    #[serde(default, deserialize_with = "positive")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(range(min = 1, max = 18_446_744_073_709_551_615_u64))
+    )]
     pub max_tokens: Option<u64>,
 }
 
-/// A tool that the workflow may use, as `tools` has it.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+/// A tool in the section `tools`.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct WorkflowToolSpec {
-    /// The name under which the service has registered it: `tool`. The same name if absent.
+    /// Name of the tool in the services. Defaults to the name in the workflow.
     pub tool: Option<String>,
-    /// What it is good for, for models; what the tool says of itself if absent.
+    /// Description for models. Defaults to the description of the tool.
     pub description: Option<String>,
-    /// Whether people have to agree to each call; false by default.
+    /// If `true`, every call needs the approval of a person. Defaults to `false`.
+    #[serde(default)]
     pub approval: bool,
 }
 
-/// An agent, as `agents` has it.
-#[derive(Clone, Debug, PartialEq)]
+/// An agent in the section `agents`.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct AgentSpec {
-    /// What it is good for, for other agents.
+    /// Description for other agents.
     pub description: Option<String>,
-    /// What its author tells the model.
+    /// Instructions to the model.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(schema_with = "crate::workflow::syntax::instruction")
+    )]
     pub instruction: Instruction,
-    /// Which model, by its name in `models`; the service's own choice if absent.
+    /// Name of the model in `models`. Defaults to the default model of the services.
     pub model: Option<String>,
-    /// The tools it may call, by their names in `tools`; none by default.
+    /// Names in `tools` of the tools that the agent can call.
+    #[serde(default)]
     pub tools: Vec<String>,
-    /// The agents that it may leave the rest to.
+    /// Agents to which this agent can delegate the rest of its work.
+    #[serde(default)]
     pub delegate: Vec<String>,
-    /// The agents that it may call as it calls tools: `use`.
+    /// Agents that this agent can call like tools: `use`.
+    #[serde(default, rename = "use")]
     pub uses: Vec<String>,
-    /// The schema of its answers, by its name in `schemas`; they are any text if absent.
+    /// Name of the answers' schema in `schemas`. Defaults to any text.
     pub output: Option<String>,
-    /// What of the conversation it is shown.
+    /// Messages of the session that the agent gets: `all`, `none`, or a number of the last messages. Defaults to `all`.
+    #[serde(default)]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(schema_with = "crate::workflow::syntax::history")
+    )]
     pub history: History,
-    /// What it may do beside calling its tools.
+    /// Permissions beyond the calls of the agent's tools.
+    #[serde(default)]
     pub permissions: AgentPermissions,
 }
 
-/// What an agent is told.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Instruction {
-    /// This text.
-    Text(String),
-    /// The text of this name in `prompts`.
-    Prompt(String),
+impl AgentSpec {
+    pub(super) fn read(written: &Written<'_>) -> Result<Self, WorkflowLoadError> {
+        written.read_with_parts(&[
+            ("instruction", |part| match part.value {
+                Value::String(_) => Ok(()),
+                Value::Object(_) => part.check::<PromptName>(),
+                // Serde would read a list as the fields of `PromptName`.
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+                    Err(part.shape(INSTRUCTION))
+                }
+            }),
+            ("permissions", |part| part.check::<AgentPermissions>()),
+        ])
+    }
 }
 
-/// What of the conversation an agent is shown.
+/// Description of right instructions, for errors.
+const INSTRUCTION: &str = "a string, or {\"prompt\": name}";
+
+/// Instructions of an agent.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[serde(untagged)]
+pub enum Instruction {
+    /// The text itself.
+    Text(String),
+    /// Name of a text in `prompts`.
+    Prompt(#[serde(deserialize_with = "prompt")] String),
+}
+
+#[derive(Deserialize)]
+struct PromptName {
+    prompt: String,
+}
+
+fn prompt<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    PromptName::deserialize(deserializer).map(|named| named.prompt)
+}
+
+/// Messages of the session that an agent gets.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum History {
-    /// All of it that belongs to its session and step: `"all"`.
+    /// All messages of the session and the step: `"all"`.
     #[default]
     All,
-    /// Only what it is asked: `"none"`.
+    /// Only the request: `"none"`.
     None,
-    /// So many of the last messages: a number.
+    /// A number of the last messages.
     Last(u64),
 }
 
-/// What an agent may do beside calling its tools.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+impl<'de> Deserialize<'de> for History {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        match (value.as_str(), value.as_u64()) {
+            (Some("all"), _) => Ok(Self::All),
+            (Some("none"), _) => Ok(Self::None),
+            (_, Some(last @ 1..=10_000)) => Ok(Self::Last(last)),
+            _ => {
+                let expected = "\"all\", \"none\" or a whole number from 1 to 10000";
+                let found = Unexpected::Other("another value");
+                Err(de::Error::invalid_value(found, &expected))
+            }
+        }
+    }
+}
+
+/// Permissions of an agent beyond the calls of its tools.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct AgentPermissions {
-    /// The schemas that it may write; none by default.
+    /// Schemas that the agent can write. Defaults to none.
+    #[serde(default)]
     pub writes: Vec<String>,
-    /// Those of its tools of which each call needs people to agree.
+    /// Tools of the agent whose calls all need the approval of a person.
+    #[serde(default)]
     pub approval: Vec<String>,
-}
-
-impl ModelSpec {
-    pub(super) fn read(value: &Value, place: &DefinitionPath) -> Result<Self, WorkflowLoadError> {
-        let fields = Fields::of(value, place, &shape::MODEL)?;
-        Ok(Self {
-            provider: fields.text("provider")?,
-            model: fields.text("model")?,
-            temperature: fields.number("temperature")?,
-            max_tokens: fields.whole("max_tokens", 1..=u64::MAX)?,
-        })
-    }
-}
-
-impl WorkflowToolSpec {
-    pub(super) fn read(value: &Value, place: &DefinitionPath) -> Result<Self, WorkflowLoadError> {
-        let fields = Fields::of(value, place, &shape::TOOL)?;
-        Ok(Self {
-            tool: fields.text("tool")?,
-            description: fields.text("description")?,
-            approval: fields.flag("approval")?.unwrap_or(false),
-        })
-    }
-}
-
-impl AgentSpec {
-    pub(super) fn read(value: &Value, place: &DefinitionPath) -> Result<Self, WorkflowLoadError> {
-        let fields = Fields::of(value, place, &shape::AGENT)?;
-        let permissions = fields.get("permissions");
-        Ok(Self {
-            description: fields.text("description")?,
-            instruction: instruction(&fields)?,
-            model: fields.text("model")?,
-            tools: fields.texts("tools")?,
-            delegate: fields.texts("delegate")?,
-            uses: fields.texts("use")?,
-            output: fields.text("output")?,
-            history: history(&fields)?,
-            permissions: permissions
-                .map(|(value, place)| AgentPermissions::read(value, &place))
-                .transpose()?
-                .unwrap_or_default(),
-        })
-    }
-}
-
-impl AgentPermissions {
-    fn read(value: &Value, place: &DefinitionPath) -> Result<Self, WorkflowLoadError> {
-        let fields = Fields::of(value, place, &shape::PERMISSIONS)?;
-        Ok(Self {
-            writes: fields.texts("writes")?,
-            approval: fields.texts("approval")?,
-        })
-    }
-}
-
-fn instruction(fields: &Fields<'_>) -> Result<Instruction, WorkflowLoadError> {
-    let Some((value, place)) = fields.get("instruction") else {
-        return Err(fields.missing("instruction", "what the agent is told"));
-    };
-    match value {
-        Value::String(text) => Ok(Instruction::Text(text.clone())),
-        Value::Object(_) => {
-            let inner = Fields::of(value, &place, &shape::PROMPT)?;
-            let prompt = inner.required_text("prompt", "a name of \"prompts\"")?;
-            Ok(Instruction::Prompt(prompt))
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
-            let expected = "a text, or {\"prompt\": name}";
-            Err(WorkflowLoadError::shape(place, expected, value))
-        }
-    }
-}
-
-fn history(fields: &Fields<'_>) -> Result<History, WorkflowLoadError> {
-    const WORDS: [(&str, History); 2] = [("all", History::All), ("none", History::None)];
-    match fields.get("history") {
-        Some((Value::Number(_), _)) => {
-            let last = fields.whole("history", 1..=10_000)?;
-            Ok(last.map_or(History::All, History::Last))
-        }
-        Some(_) | None => Ok(fields.word("history", &WORDS)?.unwrap_or_default()),
-    }
-}
-
-/// A JSON Schema: an object, or `true` and `false`, which are schemas too.
-pub(super) fn schema(value: &Value, place: DefinitionPath) -> Result<Json, WorkflowLoadError> {
-    if value.is_object() || value.is_boolean() {
-        return Ok(value.clone().into());
-    }
-    Err(WorkflowLoadError::shape(place, "a JSON Schema", value))
-}
-
-pub(super) fn prompt(value: &Value, place: DefinitionPath) -> Result<String, WorkflowLoadError> {
-    match value.as_str() {
-        Some(text) => Ok(text.to_owned()),
-        None => Err(WorkflowLoadError::shape(place, "a text", value)),
-    }
 }

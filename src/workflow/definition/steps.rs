@@ -1,72 +1,83 @@
-//! The steps of a flow.
+//! The compiler of steps.
 
-use super::composites::{emit, wait_for};
-use super::kind::Kind;
+use super::breadcrumbs::{emit, wait_for};
 use crate::model::DefinitionPath;
 use crate::workflow::ast::{Block, Doing, Escalation, Handler, Step, TaskForm, Work};
 use crate::workflow::error::{LoadProblem, WorkflowLoadError};
 use crate::workflow::expression::{Expression, Test};
-use crate::workflow::fields::Fields;
 use crate::workflow::policies::{Policies, StepRetry};
-use crate::workflow::shape;
-use serde_json::Value;
+use crate::workflow::syntax::{self, Common, NAME_BYTES, RESERVED, Retry, VARIABLES, Written};
+use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The most steps of a definition, all flows together.
 const STEPS: usize = 2_000;
 
-/// Reads steps, and counts them.
-pub(super) struct Reader<'p> {
+/// Compiles steps, and counts them.
+pub(super) struct Compiler<'p> {
     policies: &'p Policies,
     steps: usize,
 }
 
-impl<'p> Reader<'p> {
+/// Attempts and timeout of a step, if the step has them.
+struct Driven {
+    retry: Option<StepRetry>,
+    timeout: Option<Duration>,
+}
+
+impl<'p> Compiler<'p> {
     pub(super) fn new(policies: &'p Policies) -> Self {
         Self { policies, steps: 0 }
     }
 
-    /// A list of steps, of which there is at least one, and whose ids differ.
+    /// Compiles the list of steps in a field of an object. There is at least one, and their IDs differ.
     pub(super) fn block(
         &mut self,
-        fields: &Fields<'_>,
+        object: &Written<'_>,
         field: &str,
     ) -> Result<Block, WorkflowLoadError> {
-        let list = fields.list(field)?;
-        let list = list.filter(|list| !list.is_empty());
-        let list = list.ok_or_else(|| fields.missing(field, "a list of steps"))?;
         let mut seen = BTreeSet::new();
-        let mut steps = Vec::new();
-        for (at, (value, place)) in list.into_iter().enumerate() {
-            let step = self.step(at, value, &place)?;
+        let mut compiled = Vec::new();
+        for (at, written) in steps(object, field)?.into_iter().enumerate() {
+            let step = self.step(at, syntax::Step::read(&written)?, &written)?;
             if !seen.insert(step.segment.clone()) {
-                return Err(twice(&place, &step.segment));
+                return Err(twice(&written.path, &step.segment));
             }
-            steps.push(step);
+            compiled.push(step);
         }
-        Ok(Block(steps))
+        Ok(Block(compiled))
     }
 
     pub(super) fn step(
         &mut self,
         at: usize,
-        value: &Value,
-        place: &DefinitionPath,
+        step: syntax::Step,
+        written: &Written<'_>,
     ) -> Result<Step, WorkflowLoadError> {
+        let place = &written.path;
         self.count(place)?;
-        let fields = Fields::of_any(value, place)?;
-        let kind = Kind::of(&fields)?;
-        let id = id(&fields)?;
-        let into = fields.text("as")?;
-        if let Some(name) = &into {
-            check_variable(name, &place.field("as"))?;
+        let common: Common = written.read_some()?;
+        for (field, name) in [("id", &common.id), ("as", &common.r#as)] {
+            if let Some(name) = name {
+                check_variable(name, &place.field(field))?;
+            }
         }
+        let retry = written.field("retry");
+        let retry = retry.map(|retry| Retry::read(&retry));
+        let driven = Driven {
+            retry: retry.transpose()?.map(StepRetry::from),
+            timeout: common.timeout_seconds,
+        };
+        let segment = common.id.clone();
+        let escalations = written.list("escalate")?;
+        let escalations = escalations.iter().map(|one| self.escalation(one));
+        let escalations = escalations.collect::<Result<_, _>>()?;
         Ok(Step {
-            work: self.work(kind, &fields)?,
-            escalations: self.escalations(&fields)?,
-            into: into.or_else(|| id.clone()),
-            segment: id.unwrap_or_else(|| at.to_string()),
+            work: self.work(step, &driven, written)?,
+            escalations,
+            into: common.r#as.or(common.id),
+            segment: segment.unwrap_or_else(|| at.to_string()),
             place: place.clone(),
         })
     }
@@ -81,116 +92,114 @@ impl<'p> Reader<'p> {
         Err(WorkflowLoadError::new(place.clone(), problem))
     }
 
-    fn work(&mut self, kind: Kind, fields: &Fields<'_>) -> Result<Work, WorkflowLoadError> {
-        Ok(match kind {
-            Kind::Agent => {
-                let agent = fields.required_text("agent", "the name of an agent")?;
-                let input = input(fields)?;
-                self.run(TaskForm::Agent { agent, input }, fields)?
+    fn work(
+        &mut self,
+        step: syntax::Step,
+        driven: &Driven,
+        written: &Written<'_>,
+    ) -> Result<Work, WorkflowLoadError> {
+        let place = &written.path;
+        Ok(match step {
+            syntax::Step::Agent(step) => {
+                let (agent, input) = (step.agent, input(step.input, place)?);
+                self.run(TaskForm::Agent { agent, input }, driven)
             }
-            Kind::Tool => {
-                let tool = fields.required_text("tool", "the name of a tool")?;
-                let input = input(fields)?;
-                self.run(TaskForm::Tool { tool, input }, fields)?
+            syntax::Step::Tool(step) => {
+                let (tool, input) = (step.tool, input(step.input, place)?);
+                self.run(TaskForm::Tool { tool, input }, driven)
             }
-            Kind::Model => {
+            syntax::Step::Model(step) => {
                 let task = TaskForm::Model {
-                    model: fields.required_text("model", "the name of a model")?,
-                    prompt: fields.text("prompt")?,
-                    input: input(fields)?,
-                    output: fields.text("output")?,
+                    model: step.model,
+                    prompt: step.prompt,
+                    input: input(step.input, place)?,
+                    output: step.output,
                 };
-                self.run(task, fields)?
+                self.run(task, driven)
             }
-            Kind::WaitFor => exchange(wait_for(fields)?, fields)?,
-            Kind::Emit => exchange(emit(fields)?, fields)?,
-            Kind::Ask => {
+            syntax::Step::WaitFor(_) => exchange(wait_for(written)?, driven),
+            syntax::Step::Emit(_) => exchange(emit(written)?, driven),
+            syntax::Step::Ask(step) => {
                 let task = TaskForm::Ask {
-                    question: text_expression(fields, "ask")?,
-                    of: fields.texts("of")?,
-                    output: fields.text("output")?,
+                    question: Expression::compile(&step.ask.into(), &place.field("ask"))?,
+                    of: step.of,
+                    output: step.output,
                 };
-                exchange(task, fields)?
+                exchange(task, driven)
             }
-            Kind::Flow => Work::Flow {
-                flow: fields.required_text("flow", "the name of a flow")?,
-                input: input(fields)?,
+            syntax::Step::Flow(step) => Work::Flow {
+                flow: step.flow,
+                input: input(step.input, place)?,
             },
-            Kind::Parallel => self.parallel(fields)?,
-            Kind::ForEach => self.for_each(fields)?,
-            Kind::Loop => self.repeat(fields)?,
-            Kind::If => self.choice(fields)?,
-            Kind::Match => self.cases(fields)?,
-            Kind::Try => Work::Try {
-                body: self.block(fields, "try")?,
-                on_failure: self.block(fields, "on_failure")?,
+            syntax::Step::Parallel(step) => self.parallel(step.join, written)?,
+            syntax::Step::ForEach(step) => self.for_each(step, written)?,
+            syntax::Step::Loop(step) => self.repeat(step.max, written)?,
+            syntax::Step::If(_) => self.choice(written)?,
+            syntax::Step::Match(step) => self.cases(&step.r#match, written)?,
+            syntax::Step::Try(_) => Work::Try {
+                body: self.block(written, "try")?,
+                on_failure: self.block(written, "on_failure")?,
             },
-            Kind::Set => set(fields)?,
-            Kind::Return => Work::Return(expression(fields, "return")?),
-            Kind::Fail => Work::Fail {
-                code: fields.text("code")?.unwrap_or_else(|| "failed".to_owned()),
-                message: text_expression(fields, "fail")?,
+            syntax::Step::Set(step) => set(&step.set, &place.field("set"))?,
+            syntax::Step::Return(step) => {
+                Work::Return(Expression::compile(&step.r#return, &place.field("return"))?)
+            }
+            syntax::Step::Fail(step) => Work::Fail {
+                code: step.code.unwrap_or_else(|| "failed".to_owned()),
+                message: Expression::compile(&step.fail.into(), &place.field("fail"))?,
             },
+            syntax::Step::Steps(_) => {
+                let reason = "a list of steps is a step only in \"parallel\"; write its steps here";
+                return Err(WorkflowLoadError::fields(place.clone(), reason));
+            }
         })
     }
 
     /// Something that is run, for which the policies say what holds by default.
-    fn run(&self, task: TaskForm, fields: &Fields<'_>) -> Result<Work, WorkflowLoadError> {
-        doing(task, self.policies.retry, self.policies.timeout, fields)
+    fn run(&self, task: TaskForm, driven: &Driven) -> Work {
+        doing(task, self.policies.retry, self.policies.timeout, driven)
     }
 
-    fn escalations(&mut self, fields: &Fields<'_>) -> Result<Vec<Escalation>, WorkflowLoadError> {
-        let list = fields.list("escalate")?.unwrap_or_default().into_iter();
-        list.map(|(value, place)| self.escalation(value, &place))
-            .collect()
-    }
-
-    fn escalation(
-        &mut self,
-        value: &Value,
-        place: &DefinitionPath,
-    ) -> Result<Escalation, WorkflowLoadError> {
-        const HANDLERS: [&str; 4] = ["return", "continue", "abort", "steps"];
-        let fields = Fields::of(value, place, &shape::ESCALATION)?;
-        let handler = match fields.only_one_of(&HANDLERS)? {
-            "return" => Handler::Return(expression(&fields, "return")?),
-            "continue" => Handler::Continue(expression(&fields, "continue")?),
-            "abort" => Handler::Abort(text_expression(&fields, "abort")?),
-            _ => Handler::Steps(self.block(&fields, "steps")?),
+    fn escalation(&mut self, written: &Written<'_>) -> Result<Escalation, WorkflowLoadError> {
+        let compile =
+            |value: &Value, field: &str| Expression::compile(value, &written.path.field(field));
+        let handler = match syntax::Escalation::read(written)? {
+            syntax::Escalation::Return(one) => Handler::Return(compile(&one.r#return, "return")?),
+            syntax::Escalation::Continue(one) => {
+                Handler::Continue(compile(&one.r#continue, "continue")?)
+            }
+            syntax::Escalation::Abort(one) => Handler::Abort(compile(&one.abort.into(), "abort")?),
+            syntax::Escalation::Steps(_) => Handler::Steps(self.block(written, "steps")?),
         };
-        Ok(Escalation {
-            when: test(&fields, "when")?,
-            handler,
-        })
+        let when = Test::of_field(written, "when")?;
+        Ok(Escalation { when, handler })
     }
+}
+
+/// Returns the steps in a field of an object. An empty list is an error.
+pub(super) fn steps<'v>(
+    object: &Written<'v>,
+    field: &str,
+) -> Result<Vec<Written<'v>>, WorkflowLoadError> {
+    let steps = object.list(field)?;
+    if steps.is_empty() {
+        let place = object.path.field(field);
+        return Err(WorkflowLoadError::missing(place, "a list of steps"));
+    }
+    Ok(steps)
 }
 
 /// Something that others have to answer, or that is only written.
-fn exchange(task: TaskForm, fields: &Fields<'_>) -> Result<Work, WorkflowLoadError> {
-    doing(task, StepRetry::default(), None, fields)
+fn exchange(task: TaskForm, driven: &Driven) -> Work {
+    doing(task, StepRetry::default(), None, driven)
 }
 
-fn doing(
-    task: TaskForm,
-    retry: StepRetry,
-    timeout: Option<Duration>,
-    fields: &Fields<'_>,
-) -> Result<Work, WorkflowLoadError> {
-    let own = fields.get("retry");
-    let own = own.map(|(value, place)| StepRetry::read(value, &place));
-    Ok(Work::Do(Box::new(Doing {
+fn doing(task: TaskForm, retry: StepRetry, timeout: Option<Duration>, driven: &Driven) -> Work {
+    Work::Do(Box::new(Doing {
         task,
-        retry: own.transpose()?.unwrap_or(retry),
-        timeout: fields.seconds("timeout_seconds")?.or(timeout),
-    })))
-}
-
-pub(super) fn id(fields: &Fields<'_>) -> Result<Option<String>, WorkflowLoadError> {
-    let id = fields.text("id")?;
-    if let Some(id) = &id {
-        check_variable(id, &fields.place().field("id"))?;
-    }
-    Ok(id)
+        retry: driven.retry.unwrap_or(retry),
+        timeout: driven.timeout.or(timeout),
+    }))
 }
 
 pub(super) fn twice(place: &DefinitionPath, id: &str) -> WorkflowLoadError {
@@ -205,9 +214,9 @@ pub(super) fn check_variable(name: &str, place: &DefinitionPath) -> Result<(), W
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let reason = if !starts || !name.chars().all(plain) {
         "it has to begin with a letter and go on with letters, digits, _ and -"
-    } else if name.len() > shape::NAME_BYTES {
+    } else if name.len() > NAME_BYTES {
         "it is longer than 64 bytes"
-    } else if shape::RESERVED.contains(&name) {
+    } else if RESERVED.contains(&name) {
         "this variable is set by itself"
     } else {
         return Ok(());
@@ -219,46 +228,31 @@ pub(super) fn check_variable(name: &str, place: &DefinitionPath) -> Result<(), W
     ))
 }
 
-fn set(fields: &Fields<'_>) -> Result<Work, WorkflowLoadError> {
-    let place = fields.place().field("set");
-    let mut variables = Vec::new();
-    for (name, value, place) in fields.named("set", shape::VARIABLES)? {
+fn set(variables: &Map<String, Value>, place: &DefinitionPath) -> Result<Work, WorkflowLoadError> {
+    let (found, most) = (variables.len(), VARIABLES);
+    if found == 0 {
+        let expected = "at least one variable";
+        return Err(WorkflowLoadError::missing(place.clone(), expected));
+    }
+    if found > most {
+        let what = "names";
+        let problem = LoadProblem::TooMany { what, found, most };
+        return Err(WorkflowLoadError::new(place.clone(), problem));
+    }
+    let compiled = variables.iter().map(|(name, value)| {
+        let place = place.field(name);
         check_variable(name, &place)?;
-        variables.push((name.to_owned(), Expression::compile(value, &place)?));
-    }
-    if variables.is_empty() {
-        return Err(WorkflowLoadError::missing(place, "at least one variable"));
-    }
-    Ok(Work::Set(variables))
+        Ok((name.clone(), Expression::compile(value, &place)?))
+    });
+    Ok(Work::Set(
+        compiled.collect::<Result<_, WorkflowLoadError>>()?,
+    ))
 }
 
-/// What a step is given; all that the flow was given if it does not say.
-fn input(fields: &Fields<'_>) -> Result<Expression, WorkflowLoadError> {
-    if fields.has("input") {
-        return expression(fields, "input");
-    }
-    Expression::compile(&Value::from("${input}"), fields.place())
-}
-
-pub(super) fn expression(
-    fields: &Fields<'_>,
-    field: &str,
-) -> Result<Expression, WorkflowLoadError> {
-    Expression::compile(fields.raw(field), &fields.place().field(field))
-}
-
-/// A text, which may have variables in it.
-pub(super) fn text_expression(
-    fields: &Fields<'_>,
-    field: &str,
-) -> Result<Expression, WorkflowLoadError> {
-    fields.required_text(field, "a text")?;
-    expression(fields, field)
-}
-
-pub(super) fn test(fields: &Fields<'_>, field: &str) -> Result<Test, WorkflowLoadError> {
-    match fields.get(field) {
-        Some((value, place)) => Test::compile(value, &place),
-        None => Err(fields.missing(field, "a condition: {\"path\", \"op\", \"value\"}")),
+/// The input of a step. Defaults to the input of the flow.
+fn input(given: Option<Value>, place: &DefinitionPath) -> Result<Expression, WorkflowLoadError> {
+    match given {
+        Some(input) => Expression::compile(&input, &place.field("input")),
+        None => Expression::compile(&"${input}".into(), place),
     }
 }

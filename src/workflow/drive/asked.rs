@@ -13,8 +13,10 @@ use super::step::{Step, Worked};
 use crate::agent::{AgentExecutor, session_in};
 use crate::error::{BoxError, permanent};
 use crate::executor::{Inner, KeepState, Resumed, Suspension, UniversalExecutor as _};
-use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, REQUEST_TAG, request_tag};
-use crate::request::{agents, answers_to, question_in};
+use crate::model::{
+    Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, REQUEST_TAG, Selector, request_tag,
+};
+use crate::request::{agents, answers_to, human};
 use crate::store::{Wake, Write};
 use crate::workflow::{StepOutcome, StepPath};
 use futures::FutureExt as _;
@@ -351,4 +353,29 @@ fn message(outcome: &StepOutcome) -> String {
 /// What a step makes of the response of its agent.
 fn result_of(answer: &Json) -> StepOutcome {
     StepOutcome::success(agents::said(answer))
+}
+
+/// Returns the ID of the first question to a person whose answers these selectors select. `None` if they select no answers of people.
+fn question_in(selectors: &[Selector]) -> Option<&str> {
+    let mut of_people = selectors
+        .iter()
+        .filter(|selector| selector.schema_name() == Some(human::RESPONSE));
+    let tags = of_people.next()?.all_of_tags();
+    tags.iter().find_map(|tag| tag.strip_prefix(REQUEST_TAG))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tool::ToolExecutor;
+
+    #[test]
+    fn the_question_to_a_person_is_found_among_the_answers_that_a_run_waits_for() {
+        let tool = answers_to("t-1", ToolExecutor::RESPONSE);
+        let people = ["q-1", "q-2"].map(|id| answers_to(id, human::RESPONSE));
+        let [first, second] = people;
+
+        assert_eq!(question_in(&[tool.clone(), first, second]), Some("q-1"));
+        assert_eq!(question_in(&[tool]), None);
+    }
 }

@@ -4,19 +4,16 @@ use super::heard::{Heard, Listener};
 use super::{Conversations, guard};
 use crate::agent::compaction::Compactor;
 use crate::agent::guardrail::Guardrails;
-use crate::agent::{
-    AgentDefinition, AgentExecutor, ApiProvider, ChatModel, Output, Provider, is_protected,
-};
+use crate::agent::{AgentExecutor, ApiProvider, ChatModel, Output, Provider, is_protected};
 use crate::error::excerpt;
 use crate::executor::UniversalExecutor as _;
 use crate::machine::{Answer, Effect};
-use crate::request::{agents, human};
+use crate::request::human;
 use crate::services::{Registered, Services};
 use crate::store::BreadcrumbStore;
 use crate::tool::{Renaming, RetrySafety, Tool, ToolExecutor, ToolRegistry};
 use crate::workflow::ast::TaskForm;
-use crate::workflow::{AgentSpec, CompactionMethod, Instruction, ModelSpec, Workflow};
-use serde_json::{Value, json};
+use crate::workflow::{AgentSpec, CompactionMethod, Workflow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -134,16 +131,13 @@ impl Assembly {
             name: name.to_owned(),
             source: Box::new(source),
         };
-        let definition = self.definition(name, spec);
-        let definition = AgentDefinition::from_json(&definition).map_err(refused)?;
         let mut provider = self.provider(name, spec, by.clone(), compactor)?;
         if let (Some(talk), Some(by)) = (talk, &by) {
             provider = talk.around(&by.path, spec.history, provider);
         }
-        let (store, tools) = (Arc::clone(&self.store), &self.tools);
-        let agent = AgentExecutor::with_provider(definition, provider, store, tools);
+        let agent = self.builder(name, spec, provider);
+        let agent = agent.bind_shared(Arc::clone(&self.store));
         let agent = agent.map_err(refused)?;
-        let agent = agent.with_guardrails(self.guardrails.clone());
         Ok(match by {
             None => agent,
             Some(by) => agent.observed_by(move |_, effect| observe(&by, effect)),
@@ -225,62 +219,6 @@ impl Assembly {
                 Arc::new(ApiProvider::new(Arc::new(model)).shortened_by(compactor))
             }
         })
-    }
-
-    /// What an agent of the workflow is, as definitions of agents have it.
-    fn definition(&self, name: &str, spec: &AgentSpec) -> Value {
-        const MONTH: u32 = 30 * 24 * 60 * 60;
-        let workflow = &self.workflow;
-        let prompt = match &spec.instruction {
-            Instruction::Text(text) => Some(text),
-            Instruction::Prompt(prompt) => workflow.prompts.get(prompt),
-        };
-        let model: Option<&ModelSpec> = spec
-            .model
-            .as_ref()
-            .and_then(|name| workflow.models.get(name));
-        let output = spec
-            .output
-            .as_ref()
-            .and_then(|name| workflow.schemas.get(name));
-        let output = output.map(|schema| match &**schema {
-            Value::Bool(true) => json!({}),
-            Value::Bool(false) => json!({"not": {}}),
-            schema => schema.clone(),
-        });
-        let colleagues = |names: &[String]| -> Value {
-            let described = |name: &String| {
-                let agent = workflow.agents.get(name);
-                json!({"agent": name, "description": agent.and_then(|agent| agent.description.as_ref())})
-            };
-            names.iter().map(described).collect()
-        };
-        let answers = [AgentExecutor::RESPONSE.to_owned()];
-        let writes: Vec<_> = answers.iter().chain(&spec.permissions.writes).collect();
-        let mut definition = json!({
-            "agent_id": name,
-            "subscriptions": [{
-                "schema_name": agents::REQUEST, "role": "trigger",
-                "context_match": [{"path": "$.agent", "op": "eq", "value": name}],
-            }],
-            "system_prompt": prompt,
-            "model": model.and_then(|model| model.model.as_ref()),
-            "temperature": model.and_then(|model| model.temperature),
-            "tools": spec.tools,
-            "use": colleagues(&spec.uses),
-            "delegate": colleagues(&spec.delegate),
-            "output_schema": output,
-            "responds_with": writes,
-            "approval": {"tools": spec.permissions.approval},
-            // Those that it asks end by themselves, or wait for people.
-            "wait_seconds": {"agents": MONTH},
-        });
-        if let (Value::Object(fields), false) =
-            (&mut definition, spec.permissions.writes.is_empty())
-        {
-            fields.insert("capabilities".to_owned(), json!({}));
-        }
-        definition
     }
 
     /// Whatever steps need beside agents.

@@ -1,5 +1,6 @@
 //! Runs of flows, done: the interpreter says which steps are due, the driver does them and tells.
 
+mod agent;
 mod approvals;
 mod asked;
 mod assembly;

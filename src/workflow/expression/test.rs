@@ -1,11 +1,9 @@
 use super::reference::split;
 use super::{Expression, Unresolved, Variables};
 use crate::error::excerpt;
-use crate::model::Condition;
-use crate::model::DefinitionPath;
+use crate::model::{Condition, DefinitionPath};
 use crate::workflow::error::{LoadProblem, WorkflowLoadError};
-use crate::workflow::fields::Fields;
-use crate::workflow::shape;
+use crate::workflow::syntax::{self, Written};
 use serde_json::{Map, Value};
 
 /// Whether something holds of the variables: one condition, or `all`, `any` and `not` of such.
@@ -33,32 +31,36 @@ pub(in crate::workflow) struct Comparison {
 }
 
 impl Test {
-    pub(in crate::workflow) fn compile(
-        value: &Value,
-        place: &DefinitionPath,
+    pub(in crate::workflow) fn compile(written: &Written<'_>) -> Result<Self, WorkflowLoadError> {
+        let all = |field: &str| {
+            let conditions = written.list(field)?;
+            let conditions = conditions.iter().map(Self::compile);
+            conditions.collect::<Result<Vec<_>, WorkflowLoadError>>()
+        };
+        Ok(match syntax::Condition::read(written)? {
+            syntax::Condition::All(_) => Self::All(all("all")?),
+            syntax::Condition::Any(_) => Self::Any(all("any")?),
+            syntax::Condition::Not(_) => Self::Not(Box::new(Self::of_field(written, "not")?)),
+            syntax::Condition::Path(one) => {
+                let (path, value) = (&written.path, one.value.as_ref());
+                let one = Comparison::compile(&one.path, &one.op, value, path)?;
+                Self::Holds(Box::new(one))
+            }
+        })
+    }
+
+    /// Compiles the condition in a field of an object.
+    pub(in crate::workflow) fn of_field(
+        written: &Written<'_>,
+        field: &str,
     ) -> Result<Self, WorkflowLoadError> {
-        let fields = Fields::of(value, place, &shape::TEST)?;
-        let list = |name: &str| {
-            let tests = fields.list(name)?;
-            let tests = tests.ok_or_else(|| fields.missing(name, "a list of conditions"))?;
-            tests
-                .into_iter()
-                .map(|(test, place)| Self::compile(test, &place))
-                .collect::<Result<Vec<_>, _>>()
-        };
-        let compiled = match fields.only_one_of(&["path", "all", "any", "not"])? {
-            "all" => Self::All(list("all")?),
-            "any" => Self::Any(list("any")?),
-            "not" => Self::Not(Box::new(Self::compile(
-                fields.raw("not"),
-                &place.field("not"),
-            )?)),
-            _ => return Comparison::compile(&fields).map(|one| Self::Holds(Box::new(one))),
-        };
-        for beside in ["op", "value"] {
-            fields.refuse(beside, "it goes with \"path\"")?;
+        match written.field(field) {
+            Some(condition) => Self::compile(&condition),
+            None => {
+                let place = written.path.field(field);
+                Err(WorkflowLoadError::missing(place, "a condition"))
+            }
         }
-        Ok(compiled)
     }
 
     /// A comparison of one variable with what does not change.
@@ -121,26 +123,27 @@ impl Test {
 }
 
 impl Comparison {
-    fn compile(fields: &Fields<'_>) -> Result<Self, WorkflowLoadError> {
-        let path = fields.required_text("path", "a path such as \"draft.score\"")?;
-        let op = fields.required_text("op", "an operator such as \"eq\"")?;
-        let (variable, rest) = split(&path).map_err(|reason| {
-            let expression = excerpt(&path, 80).into_owned();
-            fields.error("path", LoadProblem::Expression { expression, reason })
+    fn compile(
+        path: &str,
+        op: &str,
+        value: Option<&Value>,
+        place: &DefinitionPath,
+    ) -> Result<Self, WorkflowLoadError> {
+        let (variable, rest) = split(path).map_err(|reason| {
+            let expression = excerpt(path, 80).into_owned();
+            let problem = LoadProblem::Expression { expression, reason };
+            WorkflowLoadError::new(place.field("path"), problem)
         })?;
-        let value = fields
-            .has("value")
-            .then(|| Expression::compile(fields.raw("value"), &fields.place().field("value")))
+        let value = value
+            .map(|value| Expression::compile(value, &place.field("value")))
             .transpose()?;
         match value {
-            None => Self::new(variable, rest, &op, None, fields.place()),
-            Some(Expression::Literal(value)) => {
-                Self::new(variable, rest, &op, Some(&value), fields.place())
-            }
+            None => Self::new(variable, rest, op, None, place),
+            Some(Expression::Literal(value)) => Self::new(variable, rest, op, Some(&value), place),
             // The real value is not known yet; one that every operator takes shows whether the rest is right.
             Some(value) => {
                 let stand_in = Value::Bool(true);
-                let mut one = Self::new(variable, rest, &op, Some(&stand_in), fields.place())?;
+                let mut one = Self::new(variable, rest, op, Some(&stand_in), place)?;
                 one.value = Some(value);
                 Ok(one)
             }

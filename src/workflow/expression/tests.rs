@@ -1,4 +1,5 @@
 use super::*;
+use crate::workflow::syntax::{UnknownFields, Written};
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -40,8 +41,9 @@ fn resolve(value: &Value) -> Result<Value, String> {
 }
 
 fn holds(test: &Value) -> Result<bool, String> {
-    let test =
-        Test::compile(test, &DefinitionPath::default()).map_err(|error| error.to_string())?;
+    let (top, unknown) = (DefinitionPath::default(), UnknownFields::new(true));
+    let test = Test::compile(&Written::new(test, top, &unknown));
+    let test = test.map_err(|error| error.to_string())?;
     test.holds(&variables()).map_err(|error| error.to_string())
 }
 

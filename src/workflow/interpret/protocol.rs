@@ -246,7 +246,7 @@ pub enum FlowEventKind {
     },
     /// It waits for a person, a tool, an agent or a breadcrumb.
     Suspended {
-        /// What the result comes with. If the step, or an agent in it, asks a person, this is the ID of the question: the `requestId` of
+        /// Ticket of the result. If the step, or an agent in it, asks a person, this is the ID of the question: the `requestId` of
         /// its `human.request.v1` breadcrumb. An agent that asks again is suspended again, with the ID of the next question.
         ticket: String,
     },

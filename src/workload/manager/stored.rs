@@ -2,9 +2,7 @@
 
 use super::{Listed, Listing, LoaderSource, Tried, WorkloadManager, WorkloadOrigin};
 use crate::error::{BoxError, excerpt};
-use crate::model::{
-    Breadcrumb, BreadcrumbId, DefinitionOptions, Selector, WORKFLOW_DEFINITION,
-};
+use crate::model::{Breadcrumb, BreadcrumbId, DefinitionOptions, Selector, WORKFLOW_DEFINITION};
 use crate::store::Query;
 use crate::workflow::{Document, Workflow};
 use crate::workload::Definition;

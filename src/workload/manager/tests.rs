@@ -342,8 +342,8 @@ async fn paths_entries_and_breadcrumbs_name_workloads_too() {
     }});
     let folder = Folder::new().with("x.json", &two.to_string());
     let store = MemoryStore::default();
-    let stored =
-        NewBreadcrumb::new(WORKFLOW_DEFINITION).context(json!({"workflow_id": "stored", "definition": two}));
+    let stored = NewBreadcrumb::new(WORKFLOW_DEFINITION)
+        .context(json!({"workflow_id": "stored", "definition": two}));
     let stored = store.create(stored).await.unwrap();
     let manager = manager(&folder, &["."]).store(Arc::new(store));
     let manager = manager.allow_paths().build().unwrap();

@@ -1,4 +1,4 @@
-//! Turns whose session is deleted while they are under way find out.
+//! Turns that run while their session is deleted: they end with an error and add nothing.
 
 use super::log::Log;
 use super::{Conversation, SessionStore};
@@ -8,18 +8,17 @@ use crate::workflow::StepPath;
 use std::sync::Arc;
 
 impl SessionStore {
-    /// Deletes all that is kept of a session: its log, those of the agents in its flows, and what these were summed up to. Says how
-    /// many breadcrumbs that were; none is no error. What they said is taken out of them first, so that no tombstone has it.
+    /// Deletes a session: its log, the logs of the agents in its flows, and the summaries of these logs. Returns the number of deleted
+    /// breadcrumbs, which is 0 for an unknown session. Their contexts are emptied first, so that no tombstone has them.
     ///
-    /// A turn that is under way, or waits, fails with [`SessionError::Deleted`] instead of adding to it; whoever sends to the session
-    /// after that begins it anew, and what is said then stays. A durable run (of a [`WorkloadExecutor`](crate::workload::WorkloadExecutor))
-    /// finds that out within an attempt, and after it waited if nobody has begun the session anew by then; another attempt after an
-    /// error is a turn of the new session. Where a worker is lost while it adds what an agent said, that may be
-    /// left, and nobody is shown it: deleting again takes it.
+    /// A turn that runs or waits fails with [`SessionError::Deleted`] and adds nothing. The next message starts a new session with the
+    /// same ID, which this call does not delete. A durable run (of a [`WorkloadExecutor`](crate::workload::WorkloadExecutor)) detects
+    /// the deletion within an attempt. After a wait it detects the deletion unless a new session has started by then. An attempt after
+    /// an error is a turn of the new session. If a worker dies while it adds the text of an agent, this text can remain. No turn reads
+    /// it, and another call deletes it.
     ///
     /// # Errors
-    /// [`SessionError`]. What was deleted until then is gone, and deleting again goes on. What is left is shown to nobody once the
-    /// log of the session is gone, which goes first.
+    /// [`SessionError`]. Another call deletes the rest. The log of the session is deleted first, and without it no turn reads the rest.
     pub async fn delete(&self, id: impl Into<Arc<str>>) -> Result<u64, SessionError> {
         let logs = SessionLogs::new(Arc::clone(&self.store), id.into());
         logs.delete().await
@@ -27,8 +26,7 @@ impl SessionStore {
 }
 
 impl Conversation {
-    /// Reads the log for a turn. If there has to be one, since the turn goes on or is within another one, it was deleted if it is
-    /// not there.
+    /// Reads the log for a turn. `is_begun` is `true` if a turn resumes or is part of another turn: a missing log was deleted then.
     pub(in crate::workload) async fn taken_up(
         &self,
         is_begun: bool,
@@ -40,8 +38,8 @@ impl Conversation {
         }
     }
 
-    /// The session for a turn that begins from a log, which is made if there is none. Once the session is deleted, nothing is read or
-    /// added by this handle and those made of it.
+    /// Returns the session for a turn that starts with a log, and creates an empty log if the session has none. After the deletion of
+    /// the session, this handle and its clones read and add nothing.
     pub(in crate::workload) async fn held(
         &self,
         mut log: Log,
@@ -59,7 +57,7 @@ impl Conversation {
         Ok((session, log))
     }
 
-    /// Whether the log of the session is the one that the turn began with.
+    /// Checks that the session still has the log with which the turn started.
     pub(super) fn check_held(&self, head: Option<&Breadcrumb>) -> Result<(), SessionError> {
         match (self.held, head) {
             (Some(held), head) if self.is_whole() && head.is_none_or(|head| head.id != held) => {
@@ -69,7 +67,7 @@ impl Conversation {
         }
     }
 
-    /// Whether this is the conversation of an agent in a session that was deleted since the turn began.
+    /// Returns `true` for the conversation of an agent whose session was deleted during the turn.
     pub(super) async fn is_orphan(&self) -> Result<bool, SessionError> {
         match self.part_of() {
             Some(held) => Ok(!self.logs().has(held).await?),
@@ -77,17 +75,17 @@ impl Conversation {
         }
     }
 
-    /// Whether this is the session, and not the conversation of an agent in it.
+    /// Returns `true` for a session, and `false` for the conversation of an agent in it.
     pub(super) fn is_whole(&self) -> bool {
         self.scope.as_str().is_empty()
     }
 
-    /// The log of the session that this one of an agent belongs to; none for the session itself.
+    /// Returns the log of the session of an agent's conversation. `None` for a session.
     pub(super) fn part_of(&self) -> Option<BreadcrumbId> {
         self.held.filter(|_| !self.is_whole())
     }
 
-    /// The session that this is, or in which it is, as it is now.
+    /// Returns the whole session, without the log of a turn.
     pub(super) fn whole(&self) -> Self {
         Self {
             scope: StepPath::new(""),
@@ -96,7 +94,7 @@ impl Conversation {
         }
     }
 
-    /// The same as part of a session that has this log.
+    /// Returns this conversation as part of a session with a log.
     pub(super) fn within(&self, head: BreadcrumbId) -> Self {
         Self {
             held: Some(head),
@@ -104,7 +102,7 @@ impl Conversation {
         }
     }
 
-    /// The same, where a conversation of an agent that no turn holds is part of the session as it is now; none if that is not there.
+    /// Returns this conversation as part of its present session, unless a turn already holds it. `None` if the session has no log.
     pub(super) async fn placed(&self) -> Result<Option<Self>, SessionError> {
         if self.is_whole() || self.held.is_some() {
             return Ok(Some(self.clone()));

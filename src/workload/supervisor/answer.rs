@@ -215,15 +215,16 @@ fn is_in(person: &str, list: &[String]) -> bool {
 /// Returns the breadcrumb of an answer, or the reason why the answer does not fit its question. A question about a call takes `true` or
 /// `false`.
 fn response(terms: &Terms, answer: &Json, by: &str) -> Result<NewBreadcrumb, String> {
-    let ticket = &*terms.request_id;
-    let Some(digest) = &terms.digest else {
+    let context = if let Some(digest) = &terms.digest {
+        let Some(approved) = answer.as_bool() else {
+            return Err("a question about a call takes true or false".to_owned());
+        };
+        json!({"approved": approved, "digest": digest})
+    } else {
         terms.fits(answer)?;
-        return Ok(human::answer(ticket, answer, by));
+        json!({"answer": **answer})
     };
-    Ok(NewBreadcrumb::new(human::RESPONSE)
-        .tag(request_tag(ticket))
-        .created_by(by)
-        .context(context))
+    Ok(human::response(&terms.request_id, by, context))
 }
 
 #[cfg(test)]

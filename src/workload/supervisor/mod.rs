@@ -76,8 +76,8 @@ use tokio::time::timeout;
 ///
 /// # Turns that wait
 /// A turn whose flow asks a person, or waits for a breadcrumb, ends as [`Suspended`](TurnStatus::Suspended), and is the last of its
-/// session: another message fails with the code `suspended`. A supervisor does not look by itself whether what is waited for has come
-/// or its time is up: [`resume`](Self::resume) does, and each is a stream of its own.
+/// session: another message fails with the code `suspended`. A supervisor does not check by itself for the answer or for the end of
+/// the time: [`resume`](Self::resume) does, and returns a new stream.
 ///
 /// ```
 /// use serde_json::json;

@@ -16,7 +16,7 @@ impl Telling {
         self.run == *run
     }
 
-    /// Tells that the turn is tried again. An attempt that has not come to know which run it is has nothing to tell.
+    /// Emits the event of a retry of the turn. An attempt that ends before it has a run emits nothing.
     pub(in crate::workload) fn restart(
         &mut self,
         attempt: u32,

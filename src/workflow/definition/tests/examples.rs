@@ -1,11 +1,11 @@
 //! The files of `examples/workloads/` show the whole language.
 
 use super::super::yaml;
+use super::language::{SCHEMA, alternatives, definitions, objects, way};
 use super::*;
-use crate::workflow::shape::{Form, Object, WORKFLOW, Way};
-use std::collections::BTreeSet;
+use crate::model::is_comment;
 
-/// What a definition shows of the language: `object.field`, and `object.field: word` where there are words to choose from.
+/// The part of the language that a definition shows: `Object.field`, and `name: word` for the words of a choice.
 type Shown = BTreeSet<String>;
 
 fn examples() -> Vec<(String, Value)> {
@@ -20,79 +20,90 @@ fn examples() -> Vec<(String, Value)> {
     read.collect()
 }
 
-/// The ways in which an object could be written so.
-fn ways(object: &Object, fields: &Map<String, Value>) -> impl Iterator<Item = &'static Way> {
-    let names: Vec<String> = fields.keys().cloned().collect();
-    let fits = move |way: &&Way| {
-        let known = |name: &String| way.all().any(|field| field.name == name);
-        names.iter().all(known)
-    };
-    object.ways.iter().filter(fits)
+/// Returns the name of an object. Kinds of flows and of steps have one name together.
+fn group(name: &str) -> &str {
+    match name {
+        "Sequence" | "Graph" => "Flow",
+        name if name.ends_with("Step") && name != "GraphStep" => "Step",
+        name => name,
+    }
 }
 
-fn show(object: &Object, value: &Value, shown: &mut Shown) {
-    let Value::Object(fields) = value else { return };
-    for field in ways(object, fields).flat_map(Way::all) {
-        if let Some(value) = fields.get(field.name) {
-            let name = format!("{}.{}", object.name, field.name);
-            show_form(&name, field.form, value, shown);
+/// Returns the words of a choice.
+fn words(schema: &'static Value) -> Vec<&'static str> {
+    let constant = schema.get("type").and(schema.get("const"));
+    let listed = schema.get("enum").and_then(Value::as_array);
+    let words = constant.into_iter().chain(listed.into_iter().flatten());
+    words.filter_map(Value::as_str).collect()
+}
+
+fn is_number(schema: &Value) -> bool {
+    let kind = schema.get("type").cloned().unwrap_or_default();
+    kind == "integer" || kind == json!(["integer", "null"])
+}
+
+fn show(name: &str, schema: &'static Value, value: &Value, shown: &mut Shown) {
+    for schema in alternatives(schema) {
+        if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+            let name = reference.trim_start_matches("#/$defs/");
+            let (_, schema) = definitions().find(|(known, _)| *known == name).unwrap();
+            show(group(name), schema, value, shown);
+        }
+        for word in words(schema).into_iter().filter(|word| value == word) {
+            shown.insert(format!("{name}: {word}"));
+        }
+        if is_number(schema) && value.is_number() {
+            shown.insert(format!("{name}: a number"));
+        }
+        match value {
+            Value::Array(items) => {
+                let of = schema.get("items").into_iter();
+                of.for_each(|of| items.iter().for_each(|item| show(name, of, item, shown)));
+            }
+            Value::Object(fields) => show_object(name, schema, fields, shown),
+            _ => {}
+        }
+    }
+}
+
+fn show_object(name: &str, schema: &'static Value, fields: &Map<String, Value>, shown: &mut Shown) {
+    let Some(way) = way(schema) else {
+        if let Some(of @ Value::Object(_)) = schema.get("additionalProperties") {
+            fields
+                .values()
+                .for_each(|value| show(name, of, value, shown));
+        }
+        return;
+    };
+    let is_known = |field: &String| way.fields.contains_key(field) || is_comment(field);
+    if !fields.keys().all(is_known) {
+        return;
+    }
+    for (field, value) in fields {
+        if let Some(schema) = way.fields.get(field) {
+            let name = format!("{name}.{field}");
+            show(&name, schema, value, shown);
             shown.insert(name);
         }
     }
 }
 
-fn show_form(name: &str, form: &Form, value: &Value, shown: &mut Shown) {
-    match (form, value) {
-        (Form::Object(object), value) => show(object, value, shown),
-        (Form::List(of, ..) | Form::Dependent(of), Value::Array(items)) => {
-            items
-                .iter()
-                .for_each(|item| show_form(name, of, item, shown));
-        }
-        (Form::Named(of), Value::Object(named)) => {
-            named
-                .values()
-                .for_each(|one| show_form(name, of, one, shown));
-        }
-        (Form::Either(forms), value) => {
-            forms
-                .iter()
-                .for_each(|form| show_form(name, form, value, shown));
-        }
-        (Form::Word(words), Value::String(word)) if words.contains(&&**word) => {
-            shown.insert(format!("{name}: {word}"));
-        }
-        (Form::Whole(..), Value::Number(_)) => {
-            shown.insert(format!("{name}: a number"));
-        }
-        _ => {}
-    }
-}
-
 /// All that there is to show.
 fn language() -> Shown {
-    let (mut all, mut seen) = (Shown::new(), BTreeSet::new());
-    let mut open: Vec<&Object> = vec![&WORKFLOW];
-    while let Some(object) = open.pop() {
-        if !seen.insert(object.name) {
-            continue;
-        }
-        for field in object.ways.iter().flat_map(Way::all) {
-            let name = format!("{}.{}", object.name, field.name);
-            let mut forms: Vec<&Form> = vec![field.form];
-            while let Some(form) = forms.pop() {
-                match form {
-                    Form::Object(object) => open.push(object),
-                    Form::List(of, ..) | Form::Dependent(of) | Form::Named(of) => forms.push(of),
-                    Form::Either(either) => forms.extend(*either),
-                    Form::Word(words) => {
-                        all.extend(words.iter().map(|word| format!("{name}: {word}")));
-                    }
-                    Form::Whole(..) => {
-                        all.insert(format!("{name}: a number"));
-                    }
-                    _ => {}
-                }
+    let mut all = Shown::new();
+    for (name, schema) in definitions() {
+        all.extend(choices(name, schema));
+    }
+    for object in objects() {
+        for (field, schema) in object.ways.iter().flat_map(|way| way.fields) {
+            let name = format!("{}.{field}", group(object.name));
+            let inner = alternatives(schema).into_iter().filter_map(way);
+            for inner in inner.flat_map(|way| way.fields.keys()) {
+                all.insert(format!("{name}.{inner}"));
+            }
+            // The operators are the same as in subscriptions.
+            if field != "op" {
+                all.extend(choices(&name, schema));
             }
             all.insert(name);
         }
@@ -100,64 +111,71 @@ fn language() -> Shown {
     all
 }
 
+/// Returns the words and the number that a value can be.
+fn choices(name: &str, schema: &'static Value) -> Vec<String> {
+    let all = alternatives(schema).into_iter();
+    let words = all.clone().flat_map(words);
+    let words = words.map(|word| format!("{name}: {word}"));
+    let number = all.filter(|schema| is_number(schema));
+    let number = number.map(|_| format!("{name}: a number"));
+    words.chain(number).collect()
+}
+
 /// What an example is for, by its file, in the words of [`language`].
 const CONSTRUCTS: [(&str, &[&str]); 28] = [
-    ("agent", &["workflow.agents", "agent.instruction"]),
-    ("ask", &["step.ask", "step.of"]),
+    ("agent", &["Workflow.agents", "AgentSpec.instruction"]),
+    ("ask", &["Step.ask", "Step.of"]),
     (
         "compaction",
-        &["policies.compaction", "compaction.method: summarise"],
+        &["Policies.compaction", "CompactionMethod: summarise"],
     ),
-    ("delegate", &["agent.delegate", "agent.use"]),
-    ("emit", &["step.emit"]),
+    ("delegate", &["AgentSpec.delegate", "AgentSpec.use"]),
+    ("emit", &["Step.emit"]),
     (
         "escalate",
         &[
-            "step.escalate",
-            "escalation.return",
-            "escalation.continue",
-            "escalation.abort",
-            "escalation.steps",
+            "Step.escalate",
+            "Escalation.return",
+            "Escalation.continue",
+            "Escalation.abort",
+            "Escalation.steps",
         ],
     ),
-    ("fail", &["step.fail", "step.code"]),
-    ("first", &["step.join: first"]),
-    ("for_each", &["step.for_each", "step.join: fail_fast"]),
-    ("graph", &["flow.dag", "node.depends_on"]),
-    ("guardrails", &["policies.guardrails"]),
-    ("history", &["agent.history"]),
-    ("if", &["step.if", "step.else"]),
-    ("loop", &["step.loop", "step.max", "step.until"]),
-    ("match", &["step.match", "case.is", "case.op"]),
+    ("fail", &["Step.fail", "Step.code"]),
+    ("first", &["Join: first"]),
+    ("for_each", &["Step.for_each", "Join: fail_fast"]),
+    ("graph", &["Flow.dag", "GraphStep.depends_on"]),
+    ("guardrails", &["Policies.guardrails"]),
+    ("history", &["AgentSpec.history"]),
+    ("if", &["Step.if", "Step.else"]),
+    ("loop", &["Step.loop", "Step.max", "Step.until"]),
+    ("match", &["Step.match", "Case.is", "Case.op"]),
     (
         "model",
-        &["step.model", "workflow.models", "workflow.prompts"],
+        &["Step.model", "Workflow.models", "Workflow.prompts"],
     ),
-    (
-        "parallel",
-        &["step.parallel", "step.join: all", "branch.input"],
-    ),
-    ("permissions", &["agent.permissions"]),
+    ("parallel", &["Step.parallel", "Join: all", "Branch.input"]),
+    ("permissions", &["AgentSpec.permissions"]),
     (
         "policies",
         &[
-            "policies.retry",
-            "policies.timeout_seconds",
-            "policies.limits",
+            "Policies.retry",
+            "Policies.timeout_seconds",
+            "Policies.limits",
         ],
     ),
-    ("return", &["step.return"]),
-    ("retry", &["step.retry", "step.timeout_seconds"]),
+    ("return", &["Step.return"]),
+    ("retry", &["Step.retry", "Step.timeout_seconds"]),
     (
         "schema",
-        &["workflow.schemas", "agent.output", "flow.input"],
+        &["Workflow.schemas", "AgentSpec.output", "Flow.input"],
     ),
-    ("set", &["step.set"]),
-    ("subflow", &["step.flow"]),
-    ("tool", &["step.tool", "tool.tool"]),
-    ("truncate", &["compaction.method: truncate"]),
-    ("try", &["step.try", "step.on_failure"]),
-    ("wait_for", &["step.wait_for", "wait_for.context_match"]),
+    ("set", &["Step.set"]),
+    ("subflow", &["Step.flow"]),
+    ("tool", &["Step.tool", "WorkflowToolSpec.tool"]),
+    ("truncate", &["CompactionMethod: truncate"]),
+    ("try", &["Step.try", "Step.on_failure"]),
+    ("wait_for", &["Step.wait_for", "Event.context_match"]),
 ];
 
 #[test]
@@ -167,7 +185,7 @@ fn each_construct_has_a_file_that_shows_it() {
         let found = examples.iter().find(|(name, _)| name == file);
         let (_, definition) = found.unwrap_or_else(|| panic!("there is no {file}.yaml"));
         let mut shown = Shown::new();
-        show(&WORKFLOW, definition, &mut shown);
+        show("Workflow", &SCHEMA, definition, &mut shown);
         for construct in constructs {
             assert!(
                 shown.contains(*construct),
@@ -186,7 +204,7 @@ fn each_construct_has_a_file_that_shows_it() {
 fn each_field_and_each_choice_of_the_language_is_in_some_file() {
     let mut shown = Shown::new();
     for (_, definition) in examples() {
-        show(&WORKFLOW, &definition, &mut shown);
+        show("Workflow", &SCHEMA, &definition, &mut shown);
     }
 
     let missing: Vec<_> = language().difference(&shown).cloned().collect();
@@ -194,11 +212,10 @@ fn each_field_and_each_choice_of_the_language_is_in_some_file() {
     assert_eq!(missing, [""; 0]);
 }
 
-#[cfg(all(feature = "schema", feature = "validate"))]
+#[cfg(feature = "validate")]
 #[test]
 fn each_file_is_valid_and_loads() {
-    let schema = Workflow::json_schema().to_value();
-    let validator = jsonschema::validator_for(&schema).unwrap();
+    let validator = jsonschema::validator_for(&SCHEMA).unwrap();
     for (name, definition) in examples() {
         let problems: Vec<_> = validator
             .iter_errors(&definition)

@@ -57,3 +57,14 @@ fn a_workflow_has_at_most_100_regexes_which_are_counted_before_they_are_compiled
         LoadProblem::Condition(_)
     ));
 }
+
+#[test]
+fn unknown_fields_of_a_definition_are_not_counted() {
+    let mut definition = sound();
+    definition["former_forms"] = vec![json!({"pattern": "a"}); 101].into();
+    let options = crate::model::DefinitionOptions::default();
+
+    let workflow = Workflow::from_json_with(&definition, &options).unwrap();
+
+    assert_eq!(workflow.warnings().len(), 1, "{:?}", workflow.warnings());
+}

@@ -1,5 +1,7 @@
-#[cfg(feature = "yaml")]
+#[cfg(all(feature = "schema", feature = "yaml"))]
 mod examples;
+#[cfg(all(feature = "schema", any(feature = "validate", feature = "yaml")))]
+mod language;
 mod limits;
 mod properties;
 mod refusals;
@@ -140,7 +142,7 @@ fn an_error_in_a_text_says_line_and_column() {
 
     assert_eq!(
         error,
-        "line 3 column 31: agents.writer.instruction: it must be a text, or {\"prompt\": name}, not 7"
+        "line 3 column 31: agents.writer.instruction: it must be a string, or {\"prompt\": name}, not 7"
     );
 }
 

@@ -25,7 +25,7 @@ fn each_refusal_names_the_place_the_value_and_the_way_out() {
         ),
         (
             with("agents/critic/instruction", Value::Null),
-            "agents.critic.instruction: it is missing; write what the agent is told",
+            "agents.critic.instruction: it is missing; write the instructions to the model",
         ),
         (
             with(
@@ -36,7 +36,7 @@ fn each_refusal_names_the_place_the_value_and_the_way_out() {
         ),
         (
             with("agents/critic/history", json!("al")),
-            "agents.critic.history: there is no choice \"al\"; there are: all, none",
+            "agents.critic.history: it must be \"all\", \"none\" or a whole number from 1 to 10000, not \"al\"",
         ),
         (
             with("models/small/temperature", json!("hot")),
@@ -45,6 +45,18 @@ fn each_refusal_names_the_place_the_value_and_the_way_out() {
         (
             with("schemas/review", json!(7)),
             "schemas.review: it must be a JSON Schema, not 7",
+        ),
+        (
+            with("agents/critic/instruction", json!(["critic"])),
+            "agents.critic.instruction: it must be a string, or {\"prompt\": name}, not a list of 1 items",
+        ),
+        (
+            with("policies/retry", json!([3, 2, 30])),
+            "policies.retry: it must be a number of attempts from 1 to 100, or an object with \"attempts\", not a list of 3 items",
+        ),
+        (
+            with("flows/main/dag", json!("true")),
+            "flows.main.dag: it must be true or false, not \"true\"",
         ),
     ] {
         assert_eq!(refusal(&definition), expected);
@@ -60,7 +72,7 @@ fn each_refusal_of_policies_and_flows_does_so_too() {
         ),
         (
             with("policies/compaction/method", json!("truncate")),
-            "policies.compaction.model: it has no meaning here: only a summary is written by one",
+            "policies.compaction.model: only the method \"summarise\" has a model; remove the model",
         ),
         (
             with("flows/main/input", json!("reviw")),

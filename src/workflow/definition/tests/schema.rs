@@ -1,12 +1,11 @@
 //! The JSON Schema says what the loader says, as far as it is about the form of a definition.
 
+use super::language::{Object, SCHEMA, Way, objects};
 use super::properties::{any_json, pointers};
 use super::*;
-use crate::workflow::shape::{Field, Form, Need, Object, WORKFLOW, Way};
 use proptest::prelude::*;
 use std::sync::LazyLock;
 
-static SCHEMA: LazyLock<Value> = LazyLock::new(|| Workflow::json_schema().to_value());
 static VALIDATOR: LazyLock<jsonschema::Validator> =
     LazyLock::new(|| jsonschema::validator_for(&SCHEMA).unwrap());
 
@@ -22,7 +21,6 @@ fn is_of_form(error: &WorkflowLoadError) -> bool {
         LoadProblem::Syntax { .. }
         | LoadProblem::TooDeep
         | LoadProblem::UnknownName { .. }
-        | LoadProblem::NoChoice { .. }
         | LoadProblem::Expression { .. }
         | LoadProblem::Condition(_)
         | LoadProblem::Cycle { .. } => false,
@@ -47,107 +45,68 @@ fn disagreement(definition: &Value) -> Option<String> {
     ))
 }
 
-/// All objects that a definition can have in it.
-fn objects() -> Vec<&'static Object> {
-    let mut found: Vec<&Object> = vec![&WORKFLOW];
-    let mut at = 0;
-    while let Some(object) = found.get(at).copied() {
-        let fields = object.ways.iter().flat_map(Way::all);
-        let mut forms: Vec<&Form> = fields.map(|field| field.form).collect();
-        while let Some(form) = forms.pop() {
-            match form {
-                Form::Object(object) if found.iter().all(|known| known.name != object.name) => {
-                    found.push(object);
-                }
-                Form::List(of, ..) | Form::Dependent(of) | Form::Named(of) => forms.push(of),
-                Form::Either(either) => forms.extend(*either),
-                _ => {}
-            }
-        }
-        at += 1;
-    }
-    found
-}
-
 /// A definition in which an object stands where it can.
 fn host(object: &Object, value: Value) -> Value {
     let step = |step: Value| with_steps(&json!([step]));
     match object.name {
-        "workflow" => value,
-        "model" => with("models/small", value),
-        "tool" => with("tools/search", value),
-        "agent" => with("agents/critic", value),
-        "prompt" => with("agents/critic/instruction", value),
-        "permissions" => with("agents/writer/permissions", value),
-        "policies" => with("policies", value),
-        "retry" => with("policies/retry", value),
-        "compaction" => with("policies/compaction", value),
-        "guardrails" => with("policies/guardrails", value),
-        "limits" => with("policies/limits", value),
-        "flow" => with("flows/review", value),
-        "step" => with("flows/main/steps/0", value),
-        "node" => with("flows/main", json!({"dag": true, "steps": [value]})),
-        "branch" => step(json!({"parallel": [value]})),
-        "case" => step(json!({"match": 1, "cases": [value]})),
-        "condition" => step(json!({"if": value, "then": [{"return": 1}]})),
-        "escalation" => step(json!({"tool": "search", "escalate": [value]})),
-        "wait_for" => step(json!({"wait_for": value})),
-        "context_match" => {
+        "Workflow" => value,
+        "ModelSpec" => with("models/small", value),
+        "WorkflowToolSpec" => with("tools/search", value),
+        "AgentSpec" => with("agents/critic", value),
+        "AgentPermissions" => with("agents/writer/permissions", value),
+        "Policies" => with("policies", value),
+        "Retry" => with("policies/retry", value),
+        "Compaction" => with("policies/compaction", value),
+        "GuardrailNames" => with("policies/guardrails", value),
+        "LimitFields" => with("policies/limits", value),
+        "Sequence" | "Graph" => with("flows/review", value),
+        "Branch" => step(json!({"parallel": [value]})),
+        "Case" => step(json!({"match": 1, "cases": [value]})),
+        "Condition" => step(json!({"if": value, "then": [{"return": 1}]})),
+        "Escalation" => step(json!({"tool": "search", "escalate": [value]})),
+        "Event" => step(json!({"wait_for": value})),
+        "EventCondition" => {
             step(json!({"wait_for": {"schema_name": "a.v1", "context_match": [value]}}))
         }
-        "emit" => step(json!({"emit": value})),
+        "Emit" => step(json!({"emit": value})),
+        "GraphStep" => with("flows/main", json!({"dag": true, "steps": [value]})),
+        name if name.ends_with("Step") => with("flows/main/steps/0", value),
         other => panic!("no definition with the object {other:?} is known here"),
     }
 }
 
-/// A value that a field can have.
-fn sample(object: &Object, field: &Field) -> Value {
-    match (object.name, field.name) {
-        ("context_match", "path") => return json!("$.a"),
-        ("step" | "node", "agent") => return json!("critic"),
-        ("step" | "node", "tool") => return json!("search"),
-        ("step" | "node", "model") => return json!("small"),
-        ("step" | "node", "flow") => return json!("review"),
-        (_, "prompt") => return json!("critic"),
-        (_, "cases") => return json!([{"is": 1, "then": [{"return": 1}]}]),
-        (_, "parallel") => return json!([{"return": 1}]),
-        (_, "wait_for" | "emit") => return json!({"schema_name": "a.v1"}),
-        (_, "op") => return json!("eq"),
-        (_, "id") => return json!("one"),
-        _ => {}
-    }
-    match field.form {
-        Form::Text => json!("input"),
-        Form::Any => json!([1]),
-        Form::Only(flag) => json!(flag),
-        Form::Whole(least, _) => json!(least),
-        Form::Word(words) => json!(words[0]),
-        Form::SchemaName => json!("a.v1"),
-        Form::List(Form::Object(of), ..) if of.name == "step" => json!([{"return": 1}]),
-        Form::List(Form::Object(of), ..) if of.name == "node" => {
-            json!([{"id": "a", "tool": "search"}])
+/// A value that a required field can have.
+fn sample(object: &Object, field: &str) -> Value {
+    match (object.name, field) {
+        ("EventCondition", "path") => json!("$.a"),
+        ("Graph", "steps") => json!([{"id": "a", "tool": "search", "depends_on": []}]),
+        (_, "agent" | "prompt") => json!("critic"),
+        (_, "tool") => json!("search"),
+        (_, "model") => json!("small"),
+        (_, "flow") => json!("review"),
+        (_, "cases") => json!([{"is": 1, "then": [{"return": 1}]}]),
+        (_, "loop" | "on_failure" | "parallel" | "steps" | "then" | "try") => {
+            json!([{"return": 1}])
         }
-        Form::List(..) => json!([]),
-        Form::Dependent(_) => json!([{"id": "a", "tool": "search", "depends_on": []}]),
-        Form::Variables => json!({"a": 1}),
-        Form::Either(_) => json!("Write."),
-        Form::Object(_) => json!({"path": "input", "op": "exists"}),
-        other => panic!(
-            "no value is known of what {:?} is: {}",
-            field.name,
-            form_name(other)
-        ),
+        (_, "wait_for" | "emit") => json!({"schema_name": "a.v1"}),
+        (_, "schema_name") => json!("a.v1"),
+        (_, "op") => json!("eq"),
+        (_, "id") => json!("one"),
+        (_, "if" | "not" | "when") => json!({"path": "input", "op": "exists"}),
+        (_, "all" | "any") => json!([]),
+        (_, "set") => json!({"a": 1}),
+        (_, "at_tokens" | "attempts" | "max") => json!(1),
+        (_, "method") => json!("truncate"),
+        (_, "continue" | "for_each" | "is" | "match" | "return") => json!([1]),
+        (_, "abort" | "ask" | "fail" | "instruction" | "path") => json!("input"),
+        (name, field) => panic!("no value is known of {name}.{field}"),
     }
-}
-
-fn form_name(form: &Form) -> String {
-    format!("{:?}", std::mem::discriminant(form))
 }
 
 /// An object with all that it needs and nothing else.
 fn least(object: &Object, way: &Way) -> Value {
-    let needed = way.all().filter(|field| field.need == Need::Required);
-    let fields = needed.map(|field| (field.name.to_owned(), sample(object, field)));
+    let fields = way.required.iter();
+    let fields = fields.map(|field| ((*field).to_owned(), sample(object, field)));
     Value::Object(fields.collect())
 }
 
@@ -155,7 +114,7 @@ fn least(object: &Object, way: &Way) -> Value {
 const VALUES: &str = r#"[
     0, 1, 2, 100, 101, 256, 257, 1023, 1024, 10000, 10001, 1000000, 1000001, 1048576, 1048577, 31622400, 31622401,
     18446744073709551615, -1, 0.5, 1e300, null, true, false, "", "9", "a b", "input", "item", "all", "first", "none",
-    "truncate", "summarise", "eq", "${input}", [], ["a"], [1], [[]], [{}], {}, {"a": 1}, {"a": "x"}, {"a b": "x"},
+    "truncate", "summarise", "eq", "${input}", [], ["a"], ["critic"], [1], [3, 2, 30], [[]], [{}], {}, {"a": 1}, {"a": "x"}, {"a b": "x"},
     {"item": 1}, {"a": true}, {"prompt": "critic"}, {"attempts": 2}, {"writes": ["a.v1"]}, {"any": null},
     {"path": "input", "op": "exists"}, {"not": {"all": []}}, {"method": "truncate", "at_tokens": 1},
     [{"tool": "search"}], [{"tool": "search", "agent": "critic"}], [{"is": 1, "then": []}],
@@ -180,19 +139,21 @@ fn the_file_is_what_the_code_publishes() {
 
 #[test]
 fn the_schema_knows_each_field_of_each_object_that_the_loader_knows() {
-    for object in objects() {
-        for way in object.ways {
+    let objects = objects();
+    assert!(objects.len() > 30, "{} objects", objects.len());
+    for object in &objects {
+        for way in &object.ways {
             let loads = host(object, least(object, way));
             let refused = Workflow::from_json(&loads).err();
             assert!(refused.is_none_or(|error| !is_of_form(&error)), "{loads}");
             assert_eq!(disagreement(&loads), None);
-            for field in way.all() {
+            for field in way.fields.keys() {
                 let mut without = least(object, way);
-                without.as_object_mut().unwrap().remove(field.name);
+                without.as_object_mut().unwrap().remove(field);
                 assert_eq!(disagreement(&host(object, without)), None);
                 for value in values() {
                     let mut changed = least(object, way);
-                    changed[field.name] = value;
+                    changed[field] = value;
                     assert_eq!(disagreement(&host(object, changed)), None);
                 }
             }
@@ -202,9 +163,13 @@ fn the_schema_knows_each_field_of_each_object_that_the_loader_knows() {
 
 #[test]
 fn neither_takes_a_field_that_an_object_does_not_have() {
-    let names: Vec<&str> = objects().iter().flat_map(|object| object.names()).collect();
-    for object in objects() {
-        for way in object.ways {
+    let objects = objects();
+    let ways = objects.iter().flat_map(|object| &object.ways);
+    let names: BTreeSet<&str> = ways
+        .flat_map(|way| way.fields.keys().map(String::as_str))
+        .collect();
+    for object in &objects {
+        for way in &object.ways {
             for name in names.iter().copied().chain(["stpes"]) {
                 let mut more = least(object, way);
                 let is_new = more

@@ -31,7 +31,7 @@ fn a_step_with_fields_that_do_not_go_together_is_refused() {
         ),
         (
             json!({"agent": "writer", "retry": 101}),
-            "steps[0].retry: it must be a whole number from 1 to 100",
+            "steps[0].retry: it must be a number of attempts from 1 to 100, or an object with \"attempts\", not 101",
         ),
         (
             json!({"agent": "writer", "timeout_seconds": 0}),
@@ -39,15 +39,15 @@ fn a_step_with_fields_that_do_not_go_together_is_refused() {
         ),
         (
             json!({"set": {"a": 1}, "retry": 2}),
-            "steps[0].retry: there is no such field beside \"set\"; it goes with agent, tool, model, wait_for, ask, emit",
+            "steps[0].retry: there is no such field beside \"set\"; known fields: set, id, as",
         ),
         (
             json!({"loop": [{"tool": "search"}], "max": 1, "timeout_seconds": 3}),
-            "steps[0].timeout_seconds: there is no such field beside \"loop\"; it goes with agent, tool",
+            "steps[0].timeout_seconds: there is no such field beside \"loop\"; known fields: loop, max, until, escalate, id, as",
         ),
         (
             json!({"agent": "writer", "retry": "often"}),
-            "steps[0].retry: it must be a number of attempts, or an object with it as attempts, not \"often\"",
+            "steps[0].retry: it must be a number of attempts from 1 to 100, or an object with \"attempts\", not \"often\"",
         ),
     ]);
 }
@@ -87,7 +87,7 @@ fn a_step_with_broken_steps_in_it_is_refused() {
     refused(&[
         (
             json!({"loop": [{"tool": "search"}]}),
-            "steps[0].max: it is missing; write how often at the most",
+            "steps[0].max: it is missing; write a maximum number",
         ),
         (
             json!({"loop": [], "max": 1}),
@@ -115,11 +115,11 @@ fn a_step_with_broken_steps_in_it_is_refused() {
         ),
         (
             json!({"parallel": []}),
-            "steps[0].parallel: it must be a list of branches, not a list of 0 items",
+            "steps[0].parallel: it is missing; write a list of branches",
         ),
         (
             json!({"parallel": [{"tool": "search"}], "join": "any"}),
-            "steps[0].join: there is no choice \"any\"; there are: all, fail_fast, first",
+            "steps[0].join: it must be one of \"all\", \"fail_fast\", \"first\", not \"any\"",
         ),
     ]);
 }
@@ -143,10 +143,45 @@ fn a_step_that_others_cannot_answer_is_refused() {
             json!({"for_each": "${input}", "at_once": 0, "steps": []}),
             "steps[0].at_once: it must be a whole number from 1 to 256",
         ),
-        (json!({"ask": 1}), "steps[0].ask: it must be a text, not 1"),
+        (
+            json!({"ask": 1}),
+            "steps[0].ask: it must be a string, not 1",
+        ),
         (
             json!("agent"),
             "steps[0]: it must be an object, not \"agent\"",
         ),
     ]);
+}
+
+#[test]
+fn null_is_a_value_where_any_json_can_be_and_an_absent_field_elsewhere() {
+    let nulls = json!([
+        {"tool": "search", "input": null, "retry": null, "as": null, "escalate": null},
+        {"match": null, "cases": [{"is": null, "then": [{"return": null}]}], "else": null},
+    ]);
+
+    assert!(Workflow::from_json(&with_steps(&nulls)).is_ok());
+    let mut guarded = sound();
+    guarded["policies"]["guardrails"]["input"] = Value::Null;
+    assert!(Workflow::from_json(&guarded).is_ok());
+    refused(&[
+        (json!({"tool": null}), "steps[0].tool: it is missing"),
+        (
+            json!({"agent": "writer", "tool": null}),
+            "steps[0]: \"agent\" and \"tool\" cannot stand side by side",
+        ),
+    ]);
+}
+
+#[test]
+fn a_list_of_steps_is_a_branch_and_no_step() {
+    let steps = json!([{"return": 1}]);
+
+    refused(&[(
+        json!({"steps": steps}),
+        "steps[0]: a list of steps is a step only in",
+    )]);
+    let branches = json!([{"parallel": [{"steps": steps}, {"for_each": [1], "steps": steps}]}]);
+    assert!(Workflow::from_json(&with_steps(&branches)).is_ok());
 }

@@ -37,6 +37,31 @@ fn every_object_of_a_workflow_can_have_comments() {
 }
 
 #[test]
+fn a_comment_can_have_nearly_the_name_of_a_field() {
+    let commented = with("/flows/main/steps/0", "x-depends_on");
+
+    assert!(Workflow::from_json(&commented).is_ok());
+}
+
+#[test]
+fn unknown_fields_after_the_maximum_number_are_counted_and_get_no_suggestion() {
+    let mut definition = definition();
+    for at in 0..100 {
+        definition[format!("a{at}")] = json!(1);
+    }
+    definition["nam"] = json!("desk");
+
+    let error = lenient(&definition).unwrap_err();
+
+    let expected = LoadProblem::TooMany {
+        what: "unknown fields",
+        found: 101,
+        most: 100,
+    };
+    assert_eq!(*error.problem(), expected);
+}
+
+#[test]
 fn an_unknown_field_of_a_workflow_is_a_warning_without_strict_mode() {
     let hash = Workflow::from_json(&definition())
         .unwrap()
@@ -119,4 +144,34 @@ fn an_unknown_field_in_a_text_has_line_and_column() {
         workflow.warnings()[0].to_string(),
         "line 3 column 13: banana: unknown field \"banana\" has no effect"
     );
+}
+
+#[test]
+fn a_field_of_another_kind_of_object_is_an_error_in_every_mode() {
+    let mut at_once = definition();
+    at_once["flows"]["main"]["at_once"] = json!(1);
+    let condition = json!({"if": {"all": [], "op": "eq"}, "then": [{"return": 1}]});
+    let retried = json!({"loop": [{"return": 1}], "max": 1, "retry": 2});
+    let branch = json!({"parallel": [{"steps": [{"return": 1}], "max": 3}]});
+    let mut dependent = with_steps(&json!([{"id": "a", "return": 1, "depends_on": []}]));
+    dependent["flows"]["main"]["dag"] = json!(false);
+
+    for (definition, path) in [
+        (at_once, "flows.main.at_once: "),
+        (
+            with_steps(&json!([condition])),
+            "flows.main.steps[0].if.op: ",
+        ),
+        (with_steps(&json!([retried])), "flows.main.steps[0].retry: "),
+        (
+            with_steps(&json!([branch])),
+            "flows.main.steps[0].parallel[0].max: ",
+        ),
+        (dependent, "flows.main.steps[0].depends_on: "),
+    ] {
+        for error in [Workflow::from_json(&definition), lenient(&definition)] {
+            let error = error.unwrap_err().to_string();
+            assert!(error.starts_with(path), "{path}: {error}");
+        }
+    }
 }

@@ -1,0 +1,59 @@
+//! The objects of the language, from its JSON Schema.
+
+use super::*;
+use std::sync::LazyLock;
+
+pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(|| Workflow::json_schema().to_value());
+
+/// An object that a definition can have, in each of the ways in which it can be written.
+pub(super) struct Object {
+    pub(super) name: &'static str,
+    pub(super) ways: Vec<Way>,
+}
+
+/// One way to write an object.
+pub(super) struct Way {
+    /// The schema of each field.
+    pub(super) fields: &'static Map<String, Value>,
+    pub(super) required: Vec<&'static str>,
+}
+
+/// Returns all objects. The top of a definition is `Workflow`.
+pub(super) fn objects() -> Vec<Object> {
+    let object = |(name, schema)| Object {
+        name,
+        ways: alternatives(schema).into_iter().filter_map(way).collect(),
+    };
+    let objects = definitions().map(object);
+    objects.filter(|object| !object.ways.is_empty()).collect()
+}
+
+/// Returns the schemas that have a name.
+pub(super) fn definitions() -> impl Iterator<Item = (&'static str, &'static Value)> {
+    let schema: &'static Value = &SCHEMA;
+    let named = schema["$defs"].as_object().unwrap().iter();
+    let named = named.map(|(name, schema)| (name.as_str(), schema));
+    std::iter::once(("Workflow", schema)).chain(named)
+}
+
+/// Returns a schema and its inner alternatives, without the schemas that it refers to.
+pub(super) fn alternatives(schema: &'static Value) -> Vec<&'static Value> {
+    let lists = ["anyOf", "oneOf"].map(|keyword| schema.get(keyword));
+    let inner = lists.into_iter().flatten().filter_map(Value::as_array);
+    let inner = inner.flatten().flat_map(alternatives);
+    std::iter::once(schema).chain(inner).collect()
+}
+
+/// Returns the fields of an object, or `None` for other schemas.
+pub(super) fn way(schema: &'static Value) -> Option<Way> {
+    let fields = schema.get("properties")?.as_object()?;
+    if schema.get("type") != Some(&json!("object")) {
+        return None;
+    }
+    let required = schema.get("required").and_then(Value::as_array);
+    let required = required.into_iter().flatten().filter_map(Value::as_str);
+    Some(Way {
+        fields,
+        required: required.collect(),
+    })
+}

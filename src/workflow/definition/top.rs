@@ -1,0 +1,54 @@
+//! The top of a definition, as a type.
+
+#[cfg(feature = "schema")]
+use super::sections::{AgentSpec, ModelSpec, WorkflowToolSpec};
+use crate::workflow::policies::Policies;
+use crate::workflow::syntax::Nested;
+#[cfg(feature = "schema")]
+use crate::workflow::syntax::{Flow, named, schemas};
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A workflow: agents, tools, models and people in steps.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Workflow"))]
+pub(in crate::workflow) struct Definition {
+    /// Name of the workflow.
+    pub(super) name: Option<String>,
+    /// Description of the workflow.
+    pub(super) description: Option<String>,
+    /// Models by name.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "named::<ModelSpec>"))]
+    pub(super) models: BTreeMap<String, Value>,
+    /// Prompts of agents and models by name.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "named::<String>"))]
+    pub(super) prompts: BTreeMap<String, String>,
+    /// JSON Schemas by name.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "schemas"))]
+    pub(super) schemas: BTreeMap<String, Value>,
+    /// Tools that agents and steps can use, by name.
+    #[serde(default)]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(schema_with = "named::<WorkflowToolSpec>")
+    )]
+    pub(super) tools: BTreeMap<String, Value>,
+    /// Agents by name.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "named::<AgentSpec>"))]
+    pub(super) agents: BTreeMap<String, Value>,
+    /// Flows by name.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "named::<Flow>"))]
+    pub(super) flows: BTreeMap<String, Value>,
+    /// Settings of the whole workflow.
+    #[serde(default)]
+    #[expect(dead_code, reason = "the compiler reads the policies on their own")]
+    policies: Nested<Policies>,
+}

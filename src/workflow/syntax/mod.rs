@@ -1,0 +1,153 @@
+//! The syntax of definitions, as types.
+//!
+//! The types derive `Deserialize`. With the feature `schema` they also derive `JsonSchema`, and their doc comments are the
+//! descriptions in the JSON Schema of the language. The module `definition` compiles them.
+//!
+//! [`Written::read`] fills one struct from the fields of one object. Nested parts are [`Nested`] in the structs: the compiler
+//! reads each of them on its own, so an error has the path to fix, the value and the reason. The rules of reading are:
+//! - The kind of a step, condition, case or escalation is the field that only this kind has.
+//! - A field that is null is absent, unless the field can have any JSON.
+//! - A field that the struct does not have is a comment, an error, or noted in [`UnknownFields`].
+
+/// Declares structs of the syntax.
+macro_rules! objects {
+    ($(
+        $(#[$about:meta])*
+        $name:ident {
+            $($(#[$attribute:meta])* $field:ident: $type:ty,)*
+        }
+    )+) => {$(
+        #[derive(Debug, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(JsonSchema))]
+        $(#[$about])*
+        pub(in crate::workflow) struct $name {
+            $($(#[$attribute])* pub(in crate::workflow) $field: $type,)*
+        }
+    )+};
+}
+
+/// Declares an object of several kinds. A kind is a field and the struct of the objects that have this field.
+macro_rules! kinds {
+    (
+        $(#[$about:meta])*
+        $name:ident { $($(#[$attribute:meta])* $kind:literal => $variant:ident($type:ty),)+ }
+    ) => {
+        #[derive(Debug)]
+        #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(untagged))]
+        $(#[$about])*
+        pub(in crate::workflow) enum $name {
+            $($(#[$attribute])* $variant($type),)+
+        }
+
+        impl $name {
+            pub(in crate::workflow) fn read(
+                written: &Written<'_>,
+            ) -> Result<Self, WorkflowLoadError> {
+                const KINDS: &[&str] = &[$($kind),+];
+                let fields = || -> Vec<&'static str> { [$(names::<$type>()),+].concat() };
+                let kind = written.kind(KINDS)?;
+                match kind {
+                    $(Some($kind) => written.read_kind(kind, &fields).map(Self::$variant),)+
+                    None | Some(_) => Err(written.without_kind(KINDS, &fields())),
+                }
+            }
+        }
+    };
+}
+
+mod flows;
+mod parts;
+mod read;
+#[cfg(feature = "schema")]
+mod schema;
+mod steps;
+mod unknown;
+mod values;
+
+pub(super) use flows::{Flow, GraphStep};
+pub(super) use parts::{Condition, Emit, Event, EventCondition, Retry};
+pub(super) use read::{Written, names};
+#[cfg(feature = "schema")]
+pub(super) use schema::{
+    history, instruction, json_schema, named, schemas, seconds as seconds_schema,
+};
+pub(super) use steps::{Case, Common, Escalation, ForEachStep, Join, Step};
+pub(super) use unknown::UnknownFields;
+pub(super) use values::{Nested, positive, seconds, whole, word};
+
+use super::error::{LoadProblem, WorkflowLoadError};
+use crate::error::excerpt;
+use crate::model::DefinitionPath;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Maximum number of names in one section of a definition.
+pub(super) const NAMES: usize = 256;
+
+/// Maximum size of a name in bytes.
+pub(super) const NAME_BYTES: usize = 64;
+
+/// Maximum number of branches of one `parallel`, and of cases of one `match`.
+pub(super) const BRANCHES: usize = 64;
+
+/// Maximum number of variables of one `set`.
+pub(super) const VARIABLES: usize = 64;
+
+/// Variables that only the interpreter sets.
+pub(super) const RESERVED: [&str; 8] = [
+    "input",
+    "last",
+    "error",
+    "item",
+    "index",
+    "iteration",
+    "result",
+    "matched",
+];
+
+/// Reads the objects of a section.
+pub(super) fn section<T>(
+    section: &str,
+    named: &BTreeMap<String, Value>,
+    unknown: &UnknownFields,
+    mut read: impl FnMut(&Written<'_>) -> Result<T, WorkflowLoadError>,
+) -> Result<BTreeMap<String, T>, WorkflowLoadError> {
+    check_names(section, named)?;
+    let section = DefinitionPath::default().field(section);
+    let objects = named.iter().map(|(name, value)| {
+        let object = read(&Written::new(value, section.field(name), unknown))?;
+        Ok((name.clone(), object))
+    });
+    objects.collect()
+}
+
+/// Checks the names of a section. They are also parts of step paths, and of paths in messages.
+pub(super) fn check_names<T>(
+    section: &str,
+    named: &BTreeMap<String, T>,
+) -> Result<(), WorkflowLoadError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let place = DefinitionPath::default().field(section);
+    if named.len() > NAMES {
+        let (what, found, most) = ("names", named.len(), NAMES);
+        let problem = LoadProblem::TooMany { what, found, most };
+        return Err(WorkflowLoadError::new(place, problem));
+    }
+    for name in named.keys() {
+        let reason = if name.is_empty() {
+            "it is empty"
+        } else if name.len() > NAME_BYTES {
+            "it is longer than 64 bytes"
+        } else if !name.chars().all(plain) {
+            "it may have letters, digits, _, - and . only"
+        } else {
+            continue;
+        };
+        let name = excerpt(name, 80).into_owned();
+        return Err(WorkflowLoadError::new(
+            place,
+            LoadProblem::Name { name, reason },
+        ));
+    }
+    Ok(())
+}

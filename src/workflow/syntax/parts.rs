@@ -1,0 +1,155 @@
+//! Parts of steps without steps in them: retries, conditions and breadcrumbs.
+
+#![expect(
+    dead_code,
+    reason = "the compiler reads nested fields, and values with variables, on their own"
+)]
+
+use super::read::{Written, names};
+use super::values::{Nested, seconds, some, whole};
+use crate::workflow::error::WorkflowLoadError;
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Attempts of a step: their number, or an object with the delays between them, too.
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a number of attempts from 1 to 100, or an object with \"attempts\""
+)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub(in crate::workflow) enum Retry {
+    /// Maximum number of attempts.
+    Number(
+        #[serde(deserialize_with = "whole::<1, 100, _, _>")]
+        #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 100)))]
+        u32,
+    ),
+    Attempts(Attempts),
+}
+
+impl Retry {
+    pub(in crate::workflow) fn read(written: &Written<'_>) -> Result<Self, WorkflowLoadError> {
+        if written.value.is_object() {
+            return written.read().map(Self::Attempts);
+        }
+        // Serde would read a list as the fields of `Attempts`.
+        let number = match written.value.is_number() {
+            true => written.value,
+            false => &Value::Null,
+        };
+        let retry = Self::deserialize(number);
+        retry.map_err(|error| written.shape(error.to_string()))
+    }
+}
+
+kinds! {
+    /// A condition on the variables of a flow.
+    Condition {
+        "path" => Path(Comparison),
+        "all" => All(AllOf),
+        "any" => Any(AnyOf),
+        "not" => Not(NotOf),
+    }
+}
+
+// The JSON Schema of an inline struct is a part of the schema of its enum.
+objects! {
+    /// Attempts and delays.
+    #[cfg_attr(feature = "schema", schemars(inline))]
+    Attempts {
+        /// Maximum number of attempts.
+        #[serde(deserialize_with = "whole::<1, 100, _, _>")]
+        #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 100)))]
+        attempts: u32,
+        /// Delay before the second attempt in seconds. Each further delay is twice as long. Defaults to 1.
+        #[serde(default, deserialize_with = "seconds")]
+        #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::seconds"))]
+        base_seconds: Option<Duration>,
+        /// Maximum delay in seconds. Defaults to 60.
+        #[serde(default, deserialize_with = "seconds")]
+        #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::seconds"))]
+        cap_seconds: Option<Duration>,
+    }
+
+    /// Compares a variable.
+    #[cfg_attr(feature = "schema", schemars(inline))]
+    Comparison {
+        /// A variable, or the JSONPath of a value in it.
+        path: String,
+        /// The operator, as in subscriptions.
+        #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::op"))]
+        op: String,
+        /// The value to compare with.
+        #[serde(default, deserialize_with = "some")]
+        value: Option<Value>,
+    }
+
+    /// Holds if all conditions hold.
+    #[cfg_attr(feature = "schema", schemars(inline))]
+    AllOf {
+        /// The conditions.
+        all: Nested<Vec<Condition>>,
+    }
+
+    /// Holds if one of the conditions holds.
+    #[cfg_attr(feature = "schema", schemars(inline))]
+    AnyOf {
+        /// The conditions.
+        any: Nested<Vec<Condition>>,
+    }
+
+    /// Holds if the condition does not hold.
+    #[cfg_attr(feature = "schema", schemars(inline))]
+    NotOf {
+        /// The condition.
+        not: Nested<Condition>,
+    }
+
+    /// A breadcrumb that a step waits for, as in a subscription.
+    Event {
+        /// Schema of the breadcrumb.
+        #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::schema_name"))]
+        schema_name: String,
+        /// The breadcrumb has at least one of these tags.
+        #[serde(default)]
+        any_tags: Vec<String>,
+        /// Tags that the breadcrumb has.
+        #[serde(default)]
+        all_tags: Vec<String>,
+        /// Conditions on the context of the breadcrumb. All of them must hold.
+        #[serde(default)]
+        context_match: Nested<Vec<EventCondition>>,
+    }
+
+    /// A condition on the context of a breadcrumb.
+    EventCondition {
+        /// JSONPath in the context.
+        path: String,
+        /// The operator, as in subscriptions.
+        #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::op"))]
+        op: String,
+        /// The value to compare with.
+        #[serde(default, deserialize_with = "some")]
+        value: Option<Value>,
+    }
+
+    /// A breadcrumb that a step writes.
+    Emit {
+        /// Schema of the breadcrumb.
+        #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::schema_name"))]
+        schema_name: String,
+        /// Title of the breadcrumb.
+        title: Option<String>,
+        /// Tags of the breadcrumb.
+        #[serde(default)]
+        tags: Vec<String>,
+        /// Context of the breadcrumb. Defaults to an empty object.
+        #[serde(default)]
+        #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::context"))]
+        context: Option<Value>,
+    }
+}

@@ -1,0 +1,345 @@
+//! Reads objects of a definition into structs that derive `Deserialize`, each object on its own.
+
+use super::unknown::{UnknownField, UnknownFields, unknown_field};
+use crate::model::{DefinitionPath, KnownFields, is_comment, nearest};
+use crate::workflow::error::WorkflowLoadError;
+use serde::de::value::MapDeserializer;
+use serde::de::{DeserializeOwned, Deserializer, Visitor};
+use serde::forward_to_deserialize_any;
+use serde_json::{Map, Value};
+use serde_path_to_error::Segment;
+use std::cell::Cell;
+
+/// Names of fields.
+pub(in crate::workflow) type Names = &'static [&'static str];
+
+/// The field of an inner object, and the function that checks the object.
+type Part = (
+    &'static str,
+    fn(&Written<'_>) -> Result<(), WorkflowLoadError>,
+);
+
+/// Fields that can have any JSON, also null. Other fields that are null are absent.
+const NULL_IS_A_VALUE: [&str; 7] = [
+    "continue", "for_each", "input", "is", "match", "return", "value",
+];
+
+/// Wrong names that occur in practice.
+const ALIASES: [(&str, &[&str]); 4] = [
+    ("prompt", &["instruction"]),
+    ("instructions", &["instruction"]),
+    ("system_prompt", &["instruction"]),
+    ("on_error", &["on_failure"]),
+];
+
+/// A value of a definition with its path, and the unknown fields of the definition.
+#[derive(Clone, Debug)]
+pub(in crate::workflow) struct Written<'v> {
+    pub(in crate::workflow) value: &'v Value,
+    pub(in crate::workflow) path: DefinitionPath,
+    unknown: &'v UnknownFields,
+    /// Fields of the object that another struct reads.
+    apart: Names,
+}
+
+impl<'v> Written<'v> {
+    pub(in crate::workflow) const fn new(
+        value: &'v Value,
+        path: DefinitionPath,
+        unknown: &'v UnknownFields,
+    ) -> Self {
+        Self {
+            value,
+            path,
+            unknown,
+            apart: &[],
+        }
+    }
+
+    /// Returns the value of a field, or `None` if it is absent or null.
+    pub(in crate::workflow) fn field(&self, name: &str) -> Option<Self> {
+        let value = self.value.get(name).filter(|value| !value.is_null())?;
+        Some(Self::new(value, self.path.field(name), self.unknown))
+    }
+
+    /// Returns the items of a list in a field, or none if the field is absent.
+    pub(in crate::workflow) fn list(&self, name: &str) -> Result<Vec<Self>, WorkflowLoadError> {
+        let Some(list) = self.field(name) else {
+            return Ok(Vec::new());
+        };
+        let Some(items) = list.value.as_array() else {
+            return Err(list.shape("a list"));
+        };
+        let items = items.iter().enumerate();
+        let items = items.map(|(at, item)| Self::new(item, list.path.item(at), self.unknown));
+        Ok(items.collect())
+    }
+
+    /// Returns the same object for a struct that does not have all its fields.
+    pub(super) fn apart(&self, apart: Names) -> Self {
+        Self {
+            apart,
+            ..self.clone()
+        }
+    }
+
+    /// Reads a struct. An unknown field is an error if its name is nearly that of a known field. Others are noted.
+    pub(in crate::workflow) fn read<T: DeserializeOwned>(&self) -> Result<T, WorkflowLoadError> {
+        self.read_kind(None, &Vec::<&'static str>::new)
+    }
+
+    /// Reads one kind of an object. A field that only other kinds have is an error.
+    pub(super) fn read_kind<T: DeserializeOwned>(
+        &self,
+        kind: Option<&str>,
+        others: &dyn Fn() -> Vec<&'static str>,
+    ) -> Result<T, WorkflowLoadError> {
+        let read = self.read_some()?;
+        self.check_unknown(names::<T>(), kind, others)?;
+        Ok(read)
+    }
+
+    /// Reads a struct, and ignores the fields that it does not have.
+    pub(in crate::workflow) fn read_some<T: DeserializeOwned>(
+        &self,
+    ) -> Result<T, WorkflowLoadError> {
+        let fields = Fields {
+            object: self.object()?,
+            names: &Cell::<Names>::new(&[]),
+        };
+        let read = serde_path_to_error::deserialize(fields);
+        read.map_err(|error| self.error(&error, names::<T>()))
+    }
+
+    /// Reads a struct with inner structs. Each inner object is checked on its own first, because null and unknown fields are looked
+    /// for in one object only.
+    pub(in crate::workflow) fn read_with_parts<T: DeserializeOwned>(
+        &self,
+        parts: &[Part],
+    ) -> Result<T, WorkflowLoadError> {
+        for (name, check) in parts {
+            self.field(name).map_or(Ok(()), |part| check(&part))?;
+        }
+        let mut value = self.value.clone();
+        for (_, inner) in value.as_object_mut().into_iter().flatten() {
+            if let Value::Object(fields) = inner {
+                fields.retain(|_, field| !field.is_null());
+            }
+        }
+        Written::new(&value, self.path.clone(), self.unknown).read()
+    }
+
+    /// Checks that a struct can be read.
+    pub(in crate::workflow) fn check<T: DeserializeOwned>(&self) -> Result<(), WorkflowLoadError> {
+        self.read::<T>().map(drop)
+    }
+
+    /// Returns the fields of a struct as the definition has them.
+    pub(in crate::workflow) fn fields_of<T: DeserializeOwned>(&self) -> Map<String, Value> {
+        let fields = self.value.as_object().into_iter().flatten();
+        let fields = fields.filter(|(name, _)| names::<T>().contains(&name.as_str()));
+        let fields = fields.map(|(name, value)| (name.clone(), value.clone()));
+        fields.collect()
+    }
+
+    /// Returns the kind of an object: the one field of `kinds` that it has.
+    pub(super) fn kind(&self, kinds: Names) -> Result<Option<&'static str>, WorkflowLoadError> {
+        let object = self.object()?;
+        let given = kinds.iter().copied();
+        let mut given: Vec<_> = given.filter(|kind| object.contains_key(*kind)).collect();
+        // The steps of a `for_each` do not decide its kind.
+        if given.len() > 1 {
+            given.retain(|kind| *kind != "steps");
+        }
+        if let [one, other, ..] = given.as_slice() {
+            let reason = format!("{one:?} and {other:?} cannot stand side by side; write one");
+            return Err(WorkflowLoadError::fields(self.path.clone(), reason));
+        }
+        Ok(given.first().copied())
+    }
+
+    /// Returns the error for an object that has the field of no kind.
+    pub(super) fn without_kind(&self, kinds: Names, others: &[&str]) -> WorkflowLoadError {
+        let names = self.value.as_object().into_iter().flat_map(Map::keys);
+        let mut names = names.filter(|name| !others.contains(&name.as_str()) && !is_comment(name));
+        let near = names.find_map(|name| Some((name, nearest(name, kinds.iter().copied())?)));
+        match near {
+            Some((name, near)) => unknown_field(self.path.field(name), Some(near)),
+            None => {
+                let reason = format!("one of these is missing: {}", kinds.join(", "));
+                WorkflowLoadError::fields(self.path.clone(), reason)
+            }
+        }
+    }
+
+    pub(in crate::workflow) fn shape(&self, expected: impl Into<String>) -> WorkflowLoadError {
+        WorkflowLoadError::shape(self.path.clone(), expected, self.value)
+    }
+
+    fn object(&self) -> Result<&'v Map<String, Value>, WorkflowLoadError> {
+        let object = self.value.as_object();
+        object.ok_or_else(|| self.shape("an object"))
+    }
+
+    /// Returns an error of serde as an error with the path and the value that it is about.
+    fn error(
+        &self,
+        error: &serde_path_to_error::Error<serde_json::Error>,
+        names: Names,
+    ) -> WorkflowLoadError {
+        let (mut path, mut found) = (self.path.clone(), Some(self.value));
+        for segment in error.path() {
+            match segment {
+                Segment::Map { key } => {
+                    path = path.field(key);
+                    found = found.and_then(|value| value.get(key.as_str()));
+                }
+                Segment::Seq { index } => {
+                    path = path.item(*index);
+                    found = found.and_then(|value| value.get(*index));
+                }
+                Segment::Enum { .. } | Segment::Unknown => {}
+            }
+        }
+        let message = error.inner().to_string();
+        let missing = message.strip_prefix("missing field `");
+        let Some(field) = missing.and_then(|rest| rest.strip_suffix('`')) else {
+            let found = found.unwrap_or(self.value);
+            return WorkflowLoadError::shape(path, expected(&message), found);
+        };
+        let mut given = self.value.as_object().into_iter().flat_map(Map::keys);
+        let is_near =
+            |name: &&String| !self.is_known(name, names) && nearest(name, [field]).is_some();
+        match given.find(is_near) {
+            Some(name) => unknown_field(path.field(name), Some(field)),
+            None => WorkflowLoadError::missing(path.field(field), remedy(field)),
+        }
+    }
+
+    fn is_known(&self, name: &str, names: Names) -> bool {
+        names.contains(&name) || self.apart.contains(&name) || is_comment(name)
+    }
+
+    fn check_unknown(
+        &self,
+        names: Names,
+        kind: Option<&str>,
+        others: &dyn Fn() -> Vec<&'static str>,
+    ) -> Result<(), WorkflowLoadError> {
+        let is_unknown = |name: &&String| !self.is_known(name, names);
+        let mut unknown = self.object()?.keys().filter(is_unknown).peekable();
+        if unknown.peek().is_none() {
+            return Ok(());
+        }
+        let others = others();
+        let fields = KnownFields {
+            names: &[names, self.apart, others.as_slice()].concat(),
+            aliases: &ALIASES,
+        };
+        for name in unknown {
+            let path = self.path.field(name);
+            if others.contains(&name.as_str()) {
+                let place = kind.map_or("here".to_owned(), |kind| format!("beside {kind:?}"));
+                let names = names.join(", ");
+                let reason = format!("there is no such field {place}; known fields: {names}");
+                return Err(WorkflowLoadError::fields(path, reason));
+            }
+            // The definition is refused for their number, and a suggestion for each of them would take long.
+            let suggested = match self.unknown.is_full() {
+                true => Vec::new(),
+                false => fields.suggest(name),
+            };
+            if let Some(near) = nearest(name, suggested.iter().copied()) {
+                return Err(unknown_field(path, Some(near)));
+            }
+            self.unknown.note(UnknownField {
+                path,
+                name: name.clone(),
+                nearest: suggested,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the names of the fields of a struct.
+pub(in crate::workflow) fn names<T: DeserializeOwned>() -> Names {
+    let (object, names) = (Map::new(), Cell::<Names>::new(&[]));
+    let fields = Fields {
+        object: &object,
+        names: &names,
+    };
+    drop(T::deserialize(fields));
+    names.get()
+}
+
+/// The deserializer of one object. A struct gets the fields that it has, without nulls that mean absent fields.
+struct Fields<'de, 'n> {
+    object: &'de Map<String, Value>,
+    /// The names of the struct's fields, once the struct has asked for them.
+    names: &'n Cell<Names>,
+}
+
+impl<'de> Deserializer<'de> for Fields<'de, '_> {
+    type Error = serde_json::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        self.deserialize_struct("", &[], visitor)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        names: Names,
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        self.names.set(names);
+        let is_given = |name: &str, value: &Value| {
+            names.contains(&name) && (!value.is_null() || NULL_IS_A_VALUE.contains(&name))
+        };
+        let given = self.object.iter();
+        let given = given.filter(|(name, value)| is_given(name, value));
+        let given = given.map(|(name, value)| (name.as_str(), value));
+        MapDeserializer::<_, Self::Error>::new(given).deserialize_any(visitor)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
+        unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+/// Returns the description of a right value from a message of serde, whose last part it is.
+fn expected(message: &str) -> String {
+    let expected = message.rsplit_once(", expected ");
+    let expected = match expected.map_or(message, |(_, expected)| expected) {
+        "a boolean" => "true or false",
+        "a map" => "an object",
+        "a sequence" => "a list",
+        "f64" => "a number",
+        other => other,
+    };
+    expected.replace('`', "\"")
+}
+
+/// Returns an example for a field that is missing.
+fn remedy(field: &str) -> &'static str {
+    match field {
+        "agent" | "flow" | "model" | "tool" => "a name that the definition has",
+        "all" | "any" => "a list of conditions",
+        "at_tokens" => "a number of tokens",
+        "attempts" | "max" => "a maximum number",
+        "cases" => "a list of cases",
+        "id" => "a name that other steps can depend on",
+        "if" | "not" | "when" => "a condition: {\"path\", \"op\", \"value\"}",
+        "instruction" => "the instructions to the model",
+        "loop" | "on_failure" | "parallel" | "steps" | "then" | "try" => "a list of steps",
+        "method" => "\"truncate\" or \"summarise\"",
+        "op" => "an operator such as \"eq\"",
+        "path" => "a path such as \"draft.score\"",
+        "prompt" => "a name of \"prompts\"",
+        "schema_name" => "the schema of the breadcrumb",
+        "set" => "at least one variable",
+        _ => "a value",
+    }
+}
