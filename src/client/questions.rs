@@ -11,7 +11,7 @@ use super::{Client, ClientError};
 use crate::clock::wall_micros;
 use crate::executor::QUESTION;
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector, Timestamp, request_tag};
-use crate::request::human::Written;
+use crate::request::human::{CLOCK_MARGIN, Written};
 use crate::request::{answers_to, human};
 use crate::store::{Query, Run, RunState, WrittenBy};
 use check::{check, refused};
@@ -210,22 +210,24 @@ impl Questions {
         let id = question.id.clone();
         check(question, kind, person, &answer)?;
         let response = response(question, person, answer);
+        let store = &*self.client.store;
         if let Some(closing) = self.closing(question).await? {
             let given = closing.answer.as_ref();
-            return match given.is_some_and(|given| says(given, &response)) {
+            return match given.is_some_and(|given| human::is_same(store, given, &response)) {
                 true => Ok(()),
                 false => Err(closing.error(id)),
             };
         }
         let terms = &question.terms;
-        if let Some(at) = terms.expired(now(), MARGIN) {
+        // Before the end of the margin, the clock of the store decides.
+        if let Some(at) = terms.expired(now(), CLOCK_MARGIN) {
             return Err(AnswerError::Expired { id, at });
         }
         // The run checks the same by the clock of the store, and by the writer that the store has noted.
-        let counts = |found: &Breadcrumb| terms.counts_in_time(found);
-        match human::write_once(&*self.client.store, terms, response, counts).await? {
+        let counts = |found: &Breadcrumb| terms.counts_in_time(found, Duration::ZERO);
+        match human::write_once(store, terms, response, counts).await? {
             Written::Other(earlier) => Err(Closing::answered(earlier).error(id)),
-            Written::Own(written) if !counts(&written) => Err(refused(question, person, &written)),
+            Written::Own(written) if !counts(&written) => Err(refused(question, &written)),
             Written::Own(_) => Ok(()),
         }
     }
@@ -235,7 +237,8 @@ impl Questions {
         let selector = answers_to(&question.id, human::RESPONSE);
         let query = Query::new(selector).limit(MOST);
         let answers = self.client.store.search(&query).await?;
-        let is_answer = |found: &&Arc<Breadcrumb>| question.terms.counts_in_time(found);
+        let terms = &question.terms;
+        let is_answer = |found: &&Arc<Breadcrumb>| terms.counts_in_time(found, Duration::ZERO);
         if let Some(first) = answers.iter().rev().find(is_answer) {
             return Ok(Some(Closing::answered(Arc::clone(first))));
         }
@@ -285,9 +288,6 @@ impl Closing {
     }
 }
 
-/// Time after the end of a question at which the clock of this process decides. Before, the clock of the store does.
-const MARGIN: Duration = Duration::from_secs(5 * 60);
-
 /// Returns the time by the clock of this process.
 fn now() -> Timestamp {
     Timestamp::from_micros(wall_micros())
@@ -306,9 +306,4 @@ fn response(question: &QuestionView, person: &Principal, answer: Value) -> NewBr
         }
     }
     human::response(&question.id, &person.name, context)
-}
-
-/// Returns `true` if an answer that was given is equal to a new one.
-fn says(given: &Breadcrumb, new: &NewBreadcrumb) -> bool {
-    given.context == new.context && given.created_by == new.created_by
 }

@@ -127,7 +127,7 @@ pub(crate) use ordering::ordering_key;
 pub(crate) use pages::Pages;
 pub(crate) use run::give_up;
 pub(crate) use runtime_context::{Commits, LentStore, RunScope, Untaken, under};
-pub(crate) use standing::{Asked, QUESTION, may_be_for};
+pub(crate) use standing::{Asked, QUESTION, is_changed, may_be_for};
 pub(crate) use turn_events::{Record, Segment, turn_segments_tag, turn_tag};
 #[cfg(feature = "agents")]
 pub(crate) use turn_events::{TurnEvents, is_turn_of};

@@ -2,6 +2,9 @@
 
 #[cfg(feature = "agents")]
 mod asking;
+#[cfg(feature = "agents")]
+pub(crate) mod questions;
+mod schema;
 mod terms;
 mod write;
 
@@ -9,10 +12,14 @@ mod write;
 pub(crate) use asking::question;
 #[cfg(feature = "agents")]
 pub(crate) use asking::{
-    approval, digest, fingerprint, question_of_tool, request, withheld_arguments,
+    approval, digest, fingerprint, fingerprint_of_question, question_of_tool, request,
+    withheld_arguments,
 };
-pub(crate) use terms::{Terms, texts};
-pub(crate) use write::{Written, write_once};
+pub(crate) use schema::QuestionSchema;
+#[cfg(feature = "agents")]
+pub(crate) use schema::has_fit_answer;
+pub(crate) use terms::{CLOCK_MARGIN, Terms, texts};
+pub(crate) use write::{Written, is_same, write_once};
 
 use super::Reply;
 pub(crate) use crate::hex::hash;
@@ -48,7 +55,8 @@ pub(crate) fn response(request_id: &str, by: &str, mut context: Value) -> NewBre
 
 /// Returns the decision in a breadcrumb, or `None` if the breadcrumb does not answer this question or its writer may not answer it.
 ///
-/// What an executor wrote is from no person: it carries the `creator` that every run stamps.
+/// What an executor wrote is from no person: it carries the `creator` that every run stamps. The caller checks that nobody
+/// [changed](crate::executor::is_changed) the breadcrumb.
 ///
 /// `shown` is the part of the context that a model may see: an answer and a comment come from there, and everything that
 /// decides whether the response counts comes from the whole context. An answer that is excluded as a whole is none.
@@ -82,12 +90,8 @@ pub(crate) fn decision(
 
 /// Returns `true` if the writer of an answer is among people, by name or by role.
 fn is_permitted(response: &Breadcrumb, people: &People) -> bool {
-    let writer = match response.version {
-        0 | 1 => &response.created_by,
-        2.. => &response.updated_by,
-    };
     let is_in = |by: &[String]| {
-        writer.as_ref().is_some_and(|writer| {
+        response.created_by.as_ref().is_some_and(|writer| {
             let is_named = !writer.starts_with(ROLE) && by.contains(writer);
             is_named || has_role(&response.context, writer, by)
         })

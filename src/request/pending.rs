@@ -1,5 +1,6 @@
 //! Requests of a run that wait for their answers: no I/O, no clock.
 
+use super::human::QuestionSchema;
 use super::{Reply, agents, answers_to, human};
 use crate::executor::Asked;
 use crate::machine::Answer;
@@ -25,8 +26,12 @@ pub(crate) enum Expected<'r> {
     Approval { digest: &'r str, by: &'r People },
     /// The answer of a model that is reached as a tool.
     Model { tool: &'r str },
-    /// The answer of one of these people, or of anyone if the list is empty.
-    Question { of: &'r [String] },
+    /// An answer that fits the schema, of one of these people, or of anyone if the list is empty.
+    Question {
+        of: &'r [String],
+        /// The schema of the answer, if the question has one that a run checks.
+        schema: Option<&'r QuestionSchema>,
+    },
     /// The result of a tool.
     Tool { tool: &'r str },
 }
@@ -54,9 +59,10 @@ impl<'r> Pending<'r> {
             Expected::Approval { digest, by } => {
                 human::decision(found, shown, id, Some(digest), by)
             }
-            Expected::Question { of } => {
+            Expected::Question { of, schema } => {
                 let people = People::from(of);
-                human::decision(found, shown, id, None, &people)
+                let reply = human::decision(found, shown, id, None, &people);
+                reply.filter(|_| human::has_fit_answer(&found.context, schema))
             }
             Expected::Model { tool } | Expected::Tool { tool } => {
                 tool::answer_of(found, shown, id, tool).map(Reply::Answer)
@@ -134,12 +140,12 @@ impl<'r> Pending<'r> {
 
 /// Returns the time until which the answer of a person counts, by the store's clock, of a wait until this time.
 ///
-/// Outside a run, `until` is a time of the machine's clock, and the two clocks can differ. An answer then counts if the store has it
-/// when the waiting side checks for answers, at the end of the wait for the last time.
+/// Outside a run, `until` is a time of the machine's clock, and the two clocks can differ. The margin is for this difference. The waiting
+/// side checks for answers at the end of the wait for the last time.
 pub(crate) fn answers_until(until: Timestamp, is_run: bool) -> Timestamp {
     match is_run {
         true => until,
-        false => Timestamp::from_micros(i64::MAX),
+        false => until + human::CLOCK_MARGIN,
     }
 }
 
@@ -160,10 +166,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_an_answer_is_compared_only_with_times_of_the_same_clock() {
+    fn outside_a_run_an_answer_counts_until_the_end_of_the_time_and_the_difference_of_the_clocks() {
         let until = Timestamp::from_micros(20);
 
         assert_eq!(answers_until(until, true), until);
-        assert!(answers_until(until, false) > Timestamp::from_micros(i64::MAX - 1));
+        assert_eq!(answers_until(until, false), until + human::CLOCK_MARGIN);
     }
 }

@@ -121,7 +121,7 @@ impl Run<'_> {
                 Awaited::Tool { call, .. }
                 | Awaited::Agent { call, .. }
                 | Awaited::Approval { call, .. }
-                | Awaited::Question { call },
+                | Awaited::Question { call, .. },
                 Reply::Answer(answer),
             ) => {
                 let answer = self.guarded(&call, answer).await;
@@ -259,7 +259,7 @@ async fn reply_to(
         }
         let store = &*agent.store;
         let asked = wait.pending().asked();
-        if !context.accepts(found, asked, store).await? {
+        if !human::questions::accepts(context, found, asked, store).await? {
             continue;
         }
         let reply = match reply {

@@ -216,11 +216,11 @@ impl<'r> Run<'r> {
         needed: NeededApproval,
     ) {
         let agent = self.agent;
-        let id = self.approval_id(&call.id, &digest);
         let registered = agent.tools.registered(&call.tool);
         let NeededApproval { people, expires_in } = needed;
         let changes = agent.definition.approval.for_changes(&call.tool);
         let asked = human::approval(call, registered, arguments, &digest, &people, &changes);
+        let id = self.approval_id(&call.id, &asked);
         let awaited = Awaited::Approval {
             call: call.id.clone(),
             digest,
@@ -232,12 +232,13 @@ impl<'r> Run<'r> {
 
     /// Returns the request ID of a question about a call. A repeated question after an approval has a new ID, so that an answer to
     /// the earlier question does not count for it.
-    fn approval_id(&self, call: &CallId, digest: &str) -> String {
+    fn approval_id(&self, call: &CallId, asked: &Value) -> String {
         let approved = self.progress.approved.iter();
         let earlier = approved.filter(|approved| approved.call == *call).count();
+        let asked = human::fingerprint_of_question(asked);
         match earlier {
-            0 => self.request_id(&["approval", call.as_str(), digest]),
-            _ => self.request_id(&["approval", call.as_str(), digest, &earlier.to_string()]),
+            0 => self.request_id(&["approval", call.as_str(), &asked]),
+            _ => self.request_id(&["approval", call.as_str(), &asked, &earlier.to_string()]),
         }
     }
 
@@ -309,9 +310,11 @@ impl<'r> Run<'r> {
             }
             Deferral::Handoff { agent, prompt } => self.hand_over(call, &agent, &prompt),
             Deferral::Other { kind, payload } if kind == "question" => {
-                let id = self.request_id(&["question", call.as_str()]);
                 let asked = human::question_of_tool(&payload);
-                self.question(id, Awaited::Question { call }, asked, None);
+                let of_fields = human::fingerprint_of_question(&asked);
+                let id = self.request_id(&["question", call.as_str(), &of_fields]);
+                let schema = human::QuestionSchema::of(&asked, "schema");
+                self.question(id, Awaited::Question { call, schema }, asked, None);
                 Vec::new()
             }
             Deferral::PlannerOutput(_) | Deferral::Other { .. } => {

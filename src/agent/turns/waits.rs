@@ -2,6 +2,7 @@
 
 use crate::machine::CallId;
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp};
+use crate::request::human::QuestionSchema;
 use crate::request::{Expected, Pending, Reply, answers_until};
 use crate::store::Wake;
 use crate::tool::People;
@@ -63,7 +64,12 @@ pub(super) enum Awaited {
         arguments: Json,
     },
     /// The answer of a person.
-    Question { call: CallId },
+    Question {
+        call: CallId,
+        /// The schema in the question.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        schema: Option<QuestionSchema>,
+    },
     /// The answer of a model.
     Model { tool: String },
 }
@@ -75,7 +81,7 @@ impl Wait {
             Awaited::Tool { call, .. }
             | Awaited::Agent { call, .. }
             | Awaited::Approval { call, .. }
-            | Awaited::Question { call } => Some(call),
+            | Awaited::Question { call, .. } => Some(call),
             Awaited::Model { .. } => None,
         }
     }
@@ -86,7 +92,10 @@ impl Wait {
             Awaited::Tool { tool, .. } => Expected::Tool { tool },
             Awaited::Agent { agent, .. } => Expected::Agent { agent },
             Awaited::Approval { digest, by, .. } => Expected::Approval { digest, by },
-            Awaited::Question { .. } => Expected::Question { of: &[] },
+            Awaited::Question { schema, .. } => Expected::Question {
+                of: &[],
+                schema: schema.as_ref(),
+            },
             Awaited::Model { tool } => Expected::Model { tool },
         };
         Pending {
@@ -137,6 +146,8 @@ pub(super) fn wake(waits: &[Wait], since: Timestamp) -> Wake {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "validate")]
+    use crate::model::BreadcrumbId;
     use serde_json::json;
 
     #[test]
@@ -155,5 +166,41 @@ mod tests {
         };
         assert_eq!(read, expected);
         assert_eq!(json!(read), saved);
+    }
+
+    #[test]
+    fn a_wait_for_an_answer_that_an_earlier_version_saved_has_no_schema() {
+        let saved = json!({"question": {"call": "1:1"}});
+
+        let read: Awaited = Json::from(saved.clone()).parse().unwrap();
+
+        let call = "1:1".into();
+        assert_eq!(read, Awaited::Question { call, schema: None });
+        assert_eq!(json!(read), saved);
+    }
+
+    #[cfg(feature = "validate")]
+    #[test]
+    fn an_answer_that_the_question_of_a_tool_excludes_is_no_reply() {
+        let asked = json!({"schema": {"enum": ["Bern", "Basel"]}});
+        let wait = Wait {
+            request_id: "q-1".to_owned(),
+            until: Timestamp::from_micros(20),
+            asked_at: None,
+            awaited: Awaited::Question {
+                call: "1:1".into(),
+                schema: QuestionSchema::of(&asked, "schema"),
+            },
+            unwritten: None,
+        };
+        let reply = |city: &str| {
+            let context = json!({"request_id": "q-1", "answer": city});
+            let answer = NewBreadcrumb::new("human.response.v1").context(context);
+            let answer = answer.first_version(BreadcrumbId::NIL, Timestamp::from_micros(1));
+            wait.reply(&answer, &answer.context, Some("run"))
+        };
+
+        assert_eq!(reply("Paris"), None);
+        assert!(reply("Bern").is_some());
     }
 }

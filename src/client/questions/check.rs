@@ -1,6 +1,6 @@
 //! Checks of answers by their question alone.
 
-use super::{AnswerError, MARGIN, Principal, QuestionKind, QuestionView, now};
+use super::{AnswerError, Principal, QuestionKind, QuestionView, now};
 use crate::model::Breadcrumb;
 use crate::request::human;
 use crate::tool::People;
@@ -55,8 +55,9 @@ fn check_arguments(
     if let Some(needed) = terms.needed_for(arguments) {
         permitted(question, person, &needed.people)?;
     }
+    // Without a margin: a late change has no effect, and a question takes a limited number of answers without effect.
     let end = terms.end_of_change(arguments);
-    if let Some(at) = end.filter(|end| *end + MARGIN < now()) {
+    if let Some(at) = end.filter(|end| *end < now()) {
         return Err(AnswerError::Expired { id, at });
     }
     // The run checks the arguments again before the call.
@@ -82,12 +83,9 @@ fn permitted(
     }
 }
 
-/// Returns the error of an answer that was written and does not count.
-pub(super) fn refused(
-    question: &QuestionView,
-    person: &Principal,
-    written: &Breadcrumb,
-) -> AnswerError {
+/// Returns the error of an answer that was written and does not count. It names the author that the store recorded, which can be another
+/// name than that of the person.
+pub(super) fn refused(question: &QuestionView, written: &Breadcrumb) -> AnswerError {
     let (id, terms) = (question.id.clone(), &question.terms);
     let changed = written.context.get("arguments");
     let end = changed.and_then(|changed| terms.end_of_change(changed));
@@ -96,7 +94,7 @@ pub(super) fn refused(
         Some(at) => AnswerError::Expired { id, at },
         None => AnswerError::NotAllowed {
             id,
-            person: person.name.clone(),
+            person: written.created_by.clone().unwrap_or_default(),
             allowed: question.allowed.clone(),
         },
     }

@@ -46,7 +46,7 @@ pub enum AnswerError {
     NotAllowed {
         /// The ID of the question.
         id: String,
-        /// The name of the person.
+        /// The name of the person. If the store recorded the answer under another name, this name.
         person: String,
         /// The approvers: people, and roles as `role:<name>`. If several rules apply, the approvers of the first rule that does not
         /// permit the person.

@@ -2,7 +2,7 @@
 
 use crate::client::creator_of;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
-use crate::request::human::{Terms, texts};
+use crate::request::human::{QuestionSchema, Terms, texts};
 use crate::store::RunRef;
 use crate::tool::ROLE;
 use serde::{Deserialize, Serialize};
@@ -140,6 +140,7 @@ impl QuestionView {
             items.into_iter().flatten()
         };
         let list = |field: &str| texts(items(field));
+        let json = |schema: Option<&QuestionSchema>| schema.map(|schema| schema.json().clone());
         let kind = match terms.digest {
             Some(_) => QuestionKind::Approval,
             None => QuestionKind::Question,
@@ -158,9 +159,9 @@ impl QuestionView {
             asked_by: run.executor.to_string(),
             asked_at: terms.asked_at,
             expires_at: terms.expires_at,
-            schema: terms.schema.clone(),
+            schema: json(terms.schema.as_ref()),
             changeable: terms.changeable,
-            arguments_schema: terms.arguments_schema.clone(),
+            arguments_schema: json(terms.arguments_schema.as_ref()),
             breadcrumb: breadcrumb.id,
             terms,
             run,

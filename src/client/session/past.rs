@@ -249,9 +249,9 @@ impl Session {
             return Ok(0);
         };
         let mut deleted = 0;
-        for tag in reply_tags(request) {
-            let is_only = self.is_only_request(request.id, asks, &tag).await?;
-            let mut query = Query::new(Selector::schema(*answers).all_tags([tag])).limit(PAGE);
+        for replies in replies_to(request, asks, answers) {
+            let is_only = self.is_only_request(request.id, replies.requests).await?;
+            let mut query = Query::new(replies.answers).limit(PAGE);
             loop {
                 let found = self.client.store.search(&query).await?;
                 let Some(last) = found.last() else { break };
@@ -266,14 +266,12 @@ impl Session {
         Ok(deleted)
     }
 
-    /// Returns `true` if no other request has the tag, so that every answer with the tag is to this request.
+    /// Returns `true` if a selector of requests selects no other request, so that every answer with the same tag or ID is to this request.
     async fn is_only_request(
         &self,
         id: BreadcrumbId,
-        schema: &str,
-        tag: &str,
+        requests: Selector,
     ) -> Result<bool, ClientError> {
-        let requests = Selector::schema(schema).all_tags([tag]);
         let query = Query::new(requests).limit(2);
         let found = self.client.store.search(&query).await?;
         Ok(found.iter().all(|found| found.id == id))
@@ -316,17 +314,33 @@ fn is_said(found: &Breadcrumb, run: &RunRef) -> bool {
         && creator_of(found).as_ref() == Some(run)
 }
 
-/// Returns the tags of the answers to a request: the tag of the request ID in its context. A request without one, or with one that is
-/// too long, is answered under its own tags or the ID of its breadcrumb.
-fn reply_tags(request: &Breadcrumb) -> Vec<String> {
-    match named_request(request) {
-        Some(id) => vec![request_tag(id)],
-        None => {
-            let tags = request.tags.iter();
-            let tags = tags.filter(|tag| tag.starts_with(REQUEST_TAG)).cloned();
-            tags.chain([request_tag(&request.id.to_string())]).collect()
-        }
+/// The answers with one tag or request ID, and the requests with the same.
+struct Replies {
+    requests: Selector,
+    answers: Selector,
+}
+
+/// Returns the selectors of the answers to a request: by the tag of the request ID in its context, or by this ID if the tag would be too
+/// long. A request without an ID, or with one of more than 512 bytes, is answered under its own tags or the ID of its breadcrumb.
+fn replies_to(request: &Breadcrumb, asks: &str, answers: &str) -> Vec<Replies> {
+    let with_tag = |tag: String| Replies {
+        requests: Selector::schema(asks).all_tags([&*tag]),
+        answers: Selector::schema(answers).all_tags([&*tag]),
+    };
+    let Some(id) = named_request(request) else {
+        let tags = request.tags.iter();
+        let tags = tags.filter(|tag| tag.starts_with(REQUEST_TAG)).cloned();
+        let tags = tags.chain([request_tag(&request.id.to_string())]);
+        return tags.map(with_tag).collect();
+    };
+    let tag = request_tag(id);
+    if tag.len() <= Breadcrumb::MAX_TAG_BYTES {
+        return vec![with_tag(tag)];
     }
+    vec![Replies {
+        requests: Selector::schema(asks).matching("$.requestId", "eq", id),
+        answers: Selector::schema(answers).matching("$.request_id", "eq", id),
+    }]
 }
 
 /// Returns whether an answer names a request by the ID of its breadcrumb: as the trigger of its writer, or as its question. `None` if
@@ -339,132 +353,4 @@ fn names(answer: &Breadcrumb, request: BreadcrumbId) -> Option<bool> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::executor::{Response, UniversalExecutor as _, executor};
-    use crate::model::{Event, NewBreadcrumb, Subscription};
-    use crate::store::{BreadcrumbStoreExt as _, MemoryStore};
-
-    #[test]
-    fn the_json_of_past_turns_and_sessions_is_stable() {
-        let turn = PastTurn {
-            request: "id#1".into(),
-            message: "Hi".into(),
-            from: None,
-            at: Timestamp::from_micros(1),
-            state: Some(RunState::Done),
-            end: Some(TurnEnd::Completed {
-                text: "Hello".into(),
-            }),
-        };
-        let session = SessionView {
-            executor: "helper".into(),
-            session: "one".into(),
-        };
-
-        let expected = json!({
-            "request": "id#1", "message": "Hi", "from": null, "at": "1970-01-01T00:00:00.000001Z",
-            "state": "done", "end": {"completed": {"text": "Hello"}},
-        });
-        assert_eq!(serde_json::to_value(turn).unwrap(), expected);
-        let expected = json!({"executor": "helper", "session": "one"});
-        assert_eq!(serde_json::to_value(session).unwrap(), expected);
-    }
-
-    #[test]
-    fn the_answers_to_a_request_with_a_long_id_are_found_by_the_id_of_its_breadcrumb() {
-        let request = |id: &str| {
-            let request = NewBreadcrumb::new(ToolExecutor::REQUEST);
-            let request = request.context(json!({"requestId": id}));
-            request.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH)
-        };
-
-        assert_eq!(reply_tags(&request("r-1")), ["request:r-1"]);
-        let long = reply_tags(&request(&"r".repeat(513)));
-        assert_eq!(long, [format!("request:{}", BreadcrumbId::NIL)]);
-    }
-
-    #[cfg(feature = "testing")]
-    #[tokio::test]
-    async fn a_deletion_that_is_repeated_after_an_error_leaves_nothing_of_a_child() {
-        use crate::store::{Fault, Faulty, Moment, Operation};
-        use std::sync::atomic::{AtomicUsize, Ordering};
-
-        let mut interrupted = 0;
-        for failing in 0..6 {
-            let store = MemoryStore::default();
-            let helper = executor("helper")
-                .on(Subscription::trigger("user.message.v1"))
-                .execute(|_| async {
-                    Ok(Response::create(NewBreadcrumb::new("agent.request.v1")))
-                });
-            let clerk = executor("clerk")
-                .on(Subscription::trigger("agent.request.v1"))
-                .execute(|_| async {
-                    Ok(Response::create(NewBreadcrumb::new("agent.response.v1")))
-                });
-            let (helper, clerk) = (helper.bind(&store).unwrap(), clerk.bind(&store).unwrap());
-            let talk = Client::new(&store).session("helper", "one").unwrap();
-            talk.send("Hi").await.unwrap();
-            for (schema, executor) in [("user.message.v1", helper), ("agent.request.v1", clerk)] {
-                let trigger = store.latest(schema).await.unwrap().unwrap();
-                executor
-                    .process_event(&Event::created(&trigger))
-                    .await
-                    .unwrap();
-            }
-            let commits = AtomicUsize::new(0);
-            let faulty = Faulty::new(store.clone(), move |operation, moment| {
-                let is_commit = (operation, moment) == (Operation::Commit, Moment::Before);
-                match is_commit && commits.fetch_add(1, Ordering::Relaxed) == failing {
-                    true => Fault::Fail,
-                    false => Fault::None,
-                }
-            });
-            let session = Client::new(&faulty).session("helper", "one").unwrap();
-
-            if session.delete().await.is_err() {
-                interrupted += 1;
-                session.delete().await.unwrap();
-            }
-
-            for schema in ["agent.request.v1", "agent.response.v1"] {
-                let left = store.recent(schema, 10).await.unwrap();
-                assert!(left.is_empty(), "{schema} {failing} {left:?}");
-            }
-        }
-        assert!(interrupted >= 2, "{interrupted}");
-    }
-
-    #[tokio::test]
-    async fn a_deletion_follows_the_maximum_number_of_runs_and_no_more() {
-        let store = MemoryStore::default();
-        let helper = executor("helper")
-            .on(Subscription::trigger("user.message.v1"))
-            .execute(|_| async {
-                let tasks = (0..5).map(|_| NewBreadcrumb::new("task.v1"));
-                Ok(tasks.fold(Response::none(), Response::and_create))
-            });
-        let clerk = executor("clerk")
-            .on(Subscription::trigger("task.v1"))
-            .execute(|_| async { Ok(Response::none()) });
-        let (helper, clerk) = (helper.bind(&store).unwrap(), clerk.bind(&store).unwrap());
-        let message = NewBreadcrumb::new("user.message.v1");
-        let message = store.create(message).await.unwrap();
-        helper
-            .process_event(&Event::created(&message))
-            .await
-            .unwrap();
-        for task in store.recent("task.v1", 10).await.unwrap() {
-            clerk.process_event(&Event::created(&task)).await.unwrap();
-        }
-        let session = Client::new(&store).session("helper", "one").unwrap();
-        let run = RunRef::new("helper", message.id, message.version);
-
-        let all = session.with_children(&run, 100).await.unwrap();
-        let few = session.with_children(&run, 3).await.unwrap();
-
-        assert_eq!((all.len(), all.first()), (6, Some(&run)));
-        assert_eq!(few.as_slice(), all.get(..3).unwrap());
-    }
-}
+mod tests;

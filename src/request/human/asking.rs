@@ -99,7 +99,8 @@ fn add_change_terms(
     }
 }
 
-/// Returns the fields of a question that is a text or an object with a text, options and other fields.
+/// Returns the fields of a question that is a text or an object with a text, options and other fields. A schema that cannot be used is
+/// omitted, since no answer would fit it.
 pub(crate) fn question(payload: &Json) -> Value {
     let mut fields = json!({"kind": "question"});
     if let Value::Object(fields) = &mut fields {
@@ -113,22 +114,11 @@ pub(crate) fn question(payload: &Json) -> Value {
         for field in APPROVAL_FIELDS {
             fields.remove(field);
         }
-    }
-    fields
-}
-
-/// Returns the question of a tool, which everyone may answer. A schema that cannot be used is omitted, since no answer would fit it.
-pub(crate) fn question_of_tool(payload: &Json) -> Value {
-    let mut fields = question(payload);
-    if let Value::Object(fields) = &mut fields {
-        fields.remove("of");
-        if let Some(schema) = fields.get("schema")
-            && let Err(problem) = usable(schema)
-        {
-            let problem = excerpt(&problem, 500);
+        // A model can have written the schema, so the log has only the reason.
+        if let Some(reason) = fields.get("schema").and_then(problem_of) {
             tracing::warn!(
-                problem = &*problem,
-                "the question of a tool has an answer schema that cannot be used; the question omits the schema"
+                reason,
+                "a question has an answer schema that cannot be used; the question omits the schema"
             );
             fields.remove("schema");
         }
@@ -136,13 +126,28 @@ pub(crate) fn question_of_tool(payload: &Json) -> Value {
     fields
 }
 
-/// Checks that answers can be checked by a schema in a question.
-fn usable(schema: &Value) -> Result<(), String> {
+/// Returns the question of a tool, which everyone may answer.
+pub(crate) fn question_of_tool(payload: &Json) -> Value {
+    let mut fields = question(payload);
+    if let Value::Object(fields) = &mut fields {
+        fields.remove("of");
+    }
+    fields
+}
+
+/// Returns the reason why answers cannot be checked by a schema in a question. `None` if they can.
+fn problem_of(schema: &Value) -> Option<&'static str> {
     if schema.to_string().contains(reorders) {
         // A question shows these characters as escapes, which would change the schema.
-        return Err("the schema has characters that reorder text".to_owned());
+        return Some("the schema has characters that reorder text");
     }
-    Checker::compile(schema).map(drop)
+    let compiled = Checker::compile(schema);
+    compiled.is_err().then_some("the schema cannot be compiled")
+}
+
+/// Returns the hash of the fields of a question, for the ID of the question: questions with different contents have different IDs.
+pub(crate) fn fingerprint_of_question(fields: &Value) -> String {
+    hash(&[&sorted_text(fields)])
 }
 
 /// The breadcrumb that asks. Characters that change the order of displayed text are escaped in all fields: a model could

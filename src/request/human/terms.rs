@@ -1,12 +1,17 @@
 //! The terms of a question to a person, and the rule for the answers that count. Pure.
 
+use super::schema::{QuestionSchema, has_fit_answer};
 use super::{Change, decision};
-use crate::executor::may_be_for;
+use crate::executor::{is_changed, may_be_for};
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
 use crate::request::Reply;
-use crate::tool::{Approval, Checker, NeededApproval, People};
+use crate::tool::{Approval, NeededApproval, People};
 use serde_json::Value;
 use std::time::Duration;
+
+/// Maximum difference between two clocks. Where another clock than the store's decides about the time of an answer, the decision
+/// allows for it.
+pub(crate) const CLOCK_MARGIN: Duration = Duration::from_secs(5 * 60);
 
 /// The terms of a question: the data that decides whether an answer counts.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,13 +25,13 @@ pub(crate) struct Terms {
     /// The people with the right to answer.
     pub(crate) people: People,
     /// The JSON Schema of the answer.
-    pub(crate) schema: Option<Json>,
+    pub(crate) schema: Option<QuestionSchema>,
     /// If `true`, an answer can change the arguments of the call.
     pub(crate) changeable: bool,
     /// The arguments of the call.
     pub(crate) arguments: Option<Json>,
     /// The JSON Schema of changed arguments.
-    pub(crate) arguments_schema: Option<Json>,
+    pub(crate) arguments_schema: Option<QuestionSchema>,
     /// The time of the question, by the store's clock.
     pub(crate) asked_at: Timestamp,
     /// The time after which no answer counts, by the clock of the side that waits.
@@ -45,7 +50,6 @@ impl Terms {
             let items = context.get(field).and_then(Value::as_array);
             items.into_iter().flatten()
         };
-        let json = |field: &str| context.get(field).cloned().map(Json::from);
         let is_approval = text("kind")? == "approval";
         let digest = text("digest").filter(|_| is_approval);
         if question.version != 1 || (is_approval && digest.is_none()) {
@@ -62,36 +66,44 @@ impl Terms {
             breadcrumb: question.id,
             digest: digest.map(str::to_owned),
             people,
-            schema: json("schema"),
+            schema: QuestionSchema::of(context, "schema"),
             changeable: is_changeable && is_approval,
-            arguments: json("arguments"),
-            arguments_schema: json("arguments_schema"),
+            arguments: context.get("arguments").cloned().map(Json::from),
+            arguments_schema: QuestionSchema::of(context, "arguments_schema"),
             asked_at: question.created_at,
             expires_at: text("expires_at").and_then(|time| time.parse().ok()),
             change_rules: items("change_rules").map(Approval::of_question).collect(),
         })
     }
 
-    /// Returns `true` if a breadcrumb is an answer that counts, at any time. The run that asked decides by the same rule.
+    /// Returns `true` if a breadcrumb is an answer that counts, at any time. The run that asked decides by the same rule, except that a run
+    /// knows its rules for changed arguments also if the question omits them.
     pub(crate) fn counts(&self, answer: &Breadcrumb) -> bool {
         let (context, digest) = (&answer.context, self.digest.as_deref());
         let decision = decision(answer, context, &self.request_id, digest, &self.people);
         let is_allowed = match decision {
             None => false,
-            Some(Reply::Approved(Some(arguments))) => self.change(&arguments).is_allowed(answer),
-            Some(Reply::Approved(None)) => true,
-            Some(Reply::Answer(_)) => {
-                let said = context.get("answer");
-                said.is_none_or(|said| self.fits(said).is_ok())
+            Some(Reply::Approved(Some(arguments))) => {
+                let change = self.change(&arguments);
+                change.is_same || (self.changeable && change.is_allowed(answer))
             }
+            Some(Reply::Approved(None)) => true,
+            Some(Reply::Answer(_)) => has_fit_answer(context, self.schema.as_ref()),
         };
-        is_allowed && may_be_for(context, self.breadcrumb)
+        is_allowed && !is_changed(answer) && may_be_for(context, self.breadcrumb)
     }
 
-    /// Returns `true` if a breadcrumb is an answer that [counts](Self::counts) and was written in time, by the store's clock.
-    pub(crate) fn counts_in_time(&self, answer: &Breadcrumb) -> bool {
-        let is_in_time = self.expires_at.is_none_or(|end| answer.updated_at <= end);
-        is_in_time && self.counts(answer)
+    /// Returns `true` if a breadcrumb is an answer that [counts](Self::counts) and was written in time, by the store's clock. `margin` is
+    /// the maximum difference between this clock and the clock of [`expires_at`](Self::expires_at).
+    pub(crate) fn counts_in_time(&self, answer: &Breadcrumb, margin: Duration) -> bool {
+        let is_in_time = |end: Timestamp| answer.updated_at <= end + margin;
+        self.expires_at.is_none_or(is_in_time) && self.counts(answer)
+    }
+
+    /// Returns `true` if an answer came after the question, by the store's clock, and names no other question.
+    #[cfg(feature = "agents")]
+    pub(crate) fn is_before(&self, answer: &Breadcrumb) -> bool {
+        answer.updated_at >= self.asked_at && may_be_for(&answer.context, self.breadcrumb)
     }
 
     /// Checks an answer by the schema of the question.
@@ -99,7 +111,8 @@ impl Terms {
     /// # Errors
     /// The reason why the answer does not fit.
     pub(crate) fn fits(&self, answer: &Value) -> Result<(), String> {
-        fits(self.schema.as_ref(), answer)
+        let schema = self.schema.as_ref();
+        schema.map_or(Ok(()), |schema| schema.check(answer))
     }
 
     /// Checks changed arguments by the schema in the question.
@@ -107,7 +120,8 @@ impl Terms {
     /// # Errors
     /// The reason why the arguments do not fit.
     pub(crate) fn fits_arguments(&self, arguments: &Value) -> Result<(), String> {
-        fits(self.arguments_schema.as_ref(), arguments)
+        let schema = self.arguments_schema.as_ref();
+        schema.map_or(Ok(()), |schema| schema.check(arguments))
     }
 
     /// Returns `true` if arguments are those in the question: they are no change.
@@ -142,14 +156,6 @@ impl Terms {
             rules: &self.change_rules,
             asked_at: Some(self.asked_at),
         }
-    }
-}
-
-/// Checks a value by a schema in a question. A schema that cannot be used excludes no value: the run that asked checks the value.
-fn fits(schema: Option<&Json>, value: &Value) -> Result<(), String> {
-    match schema.map(|schema| Checker::compile(schema)) {
-        Some(Ok(checker)) => checker.check(value),
-        Some(Err(_)) | None => Ok(()),
     }
 }
 
@@ -227,12 +233,36 @@ mod tests {
         let second = Duration::from_secs(1);
 
         answer.updated_at = end;
-        assert!(terms.counts_in_time(&answer));
+        assert!(terms.counts_in_time(&answer, Duration::ZERO));
         answer.updated_at = Timestamp::from_micros(21);
-        assert!(terms.counts(&answer) && !terms.counts_in_time(&answer));
+        assert!(terms.counts(&answer) && !terms.counts_in_time(&answer, Duration::ZERO));
+        assert!(terms.counts_in_time(&answer, second));
         assert_eq!(terms.expired(end, Duration::ZERO), None);
         assert_eq!(terms.expired(answer.updated_at, Duration::ZERO), Some(end));
         assert_eq!(terms.expired(answer.updated_at, second), None);
+    }
+
+    #[test]
+    fn an_answer_that_was_changed_does_not_count_whoever_changed_it() {
+        let terms = terms(&json!({})).unwrap();
+        let mut answer = said("ann", &json!({"approved": true}));
+
+        assert!(terms.counts(&answer));
+        answer.version = 2;
+        assert!(!terms.counts(&answer));
+    }
+
+    #[test]
+    fn an_answer_to_a_question_without_rules_for_changes_counts_only_with_the_arguments_in_the_question()
+     {
+        let terms = terms(&json!({})).unwrap();
+        let to = |amount: u64| {
+            let arguments = json!({"amount": amount});
+            said("ann", &json!({"approved": true, "arguments": arguments}))
+        };
+
+        assert!(terms.counts(&to(500)));
+        assert!(!terms.counts(&to(5)));
     }
 
     #[test]

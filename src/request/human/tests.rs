@@ -229,6 +229,33 @@ fn the_question_of_a_tool_has_a_schema_only_if_answers_can_be_checked_by_it() {
 }
 
 #[test]
+fn a_question_omits_an_answer_schema_that_it_would_show_with_escapes() {
+    let with = |schema: Value| {
+        let payload = json!({"question": "Which city?", "of": ["ann"], "schema": schema});
+        asked(question(&payload.into()))
+    };
+
+    let escaped = with(json!({"const": "DE\u{202e}89"}));
+
+    assert_eq!(
+        with(json!({"const": "DE89"}))["schema"],
+        json!({"const": "DE89"})
+    );
+    assert!(escaped.get("schema").is_none(), "{escaped}");
+    assert_eq!(escaped["of"], json!(["ann"]));
+}
+
+#[test]
+fn the_fingerprint_of_a_question_is_of_its_contents_and_not_of_the_order_of_its_keys() {
+    let of = |text: &str| fingerprint_of_question(&serde_json::from_str(text).unwrap());
+
+    let asked = of(r#"{"kind": "question", "question": "Send A?"}"#);
+
+    assert_eq!(of(r#"{"question": "Send A?", "kind": "question"}"#), asked);
+    assert_ne!(of(r#"{"kind": "question", "question": "Send B?"}"#), asked);
+}
+
+#[test]
 fn arguments_are_changed_only_within_the_time_of_the_rules_for_the_changed_ones() {
     let second = std::time::Duration::from_secs(1);
     let condition = Condition::new("$.amount", "gt", Some(json!(100)));

@@ -14,7 +14,7 @@ const MOST_REFUSED: usize = 16;
 /// The result of a write.
 #[derive(Debug)]
 pub(crate) enum Written {
-    /// The answer, or an equal one that was written before.
+    /// The answer, or an equal one that was written before. It can be without effect.
     Own(Arc<Breadcrumb>),
     /// Another answer that counts, so this one was not written.
     Other(Arc<Breadcrumb>),
@@ -41,16 +41,24 @@ pub(crate) async fn write_once(
     loop {
         let key = key(terms, refused);
         let request = NewRequest::new(ANSWERS, key.clone(), answer.clone());
-        let (id, is_equal) = match ledger.request(request).await {
+        let (id, equal_version) = match ledger.request(request).await {
             Ok(Requested::Created { breadcrumb }) => return Ok(Written::Own(breadcrumb)),
-            Ok(Requested::Existing { id, .. }) => (id, true),
-            Err(StoreError::KeyConflict { id, .. }) => (id, false),
+            Ok(Requested::Existing { id, version }) => (id, Some(version)),
+            Err(StoreError::KeyConflict { id, .. }) => (id, None),
             Err(error) => return Err(error),
         };
         match store.get(id).await {
-            Ok(earlier) if is_equal => return Ok(Written::Own(earlier)),
-            Ok(earlier) if counts(&earlier) => return Ok(Written::Other(earlier)),
-            Ok(_) | Err(StoreError::NotFound { .. }) if left > 0 => {}
+            // An equal answer that was changed since is another answer.
+            Ok(earlier) if equal_version == Some(earlier.version) => {
+                return Ok(Written::Own(earlier));
+            }
+            Ok(earlier) if counts(&earlier) => {
+                return Ok(match is_same(store, &earlier, &answer) {
+                    true => Written::Own(earlier),
+                    false => Written::Other(earlier),
+                });
+            }
+            Ok(_) | Err(StoreError::NotFound { .. }) if left > 1 => {}
             Ok(_) | Err(StoreError::NotFound { .. }) => {
                 let executor = ANSWERS.into();
                 let key = key.into();
@@ -60,6 +68,17 @@ pub(crate) async fn write_once(
         }
         (refused, left) = (Some(id), left - 1);
     }
+}
+
+/// Returns `true` if an answer that was given is equal to a new one, of the same person. A store can record another author than the
+/// person; the context of an answer names the person, too.
+pub(crate) fn is_same(
+    store: &dyn BreadcrumbStore,
+    given: &Breadcrumb,
+    new: &NewBreadcrumb,
+) -> bool {
+    let is_by_same = given.created_by == new.created_by || !store.capabilities().chosen_author;
+    is_by_same && given.context == new.context
 }
 
 /// Returns the key of the answer to a question, after an answer without effect if there is one.
@@ -127,10 +146,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_person_can_give_an_answer_again_that_somebody_changed() {
+        let (store, terms) = (MemoryStore::default(), question());
+        let Written::Own(first) = write(&store, &terms, "ann", json!("yes")).await else {
+            panic!("the answer of ann was not written");
+        };
+        let title = crate::model::Patch::new()
+            .title("changed")
+            .updated_by("eve");
+        store.update(first.id, 1, title).await.unwrap();
+
+        let again = write(&store, &terms, "ann", json!("yes")).await;
+        let once_more = write(&store, &terms, "ann", json!("yes")).await;
+
+        let (Written::Own(again), Written::Own(once_more)) = (again, once_more) else {
+            panic!("the answer of ann was not written again");
+        };
+        assert!(again.id != first.id && terms.counts(&again));
+        assert_eq!(again.id, once_more.id);
+    }
+
+    #[tokio::test]
     async fn the_number_of_answers_without_effect_is_limited() {
         let (store, terms) = (MemoryStore::default(), question());
-        for number in 0..=MOST_REFUSED {
-            write(&store, &terms, "eve", json!(number)).await;
+        for number in 0..MOST_REFUSED {
+            let refused = write(&store, &terms, "eve", json!(number)).await;
+            assert!(matches!(refused, Written::Own(_)), "{refused:?}");
         }
 
         let answer = human::response("q-1", "ann", json!({"answer": "yes"}));

@@ -50,11 +50,10 @@ impl Step<'_> {
         let call = MachineCall::new(self.ready.path.as_str(), tool, input.clone());
         let changes = assembly.change_rules(tool);
         let fields = human::approval(&call, registered, input, &digest, &people, &changes);
-        // Each call has its own question ID, so that an approval counts for the shown call only. A repeated question after an approval
-        // has a new ID: an answer to the earlier question does not count for it.
+        // A repeated question after an approval has a new ID: an answer to the earlier question does not count for it.
         let what = match self.approvals {
-            0 => format!("approval {digest}"),
-            earlier => format!("approval {digest} {earlier}"),
+            0 => "approval".to_owned(),
+            earlier => format!("approval {earlier}"),
         };
         let on = Awaited::Approval {
             digest,

@@ -116,7 +116,7 @@ impl Drive<'_> {
             None => Vec::new(),
         };
         let found = self.may_answer(&ready, found);
-        let heard = self.as_heard(&wait);
+        let heard = self.as_heard(&wait, task);
         let mut counted = None;
         for found in &found {
             if let Some(reply) = heard.reply(found, &found.context, task)
@@ -175,18 +175,24 @@ impl Drive<'_> {
             return Ok(false);
         }
         let store = &*self.assembly.store;
-        let counts = self.context.accepts(found, asked, store).await?;
+        let counts = human::questions::accepts(self.context, found, asked, store).await?;
         if !counts && self.looked.refused.len() < MOST_REFUSED {
             self.looked.refused.insert(version);
         }
         Ok(counts)
     }
 
-    /// Returns a wait with the end of its time by the store's clock.
-    fn as_heard(&self, wait: &Wait) -> Wait {
+    /// Returns a wait with the end of its time by the store's clock. Outside a run, the end of an event or of a tool's result is not
+    /// compared with this clock, because the wait ends by the machine's clock.
+    fn as_heard(&self, wait: &Wait, task: &StepTask) -> Wait {
         let is_run = self.context.correlation_id().is_some();
+        let of_person = |pending: Pending<'_>| pending.asked().of_person;
+        let until = match is_run || wait.pending(task).is_some_and(of_person) {
+            true => answers_until(wait.until, is_run),
+            false => Timestamp::from_micros(i64::MAX),
+        };
         Wait {
-            until: answers_until(wait.until, is_run),
+            until,
             ..wait.clone()
         }
     }

@@ -87,7 +87,11 @@ impl Step<'_> {
                 of,
                 output,
             } => {
-                let on = Awaited::Person { of: of.clone() };
+                // The schema of the definition applies to the answer of an `ask` step.
+                let on = Awaited::Person {
+                    of: of.clone(),
+                    schema: None,
+                };
                 let fields = self.question(question, of, output.as_deref());
                 self.ask_person("question", on, fields, None).await
             }
@@ -151,8 +155,12 @@ impl Step<'_> {
                 Ok(Worked::Told(of_answer(answer, settings)))
             }
             ToolOutcome::Deferred(Deferral::Other { kind, payload }) if kind == "question" => {
-                let on = Awaited::Person { of: Vec::new() };
                 let asked = human::question_of_tool(&payload);
+                let schema = human::QuestionSchema::of(&asked, "schema");
+                let on = Awaited::Person {
+                    of: Vec::new(),
+                    schema,
+                };
                 self.ask_person("question", on, asked, None).await
             }
             ToolOutcome::Deferred(
@@ -196,7 +204,8 @@ impl Step<'_> {
         human::question(&Value::Object(asked).into())
     }
 
-    /// Asks a person. The question expires with the time of the step, or earlier, after `expires_in`.
+    /// Asks a person. The question expires with the time of the step, or earlier, after `expires_in`. The ticket follows from the
+    /// fields: a flow that starts again can ask with other fields, and an answer counts only for the question that the person saw.
     pub(super) async fn ask_person(
         &self,
         what: &str,
@@ -204,7 +213,8 @@ impl Step<'_> {
         fields: Value,
         expires_in: Option<Duration>,
     ) -> Result<Worked, BoxError> {
-        let ticket = self.ticket(what);
+        let of_fields = human::fingerprint_of_question(&fields);
+        let ticket = self.ticket(&format!("{what} {of_fields}"));
         let until = self.end_of_question(self.context.now(), expires_in);
         let by = self
             .assembly

@@ -3,6 +3,7 @@
 use crate::executor::ContextError;
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp};
+use crate::request::human::QuestionSchema;
 use crate::request::{Expected, Pending, Reply};
 use crate::tool::{self, People};
 use crate::workflow::StepTask;
@@ -26,7 +27,12 @@ pub(super) enum Awaited {
     /// A breadcrumb that the step says.
     Event,
     /// The answer of a person, to the step or to its tool.
-    Person { of: Vec<String> },
+    Person {
+        of: Vec<String>,
+        /// The schema in the question of a tool.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        schema: Option<QuestionSchema>,
+    },
     /// That a person agrees to the call of the step.
     Approval {
         digest: String,
@@ -46,7 +52,10 @@ impl Wait {
     pub(super) fn pending<'w>(&'w self, task: &'w StepTask) -> Option<Pending<'w>> {
         let expected = match &self.on {
             Awaited::Event => return None,
-            Awaited::Person { of } => Expected::Question { of },
+            Awaited::Person { of, schema } => Expected::Question {
+                of,
+                schema: schema.as_ref(),
+            },
             Awaited::Approval { digest, by, .. } => Expected::Approval { digest, by },
             Awaited::Tool => Expected::Tool {
                 tool: tool_of(task)?,
@@ -152,6 +161,7 @@ mod tests {
         let of = |who: &str| {
             wait(Awaited::Person {
                 of: vec![who.to_owned()],
+                schema: None,
             })
         };
 
@@ -202,6 +212,41 @@ mod tests {
         );
         assert_eq!(reply(&of_ann, &approve("other"), &ask()), None);
         assert_eq!(reply(&of_bob, &approve("d"), &ask()), None);
+    }
+
+    #[cfg(feature = "validate")]
+    #[test]
+    fn an_answer_that_the_question_of_a_tool_excludes_is_no_reply() {
+        let asked = json!({"question": "Which city?", "schema": {"enum": ["Bern", "Basel"]}});
+        let waits = |asked: &Value| {
+            wait(Awaited::Person {
+                of: Vec::new(),
+                schema: QuestionSchema::of(asked, "schema"),
+            })
+        };
+        let answer = |city: &str| {
+            let context = json!({"request_id": "t-1", "answer": city});
+            said(human::RESPONSE, context, 15)
+        };
+        let (bounded, free) = (waits(&asked), waits(&json!({})));
+
+        assert_eq!(reply(&bounded, &answer("Paris"), &ask()), None);
+        assert!(reply(&bounded, &answer("Bern"), &ask()).is_some());
+        assert!(reply(&free, &answer("Paris"), &ask()).is_some());
+    }
+
+    #[test]
+    fn a_wait_for_a_person_that_an_earlier_version_saved_has_no_schema() {
+        let saved = json!({"person": {"of": ["ann"]}});
+
+        let read: Awaited = Json::from(saved.clone()).parse().unwrap();
+
+        let expected = Awaited::Person {
+            of: vec!["ann".to_owned()],
+            schema: None,
+        };
+        assert_eq!(read, expected);
+        assert_eq!(json!(read), saved);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use crate::clock::wall_micros;
 use crate::error::{Retry, excerpt};
-use crate::model::{Breadcrumb, Json, NewBreadcrumb, Selector, Timestamp, request_tag};
-use crate::request::human::{Terms, Written};
+use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp};
+use crate::request::human::{CLOCK_MARGIN, Terms, Written, questions};
 use crate::request::{answers_to, human};
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use crate::tool::ROLE;
@@ -21,7 +21,8 @@ pub enum TurnAnswerError {
         /// The ticket.
         ticket: String,
     },
-    /// Several different questions have this ticket. One of them may show other arguments than the call of the other has.
+    /// Several different questions have this ticket. A turn asks different questions under different tickets, so others wrote all but one,
+    /// and the person may have seen other arguments than the call has.
     #[error(
         "several different questions have the ticket {:?}, so the ticket does not say which one the person saw; delete the breadcrumb of the copy",
         excerpt(ticket, 80)
@@ -52,7 +53,7 @@ pub enum TurnAnswerError {
     NotAllowed {
         /// The ticket of the question.
         ticket: String,
-        /// The name of the person.
+        /// The name of the person. If the store recorded the answer under another name, this name.
         person: String,
         /// The names of the people with the right to answer. A supervisor knows no roles of people.
         allowed: Vec<String>,
@@ -111,9 +112,6 @@ impl TurnAnswerError {
     }
 }
 
-/// Maximum number of breadcrumbs with one ticket that are read.
-const MOST: usize = 1_000;
-
 /// Writes the answer to a question, unless it has no effect. An equal answer of the same person is returned as it was written.
 pub(super) async fn answer(
     store: &dyn BreadcrumbStore,
@@ -135,10 +133,10 @@ pub(super) async fn answer(
         problem,
     })?;
     if let Some(earlier) = earlier(store, &terms).await? {
-        if earlier.context == response.context && earlier.created_by == response.created_by {
-            return Ok(earlier);
-        }
-        return Err(not_open(ticket, &earlier));
+        return match human::is_same(store, &earlier, &response) {
+            true => Ok(earlier),
+            false => Err(not_open(ticket, &earlier)),
+        };
     }
     // The turn decides by the clock of its machine too: its context has no clock of the store.
     let now = Timestamp::from_micros(wall_micros());
@@ -148,6 +146,7 @@ pub(super) async fn answer(
     }
     let is_counted = |found: &Breadcrumb| counts(&terms, found);
     match human::write_once(store, &terms, response, is_counted).await? {
+        Written::Own(written) if !is_counted(&written) => Err(refused(ticket, &terms, &written)),
         Written::Own(written) => Ok(written),
         Written::Other(earlier) => Err(not_open(ticket, &earlier)),
     }
@@ -160,27 +159,37 @@ fn not_open(ticket: &str, earlier: &Breadcrumb) -> TurnAnswerError {
     }
 }
 
-/// Returns the terms of the question with a ticket. A turn that starts again can write the same question again: the newest one applies.
+/// Returns the error of an answer that was written and does not count: the store recorded another author than the person.
+fn refused(ticket: &str, terms: &Terms, written: &Breadcrumb) -> TurnAnswerError {
+    let ticket = ticket.to_owned();
+    if let Some(at) = terms.expired(written.updated_at, CLOCK_MARGIN) {
+        return TurnAnswerError::Expired { ticket, at };
+    }
+    let author = written.created_by.clone().unwrap_or_default();
+    let list = terms.people.list_without(|list| is_in(&author, list));
+    TurnAnswerError::NotAllowed {
+        ticket,
+        person: author,
+        allowed: list.unwrap_or_default().to_vec(),
+    }
+}
+
+/// Returns the terms of the question with a ticket. A turn that starts again can write an equal question again: an answer must be to
+/// the newest one. The latest end of the time applies, since a copy with an earlier end must not close the question.
 async fn question(store: &dyn BreadcrumbStore, ticket: &str) -> Result<Terms, TurnAnswerError> {
-    let selector = Selector::schema(human::REQUEST).all_tags([request_tag(ticket)]);
-    let found = store.search(&Query::new(selector).limit(MOST)).await?;
-    let read = found.iter().filter_map(|found| {
-        let terms = Terms::of(found)?;
-        (terms.request_id == ticket).then_some((found, terms))
-    });
-    let mut questions: Vec<(&Arc<Breadcrumb>, Terms)> = read.collect();
-    questions.sort_by_key(|(found, _)| (found.created_at, found.id));
-    let Some((newest, terms)) = questions.pop() else {
+    let mut questions = questions::with_id(store, ticket).await?;
+    let Some((newest, mut terms)) = questions.pop() else {
         let ticket = ticket.to_owned();
         return Err(TurnAnswerError::Unknown { ticket });
     };
-    let asked = shown(newest);
-    match questions.iter().all(|(other, _)| shown(other) == asked) {
-        true => Ok(terms),
-        false => Err(TurnAnswerError::Ambiguous {
-            ticket: ticket.to_owned(),
-        }),
+    let asked = shown(&newest);
+    if questions.iter().any(|(other, _)| shown(other) != asked) {
+        let ticket = ticket.to_owned();
+        return Err(TurnAnswerError::Ambiguous { ticket });
     }
+    let ends = questions.iter().filter_map(|(_, other)| other.expires_at);
+    terms.expires_at = ends.chain(terms.expires_at).max();
+    Ok(terms)
 }
 
 /// Returns the contents of a question without its time.
@@ -197,15 +206,17 @@ async fn earlier(
     store: &dyn BreadcrumbStore,
     terms: &Terms,
 ) -> Result<Option<Arc<Breadcrumb>>, StoreError> {
-    let query = Query::new(answers_to(&terms.request_id, human::RESPONSE)).limit(MOST);
+    let answers = answers_to(&terms.request_id, human::RESPONSE);
+    let query = Query::new(answers).limit(questions::MOST);
     let found = store.search(&query).await?;
     let mut oldest_first = found.into_iter().rev();
     Ok(oldest_first.find(|found| counts(terms, found)))
 }
 
-/// Returns `true` if an answer counts for the turn: it came after the question.
+/// Returns `true` if an answer counts for the turn: it came after the question and in time. The clock of the store can differ from the
+/// clock of the turn.
 fn counts(terms: &Terms, answer: &Breadcrumb) -> bool {
-    answer.updated_at >= terms.asked_at && terms.counts(answer)
+    terms.is_before(answer) && terms.counts_in_time(answer, CLOCK_MARGIN)
 }
 
 fn is_in(person: &str, list: &[String]) -> bool {
@@ -215,135 +226,19 @@ fn is_in(person: &str, list: &[String]) -> bool {
 /// Returns the breadcrumb of an answer, or the reason why the answer does not fit its question. A question about a call takes `true` or
 /// `false`.
 fn response(terms: &Terms, answer: &Json, by: &str) -> Result<NewBreadcrumb, String> {
+    // A store can record another author.
+    let principal = json!({"name": by});
     let context = if let Some(digest) = &terms.digest {
         let Some(approved) = answer.as_bool() else {
             return Err("a question about a call takes true or false".to_owned());
         };
-        json!({"approved": approved, "digest": digest})
+        json!({"approved": approved, "digest": digest, "principal": principal})
     } else {
         terms.fits(answer)?;
-        json!({"answer": **answer})
+        json!({"answer": **answer, "principal": principal})
     };
     Ok(human::response(&terms.request_id, by, context))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::{BreadcrumbStoreExt as _, MemoryStore};
-
-    /// Writes a question about a call of `pay`, which ann may answer, with other fields.
-    async fn ask(store: &MemoryStore, more: &Value) {
-        let mut context = json!({
-            "kind": "approval", "requestId": "t-1", "digest": "d", "of": ["ann", "bob"],
-            "arguments": {"amount": 5},
-        });
-        let fields = context.as_object_mut().unwrap();
-        fields.extend(more.as_object().unwrap().clone());
-        let asked = NewBreadcrumb::new(human::REQUEST).tag(request_tag("t-1"));
-        store.create(asked.context(context)).await.unwrap();
-    }
-
-    async fn says(
-        store: &MemoryStore,
-        by: &str,
-        approved: bool,
-    ) -> Result<Arc<Breadcrumb>, TurnAnswerError> {
-        answer(store, "t-1", &json!(approved).into(), by).await
-    }
-
-    #[tokio::test]
-    async fn one_of_two_different_answers_that_are_given_at_once_is_accepted() {
-        let store = MemoryStore::default();
-        ask(&store, &json!({})).await;
-
-        let both = tokio::join!(says(&store, "ann", true), says(&store, "bob", false));
-
-        let (accepted, refused) = match both {
-            (Ok(accepted), Err(refused)) | (Err(refused), Ok(accepted)) => (accepted, refused),
-            other => panic!("{other:?}"),
-        };
-        let TurnAnswerError::NotOpen { by, .. } = refused else {
-            panic!("{refused:?}");
-        };
-        assert_eq!(by, accepted.created_by);
-    }
-
-    #[tokio::test]
-    async fn an_answer_with_arguments_that_the_rules_forbid_leaves_the_question_open() {
-        let store = MemoryStore::default();
-        let rule = json!({"by": ["bob"]});
-        ask(&store, &json!({"changeable": true, "change_rules": [rule]})).await;
-        let changed = NewBreadcrumb::new(human::RESPONSE).tag(request_tag("t-1"));
-        let changed = changed.created_by("ann").context(json!({
-            "request_id": "t-1", "approved": true, "digest": "d", "arguments": {"amount": 900},
-        }));
-        let changed = store.create(changed).await.unwrap();
-
-        let approved = says(&store, "ann", true).await.unwrap();
-
-        assert_ne!(approved.id, changed.id);
-    }
-
-    #[tokio::test]
-    async fn a_question_whose_time_is_over_takes_no_answer() {
-        let store = MemoryStore::default();
-        let end = Timestamp::from_micros(1);
-        ask(&store, &json!({"expires_at": end})).await;
-
-        let error = says(&store, "ann", true).await.unwrap_err();
-
-        assert!(
-            matches!(error, TurnAnswerError::Expired { at, .. } if at == end),
-            "{error:?}"
-        );
-        let answers = store.recent(human::RESPONSE, 10).await.unwrap();
-        assert!(answers.is_empty(), "{answers:?}");
-    }
-
-    #[tokio::test]
-    async fn a_ticket_of_different_questions_takes_no_answer() {
-        let store = MemoryStore::default();
-        ask(&store, &json!({"expires_at": "2200-01-01T00:00:00Z"})).await;
-        ask(&store, &json!({"expires_at": "2200-01-02T00:00:00Z"})).await;
-        let repeated = says(&store, "ann", true).await;
-        ask(&store, &json!({"arguments": {"amount": 6}})).await;
-
-        let different = says(&store, "ann", true).await.unwrap_err();
-
-        assert!(repeated.is_ok(), "{repeated:?}");
-        assert!(
-            matches!(different, TurnAnswerError::Ambiguous { .. }),
-            "{different:?}"
-        );
-    }
-
-    #[tokio::test]
-    async fn a_question_that_was_changed_takes_no_answer() {
-        let store = MemoryStore::default();
-        ask(&store, &json!({})).await;
-        let asked = store.latest(human::REQUEST).await.unwrap().unwrap();
-        let patch = crate::model::Patch::new().title("Another question");
-        store.update(asked.id, 1, patch).await.unwrap();
-
-        let error = says(&store, "ann", true).await.unwrap_err();
-
-        assert!(
-            matches!(error, TurnAnswerError::Unknown { .. }),
-            "{error:?}"
-        );
-    }
-
-    #[test]
-    fn an_error_repeats_at_most_an_excerpt_of_ticket_and_person() {
-        let (ticket, person) = ("t".repeat(10_000), "p".repeat(10_000));
-        let error = TurnAnswerError::NotAllowed {
-            ticket,
-            person,
-            allowed: Vec::new(),
-        };
-
-        let message = error.to_string();
-        assert!(message.len() < 300, "{}", message.len());
-    }
-}
+mod tests;

@@ -278,15 +278,21 @@ impl Supervisor {
     ///
     /// If several people answer at once, one answer is accepted, and the other calls fail with [`TurnAnswerError::NotOpen`]. On a store
     /// without [keyed requests](crate::store::Capabilities::keyed_requests) all can be accepted, and the turn uses the first one. An
-    /// equal answer of the same person is no error.
+    /// equal answer of the same person is no error. An answer that was changed after it was written does not count, and the question is
+    /// open again.
     ///
     /// The call reads the question and not the turn, so these answers are accepted and have no effect:
     /// - An answer to a question of an earlier attempt of a step. A step that is retried asks again, under another ticket.
+    /// - An answer to a question of an earlier attempt of a turn. A turn that starts again, or that continues from an earlier state after
+    ///   an error, asks again. A question with other contents has another ticket. For an equal question under the same ticket, only
+    ///   answers after the newest breadcrumb of the question count, so an answer from before must be given again.
     /// - An answer after the step has failed, timed out or was cancelled.
     /// - An answer to a turn that was [given up](Self::give_up).
     ///
     /// # Errors
-    /// [`TurnAnswerError`] if the answer has no effect for another reason. Nothing is written then.
+    /// [`TurnAnswerError`] if the answer has no effect for another reason. Nothing is written then, except on a store that does not
+    /// record the [chosen author](crate::store::Capabilities::chosen_author): if the author that it records may not answer, the written
+    /// answer has no effect, and the error is [`TurnAnswerError::NotAllowed`] with the name of this author.
     pub async fn answer(
         &self,
         ticket: &str,

@@ -1,11 +1,19 @@
 //! What an agent leaves to others: tools by breadcrumbs, other agents and people. Its run is suspended meanwhile.
 
 use crate::agent::{answer, calling, count, echo, registry, results, says, script, tool};
+#[cfg(feature = "validate")]
+use crate::support::log::Log;
 use crate::support::{all, eventually, put};
 use serde_json::{Value, json};
 use std::sync::Arc;
+#[cfg(feature = "validate")]
+use tracing::Level;
+#[cfg(feature = "validate")]
+use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::agent::{AgentDefinition, AgentExecutor, ScriptedModel};
 use universal_executor::store::RunState;
+#[cfg(feature = "validate")]
+use universal_executor::tool::deferred;
 use universal_executor::tool::{Approval, Question, ToolDispatcher, ToolRegistry, ask_human};
 use universal_executor::{
     Breadcrumb, BreadcrumbStore, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, Runtime,
@@ -330,6 +338,42 @@ async fn a_tool_may_ask_a_person_and_the_answer_is_its_result() {
     runtime.run_until(asked).await.unwrap();
 
     assert_eq!(results(&model.requests()[1])[0].1, "b");
+}
+
+#[cfg(feature = "validate")]
+#[tokio::test(start_paused = true)]
+async fn the_log_shows_nothing_of_an_answer_schema_that_cannot_be_used() {
+    let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
+    let store = MemoryStore::default();
+    let (asks, _) = tool("asks", |_| async {
+        let schema = json!({"type": "SECRET"});
+        let question = json!({"question": "Which one?", "schema": schema});
+        Err(deferred("question", question))
+    });
+    let tools = registry([asks]);
+    let model = script([Ok(calling([("1", "asks", json!({}))])), Ok(says("b it is"))]);
+    let agent = agent_on(
+        &store,
+        "worker",
+        &on_questions(),
+        &model,
+        &tools,
+        &json!({}),
+    );
+    let runtime = runtime(&store, [agent as _]);
+    let asked = async {
+        put(&store, "question.v1", json!({"q": 1})).await;
+        let asked = first(&store, "human.request.v1").await;
+        assert!(asked.context.get("schema").is_none());
+        person_says(&store, &asked, json!({"answer": "b"})).await;
+        first(&store, AgentExecutor::RESPONSE).await;
+    };
+
+    runtime.run_until(asked).await.unwrap();
+
+    let log = log.text();
+    assert!(log.contains("the question omits the schema"), "{log}");
+    assert!(!log.contains("SECRET"), "{log}");
 }
 
 /// A caller and a specialist that may pay, which the caller may not.

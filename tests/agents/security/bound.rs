@@ -82,10 +82,7 @@ async fn an_executor_cannot_make_an_approval_of_a_breadcrumb_from_outside() {
         let go = json!({"id": draft.id, "tag": format!("request:{id}")});
         put(store, "go.v1", go).await;
     };
-    for (records_writers, reason) in [
-        (true, "an executor wrote it"),
-        (false, "does not record by whom"),
-    ] {
+    for records_writers in [true, false] {
         let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
 
         let (payments, told) = match records_writers {
@@ -95,8 +92,31 @@ async fn an_executor_cannot_make_an_approval_of_a_breadcrumb_from_outside() {
 
         assert_eq!(payments, 0);
         assert!(told[0].1 && told[0].0.contains("in time"), "{told:?}");
+        let reason = "it was changed after it was written";
         assert!(log.text().contains(reason), "{}", log.text());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_somebody_changed_counts_for_neither_the_run_nor_the_client() {
+    let (payments, _) = asked_to_pay(async |store, asked| {
+        let id = asked.context.text("requestId").unwrap();
+        // An answer with the tag of another request wakes nobody until it has the right one.
+        let draft = NewBreadcrumb::new("human.response.v1")
+            .created_by("ann")
+            .tag("request:other")
+            .context(json!({"request_id": id, "approved": false}));
+        let draft = store.create(draft).await.unwrap();
+        let patch = Patch::new().tags([format!("request:{id}")]);
+        store.update(draft.id, 1, patch).await.unwrap();
+
+        let questions = Client::new(store).questions();
+        assert_eq!(questions.open().await.unwrap().len(), 1);
+        questions.approve(id, &"bob".into()).await.unwrap();
+    })
+    .await;
+
+    assert_eq!(payments, 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,10 +11,13 @@ use universal_executor::agent::{
     ToolCall,
 };
 use universal_executor::store::{Fault, Faulty, Moment, Operation};
+#[cfg(feature = "validate")]
+use universal_executor::tool::deferred;
 use universal_executor::tool::{Approval, ToolRegistry, json_tool};
 use universal_executor::workflow::{FlowEventKind, MayRetry, StepPath};
 use universal_executor::workload::{
-    FlowDefinition, SubscriberItem, Supervisor, TurnAnswerError, TurnStatus, WorkloadEventKind,
+    FlowDefinition, Restart, SubscriberItem, Supervisor, TurnAnswerError, TurnStatus,
+    WorkloadEventKind,
 };
 use universal_executor::{MemoryStore, Services};
 
@@ -333,6 +336,85 @@ async fn an_answer_without_an_effect_is_an_error() {
     assert_eq!(done.final_text().as_deref(), Some("Bern: paid"));
     let answers = store.recent("human.response.v1", 10).await.unwrap();
     assert_eq!(answers.len(), 2, "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_turn_that_starts_again_and_asks_with_another_text_gets_its_answer() {
+    use universal_executor::BreadcrumbStoreExt as _;
+    const BEFORE_THE_DRAFT: usize = 100;
+    let store = MemoryStore::default();
+    let commits = Arc::new(AtomicUsize::new(BEFORE_THE_DRAFT));
+    let (drafts, since_draft) = (AtomicUsize::new(0), Arc::clone(&commits));
+    let draft = json_tool("draft", "Drafts.", json!({}), move |_, _| {
+        let number = drafts.fetch_add(1, Ordering::SeqCst);
+        if number == 0 {
+            since_draft.store(0, Ordering::SeqCst);
+        }
+        async move { Ok(json!(format!("draft {number}"))) }
+    });
+    // After the first draft, the first commit writes the question, and the second one saves that the turn waits.
+    let faulty = Faulty::new(store.clone(), move |operation, moment| {
+        let is_commit = operation == Operation::Commit && moment == Moment::Before;
+        match is_commit && commits.fetch_add(1, Ordering::SeqCst) == 1 {
+            true => Fault::Fail,
+            false => Fault::None,
+        }
+    });
+    let asks = flow(json!({"tools": {"draft": {}}, "flows": {"main": {"steps": [
+        {"id": "text", "tool": "draft", "input": {}},
+        {"id": "answer", "ask": "Send ${text}?", "of": ["ann"]},
+        {"return": "${text}: ${answer}"},
+    ]}}}));
+    let services = Services::new().tool(draft).unwrap();
+    let setup = Setup::new(services, Arc::new(faulty));
+    let restart = Restart {
+        attempts: std::num::NonZeroU32::new(2).unwrap(),
+        delay: Duration::from_millis(1),
+    };
+    let supervisor = setup.supervisor(Arc::new(asks)).restart(restart);
+    let supervisor = supervisor.build().unwrap();
+
+    let asked = supervisor.send("one", "go").unwrap().outcome().await;
+    let questions = store.recent("human.request.v1", 10).await.unwrap();
+    let newest = store.latest("human.request.v1").await.unwrap().unwrap();
+    let ticket = newest.context.text("requestId").unwrap();
+    let answered = supervisor.answer(ticket, json!("yes"), "ann").await;
+    let done = supervisor.resume("one").unwrap().outcome().await;
+
+    assert!(
+        matches!(asked.status, TurnStatus::Suspended { .. }),
+        "{asked:?}"
+    );
+    assert_eq!(questions.len(), 2, "{questions:?}");
+    assert!(answered.is_ok(), "{answered:?}");
+    assert_eq!(done.final_text().as_deref(), Some("draft 1: yes"));
+}
+
+#[cfg(feature = "validate")]
+#[tokio::test]
+async fn a_turn_takes_no_answer_that_the_question_of_a_tool_excludes() {
+    use universal_executor::BreadcrumbStoreExt as _;
+    let store = MemoryStore::default();
+    let asks = json_tool("asks", "Asks.", json!({}), |_, _| async {
+        let schema = json!({"enum": ["Bern", "Basel"]});
+        let question = json!({"question": "Which city?", "schema": schema});
+        Err(deferred("question", question))
+    });
+    let services = Services::new().tool(asks).unwrap();
+    let definition = flow(json!({"tools": {"asks": {}}, "flows": {"main": {"steps": [
+        {"id": "city", "tool": "asks", "input": {}}, {"return": "${city}"},
+    ]}}}));
+    let supervisor = supervisor(definition, &Setup::new(services, Arc::new(store.clone())));
+
+    supervisor.send("one", "go").unwrap().outcome().await;
+    answer(&store, "Paris").await;
+    let question = store.latest("human.request.v1").await.unwrap().unwrap();
+    let ticket = question.context.text("requestId").unwrap();
+    let answered = supervisor.answer(ticket, json!("Bern"), "ann").await;
+    let done = supervisor.resume("one").unwrap().outcome().await;
+
+    assert!(answered.is_ok(), "{answered:?}");
+    assert_eq!(done.final_text().as_deref(), Some("Bern"));
 }
 
 #[tokio::test]

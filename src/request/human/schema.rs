@@ -1,0 +1,102 @@
+//! The JSON Schema of an answer or of changed arguments, as a question has it.
+
+use crate::model::Json;
+use crate::tool::Checker;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::{Arc, OnceLock};
+
+/// A JSON Schema in a question to a person. Clones share the compiled schema.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(transparent)]
+pub(crate) struct QuestionSchema {
+    schema: Json,
+    /// The compiled schema, or `None` if it cannot be compiled. Set by the first check.
+    #[serde(skip)]
+    compiled: Arc<OnceLock<Option<Checker>>>,
+}
+
+impl QuestionSchema {
+    /// Reads the schema in a field of a question. `None` if the question does not have the field.
+    pub(crate) fn of(question: &Value, field: &str) -> Option<Self> {
+        let schema = question.get(field).cloned()?;
+        Some(Self {
+            schema: schema.into(),
+            compiled: Arc::default(),
+        })
+    }
+
+    /// Returns the schema as JSON.
+    pub(crate) const fn json(&self) -> &Json {
+        &self.schema
+    }
+
+    /// Checks a value. A schema that cannot be compiled excludes no value.
+    ///
+    /// # Errors
+    /// The reason why the value does not fit.
+    pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
+        let compile = || Checker::compile(&self.schema).ok();
+        let compiled = self.compiled.get_or_init(compile).as_ref();
+        compiled.map_or(Ok(()), |checker| checker.check(value))
+    }
+}
+
+impl PartialEq for QuestionSchema {
+    fn eq(&self, other: &Self) -> bool {
+        self.schema == other.schema
+    }
+}
+
+/// Returns `false` if the schema of a question excludes the value in the context of an answer. Runs decide by this rule, and so do
+/// the writers of answers.
+pub(crate) fn has_fit_answer(answer: &Value, schema: Option<&QuestionSchema>) -> bool {
+    match (schema, answer.get("answer")) {
+        (Some(schema), Some(said)) => schema.check(said).is_ok(),
+        (Some(_) | None, _) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(schema: &Value) -> QuestionSchema {
+        QuestionSchema::of(&json!({"schema": schema}), "schema").unwrap()
+    }
+
+    #[test]
+    fn a_schema_is_compiled_once_for_all_clones() {
+        let schema = of(&json!({"type": "string"}));
+        let clone = schema.clone();
+
+        schema.check(&json!("Bern")).unwrap();
+
+        assert!(clone.compiled.get().is_some());
+        assert!(Arc::ptr_eq(&schema.compiled, &clone.compiled));
+    }
+
+    #[test]
+    fn a_saved_schema_is_the_json_of_the_schema() {
+        let schema = of(&json!({"enum": ["Bern", "Basel"]}));
+
+        let saved = serde_json::to_string(&schema).unwrap();
+        let read: QuestionSchema = serde_json::from_str(&saved).unwrap();
+
+        assert_eq!(saved, r#"{"enum":["Bern","Basel"]}"#);
+        assert_eq!(read, schema);
+    }
+
+    #[cfg(feature = "validate")]
+    #[test]
+    fn an_answer_that_the_schema_excludes_does_not_fit() {
+        let cities = of(&json!({"enum": ["Bern", "Basel"]}));
+        let unusable = of(&json!({"type": 7}));
+        let paris = json!({"answer": "Paris"});
+
+        assert!(has_fit_answer(&json!({"answer": "Bern"}), Some(&cities)));
+        assert!(!has_fit_answer(&paris, Some(&cities)));
+        assert!(has_fit_answer(&paris, Some(&unusable)) && has_fit_answer(&paris, None));
+    }
+}
