@@ -21,11 +21,11 @@ pub(super) fn log_started(runtime: &Runtime, position: Option<u64>) {
     );
 }
 
-/// Logs that no more runs are claimed, and the number of places that are taken: by runs that execute, and by a claim in flight.
+/// Logs that no more runs are claimed, and the number of runs in flight.
 pub(super) fn log_draining(runtime: &Runtime, shared: &Shared) {
     tracing::info!(
         worker = &*runtime.name,
-        places_taken = shared.places_taken(),
+        runs_in_flight = shared.runs_in_flight(),
         timeout_ms = millis(runtime.settings.drain),
         "the runtime stops and waits for its running work"
     );

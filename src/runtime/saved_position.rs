@@ -1,7 +1,7 @@
 //! Positions in the ledger of a store: loaded at the start, and saved as the runtime reads.
 
 use super::checkpoint::{Loaded, OVERLAP, earlier};
-use super::position::Position;
+use super::position::{Position, Range};
 use super::settings::Settings;
 use super::shared::Shared;
 use super::store_context::StoreContext;
@@ -42,6 +42,7 @@ pub(super) async fn load(
         delivered_after,
         start: is_on_store.then(|| checkpoint.first_start().unwrap_or(newest)),
     };
+    let has_saved = saved.iter().any(Option::is_some);
     let mut positions = Vec::with_capacity(executors.len());
     for (executor, saved) in executors.into_iter().zip(saved) {
         let position = first.position(&executor, saved.as_deref());
@@ -55,12 +56,7 @@ pub(super) async fn load(
     let unread = position.unread_to(delivered_after);
     if let Some(&(after, _)) = unread.first() {
         announced_anew(shared);
-        tracing::info!(
-            store = store_context.number,
-            since_ms = after.as_micros() / 1_000,
-            until_ms = newest.as_micros() / 1_000,
-            "catching up with the breadcrumbs committed since the saved position"
-        );
+        log_catch_up(shared, store_context, has_saved, (after, newest));
     }
     let needs_sweep = is_complete && !unread.is_empty();
     checkpoint.note_loaded(Loaded {
@@ -70,6 +66,34 @@ pub(super) async fn load(
         sweep_to: needs_sweep.then_some(delivered_after),
     });
     Ok(())
+}
+
+/// Logs the interval of the store that the executors have not read.
+fn log_catch_up(
+    shared: &Shared,
+    store_context: &StoreContext,
+    has_saved: bool,
+    (after, newest): Range,
+) {
+    let store = store_context.number;
+    if has_saved {
+        tracing::info!(
+            store,
+            since = %after,
+            until = %newest,
+            "catching up with the breadcrumbs committed since the saved position"
+        );
+    } else {
+        // Without a limit, the first start reads from the beginning.
+        let is_limited = after > Timestamp::UNIX_EPOCH;
+        tracing::info!(
+            store,
+            since = %after,
+            until = %newest,
+            look_back_ms = is_limited.then(|| millis(shared.now().since(after))),
+            "first start without a saved position: catching up with the breadcrumbs committed before the start"
+        );
+    }
 }
 
 /// Loads the positions of executors that were added since the last sweep. Everything that they have not read counts as unread, also
@@ -157,7 +181,7 @@ impl First<'_> {
                 tracing::info!(
                     executor,
                     look_back_ms = millis(self.look_back()),
-                    skipped_until_ms = after.as_micros() / 1_000,
+                    skipped_until = %after,
                     "the executor has no saved position: breadcrumbs committed before its look-back are skipped"
                 );
                 Position::starting(after, after)

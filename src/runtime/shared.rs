@@ -196,8 +196,8 @@ impl Shared {
         });
     }
 
-    /// Returns the number of places that are taken, by runs that execute and by claims in flight.
-    pub(super) fn places_taken(&self) -> usize {
+    /// Returns the number of runs that execute. Runs that a claim in flight may still start count too.
+    pub(super) fn runs_in_flight(&self) -> usize {
         let most = self.settings.concurrency.min(Semaphore::MAX_PERMITS);
         most.saturating_sub(self.places.available_permits())
     }

@@ -265,7 +265,7 @@ impl Waker {
                 store = self.store_context.number,
                 breadcrumbs = self.catch_up.breadcrumbs,
                 elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
-                "caught up with the breadcrumbs committed since the saved position"
+                "caught up with the breadcrumbs committed before the start"
             );
         }
     }

@@ -221,6 +221,22 @@ impl<'r> Run<'r> {
         let changes = agent.definition.approval.for_changes(&call.tool);
         let asked = human::approval(call, registered, arguments, &digest, &people, &changes);
         let id = self.approval_id(&call.id, &asked);
+        if let Some(earlier) = self.approved(&call.id) {
+            let reason = match earlier.arguments == *arguments {
+                true => "the tool, its rules or the agent definition changed since the question",
+                false => "a guardrail replaced the approved arguments",
+            };
+            let trigger = self.context.trigger();
+            tracing::warn!(
+                agent = &*agent.definition.agent_id,
+                trigger = %trigger.id,
+                version = trigger.version,
+                tool = registered.map(tool::Tool::name),
+                request_id = &*id,
+                reason,
+                "an approval does not count, because its digest is not that of the call: the run asks again"
+            );
+        }
         let awaited = Awaited::Approval {
             call: call.id.clone(),
             digest,

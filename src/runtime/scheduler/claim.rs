@@ -279,6 +279,7 @@ impl Scheduler {
                 Some(claimed) => unstarted.push(claimed),
             }
         }
+        self.taken_over.log();
         let got = |limits: &&ExecutorLimits| started.get(&limits.executor).copied();
         // Executors that got no run are queued before executors that got one.
         let (served, unserved): (Vec<_>, Vec<_>) =

@@ -4,6 +4,7 @@ mod claim;
 mod finish;
 mod release;
 mod start;
+mod taken_over;
 
 use super::enqueue::Prepared;
 use super::process::Because;
@@ -20,6 +21,7 @@ use start::{Running, Started, Work};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
+use taken_over::TakenOver;
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -82,6 +84,8 @@ pub(super) struct Scheduler {
     started: HashMap<task::Id, Started, RandomState>,
     /// The tasks by their runs.
     runs: HashMap<RunRef, Running, RandomState>,
+    /// Started runs that lost a worker, for the log.
+    taken_over: TakenOver,
     /// If `true`, all leases of this scheduler are released, or about to be.
     released: bool,
 }
@@ -110,6 +114,7 @@ impl Scheduler {
             running: JoinSet::new(),
             started: HashMap::default(),
             runs: HashMap::default(),
+            taken_over: TakenOver::default(),
             released: false,
         }
     }

@@ -70,7 +70,7 @@ impl Scheduler {
         let now = Instant::now();
         let again = attempts > 1 && lease.abandoned == 0;
         let ticket = self.quota(&id).start(again, trigger_of(&lease.run), now);
-        let suspect = ticket.is_ok() && is_suspect(member.executor.profile(), lease.abandoned);
+        let suspect = ticket.is_ok() && self.note_losses(&member, &lease, attempts);
         if let Err(moment) = ticket {
             self.heat_at(moment, Arc::clone(&id));
         }
@@ -118,6 +118,13 @@ impl Scheduler {
         self.runs.insert(started.run.clone(), running);
         self.started.insert(task.id(), started);
         None
+    }
+
+    /// Notes a run that starts for the log. Returns `true` if the run may be the cause of the deaths of its last workers.
+    fn note_losses(&mut self, member: &Member, lease: &Lease, attempt: u32) -> bool {
+        let suspect = is_suspect(member.executor.profile(), lease.abandoned);
+        self.taken_over.note(lease, attempt, suspect);
+        suspect
     }
 }
 

@@ -140,12 +140,16 @@ impl PostgresError {
 impl PostgresError {
     /// Returns the error of a step to connect that failed in the driver.
     fn of(error: sqlx::Error) -> Self {
-        match Class::of(&error) {
-            Class::Permanent | Class::Login | Class::Setup => Self::Refused(Said::boxed(error)),
-            Class::ReadOnly => Self::read_only(Said::boxed(error)),
+        Self::of_class(Class::of(&error), Said::boxed(error))
+    }
+
+    fn of_class(class: Class, source: BoxError) -> Self {
+        match class {
+            Class::Permanent | Class::Login | Class::Setup => Self::Refused(source),
+            Class::ReadOnly => Self::read_only(source),
             Class::Collided | Class::Lost | Class::Transient => Self::Unavailable {
                 retry_after: PAUSE,
-                source: Said::boxed(error),
+                source,
             },
         }
     }
@@ -162,6 +166,24 @@ impl PostgresError {
 /// conversion from a type of the driver.
 #[derive(Debug)]
 pub(super) struct ConnectFault(PostgresError);
+
+impl ConnectFault {
+    /// Returns the error of a migration that failed in the driver. Its source names the version of the tables that was not reached.
+    pub(super) fn of_migration(version: i64, error: sqlx::Error) -> Self {
+        let class = Class::of(&error);
+        let source = Said(Arc::new(error));
+        let failed = MigrationFailed { version, source };
+        Self(PostgresError::of_class(class, failed.into()))
+    }
+}
+
+/// Failure of the step of a migration that leads to a version.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot bring the tables of the store to version {version}; nothing was changed")]
+struct MigrationFailed {
+    version: i64,
+    source: Said,
+}
 
 impl From<PostgresError> for ConnectFault {
     fn from(error: PostgresError) -> Self {

@@ -196,6 +196,7 @@ pub(super) async fn migrate(
         .execute(&mut *transaction)
         .await?;
     let found = found(&mut transaction, schema, known).await?;
+    log_migration(schema, found, known);
     let missing = MIGRATIONS
         .iter()
         .skip(usize::try_from(found).unwrap_or_default());
@@ -213,19 +214,43 @@ pub(super) async fn migrate(
         }
     }
     for (version, migration) in (found + 1..).zip(missing) {
-        tracing::info!(
-            schema,
-            version,
-            "the tables of the store are brought to a version"
-        );
-        sqlx::raw_sql(*migration).execute(&mut *transaction).await?;
-        sqlx::query("UPDATE ux_schema_version SET version = $1")
-            .bind(version)
-            .execute(&mut *transaction)
-            .await?;
+        let migrated = migrate_to(version, migration, &mut transaction).await;
+        migrated.map_err(|error| ConnectFault::of_migration(version, error))?;
     }
     transaction.commit().await?;
     Ok(())
+}
+
+/// Applies the migration that leads to a version.
+async fn migrate_to(
+    version: i64,
+    migration: &'static str,
+    connection: &mut PgConnection,
+) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(migration).execute(&mut *connection).await?;
+    sqlx::query("UPDATE ux_schema_version SET version = $1")
+        .bind(version)
+        .execute(&mut *connection)
+        .await?;
+    Ok(())
+}
+
+/// Logs a creation or a migration of the tables. Called before the work, because the migration of large tables takes long.
+fn log_migration(schema: &str, found: i64, known: i64) {
+    if found == 0 {
+        tracing::info!(
+            schema,
+            version = known,
+            "the tables of the store are created"
+        );
+    } else if found < known {
+        tracing::info!(
+            schema,
+            from = found,
+            to = known,
+            "the tables of the store are migrated"
+        );
+    }
 }
 
 /// The version of the tables, 0 if there are none. Fails for a newer version than the known. Reads only.

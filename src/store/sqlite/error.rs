@@ -138,18 +138,26 @@ impl SqliteError {
 impl SqliteError {
     /// Returns the error of a step to open a file that failed in the driver.
     fn of(error: rusqlite::Error) -> Self {
+        Self::with_source(error, Into::into)
+    }
+
+    /// Returns the same as [`of`](Self::of), with a source that is made of the driver's error.
+    fn with_source(
+        error: rusqlite::Error,
+        source: impl FnOnce(rusqlite::Error) -> BoxError,
+    ) -> Self {
         match error.sqlite_error_code() {
             // SQLite reports tables that do not fit the statements of this crate as `Unknown`.
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown) => {
-                Self::NotADatabase(error.into())
+                Self::NotADatabase(source(error))
             }
             Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
-                Self::CannotOpen(error.into())
+                Self::CannotOpen(source(error))
             }
-            Some(_) if is_disk_full(&error) => Self::disk_full(error.into()),
+            Some(_) if is_disk_full(&error) => Self::disk_full(source(error)),
             Some(_) | None => Self::Unavailable {
                 retry_after: pause_after(&error),
-                source: error.into(),
+                source: source(error),
             },
         }
     }
@@ -166,6 +174,23 @@ impl SqliteError {
 /// conversion from a type of the driver.
 #[derive(Debug)]
 pub(super) struct OpenFault(SqliteError);
+
+impl OpenFault {
+    /// Returns the error of a migration that failed in the driver. Its source names the version of the tables that was not reached.
+    pub(super) fn of_migration(version: i64, error: rusqlite::Error) -> Self {
+        Self(SqliteError::with_source(error, |source| {
+            MigrationFailed { version, source }.into()
+        }))
+    }
+}
+
+/// Failure of the step of a migration that leads to a version.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot bring the tables of the store to version {version}; nothing was changed")]
+struct MigrationFailed {
+    version: i64,
+    source: rusqlite::Error,
+}
 
 impl From<SqliteError> for OpenFault {
     fn from(error: SqliteError) -> Self {

@@ -231,20 +231,36 @@ fn has_table(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), OpenFault> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let found = check(&transaction)?;
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    // Before the work, because the migration of large tables takes long.
+    if found == 0 {
+        tracing::info!(version = known, "the tables of the store are created");
+    } else if found < known {
+        tracing::info!(
+            from = found,
+            to = known,
+            "the tables of the store are migrated"
+        );
+    }
     let missing = MIGRATIONS
         .iter()
         .skip(usize::try_from(found).unwrap_or_default());
     for (version, migration) in (found + 1..).zip(missing) {
-        tracing::info!(version, "the tables of the store are brought to a version");
-        transaction.execute_batch(migration)?;
-        transaction.execute_batch(&format!(
-            "CREATE TABLE IF NOT EXISTS ux_schema_version (version INTEGER NOT NULL) STRICT;
-             DELETE FROM ux_schema_version;
-             INSERT INTO ux_schema_version VALUES ({version});"
-        ))?;
+        migrate_to(version, migration, &transaction)
+            .map_err(|error| OpenFault::of_migration(version, error))?;
     }
     transaction.commit()?;
     Ok(())
+}
+
+/// Applies the migration that leads to a version.
+fn migrate_to(version: i64, migration: &str, connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(migration)?;
+    connection.execute_batch(&format!(
+        "CREATE TABLE IF NOT EXISTS ux_schema_version (version INTEGER NOT NULL) STRICT;
+         DELETE FROM ux_schema_version;
+         INSERT INTO ux_schema_version VALUES ({version});"
+    ))
 }
 
 #[cfg(test)]
@@ -253,9 +269,98 @@ mod tests {
         connection, events, inbox, list, queue, requests, retention, row, table, vectors,
     };
     use super::*;
+    use crate::error::Chain;
     use crate::store::RunState;
     use crate::store::run_page::Stored;
     use rusqlite::params_from_iter;
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Migrates a database, and returns the result and the log lines.
+    fn logged(connection: &mut Connection) -> (Result<(), OpenFault>, Vec<String>) {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        // While only one dispatcher exists, `tracing` may disable a callsite because of another test's thread.
+        let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
+        let guard = tracing::subscriber::set_default(subscriber);
+        let migrated = migrate(connection);
+        drop(guard);
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        (migrated, text.lines().map(str::to_owned).collect())
+    }
+
+    /// A database with the tables of an older version.
+    fn of_version(version: usize) -> Connection {
+        let connection = Connection::open_in_memory().unwrap();
+        connection::set_up(&connection).unwrap();
+        for (at, migration) in (1..).zip(&MIGRATIONS[..version]) {
+            migrate_to(at, migration, &connection).unwrap();
+        }
+        connection
+    }
+
+    #[test]
+    fn the_tables_are_created_or_migrated_with_one_log_line() {
+        let newest = MIGRATIONS.len();
+        for (version, expected) in [
+            (
+                0,
+                format!("the tables of the store are created version={newest}"),
+            ),
+            (
+                3,
+                format!("the tables of the store are migrated from=3 to={newest}"),
+            ),
+        ] {
+            let mut tables = of_version(version);
+
+            let (migrated, lines) = logged(&mut tables);
+
+            migrated.unwrap();
+            let [line] = &*lines else {
+                panic!("{lines:#?}");
+            };
+            assert!(line.contains("INFO") && line.ends_with(&expected), "{line}");
+            let (again, lines) = logged(&mut tables);
+            again.unwrap();
+            assert_eq!(lines, Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn the_error_of_a_migration_names_the_version_at_which_it_failed() {
+        let newest = MIGRATIONS.len();
+        let mut tables = of_version(3);
+        tables
+            .execute_batch("CREATE TABLE ux_inbox (other INTEGER)")
+            .unwrap();
+
+        let error = SqliteError::from(migrate(&mut tables).unwrap_err());
+
+        let text = Chain(&error).to_string();
+        let part = format!("cannot bring the tables of the store to version {newest}");
+        assert!(text.contains(&part), "{text}");
+        assert!(text.contains("ux_inbox already exists"), "{text}");
+        assert_eq!(check(&tables).unwrap(), 3);
+    }
 
     #[test]
     fn what_commits_claims_and_sources_ask_for_is_found_by_an_index_in_its_order() {

@@ -50,6 +50,18 @@ impl Step<'_> {
         let call = MachineCall::new(self.ready.path.as_str(), tool, input.clone());
         let changes = assembly.change_rules(tool);
         let fields = human::approval(&call, registered, input, &digest, &people, &changes);
+        if self.approved.is_some() {
+            let trigger = self.context.trigger();
+            tracing::warn!(
+                workflow = assembly.workflow().name.as_deref(),
+                trigger = %trigger.id,
+                version = trigger.version,
+                step = self.ready.path.as_str(),
+                tool = registered.map(Tool::name),
+                reason = "the input, the tool, its rules or the workflow changed since the question",
+                "an approval does not count, because its digest is not that of the call: the run asks again"
+            );
+        }
         // A repeated question after an approval has a new ID: an answer to the earlier question does not count for it.
         let what = match self.approvals {
             0 => "approval".to_owned(),

@@ -146,6 +146,7 @@ async fn a_question_shows_the_people_the_schema_and_the_rules_for_changed_argume
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_with_changed_arguments_makes_the_changed_call_and_tells_the_model() {
+    let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
     let answer = json!({"approved": true, "arguments": {"amount": 5}});
 
     let paid = pays(Guardrails::default(), json!({"tools": ["pay"]}), &[answer]).await;
@@ -157,6 +158,7 @@ async fn an_approval_with_changed_arguments_makes_the_changed_call_and_tells_the
         (&json!("paid"), &json!(5))
     );
     assert_eq!(paid.asked.len(), 1);
+    assert!(!log.text().contains("does not count"), "{}", log.text());
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,6 +204,7 @@ async fn changed_arguments_that_a_guardrail_replaces_are_asked_for_again() {
     };
     let changed = json!({"approved": true, "arguments": {"amount": 61}});
     let approved = json!({"approved": true});
+    let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
 
     let paid = pays(rounds(), json!({"tools": ["pay"]}), &[changed, approved]).await;
 
@@ -212,6 +215,8 @@ async fn changed_arguments_that_a_guardrail_replaces_are_asked_for_again() {
         .collect();
     assert_eq!(shown, [&json!(500), &json!(60)]);
     assert_eq!(paid.made, [json!({"amount": 60})]);
+    let reason = "a guardrail replaced the approved arguments";
+    expect_asked_again(&log.text(), &[reason]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -291,6 +296,7 @@ async fn changed_arguments_do_not_count_if_a_rule_for_them_does_not_permit_the_p
 
 #[tokio::test(start_paused = true)]
 async fn changed_arguments_are_asked_for_again_if_the_definition_changes_meanwhile() {
+    let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
     let store = MemoryStore::default();
     let (pay, made) = pay();
     let tools = registry([pay]);
@@ -315,12 +321,35 @@ async fn changed_arguments_are_asked_for_again_if_the_definition_changes_meanwhi
         assert!(made.lock().unwrap().is_empty());
         let again = store.latest(QUESTION).await.unwrap().unwrap();
         assert_eq!(again.context["arguments"], json!({"amount": 5}));
+        let id = again.context.text("requestId").unwrap();
+        expect_asked_again(
+            &log.text(),
+            &[
+                "agent=\"worker\"",
+                &format!("trigger={}", question.id),
+                "tool=\"pay\"",
+                &format!("request_id=\"{id}\""),
+                "the tool, its rules or the agent definition changed since the question",
+            ],
+        );
         person_says(&store, &again, json!({"approved": true})).await;
         first(&store, AgentExecutor::RESPONSE).await;
     };
     runtime.run_until(until).await.unwrap();
 
     assert_eq!(*made.lock().unwrap(), [json!({"amount": 5})]);
+}
+
+/// Checks that a log has one line about an approval that does not count, and that it has these parts.
+fn expect_asked_again(log: &str, parts: &[&str]) {
+    let message = "an approval does not count, because its digest is not that of the call";
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(message)).collect();
+    let [line] = *lines else {
+        panic!("{log}");
+    };
+    for part in parts {
+        assert!(line.contains(part), "{part} is not in {line}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

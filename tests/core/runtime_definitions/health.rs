@@ -338,7 +338,7 @@ async fn a_healthy_service_logs_its_start_its_readiness_its_drain_and_its_counts
                  stores=\"MemoryStore {{ tenant: \\\"default\\\", .. }}\" source=\"MemoryStore\" position=1"
             ),
             "the runtime is ready worker=\"worker-1\"",
-            "the runtime stops and waits for its running work worker=\"worker-1\" places_taken=0 timeout_ms=25000",
+            "the runtime stops and waits for its running work worker=\"worker-1\" runs_in_flight=0 timeout_ms=25000",
             "the runtime stopped worker=\"worker-1\" events=2 found_by_sweep=0 missed=0 responded=1 failed=0 \
              suspended=0 skipped=0 postponed=0 errors=0 panics=0 dropped=0",
         ],

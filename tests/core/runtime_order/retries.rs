@@ -1,12 +1,15 @@
 //! When a run is tried again, when it is not, and how it is done over.
 
 use crate::runtime_order::stage::{LEASE, Notebook, SECOND, beginning, count, until, until_over};
+use crate::support::log::Log;
 use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::Level;
+use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::error::Retry;
 use universal_executor::executor::RetryPolicy;
 use universal_executor::runtime::RuntimeError;
@@ -217,6 +220,72 @@ async fn a_run_with_a_limit_of_one_crash_has_its_dead_letter_after_one_lost_work
         last.failures(),
         ["crash_loop: the worker died while it executed the run"]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_that_are_taken_over_are_logged_once_per_claim_and_a_suspect_run_in_a_line_of_its_own()
+{
+    const RUNS: usize = 3;
+    let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
+    let store = MemoryStore::default();
+    for n in 0..RUNS {
+        put(&store, "question.v1", json!({"n": n})).await;
+    }
+    let mut logs = Vec::new();
+    for _ in 0..2 {
+        let mortal = Shim::of_a_worker_that_dies(&store);
+        let dies = Probe::on("question.v1", "worker", &mortal)
+            .hanging()
+            .shared();
+        let runtime = beginning(&store)
+            .executor(Arc::clone(&dies))
+            .build()
+            .unwrap();
+        let died = async {
+            tokio::select! {
+                () = eventually(async || dies.executed() == RUNS) => {}
+                _ = runtime.run_until(std::future::pending()) => {}
+            }
+        };
+        timeout(2 * LEASE, died).await.unwrap();
+        logs.push(log.take());
+        // Then one claim takes over all runs.
+        sleep(2 * LEASE).await;
+    }
+    let last = Probe::on("question.v1", "worker", &store);
+    let runtime = beginning(&store).executor(last).build().unwrap();
+
+    runtime.run_until(until_over(&store, RUNS)).await.unwrap();
+
+    logs.push(log.take());
+    let lines = |log: usize, part: &str| -> Vec<String> {
+        let lines = logs[log].lines().filter(|line| line.contains(part));
+        lines.map(str::to_owned).collect()
+    };
+    let (taken_over, alone) = ("taken over", "a run that lost workers runs alone");
+    assert_eq!(lines(0, taken_over), Vec::<String>::new());
+    let together = lines(1, taken_over);
+    let [together] = &*together else {
+        panic!("{}", logs[1]);
+    };
+    for part in [
+        "runs are taken over: their workers stopped renewing the leases",
+        "runs=3",
+        "executor=\"worker\"",
+        "run=run of \"worker\" on ",
+        "attempt=2",
+        "abandoned=1",
+    ] {
+        assert!(together.contains(part), "{part} is not in {together}");
+    }
+    assert_eq!(lines(1, alone), Vec::<String>::new());
+    for part in ["a run is taken over: its worker stopped renewing", alone] {
+        let found = lines(2, part);
+        assert_eq!(found.len(), RUNS, "{part}: {}", logs[2]);
+        for line in found {
+            assert!(line.contains("attempt=3 abandoned=2"), "{line}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

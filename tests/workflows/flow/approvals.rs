@@ -1,6 +1,9 @@
 //! Rules of tools about calls that need the approval of a person, in flows.
 
 use super::*;
+use crate::log::Log;
+use tracing::Level;
+use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::agent::guardrail::{Decision, on_tool_call};
 use universal_executor::model::Condition;
 
@@ -133,12 +136,20 @@ async fn a_question_that_a_step_asks_again_can_be_answered_if_a_guardrail_restor
         .tools(registry([pay.needs_approval(Approval::always())]))
         .guardrail(restores);
     let world = World::with_services(&definition, &services, Arc::new(no_model()));
+    let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
     world.asks(json!({"amount": 500})).await;
     let asked = world.works_until(ASKED, 1).await;
 
     let changed = json!({"approved": true, "arguments": {"amount": 61}});
     says(&world, &asked, "ann", changed).await;
+    assert!(!log.text().contains("an approval does not count"));
     let again = world.works_until(ASKED, 2).await;
+    let text = log.text();
+    let line = text
+        .lines()
+        .find(|line| line.contains("an approval does not count"));
+    let line = line.unwrap_or_else(|| panic!("no such line in {text}"));
+    assert!(line.contains("tool=\"pay\""), "{line}");
     assert_ne!(again.context["requestId"], asked.context["requestId"]);
     assert_eq!(calls.load(Ordering::SeqCst), 0);
     says(&world, &again, "ann", json!({"approved": true})).await;

@@ -1,0 +1,155 @@
+//! Log lines about runs that start after the loss of a worker.
+
+use crate::store::{Lease, RunRef};
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+
+/// Maximum number of runs that are not logged again.
+const MOST: usize = 256;
+
+/// Runs that start after their workers stopped renewing the leases. Each claim logs them in one line.
+#[derive(Default)]
+pub(super) struct TakenOver {
+    /// Number of runs since the last line.
+    runs: usize,
+    /// The first of these runs: its lease, and the number of the attempt.
+    first: Option<(Lease, u32)>,
+    /// A suspect run among them, which runs alone, and the number of the attempt.
+    suspect: Option<(Lease, u32)>,
+    /// The runs that were logged last, oldest first.
+    logged: VecDeque<Loss>,
+}
+
+/// Loss of a worker by a run.
+struct Loss {
+    run: RunRef,
+    epoch: u32,
+    abandoned: u32,
+}
+
+impl Loss {
+    /// Returns `None` for a run that lost no worker.
+    fn of(lease: &Lease) -> Option<Self> {
+        if lease.abandoned == 0 {
+            return None;
+        }
+        let run = &lease.run;
+        Some(Self {
+            // Without the event, which may be large.
+            run: RunRef::new(
+                Arc::clone(&run.executor),
+                run.trigger_id,
+                run.trigger_version,
+            ),
+            epoch: lease.epoch,
+            abandoned: lease.abandoned,
+        })
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.epoch == other.epoch && self.abandoned == other.abandoned && self.run == other.run
+    }
+}
+
+impl TakenOver {
+    /// Notes a run that starts. Ignores a run that lost no worker since it was logged, such as one that starts again after a rate limit.
+    pub(super) fn note(&mut self, lease: &Lease, attempt: u32, suspect: bool) {
+        let Some(loss) = Loss::of(lease) else {
+            return;
+        };
+        if self.logged.iter().any(|logged| logged.is_same(&loss)) {
+            return;
+        }
+        if self.logged.len() >= MOST {
+            self.logged.pop_front();
+        }
+        self.logged.push_back(loss);
+        self.runs += 1;
+        self.first.get_or_insert_with(|| (lease.clone(), attempt));
+        if suspect {
+            self.suspect = Some((lease.clone(), attempt));
+        }
+    }
+
+    /// Logs the runs since the last call in one line, and a suspect run in another.
+    pub(super) fn log(&mut self) {
+        let runs = mem::take(&mut self.runs);
+        if let Some((lease, attempt)) = self.first.take() {
+            let (executor, abandoned) = (&*lease.run.executor, lease.abandoned);
+            if runs == 1 {
+                tracing::warn!(
+                    executor,
+                    run = %lease.run,
+                    attempt,
+                    abandoned,
+                    "a run is taken over: its worker stopped renewing the lease"
+                );
+            } else {
+                tracing::warn!(
+                    runs,
+                    executor,
+                    run = %lease.run,
+                    attempt,
+                    abandoned,
+                    "runs are taken over: their workers stopped renewing the leases"
+                );
+            }
+        }
+        if let Some((lease, attempt)) = self.suspect.take() {
+            tracing::warn!(
+                executor = &*lease.run.executor,
+                run = %lease.run,
+                attempt,
+                abandoned = lease.abandoned,
+                "a run that lost workers runs alone: this worker starts no other such run meanwhile"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{BreadcrumbId, Timestamp};
+
+    /// A lease of a run on a version of its trigger.
+    fn lease(version: u64, epoch: u32, abandoned: u32) -> Lease {
+        let run = RunRef::new("agent", BreadcrumbId::NIL, version);
+        let now = Timestamp::UNIX_EPOCH;
+        Lease::new(run, 1, now).history(epoch, abandoned, now)
+    }
+
+    #[test]
+    fn a_run_is_logged_again_only_after_the_loss_of_another_worker() {
+        let mut taken_over = TakenOver::default();
+        let mut logs = |lease: &Lease| {
+            taken_over.note(lease, 2, false);
+            let is_noted = taken_over.first.is_some();
+            taken_over.log();
+            is_noted && taken_over.runs == 0
+        };
+
+        assert!(!logs(&lease(1, 0, 0)));
+        assert!(logs(&lease(1, 0, 1)));
+        assert!(!logs(&lease(1, 0, 1)));
+        assert!(logs(&lease(2, 0, 1)));
+        assert!(logs(&lease(1, 0, 2)));
+        assert!(logs(&lease(1, 1, 1)), "a run that was redone");
+    }
+
+    #[test]
+    fn the_number_of_logged_runs_is_bounded() {
+        let mut taken_over = TakenOver::default();
+
+        for version in 0..=MOST as u64 {
+            taken_over.note(&lease(version, 0, 1), 2, false);
+        }
+
+        assert_eq!((taken_over.runs, taken_over.logged.len()), (MOST + 1, MOST));
+        taken_over.note(&lease(MOST as u64, 0, 1), 2, false);
+        assert_eq!(taken_over.runs, MOST + 1);
+        taken_over.note(&lease(0, 0, 1), 2, false);
+        assert_eq!(taken_over.runs, MOST + 2, "the oldest run was dropped");
+    }
+}
