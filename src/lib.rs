@@ -61,6 +61,7 @@
 //! | choose a store | [`store`]: [`MemoryStore`], `SqliteStore`, `PostgresStore`, `RcrtStore` |
 //! | find the mistakes in definitions before they run | the feature `workflows`: `check::Check` |
 //! | limit the context of a model | [`ExecutionContext::for_model`], [`hints`], [`ContextBudget`] |
+//! | connect a model | [`agent::ChatModel`], and the file `docs/models.md` of the repository |
 //! | test executors and agents | the feature `testing`, and the file `docs/testing.md` of the repository |
 //! | write your own store or source | [`BreadcrumbStore`], [`EventSource`], the feature `conformance` |
 //!
@@ -188,6 +189,11 @@ struct FirstAgent;
 #[cfg(all(doctest, feature = "agents", feature = "sqlite"))]
 #[doc = include_str!("../docs/approvals.md")]
 struct Approvals;
+
+/// Compiles and runs the code of the page about models.
+#[cfg(all(doctest, feature = "agents"))]
+#[doc = include_str!("../docs/models.md")]
+struct Models;
 
 /// Compiles the code of the page about chat sessions.
 #[cfg(all(doctest, feature = "agents", feature = "sqlite"))]

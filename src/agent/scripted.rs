@@ -88,8 +88,23 @@ impl ScriptedModel {
         })
     }
 
-    /// Streams what a function of the number of the request, from 1, and the request gives: also an answer that breaks
-    /// off, or an error in the middle of one. [`ChatModel::chat`] collects the same.
+    /// Answers with the events that a function returns. The function receives the number of the request, from 1, and the request.
+    ///
+    /// The last event of a complete answer is [`ChatEvent::End`]. The events can also break off or end with an error.
+    /// [`ChatModel::chat`] collects the same events. All events of an answer come at once.
+    ///
+    /// ```
+    /// use universal_executor::agent::{ChatEvent, ScriptedModel, StopReason};
+    ///
+    /// let model = ScriptedModel::streaming(|_, _| {
+    ///     vec![
+    ///         Ok(ChatEvent::Text("It ".into())),
+    ///         Ok(ChatEvent::Text("rains.".into())),
+    ///         Ok(ChatEvent::End(StopReason::Finished)),
+    ///     ]
+    /// });
+    /// # drop(model);
+    /// ```
     #[must_use]
     pub fn streaming<F>(script: F) -> Self
     where

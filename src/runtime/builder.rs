@@ -197,7 +197,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets how often the ledger is asked for runs that nobody told of: those of workers that died; 5 s by default.
+    /// Sets how often the runtime checks the ledger for runs that became due without an event: runs whose lease or wait has ended, such as
+    /// the run of a lost worker and a question without an answer. Defaults to 5 s.
     pub fn sweep_every(mut self, interval: Duration) -> Self {
         self.settings.sweep = interval;
         self

@@ -15,7 +15,7 @@ pub struct RunReport {
     pub responded: u64,
     /// Runs that gave up, each with a dead letter.
     pub failed: u64,
-    /// Runs that were suspended.
+    /// Number of times that a run was suspended: it began to wait for a breadcrumb or a time.
     pub suspended: u64,
     /// Runs with nothing to do: unmatched, gone, superseded, own, over before, in another worker's hands or of a paused executor.
     pub skipped: u64,
@@ -25,7 +25,7 @@ pub struct RunReport {
     pub errors: u64,
     /// Panics that escaped an executor.
     pub panics: u64,
-    /// Runs that were dropped at the end of the drain.
+    /// Runs that had not ended at the end of the drain and were dropped. Another worker continues them.
     pub dropped: u64,
     /// Executors on a store without a run ledger, whose runs are recorded only in this process: after a restart a trigger may be
     /// executed again.

@@ -80,7 +80,8 @@ impl Faults {
         self.switches().failing.insert(call, n);
     }
 
-    /// Makes the worker crash at the next call of an operation, before or after the call has its effect.
+    /// Makes the worker crash at the next call of an operation, before or after the call has its effect. To crash at a later call, call
+    /// this method at a moment of the run: a tool that sets `Operation::Save, Moment::Before` crashes before its result is saved.
     ///
     /// From then on no call of the handle has an effect or returns, so leases stay until they expire.
     /// [`TestStore::run_until_crash`](super::TestStore::run_until_crash) drops the worker. Build the next worker on another handle.

@@ -150,7 +150,8 @@ impl TestStore {
         Ok(())
     }
 
-    /// Returns the time until the next waiting run is due: a retry, or the end of a suspension. `None` if no run waits for a time.
+    /// Returns the time until the next waiting run is due: a retry, or the end of a suspension. `None` if no run waits for a later time;
+    /// a run that is due already does not count.
     ///
     /// # Errors
     /// [`TestError::Store`] if the store cannot be read.
