@@ -5,7 +5,7 @@
 //! cargo run --features sqlite --example approvals -- request   # asks the agent to pay
 //! cargo run --features sqlite --example approvals -- list      # the open questions
 //! cargo run --features sqlite --example approvals -- approve   # approves all of them, as ann of the finance department
-//! cargo run --features sqlite --example approvals -- deny      # denies all of them
+//! cargo run --features sqlite --example approvals -- reject    # rejects all of them
 //! cargo run --features sqlite --example approvals -- wait      # waits for the reply to the request
 //! cargo run --features sqlite --example approvals              # all of it in one process, with a restart of the worker
 //! ```
@@ -34,7 +34,7 @@ async fn main() -> Result<(), BoxError> {
         Some("request") => println!("request {}", request(&client).await?.id()),
         Some("list") => list(&client).await?,
         Some("approve") => answer(&client, true).await?,
-        Some("deny") => answer(&client, false).await?,
+        Some("reject") => answer(&client, false).await?,
         Some("wait") => wait(&client).await?,
         Some(other) => return Err(format!("unknown command {other:?}").into()),
         None => {
@@ -115,7 +115,7 @@ async fn answer(client: &Client, approves: bool) -> Result<(), BoxError> {
             true => questions.approve(&question.id, &ann).await?,
             false => {
                 questions
-                    .deny(&question.id, &ann, "not in the budget")
+                    .reject(&question.id, &ann, "not in the budget")
                     .await?
             }
         }

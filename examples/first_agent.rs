@@ -45,7 +45,7 @@ async fn main() -> Result<(), BoxError> {
                 let line = spawn_blocking(|| std::io::stdin().lines().next().transpose());
                 match line.await??.as_deref() {
                     Some("y") => questions.approve(&question.id, &me).await?,
-                    _ => questions.deny(&question.id, &me, "not now").await?,
+                    _ => questions.reject(&question.id, &me, "not now").await?,
                 }
             }
             reply => break reply?,

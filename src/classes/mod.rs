@@ -194,6 +194,11 @@ const KNOWN: &[Class] = &[
     |error| never::<workflow::FlowStateError>(error, "flow_state"),
     |error| class(error, |e: &runtime::RuntimeError| (e.retry(), "runtime")),
     |error| class(error, |e: &client::ClientError| (e.retry(), e.code())),
+    |error| {
+        class(error, |e: &client::StoreFailure| {
+            (e.source.retry(), e.source.code())
+        })
+    },
     |error| class(error, |e: &client::ReplyError| (e.retry(), e.code())),
     |error| class(error, |e: &client::AnswerError| (e.retry(), e.code())),
     #[cfg(feature = "testing")]

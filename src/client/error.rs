@@ -3,7 +3,7 @@
 use crate::error::Retry;
 use crate::model::BreadcrumbId;
 use crate::session_log::SessionError;
-use crate::store::StoreError;
+use crate::store::{RunRef, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +42,14 @@ pub enum ClientError {
         /// The reason.
         reason: String,
     },
+    /// The ledger does not have a run, and the store does not have its trigger in this version. There is nothing to cancel.
+    #[error("cannot cancel {run}: the ledger does not have the run, and {}", missing(*found))]
+    NoTrigger {
+        /// The run.
+        run: RunRef,
+        /// The current version of the trigger. `None` if the store does not have the trigger.
+        found: Option<u64>,
+    },
     /// A session ID is empty or too long.
     #[error("session ID {session:?} has {size} bytes; use 1 to 200 bytes")]
     BadSession {
@@ -59,11 +67,48 @@ pub enum ClientError {
     #[error("cannot delete the log of a session")]
     SessionLog(#[from] SessionError),
     /// The store failed, or refused the operation.
-    #[error("the store of the client failed")]
-    Store(#[from] StoreError),
+    #[error(transparent)]
+    Store(Box<StoreFailure>),
+}
+
+/// A failed operation of a client on its store.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation}{}", remedy(source))]
+#[non_exhaustive]
+pub struct StoreFailure {
+    /// The operation with its value, such as `read breadcrumb 01980f..`.
+    pub operation: String,
+    /// The error of the store.
+    pub source: StoreError,
+}
+
+fn missing(found: Option<u64>) -> String {
+    match found {
+        None => "its trigger was deleted, has expired, or never existed, so no worker will execute the run".to_owned(),
+        Some(version) => {
+            format!("its trigger is at version {version}; pass a version from 1 to {version}")
+        }
+    }
+}
+
+fn remedy(error: &StoreError) -> &'static str {
+    match matches!(error, StoreError::UnknownRun { .. }) {
+        true => {
+            "; no worker has received its trigger, or the store has deleted the row of the run: see Client::explain"
+        }
+        false => "",
+    }
 }
 
 impl ClientError {
+    /// Adds the operation to an error of the store.
+    pub(super) fn of_store(operation: impl Into<String>, source: StoreError) -> Self {
+        Self::Store(Box::new(StoreFailure {
+            operation: operation.into(),
+            source,
+        }))
+    }
+
     /// Returns when a retry can succeed.
     #[must_use]
     pub fn retry(&self) -> Retry {
@@ -71,11 +116,12 @@ impl ClientError {
             Self::NoLedger
             | Self::BadId { .. }
             | Self::KeyConflict { .. }
+            | Self::NoTrigger { .. }
             | Self::BadSession { .. }
             | Self::NoSessions => Retry::Never,
             Self::NoListener { .. } => Retry::After(Duration::from_secs(1)),
             Self::SessionLog(source) => source.retry(),
-            Self::Store(source) => source.retry(),
+            Self::Store(failure) => failure.source.retry(),
         }
     }
 
@@ -87,10 +133,63 @@ impl ClientError {
             Self::BadId { .. } => "bad_id",
             Self::KeyConflict { .. } => "key_conflict",
             Self::NoListener { .. } => "no_listener",
+            Self::NoTrigger { .. } => "no_trigger",
             Self::BadSession { .. } => "bad_session",
             Self::NoSessions => "no_sessions",
             Self::SessionLog(_) => "session",
-            Self::Store(source) => source.code(),
+            Self::Store(failure) => failure.source.code(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Chain;
+
+    fn run() -> RunRef {
+        RunRef::new("clerk", BreadcrumbId::NIL, 2)
+    }
+
+    #[test]
+    fn an_error_of_the_store_names_the_operation_and_the_value() {
+        let id = BreadcrumbId::NIL;
+        let tombstone = None;
+        let source = StoreError::NotFound { id, tombstone };
+
+        let error = ClientError::of_store(format!("read breadcrumb {id}"), source);
+
+        let expected = format!("cannot read breadcrumb {id}");
+        assert_eq!(error.to_string(), expected);
+        let expected = format!("{expected}: breadcrumb {id} does not exist");
+        assert_eq!(Chain(&error).to_string(), expected);
+        assert_eq!((error.retry(), error.code()), (Retry::Never, "not_found"));
+    }
+
+    #[test]
+    fn the_error_about_an_unknown_run_names_the_run_and_a_remedy() {
+        let unknown = StoreError::UnknownRun { run: run() };
+
+        let error = ClientError::of_store(format!("redo {}", run()), unknown).to_string();
+
+        assert!(
+            error.starts_with(&format!("cannot redo {};", run())),
+            "{error}"
+        );
+        assert!(error.ends_with("see Client::explain"), "{error}");
+    }
+
+    #[test]
+    fn the_error_about_a_missing_trigger_names_the_run_and_the_version_that_exists() {
+        let error = |found| ClientError::NoTrigger { run: run(), found }.to_string();
+
+        let (deleted, older) = (error(None), error(Some(1)));
+
+        assert!(
+            deleted.starts_with(&format!("cannot cancel {}", run())),
+            "{deleted}"
+        );
+        assert!(deleted.contains("was deleted"), "{deleted}");
+        assert!(older.ends_with("pass a version from 1 to 1"), "{older}");
     }
 }

@@ -6,7 +6,7 @@ use crate::model::{
     Breadcrumb, BreadcrumbId, DefinitionError, Event, Explanation, NewBreadcrumb, Route,
     Subscriptions, Timestamp,
 };
-use crate::store::{Run, RunFilter};
+use crate::store::Run;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,8 +51,10 @@ pub(super) async fn explain(
     client: &Client,
     id: BreadcrumbId,
 ) -> Result<TriggerReport, ClientError> {
-    let breadcrumb = client.store.get(id).await?;
-    let mut runs = client.ledger()?.runs(&RunFilter::all().trigger(id)).await?;
+    let breadcrumb = client.store.get(id).await;
+    let breadcrumb = breadcrumb
+        .map_err(|error| ClientError::of_store(format!("read breadcrumb {id}"), error))?;
+    let mut runs = client.runs_on(id).await?;
     runs.retain(|run| run.run.trigger_version == breadcrumb.version);
     let event = Event::created(&breadcrumb);
     let mut reports: BTreeMap<(Arc<str>, Arc<str>), ExecutorReport> = BTreeMap::new();

@@ -34,19 +34,22 @@
 //! # Ok::<(), universal_executor::BoxError>(())
 //! ```
 
+mod cancel;
 mod error;
 mod explain;
 mod hub;
 mod questions;
+mod reads;
 mod reply;
 mod reply_error;
 mod request;
 mod session;
 
 pub use crate::session_log::SessionError;
-pub use error::ClientError;
+pub use cancel::Cascade;
+pub use error::{ClientError, StoreFailure};
 pub use explain::{ExecutorReport, TriggerReport};
-pub use questions::{AnswerError, Principal, QuestionKind, QuestionView, Questions};
+pub use questions::{AnswerError, Principal, QuestionKind, QuestionState, QuestionView, Questions};
 pub use reply::Reply;
 pub use reply_error::ReplyError;
 pub use request::{NewClientRequest, RequestHandle};
@@ -55,11 +58,9 @@ pub use session::{Envelope, NewMessage, PastTurn, Session, SessionView, Turn, Tu
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
 use crate::source::EventSource;
 use crate::store::{
-    BreadcrumbStore, Cancelled, Run, RunFilter, RunLedger, RunPage, RunQuery, RunRef, StoreError,
-    StoreWithEvents, Worker, WrittenBy,
+    BreadcrumbStore, Run, RunFilter, RunLedger, RunPage, RunQuery, RunRef, StoreWithEvents, Worker,
 };
 use hub::Hub;
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -73,19 +74,6 @@ pub struct Client {
     store: Arc<dyn BreadcrumbStore>,
     hub: Arc<Hub>,
 }
-
-/// The runs that [`Client::cancel`] ends.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Cascade {
-    /// Only the run itself.
-    Run,
-    /// The run, and all runs that its breadcrumbs triggered, directly or through other runs. Runs that no worker has enqueued yet are
-    /// not found, and on a store that does not [record writers](crate::store::Capabilities::lineage) no child is.
-    Children,
-}
-
-/// Maximum number of runs that one call of [`Client::cancel`] ends.
-const MOST_CANCELLED: usize = 10_000;
 
 impl Client {
     /// Creates a client of a store. The store handle is cloned.
@@ -132,7 +120,8 @@ impl Client {
     /// # Errors
     /// [`ClientError::NoLedger`] and [`ClientError::Store`].
     pub async fn runs(&self, query: &RunQuery) -> Result<RunPage, ClientError> {
-        Ok(self.ledger()?.runs_page(query).await?)
+        let page = self.ledger()?.runs_page(query).await;
+        page.map_err(|error| ClientError::of_store("list runs", error))
     }
 
     /// Returns a run. `None` if no worker has enqueued it yet, or if the store retains it no more.
@@ -142,7 +131,8 @@ impl Client {
     pub async fn run(&self, run: &RunRef) -> Result<Option<Run>, ClientError> {
         let mut filter = RunFilter::all().trigger(run.trigger_id);
         filter.executor = Some(run.executor.to_string());
-        let found = self.ledger()?.runs(&filter).await?;
+        let found = self.ledger()?.runs(&filter).await;
+        let found = found.map_err(|error| ClientError::of_store(format!("read {run}"), error))?;
         Ok(found.into_iter().find(|found| found.run == *run))
     }
 
@@ -152,72 +142,8 @@ impl Client {
     /// # Errors
     /// [`ClientError::NoLedger`]; [`ClientError::Store`] if the run is unknown or in another state.
     pub async fn redo(&self, run: &RunRef) -> Result<(), ClientError> {
-        Ok(self.ledger()?.redo(run).await?)
-    }
-
-    /// Ends a run that is not over as failed, with the code `cancelled`. Returns the number of runs that were ended.
-    ///
-    /// A worker that executes a run drops it with its next heartbeat, usually within 10 s, and nothing that it commits later
-    /// becomes visible. At most 10,000 runs are ended by one call.
-    ///
-    /// # Errors
-    /// [`ClientError::NoLedger`]; [`ClientError::Store`] if the run is unknown or a store operation fails. Runs that were ended before
-    /// stay ended.
-    pub async fn cancel(&self, run: &RunRef, cascade: Cascade) -> Result<usize, ClientError> {
-        let ledger = self.ledger()?;
-        let mut ended = usize::from(is_ended(ledger.cancel(run).await?));
-        let name = |run: &RunRef| {
-            (
-                Arc::clone(&run.executor),
-                run.trigger_id,
-                run.trigger_version,
-            )
-        };
-        let mut known = HashSet::from([name(run)]);
-        let mut parents = vec![run.clone()];
-        while let Some(parent) = parents.pop().filter(|_| cascade == Cascade::Children) {
-            for child in self.children(&parent).await? {
-                if known.len() >= MOST_CANCELLED || !known.insert(name(&child)) {
-                    continue;
-                }
-                match ledger.cancel(&child).await {
-                    Ok(cancelled) => ended += usize::from(is_ended(cancelled)),
-                    // The store does not retain the run any more.
-                    Err(StoreError::UnknownRun { .. }) => {}
-                    Err(error) => return Err(error.into()),
-                }
-                parents.push(child);
-            }
-        }
-        Ok(ended)
-    }
-
-    /// Returns the runs that the breadcrumbs of a run triggered: on the versions that this run wrote, as the store recorded it.
-    async fn children(&self, parent: &RunRef) -> Result<Vec<RunRef>, ClientError> {
-        let (ledger, mut children) = (self.ledger()?, Vec::new());
-        let Some(run) = self.run(parent).await? else {
-            return Ok(children);
-        };
-        for id in run.written {
-            let runs = ledger.runs(&RunFilter::all().trigger(id)).await?;
-            if runs.is_empty() {
-                continue;
-            }
-            let written = match self.store.get(id).await {
-                Ok(written) => written,
-                Err(StoreError::NotFound { .. }) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            let writers = ledger.written_by(&[(id, written.version)]).await?;
-            let by_parent = WrittenBy::Executor(Arc::clone(&parent.executor));
-            if writers.first() != Some(&by_parent) || creator_of(&written).as_ref() != Some(parent)
-            {
-                continue;
-            }
-            let runs = runs.into_iter().map(|child| child.run);
-            children.extend(runs.filter(|child| child.trigger_version == written.version));
-        }
-        Ok(children)
+        let redone = self.ledger()?.redo(run).await;
+        redone.map_err(|error| ClientError::of_store(format!("redo {run}"), error))
     }
 
     /// Lists the workers of the store, the most recently recorded first. Workers that stopped are listed for 24 h.
@@ -225,7 +151,8 @@ impl Client {
     /// # Errors
     /// [`ClientError::NoLedger`] and [`ClientError::Store`].
     pub async fn workers(&self) -> Result<Vec<Worker>, ClientError> {
-        Ok(self.ledger()?.workers().await?)
+        let workers = self.ledger()?.workers().await;
+        workers.map_err(|error| ClientError::of_store("list the workers", error))
     }
 
     /// Reports for each executor of a worker whether a breadcrumb triggers it, why not, and the state of the run.
@@ -253,14 +180,6 @@ fn creator_of(breadcrumb: &Breadcrumb) -> Option<RunRef> {
     let trigger: BreadcrumbId = creator.get("trigger_id")?.as_str()?.parse().ok()?;
     let version = creator.get("trigger_version")?.as_u64()?;
     Some(RunRef::new(creator.get("id")?.as_str()?, trigger, version))
-}
-
-/// Returns `true` if a cancellation ended a run.
-fn is_ended(cancelled: Cancelled) -> bool {
-    match cancelled {
-        Cancelled::Waiting | Cancelled::Running => true,
-        Cancelled::Over(_) => false,
-    }
 }
 
 impl fmt::Debug for Client {

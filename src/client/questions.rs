@@ -2,13 +2,16 @@
 
 mod check;
 mod error;
+mod state;
 mod view;
 
 pub use error::AnswerError;
+pub use state::QuestionState;
 pub use view::{Principal, QuestionKind, QuestionView};
 
 use super::{Client, ClientError};
 use crate::clock::wall_micros;
+use crate::error::excerpt;
 use crate::executor::QUESTION;
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector, Timestamp, request_tag};
 use crate::request::human::{CLOCK_MARGIN, Written};
@@ -41,7 +44,7 @@ impl Questions {
     /// [`ClientError`] if the store fails.
     pub async fn open(&self) -> Result<Vec<QuestionView>, ClientError> {
         let query = Query::new(Selector::schema(human::REQUEST)).limit(MOST);
-        let found = self.client.store.search(&query).await?;
+        let found = self.client.search(&query).await?;
         let mut open = Vec::new();
         for question in self.genuine(&found).await? {
             if self.is_open(&question).await? {
@@ -62,7 +65,7 @@ impl Questions {
             return Ok(questions);
         }
         let versions: Vec<_> = questions.iter().map(|one| (one.breadcrumb, 1)).collect();
-        let writers = self.client.ledger()?.written_by(&versions).await?;
+        let writers = self.client.written_by(&versions).await?;
         let written = questions.into_iter().zip(writers);
         let written = written.filter(|(question, writer)| {
             let executor = Arc::clone(&question.run.executor);
@@ -97,7 +100,7 @@ impl Questions {
         let mut query = Query::new(selector).limit(PAGE);
         let (mut open, mut closed): (Option<QuestionView>, Option<QuestionView>) = (None, None);
         for _ in 0..MOST / PAGE {
-            let found = self.client.store.search(&query).await?;
+            let found = self.client.search(&query).await?;
             for question in self.genuine(&found).await? {
                 if question.id != id {
                     continue;
@@ -120,6 +123,37 @@ impl Questions {
         }
         let found = open.or(closed);
         found.ok_or_else(|| AnswerError::Unknown { id: id.to_owned() })
+    }
+
+    /// Returns the state of a question: open, answered and by whom, expired, or closed.
+    ///
+    /// ```
+    /// use universal_executor::client::{AnswerError, Client, QuestionState};
+    ///
+    /// /// Describes a question for a page.
+    /// async fn describe(client: &Client, question: &str) -> Result<String, AnswerError> {
+    ///     Ok(match client.questions().state(question).await? {
+    ///         QuestionState::Open => "waits for an answer".to_owned(),
+    ///         QuestionState::Answered { by: Some(by), at, approved: Some(true) } => format!("{by} approved at {at}"),
+    ///         QuestionState::Answered { at, .. } => format!("answered at {at}"),
+    ///         QuestionState::Expired { at } => format!("expired at {at}"),
+    ///         QuestionState::Closed { run } => format!("closed: the run is {run}"),
+    ///         _ => "unknown".to_owned(),
+    ///     })
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn state(&self, id: &str) -> Result<QuestionState, AnswerError> {
+        let question = self.get(id).await?;
+        let closing = self.closing(&question).await?;
+        let (answer, run) = closing.map_or((None, None), |closing| (closing.answer, closing.run));
+        let is_approval = question.kind == QuestionKind::Approval;
+        Ok(match answer {
+            Some(answer) => QuestionState::answered(&answer, is_approval),
+            None => QuestionState::unanswered(run, question.terms.expired(now(), Duration::ZERO)),
+        })
     }
 
     /// Lets a run make the call that it asks about, exactly as the question shows it.
@@ -171,7 +205,7 @@ impl Questions {
     ///
     /// # Errors
     /// As [`approve`](Self::approve).
-    pub async fn deny(
+    pub async fn reject(
         &self,
         id: &str,
         person: &Principal,
@@ -225,7 +259,12 @@ impl Questions {
         }
         // The run checks the same by the clock of the store, and by the writer that the store has noted.
         let counts = |found: &Breadcrumb| terms.counts_in_time(found, Duration::ZERO);
-        match human::write_once(store, terms, response, counts).await? {
+        let written = human::write_once(store, terms, response, counts).await;
+        let written = written.map_err(|error| {
+            let operation = format!("answer question {:?}", excerpt(&id, 80));
+            ClientError::of_store(operation, error)
+        })?;
+        match written {
             Written::Other(earlier) => Err(Closing::answered(earlier).error(id)),
             Written::Own(written) if !counts(&written) => Err(refused(question, &written)),
             Written::Own(_) => Ok(()),
@@ -236,7 +275,7 @@ impl Questions {
     async fn closing(&self, question: &QuestionView) -> Result<Option<Closing>, ClientError> {
         let selector = answers_to(&question.id, human::RESPONSE);
         let query = Query::new(selector).limit(MOST);
-        let answers = self.client.store.search(&query).await?;
+        let answers = self.client.search(&query).await?;
         let terms = &question.terms;
         let is_answer = |found: &&Arc<Breadcrumb>| terms.counts_in_time(found, Duration::ZERO);
         if let Some(first) = answers.iter().rev().find(is_answer) {

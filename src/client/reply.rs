@@ -4,7 +4,7 @@ use super::{Client, ClientError, QuestionView, ReplyError};
 use crate::clock::later;
 use crate::model::{Breadcrumb, BreadcrumbId};
 use crate::request::human::REQUEST;
-use crate::store::{Run, RunEnd, RunRef, RunState, StoreError};
+use crate::store::{Run, RunEnd, RunRef, RunState};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,11 +136,7 @@ async fn reply(client: &Client, ended: Run) -> Result<Reply, ReplyError> {
             let response = written.last().copied();
             let mut found = Vec::with_capacity(written.len());
             for id in written {
-                match client.store.get(id).await {
-                    Ok(breadcrumb) => found.push(breadcrumb),
-                    Err(StoreError::NotFound { .. }) => {}
-                    Err(error) => return Err(ClientError::from(error).into()),
-                }
+                found.extend(client.find(id).await?);
             }
             Ok(Reply {
                 run,
@@ -158,10 +154,10 @@ pub(super) async fn question(
 ) -> Result<Option<Box<QuestionView>>, ClientError> {
     let questions = client.questions();
     for id in run.written.iter().rev() {
-        let found = match client.store.get(*id).await {
-            Ok(found) if found.schema_name.as_deref() == Some(REQUEST) => found,
-            Ok(_) | Err(StoreError::NotFound { .. }) => continue,
-            Err(error) => return Err(error.into()),
+        let found = client.find(*id).await?;
+        let is_question = |found: &Arc<Breadcrumb>| found.schema_name.as_deref() == Some(REQUEST);
+        let Some(found) = found.filter(is_question) else {
+            continue;
         };
         for question in questions.genuine(&[found]).await? {
             if questions.is_open(&question).await? {

@@ -1,7 +1,7 @@
 //! A request: how it is sent, and its handle.
 
 use super::reply::{self, Reply};
-use super::{Client, ClientError, ReplyError, explain};
+use super::{Cascade, Client, ClientError, ReplyError, explain};
 use crate::error::excerpt;
 use crate::model::{BreadcrumbId, NewBreadcrumb};
 use crate::store::{BreadcrumbStoreExt as _, NewRequest, RunRef, StoreError};
@@ -62,12 +62,16 @@ impl NewClientRequest {
         }
         let (id, version) = match key {
             None => {
-                let created = client.store.create(breadcrumb).await?;
+                let created = client.store.create(breadcrumb).await;
+                let created = created.map_err(|error| of_request(&executor, error))?;
                 (created.id, created.version)
             }
             Some(key) => {
                 let request = NewRequest::new(Arc::clone(&executor), key, breadcrumb);
-                ledger.request(request).await.map_err(conflict)?.trigger()
+                let requested = ledger.request(request).await;
+                requested
+                    .map_err(|error| conflict(&executor, error))?
+                    .trigger()
             }
         };
         let run = RunRef::new(executor, id, version);
@@ -75,15 +79,19 @@ impl NewClientRequest {
     }
 }
 
-fn conflict(error: StoreError) -> ClientError {
+fn conflict(executor: &str, error: StoreError) -> ClientError {
     match error {
         StoreError::KeyConflict { executor, key, id } => ClientError::KeyConflict {
             executor,
             key,
             earlier: id,
         },
-        error => error.into(),
+        error => of_request(executor, error),
     }
+}
+
+fn of_request(executor: &str, error: StoreError) -> ClientError {
+    ClientError::of_store(format!("send a request to executor {executor:?}"), error)
 }
 
 /// A request that was sent. Another process gets an equal handle from its [ID](Self::id) by [`Client::attach`].
@@ -114,6 +122,15 @@ impl RequestHandle {
     #[must_use]
     pub fn run(&self) -> &RunRef {
         &self.run
+    }
+
+    /// Cancels the request with all runs that it requested, as [`Client::cancel`] with [`Cascade::Children`] does. Returns the number of
+    /// cancelled runs: 0 if the request has ended.
+    ///
+    /// # Errors
+    /// As [`Client::cancel`].
+    pub async fn cancel(&self) -> Result<usize, ClientError> {
+        self.client.cancel(&self.run, Cascade::Children).await
     }
 
     /// Waits until the run has ended, and returns the breadcrumbs that it wrote.

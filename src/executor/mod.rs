@@ -122,7 +122,7 @@ pub(crate) use finalize::{NEVER_ENDED, log_dead_letter, never_ended};
 pub(crate) use inner::Inner;
 #[cfg(feature = "workflows")]
 pub(crate) use keep_state::KeepState;
-pub(crate) use ordering::ordering_key;
+pub(crate) use ordering::{ordering_key, session_of_turn};
 #[cfg(feature = "agents")]
 pub(crate) use pages::Pages;
 pub(crate) use run::give_up;

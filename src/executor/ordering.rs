@@ -114,7 +114,7 @@ pub(super) fn key_of<E: UniversalExecutor + ?Sized>(
 }
 
 /// Returns the tag that names the session, if these are the tags of a message of a chat session with an executor.
-fn session_of_turn(executor: &str, tags: &[String]) -> Option<String> {
+pub(crate) fn session_of_turn(executor: &str, tags: &[String]) -> Option<String> {
     match is_turn_of(executor, tags) {
         true => first_tag(SESSION_TAG, tags),
         false => None,

@@ -164,21 +164,7 @@ pub(crate) const REJECTED: &str = "a person rejected the call";
 /// Returns the decision about a call, or `None` if a breadcrumb says neither yes nor no.
 fn verdict(response: &Breadcrumb, shown: &Json) -> Option<Reply> {
     let context = &response.context;
-    let approved = match (context.get("approved"), context.get("decision")) {
-        (Some(Value::Bool(approved)), None) => *approved,
-        (None | Some(Value::Bool(true)), Some(Value::String(decision)))
-            if decision == "approve" =>
-        {
-            true
-        }
-        (None | Some(Value::Bool(false)), Some(Value::String(decision)))
-            if decision == "reject" =>
-        {
-            false
-        }
-        (Some(_) | None, Some(_) | None) => return None,
-    };
-    if approved {
+    if approved(context)? {
         return match context.get("arguments") {
             None | Some(Value::Null) => Some(Reply::Approved(None)),
             Some(changed) if unfit_arguments(changed).is_none() => {
@@ -193,6 +179,24 @@ fn verdict(response: &Breadcrumb, shown: &Json) -> Option<Reply> {
         None => REJECTED.to_owned(),
     };
     Some(Reply::Answer(Answer::error("rejected", message)))
+}
+
+/// Returns `true` if the context of an answer approves a call, and `false` if it rejects the call. `None` if it says neither.
+pub(crate) fn approved(context: &Json) -> Option<bool> {
+    match (context.get("approved"), context.get("decision")) {
+        (Some(Value::Bool(approved)), None) => Some(*approved),
+        (None | Some(Value::Bool(true)), Some(Value::String(decision)))
+            if decision == "approve" =>
+        {
+            Some(true)
+        }
+        (None | Some(Value::Bool(false)), Some(Value::String(decision)))
+            if decision == "reject" =>
+        {
+            Some(false)
+        }
+        (Some(_) | None, Some(_) | None) => None,
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{fs, io, path::Path};
 /// Values that are written as they are (`%value` or `?value`): IDs, times and words of the crate. All others are strings,
 /// which subscribers escape, or errors in a `Chain`, which is one line.
 const PLAIN: &[&str] = &[
-    "after", // a time
+    "after",   // a time
     "anomaly", // strings are escaped
     "answer.id",
     "before.0",

@@ -118,7 +118,7 @@ pub(crate) async fn an_approval_with_a_condition_asks_only_when_the_condition_ho
             let asks = ask(&client, id).await?;
             let question = question_of(&client, &asks, id).await?;
             let ann = Principal::new("ann");
-            client.questions().deny(&question.id, &ann, "no").await?;
+            client.questions().reject(&question.id, &ann, "no").await?;
             let told = says(&asks).await?;
             assert!(told.contains("a person rejected the call"), "{told}");
         }

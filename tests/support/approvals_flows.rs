@@ -66,7 +66,7 @@ pub(crate) async fn the_questions_of_a_flow_are_answered_once<S: StoreWithEvents
     assert!(made(&payments).is_empty());
     questions.approve(&payment.id, &ann).await?;
     let reply = request.wait(LONG).await?;
-    let error = questions.deny(&payment.id, &ann, "no").await.unwrap_err();
+    let error = questions.reject(&payment.id, &ann, "no").await.unwrap_err();
     assert!(matches!(error, AnswerError::NotOpen { .. }), "{error:?}");
 
     let result = reply.response().ok_or("no result")?;

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use universal_executor::agent::{Agent, ChatResponse, ScriptedModel, ToolCall};
 use universal_executor::client::{
-    AnswerError, Cascade, Client, ClientError, Principal, QuestionKind, QuestionView, ReplyError,
-    RequestHandle,
+    AnswerError, Cascade, Client, ClientError, Principal, QuestionKind, QuestionState,
+    QuestionView, ReplyError, RequestHandle,
 };
 use universal_executor::executor::Executor;
+use universal_executor::model::Timestamp;
 use universal_executor::runtime::Running;
 use universal_executor::store::{RunQuery, RunState, StoreWithEvents, Wake};
 use universal_executor::tool::json_tool;
@@ -399,6 +400,7 @@ pub(crate) async fn a_question_is_answered_once<S: StoreWithEvents>(
     let (questions, id) = (there.questions(), &*question.id);
     forge(&store, &request, id).await?;
     assert_eq!(questions.open().await?, std::slice::from_ref(&question));
+    assert_eq!(questions.state(id).await?, QuestionState::Open);
 
     assert_eq!(
         (question.kind, question.tool.as_deref()),
@@ -424,6 +426,8 @@ pub(crate) async fn a_question_is_answered_once<S: StoreWithEvents>(
     assert!(matches!(error, AnswerError::WrongKind { .. }), "{error:?}");
     let error = questions.approve("nothing", &ann).await.unwrap_err();
     assert!(matches!(error, AnswerError::Unknown { .. }), "{error:?}");
+    let error = questions.state("nothing").await.unwrap_err();
+    assert!(matches!(error, AnswerError::Unknown { .. }), "{error:?}");
 
     let people: Vec<Principal> = (0..8)
         .map(|n| Principal::new(format!("person-{n}")).with_role("finance"))
@@ -441,8 +445,14 @@ pub(crate) async fn a_question_is_answered_once<S: StoreWithEvents>(
     assert_eq!(says(&request).await?, "Done.");
     assert_eq!(payments.load(Ordering::SeqCst), 1);
     assert!(questions.open().await?.is_empty());
+    let state = questions.state(id).await?;
+    let is_expected = matches!(
+        &state,
+        QuestionState::Answered { by: Some(by), approved: Some(true), .. } if *by == winner.name
+    );
+    assert!(is_expected, "{state:?}");
     questions.approve(id, winner).await?;
-    let error = questions.deny(id, winner, "no").await.unwrap_err();
+    let error = questions.reject(id, winner, "no").await.unwrap_err();
     assert!(matches!(error, AnswerError::NotOpen { .. }), "{error:?}");
     running.stop().await?;
     Ok(())
@@ -464,9 +474,15 @@ pub(crate) async fn a_question_can_be_denied_or_closed<S: StoreWithEvents>(
     let (denied, question) = ask(&client).await?;
     client
         .questions()
-        .deny(&question.id, &ann, "too much")
+        .reject(&question.id, &ann, "too much")
         .await?;
     assert_eq!(says(&denied).await?, "Done.");
+    let state = client.questions().state(&question.id).await?;
+    let is_expected = matches!(
+        &state,
+        QuestionState::Answered { by: Some(by), approved: Some(false), .. } if by == "ann"
+    );
+    assert!(is_expected, "{state:?}");
 
     let (cancelled, question) = ask(&client).await?;
     client.cancel(cancelled.run(), Cascade::Run).await?;
@@ -485,7 +501,58 @@ pub(crate) async fn a_question_can_be_denied_or_closed<S: StoreWithEvents>(
     );
     assert!(is_expected, "{error:?}");
     assert!(client.questions().open().await?.is_empty());
+    let state = client.questions().state(&question.id).await?;
+    let run = RunState::Failed;
+    assert_eq!(state, QuestionState::Closed { run });
     assert_eq!(payments.load(Ordering::SeqCst), 0);
+    running.stop().await?;
+    Ok(())
+}
+
+/// A question whose time is over has expired, and the answer to a question that is not an approval has no decision.
+pub(crate) async fn a_question_that_is_not_an_approval_has_a_state<S: StoreWithEvents>(
+    store: S,
+    other: S,
+) -> Result<(), BoxError> {
+    const END: &str = "2020-01-01T00:00:00Z";
+    let asker = executor("asker")
+        .on(Subscription::trigger("order.v1"))
+        .execute(|cx| async move {
+            if cx.resumed().is_some() {
+                return Ok(receipt(1));
+            }
+            let id = format!("q-{}", cx.trigger().context["id"]);
+            let mut asked = json!({"kind": "question", "requestId": id, "question": "Who?"});
+            if id == "q-1" {
+                asked["expires_at"] = json!(END);
+            }
+            let tag = format!("request:{id}");
+            let question = NewBreadcrumb::new("human.request.v1").tag(&*tag);
+            let question = question.context(asked);
+            let answer = Wake::on(Selector::schema("human.response.v1").all_tags([tag]));
+            Err(suspend(answer, json!({})).writing(Response::create(question)))
+        });
+    let running = start(&store, asker).await?;
+    let (client, questions) = (Client::new(&store), Client::new(&other).questions());
+    let mut requests = Vec::new();
+    for id in [1, 2] {
+        let request = client.request("asker", order(id)).send().await?;
+        reaches(&request, &client, RunState::Suspended).await?;
+        requests.push(request);
+    }
+
+    let at: Timestamp = END.parse()?;
+    assert_eq!(questions.state("q-1").await?, QuestionState::Expired { at });
+    assert_eq!(questions.state("q-2").await?, QuestionState::Open);
+    let ann = Principal::new("ann");
+    questions.answer("q-2", &ann, "Bob").await?;
+    requests[1].wait(LONG).await?;
+    let state = questions.state("q-2").await?;
+    let is_expected = matches!(
+        &state,
+        QuestionState::Answered { by: Some(by), approved: None, .. } if by == "ann"
+    );
+    assert!(is_expected, "{state:?}");
     running.stop().await?;
     Ok(())
 }
@@ -504,6 +571,7 @@ macro_rules! clients {
                 runs_are_listed_redone_and_explained
                 a_question_is_answered_once
                 a_question_can_be_denied_or_closed
+                a_question_that_is_not_an_approval_has_a_state
                 an_approval_with_a_condition_asks_only_when_the_condition_holds
                 changed_arguments_reach_the_tool_and_the_model_after_a_restart
                 an_approval_is_permitted_by_the_rules_for_its_arguments

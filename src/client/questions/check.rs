@@ -16,7 +16,7 @@ pub(super) fn check(
     let id = question.id.clone();
     if question.kind != kind {
         let expected = match question.kind {
-            QuestionKind::Approval => "approve, approve_with and deny",
+            QuestionKind::Approval => "approve, approve_with and reject",
             QuestionKind::Question => "answer",
         };
         return Err(AnswerError::WrongKind { id, expected });

@@ -3,7 +3,7 @@
 use crate::client::ClientError;
 use crate::error::{Retry, excerpt};
 use crate::model::Timestamp;
-use crate::store::{RunState, StoreError};
+use crate::store::RunState;
 
 /// An answer has no effect.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +82,7 @@ pub enum AnswerError {
     /// The arguments of the call cannot be changed: the rules of its tool are too large for a question, the question shows characters
     /// in the arguments as escapes, or an earlier version of the crate asked the question.
     #[error(
-        "the arguments of the call in question {:?} cannot be changed; approve or deny the call",
+        "the arguments of the call in question {:?} cannot be changed; approve or reject the call",
         excerpt(id, 80)
     )]
     NotChangeable {
@@ -135,11 +135,5 @@ impl AnswerError {
             Self::WrongKind { .. } => "wrong_kind",
             Self::Client(source) => source.code(),
         }
-    }
-}
-
-impl From<StoreError> for AnswerError {
-    fn from(error: StoreError) -> Self {
-        Self::Client(error.into())
     }
 }

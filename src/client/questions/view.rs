@@ -70,7 +70,7 @@ impl From<&str> for Principal {
 #[non_exhaustive]
 pub enum QuestionKind {
     /// A tool call that needs an approval: [`approve`](super::Questions::approve), [`approve_with`](super::Questions::approve_with)
-    /// and [`deny`](super::Questions::deny) answer it.
+    /// and [`reject`](super::Questions::reject) answer it.
     Approval,
     /// Any other question: [`answer`](super::Questions::answer) answers it.
     Question,

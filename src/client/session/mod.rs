@@ -16,7 +16,7 @@ use crate::error::excerpt;
 use crate::executor::{CHAT_MESSAGE, turn_tag};
 use crate::hex::hash;
 use crate::model::{Breadcrumb, BreadcrumbId, CHAT_SESSION, NewBreadcrumb, SESSION_TAG, Selector};
-use crate::store::{BreadcrumbStoreExt as _, Query, RunRef, StoreError};
+use crate::store::{BreadcrumbStoreExt as _, Query, RunRef};
 use cursor::Cursor;
 use futures::future::BoxFuture;
 use serde_json::json;
@@ -141,10 +141,8 @@ impl Session {
         let (id, position) = cursor.rsplit_once('#').ok_or_else(bad)?;
         let position = Cursor::parse(position).ok_or_else(bad)?;
         let request = self.client.attach(id).map_err(|_| bad())?;
-        let message = match self.client.store.get(request.run().trigger_id).await {
-            Ok(message) => message,
-            Err(StoreError::NotFound { .. }) => return Err(bad()),
-            Err(error) => return Err(error.into()),
+        let Some(message) = self.client.find(request.run().trigger_id).await? else {
+            return Err(bad());
         };
         // A cursor is a string from outside, and must not open another session.
         match request.run().executor == self.executor && self.has(&message) {
@@ -165,13 +163,17 @@ impl Session {
             .tag(self.record_tag())
             .llm_hints(json!({"exclude": ["executor", "session"]}))
             .context(record);
-        let created = self.client.store.create(new).await?;
+        let created = self.client.store.create(new).await;
+        let created = created.map_err(|error| {
+            let operation = format!("create the record of session {:?}", &*self.id);
+            ClientError::of_store(operation, error)
+        })?;
         Ok(self.oldest_record().await?.unwrap_or(created.id))
     }
 
     async fn oldest_record(&self) -> Result<Option<BreadcrumbId>, ClientError> {
         let query = Query::new(self.records()).limit(64);
-        let found = self.client.store.search(&query).await?;
+        let found = self.client.search(&query).await?;
         let oldest = found.iter().min_by_key(|one| (one.created_at, one.id));
         Ok(oldest.map(|oldest| oldest.id))
     }

@@ -4,7 +4,7 @@ use super::super::{ClientError, RequestHandle, creator_of};
 use super::cursor::Cursor;
 use super::{Session, Turn};
 use crate::model::{Breadcrumb, Selector};
-use crate::store::{Query, RunRef, WrittenBy};
+use crate::store::{Query, Run, RunEnd, RunRef, WrittenBy};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -16,6 +16,29 @@ const LATER: usize = 20;
 
 /// Maximum number of messages that one call of [`Session::open_turns`] checks: the newest.
 const MOST_MESSAGES: usize = 1_000;
+
+/// The stage of a turn, as its run shows it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stage {
+    Open,
+    /// A worker had the run, so workers have enqueued the runs of all earlier messages.
+    Ended,
+    /// Cancelled before a worker started the run. It says nothing about earlier messages, because a client can cancel a turn that no
+    /// worker has received.
+    NotStarted,
+}
+
+impl Stage {
+    fn of(run: &Run) -> Self {
+        let has_started = run.attempts > 0 || !run.written.is_empty();
+        let is_cancelled = run.code.as_deref() == Some(RunEnd::CANCELLED);
+        match run.state.is_over() {
+            false => Self::Open,
+            true if is_cancelled && !has_started => Self::NotStarted,
+            true => Self::Ended,
+        }
+    }
+}
 
 impl Session {
     /// Returns the turns that have not ended, in the order of their messages, the oldest first. Each one starts with its first event,
@@ -29,11 +52,11 @@ impl Session {
     /// at most 1,000 in total. Turns of further messages are not returned.
     ///
     /// A message that no worker has enqueued counts as open, unless the turn of a later message has ended: workers enqueue the
-    /// messages of a session in order. The ledger deletes the oldest of its finished runs when it has too many. If all runs of a session
-    /// are deleted, a breadcrumb that the executor wrote shows that a turn has ended. A turn that was cancelled or skipped wrote
-    /// none, nor did a turn that succeeded with [`Response::none()`](crate::Response::none). Such a turn is returned as open if it is
-    /// the newest one, and [`Turn::next`] waits for its end until the turn of a later message has ended. Set a time limit for a program
-    /// that must continue.
+    /// messages of a session in order. A later turn that was cancelled before a worker started it does not count. The ledger deletes the
+    /// oldest of its finished runs when it has too many. If all runs of a session are deleted, a breadcrumb that the executor wrote
+    /// shows that a turn has ended. A turn that was cancelled or skipped wrote none, nor did a turn that succeeded with
+    /// [`Response::none()`](crate::Response::none). Such a turn is returned as open if it is the newest one, and [`Turn::next`] waits for
+    /// its end until the turn of a later message has ended. Set a time limit for a program that must continue.
     ///
     /// The store retains the events of a turn for an hour. Of a turn that waits longer, older events are omitted, and
     /// [`End`](super::TurnEvent::End) has the whole answer.
@@ -89,7 +112,7 @@ impl Session {
         let mut query = Query::new(self.messages()).limit(PAGE);
         let (mut open, mut checked, mut has_ended) = (Vec::new(), 0, false);
         while !has_ended && checked < MOST_MESSAGES {
-            let messages = self.client.store.search(&query).await?;
+            let messages = self.client.search(&query).await?;
             query.before = messages.last().map(|last| last.order_key());
             checked += messages.len();
             has_ended = self.add_open(&messages, &mut open).await?;
@@ -115,25 +138,26 @@ impl Session {
         let (mut runs, mut without_row) = (Vec::with_capacity(messages.len()), Vec::new());
         for message in messages {
             let run = self.run_of(message);
-            let is_open = self.is_open(&run).await?;
-            if is_open.is_none() {
+            let stage = self.stage(&run).await?;
+            if stage.is_none() {
                 without_row.push(run.trigger_id.to_string());
             }
-            runs.push((run, is_open));
+            runs.push((run, stage));
         }
         let wrote = self.writers(&without_row).await?;
         let mut has_ended = false;
         for (run, known) in runs {
-            let is_open = match known {
-                Some(is_open) => is_open,
-                None if has_ended => false,
+            let stage = match known {
+                Some(stage) => stage,
+                None if has_ended => Stage::Ended,
                 // The ledger has deleted the run, or a worker enqueued it after the first read.
-                None if wrote.contains(&run) => self.is_open(&run).await?.unwrap_or(false),
-                None => true,
+                None if wrote.contains(&run) => self.stage(&run).await?.unwrap_or(Stage::Ended),
+                None => Stage::Open,
             };
-            match is_open {
-                true => open.push(run),
-                false => has_ended = true,
+            match stage {
+                Stage::Open => open.push(run),
+                Stage::Ended => has_ended = true,
+                Stage::NotStarted => {}
             }
         }
         Ok(has_ended)
@@ -143,14 +167,20 @@ impl Session {
     pub(super) async fn has_passed(&self, message: &Breadcrumb) -> Result<bool, ClientError> {
         let mut query = Query::new(self.messages()).limit(LATER);
         query.after = Some(message.updated_at);
-        let later = self.client.store.search(&query).await?;
+        let later = self.client.search(&query).await?;
         self.add_open(&later, &mut Vec::new()).await
     }
 
-    /// Returns `true` if a run is not over, and `None` if the ledger does not have the run.
-    async fn is_open(&self, run: &RunRef) -> Result<Option<bool>, ClientError> {
+    /// Returns the stage of a turn, or `None` if the ledger does not have its run.
+    async fn stage(&self, run: &RunRef) -> Result<Option<Stage>, ClientError> {
         let found = self.client.run(run).await?;
-        Ok(found.map(|found| !found.state.is_over()))
+        Ok(found.as_ref().map(Stage::of))
+    }
+
+    /// Returns `true` if a run of this executor wrote a breadcrumb, such as a response or a dead letter.
+    pub(super) async fn has_answer(&self, run: &RunRef) -> Result<bool, ClientError> {
+        let wrote = self.writers(&[run.trigger_id.to_string()]).await?;
+        Ok(wrote.contains(run))
     }
 
     /// Returns the runs of this executor that answered one of these messages with a breadcrumb, such as a response or a dead letter.
@@ -165,9 +195,9 @@ impl Session {
             .matching("$.creator.id", "eq", &*self.executor)
             .matching("$.creator.trigger_id", "in", json!(messages));
         let query = Query::new(written).limit(PAGE);
-        let found = self.client.store.search(&query).await?;
+        let found = self.client.search(&query).await?;
         let versions: Vec<_> = found.iter().map(|one| (one.id, one.version)).collect();
-        let writers = self.client.ledger()?.written_by(&versions).await?;
+        let writers = self.client.written_by(&versions).await?;
         let by = WrittenBy::Executor(Arc::clone(&self.executor));
         let own = found.iter().zip(writers).filter(|(_, one)| *one == by);
         Ok(own.filter_map(|(found, _)| creator_of(found)).collect())
@@ -230,6 +260,42 @@ mod tests {
 
         assert_eq!(ids(&before), ids(&sent));
         assert_eq!(ids(&after), ids(&sent[2..]));
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_was_cancelled_before_any_worker_does_not_end_the_earlier_turns() {
+        let store = MemoryStore::default();
+        let talk = session(&store, "s-1");
+        let mut sent = Vec::new();
+        for text in ["a", "b", "c"] {
+            sent.push(talk.send(text).await.unwrap());
+        }
+
+        sent[1].cancel().await.unwrap();
+
+        let open = talk.open_turns().await.unwrap();
+        let mut expected = ids(&sent);
+        expected.remove(1);
+        assert_eq!(ids(&open), expected);
+        let message = store.get(sent[0].request().run().trigger_id).await.unwrap();
+        assert!(!talk.has_passed(&message).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_cancellation_leaves_a_turn_that_ended_before_the_ledger_deleted_its_run() {
+        let store = MemoryStore::with_limits(MemoryLimits {
+            finished_runs: 1,
+            ..MemoryLimits::default()
+        });
+        let turn = session(&store, "s-1").send("Hi").await.unwrap();
+        execute(&store, &turn).await;
+        let other = session(&store, "s-2").send("Hi").await.unwrap();
+        execute(&store, &other).await;
+
+        turn.cancel().await.unwrap();
+
+        let run = Client::new(&store).run(turn.request().run()).await.unwrap();
+        assert!(run.is_none(), "the cancellation enqueued {run:?}");
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use super::super::{Client, ClientError, creator_of};
 use super::event::TurnEnd;
 use crate::model::{Breadcrumb, WORKLOAD_RESULT, is_answer_schema, is_reserved_schema};
 use crate::request::agents;
-use crate::store::{Run, RunEnd, RunState, StoreError};
+use crate::store::{Run, RunEnd, RunState};
 
 /// Returns the outcome of a run that is over.
 pub(super) async fn outcome(client: &Client, run: Run) -> Result<TurnEnd, ClientError> {
@@ -47,10 +47,8 @@ async fn answer_of(
 ) -> Result<Result<Option<String>, Reported>, ClientError> {
     let mut other = None;
     for id in run.written.iter().rev() {
-        let found = match client.store.get(*id).await {
-            Ok(found) => found,
-            Err(StoreError::NotFound { .. }) => continue,
-            Err(error) => return Err(error.into()),
+        let Some(found) = client.find(*id).await? else {
+            continue;
         };
         if creator_of(&found).as_ref() != Some(&run.run) {
             continue;

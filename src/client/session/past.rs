@@ -1,6 +1,6 @@
 //! The turns and the records of sessions.
 
-use super::super::{Cascade, Client, ClientError, RequestHandle, creator_of};
+use super::super::{Client, ClientError, RequestHandle, creator_of};
 use super::outcome::outcome;
 use super::{Session, TurnEnd};
 use crate::executor::{QUESTION, turn_segments_tag, words_of};
@@ -86,7 +86,7 @@ impl Client {
     /// [`ClientError::Store`] if the store fails.
     pub async fn sessions(&self) -> Result<Vec<SessionView>, ClientError> {
         let query = Query::new(Selector::schema(CHAT_SESSION)).limit(MOST_SESSIONS);
-        let found = self.store.search(&query).await?;
+        let found = self.search(&query).await?;
         let mut known = HashSet::new();
         let views = found.iter().filter_map(|found| {
             let view: SessionView = found.context.parse().ok()?;
@@ -110,7 +110,7 @@ impl Session {
     /// Returns the newest 100 turns before a turn of this session, the oldest first. `None` starts with the newest turn.
     ///
     /// # Errors
-    /// [`ClientError::NoLedger`] and [`ClientError::Store`]; [`ClientError::BadId`] if the turn is not one of this session.
+    /// [`ClientError::NoLedger`] and [`ClientError::Store`]; [`ClientError::BadId`] if the turn is not one of this session, or was deleted.
     pub async fn history_before(
         &self,
         turn: Option<&PastTurn>,
@@ -121,13 +121,11 @@ impl Session {
                 id: turn.request.clone(),
             };
             let run = self.client.attach(&turn.request)?.run().clone();
-            let message = self.client.store.get(run.trigger_id).await?;
-            if !self.has(&message) {
-                return Err(bad());
-            }
-            query.before = Some(message.order_key());
+            let message = self.client.find(run.trigger_id).await?;
+            let message = message.filter(|message| self.has(message));
+            query.before = Some(message.ok_or_else(bad)?.order_key());
         }
-        let messages = self.client.store.search(&query).await?;
+        let messages = self.client.search(&query).await?;
         let mut turns = Vec::with_capacity(messages.len());
         for message in messages.iter().rev() {
             turns.push(self.past(message).await?);
@@ -171,7 +169,7 @@ impl Session {
         let query = Query::new(self.messages()).limit(PAGE);
         loop {
             let mut of_page = 0;
-            for message in &self.client.store.search(&query).await? {
+            for message in &self.client.search(&query).await? {
                 of_page += self.delete_turn(message).await?;
             }
             if of_page == 0 {
@@ -196,11 +194,11 @@ impl Session {
     }
 
     async fn cancel(&self, run: &RunRef) -> Result<(), ClientError> {
-        match self.client.cancel(run, Cascade::Children).await {
-            // No worker has enqueued it.
-            Ok(_) | Err(ClientError::Store(StoreError::UnknownRun { .. })) => Ok(()),
-            Err(error) => Err(error),
+        // A run that no worker has received needs no row: without its message, it ends at once.
+        if self.client.cancel_known(run).await?.is_some() {
+            self.client.cancel_children(run).await?;
         }
+        Ok(())
     }
 
     /// Deletes the requests, questions and answers that a run and its children wrote.
@@ -212,10 +210,8 @@ impl Session {
         for run in self.with_children(run, MOST_RUNS).await?.into_iter().rev() {
             let found = self.client.run(&run).await?;
             for id in found.map(|found| found.written).unwrap_or_default() {
-                let found = match self.client.store.get(id).await {
-                    Ok(found) => found,
-                    Err(StoreError::NotFound { .. }) => continue,
-                    Err(error) => return Err(error.into()),
+                let Some(found) = self.client.find(id).await? else {
+                    continue;
                 };
                 if is_said(&found, &run) {
                     deleted += self.delete_replies(&found).await? + self.erase(&found).await?;
@@ -253,7 +249,7 @@ impl Session {
             let is_only = self.is_only_request(request.id, replies.requests).await?;
             let mut query = Query::new(replies.answers).limit(PAGE);
             loop {
-                let found = self.client.store.search(&query).await?;
+                let found = self.client.search(&query).await?;
                 let Some(last) = found.last() else { break };
                 query.before = Some(last.order_key());
                 for answer in &found {
@@ -273,7 +269,7 @@ impl Session {
         requests: Selector,
     ) -> Result<bool, ClientError> {
         let query = Query::new(requests).limit(2);
-        let found = self.client.store.search(&query).await?;
+        let found = self.client.search(&query).await?;
         Ok(found.iter().all(|found| found.id == id))
     }
 
@@ -281,7 +277,7 @@ impl Session {
         let (query, mut deleted) = (Query::new(selector).limit(PAGE), 0);
         loop {
             let mut of_page = 0;
-            for found in &self.client.store.search(&query).await? {
+            for found in &self.client.search(&query).await? {
                 of_page += self.erase(found).await?;
             }
             if of_page == 0 {
@@ -302,7 +298,10 @@ impl Session {
         match self.client.store.commit(Commit::from(writes)).await {
             Ok(_) => Ok(1),
             Err(StoreError::NotFound { .. }) => Ok(0),
-            Err(error) => Err(error.into()),
+            Err(error) => {
+                let operation = format!("delete breadcrumb {id} v{version}");
+                Err(ClientError::of_store(operation, error))
+            }
         }
     }
 }

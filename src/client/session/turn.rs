@@ -10,7 +10,7 @@ use super::outcome::outcome;
 use crate::clock::later;
 use crate::executor::{Record, Segment, turn_segments_tag};
 use crate::model::{Breadcrumb, BreadcrumbId, CHAT_TURN, SESSION_TAG, Selector, Timestamp};
-use crate::store::{Query, RunState, StoreError};
+use crate::store::{Query, RunState};
 use futures::stream::{self, Stream};
 use std::collections::VecDeque;
 use std::fmt;
@@ -131,13 +131,17 @@ impl Turn {
         })
     }
 
-    /// Cancels the turn, with all runs that its breadcrumbs triggered. A turn that has ended stays as it is.
+    /// Cancels the turn, with all runs that its breadcrumbs triggered. A turn that has ended stays as it is. A turn that no worker has
+    /// received is not executed later.
     ///
     /// # Errors
-    /// As [`Client::cancel`]. A turn that no worker has enqueued yet cannot be cancelled: [`ClientError::Store`] with an unknown run.
+    /// As [`Client::cancel`].
     pub async fn cancel(&self) -> Result<(), ClientError> {
-        let cancelled = self.client.cancel(self.request.run(), Cascade::Children);
-        cancelled.await.map(drop)
+        let run = self.request.run();
+        if self.client.run(run).await?.is_none() && self.is_answered().await? {
+            return Ok(());
+        }
+        self.client.cancel(run, Cascade::Children).await.map(drop)
     }
 
     /// Waits for an event of the run, for some time at most: a run that writes nothing ends without an event.
@@ -191,10 +195,8 @@ impl Turn {
     /// Returns the outcome of a turn without a run: none, unless its message was deleted, or the turn of a later message ended some time
     /// ago.
     async fn without_run(&mut self) -> Result<Option<TurnEnd>, ClientError> {
-        let message = match self.client.store.get(self.request.run().trigger_id).await {
-            Ok(message) => message,
-            Err(StoreError::NotFound { .. }) => return Ok(Some(unanswered("gone"))),
-            Err(error) => return Err(error.into()),
+        let Some(message) = self.client.find(self.request.run().trigger_id).await? else {
+            return Ok(Some(unanswered("gone")));
         };
         if !self.has_passed(&message).await? {
             self.passed_at = None;
@@ -206,12 +208,30 @@ impl Turn {
 
     /// Returns `true` if the turn of a later message in the session has ended.
     async fn has_passed(&self, message: &Breadcrumb) -> Result<bool, ClientError> {
-        let Some(id) = message.tag(SESSION_TAG) else {
+        match self.session(message)? {
+            Some(session) => session.has_passed(message).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Returns `true` if the run of the turn has answered the message. The ledger may have deleted the run since.
+    async fn is_answered(&self) -> Result<bool, ClientError> {
+        let run = self.request.run();
+        let Some(message) = self.client.find(run.trigger_id).await? else {
             return Ok(false);
         };
-        let executor = Arc::clone(&self.request.run().executor);
-        let session = Session::new(self.client.clone(), executor, id.into())?;
-        session.has_passed(message).await
+        match self.session(&message)? {
+            Some(session) => session.has_answer(run).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Returns the session of the message, or `None` if the message does not name one.
+    fn session(&self, message: &Breadcrumb) -> Result<Option<Session>, ClientError> {
+        let id = message.tag(SESSION_TAG);
+        let executor = &self.request.run().executor;
+        let session = |id: &str| Session::new(self.client.clone(), Arc::clone(executor), id.into());
+        id.map(session).transpose()
     }
 
     /// Returns the segments since the cursor, the oldest first, and `true` if there are too many.
@@ -223,7 +243,7 @@ impl Turn {
         query.after = Some(Timestamp::from_micros(self.cursor.after.saturating_sub(1)));
         let (mut found, mut bytes) = (Vec::new(), 0);
         loop {
-            let page = self.client.store.search(&query).await?;
+            let page = self.client.search(&query).await?;
             let last = page.last().map(|last| last.order_key());
             let is_last = page.len() < PAGE;
             for (segment, at) in page.iter().filter_map(|one| segment(one, trigger)) {

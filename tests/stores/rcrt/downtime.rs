@@ -120,7 +120,10 @@ async fn the_end_of_a_catch_up_is_logged_with_the_number_of_breadcrumbs_and_the_
     let began = text.lines().find(|line| line.contains("catching up with"));
     let began = began.unwrap_or_else(|| panic!("{text}"));
     assert!(began.contains("since the saved position"), "{began}");
-    assert!(began.contains(" since=2") && began.contains("Z until=2"), "{began}");
+    assert!(
+        began.contains(" since=2") && began.contains("Z until=2"),
+        "{began}"
+    );
     assert!(!began.contains("look_back_ms"), "{began}");
     let (breadcrumbs, elapsed) = (field(line, "breadcrumbs"), field(line, "elapsed_ms"));
     assert!(line.contains("INFO"), "{line}");

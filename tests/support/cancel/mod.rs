@@ -5,6 +5,7 @@ mod children;
 #[cfg(feature = "workflows")]
 mod flows;
 mod stage;
+mod unreceived;
 
 pub(crate) use children::{
     an_agent_is_cancelled_with_the_agent_that_it_asked,
@@ -15,6 +16,13 @@ pub(crate) use flows::{
     a_flow_is_cancelled_with_its_tool_call_elsewhere,
     a_tool_call_elsewhere_continues_without_its_flow,
 };
+pub(crate) use unreceived::{
+    a_later_version_of_a_cancelled_trigger_is_executed,
+    a_request_that_races_with_a_worker_is_cancelled_or_answered,
+    a_run_that_no_worker_has_received_is_cancelled,
+    a_run_that_was_cancelled_before_any_worker_can_be_redone,
+    a_run_without_its_trigger_is_not_cancelled, a_turn_that_no_worker_has_received_is_cancelled,
+};
 
 use crate::client::{ask, reaches, says, teller};
 use crate::worker::SubjectWithEvents;
@@ -23,9 +31,7 @@ use stage::{Block, BlockedModel, Condition, LEASE, Stage};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use universal_executor::agent::{Agent, ChatModel, ScriptedModel};
-use universal_executor::client::{
-    AnswerError, Cascade, Client, ClientError, Principal, QuestionView,
-};
+use universal_executor::client::{AnswerError, Cascade, Client, Principal, QuestionView};
 use universal_executor::executor::Executor;
 use universal_executor::runtime::RuntimeBuilder;
 use universal_executor::store::{Faulty, RunState};
@@ -219,21 +225,6 @@ pub(crate) async fn a_suspended_run_is_cancelled<S: SubjectWithEvents>(
     Ok(())
 }
 
-/// A run that no worker has enqueued is unknown.
-pub(crate) async fn a_run_that_is_not_enqueued_is_an_error<S: SubjectWithEvents>(
-    subject: &S,
-) -> Result<(), BoxError> {
-    let store = subject.fresh().await;
-    let client = Client::new(&store);
-    let request = client.request("clerk", order()).send().await?;
-
-    let cancelled = client.cancel(request.run(), Cascade::Children).await;
-
-    let error = cancelled.unwrap_err();
-    assert!(matches!(error, ClientError::Store(_)), "{error:?}");
-    Ok(())
-}
-
 /// Tests of a module that runs each scenario on fresh stores of a subject.
 macro_rules! cancels {
     ($name:ident, $subject:expr) => {
@@ -246,7 +237,12 @@ macro_rules! cancels {
                 a_run_in_a_tool_call_is_cancelled
                 a_run_in_a_model_call_is_cancelled
                 a_suspended_run_is_cancelled
-                a_run_that_is_not_enqueued_is_an_error
+                a_run_that_no_worker_has_received_is_cancelled
+                a_run_that_was_cancelled_before_any_worker_can_be_redone
+                a_later_version_of_a_cancelled_trigger_is_executed
+                a_run_without_its_trigger_is_not_cancelled
+                a_request_that_races_with_a_worker_is_cancelled_or_answered
+                a_turn_that_no_worker_has_received_is_cancelled
                 an_agent_is_cancelled_with_the_agent_that_it_asked
                 an_agent_that_was_asked_continues_without_the_other_agent
                 #[cfg(feature = "workflows")]

@@ -1,0 +1,155 @@
+//! The state of a question as plain data.
+
+use crate::model::{Breadcrumb, Timestamp};
+use crate::request::human;
+use crate::store::RunState;
+use serde::Serialize;
+
+/// The state of a question. Returned by [`Questions::state`](super::Questions::state).
+///
+/// Its JSON is an object with the field `state`: `open`, `answered`, `expired` or `closed`.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+#[non_exhaustive]
+pub enum QuestionState {
+    /// An answer would count.
+    Open,
+    /// An answer counts.
+    Answered {
+        /// The name of the person who answered, as the store recorded it.
+        by: Option<String>,
+        /// The time of the answer.
+        at: Timestamp,
+        /// If `true`, the person approved the call. `None` for a question that is not an approval.
+        approved: Option<bool>,
+    },
+    /// No answer that counts was written in time.
+    Expired {
+        /// The end of the time.
+        at: Timestamp,
+    },
+    /// The run that asked does not wait for an answer any more, for another reason than the time.
+    Closed {
+        /// The state of the run: `failed` if it was cancelled, `suspended` if it waits for something else.
+        run: RunState,
+    },
+}
+
+impl QuestionState {
+    /// Returns the state of a question with an answer that counts.
+    pub(super) fn answered(answer: &Breadcrumb, is_approval: bool) -> Self {
+        Self::Answered {
+            by: answer.created_by.clone(),
+            at: answer.created_at,
+            approved: human::approved(&answer.context).filter(|_| is_approval),
+        }
+    }
+
+    /// Returns the state of a question without an answer that counts. `run` is the state of a run that does not wait for an answer any
+    /// more, and `expired` is the end of a time that is over.
+    pub(super) const fn unanswered(run: Option<RunState>, expired: Option<Timestamp>) -> Self {
+        match (run, expired) {
+            (None, None) => Self::Open,
+            (Some(run), None)
+            | (
+                Some(run @ (RunState::Failed | RunState::Skipped | RunState::Superseded)),
+                Some(_),
+            ) => Self::Closed { run },
+            // A run continues when the time is over.
+            (
+                None
+                | Some(RunState::Ready | RunState::Running | RunState::Suspended | RunState::Done),
+                Some(at),
+            ) => Self::Expired { at },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{BreadcrumbId, NewBreadcrumb};
+    use serde_json::{Value, json};
+
+    fn answer(context: Value) -> Breadcrumb {
+        let answer = human::response("q-1", "ann", context);
+        answer.first_version(BreadcrumbId::NIL, Timestamp::from_micros(1))
+    }
+
+    #[test]
+    fn the_json_of_the_state_of_a_question_is_stable() {
+        let at = Timestamp::from_micros(1);
+        let time = "1970-01-01T00:00:00.000001Z";
+        let approved = answer(json!({"approved": true}));
+        let run = RunState::Failed;
+
+        for (state, expected) in [
+            (QuestionState::Open, json!({"state": "open"})),
+            (
+                QuestionState::answered(&approved, true),
+                json!({"state": "answered", "by": "ann", "at": time, "approved": true}),
+            ),
+            (
+                QuestionState::answered(&answer(json!({"answer": "yes"})), false),
+                json!({"state": "answered", "by": "ann", "at": time, "approved": null}),
+            ),
+            (
+                QuestionState::Expired { at },
+                json!({"state": "expired", "at": time}),
+            ),
+            (
+                QuestionState::Closed { run },
+                json!({"state": "closed", "run": "failed"}),
+            ),
+        ] {
+            assert_eq!(serde_json::to_value(&state).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn an_approval_has_the_decision_of_the_answer_in_both_forms() {
+        let decision = |context| {
+            let state = QuestionState::answered(&answer(context), true);
+            let QuestionState::Answered { approved, .. } = state else {
+                panic!("{state:?}");
+            };
+            approved
+        };
+
+        assert_eq!(decision(json!({"approved": false})), Some(false));
+        assert_eq!(decision(json!({"decision": "approve"})), Some(true));
+        assert_eq!(decision(json!({"decision": "reject"})), Some(false));
+    }
+
+    #[test]
+    fn a_question_whose_run_continued_after_the_time_has_expired_and_a_cancelled_one_is_closed() {
+        let at = Timestamp::from_micros(1);
+        let state = QuestionState::unanswered;
+
+        assert_eq!(state(None, None), QuestionState::Open);
+        for run in [None, Some(RunState::Done), Some(RunState::Suspended)] {
+            assert_eq!(state(run, Some(at)), QuestionState::Expired { at });
+        }
+        for end in [None, Some(at)] {
+            let run = RunState::Failed;
+            assert_eq!(state(Some(run), end), QuestionState::Closed { run });
+        }
+        let run = RunState::Suspended;
+        assert_eq!(state(Some(run), None), QuestionState::Closed { run });
+    }
+
+    #[test]
+    fn an_answer_without_a_writer_has_no_name() {
+        let answer = NewBreadcrumb::new(human::RESPONSE).context(json!({"answer": 1}));
+        let answer = answer.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
+
+        let state = QuestionState::answered(&answer, false);
+
+        let expected = QuestionState::Answered {
+            by: None,
+            at: Timestamp::UNIX_EPOCH,
+            approved: None,
+        };
+        assert_eq!(state, expected);
+    }
+}

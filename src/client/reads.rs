@@ -1,0 +1,55 @@
+//! Reads of the store, with errors that name the operation.
+
+use super::{Client, ClientError};
+use crate::error::excerpt;
+use crate::model::{Breadcrumb, BreadcrumbId};
+use crate::store::{Query, Run, RunFilter, StoreError, WrittenBy};
+use std::sync::Arc;
+
+impl Client {
+    /// Returns a breadcrumb, or `None` if the store does not have it.
+    pub(super) async fn find(
+        &self,
+        id: BreadcrumbId,
+    ) -> Result<Option<Arc<Breadcrumb>>, ClientError> {
+        match self.store.get(id).await {
+            Ok(found) => Ok(Some(found)),
+            Err(StoreError::NotFound { .. }) => Ok(None),
+            Err(error) => {
+                let operation = format!("read breadcrumb {id}");
+                Err(ClientError::of_store(operation, error))
+            }
+        }
+    }
+
+    /// Returns the breadcrumbs that a query selects.
+    pub(super) async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, ClientError> {
+        let found = self.store.search(query).await;
+        found.map_err(|error| {
+            let selector = query.selector.to_string();
+            let operation = format!("search for breadcrumbs with {}", excerpt(&selector, 200));
+            ClientError::of_store(operation, error)
+        })
+    }
+
+    /// Returns the runs on all versions of a breadcrumb.
+    pub(super) async fn runs_on(&self, id: BreadcrumbId) -> Result<Vec<Run>, ClientError> {
+        let runs = self.ledger()?.runs(&RunFilter::all().trigger(id)).await;
+        runs.map_err(|error| {
+            let operation = format!("list the runs on breadcrumb {id}");
+            ClientError::of_store(operation, error)
+        })
+    }
+
+    /// Returns the writers of versions of breadcrumbs, in their order.
+    pub(super) async fn written_by(
+        &self,
+        versions: &[(BreadcrumbId, u64)],
+    ) -> Result<Vec<WrittenBy>, ClientError> {
+        let writers = self.ledger()?.written_by(versions).await;
+        writers.map_err(|error| {
+            let operation = format!("read the writers of {} breadcrumbs", versions.len());
+            ClientError::of_store(operation, error)
+        })
+    }
+}
