@@ -42,7 +42,7 @@ pub enum ClientError {
         /// The reason.
         reason: String,
     },
-    /// The ledger does not have a run, and the store does not have its trigger in this version. There is nothing to cancel.
+    /// The ledger does not have a run, and the store does not have its trigger in this version, so no run can be cancelled.
     #[error("cannot cancel {run}: the ledger does not have the run, and {}", missing(*found))]
     NoTrigger {
         /// The run.

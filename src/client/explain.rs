@@ -6,7 +6,7 @@ use crate::model::{
     Breadcrumb, BreadcrumbId, DefinitionError, Event, Explanation, NewBreadcrumb, Route,
     Subscriptions, Timestamp,
 };
-use crate::store::Run;
+use crate::store::{Run, RunState};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -186,10 +186,14 @@ impl fmt::Display for ExecutorReport {
             live_workers,
             ..
         } = self;
-        writeln!(f, "executor {executor:?} ({live_workers} live workers):")?;
+        writeln!(f, "executor {executor:?}, live workers: {live_workers}")?;
         match &self.run {
             Some(run) => {
-                write!(f, "  run: {}, {} attempts", run.state, run.attempts)?;
+                write!(f, "  run: {}", run.state)?;
+                // A suspension ends the attempt and starts the count again.
+                if run.state != RunState::Suspended {
+                    write!(f, ", attempts: {}", run.attempts)?;
+                }
                 for detail in [&run.code, &run.cause].into_iter().flatten() {
                     write!(f, ", {detail}")?;
                 }

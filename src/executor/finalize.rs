@@ -97,7 +97,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         let error = &*self.cause(error);
         match next {
             Next::Fail(class) => {
-                tracing::warn!(%run, attempt, %class, code, error, "an attempt of a run failed, will not retry; remove the cause, then call Runtime::redo");
+                tracing::warn!(%run, attempt, %class, code, error, "an attempt of a run failed, will not retry; remove the cause, then call Client::redo");
             }
             Next::Retry { delay, .. } => {
                 tracing::warn!(%run, attempt, ?delay, code, error, "an attempt of a run failed, will retry");
@@ -289,7 +289,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
 /// Logs the end of a run with a dead letter.
 pub(crate) fn log_dead_letter(run: &RunRef, class: FailureClass, code: &str, cause: &str) {
     let error = cause;
-    tracing::error!(%run, %class, code, error, "a run failed and has a dead letter; remove the cause, then run it again with Runtime::redo");
+    tracing::error!(%run, %class, code, error, "a run failed and has a dead letter; remove the cause, then run it again with Client::redo");
 }
 
 /// Returns the cause of the failure of a run that nothing ended.

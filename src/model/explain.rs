@@ -127,7 +127,7 @@ impl fmt::Display for Explanation {
             if index > 0 {
                 writeln!(f)?;
             }
-            write!(f, "{index} {explained}")?;
+            write!(f, "subscription {index}, {explained}")?;
             if self.route
                 == (Route::Trigger {
                     subscription: index,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use universal_executor::agent::{Agent, ChatResponse, ScriptedModel, ToolCall};
 use universal_executor::client::{
     AnswerError, Cascade, Client, ClientError, Principal, QuestionKind, QuestionState,
-    QuestionView, ReplyError, RequestHandle,
+    QuestionView, Questions, ReplyError, RequestHandle,
 };
 use universal_executor::executor::Executor;
 use universal_executor::model::Timestamp;
@@ -300,7 +300,7 @@ pub(crate) async fn runs_are_listed_redone_and_explained<S: StoreWithEvents>(
     assert_eq!(report.executors.len(), 1);
     let printed = report.to_string();
     for part in [
-        "executor \"clerk\" (1 live workers)",
+        "executor \"clerk\", live workers: 1",
         "run: failed",
         "number 13",
         "order.v1",
@@ -385,6 +385,33 @@ async fn forge(
     Ok(())
 }
 
+/// An answer of a person without the role, of the wrong kind, or to an unknown question is an error.
+async fn refuses_answers_without_effect(
+    questions: &Questions,
+    question: &QuestionView,
+) -> Result<(), BoxError> {
+    let id = &*question.id;
+    let bob = Principal::new("bob");
+    assert!(questions.open_for(&bob).await?.is_empty());
+    let error = questions.approve(id, &bob).await.unwrap_err();
+    assert!(
+        matches!(&error, AnswerError::NotAllowed { person, .. } if person == "bob"),
+        "{error:?}"
+    );
+    let ann = Principal::new("ann").with_role("finance");
+    assert_eq!(
+        questions.open_for(&ann).await?,
+        std::slice::from_ref(question)
+    );
+    let error = questions.answer(id, &ann, "yes").await.unwrap_err();
+    assert!(matches!(error, AnswerError::WrongKind { .. }), "{error:?}");
+    let error = questions.approve("nothing", &ann).await.unwrap_err();
+    assert!(matches!(error, AnswerError::Unknown { .. }), "{error:?}");
+    let error = questions.state("nothing").await.unwrap_err();
+    assert!(matches!(error, AnswerError::Unknown { .. }), "{error:?}");
+    Ok(())
+}
+
 /// Many people answer one question at once: one answer counts, and each of the others is an error that says so.
 pub(crate) async fn a_question_is_answered_once<S: StoreWithEvents>(
     store: S,
@@ -410,24 +437,7 @@ pub(crate) async fn a_question_is_answered_once<S: StoreWithEvents>(
         question.to_string().contains("pay({\"amount\":7})"),
         "{question}"
     );
-    let bob = Principal::new("bob");
-    assert!(questions.open_for(&bob).await?.is_empty());
-    let error = questions.approve(id, &bob).await.unwrap_err();
-    assert!(
-        matches!(&error, AnswerError::NotAllowed { person, .. } if person == "bob"),
-        "{error:?}"
-    );
-    let ann = Principal::new("ann").with_role("finance");
-    assert_eq!(
-        questions.open_for(&ann).await?,
-        std::slice::from_ref(&question)
-    );
-    let error = questions.answer(id, &ann, "yes").await.unwrap_err();
-    assert!(matches!(error, AnswerError::WrongKind { .. }), "{error:?}");
-    let error = questions.approve("nothing", &ann).await.unwrap_err();
-    assert!(matches!(error, AnswerError::Unknown { .. }), "{error:?}");
-    let error = questions.state("nothing").await.unwrap_err();
-    assert!(matches!(error, AnswerError::Unknown { .. }), "{error:?}");
+    refuses_answers_without_effect(&questions, &question).await?;
 
     let people: Vec<Principal> = (0..8)
         .map(|n| Principal::new(format!("person-{n}")).with_role("finance"))
@@ -458,8 +468,8 @@ pub(crate) async fn a_question_is_answered_once<S: StoreWithEvents>(
     Ok(())
 }
 
-/// A question that is denied, and one whose run is cancelled.
-pub(crate) async fn a_question_can_be_denied_or_closed<S: StoreWithEvents>(
+/// A question that is rejected, and one whose run is cancelled.
+pub(crate) async fn a_question_can_be_rejected_or_closed<S: StoreWithEvents>(
     store: S,
     _: S,
 ) -> Result<(), BoxError> {
@@ -570,7 +580,7 @@ macro_rules! clients {
                 a_request_without_a_reply_says_why
                 runs_are_listed_redone_and_explained
                 a_question_is_answered_once
-                a_question_can_be_denied_or_closed
+                a_question_can_be_rejected_or_closed
                 a_question_that_is_not_an_approval_has_a_state
                 an_approval_with_a_condition_asks_only_when_the_condition_holds
                 changed_arguments_reach_the_tool_and_the_model_after_a_restart

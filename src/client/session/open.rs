@@ -23,7 +23,7 @@ enum Stage {
     Open,
     /// A worker had the run, so workers have enqueued the runs of all earlier messages.
     Ended,
-    /// Cancelled before a worker started the run. It says nothing about earlier messages, because a client can cancel a turn that no
+    /// Cancelled before a worker started the run. It is no evidence about earlier messages, because a client can cancel a turn that no
     /// worker has received.
     NotStarted,
 }

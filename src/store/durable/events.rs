@@ -121,14 +121,15 @@ pub(in crate::store) async fn subscribe<L: Log>(
         Some(cursor) => cursor.position().saturating_add(1).min(end),
     };
     let mut before = log.time_of(next - 1).await.map_err(unavailable)?;
-    if before.is_none() && matches!(from, StartAt::Since(_)) {
-        // The event before the oldest one is gone.
+    if before.is_none() && (cursor.is_some() || matches!(from, StartAt::Since(_))) {
+        // The event before is gone. A consumer can acknowledge an event after the store has deleted it.
         let oldest = log.time_of(next).await.map_err(unavailable)?;
         before = oldest.map(Timestamp::just_before);
     }
     let delivered_to = match before {
-        // A consumer of an earlier version of this crate: its last event was not retained.
-        None if next == 1 || cursor.is_some() => Some(Timestamp::UNIX_EPOCH),
+        None if next == 1 => Some(Timestamp::UNIX_EPOCH),
+        // Events of the consumer are gone. The subscription reports that it missed everything from the beginning.
+        None if cursor.is_some() && next < end => Some(Timestamp::UNIX_EPOCH),
         time => match (&cursor, from) {
             (None, StartAt::Now | StartAt::Beginning | StartAt::Since(_)) => time,
             (Some(_), _) | (None, StartAt::After(_)) => time.map(Timestamp::just_before),

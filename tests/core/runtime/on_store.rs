@@ -1,7 +1,6 @@
 //! A runtime on a store: where its executors start, and how it starts and stops.
 
 use super::{DAY, MINUTE, SECOND};
-use crate::support::log::Log;
 use crate::support::{Probe, all, eventually};
 use serde_json::json;
 use std::error::Error;
@@ -9,11 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::advance;
-use tracing::Level;
-use tracing_subscriber::fmt::format::FmtSpan;
 use universal_executor::agent::{Agent, ScriptedModel};
 use universal_executor::executor::Executor;
-use universal_executor::model::{EventKind, Timestamp};
+use universal_executor::model::EventKind;
 use universal_executor::runtime::{FirstStart, RunReport, RuntimeError};
 use universal_executor::{
     BoxError, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, Response, Runtime, Subscription,
@@ -69,37 +66,6 @@ async fn a_first_start_answers_the_last_hour() -> Result<(), BoxError> {
 
     assert_eq!(receipts(&store).await, [1, 2]);
     assert_eq!(report.responded, 2);
-    Ok(())
-}
-
-/// The value of a field in a log line.
-fn field<'l>(line: &'l str, name: &str) -> &'l str {
-    let (_, rest) = line.split_once(&format!(" {name}=")).unwrap();
-    rest.split(' ').next().unwrap()
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_log_says_how_far_back_a_first_start_reads() -> Result<(), BoxError> {
-    const FIRST: &str = "first start without a saved position: catching up with";
-    let (log, _guard) = Log::capture(Level::INFO, FmtSpan::NONE);
-    let store = MemoryStore::default();
-    let one = store.create(order(1)).await?;
-
-    run(&store, FirstStart::LastHour, 2).await?;
-    let first = log.take();
-    run(&store, FirstStart::LastHour, 3).await?;
-    let second = log.take();
-
-    let line = first.lines().find(|line| line.contains(FIRST));
-    let line = line.unwrap_or_else(|| panic!("no such line in {first}"));
-    assert!(line.contains("INFO"), "{line}");
-    let look_back: u64 = field(line, "look_back_ms").parse()?;
-    assert!((3_590_000..3_660_000).contains(&look_back), "{line}");
-    let since: Timestamp = field(line, "since").parse()?;
-    assert!(one.updated_at.since(since) > HOUR - MINUTE, "{line}");
-    let until: Timestamp = field(line, "until").parse()?;
-    assert!(until >= one.updated_at, "{line}");
-    assert!(!second.contains(FIRST), "{second}");
     Ok(())
 }
 

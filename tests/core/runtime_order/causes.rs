@@ -72,10 +72,7 @@ async fn each_failed_attempt_is_logged_with_its_cause_and_the_delay_of_the_next_
         ],
     );
     expect_parts(second, &["WARN", "will not retry", &run_id, "attempt=2"]);
-    expect_parts(
-        end,
-        &["ERROR", "Runtime::redo", &run_id, "attempts_used_up"],
-    );
+    expect_parts(end, &["ERROR", "Client::redo", &run_id, "attempts_used_up"]);
     for line in &lines {
         expect_parts(line, &[cause]);
     }

@@ -2,12 +2,16 @@
 
 use crate::sqlite::{Folder, quick};
 use crate::support::eventually;
+use crate::support::log::Log;
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tracing::Level;
+use tracing_subscriber::fmt::format::FmtSpan;
+use universal_executor::model::Timestamp;
 use universal_executor::source::{Deliveries, FallbackSource, SourceError, StartAt};
 use universal_executor::store::{RunFilter, RunLedger, RunState, SqliteLimits};
 use universal_executor::tool::{ToolExecutor, json_tool};
@@ -75,6 +79,48 @@ async fn until_answered(store: &SqliteStore, requests: usize) {
     assert!(answered.is_ok(), "{} of {requests}", answers(store).await);
 }
 
+/// The value of a field in a log line.
+fn field<'l>(line: &'l str, name: &str) -> &'l str {
+    let (_, rest) = line.split_once(&format!(" {name}=")).unwrap();
+    rest.split(' ').next().unwrap()
+}
+
+#[tokio::test]
+async fn the_log_says_how_far_back_a_first_start_reads() {
+    const FIRST: &str = "first start without a saved position: catching up with";
+    let (log, _guard) = Log::capture(Level::INFO, FmtSpan::NONE);
+    let folder = Folder::new();
+    let store = forgetful(&folder).await;
+    for number in 0..100 {
+        request(&store, number).await;
+    }
+    let newest = store.latest("tool.request.v1").await.unwrap().unwrap();
+    let runtime = || {
+        let builder = Runtime::on(&store);
+        builder.executor(echo(&store)).build().unwrap()
+    };
+
+    let first = runtime();
+    first.run_until(until_answered(&store, 100)).await.unwrap();
+    let first = log.take();
+    request(&store, 100).await;
+    let second = runtime();
+    second.run_until(until_answered(&store, 101)).await.unwrap();
+    let second = log.take();
+
+    let line = first.lines().find(|line| line.contains(FIRST));
+    let line = line.unwrap_or_else(|| panic!("no such line in {first}"));
+    assert!(line.contains("INFO"), "{line}");
+    let look_back: u64 = field(line, "look_back_ms").parse().unwrap();
+    assert!((3_590_000..3_690_000).contains(&look_back), "{line}");
+    let since: Timestamp = field(line, "since").parse().unwrap();
+    let minutes = Duration::from_secs(59 * 60);
+    assert!(newest.updated_at.since(since) > minutes, "{line}");
+    let until: Timestamp = field(line, "until").parse().unwrap();
+    assert!(until >= newest.updated_at, "{line}");
+    assert!(!second.contains(FIRST), "{second}");
+}
+
 #[tokio::test]
 async fn triggers_that_a_consumer_missed_while_it_was_away_are_answered_and_no_earlier_ones() {
     let folder = Folder::new();
@@ -101,6 +147,53 @@ async fn triggers_that_a_consumer_missed_while_it_was_away_are_answered_and_no_e
     assert!(report.missed > 0, "{report:?}");
     let runs = store.runs(&RunFilter::all().limit(1_000)).await.unwrap();
     assert_eq!(runs.len(), 101, "no request from before the consumer");
+}
+
+/// The runtime reads the store up to the time after which the source delivers. Without this time, it would count events as read that
+/// another worker has not read.
+#[tokio::test]
+async fn a_consumer_whose_last_event_is_gone_delivers_after_the_time_of_the_next_one() {
+    let folder = Folder::new();
+    let store = forgetful(&folder).await;
+    let mut events = store
+        .events_of("tools")
+        .subscribe(StartAt::Now)
+        .await
+        .unwrap();
+    let (mut open, mut first) = (Vec::new(), 1);
+    while first == 1 && open.len() < 1_000 {
+        request(&store, open.len()).await;
+        open.push(events.next().await.unwrap().unwrap());
+        let all = store.events().subscribe(StartAt::Beginning).await.unwrap();
+        first = all.start().unwrap() + 1;
+    }
+    assert!(first > 1, "no event was deleted");
+
+    let next = open.split_off(usize::try_from(first).unwrap() - 1);
+    for delivery in open {
+        delivery.ack().await.unwrap();
+    }
+    let again = eventually_after(&store, first - 1).await;
+
+    let after = again.delivered_after().unwrap();
+    let oldest = next[0].event.updated_at;
+    assert!(after < oldest, "{after} {oldest}");
+    assert!(
+        oldest.since(after) <= Duration::from_micros(2),
+        "{after} {oldest}"
+    );
+}
+
+/// Subscribes once the store has the acknowledgements up to a position.
+async fn eventually_after(store: &SqliteStore, position: u64) -> Deliveries {
+    loop {
+        let events = store.events_of("tools");
+        let again = events.subscribe(StartAt::Now).await.unwrap();
+        if again.start() == Some(position) {
+            return again;
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]

@@ -89,7 +89,7 @@ fn an_explanation_names_the_tag_that_is_missing() {
 
     assert_eq!(
         explained.to_string(),
-        r#"0 trigger: all_tags: "session:1" is missing"#
+        r#"subscription 0, trigger: all_tags: "session:1" is missing"#
     );
 }
 
@@ -106,8 +106,8 @@ fn an_explanation_tells_of_an_event_without_a_schema_and_without_a_context() {
 
     let explained = subscriptions.explain(&event);
 
-    let expected = "0 trigger: schema_name: there is none, and it is not \"tool.request.v1\"\n\
-        1 trigger: context_match: the event has no context, so the breadcrumb decides";
+    let expected = "subscription 0, trigger: schema_name: there is none, and it is not \"tool.request.v1\"\n\
+        subscription 1, trigger: context_match: the event has no context, so the breadcrumb decides";
     assert_eq!(
         (explained.route, explained.to_string().as_str()),
         (Route::NeedsContext, expected)
@@ -127,9 +127,9 @@ fn an_explanation_has_a_line_for_each_subscription_and_marks_the_one_that_trigge
 
     let explained = subscriptions.explain(&request());
 
-    let expected = "0 context \"history\": schema_name: \"tool.request.v1\" is not \"user.message.v1\"\n\
-        1 trigger \"request\": matches schema_name \"tool.request.v1\"\n\
-        2 context \"tool.request.v1\": matches schema_name \"tool.request.v1\"\n\
-        3 trigger: matches anything and triggers";
+    let expected = "subscription 0, context \"history\": schema_name: \"tool.request.v1\" is not \"user.message.v1\"\n\
+        subscription 1, trigger \"request\": matches schema_name \"tool.request.v1\"\n\
+        subscription 2, context \"tool.request.v1\": matches schema_name \"tool.request.v1\"\n\
+        subscription 3, trigger: matches anything and triggers";
     assert_eq!(explained.to_string(), expected);
 }
