@@ -20,8 +20,8 @@ pub(crate) fn may_be_for(answer: &Json, question: BreadcrumbId) -> bool {
     named.is_none_or(|named| named.as_str() == Some(&*question.to_string()))
 }
 
-/// Returns `true` if an answer was changed after it was written. The answer of a person then counts for nobody: it can have other
-/// contents, and not every store records who changed it.
+/// Returns `true` if an answer was changed after it was written. The answer of a person then has no effect: it can have other
+/// contents, and not every store records the author of a change.
 pub(crate) const fn is_changed(answer: &Breadcrumb) -> bool {
     answer.version > 1
 }

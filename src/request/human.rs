@@ -55,8 +55,8 @@ pub(crate) fn response(request_id: &str, by: &str, mut context: Value) -> NewBre
 
 /// Returns the decision in a breadcrumb, or `None` if the breadcrumb does not answer this question or its writer may not answer it.
 ///
-/// What an executor wrote is from no person: it carries the `creator` that every run stamps. The caller checks that nobody
-/// [changed](crate::executor::is_changed) the breadcrumb.
+/// A breadcrumb of an executor is no answer: it has the `creator` that every run stamps. The caller checks that the breadcrumb was
+/// not [changed](crate::executor::is_changed).
 ///
 /// `shown` is the part of the context that a model may see: an answer and a comment come from there, and everything that
 /// decides whether the response counts comes from the whole context. An answer that is excluded as a whole is none.

@@ -32,7 +32,7 @@ pub(crate) fn parts_tag(session: &str) -> String {
     format!("session-parts:{}", digest(&[session]))
 }
 
-/// Returns the first 16 bytes of the hash of some texts, as hex. Two different lists of texts have different hashes. The tags of
+/// Returns the first 16 bytes of the hash of some strings, as hex. Two different lists of strings have different hashes. The tags of
 /// stored sessions contain it, so its form must not change.
 pub(crate) fn digest(parts: &[&str]) -> String {
     let mut digest = Sha256::new();

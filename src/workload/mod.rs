@@ -60,7 +60,7 @@
 //! # Turns that wait
 //! A turn whose flow asks a person, or waits for a breadcrumb, is suspended. A [`WorkloadExecutor`] in a
 //! [`Runtime`](crate::Runtime) is woken. A `Supervisor` ends the turn as [`Suspended`](TurnStatus::Suspended) until its method `resume`
-//! is called. [What people are asked](crate::workflow#questions-to-people) is a `human.request.v1` in the store.
+//! is called. A [question to a person](crate::workflow#questions-to-people) is a `human.request.v1` in the store.
 
 #[cfg(feature = "workloads")]
 mod by_executor;

@@ -16,7 +16,7 @@ pub enum QuestionState {
     Open,
     /// An answer counts.
     Answered {
-        /// The name of the person who answered, as the store recorded it.
+        /// The author of the answer, as the store recorded it.
         by: Option<String>,
         /// The time of the answer.
         at: Timestamp,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Maximum number of breadcrumbs with one request ID that are read.
 pub(crate) const MOST: usize = 1_000;
 
-/// Returns the questions with an ID that nobody changed, with their terms, the oldest first.
+/// Returns the unchanged questions with an ID and their terms, the oldest first.
 ///
 /// # Errors
 /// The errors of the store.
