@@ -1,13 +1,11 @@
 //! Cancellation of runs, also of runs that no worker has received.
 
 use super::{Client, ClientError, creator_of};
-use crate::clock::wall_micros;
 use crate::executor::session_of_turn;
-use crate::model::{Breadcrumb, Event, Timestamp};
-use crate::store::{Cancelled, NewRun, RunRef, StoreError, WrittenBy};
+use crate::model::{Breadcrumb, Event, Selector};
+use crate::store::{Cancelled, Query, RunRef, StoreError, WrittenBy};
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The runs that [`Client::cancel`] ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -22,10 +20,8 @@ pub enum Cascade {
 /// Maximum number of runs that one call of [`Client::cancel`] ends.
 const MOST_CANCELLED: usize = 10_000;
 
-/// The time for which a run that the client enqueues is not due, so that no worker starts the run before it is cancelled. A run whose
-/// cancellation fails is executed after this time. Measured by the clock of this process, so a clock that differs from the store's clock
-/// changes the time, and the cancellation has its effect nevertheless.
-const HOLD: Duration = Duration::from_secs(30);
+/// Number of breadcrumbs, the newest, that are searched for an answer of a run without a row.
+const MOST_ANSWERS: usize = 20;
 
 impl Client {
     /// Ends a run that is not over as failed, with the code `cancelled`. Returns the number of runs that were ended.
@@ -34,11 +30,14 @@ impl Client {
     /// becomes visible. At most 10,000 runs are ended by one call.
     ///
     /// A run that no worker has received, such as the run of a request that was sent before any worker started, is cancelled too: the
-    /// client enqueues the run as a worker would, and cancels it. A worker that receives the trigger later does not execute the run.
-    /// The run is the one of its trigger version, so a later version of the trigger is executed. The client does not check that the
-    /// trigger matches the executor. [`redo`](Self::redo) runs such a run with a lease of 30 s and, unless it is a turn of a chat session,
-    /// without the ordering key of the executor's profile. A run that the ledger has deleted after its end looks like a run that no worker
-    /// has received.
+    /// client adds the run to the ledger as cancelled, and a worker that receives the trigger later does not execute it. This holds for
+    /// as long as the ledger retains the row: by default until 1,000,000 later runs have ended. The run is the one of its
+    /// trigger version, so a later version of the trigger is executed. The client does not check that the trigger matches the
+    /// executor. [`redo`](Self::redo) executes such a run with a lease of 30 s and, unless it is a turn of a chat session, without the
+    /// ordering key of the executor's profile.
+    ///
+    /// A run whose row the ledger has deleted after its end is over if the store has a breadcrumb that it wrote, such as a response. If
+    /// it wrote none, the call adds it as cancelled and returns 1.
     ///
     /// ```
     /// use serde_json::json;
@@ -64,13 +63,14 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::NoTrigger`] if the ledger does not have the run, and the store does not have the trigger in this version;
-    /// [`ClientError::NoLedger`]; [`ClientError::Store`] if a store operation fails. Runs that were ended before stay ended.
+    /// [`ClientError::NoLedger`]; [`ClientError::Store`] if a store operation fails. Runs that were cancelled before the error stay
+    /// cancelled.
     pub async fn cancel(&self, run: &RunRef, cascade: Cascade) -> Result<usize, ClientError> {
-        let cancelled = match self.cancel_known(run).await? {
-            Some(cancelled) => cancelled,
-            None => self.cancel_unreceived(run).await?,
+        let is_cancelled = match self.cancel_known(run).await? {
+            Some(cancelled) => is_ended(cancelled),
+            None => self.cancel_unknown(run).await?,
         };
-        let ended = usize::from(is_ended(cancelled));
+        let ended = usize::from(is_cancelled);
         match cascade {
             Cascade::Run => Ok(ended),
             Cascade::Children => Ok(ended + self.cancel_children(run).await?),
@@ -89,8 +89,9 @@ impl Client {
         }
     }
 
-    /// Enqueues a run that no worker has enqueued, and cancels it. If a worker enqueues it at the same time, one of the two adds the row.
-    async fn cancel_unreceived(&self, run: &RunRef) -> Result<Cancelled, ClientError> {
+    /// Cancels a run that the ledger does not have: a worker has not received its trigger, or the ledger has deleted the row of a run
+    /// that is over. Returns `true` if this call ended it. If a worker enqueues it at the same time, one of the two adds the row.
+    async fn cancel_unknown(&self, run: &RunRef) -> Result<bool, ClientError> {
         let no_trigger = |found: Option<u64>| ClientError::NoTrigger {
             run: run.clone(),
             found,
@@ -101,14 +102,29 @@ impl Client {
         if !(1..=trigger.version).contains(&run.trigger_version) {
             return Err(no_trigger(Some(trigger.version)));
         }
-        let enqueued = self.ledger()?.enqueue(vec![received(run, &trigger)]).await;
-        enqueued.map_err(|error| ClientError::of_store(format!("enqueue {run}"), error))?;
-        let cancelled = self.cancel_known(run).await?;
-        // A ledger that retains few runs can delete a run as soon as a worker has ended it.
-        cancelled.ok_or_else(|| {
-            let unknown = StoreError::UnknownRun { run: run.clone() };
-            ClientError::of_store(format!("cancel {run}"), unknown)
-        })
+        if self.has_answer(run, &trigger).await? {
+            return Ok(false);
+        }
+        let cancelled = self
+            .ledger()?
+            .enqueue_cancelled(&received(run, &trigger))
+            .await;
+        let cancelled = cancelled
+            .map_err(|error| ClientError::of_store(format!("add {run} as cancelled"), error))?;
+        Ok(is_ended(cancelled))
+    }
+
+    /// Returns `true` if the store has a breadcrumb that a run wrote.
+    async fn has_answer(&self, run: &RunRef, trigger: &Breadcrumb) -> Result<bool, ClientError> {
+        let since = match run.trigger_version == trigger.version {
+            true => trigger.updated_at,
+            false => trigger.created_at,
+        };
+        let mut written = Query::new(Selector::any()).limit(MOST_ANSWERS);
+        written.after = Some(since.just_before());
+        let triggers = [run.trigger_id.to_string()];
+        let writers = self.writers(&run.executor, &triggers, written).await?;
+        Ok(writers.contains(run))
     }
 
     /// Cancels the runs that the breadcrumbs of a run triggered, directly or through other runs. Returns the number of runs that were
@@ -164,9 +180,9 @@ impl Client {
     }
 }
 
-/// Returns the run on a trigger as a worker enqueues it, due after [`HOLD`]. Only a worker knows the lease and the ordering key of the
-/// executor's profile.
-fn received(run: &RunRef, trigger: &Breadcrumb) -> NewRun {
+/// Returns the run on a trigger as a worker enqueues it, without the lease and the ordering key of the executor's profile, which only
+/// a worker knows.
+fn received(run: &RunRef, trigger: &Breadcrumb) -> RunRef {
     let version = run.trigger_version;
     let event = match version {
         1 => Event::created(trigger),
@@ -174,10 +190,7 @@ fn received(run: &RunRef, trigger: &Breadcrumb) -> NewRun {
     };
     let event = Event { version, ..event };
     let session = session_of_turn(&run.executor, &trigger.tags);
-    let run = RunRef::of(Arc::clone(&run.executor), &event).ordered_by(session);
-    let mut new = NewRun::from(run);
-    new.at = Some(Timestamp::from_micros(wall_micros()) + HOLD);
-    new
+    RunRef::of(Arc::clone(&run.executor), &event).ordered_by(session)
 }
 
 /// Returns `true` if a cancellation ended a run.
@@ -185,5 +198,76 @@ fn is_ended(cancelled: Cancelled) -> bool {
     match cancelled {
         Cancelled::Waiting | Cancelled::Running => true,
         Cancelled::Over(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::{Response, UniversalExecutor as _, executor};
+    use crate::model::{NewBreadcrumb, Subscription};
+    use crate::store::{BreadcrumbStore as _, MemoryLimits, MemoryStore, RunLedger as _};
+
+    async fn request(client: &Client) -> RunRef {
+        let order = NewBreadcrumb::new("order.v1");
+        let request = client.request("clerk", order).send().await.unwrap();
+        request.run().clone()
+    }
+
+    /// Executes a run. If `answers` is `true`, it writes a receipt.
+    async fn execute(store: &MemoryStore, run: &RunRef, answers: bool) {
+        let clerk = executor("clerk")
+            .on(Subscription::trigger("order.v1"))
+            .execute(move |_| async move {
+                Ok(match answers {
+                    true => Response::create(NewBreadcrumb::new("receipt.v1")),
+                    false => Response::none(),
+                })
+            });
+        let clerk = clerk.bind(store).unwrap();
+        let order = store.get(run.trigger_id).await.unwrap();
+        clerk.process_event(&Event::created(&order)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_run_that_ended_before_the_ledger_deleted_its_row_is_not_cancelled() {
+        let limits = MemoryLimits {
+            finished_runs: 1,
+            ..MemoryLimits::default()
+        };
+        let store = MemoryStore::with_limits(limits);
+        let client = Client::new(&store);
+        let run = request(&client).await;
+        execute(&store, &run, true).await;
+        let other = request(&client).await;
+        execute(&store, &other, false).await;
+        assert!(client.run(&run).await.unwrap().is_none());
+
+        let ended = client.cancel(&run, Cascade::Children).await.unwrap();
+
+        assert_eq!(ended, 0);
+        assert!(client.run(&run).await.unwrap().is_none());
+        let writer = RunRef::new("writer", run.trigger_id, run.trigger_version);
+        assert_eq!(
+            client.cancel(&writer, Cascade::Run).await.unwrap(),
+            1,
+            "it wrote nothing"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_client_can_cancel_a_request_while_the_ledger_is_full() {
+        let limits = MemoryLimits {
+            open_runs: 1,
+            ..MemoryLimits::default()
+        };
+        let store = MemoryStore::with_limits(limits);
+        let client = Client::new(&store);
+        let (first, second) = (request(&client).await, request(&client).await);
+        store.enqueue(vec![first.into()]).await.unwrap();
+
+        let ended = client.cancel(&second, Cascade::Run).await.unwrap();
+
+        assert_eq!(ended, 1);
     }
 }

@@ -108,6 +108,9 @@ impl Client {
 
     /// Returns the handle of a request that this or another process sent, by its [ID](RequestHandle::id).
     ///
+    /// The store is not read. The ID of a trigger and an executor name a run whether or not a request was sent, so a service must check
+    /// that the caller may see and cancel the request: the ID is no secret and no permission.
+    ///
     /// # Errors
     /// [`ClientError::BadId`] if the text is not the ID of a request.
     pub fn attach(&self, id: &str) -> Result<RequestHandle, ClientError> {

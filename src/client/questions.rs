@@ -285,7 +285,7 @@ impl Questions {
         let is_closed = |run: &Run| run.state.is_over() || !waits_for(run, question);
         Ok(run.filter(is_closed).map(|run| Closing {
             answer: None,
-            run: Some(run.state),
+            run: Some((run.state, run.since)),
         }))
     }
 }
@@ -302,7 +302,8 @@ fn waits_for(run: &Run, question: &QuestionView) -> bool {
 /// The reason for which a question is closed: an answer, or the end of its run.
 struct Closing {
     answer: Option<Arc<Breadcrumb>>,
-    run: Option<RunState>,
+    /// The state of the run, and the time when it was added or woken, or when its current attempt started.
+    run: Option<(RunState, Timestamp)>,
 }
 
 impl Closing {
@@ -322,7 +323,7 @@ impl Closing {
             id,
             by,
             at: self.answer.map(|answer| answer.created_at),
-            run: self.run,
+            run: self.run.map(|(state, _)| state),
         }
     }
 }

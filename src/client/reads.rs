@@ -1,9 +1,10 @@
 //! Reads of the store, with errors that name the operation.
 
-use super::{Client, ClientError};
+use super::{Client, ClientError, creator_of};
 use crate::error::excerpt;
 use crate::model::{Breadcrumb, BreadcrumbId};
-use crate::store::{Query, Run, RunFilter, StoreError, WrittenBy};
+use crate::store::{Query, Run, RunFilter, RunRef, StoreError, WrittenBy};
+use serde_json::json;
 use std::sync::Arc;
 
 impl Client {
@@ -51,5 +52,24 @@ impl Client {
             let operation = format!("read the writers of {} breadcrumbs", versions.len());
             ClientError::of_store(operation, error)
         })
+    }
+
+    /// Returns the runs of an executor on these triggers that wrote one of the breadcrumbs of a query, such as a response or a dead letter.
+    pub(super) async fn writers(
+        &self,
+        executor: &Arc<str>,
+        triggers: &[String],
+        mut written: Query,
+    ) -> Result<Vec<RunRef>, ClientError> {
+        written.selector = written
+            .selector
+            .matching("$.creator.id", "eq", &**executor)
+            .matching("$.creator.trigger_id", "in", json!(triggers));
+        let found = self.search(&written).await?;
+        let versions: Vec<_> = found.iter().map(|one| (one.id, one.version)).collect();
+        let writers = self.written_by(&versions).await?;
+        let by = WrittenBy::Executor(Arc::clone(executor));
+        let own = found.iter().zip(writers).filter(|(_, one)| *one == by);
+        Ok(own.filter_map(|(found, _)| creator_of(found)).collect())
     }
 }

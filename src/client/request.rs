@@ -3,6 +3,7 @@
 use super::reply::{self, Reply};
 use super::{Cascade, Client, ClientError, ReplyError, explain};
 use crate::error::excerpt;
+use crate::executor::check_id;
 use crate::model::{BreadcrumbId, NewBreadcrumb};
 use crate::store::{BreadcrumbStoreExt as _, NewRequest, RunRef, StoreError};
 use std::sync::Arc;
@@ -124,8 +125,8 @@ impl RequestHandle {
         &self.run
     }
 
-    /// Cancels the request with all runs that it requested, as [`Client::cancel`] with [`Cascade::Children`] does. Returns the number of
-    /// cancelled runs: 0 if the request has ended.
+    /// Cancels the request with all runs that its breadcrumbs triggered, as [`Client::cancel`] with [`Cascade::Children`] does. Returns
+    /// the number of runs that were ended: 0 if the request and these runs are over.
     ///
     /// # Errors
     /// As [`Client::cancel`].
@@ -151,7 +152,7 @@ pub(super) fn parse_id(id: &str) -> Result<RunRef, ClientError> {
     let mut read = || {
         let trigger: BreadcrumbId = parts.next()?.parse().ok()?;
         let version: u64 = parts.next()?.parse().ok()?;
-        let executor = parts.next().filter(|executor| !executor.is_empty())?;
+        let executor = parts.next().filter(|id| check_id(id).is_ok())?;
         Some(RunRef::new(executor, trigger, version))
     };
     read().ok_or_else(|| ClientError::BadId {
@@ -185,10 +186,12 @@ mod tests {
             "x:1:clerk",
             &format!("{nil}:x:clerk"),
             &format!("{nil}:1:"),
+            &format!("{nil}:1:clerk\n"),
+            &format!("{nil}:1:{}", "c".repeat(257)),
         ] {
             let error = parse_id(id).unwrap_err();
             assert!(
-                matches!(&error, ClientError::BadId { id: shown } if shown == id),
+                matches!(&error, ClientError::BadId { id: shown } if *shown == excerpt(id, 300)),
                 "{error}"
             );
         }

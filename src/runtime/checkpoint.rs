@@ -278,15 +278,26 @@ impl Checkpoint {
         }
     }
 
-    /// Notes that a complete source has delivered everything before a time, unless something is still unread before that.
-    pub(super) fn delivered_before(&self, time: Timestamp) {
+    /// Notes that a complete source has delivered everything before a time, unless a sweep has still to read something before that.
+    ///
+    /// A position with gaps was saved by a worker that was killed before it enqueued all triggers of its events. The source has
+    /// delivered these events again if they were committed after the time that it reported. `has_unread` is `true` if gaps are triggers
+    /// that the last sweep could not read.
+    pub(super) fn delivered_before(&self, time: Timestamp, has_unread: bool) {
         let mut state = self.state();
         if state.is_wanted || state.is_sweeping || state.sweep_to.is_some() {
             return;
         }
-        if let Some(position) = state.position.as_mut().filter(|one| one.is_contiguous()) {
-            let range = (position.up_to(), time.just_before());
-            position.read(range);
+        let delivered_after = state.delivered_after.filter(|_| !has_unread);
+        let Some(position) = state.position.as_mut() else {
+            return;
+        };
+        let after = match position.is_contiguous() {
+            true => Some(position.up_to()),
+            false => delivered_after,
+        };
+        if let Some(after) = after {
+            position.read((after, time.just_before()));
         }
     }
 
@@ -299,4 +310,104 @@ impl Checkpoint {
 pub(super) fn earlier(moment: Timestamp, by: Duration) -> Timestamp {
     let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(moment.as_micros().saturating_sub(by))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(micros: i64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
+
+    /// A position with these gaps that has read everything else up to 100, of a source that delivers after 10.
+    fn with_gaps(gaps: Vec<Range>) -> Checkpoint {
+        let mut position = Position::starting(time(0), time(100));
+        position.reopen(gaps);
+        let checkpoint = Checkpoint::default();
+        checkpoint.note_delivered_after(Some(time(10)));
+        checkpoint.note_loaded(Loaded {
+            starts: Vec::new(),
+            position,
+            newest: time(100),
+            sweep_to: None,
+        });
+        checkpoint
+    }
+
+    fn unread(checkpoint: &Checkpoint) -> Vec<Range> {
+        let saved = checkpoint.to_save(Vec::new()).unwrap();
+        saved.position.unread_to(time(1_000))
+    }
+
+    #[test]
+    fn a_complete_source_closes_the_gaps_that_it_has_delivered_again() {
+        let checkpoint = with_gaps(vec![(time(20), time(30)), (time(50), time(51))]);
+
+        checkpoint.delivered_before(time(41), false);
+        assert_eq!(
+            unread(&checkpoint),
+            [(time(50), time(51)), (time(100), time(1_000))]
+        );
+        checkpoint.delivered_before(time(201), false);
+
+        assert_eq!(unread(&checkpoint), [(time(200), time(1_000))]);
+    }
+
+    #[test]
+    fn a_gap_stays_that_the_source_does_not_deliver_or_that_a_sweep_could_not_read() {
+        let (before, after) = ((time(5), time(12)), (time(20), time(30)));
+        let end = (time(100), time(1_000));
+        let checkpoint = with_gaps(vec![before, after]);
+
+        checkpoint.delivered_before(time(50), true);
+        assert_eq!(unread(&checkpoint), [before, after, end]);
+        checkpoint.want();
+        checkpoint.delivered_before(time(50), false);
+        assert_eq!(unread(&checkpoint), [before, after, end]);
+
+        assert!(checkpoint.begin_sweep());
+        checkpoint.delivered_before(time(50), false);
+        assert_eq!(unread(&checkpoint), [before, after, end]);
+        checkpoint.end_sweep(true);
+        checkpoint.delivered_before(time(50), false);
+        assert_eq!(unread(&checkpoint), [(time(5), time(10)), end]);
+    }
+
+    #[cfg(feature = "testing")]
+    #[tokio::test]
+    async fn a_worker_after_a_killed_one_saves_a_position_without_the_gaps_of_that_one() {
+        use super::super::Runtime;
+        use crate::executor::{Response, executor};
+        use crate::model::{NewBreadcrumb, Subscription};
+        use crate::store::{BreadcrumbStoreExt as _, MemoryStore, RunLedger as _};
+        use crate::testing::TestStore;
+
+        let store = MemoryStore::default();
+        let watched = TestStore::on(store.clone()).unwrap();
+        let mut times = Vec::new();
+        for _ in 0..10 {
+            let order = store.create(NewBreadcrumb::new("order.v1")).await.unwrap();
+            times.push(order.updated_at);
+        }
+        let work = async || {
+            let clerk = executor("clerk")
+                .on(Subscription::trigger("order.v1"))
+                .execute(|_| async { Ok(Response::none()) });
+            let runtime = Runtime::on(&watched).executor(clerk).build().unwrap();
+            watched.run_until_idle(&runtime).await.unwrap()
+        };
+        let clerk: [Arc<str>; 1] = ["clerk".into()];
+        assert_eq!(work().await.responded, 10);
+        let saved = store.positions(&clerk).await.unwrap().remove(0).unwrap();
+        let mut killed = Position::from_bytes(&saved).unwrap();
+        killed.reopen([(times[2].just_before(), times[2])]);
+        let killed = (Arc::clone(&clerk[0]), killed.to_bytes());
+        store.save_positions(&[killed]).await.unwrap();
+
+        let (second, third) = (work().await, work().await);
+
+        assert_eq!(second.events, 8, "the events since the gap");
+        assert!(third.events <= 1, "{third:?}");
+    }
 }

@@ -185,10 +185,8 @@ impl Waker {
             }
         }
         // The next start has less to read.
-        if self.shared.source_is_complete
-            && let Some(newest) = self.shared.progress.newest()
-        {
-            store_context.checkpoint.delivered_before(newest);
+        if self.shared.source_is_complete {
+            self.note_delivered();
         }
         save(&self.shared, &store_context).await;
     }
@@ -352,11 +350,17 @@ impl Waker {
         });
     }
 
+    /// Notes the time up to which a complete source has delivered.
+    fn note_delivered(&self) {
+        if let Some(newest) = self.shared.progress.newest() {
+            let checkpoint = &self.store_context.checkpoint;
+            checkpoint.delivered_before(newest, self.sweeps.has_unread);
+        }
+    }
+
     /// Saves the time up to which a complete source has delivered.
     fn save_delivered(&mut self) {
-        if let Some(newest) = self.shared.progress.newest() {
-            self.store_context.checkpoint.delivered_before(newest);
-        }
+        self.note_delivered();
         let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
         self.job(async move {
             save(&shared, &store_context).await;

@@ -226,6 +226,16 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::UnknownRun`].
     async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError>;
 
+    /// Cancels a run like [`cancel`](Self::cancel), and first adds a run that the ledger does not have, like
+    /// [`enqueue`](Self::enqueue), in one step. The answer for a run that this call adds is [`Cancelled::Waiting`].
+    ///
+    /// So a run that no worker has enqueued is never executed: for a worker that enqueues it later, the run exists. This holds
+    /// for as long as the store retains its row. The bound of open runs does not apply, because no run becomes open.
+    ///
+    /// # Errors
+    /// Only if the store is unavailable.
+    async fn enqueue_cancelled(&self, run: &RunRef) -> Result<Cancelled, StoreError>;
+
     /// Ends a [transferred](Self::transfer) run as skipped, with the reason of a run that no version matches. Other runs of its
     /// ordering key can be running.
     ///

@@ -219,6 +219,12 @@ macro_rules! wrap_runs {
                     self.call(Operation::Cancel, || inside.cancel(run)).await
                 }
 
+                async fn enqueue_cancelled(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+                    let inside = self.runs_inside()?;
+                    let cancel = || inside.enqueue_cancelled(run);
+                    self.call(Operation::Cancel, cancel).await
+                }
+
                 async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
                     let inside = self.runs_inside()?;
                     self.call(Operation::Skip, || inside.skip(run)).await

@@ -383,6 +383,10 @@ impl RunLedger for Doomed {
         self.call(self.store.cancel(run)).await
     }
 
+    async fn enqueue_cancelled(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        self.call(self.store.enqueue_cancelled(run)).await
+    }
+
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
         self.call(self.store.skip(run)).await
     }

@@ -34,7 +34,8 @@ enum Step {
     Transfer(Index, u64, bool),
     /// A worker of the version to which runs are transferred accepts them, or one of another version.
     Accept(bool),
-    Cancel(usize),
+    /// If `true`, a missing run is added.
+    Cancel(usize, bool),
     /// Pauses the executor, or ends the pause.
     Pause(bool),
     /// All pages of so many runs, of failed runs with a code or of all runs.
@@ -397,7 +398,12 @@ impl<T: StoreUnderTest + Default> Real<T> {
                 let accepted = self.ledger().accept_transfers(&versions).await.unwrap();
                 (Seen::Accepted(accepted), model.accept(*is_version))
             }
-            Step::Cancel(run) => (self.cancel(*run).await, model.cancel(*run)),
+            Step::Cancel(run, adds) => {
+                if *adds {
+                    model.add(*run);
+                }
+                (self.cancel(*run, *adds).await, model.cancel(*run))
+            }
             Step::Pause(pauses) => {
                 let before = std::mem::replace(&mut model.paused, *pauses);
                 (self.pause(*pauses).await, Seen::Paused(before != *pauses))
@@ -574,8 +580,11 @@ impl<T: StoreUnderTest + Default> Real<T> {
         }
     }
 
-    async fn cancel(&self, run: usize) -> Seen {
-        let cancelled = self.ledger().cancel(&self.runs[run]).await;
+    async fn cancel(&self, run: usize, adds: bool) -> Seen {
+        let cancelled = match adds {
+            true => self.ledger().enqueue_cancelled(&self.runs[run]).await,
+            false => self.ledger().cancel(&self.runs[run]).await,
+        };
         let seen = cancelled.map(Seen::Cancelled);
         seen.unwrap_or_else(|error| Seen::Refused(error.code()))
     }
@@ -666,7 +675,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<Index>().prop_map(Step::Release),
         2 => (any::<Index>(), 0..15_u64, any::<bool>()).prop_map(|(which, delay, leaves)| Step::Transfer(which, delay, leaves)),
         1 => any::<bool>().prop_map(Step::Accept),
-        1 => (0..RUNS).prop_map(Step::Cancel),
+        1 => (0..RUNS, any::<bool>()).prop_map(|(run, adds)| Step::Cancel(run, adds)),
         1 => any::<bool>().prop_map(Step::Pause),
         1 => (1..=RUNS, prop::sample::select(vec![None, Some("error"), Some("cancelled")]))
             .prop_map(|(limit, code)| Step::Pages(limit, code)),

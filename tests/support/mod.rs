@@ -446,6 +446,10 @@ impl RunLedger for Shim {
         self.inner.cancel(run).await
     }
 
+    async fn enqueue_cancelled(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        self.inner.enqueue_cancelled(run).await
+    }
+
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
         self.inner.skip(run).await
     }

@@ -46,21 +46,23 @@ impl QuestionState {
     }
 
     /// Returns the state of a question without an answer that counts. `run` is the state of a run that does not wait for an answer any
-    /// more, and `expired` is the end of a time that is over.
-    pub(super) const fn unanswered(run: Option<RunState>, expired: Option<Timestamp>) -> Self {
+    /// more, with the time when it was woken, and `expired` is the end of a time that is over.
+    pub(super) fn unanswered(
+        run: Option<(RunState, Timestamp)>,
+        expired: Option<Timestamp>,
+    ) -> Self {
+        let ended = run.filter(|(state, _)| match state {
+            RunState::Failed | RunState::Skipped | RunState::Superseded => true,
+            RunState::Ready | RunState::Running | RunState::Suspended | RunState::Done => false,
+        });
         match (run, expired) {
             (None, None) => Self::Open,
-            (Some(run), None)
-            | (
-                Some(run @ (RunState::Failed | RunState::Skipped | RunState::Superseded)),
-                Some(_),
-            ) => Self::Closed { run },
-            // A run continues when the time is over.
-            (
-                None
-                | Some(RunState::Ready | RunState::Running | RunState::Suspended | RunState::Done),
-                Some(at),
-            ) => Self::Expired { at },
+            (Some((run, _)), None) => Self::Closed { run },
+            // The end of the time wakes a run that waits, which can fail later. A run that was not woken was cancelled before.
+            (_, Some(at)) => match ended.filter(|(_, woken)| *woken < at) {
+                Some((run, _)) => Self::Closed { run },
+                None => Self::Expired { at },
+            },
         }
     }
 }
@@ -122,20 +124,23 @@ mod tests {
     }
 
     #[test]
-    fn a_question_whose_run_continued_after_the_time_has_expired_and_a_cancelled_one_is_closed() {
+    fn a_question_whose_run_continued_after_the_time_has_expired_and_one_that_was_cancelled_before_is_closed()
+     {
         let at = Timestamp::from_micros(1);
         let state = QuestionState::unanswered;
 
         assert_eq!(state(None, None), QuestionState::Open);
-        for run in [None, Some(RunState::Done), Some(RunState::Suspended)] {
-            assert_eq!(state(run, Some(at)), QuestionState::Expired { at });
+        assert_eq!(state(None, Some(at)), QuestionState::Expired { at });
+        for run in [RunState::Done, RunState::Suspended, RunState::Failed] {
+            let woken = Some((run, at));
+            assert_eq!(state(woken, Some(at)), QuestionState::Expired { at });
+            assert_eq!(state(woken, None), QuestionState::Closed { run });
         }
+        let run = RunState::Failed;
+        let not_woken = Some((run, Timestamp::UNIX_EPOCH));
         for end in [None, Some(at)] {
-            let run = RunState::Failed;
-            assert_eq!(state(Some(run), end), QuestionState::Closed { run });
+            assert_eq!(state(not_woken, end), QuestionState::Closed { run });
         }
-        let run = RunState::Suspended;
-        assert_eq!(state(Some(run), None), QuestionState::Closed { run });
     }
 
     #[test]

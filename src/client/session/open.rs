@@ -1,11 +1,10 @@
 //! The turns of a session that have not ended.
 
-use super::super::{ClientError, RequestHandle, creator_of};
+use super::super::{ClientError, RequestHandle};
 use super::cursor::Cursor;
 use super::{Session, Turn};
 use crate::model::{Breadcrumb, Selector};
-use crate::store::{Query, Run, RunEnd, RunRef, WrittenBy};
-use serde_json::json;
+use crate::store::{Query, Run, RunEnd, RunRef};
 use std::sync::Arc;
 
 /// Number of messages in one page.
@@ -177,12 +176,6 @@ impl Session {
         Ok(found.as_ref().map(Stage::of))
     }
 
-    /// Returns `true` if a run of this executor wrote a breadcrumb, such as a response or a dead letter.
-    pub(super) async fn has_answer(&self, run: &RunRef) -> Result<bool, ClientError> {
-        let wrote = self.writers(&[run.trigger_id.to_string()]).await?;
-        Ok(wrote.contains(run))
-    }
-
     /// Returns the runs of this executor that answered one of these messages with a breadcrumb, such as a response or a dead letter.
     /// Finds the newest breadcrumbs only.
     async fn writers(&self, messages: &[String]) -> Result<Vec<RunRef>, ClientError> {
@@ -190,17 +183,9 @@ impl Session {
             return Ok(Vec::new());
         }
         // Breadcrumbs of a run have the session tag of its trigger. Other executors can answer the same messages.
-        let written = Selector::any()
-            .all_tags([self.tag()])
-            .matching("$.creator.id", "eq", &*self.executor)
-            .matching("$.creator.trigger_id", "in", json!(messages));
-        let query = Query::new(written).limit(PAGE);
-        let found = self.client.search(&query).await?;
-        let versions: Vec<_> = found.iter().map(|one| (one.id, one.version)).collect();
-        let writers = self.client.written_by(&versions).await?;
-        let by = WrittenBy::Executor(Arc::clone(&self.executor));
-        let own = found.iter().zip(writers).filter(|(_, one)| *one == by);
-        Ok(own.filter_map(|(found, _)| creator_of(found)).collect())
+        let written = Query::new(Selector::any().all_tags([self.tag()])).limit(PAGE);
+        let (client, executor) = (&self.client, &self.executor);
+        client.writers(executor, messages, written).await
     }
 }
 
@@ -213,6 +198,7 @@ mod tests {
     use crate::executor::{Response, UniversalExecutor as _, executor};
     use crate::model::{Event, NewBreadcrumb, Subscription};
     use crate::store::{BreadcrumbStore as _, BreadcrumbStoreExt as _, MemoryLimits, MemoryStore};
+    use serde_json::json;
     use std::time::Duration;
 
     fn session(store: &MemoryStore, id: &str) -> Session {

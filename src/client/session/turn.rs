@@ -2,7 +2,7 @@
 
 use super::super::hub::Listener;
 use super::super::reply;
-use super::super::{Cascade, Client, ClientError, Reply, ReplyError, RequestHandle};
+use super::super::{Client, ClientError, Reply, ReplyError, RequestHandle};
 use super::Session;
 use super::cursor::{Cursor, Next};
 use super::event::{Envelope, TurnEnd, TurnEvent};
@@ -137,11 +137,7 @@ impl Turn {
     /// # Errors
     /// As [`Client::cancel`].
     pub async fn cancel(&self) -> Result<(), ClientError> {
-        let run = self.request.run();
-        if self.client.run(run).await?.is_none() && self.is_answered().await? {
-            return Ok(());
-        }
-        self.client.cancel(run, Cascade::Children).await.map(drop)
+        self.request.cancel().await.map(drop)
     }
 
     /// Waits for an event of the run, for some time at most: a run that writes nothing ends without an event.
@@ -210,18 +206,6 @@ impl Turn {
     async fn has_passed(&self, message: &Breadcrumb) -> Result<bool, ClientError> {
         match self.session(message)? {
             Some(session) => session.has_passed(message).await,
-            None => Ok(false),
-        }
-    }
-
-    /// Returns `true` if the run of the turn has answered the message. The ledger may have deleted the run since.
-    async fn is_answered(&self) -> Result<bool, ClientError> {
-        let run = self.request.run();
-        let Some(message) = self.client.find(run.trigger_id).await? else {
-            return Ok(false);
-        };
-        match self.session(&message)? {
-            Some(session) => session.has_answer(run).await,
             None => Ok(false),
         }
     }

@@ -83,7 +83,7 @@ impl TakenOver {
                     run = %lease.run,
                     attempt,
                     abandoned,
-                    "a run is taken over: its worker stopped renewing the lease"
+                    "a run starts after it lost a worker, which stopped renewing the lease"
                 );
             } else {
                 tracing::warn!(
@@ -92,7 +92,7 @@ impl TakenOver {
                     run = %lease.run,
                     attempt,
                     abandoned,
-                    "runs are taken over: their workers stopped renewing the leases"
+                    "runs start after they lost workers, which stopped renewing the leases"
                 );
             }
         }

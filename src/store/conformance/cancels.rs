@@ -150,6 +150,44 @@ pub async fn a_cancelled_run_stays_cancelled<S: StoreUnderTest>(subject: &S) -> 
     same(due(ledger, "agent", 9).await?, 0, "the number of due runs")
 }
 
+/// A run that is added as cancelled is not executed, although its event comes later, and holds up no other run of its ordering key.
+/// It can be redone. A run that exists is cancelled as usual.
+pub async fn a_run_that_is_not_enqueued_is_cancelled<S: StoreUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
+    let store = subject.fresh().await;
+    let ledger = ledger_of(&store)?;
+    let runs = line(&store, ledger, "agent", "key", 1).await?;
+    let [first] = &*runs else {
+        return expect(false, "there is one run");
+    };
+    let unknown = new_run(&store, "agent").await?.ordered_by(Some("key"));
+    for cancelled in [Cancelled::Waiting, Cancelled::Over(RunState::Failed)] {
+        let answer = ledger.enqueue_cancelled(&unknown).await?;
+        same(answer, cancelled, "the answer")?;
+        is_cancelled(ledger, &unknown).await?;
+    }
+
+    ledger.enqueue(vec![unknown.clone().into()]).await?;
+
+    is_cancelled(ledger, &unknown).await?;
+    let lease = next_due(ledger, first).await?.lease;
+    let last = new_run(&store, "agent").await?.ordered_by(Some("key"));
+    ledger.enqueue(vec![last.clone().into()]).await?;
+    same(due(ledger, "agent", 9).await?, 0, "the number of due runs")?;
+    let answer = ledger.enqueue_cancelled(first).await?;
+    same(answer, Cancelled::Running, "the answer")?;
+    lease_lost(end(&store, &lease, RunEnd::Done, Vec::new()).await)?;
+    ledger.redo(&unknown).await?;
+    for run in [&last, &unknown] {
+        let lease = next_due(ledger, run).await?.lease;
+        end(&store, &lease, RunEnd::Done, Vec::new()).await?;
+        let answer = ledger.enqueue_cancelled(run).await?;
+        same(answer, Cancelled::Over(RunState::Done), "the answer")?;
+    }
+    Ok(())
+}
+
 /// A cancelled run can be redone, in a new epoch that its old lease does not belong to.
 pub async fn a_cancelled_run_can_be_redone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;

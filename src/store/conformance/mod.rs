@@ -76,9 +76,9 @@ pub use announce::announce;
 pub use atomic::{a_failing_write_leaves_nothing, atomic, cancel_safe, commits_are_announced};
 pub use cancels::{
     a_cancelled_run_can_be_redone, a_cancelled_run_loses_its_lease,
-    a_cancelled_run_stays_cancelled, a_run_that_is_over_is_not_cancelled,
-    a_waiting_run_is_cancelled_at_once, of_a_commit_and_a_cancellation_one_happens,
-    the_next_run_follows_a_cancelled_one,
+    a_cancelled_run_stays_cancelled, a_run_that_is_not_enqueued_is_cancelled,
+    a_run_that_is_over_is_not_cancelled, a_waiting_run_is_cancelled_at_once,
+    of_a_commit_and_a_cancellation_one_happens, the_next_run_follows_a_cancelled_one,
 };
 pub use canonical::{
     canonical_depth, canonical_nul, canonical_runs, canonical_schema_name, canonical_size,
@@ -340,6 +340,7 @@ macro_rules! store_conformance {
             a_cancelled_run_loses_its_lease
             a_run_that_is_over_is_not_cancelled
             a_cancelled_run_stays_cancelled
+            a_run_that_is_not_enqueued_is_cancelled
             a_cancelled_run_can_be_redone
             the_next_run_follows_a_cancelled_one
             of_a_commit_and_a_cancellation_one_happens

@@ -77,6 +77,7 @@ pub(super) const NEEDS: &[Needs] = &[
             "a_cancelled_run_loses_its_lease",
             "a_run_that_is_over_is_not_cancelled",
             "a_cancelled_run_stays_cancelled",
+            "a_run_that_is_not_enqueued_is_cancelled",
             "a_cancelled_run_can_be_redone",
             "the_next_run_follows_a_cancelled_one",
             "of_a_commit_and_a_cancellation_one_happens",

@@ -184,6 +184,16 @@ impl RunLedger for MemoryStore {
         Ok(cancelled)
     }
 
+    async fn enqueue_cancelled(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        let now = self.now();
+        let mut state = self.tenant.write();
+        let origin = Self::origin(&state.table, run);
+        let (cancelled, change) = rules::enqueue_cancelled(state.runs.facts(run, origin, now));
+        state.runs.apply(change);
+        state.runs.forget(self.shared.limits.finished_runs);
+        Ok(cancelled)
+    }
+
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
         let mut state = self.tenant.write();
         let change = rules::skip_transferred(state.runs.row(run), run, state.runs.next())?;

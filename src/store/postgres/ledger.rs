@@ -8,7 +8,8 @@ use super::paused::{AllPaused, Pause, Resume};
 use super::positions::{Positions, SavePositions};
 use super::requests::Request;
 use super::runs::{
-    Cancel, ChangeRow, ClaimOne, Enqueue, EnqueueAndClaim, Heartbeat, LearnOrigins, Redo, Save,
+    Cancel, ChangeRow, ClaimOne, Enqueue, EnqueueAndClaim, EnqueueCancelled, Heartbeat,
+    LearnOrigins, Redo, Save,
 };
 use super::sweep;
 use super::table::Writers;
@@ -177,6 +178,11 @@ impl RunLedger for PostgresStore {
 
     async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
         self.write(Cancel(self.with_key(run).await?)).await
+    }
+
+    async fn enqueue_cancelled(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        self.write(EnqueueCancelled(self.with_key(run).await?))
+            .await
     }
 
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {

@@ -253,6 +253,24 @@ impl Job for Cancel {
     }
 }
 
+/// Ends a run as cancelled, unless it has ended already, and adds a missing row.
+pub(super) struct EnqueueCancelled(pub(super) RunRef);
+
+impl Job for EnqueueCancelled {
+    type Answer = Cancelled;
+
+    fn wants(&self, wanted: &mut Wanted) {
+        wanted.run(&self.0);
+    }
+
+    async fn run(&self, writing: &mut Writing<'_>) -> Result<Cancelled, Fault> {
+        let (serial, facts) = writing.facts(&self.0).await?;
+        let (cancelled, change) = rules::enqueue_cancelled(facts);
+        writing.apply(serial, change);
+        Ok(cancelled)
+    }
+}
+
 /// The row of a lease that is still the newest.
 pub(super) async fn held(writing: &mut Writing<'_>, lease: &Lease) -> Result<Kept, Fault> {
     let (serial, facts) = writing.facts(&lease.run).await?;

@@ -281,20 +281,29 @@ pub(in crate::store) fn cancel(
     run: &RunRef,
     next: u64,
 ) -> Result<(Cancelled, Change), StoreError> {
-    let row = existing(row, run)?;
-    let cancelled = match row.state {
+    let mut change = Change::none(existing(row, run)?);
+    Ok((cancel_open(&mut change, next), change))
+}
+
+/// Ends a run like [`cancel`], after it was added like [`enqueue`].
+pub(in crate::store) fn enqueue_cancelled(facts: Facts<'_>) -> (Cancelled, Change) {
+    let next = facts.next;
+    let mut change = enqueue(facts, None);
+    (cancel_open(&mut change, next), change)
+}
+
+fn cancel_open(change: &mut Change, next: u64) -> Cancelled {
+    let cancelled = match change.row.state {
         RunState::Ready | RunState::Suspended => Cancelled::Waiting,
         RunState::Running => Cancelled::Running,
         RunState::Done | RunState::Failed | RunState::Skipped | RunState::Superseded => {
-            let state = row.state;
-            return Ok((Cancelled::Over(state), Change::none(row)));
+            return Cancelled::Over(change.row.state);
         }
     };
-    let mut change = Change::none(row);
     let reason = Some(RunEnd::CANCELLED.to_owned());
     change.finish(RunState::Failed, (reason.clone(), None), next);
     change.row.code = reason;
-    Ok((cancelled, change))
+    cancelled
 }
 
 /// The row of a run that has to exist.

@@ -24,6 +24,7 @@ enum Step {
     Resume(usize),
     Redo(usize),
     Cancel(usize),
+    EnqueueCancelled(usize, Known),
     Pause(bool),
     Skip(usize),
     Accept,
@@ -256,6 +257,12 @@ impl Book {
                     assert!(self.row(&run).is_some_and(|row| row.state.is_over()));
                 }
             }
+            Step::EnqueueCancelled(number, known) => {
+                let run = Self::run(number);
+                let (_, change) = enqueue_cancelled(self.facts(&run, known));
+                self.apply(change);
+                assert!(self.row(&run).is_some_and(|row| row.state.is_over()));
+            }
             Step::Pause(pauses) => self.paused = pauses.then_some(self.now),
             Step::Skip(number) => {
                 let run = Self::run(number);
@@ -381,6 +388,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => run.clone().prop_map(Step::Resume),
         1 => run.clone().prop_map(Step::Redo),
         1 => run.clone().prop_map(Step::Cancel),
+        1 => (run.clone(), known()).prop_map(|(run, known)| Step::EnqueueCancelled(run, known)),
         1 => any::<bool>().prop_map(Step::Pause),
         1 => run.prop_map(Step::Skip),
         1 => Just(Step::Accept),

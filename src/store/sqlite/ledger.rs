@@ -158,6 +158,12 @@ impl RunLedger for SqliteStore {
         self.write(move |writing| runs::cancel(writing, &run)).await
     }
 
+    async fn enqueue_cancelled(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        let run = run.clone();
+        self.write(move |writing| runs::enqueue_cancelled(writing, &run))
+            .await
+    }
+
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
         let skipped = run.clone();
         self.change(run.clone(), move |row, _, next| {

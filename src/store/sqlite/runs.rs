@@ -179,6 +179,18 @@ pub(super) fn cancel(writing: &mut Writing<'_>, run: &RunRef) -> Result<Cancelle
     Ok(cancelled)
 }
 
+/// Ends a run as cancelled, unless it has ended already, and adds a missing row.
+pub(super) fn enqueue_cancelled(
+    writing: &mut Writing<'_>,
+    run: &RunRef,
+) -> Result<Cancelled, Fault> {
+    let (serial, facts) = facts(writing, run)?;
+    let (cancelled, change) = rules::enqueue_cancelled(facts);
+    apply(writing, serial, &change)?;
+    retention::forget(writing)?;
+    Ok(cancelled)
+}
+
 /// The row of a lease that is still the newest.
 pub(super) fn held(writing: &Writing<'_>, lease: &Lease) -> Result<Kept, Fault> {
     let kept = row::find(writing.connection, writing.tenant.id, &lease.run)?;

@@ -128,6 +128,10 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> RunLedger for WithLedger<S, L> {
         self.ledger_inside()?.cancel(run).await
     }
 
+    async fn enqueue_cancelled(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        self.ledger_inside()?.enqueue_cancelled(run).await
+    }
+
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
         self.ledger_inside()?.skip(run).await
     }

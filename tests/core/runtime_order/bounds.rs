@@ -480,6 +480,10 @@ impl RunLedger for LosesClaims {
         self.inner.cancel(run).await
     }
 
+    async fn enqueue_cancelled(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        self.inner.enqueue_cancelled(run).await
+    }
+
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
         self.inner.skip(run).await
     }

@@ -269,7 +269,7 @@ async fn runs_that_are_taken_over_are_logged_once_per_claim_and_a_suspect_run_in
         panic!("{}", logs[1]);
     };
     for part in [
-        "runs are taken over: their workers stopped renewing the leases",
+        "runs start after they lost workers, which stopped renewing the leases",
         "runs=3",
         "executor=\"worker\"",
         "run=run of \"worker\" on ",
@@ -279,7 +279,7 @@ async fn runs_that_are_taken_over_are_logged_once_per_claim_and_a_suspect_run_in
         assert!(together.contains(part), "{part} is not in {together}");
     }
     assert_eq!(lines(1, alone), Vec::<String>::new());
-    for part in ["a run is taken over: its worker stopped renewing", alone] {
+    for part in ["a run starts after it lost a worker", alone] {
         let found = lines(2, part);
         assert_eq!(found.len(), RUNS, "{part}: {}", logs[2]);
         for line in found {

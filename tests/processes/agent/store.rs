@@ -217,6 +217,11 @@ impl RunLedger for Doomed {
         self.call("cancel", nothing(), self.store.cancel(run)).await
     }
 
+    async fn enqueue_cancelled(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
+        self.call("cancel", nothing(), self.store.enqueue_cancelled(run))
+            .await
+    }
+
     async fn skip(&self, run: &RunRef) -> Result<(), StoreError> {
         self.call("skip", nothing(), self.store.skip(run)).await
     }

@@ -79,9 +79,13 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                 let run = self.run(named).await;
                 self.said(self.store.redo(&run).await)
             }
-            Step::Cancel(named) => {
+            Step::Cancel(named, adds) => {
                 let run = self.run(named).await;
-                self.said(self.store.cancel(&run).await)
+                let cancelled = match adds {
+                    true => self.store.enqueue_cancelled(&run).await,
+                    false => self.store.cancel(&run).await,
+                };
+                self.said(cancelled)
             }
             Step::Request(executor, key, content) => self.request(executor, key, content).await,
             Step::Pause(executor, pauses) => self.pause(executor, *pauses).await,

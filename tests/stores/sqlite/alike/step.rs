@@ -29,7 +29,8 @@ pub(super) enum Step {
     Save(Index, Value),
     Resume(Named, Which),
     Redo(Named),
-    Cancel(Named),
+    /// If `true`, a missing run is added.
+    Cancel(Named, bool),
     /// Pauses an executor, or ends the pause.
     Pause(&'static str, bool),
     /// A request for an executor with a key.
@@ -272,7 +273,7 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
         2 => (lease(), context()).prop_map(|(lease, state)| Step::Save(lease, state)),
         2 => (named(), which()).prop_map(|(run, with)| Step::Resume(run, with)),
         2 => named().prop_map(Step::Redo),
-        2 => named().prop_map(Step::Cancel),
+        2 => (named(), any::<bool>()).prop_map(|(run, adds)| Step::Cancel(run, adds)),
         2 => (select(EXECUTORS.to_vec()), any::<bool>()).prop_map(|(executor, pauses)| Step::Pause(executor, pauses)),
         3 => (select(EXECUTORS.to_vec()), select(vec!["k", "l\0"]), content())
             .prop_map(|(executor, key, content)| Step::Request(executor, key, content)),
