@@ -82,7 +82,7 @@ pub enum AnswerError {
     /// The arguments of the call cannot be changed: the rules of its tool are too large for a question, the question shows characters
     /// in the arguments as escapes, or an earlier version of the crate asked the question.
     #[error(
-        "the arguments of the call in question {:?} cannot be changed; approve or reject the call",
+        "cannot change the arguments of the call that question {:?} asks about; approve or reject the call",
         excerpt(id, 80)
     )]
     NotChangeable {

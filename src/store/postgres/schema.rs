@@ -238,17 +238,13 @@ async fn migrate_to(
 /// Logs a creation or a migration of the tables. Called before the work, because the migration of large tables takes long.
 fn log_migration(schema: &str, found: i64, known: i64) {
     if found == 0 {
-        tracing::info!(
-            schema,
-            version = known,
-            "the tables of the store are created"
-        );
+        tracing::info!(schema, version = known, "creating the tables of the store");
     } else if found < known {
         tracing::info!(
             schema,
             from = found,
             to = known,
-            "the tables of the store are migrated"
+            "migrating the tables of the store"
         );
     }
 }

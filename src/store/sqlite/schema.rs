@@ -234,12 +234,12 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), OpenFault> {
     let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
     // Before the work, because the migration of large tables takes long.
     if found == 0 {
-        tracing::info!(version = known, "the tables of the store are created");
+        tracing::info!(version = known, "creating the tables of the store");
     } else if found < known {
         tracing::info!(
             from = found,
             to = known,
-            "the tables of the store are migrated"
+            "migrating the tables of the store"
         );
     }
     let missing = MIGRATIONS
@@ -323,11 +323,11 @@ mod tests {
         for (version, expected) in [
             (
                 0,
-                format!("the tables of the store are created version={newest}"),
+                format!("creating the tables of the store version={newest}"),
             ),
             (
                 3,
-                format!("the tables of the store are migrated from=3 to={newest}"),
+                format!("migrating the tables of the store from=3 to={newest}"),
             ),
         ] {
             let mut tables = of_version(version);

@@ -1,4 +1,4 @@
-//! Parts of steps without steps in them: retries, conditions and breadcrumbs.
+//! The parts of a step that contain no other steps: retries, conditions and breadcrumbs.
 
 #![expect(
     dead_code,

@@ -114,7 +114,7 @@ pub(in crate::workflow) fn seconds<'de, D: Deserializer<'de>>(
     match milliseconds {
         Some(milliseconds) => Ok(Some(Duration::from_millis(milliseconds.max(1)))),
         None => {
-            let expected = "a number of seconds over 0, at most a year";
+            let expected = "a number of seconds greater than 0 and at most 31622400 (366 days)";
             Err(D::Error::invalid_value(
                 Unexpected::Float(seconds),
                 &expected,

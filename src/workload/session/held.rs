@@ -102,7 +102,8 @@ impl Conversation {
         }
     }
 
-    /// Returns this conversation as part of its present session, unless a turn already holds it. `None` if the session has no log.
+    /// Returns the conversation of an agent as part of the session that exists now. A session, or a conversation that a turn already
+    /// holds, is returned as it is. `None` if the session has no log.
     pub(super) async fn placed(&self) -> Result<Option<Self>, SessionError> {
         if self.is_whole() || self.held.is_some() {
             return Ok(Some(self.clone()));
