@@ -2,7 +2,7 @@
 
 use super::{Client, ClientError, creator_of};
 use crate::executor::session_of_turn;
-use crate::model::{Breadcrumb, Event, Selector};
+use crate::model::{Breadcrumb, Event, SESSION_TAG, Selector};
 use crate::store::{Cancelled, Query, RunRef, StoreError, WrittenBy};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,13 +31,14 @@ impl Client {
     ///
     /// A run that no worker has received, such as the run of a request that was sent before any worker started, is cancelled too: the
     /// client adds the run to the ledger as cancelled, and a worker that receives the trigger later does not execute it. This holds for
-    /// as long as the ledger retains the row: by default until 1,000,000 later runs have ended. The run is the one of its
+    /// as long as the ledger retains the row (`finished_runs` in the limits of the store). The run is the one of its
     /// trigger version, so a later version of the trigger is executed. The client does not check that the trigger matches the
     /// executor. [`redo`](Self::redo) executes such a run with a lease of 30 s and, unless it is a turn of a chat session, without the
     /// ordering key of the executor's profile.
     ///
     /// A run whose row the ledger has deleted after its end is over if the store has a breadcrumb that it wrote, such as a response. If
-    /// it wrote none, the call adds it as cancelled and returns 1.
+    /// it wrote none, or on a store that does not [record writers](crate::store::Capabilities::lineage), the call adds it as cancelled
+    /// and returns 1.
     ///
     /// ```
     /// use serde_json::json;
@@ -114,13 +115,20 @@ impl Client {
         Ok(is_ended(cancelled))
     }
 
-    /// Returns `true` if the store has a breadcrumb that a run wrote.
+    /// Returns `true` if the store has a breadcrumb that a run wrote. A store that does not record writers has no evidence.
     async fn has_answer(&self, run: &RunRef, trigger: &Breadcrumb) -> Result<bool, ClientError> {
+        if !self.store.capabilities().lineage {
+            return Ok(false);
+        }
         let since = match run.trigger_version == trigger.version {
             true => trigger.updated_at,
             false => trigger.created_at,
         };
-        let mut written = Query::new(Selector::any()).limit(MOST_ANSWERS);
+        // Breadcrumbs of a run have the session tag of its trigger.
+        let tags = trigger.tags.iter();
+        let session = tags.filter(|tag| tag.starts_with(SESSION_TAG)).take(1);
+        let mut written =
+            Query::new(Selector::any().all_tags(session.cloned())).limit(MOST_ANSWERS);
         written.after = Some(since.just_before());
         let triggers = [run.trigger_id.to_string()];
         let writers = self.writers(&run.executor, &triggers, written).await?;

@@ -47,7 +47,9 @@ impl Questions {
         let found = self.client.search(&query).await?;
         let mut open = Vec::new();
         for question in self.genuine(&found).await? {
-            if self.is_open(&question).await? {
+            // Most old questions need no call.
+            let expired = question.terms.expired(now(), CLOCK_MARGIN);
+            if expired.is_none() && self.is_open(&question).await? {
                 open.push(question);
             }
         }
@@ -76,8 +78,12 @@ impl Questions {
 
     /// Returns `true` if an answer to a question would count.
     pub(super) async fn is_open(&self, question: &QuestionView) -> Result<bool, ClientError> {
-        let expired = question.terms.expired(now(), Duration::ZERO);
-        Ok(expired.is_none() && self.closing(question).await?.is_none())
+        let run = self.client.run(&question.run).await?;
+        let is_closed = run.as_ref().is_some_and(|run| is_closed(run, question));
+        if is_closed || expired(question, run.as_ref()).is_some() {
+            return Ok(false);
+        }
+        Ok(self.given(question).await?.is_none())
     }
 
     /// Lists the open questions that a person may answer, as [`open`](Self::open).
@@ -147,13 +153,15 @@ impl Questions {
     /// As [`get`](Self::get).
     pub async fn state(&self, id: &str) -> Result<QuestionState, AnswerError> {
         let question = self.get(id).await?;
-        let closing = self.closing(&question).await?;
-        let (answer, run) = closing.map_or((None, None), |closing| (closing.answer, closing.run));
-        let is_approval = question.kind == QuestionKind::Approval;
-        Ok(match answer {
-            Some(answer) => QuestionState::answered(&answer, is_approval),
-            None => QuestionState::unanswered(run, question.terms.expired(now(), Duration::ZERO)),
-        })
+        if let Some(answer) = self.given(&question).await? {
+            let is_approval = question.kind == QuestionKind::Approval;
+            return Ok(QuestionState::answered(&answer, is_approval));
+        }
+        let run = self.client.run(&question.run).await?;
+        let expired = expired(&question, run.as_ref());
+        let closed = run.filter(|run| is_closed(run, &question));
+        let closed = closed.map(|run| (run.state, run.since));
+        Ok(QuestionState::unanswered(closed, expired))
     }
 
     /// Lets a run make the call that it asks about, exactly as the question shows it.
@@ -273,20 +281,46 @@ impl Questions {
 
     /// Returns the answer or the state of the run that closes a question. `None` if it is open or expired.
     async fn closing(&self, question: &QuestionView) -> Result<Option<Closing>, ClientError> {
+        if let Some(answer) = self.given(question).await? {
+            return Ok(Some(Closing::answered(answer)));
+        }
+        let run = self.client.run(&question.run).await?;
+        let closed = run.filter(|run| is_closed(run, question));
+        Ok(closed.map(|run| Closing {
+            answer: None,
+            run: Some(run.state),
+        }))
+    }
+
+    /// Returns the first answer that counts.
+    async fn given(&self, question: &QuestionView) -> Result<Option<Arc<Breadcrumb>>, ClientError> {
         let selector = answers_to(&question.id, human::RESPONSE);
         let query = Query::new(selector).limit(MOST);
         let answers = self.client.search(&query).await?;
         let terms = &question.terms;
-        let is_answer = |found: &&Arc<Breadcrumb>| terms.counts_in_time(found, Duration::ZERO);
-        if let Some(first) = answers.iter().rev().find(is_answer) {
-            return Ok(Some(Closing::answered(Arc::clone(first))));
-        }
-        let run = self.client.run(&question.run).await?;
-        let is_closed = |run: &Run| run.state.is_over() || !waits_for(run, question);
-        Ok(run.filter(is_closed).map(|run| Closing {
-            answer: None,
-            run: Some((run.state, run.since)),
-        }))
+        let counts = |found: &&Arc<Breadcrumb>| terms.counts_in_time(found, Duration::ZERO);
+        Ok(answers.iter().rev().find(counts).cloned())
+    }
+}
+
+/// Returns `true` if a run does not wait for the answer to a question any more.
+fn is_closed(run: &Run, question: &QuestionView) -> bool {
+    run.state.is_over() || !waits_for(run, question)
+}
+
+/// Returns the end of the time for an answer if it has passed, by the clock of the store if the run shows its time.
+fn expired(question: &QuestionView, run: Option<&Run>) -> Option<Timestamp> {
+    let now = run.map_or_else(now, store_time);
+    question.terms.expires_at.filter(|end| *end <= now)
+}
+
+/// Returns a time that the clock of the store has reached, as a run shows it, or the time by the clock of this process if that is later.
+/// For a suspended run with a time, it is before that time unless the run is due.
+fn store_time(run: &Run) -> Timestamp {
+    match (run.state, run.due, run.due_for) {
+        (RunState::Suspended, Some(due), Some(for_time)) => due + for_time,
+        (RunState::Suspended, Some(due), None) => due.just_before(),
+        _ => run.since.max(now()),
     }
 }
 
@@ -302,8 +336,7 @@ fn waits_for(run: &Run, question: &QuestionView) -> bool {
 /// The reason for which a question is closed: an answer, or the end of its run.
 struct Closing {
     answer: Option<Arc<Breadcrumb>>,
-    /// The state of the run, and the time when it was added or woken, or when its current attempt started.
-    run: Option<(RunState, Timestamp)>,
+    run: Option<RunState>,
 }
 
 impl Closing {
@@ -323,7 +356,7 @@ impl Closing {
             id,
             by,
             at: self.answer.map(|answer| answer.created_at),
-            run: self.run.map(|(state, _)| state),
+            run: self.run,
         }
     }
 }

@@ -254,7 +254,7 @@ async fn tell(shared: &Shared, told: Told) -> Option<Told> {
     let error = match timeout(PATIENCE, answer).await {
         Ok(Ok(())) => {
             if let Some(event) = &told.event {
-                shared.progress.taken_back(event);
+                shared.progress.taken_back(event, shared.source_is_shared);
             }
             return None;
         }

@@ -35,10 +35,29 @@ struct State {
     generation: u64,
     /// The executors and the position of the last save.
     saved: Option<Saved>,
-    /// A sweep has been requested.
+    sweeps: Sweeps,
+}
+
+/// State of the sweeps of one store handle.
+#[derive(Debug, Default)]
+struct Sweeps {
+    /// If `true`, a sweep has been requested.
     is_wanted: bool,
-    /// A sweep is running.
-    is_sweeping: bool,
+    /// If `true`, a sweep is running.
+    is_running: bool,
+    /// If `true`, the store could not read some breadcrumbs of the last complete sweep.
+    has_unread: bool,
+}
+
+/// Outcome of a sweep.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Swept {
+    /// Everything was read up to the newest breadcrumb.
+    All,
+    /// The sweep ended, and left breadcrumbs that the store cannot read now. An immediate retry would fail.
+    Unread,
+    /// The sweep stopped between two pages. Unread intervals are left.
+    Part,
 }
 
 /// Executors, and the bytes of their position.
@@ -103,14 +122,14 @@ impl Checkpoint {
         state.starts = loaded.starts.into_iter().collect();
         if loaded.sweep_to.is_some() {
             state.sweep_to = loaded.sweep_to;
-            state.is_wanted = true;
+            state.sweeps.is_wanted = true;
         }
         if std::mem::take(&mut state.is_reopened) {
             if let Some(after) = state.missed_after {
                 position.reopen_after(after);
             }
             state.sweep_to = None;
-            state.is_wanted = true;
+            state.sweeps.is_wanted = true;
         }
         state.newest = Some(loaded.newest);
         state.position = Some(position);
@@ -151,7 +170,7 @@ impl Checkpoint {
         let all = executors.len();
         let is_adopted = |executor: &Arc<str>| state.starts.contains_key(executor);
         let executors: Vec<Arc<str>> = executors.into_iter().filter(is_adopted).collect();
-        state.is_wanted |= executors.len() < all;
+        state.sweeps.is_wanted |= executors.len() < all;
         Some(ToSave {
             executors,
             position,
@@ -198,30 +217,39 @@ impl Checkpoint {
 
     /// Requests a sweep of everything that is unread.
     pub(super) fn want(&self) {
-        self.state().is_wanted = true;
+        self.state().sweeps.is_wanted = true;
     }
 
     /// Starts a sweep if one has been requested and the position is known. Returns `true` if so.
     pub(super) fn begin_sweep(&self) -> bool {
         let mut state = self.state();
-        let begins = state.position.is_some() && std::mem::take(&mut state.is_wanted);
-        state.is_sweeping |= begins;
+        let begins = state.position.is_some() && std::mem::take(&mut state.sweeps.is_wanted);
+        state.sweeps.is_running |= begins;
         begins
     }
 
-    /// Notes the end of a sweep. Requests another one unless it has read everything.
-    pub(super) fn end_sweep(&self, has_read_all: bool) {
+    /// Notes the end of a sweep, with `None` for one that failed. Requests another one if an immediate retry can read more.
+    pub(super) fn end_sweep(&self, swept: Option<Swept>) {
         let mut state = self.state();
-        if std::mem::take(&mut state.is_sweeping) {
-            state.is_wanted |= !has_read_all;
+        if std::mem::take(&mut state.sweeps.is_running) {
+            match swept {
+                Some(Swept::All) => state.sweeps.has_unread = false,
+                Some(Swept::Unread) => state.sweeps.has_unread = true,
+                Some(Swept::Part) | None => state.sweeps.is_wanted = true,
+            }
         }
+    }
+
+    /// Returns `true` if the store could not read some breadcrumbs of the last sweep.
+    pub(super) fn has_unread(&self) -> bool {
+        self.state().sweeps.has_unread
     }
 
     /// Notes that events were missed, and requests a sweep. Counts everything committed after a time as unread; without a time,
     /// everything after the position.
     pub(super) fn reopen_after(&self, after: Option<Timestamp>) {
         let mut state = self.state();
-        state.is_wanted = true;
+        state.sweeps.is_wanted = true;
         state.sweep_to = None;
         state.generation += 1;
         state.is_reopened |= state.position.is_none();
@@ -239,7 +267,7 @@ impl Checkpoint {
         let mut state = self.state();
         if let Some(position) = state.position.as_mut().filter(|_| !ranges.is_empty()) {
             position.reopen(ranges);
-            state.is_wanted = true;
+            state.sweeps.is_wanted = true;
             state.sweep_to = None;
             state.generation += 1;
         }
@@ -281,14 +309,14 @@ impl Checkpoint {
     /// Notes that a complete source has delivered everything before a time, unless a sweep has still to read something before that.
     ///
     /// A position with gaps was saved by a worker that was killed before it enqueued all triggers of its events. The source has
-    /// delivered these events again if they were committed after the time that it reported. `has_unread` is `true` if gaps are triggers
-    /// that the last sweep could not read.
-    pub(super) fn delivered_before(&self, time: Timestamp, has_unread: bool) {
+    /// delivered these events again if they were committed after the time that it reported. Gaps stay if they can be triggers that the
+    /// last sweep could not read.
+    pub(super) fn delivered_before(&self, time: Timestamp) {
         let mut state = self.state();
-        if state.is_wanted || state.is_sweeping || state.sweep_to.is_some() {
+        if state.sweeps.is_wanted || state.sweeps.is_running || state.sweep_to.is_some() {
             return;
         }
-        let delivered_after = state.delivered_after.filter(|_| !has_unread);
+        let delivered_after = state.delivered_after.filter(|_| !state.sweeps.has_unread);
         let Some(position) = state.position.as_mut() else {
             return;
         };
@@ -344,12 +372,12 @@ mod tests {
     fn a_complete_source_closes_the_gaps_that_it_has_delivered_again() {
         let checkpoint = with_gaps(vec![(time(20), time(30)), (time(50), time(51))]);
 
-        checkpoint.delivered_before(time(41), false);
+        checkpoint.delivered_before(time(41));
         assert_eq!(
             unread(&checkpoint),
             [(time(50), time(51)), (time(100), time(1_000))]
         );
-        checkpoint.delivered_before(time(201), false);
+        checkpoint.delivered_before(time(201));
 
         assert_eq!(unread(&checkpoint), [(time(200), time(1_000))]);
     }
@@ -360,17 +388,22 @@ mod tests {
         let end = (time(100), time(1_000));
         let checkpoint = with_gaps(vec![before, after]);
 
-        checkpoint.delivered_before(time(50), true);
-        assert_eq!(unread(&checkpoint), [before, after, end]);
-        checkpoint.want();
-        checkpoint.delivered_before(time(50), false);
-        assert_eq!(unread(&checkpoint), [before, after, end]);
+        for (swept, has_unread) in [(Swept::Unread, true), (Swept::All, false)] {
+            checkpoint.want();
+            checkpoint.delivered_before(time(50));
+            assert_eq!(unread(&checkpoint), [before, after, end]);
+            assert!(checkpoint.begin_sweep());
+            checkpoint.delivered_before(time(50));
+            assert_eq!(unread(&checkpoint), [before, after, end]);
+            checkpoint.end_sweep(Some(swept));
+            assert_eq!(checkpoint.has_unread(), has_unread);
+            if has_unread {
+                checkpoint.delivered_before(time(50));
+                assert_eq!(unread(&checkpoint), [before, after, end]);
+            }
+        }
 
-        assert!(checkpoint.begin_sweep());
-        checkpoint.delivered_before(time(50), false);
-        assert_eq!(unread(&checkpoint), [before, after, end]);
-        checkpoint.end_sweep(true);
-        checkpoint.delivered_before(time(50), false);
+        checkpoint.delivered_before(time(50));
         assert_eq!(unread(&checkpoint), [(time(5), time(10)), end]);
     }
 

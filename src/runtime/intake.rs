@@ -126,6 +126,8 @@ impl<'r> Intake<'r> {
             false => first_start::subscription(&self.shared).await?,
         };
         let deliveries = subscribe(self.runtime, start).await?;
+        // Before the positions are loaded: a start that ends here must not lose the events until the next one.
+        self.shared.progress.subscribed(deliveries.start());
         let store_contexts = self.shared.registry.store_contexts();
         let (shared, delivered_after) = (&self.shared, deliveries.delivered_after());
         let load = store_contexts.iter().map(|store_context| async move {
@@ -339,7 +341,7 @@ impl<'r> Intake<'r> {
         metrics::add(metrics::EVENTS, 1);
         self.shared.source_delivers();
         let event = &delivery.event;
-        self.shared.progress.begin(delivery.position, event);
+        self.shared.progress.begin(&delivery);
         if planted("ack-first") {
             drop(delivery.ack().await);
         }

@@ -310,7 +310,6 @@ impl Runtime {
             deliveries = intake.subscribe() => deliveries.map_err(RuntimeError::Source)?,
         };
         let position = deliveries.start();
-        self.progress.subscribed(position);
         tokio::select! {
             biased;
             () = intake.load_definitions() => {}

@@ -3,7 +3,7 @@
 use super::dedup::Dedup;
 use super::position::Range;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, EventKind, Timestamp};
-use crate::source::StartAt;
+use crate::source::{Delivery, StartAt};
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::pin::pin;
@@ -46,14 +46,23 @@ pub(super) struct Progress {
 struct Positions {
     /// Of the last event taken in; before the first one, the start of the first subscription.
     last: Option<u64>,
-    /// The time of the newest event taken in.
+    /// The time of the newest event taken in, without the events that a source delivered ahead of earlier ones.
     newest: Option<Timestamp>,
     /// Of events that are not taken care of yet: waiting, or given back to the source.
     open: BTreeSet<u64>,
-    /// Versions whose runs are not in the ledger yet, with the number of deliveries of each that are being handled.
-    versions: BTreeMap<Key, usize>,
+    /// Versions whose runs are not in the ledger yet.
+    versions: BTreeMap<Key, Open>,
     /// Time of the oldest version that had no room there, and the number of such deliveries that are being handled.
     beyond: Option<(Timestamp, usize)>,
+}
+
+/// A version whose run is not in the ledger yet.
+#[derive(Default)]
+struct Open {
+    /// Number of its deliveries that are being handled.
+    handled: usize,
+    /// If `true`, the source delivers the event again after a delay, and only this subscription receives it.
+    is_taken_back: bool,
 }
 
 impl Positions {
@@ -63,8 +72,14 @@ impl Positions {
         };
         let has_room = self.versions.len() < MOST_OPEN;
         match self.versions.entry(key) {
-            Entry::Occupied(mut known) => *known.get_mut() += 1,
-            Entry::Vacant(place) if has_room => drop(place.insert(1)),
+            Entry::Occupied(mut known) => {
+                let known = known.get_mut();
+                known.handled += 1;
+                known.is_taken_back = false;
+            }
+            Entry::Vacant(place) if has_room => {
+                place.insert(Open::default()).handled = 1;
+            }
             Entry::Vacant(_) => {
                 let (time, count) = self.beyond.unwrap_or((key.0, 0));
                 self.beyond = Some((time.min(key.0), count + 1));
@@ -72,13 +87,15 @@ impl Positions {
         }
     }
 
-    fn close(&mut self, event: &Event) {
+    /// Ends a delivery. If `is_taken_back` is `true`, the version stays open until its event is delivered again.
+    fn close(&mut self, event: &Event, is_taken_back: bool) {
         let Some(key) = Key::of_event(event) else {
             return;
         };
-        if let Some(count) = self.versions.get_mut(&key) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(open) = self.versions.get_mut(&key) {
+            open.handled = open.handled.saturating_sub(1);
+            open.is_taken_back |= is_taken_back;
+            if open.handled == 0 && !open.is_taken_back {
                 self.versions.remove(&key);
             }
         } else if let Some((time, count)) = self.beyond {
@@ -113,10 +130,12 @@ impl Progress {
         positions.last = positions.last.or(start);
     }
 
-    pub(super) fn begin(&self, position: Option<u64>, event: &Event) {
+    /// Notes a delivery.
+    pub(super) fn begin(&self, delivery: &Delivery) {
+        let (position, event) = (delivery.position, &delivery.event);
         let mut positions = self.positions();
         positions.open(event);
-        if event.kind != EventKind::Ping {
+        if event.kind != EventKind::Ping && !delivery.is_ahead() {
             positions.newest = positions.newest.max(Some(event.updated_at));
         }
         if let Some(position) = position {
@@ -136,14 +155,15 @@ impl Progress {
         if let Some(position) = position {
             positions.open.remove(&position);
         }
-        positions.close(event);
+        positions.close(event, false);
         drop(positions);
         self.ended.notify_waiters();
     }
 
-    /// Notes that the source takes an event back, to deliver it again.
-    pub(super) fn taken_back(&self, event: &Event) {
-        self.positions().close(event);
+    /// Notes that the source takes an event back, to deliver it again. If `is_shared` is `true`, the source remembers the event, also
+    /// after a restart, and another worker can receive it. Otherwise the version counts as unread until the event is delivered.
+    pub(super) fn taken_back(&self, event: &Event, is_shared: bool) {
+        self.positions().close(event, !is_shared);
     }
 
     /// Intervals that contain all versions whose runs are not in the ledger yet.
@@ -182,7 +202,8 @@ impl Progress {
 
     fn is_open(&self, keys: &[Key]) -> bool {
         let positions = self.positions();
-        keys.iter().any(|key| positions.versions.contains_key(key))
+        let open = |key| positions.versions.get(key);
+        keys.iter().filter_map(open).any(|open| open.handled > 0)
     }
 
     /// Returns `true` if every event up to a position of the source was received, and every received event has been handled.
@@ -190,7 +211,7 @@ impl Progress {
     pub(super) fn has_handled(&self, position: Option<u64>) -> bool {
         let positions = self.positions();
         let is_open = !positions.open.is_empty()
-            || !positions.versions.is_empty()
+            || positions.versions.values().any(|open| open.handled > 0)
             || positions.beyond.is_some();
         positions.last >= position && !is_open
     }
@@ -206,7 +227,7 @@ impl Progress {
         self.positions().last.is_some()
     }
 
-    /// The time of the newest event taken in.
+    /// Returns the time of the newest event taken in, without the events that a source delivered ahead of earlier ones.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         self.positions().newest
     }
@@ -220,5 +241,50 @@ impl Progress {
         self.positions
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::NewBreadcrumb;
+
+    /// The event of a breadcrumb at a time.
+    fn delivery(micros: i64) -> Delivery {
+        let new = NewBreadcrumb::new("order.v1");
+        let time = Timestamp::from_micros(micros);
+        Delivery::new(Event::created(&new.first_version(BreadcrumbId::NIL, time)))
+    }
+
+    #[test]
+    fn an_event_that_comes_before_earlier_ones_shows_no_progress_of_the_source() {
+        let progress = Progress::default();
+
+        progress.begin(&delivery(9).ahead());
+        assert_eq!(progress.newest(), None);
+        progress.begin(&delivery(5));
+
+        assert_eq!(progress.newest(), Some(Timestamp::from_micros(5)));
+    }
+
+    #[test]
+    fn an_event_that_only_this_subscription_receives_again_stays_open_until_then() {
+        let time = Timestamp::from_micros;
+        for is_shared in [false, true] {
+            let progress = Progress::default();
+            let delivery = delivery(5);
+            progress.begin(&delivery);
+
+            progress.taken_back(&delivery.event, is_shared);
+            let open = progress.open();
+            progress.begin(&delivery);
+            progress.end(None, &delivery.event);
+
+            match is_shared {
+                true => assert_eq!(open, []),
+                false => assert_eq!(open, [(time(4), time(5))]),
+            }
+            assert_eq!(progress.open(), []);
+        }
     }
 }

@@ -198,10 +198,11 @@ impl First<'_> {
 pub(super) async fn save(shared: &Shared, store_context: &StoreContext) -> Result<(), StoreError> {
     let (ledger, checkpoint) = (store_context.ledger(), &store_context.checkpoint);
     let executors = shared.registry.of_store(store_context);
-    let open = shared.progress.open();
     let Some(to_save) = checkpoint.to_save(executors) else {
         return Ok(());
     };
+    // After the position: an event that arrives in between is open, or not in the position.
+    let open = shared.progress.open();
     let own = to_save.position;
     let now = {
         let mut now = own.clone();

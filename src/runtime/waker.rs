@@ -6,12 +6,13 @@ mod search;
 pub(super) use self::look::Look;
 use self::look::look_at;
 use self::search::{Check, Search};
+use super::checkpoint::Swept;
 use super::metrics;
 use super::saved_position;
 use super::shared::Shared;
 use super::store_context::{Operation, StoreContext};
 use super::suspended::look_after;
-use super::sweep::{self, Found, Swept};
+use super::sweep::{self, Found};
 use super::timeouts::PAUSE;
 use crate::clock::later;
 use crate::error::Chain;
@@ -61,8 +62,6 @@ struct Sweeps {
     is_running: bool,
     /// If `true`, the next sweep also reads the last part before the position again.
     overlaps: bool,
-    /// If `true`, the store could not read some breadcrumbs of the last sweep.
-    has_unread: bool,
 }
 
 /// Progress of the catch-up: the sweeps from the start until one has read everything.
@@ -137,7 +136,7 @@ impl Waker {
     pub(super) async fn run(mut self) {
         let (stop, store_context) = (self.shared.stop.clone(), Arc::clone(&self.store_context));
         // A sweep of an earlier call of the runtime can have been dropped.
-        store_context.checkpoint.end_sweep(false);
+        store_context.checkpoint.end_sweep(None);
         loop {
             let room = self.jobs.len() < AT_ONCE;
             metrics::level(
@@ -235,21 +234,15 @@ impl Waker {
         self.catch_up.breadcrumbs += count;
         let Some(swept) = swept else {
             self.sweeps.overlaps |= overlaps;
-            self.store_context.checkpoint.end_sweep(false);
+            self.store_context.checkpoint.end_sweep(None);
             self.reconcile = self.reconcile.min(later(Instant::now(), PAUSE));
             return;
         };
         match swept {
-            Swept::All => {
-                self.sweeps.has_unread = false;
-                self.note_caught_up();
-            }
-            Swept::Unread => self.sweeps.has_unread = true,
-            Swept::Part => {}
+            Swept::All => self.note_caught_up(),
+            Swept::Unread | Swept::Part => {}
         }
-        self.store_context
-            .checkpoint
-            .end_sweep(swept != Swept::Part);
+        self.store_context.checkpoint.end_sweep(Some(swept));
         // Another sweep may have been requested in the meantime.
         self.look_as_asked();
     }
@@ -320,7 +313,7 @@ impl Waker {
     fn look_at_everything(&mut self) {
         self.reconcile = later(Instant::now(), self.shared.settings.reconcile);
         self.check_suspended();
-        if self.shared.source_is_complete && !self.sweeps.has_unread {
+        if self.shared.source_is_complete && !self.store_context.checkpoint.has_unread() {
             self.save_delivered();
         } else {
             self.sweeps.overlaps = true;
@@ -354,7 +347,7 @@ impl Waker {
     fn note_delivered(&self) {
         if let Some(newest) = self.shared.progress.newest() {
             let checkpoint = &self.store_context.checkpoint;
-            checkpoint.delivered_before(newest, self.sweeps.has_unread);
+            checkpoint.delivered_before(newest);
         }
     }
 

@@ -170,7 +170,8 @@ impl Quick {
                     if let Some(position) = delivery.position {
                         self.from = StartAt::After(position);
                     }
-                    return delivery;
+                    // The sure source can still have earlier events.
+                    return delivery.ahead();
                 }
                 Some(Err(error)) => {
                     let error = Chain(&error).to_string();

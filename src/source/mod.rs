@@ -179,6 +179,8 @@ pub struct Delivery {
     /// Its place in the source, if that counts.
     pub position: Option<u64>,
     receipt: Option<Arc<dyn Receipt>>,
+    /// If `true`, the source has not yet delivered all earlier events.
+    is_ahead: bool,
 }
 
 /// How a source learns what became of a delivery.
@@ -210,7 +212,19 @@ impl Delivery {
             event,
             position: None,
             receipt: None,
+            is_ahead: false,
         }
+    }
+
+    /// Marks an event that is delivered before earlier events, so that it shows no progress of the source.
+    pub(crate) fn ahead(mut self) -> Self {
+        self.is_ahead = true;
+        self
+    }
+
+    /// Returns `true` for an event that the source delivered before earlier events.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.is_ahead
     }
 
     /// Sets its place in the source.

@@ -23,12 +23,12 @@ pub enum QuestionState {
         /// If `true`, the person approved the call. `None` for a question that is not an approval.
         approved: Option<bool>,
     },
-    /// No answer that counts was written in time.
+    /// The time for an answer is over, and no answer counts. The run continues without an answer, or has continued.
     Expired {
         /// The end of the time.
         at: Timestamp,
     },
-    /// The run that asked does not wait for an answer any more, for another reason than the time.
+    /// The run that asked does not wait for an answer any more, for another reason than the end of the time.
     Closed {
         /// The state of the run: `failed` if it was cancelled, `suspended` if it waits for something else.
         run: RunState,
@@ -58,7 +58,7 @@ impl QuestionState {
         match (run, expired) {
             (None, None) => Self::Open,
             (Some((run, _)), None) => Self::Closed { run },
-            // The end of the time wakes a run that waits, which can fail later. A run that was not woken was cancelled before.
+            // The end of the time wakes a run that waits, which can fail later. A run that was not woken was cancelled.
             (_, Some(at)) => match ended.filter(|(_, woken)| *woken < at) {
                 Some((run, _)) => Self::Closed { run },
                 None => Self::Expired { at },

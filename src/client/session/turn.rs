@@ -131,13 +131,13 @@ impl Turn {
         })
     }
 
-    /// Cancels the turn, with all runs that its breadcrumbs triggered. A turn that has ended stays as it is. A turn that no worker has
-    /// received is not executed later.
+    /// Cancels the turn, with all runs that its breadcrumbs triggered, and returns the number of runs that were ended. A turn that has
+    /// ended stays as it is. A turn that no worker has received is not executed later.
     ///
     /// # Errors
     /// As [`Client::cancel`].
-    pub async fn cancel(&self) -> Result<(), ClientError> {
-        self.request.cancel().await.map(drop)
+    pub async fn cancel(&self) -> Result<usize, ClientError> {
+        self.request.cancel().await
     }
 
     /// Waits for an event of the run, for some time at most: a run that writes nothing ends without an event.

@@ -79,6 +79,12 @@ impl Intake<'_> {
     ) -> bool {
         match origin {
             Origin::Sweep => store_context.is_before(executor, time),
+            // A shared source delivers an event again that no worker acknowledged. The saved position of another worker can be later.
+            Origin::Source
+                if self.shared.source_is_shared && store_context.checkpoint.is_loaded() =>
+            {
+                store_context.is_before(executor, time)
+            }
             // In a runtime without this setting, the subscription starts at the same event for all executors.
             Origin::Source if self.shared.settings.first_start.is_none() => false,
             // Until the position is loaded, an event is taken rather than lost.

@@ -4,7 +4,7 @@ mod newest;
 mod oldest;
 mod watched;
 
-use super::checkpoint::OVERLAP;
+use super::checkpoint::{OVERLAP, Swept};
 use super::position::Range;
 use super::progress::Key;
 use super::saved_position::{self, newest};
@@ -61,17 +61,6 @@ pub(super) trait Pages: Send {
         page: Vec<Arc<Breadcrumb>>,
         read: &[Range],
     ) -> impl Future<Output = Result<Next, StoreError>> + Send;
-}
-
-/// Outcome of a sweep.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Swept {
-    /// Everything was read up to the newest breadcrumb.
-    All,
-    /// The sweep ended, and left breadcrumbs that the store cannot read now. An immediate retry would fail.
-    Unread,
-    /// The sweep stopped between two pages. Unread intervals are left.
-    Part,
 }
 
 /// Passes all unread breadcrumbs to the intake, and saves the position after each page. Adds their number to `count`. Reads the

@@ -1,6 +1,7 @@
 //! A sweep of a store that reads the top of a list best: newest first, with one query for each selector.
 
-use super::{Next, Pages, Place, Swept, just_after, without};
+use super::super::checkpoint::Swept;
+use super::{Next, Pages, Place, just_after, without};
 use crate::model::{Breadcrumb, BreadcrumbId, Selector, Timestamp};
 use crate::runtime::pace::Pace;
 use crate::runtime::position::Range;

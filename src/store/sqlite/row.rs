@@ -62,8 +62,9 @@ pub(super) fn insert(writing: &Writing<'_>, row: &Row) -> rusqlite::Result<()> {
     let mut insert = writing.sql(
         "INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, line, event, state, epoch, attempts, abandoned,
              token, granted_at, enqueued_at, sequence, due, head, lease, correlation, hops, written,
-             added_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, x'', ?20)",
+             added_at, reason, over, code)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, x'', ?20,
+             ?21, ?22, ?23)",
     )?;
     insert.execute(rusqlite::params![
         writing.tenant.id,
@@ -86,6 +87,9 @@ pub(super) fn insert(writing: &Writing<'_>, row: &Row) -> rusqlite::Result<()> {
         row.lineage.as_ref().map(|lineage| &*lineage.correlation_id),
         row.lineage.as_ref().map(|lineage| lineage.hops),
         row.added_at.as_micros(),
+        row.reason,
+        row.over.map(u64::cast_signed),
+        row.code,
     ])?;
     Ok(())
 }

@@ -16,7 +16,8 @@ use universal_executor::source::{Deliveries, FallbackSource, SourceError, StartA
 use universal_executor::store::{RunFilter, RunLedger, RunState, SqliteLimits};
 use universal_executor::tool::{ToolExecutor, json_tool};
 use universal_executor::{
-    BreadcrumbStoreExt, EventSource, NewBreadcrumb, Runtime, SqliteStore, async_trait,
+    BreadcrumbStoreExt, EventSource, NewBreadcrumb, Response, Runtime, SqliteStore, Subscription,
+    UniversalExecutor as _, async_trait, executor,
 };
 
 async fn request(store: &SqliteStore, number: usize) {
@@ -147,6 +148,34 @@ async fn triggers_that_a_consumer_missed_while_it_was_away_are_answered_and_no_e
     assert!(report.missed > 0, "{report:?}");
     let runs = store.runs(&RunFilter::all().limit(1_000)).await.unwrap();
     assert_eq!(runs.len(), 101, "no request from before the consumer");
+}
+
+/// Another worker can save a later position than a worker that was killed with an event.
+#[tokio::test]
+async fn an_event_that_no_worker_acknowledged_is_answered_although_the_saved_position_is_later() {
+    let folder = Folder::new();
+    let store = quick(&folder.file()).open().await.unwrap();
+    let first = store.events_of("tools").subscribe(StartAt::Now).await;
+    drop(first.unwrap());
+    for number in 0..5 {
+        request(&store, number).await;
+    }
+    let reader = executor("reader")
+        .on(Subscription::trigger("tool.request.v1"))
+        .execute(|_| async { Ok(Response::create(NewBreadcrumb::new("read.v1"))) });
+    let reads = Runtime::on(&store).executor(reader).build().unwrap();
+    let read = eventually(async || store.recent("read.v1", 9).await.unwrap().len() == 5);
+    reads.run_until(read).await.unwrap();
+    let later = store.positions(&["reader".into()]).await.unwrap().remove(0);
+    let echo = echo(&store);
+    let later = (Arc::from(echo.id()), later.unwrap());
+    store.save_positions(&[later]).await.unwrap();
+
+    let tools = Runtime::on(&store).events(store.events_of("tools"));
+    let tools = tools.executor(echo).build().unwrap();
+    tools.run_until(until_answered(&store, 5)).await.unwrap();
+
+    assert_eq!(answers(&store).await, 5);
 }
 
 /// The runtime reads the store up to the time after which the source delivers. Without this time, it would count events as read that
