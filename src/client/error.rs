@@ -58,6 +58,17 @@ pub enum ClientError {
         /// The length of the session ID in bytes.
         size: usize,
     },
+    /// A text is not a cursor or a request ID of a turn of a session, or the turn was deleted.
+    #[error(
+        "session {session:?} has no turn {turn:?}: the text belongs to another session, or the turn was deleted; pass an Envelope::cursor or a \
+         request ID of this session"
+    )]
+    NoTurn {
+        /// The first 300 bytes of the session ID.
+        session: String,
+        /// The first 300 bytes of the text.
+        turn: String,
+    },
     /// The store does not record writers, so it has no chat sessions.
     #[error(
         "the store of the client does not record writers, which chat sessions need; use a memory, SQLite or PostgreSQL store"
@@ -117,6 +128,7 @@ impl ClientError {
             | Self::BadId { .. }
             | Self::KeyConflict { .. }
             | Self::NoTrigger { .. }
+            | Self::NoTurn { .. }
             | Self::BadSession { .. }
             | Self::NoSessions => Retry::Never,
             Self::NoListener { .. } => Retry::After(Duration::from_secs(1)),
@@ -134,6 +146,7 @@ impl ClientError {
             Self::KeyConflict { .. } => "key_conflict",
             Self::NoListener { .. } => "no_listener",
             Self::NoTrigger { .. } => "no_trigger",
+            Self::NoTurn { .. } => "no_turn",
             Self::BadSession { .. } => "bad_session",
             Self::NoSessions => "no_sessions",
             Self::SessionLog(_) => "session",

@@ -16,6 +16,7 @@ use crate::model::{Breadcrumb, BreadcrumbId, EventKind, Timestamp};
 use crate::store::{Commit, DeadLetter, FailureClass, RunEnd, RunRef, StoreError, Write};
 use futures::FutureExt as _;
 use sha2::{Digest, Sha256};
+use std::error::Error;
 use std::future::pending;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -64,6 +65,11 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         // The lease is gone: another worker has the run, or a later attempt writes the saved response.
         if is_released(&error) {
             return Err(error);
+        }
+        if has_lost_lease(&error, &self.lease.run) {
+            return Err(ExecutorError::LeaseLost {
+                run: self.lease.run.clone(),
+            });
         }
         let now = self.lease.granted_at + self.claimed.elapsed();
         let attempt = Attempt {
@@ -303,6 +309,24 @@ const fn is_released(error: &ExecutorError) -> bool {
         error,
         ExecutorError::LeaseLost { .. } | ExecutorError::Postponed { .. }
     )
+}
+
+/// Returns `true` if the store refused an operation of the execution because the run was cancelled, or another worker has the run.
+fn has_lost_lease(error: &ExecutorError, run: &RunRef) -> bool {
+    /// Maximum number of causes that are checked.
+    const DEPTH: usize = 32;
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    for _ in 0..DEPTH {
+        let Some(cause) = next else {
+            return false;
+        };
+        let cause_of_store = cause.downcast_ref::<StoreError>();
+        if matches!(cause_of_store, Some(StoreError::LeaseLost { run: lost }) if lost == run) {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
 }
 
 /// Returns `true` if the store causes the error, and not the data of the commit.

@@ -283,7 +283,10 @@ pub(crate) async fn a_turn_is_resumed_after_a_crash<S: StoreWithEvents>(
     assert_eq!(all[1..], events);
     assert!(talk.resume("no cursor").await.is_err());
     let aside = session(&other, "s-2")?.resume(&begun.cursor).await;
-    assert!(matches!(aside, Err(ClientError::BadId { .. })), "{aside:?}");
+    assert!(
+        matches!(aside, Err(ClientError::NoTurn { .. })),
+        "{aside:?}"
+    );
     running.stop().await?;
     Ok(())
 }

@@ -133,11 +133,9 @@ impl Session {
     /// finds the turn with [`open_turns`](Self::open_turns).
     ///
     /// # Errors
-    /// [`ClientError::BadId`] if the text is not a cursor of a turn of this session, or if the turn was deleted.
+    /// [`ClientError::NoTurn`] if the text is not a cursor of a turn of this session, or if the turn was deleted; [`ClientError::Store`].
     pub async fn resume(&self, cursor: &str) -> Result<Turn, ClientError> {
-        let bad = || ClientError::BadId {
-            id: excerpt(cursor, 300).into_owned(),
-        };
+        let bad = || self.no_turn(cursor);
         let (id, position) = cursor.rsplit_once('#').ok_or_else(bad)?;
         let position = Cursor::parse(position).ok_or_else(bad)?;
         let request = self.client.attach(id).map_err(|_| bad())?;
@@ -148,6 +146,13 @@ impl Session {
         match request.run().executor == self.executor && self.has(&message) {
             true => Ok(Turn::new(self.client.clone(), request, position)),
             false => Err(bad()),
+        }
+    }
+
+    fn no_turn(&self, turn: &str) -> ClientError {
+        ClientError::NoTurn {
+            session: excerpt(&self.id, 300).into_owned(),
+            turn: excerpt(turn, 300).into_owned(),
         }
     }
 
@@ -262,10 +267,26 @@ impl NewMessage {
             request = request.require_listener();
         }
         let record = session.record().await?;
-        if let Some(key) = key {
-            request = request.key(key_in(record, &key));
+        if let Some(key) = &key {
+            request = request.key(key_in(record, key));
         }
-        let request: RequestHandle = request.send().await?;
+        let request: RequestHandle = request.send().await.map_err(|error| match (error, key) {
+            // The key of the request is a hash.
+            (
+                ClientError::KeyConflict {
+                    executor, earlier, ..
+                },
+                Some(key),
+            ) => {
+                let key = key.into();
+                ClientError::KeyConflict {
+                    executor,
+                    key,
+                    earlier,
+                }
+            }
+            (error, _) => error,
+        })?;
         Ok(Turn::new(session.client, request, Cursor::default()))
     }
 }

@@ -110,17 +110,16 @@ impl Session {
     /// Returns the newest 100 turns before a turn of this session, the oldest first. `None` starts with the newest turn.
     ///
     /// # Errors
-    /// [`ClientError::NoLedger`] and [`ClientError::Store`]; [`ClientError::BadId`] if the turn is not one of this session, or was deleted.
+    /// [`ClientError::NoLedger`] and [`ClientError::Store`]; [`ClientError::NoTurn`] if the turn is not one of this session, or was deleted.
     pub async fn history_before(
         &self,
         turn: Option<&PastTurn>,
     ) -> Result<Vec<PastTurn>, ClientError> {
         let mut query = Query::new(self.messages()).limit(PAGE);
         if let Some(turn) = turn {
-            let bad = || ClientError::BadId {
-                id: turn.request.clone(),
-            };
-            let run = self.client.attach(&turn.request)?.run().clone();
+            let bad = || self.no_turn(&turn.request);
+            let run = self.client.attach(&turn.request);
+            let run = run.map_err(|_| bad())?.run().clone();
             let message = self.client.find(run.trigger_id).await?;
             let message = message.filter(|message| self.has(message));
             query.before = Some(message.ok_or_else(bad)?.order_key());

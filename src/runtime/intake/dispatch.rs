@@ -79,7 +79,7 @@ impl Intake<'_> {
     ) -> bool {
         match origin {
             Origin::Sweep => store_context.is_before(executor, time),
-            // A shared source delivers an event again that no worker acknowledged. The saved position of another worker can be later.
+            // A shared source can deliver an event that no worker has enqueued after later events, also if a saved position is later.
             Origin::Source
                 if self.shared.source_is_shared && store_context.checkpoint.is_loaded() =>
             {

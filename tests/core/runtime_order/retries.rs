@@ -223,8 +223,7 @@ async fn a_run_with_a_limit_of_one_crash_has_its_dead_letter_after_one_lost_work
 }
 
 #[tokio::test(start_paused = true)]
-async fn runs_that_are_taken_over_are_logged_once_per_claim_and_a_suspect_run_in_a_line_of_its_own()
-{
+async fn runs_that_lost_workers_are_logged_once_per_claim_and_a_suspect_run_in_a_line_of_its_own() {
     const RUNS: usize = 3;
     let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
     let store = MemoryStore::default();
@@ -262,7 +261,10 @@ async fn runs_that_are_taken_over_are_logged_once_per_claim_and_a_suspect_run_in
         let lines = logs[log].lines().filter(|line| line.contains(part));
         lines.map(str::to_owned).collect()
     };
-    let (taken_over, alone) = ("taken over", "a run that lost workers runs alone");
+    let (taken_over, alone) = (
+        "after they lost workers",
+        "a run that lost workers runs alone",
+    );
     assert_eq!(lines(0, taken_over), Vec::<String>::new());
     let together = lines(1, taken_over);
     let [together] = &*together else {
