@@ -112,7 +112,6 @@ pub use withheld::{HintsOf, WithheldBy};
 pub(crate) use crate::store::schema_hints::SchemaHints;
 #[cfg(feature = "agents")]
 pub(crate) use bound::Share;
-#[cfg(feature = "agents")]
 pub(crate) use check::check_id;
 #[cfg(feature = "agents")]
 pub(crate) use closure::check_roles;

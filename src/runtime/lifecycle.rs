@@ -16,7 +16,7 @@ pub(super) fn log_started(runtime: &Runtime, position: Option<u64>) {
         executors,
         stores,
         source,
-        position,
+        last_event = position,
         "the runtime started"
     );
 }

@@ -275,7 +275,10 @@ impl Model {
         Seen::Accepted(accepted.len())
     }
 
-    fn cancel(&mut self, run: usize) -> Seen {
+    fn cancel(&mut self, run: usize, adds: bool) -> Seen {
+        if adds {
+            self.add(run);
+        }
         let Some(row) = &mut self.rows[run] else {
             return Seen::Refused("unknown_run");
         };
@@ -398,12 +401,7 @@ impl<T: StoreUnderTest + Default> Real<T> {
                 let accepted = self.ledger().accept_transfers(&versions).await.unwrap();
                 (Seen::Accepted(accepted), model.accept(*is_version))
             }
-            Step::Cancel(run, adds) => {
-                if *adds {
-                    model.add(*run);
-                }
-                (self.cancel(*run, *adds).await, model.cancel(*run))
-            }
+            Step::Cancel(run, adds) => (self.cancel(*run, *adds).await, model.cancel(*run, *adds)),
             Step::Pause(pauses) => {
                 let before = std::mem::replace(&mut model.paused, *pauses);
                 (self.pause(*pauses).await, Seen::Paused(before != *pauses))

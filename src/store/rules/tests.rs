@@ -210,6 +210,18 @@ impl Book {
         }
     }
 
+    fn cancel(&mut self, run: &RunRef) {
+        let before = self.row(run).map(|row| row.state);
+        if let Ok((answer, change)) = cancel(self.row(run), run, self.sequence + 1) {
+            let was_over = before.filter(|state| state.is_over());
+            let over = was_over.map(Cancelled::Over);
+            assert_eq!(change.is_changed, over.is_none());
+            assert!(over.is_none_or(|over| over == answer));
+            self.apply(change);
+            assert!(self.row(run).is_some_and(|row| row.state.is_over()));
+        }
+    }
+
     fn take(&mut self, step: &Step) {
         match *step {
             Step::Enqueue(number, known, after) => {
@@ -245,18 +257,7 @@ impl Book {
                 let change = redo(self.facts(&run, Known::Nothing));
                 change.into_iter().for_each(|change| self.apply(change));
             }
-            Step::Cancel(number) => {
-                let run = Self::run(number);
-                let before = self.row(&run).map(|row| row.state);
-                if let Ok((answer, change)) = cancel(self.row(&run), &run, self.sequence + 1) {
-                    let was_over = before.filter(|state| state.is_over());
-                    let over = was_over.map(Cancelled::Over);
-                    assert_eq!(change.is_changed, over.is_none());
-                    assert!(over.is_none_or(|over| over == answer));
-                    self.apply(change);
-                    assert!(self.row(&run).is_some_and(|row| row.state.is_over()));
-                }
-            }
+            Step::Cancel(number) => self.cancel(&Self::run(number)),
             Step::EnqueueCancelled(number, known) => {
                 let run = Self::run(number);
                 let (_, change) = enqueue_cancelled(self.facts(&run, known));

@@ -335,7 +335,7 @@ async fn a_healthy_service_logs_its_start_its_readiness_its_drain_and_its_counts
         [
             &*format!(
                 "the runtime started version=\"{version}\" worker=\"worker-1\" executors=\"prober\" \
-                 stores=\"MemoryStore {{ tenant: \\\"default\\\", .. }}\" source=\"MemoryStore\" position=1"
+                 stores=\"MemoryStore {{ tenant: \\\"default\\\", .. }}\" source=\"MemoryStore\" last_event=1"
             ),
             "the runtime is ready worker=\"worker-1\"",
             "the runtime stops and waits for its running work worker=\"worker-1\" runs_in_flight=0 timeout_ms=25000",

@@ -261,10 +261,7 @@ async fn runs_that_lost_workers_are_logged_once_per_claim_and_a_suspect_run_in_a
         let lines = logs[log].lines().filter(|line| line.contains(part));
         lines.map(str::to_owned).collect()
     };
-    let (taken_over, alone) = (
-        "after they lost workers",
-        "a run that lost workers runs alone",
-    );
+    let (taken_over, alone) = ("they lost workers", "a run that lost workers runs alone");
     assert_eq!(lines(0, taken_over), Vec::<String>::new());
     let together = lines(1, taken_over);
     let [together] = &*together else {
