@@ -1,4 +1,4 @@
-//! The first message of a transaction: locks, the tenant's row, the clock, and the wanted facts.
+//! First message of a transaction: locks ordering keys, and reads the tenant's row, the clock and the facts that the jobs need.
 
 use super::NAME;
 use super::column;
@@ -11,17 +11,18 @@ use crate::store::durable::tenant::{Tenant, Time};
 use sqlx::{PgConnection, Row as _};
 use std::collections::BTreeSet;
 
-/// Facts at the beginning of a transaction.
+/// Answer to the first message of a transaction.
 pub(super) struct Begun {
-    /// The tenant's row, which other transactions may change until it is [taken](take).
+    /// The tenant's row. Other transactions can change it until [`take`] locks it.
     pub(super) tenant: Tenant,
     /// The time of the store's clock.
     pub(super) now: Timestamp,
     /// The transaction ID.
     pub(super) number: String,
-    /// If `true`, the time to live of a breadcrumb is over.
+    /// If `true`, at least one breadcrumb of the tenant has expired.
     pub(super) has_expired: bool,
-    /// The start of the period in which the server knows its transactions by ID. `None` after a crash, or before the first commit.
+    /// Identifier of the server's uptime since its last crash, from the table `ux_alive`. The server knows the outcome of transactions
+    /// of this period by their IDs. `None` after a crash, or before the first commit.
     pub(super) since: Option<String>,
     pub(super) facts: Stored,
 }
@@ -29,7 +30,8 @@ pub(super) struct Begun {
 /// Statements that each connection prepares for [`begin`], [`take`] and [`lock_lines`].
 pub(super) fn statements() -> String {
     let columns = tenant::COLUMNS;
-    // The first that ends: an index is not asked with a clock, which changes from row to row.
+    // The subquery reads the earliest expiry from an index. A comparison with the clock could not use the index, because the clock is
+    // volatile: its value can change from row to row.
     let begin = format!(
         "PREPARE ux_begin (bigint, bigint, bigint) AS
          SELECT {columns}, {clock}, pg_current_xact_id()::text, coalesce((SELECT b.ttl FROM ux_breadcrumbs AS b
@@ -39,14 +41,14 @@ pub(super) fn statements() -> String {
         clock = clock!(),
         wall = wall_clock!()
     );
-    // A division by zero ends the transaction if a limit would be exceeded.
+    // An exceeded limit causes a division by zero, which aborts the transaction.
     let take = format!(
         "PREPARE ux_take (bigint, bigint, bigint, bigint, bigint, bigint, bigint) AS
          SELECT {columns}, 1 / CASE WHEN ($2 <= 0 OR n.breadcrumbs + $2 <= $3)
              AND ($4 <= 0 OR n.open_runs + $4 <= $5) AND ($6 <= 0 OR n.requests + $6 <= $7) THEN 1 ELSE 0 END
          FROM ux_tenants AS n WHERE n.id = $1 FOR UPDATE"
     );
-    // A lock that is not in the list of columns returns no row.
+    // The lock functions never return NULL, so the statement takes all locks and returns no row.
     let lines = "PREPARE ux_lines (bigint, text[]) AS
          SELECT FROM unnest($2) AS line (name) WHERE pg_advisory_xact_lock_shared($1) IS NULL
              OR pg_advisory_xact_lock(hashtextextended(line.name, $1)) IS NULL";
@@ -54,8 +56,8 @@ pub(super) fn statements() -> String {
     format!("{begin}; {take}; {lines}; {all}")
 }
 
-/// Begins a transaction: locks the ordering keys, and reads the tenant's row, the clock and the wanted facts. The plans are generic:
-/// planning for each set of parameters would cost more than the execution.
+/// Begins a transaction: locks the ordering keys, and reads the tenant's row, the clock and the wanted facts. The plans are generic,
+/// because planning for each set of parameters would cost more than the execution.
 pub(super) async fn begin(
     connection: &mut PgConnection,
     tenant: i64,
@@ -85,11 +87,10 @@ pub(super) async fn begin(
     })
 }
 
-/// Returns the statement that locks ordering keys until the transaction ends. It locks them in their order, so that no transaction
-/// waits for another that waits for it. The server has room for a limited number of locks, so many keys are locked by one lock on
-/// all keys of the tenant.
+/// Returns the statement that locks ordering keys until the transaction ends. The keys are locked in sorted order, which prevents
+/// deadlocks. The server's lock table is limited, so one lock on all keys of the tenant replaces more than 256 single locks.
 pub(super) fn lock_lines(tenant: i64, lines: &BTreeSet<Line>) -> String {
-    /// Maximum number of keys that are locked one by one.
+    /// Maximum number of keys that are locked individually.
     const MOST: usize = 256;
     if lines.len() > MOST {
         return format!("EXECUTE ux_all_lines ({tenant})");
@@ -100,18 +101,19 @@ pub(super) fn lock_lines(tenant: i64, lines: &BTreeSet<Line>) -> String {
     format!("EXECUTE ux_lines ({tenant}, {names})")
 }
 
-/// Room that a transaction needs below the limits of a store.
+/// Numbers of rows that a transaction adds, each with the store's limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Room {
-    /// Number of new breadcrumbs, and the limit.
+    /// Number of new breadcrumbs, and their limit.
     pub(super) breadcrumbs: (i64, i64),
-    /// Number of new runs that are not over, and the limit.
+    /// Number of new open runs, and their limit.
     pub(super) runs: (i64, i64),
-    /// Number of new keys of requests, and the limit.
+    /// Number of new request keys, and their limit.
     pub(super) requests: (i64, i64),
 }
 
-/// Returns the statement that locks the tenant's row until the transaction commits. It fails if there is not enough room.
+/// Returns the statement that locks the tenant's row until the end of the transaction. The statement fails if the new rows would exceed a
+/// limit.
 pub(super) fn take(tenant: i64, room: Room) -> String {
     let Room {
         breadcrumbs: (breadcrumbs, most_breadcrumbs),

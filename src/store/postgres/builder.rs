@@ -1,4 +1,4 @@
-//! How a store is connected.
+//! Builder and limits of [`PostgresStore`].
 
 use super::PostgresStore;
 use super::error::PostgresError;
@@ -6,26 +6,32 @@ use crate::store::embedding::EmbeddingConfig;
 use std::fmt;
 use std::time::Duration;
 
-/// How much a [`PostgresStore`] holds, per tenant. What is over a limit is forgotten oldest first, in batches: a little
-/// more than a limit may be there for a while.
+/// Limits of a [`PostgresStore`] for each tenant.
 ///
-/// Every process applies its own limits.
+/// Writes beyond the limits of breadcrumbs and open runs fail. Beyond the other limits, the store deletes the oldest rows in
+/// batches, so a few more rows than a limit can remain. The number of [request](crate::RunLedger::request) keys is limited to
+/// the sum of [`open_runs`](Self::open_runs) and [`finished_runs`](Self::finished_runs).
+///
+/// Each process applies its own limits to the shared tables.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct PostgresLimits {
-    /// Breadcrumbs; one more is [`StoreError::Full`](crate::store::StoreError::Full). 10,000,000 by default.
+    /// Maximum number of breadcrumbs. Defaults to 10,000,000. A write beyond it fails with
+    /// [`StoreError::Full`](crate::store::StoreError::Full).
     pub breadcrumbs: usize,
-    /// Bytes of one breadcrumb, see [`Breadcrumb::size`](crate::Breadcrumb::size); more is
-    /// [`StoreError::Rejected`](crate::store::StoreError::Rejected). 1 MiB by default.
+    /// Maximum size of one breadcrumb in bytes, see [`Breadcrumb::size`](crate::Breadcrumb::size). Defaults to 1 MiB. A larger
+    /// breadcrumb fails with [`StoreError::Rejected`](crate::store::StoreError::Rejected).
     pub breadcrumb_bytes: usize,
-    /// Runs that are not over; one more is [`StoreError::Full`](crate::store::StoreError::Full). 1,000,000 by default.
+    /// Maximum number of runs that have not ended. Defaults to 1,000,000. A further run fails with
+    /// [`StoreError::Full`](crate::store::StoreError::Full).
     pub open_runs: usize,
-    /// Runs that are over; the oldest are forgotten, and run again if they are announced again. 1,000,000 by default.
+    /// Maximum number of runs that have ended. Defaults to 1,000,000. The store deletes the oldest beyond it. A deleted run is
+    /// executed again if its event is delivered again.
     pub finished_runs: usize,
-    /// Events; the oldest are forgotten, whoever has not read them: a subscriber that is further behind is told how
-    /// many it missed. 1,000,000 by default.
+    /// Maximum number of events. Defaults to 1,000,000. The store deletes the oldest beyond it, even if a subscriber has not read
+    /// them. That subscriber receives [`SourceError::Lagged`](crate::source::SourceError::Lagged) with the number of missed events.
     pub events: usize,
-    /// Tombstones; the oldest are forgotten. 100,000 by default.
+    /// Maximum number of tombstones. Defaults to 100,000. The store deletes the oldest beyond it.
     pub tombstones: usize,
 }
 
@@ -42,10 +48,10 @@ impl Default for PostgresLimits {
     }
 }
 
-/// Connects a [`PostgresStore`]; made by [`PostgresStore::builder`].
+/// Builder for a [`PostgresStore`], created by [`PostgresStore::builder`].
 #[derive(Clone)]
 pub struct PostgresBuilder {
-    /// May have a password in it.
+    /// The connection string, which can contain a password.
     url: String,
     settings: Settings,
 }
@@ -79,67 +85,78 @@ impl PostgresBuilder {
         }
     }
 
-    /// Sets the schema of the database that the tables are in, which is made if it is not there; `universal_executor`
-    /// by default. Stores in two schemas know nothing of each other, and the name
-    /// stands in the `application_name` of the connections.
+    /// Sets the PostgreSQL schema that contains the tables. Defaults to `universal_executor`. [`connect`](Self::connect) creates a
+    /// missing schema.
+    ///
+    /// A name has 1 to 40 of the characters `a-z`, `0-9` and `_`, and does not start with a digit. Stores in different schemas are
+    /// independent. The name is part of the connections' `application_name`.
     #[must_use]
     pub fn schema(mut self, name: impl Into<String>) -> Self {
         self.settings.schema = name.into();
         self
     }
 
-    /// Sets how much the store holds; see [`PostgresLimits`] for the defaults.
+    /// Sets the maximum numbers of rows and the maximum size of a breadcrumb. See [`PostgresLimits`] for the defaults.
     #[must_use]
     pub fn limits(mut self, limits: PostgresLimits) -> Self {
         self.settings.limits = limits;
         self
     }
 
-    /// Sets how many connections there are at the most, beside the one that hears of events: 10 by default, at least 2.
-    /// The sources of a trigger are fetched by as many connections at once.
+    /// Sets the maximum number of pooled connections. Defaults to 10; a value below 2 counts as 2. One further connection listens
+    /// for notifications of other processes.
+    ///
+    /// The context sources of one run are fetched concurrently over as many connections.
     #[must_use]
     pub fn connections(mut self, most: u32) -> Self {
         self.settings.connections = most.max(2);
         self
     }
 
-    /// Sets how long to wait for a connection, or for what another transaction has locked, before an operation fails
-    /// with [`StoreError::Unavailable`](crate::store::StoreError::Unavailable); 10 s by default. The server ends a
-    /// transaction in which this process does nothing for as long, and a connection over which nothing is heard for twice
-    /// as long is given up with all others, as nobody need be there any more.
+    /// Sets the maximum time to wait for a connection, or for a lock of another transaction. Defaults to 10 s. Then the operation
+    /// fails with [`StoreError::Unavailable`](crate::store::StoreError::Unavailable).
+    ///
+    /// The server also ends a session that is idle within a transaction for this time. If the server does not answer a statement
+    /// within twice this time, the operation fails, and the store closes its idle connections, because they may be lost too.
     #[must_use]
     pub fn wait_timeout(mut self, timeout: Duration) -> Self {
         self.settings.patience = timeout;
         self
     }
 
-    /// Sets how often to look for events of other processes; every second by default. Those of this process are
-    /// delivered at once, and the server usually tells of the others as soon.
+    /// Sets the interval at which subscribers query the server for events of other processes. Defaults to 1 s.
+    ///
+    /// Events of this process are delivered at once. Events of other processes usually are as well, because those processes notify
+    /// this one. Polling finds the events whose notification was lost.
     #[must_use]
     pub fn poll_every(mut self, interval: Duration) -> Self {
         self.settings.poll = interval;
         self
     }
 
-    /// Has the store keep vectors of what is written, also of what was before, and search by them. It takes the extension
-    /// `vector` (pgvector), see [`has_vectors`](PostgresStore::has_vectors). The tables remember the model: with another the
-    /// store does not connect, see [`forget_vectors`](Self::forget_vectors).
+    /// Enables vector search: the store embeds each breadcrumb after its commit, and existing breadcrumbs in the background.
+    ///
+    /// Needs the extension `vector` (pgvector), see [`has_vectors`](PostgresStore::has_vectors). The tables record the model of the
+    /// embedder. [`connect`](Self::connect) fails if the stored vectors come from another model: delete them with
+    /// [`forget_vectors`](Self::forget_vectors).
     #[must_use]
     pub fn embeddings(mut self, config: EmbeddingConfig) -> Self {
         self.settings.embeddings = Some(config);
         self
     }
 
-    /// Forgets all vectors when connecting, and whose they were. They are made anew, if there is an embedder: to be asked for
-    /// once and by one process, when another model is to be used, or hints have changed.
+    /// Deletes all vectors, and the record of their model, when the store connects. A store with an embedder creates the vectors again.
+    ///
+    /// Use this once, in one process, to change the model, or after the display hints in a schema definition have changed.
     #[must_use]
     pub fn forget_vectors(mut self) -> Self {
         self.settings.forgets_vectors = true;
         self
     }
 
-    /// Uses no extension `vector` (pgvector) and creates no tables for vectors, see [`has_vectors`](PostgresStore::has_vectors). By
-    /// default, the store creates the extension in the schema `public` if the server has it and the user has the privilege. A missing
+    /// Disables the extension `vector` (pgvector), and creates no tables for vectors, see [`has_vectors`](PostgresStore::has_vectors).
+    ///
+    /// By default, the store creates the extension in the schema `public` if the server has it and the user has the privilege. A missing
     /// extension is an error only with [`embeddings`](Self::embeddings).
     #[must_use]
     pub fn without_vectors(mut self) -> Self {
@@ -147,13 +164,17 @@ impl PostgresBuilder {
         self
     }
 
-    /// Connects, and makes the tables or brings those of an older version of this crate to this one's. Several
-    /// processes may do so at once.
+    /// Connects to the server, and creates the tables or migrates tables of an older version of this crate. Several processes can do
+    /// this at the same time.
     ///
-    /// Warns in the log if the server may lose what it has committed.
+    /// Logs a warning if the server can lose commits (`fsync` or `synchronous_commit` is off), or if it is read-only.
     ///
     /// # Errors
-    /// See [`PostgresError`].
+    /// - [`PostgresError::InvalidUrl`], [`PostgresError::UnsupportedParameter`] and [`PostgresError::InvalidSchema`] for invalid settings.
+    /// - [`PostgresError::OldServer`] and [`PostgresError::NewerSchema`] for a version that does not match this crate.
+    /// - [`PostgresError::NoVectors`] and [`PostgresError::Embedder`] if vector search is configured and not possible.
+    /// - [`PostgresError::Refused`], [`PostgresError::ReadOnly`] and [`PostgresError::Unavailable`] if the server rejects the
+    ///   connection or the tables, or cannot be reached.
     pub async fn connect(self) -> Result<PostgresStore, PostgresError> {
         PostgresStore::start(&self.url, self.settings).await
     }

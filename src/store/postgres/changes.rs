@@ -10,22 +10,22 @@ use crate::store::RunState;
 use crate::store::request::Recorded;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What is to be changed in the tables.
+/// Changes of a transaction's jobs.
 #[derive(Default)]
 pub(super) struct Changes {
     pub(super) created: Vec<Written>,
-    /// By id, the last version only.
+    /// New versions and tombstones by breadcrumb ID. Only the last version of each breadcrumb is written.
     pub(super) replaced: HashMap<BreadcrumbId, Written>,
-    /// For the positions up to that of the tenant.
+    /// Events of the last positions, up to the tenant's position.
     pub(super) events: Vec<Event>,
     pub(super) runs: HashMap<Name, Kept>,
-    /// New keys of requests.
+    /// New request keys.
     pub(super) requests: BTreeMap<Key, Recorded>,
-    /// Ordering keys with a run that was added or changed.
+    /// Ordering keys of runs that were added, or changed without leaving their position.
     pub(super) joined: BTreeSet<Line>,
-    /// Ordering keys whose first run may have ended or left.
+    /// Ordering keys whose first run may have ended or left its position.
     pub(super) left: BTreeSet<Line>,
-    /// If `true`, the tenant's row has to get the time of this transaction, because a row became due at once.
+    /// If `true`, the tenant's row must record the time of this transaction, because a row became due at once.
     pub(super) shows_time: bool,
 }
 
@@ -38,7 +38,7 @@ impl Changes {
             && self.requests.is_empty()
     }
 
-    /// Adds what was changed after this.
+    /// Adds later changes.
     pub(super) fn append(&mut self, later: Self) {
         self.created.extend(later.created);
         self.replaced.extend(later.replaced);
@@ -50,8 +50,8 @@ impl Changes {
         self.shows_time |= later.shows_time;
     }
 
-    /// Adds to a statement with a table [`t`](super::tenant::place) all changes, in parts that change different rows. Returns the
-    /// number of new runs that may have been added by another transaction.
+    /// Adds all changes to a statement with a table [`t`](super::tenant::place). No two parts change the same row. Returns the number of
+    /// new runs that another transaction may have added first.
     pub(super) fn write(&self, statement: &mut Statement, tenant: i64, has_vectors: bool) -> usize {
         table::insert(statement, tenant, &self.created);
         let replaced: Vec<&Written> = self.replaced.values().collect();

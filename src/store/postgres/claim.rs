@@ -1,5 +1,5 @@
-//! Claims of due runs. A claim commits by itself. If its answer is not heard, its session is ended, so that it does nothing
-//! from then on, and what it leased is looked up: no lease belongs to nobody.
+//! Claims of due runs. Each claim is its own transaction. If its answer is lost, this module ends the claim's session, so that the
+//! server executes nothing more of it, and then reads which runs it leased. So no lease is left without a worker.
 
 use super::database::Database;
 use super::error::{ATTEMPTS, Class, Fault, ended, is_worth_another, of_driver};
@@ -16,20 +16,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// Leases due runs, one of each executor in turn.
+/// Claim of due runs, one of each executor in turn.
 pub(super) struct ClaimNext {
     tenant: Arc<Named>,
     asked: Asked,
-    /// If `true`, it was sent at least once.
+    /// If `true`, the claim was sent at least once.
     sent: AtomicBool,
-    /// Over which it was asked last.
+    /// Session over which the claim was sent last.
     session: Mutex<Option<Session>>,
 }
 
-/// Ends the session of a claim, which the server may still work on or has not even got, and looks for what it has leased.
+/// Ends the session of a claim in doubt, and reads the runs that the claim leased. The server may still execute the claim, or may not have
+/// received it yet.
 struct Look<'c> {
     claim: &'c ClaimNext,
-    /// How long to wait for its end.
+    /// Maximum time to wait for the end of the session.
     patience: Duration,
 }
 
@@ -43,7 +44,7 @@ impl ClaimNext {
         }
     }
 
-    /// Claims, also if the caller is dropped meanwhile. Returns the leased rows.
+    /// Runs the claim to its end, even if the caller stops waiting. Returns the leased rows.
     pub(super) async fn claim(self, database: &Arc<Database>) -> Result<Vec<Leased>, StoreError> {
         database.loss.check()?;
         let (waiting, working) = database.progress.begin(&self.tenant.name);
@@ -78,7 +79,7 @@ impl ClaimNext {
         }
     }
 
-    /// Whether it may have been done all the same.
+    /// Returns `true` if the server may have executed the claim despite the error.
     fn is_in_doubt(&self, error: &sqlx::Error) -> bool {
         let says_no = match Class::of(error) {
             Class::Collided | Class::Permanent | Class::ReadOnly | Class::Setup => true,
@@ -87,7 +88,7 @@ impl ClaimNext {
         self.sent.load(Ordering::Relaxed) && !says_no
     }
 
-    /// Returns the rows that were leased by a claim that is in doubt.
+    /// Returns the rows that a claim in doubt leased.
     async fn look(
         &self,
         database: &Database,
@@ -108,10 +109,10 @@ impl ClaimNext {
                 Err(fault) => return Err(fault.into()),
             };
             if Instant::now() > give_up {
-                tracing::warn!(error = %Chain(lost), "a claim was not answered: what it leased, if anything, runs out");
+                tracing::warn!(error = %Chain(lost), "claim outcome unknown; runs that it leased are retried after their leases expire");
                 return Err(of_driver(error.into()));
             }
-            tracing::debug!(error = %Chain(&error), "nobody says yet what became of a claim");
+            tracing::debug!(error = %Chain(&error), "cannot read the outcome of a claim, will retry");
             sleep(PAUSE).await;
         }
     }
@@ -144,7 +145,7 @@ impl Read for ClaimNext {
 }
 
 impl Read for Look<'_> {
-    /// None: the session goes on.
+    /// The leased rows, or `None` if the session has not ended yet.
     type Answer = Option<Vec<Leased>>;
 
     fn tenant(&self) -> Option<&str> {

@@ -1,4 +1,4 @@
-//! What is in one column, and what it is to this crate.
+//! Conversions between column values and the types of this crate.
 
 use crate::error::BoxError;
 use crate::model::{BreadcrumbId, Json, Timestamp};
@@ -13,7 +13,8 @@ use sqlx::{Decode, Encode, Row as _, Type};
 use std::borrow::{Borrow, Cow};
 use uuid::Uuid;
 
-/// An id as a `uuid`. The driver has this behind a feature that cannot be on beside SQLite.
+/// A breadcrumb ID or claim ID as a PostgreSQL `uuid`. The driver has its own conversion, but only with a Cargo feature that cannot be
+/// enabled together with SQLite.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Id(Uuid);
 
@@ -78,10 +79,10 @@ impl Decode<'_, Postgres> for Id {
     }
 }
 
-/// Stands for U+0000 in a name, and before a digit for itself.
+/// Escape character in stored names: the sequence with `0` is U+0000, and the sequence with `1` is the character itself.
 const ESCAPE: char = '\u{1A}';
 
-/// A name as it is kept: PostgreSQL has no text with U+0000, and two names shall stay two.
+/// Returns the stored form of a name. PostgreSQL text cannot contain U+0000, and different names must have different stored forms.
 pub(super) fn name(text: &str) -> Cow<'_, str> {
     if text.contains(['\0', ESCAPE]) {
         text.replace(ESCAPE, "\u{1A}1")
@@ -92,17 +93,17 @@ pub(super) fn name(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The same, to be kept.
+/// Returns the stored form of a name as an owned string.
 pub(super) fn name_of(text: &str) -> String {
     name(text).into_owned()
 }
 
-/// Texts as PostgreSQL writes an array of them.
+/// Formats strings as an array literal of PostgreSQL.
 pub(super) fn texts(texts: &[String]) -> String {
     array(texts.iter().map(Some), |text, to| push_quoted(to, text))
 }
 
-/// Returns an array in the format of the server. `push` adds a value that needs no quotes or has them.
+/// Formats values as an array literal of PostgreSQL. `push` appends one value, in quotes if necessary.
 pub(super) fn array<T>(
     values: impl IntoIterator<Item = impl Borrow<Option<T>>>,
     push: impl Fn(&T, &mut String),
@@ -121,7 +122,7 @@ pub(super) fn array<T>(
     array
 }
 
-/// Adds a text to an array, in quotes.
+/// Appends a string to an array literal, in quotes.
 pub(super) fn push_quoted(array: &mut String, text: &str) {
     array.push('"');
     for char in text.chars() {
@@ -133,10 +134,10 @@ pub(super) fn push_quoted(array: &mut String, text: &str) {
     array.push('"');
 }
 
-/// A text in a message. It has to be without U+0000, where a message ends.
+/// Formats a string as an SQL literal. The string must not contain U+0000, which would end the message.
 ///
-/// Quotes are doubled, and if there are backslashes these are as well, in the syntax in which they mean themselves then
-/// whatever the server is set to: as `PQescapeLiteral` of PostgreSQL's own library does.
+/// Quotes are doubled. A string with backslashes becomes an `E''` literal with doubled backslashes, which has the same meaning under
+/// every server setting. PostgreSQL's `PQescapeLiteral` does the same.
 pub(super) fn literal(text: &str) -> String {
     let has_escapes = text.contains('\\');
     let mut literal = String::with_capacity(text.len() + 4);
@@ -151,7 +152,7 @@ pub(super) fn literal(text: &str) -> String {
     literal
 }
 
-/// A name as it was before [`name`].
+/// Returns the name of a stored form, see [`name`].
 pub(super) fn of_name(kept: String) -> String {
     if kept.contains(ESCAPE) {
         kept.replace("\u{1A}0", "\0").replace("\u{1A}1", "\u{1A}")
@@ -160,7 +161,7 @@ pub(super) fn of_name(kept: String) -> String {
     }
 }
 
-/// The names of several, see [`name`].
+/// Returns the stored forms of several names, see [`name`].
 pub(super) fn names<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<String> {
     texts.map(name_of).collect()
 }
@@ -169,12 +170,12 @@ pub(super) fn id(row: &PgRow, column: usize) -> sqlx::Result<BreadcrumbId> {
     row.try_get::<Id, _>(column).map(Into::into)
 }
 
-/// A number that is never negative, kept with the same bits.
+/// Reads an unsigned number, which is stored as a signed one with the same bits.
 pub(super) fn number(row: &PgRow, column: usize) -> sqlx::Result<u64> {
     row.try_get::<i64, _>(column).map(i64::cast_unsigned)
 }
 
-/// A number that is counted up from 0 and fits.
+/// Reads a counter, which is never negative and fits into 32 bits.
 pub(super) fn count(row: &PgRow, column: usize) -> sqlx::Result<u32> {
     let number: i64 = row.try_get(column)?;
     u32::try_from(number).map_err(|error| unreadable(column, error))
@@ -189,7 +190,7 @@ pub(super) fn some_time(row: &PgRow, column: usize) -> sqlx::Result<Option<Times
     Ok(micros.map(Timestamp::from_micros))
 }
 
-/// Correlation and hops, if they are there.
+/// Reads the correlation ID and the hops, if the row has them.
 pub(super) fn lineage(row: &PgRow, column: usize) -> sqlx::Result<Option<Lineage>> {
     let correlation: Option<String> = row.try_get(column)?;
     if correlation.is_none() {
@@ -199,12 +200,12 @@ pub(super) fn lineage(row: &PgRow, column: usize) -> sqlx::Result<Option<Lineage
     Ok(correlation.map(|correlation| Lineage::new(of_name(correlation), hops)))
 }
 
-/// JSON that a store has written, and so has checked.
+/// Reads JSON that a store has checked and written.
 pub(super) fn json(column: usize, text: String) -> sqlx::Result<Json> {
     Json::checked_before(text).map_err(|error| unreadable(column, error))
 }
 
-/// What is in a column is not what the store writes there.
+/// Returns the error of a column with a value that the store never writes.
 pub(super) fn unreadable(column: usize, why: impl Into<BoxError>) -> sqlx::Error {
     sqlx::Error::ColumnDecode {
         index: column.to_string(),

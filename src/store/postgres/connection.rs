@@ -1,4 +1,4 @@
-//! Connections to the server, set up alike.
+//! Options and setup of connections to the server.
 
 use super::builder::Settings;
 use super::error::{ConnectFault, PostgresError};
@@ -6,7 +6,7 @@ use crate::store::StoreId;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, PgConnection, Row as _};
 
-/// What connects to the server as the settings say.
+/// Returns the connection options. Fails for an invalid schema name or connection string.
 pub(super) fn options(url: &str, settings: &Settings) -> Result<PgConnectOptions, PostgresError> {
     let name = &settings.schema;
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
@@ -19,12 +19,15 @@ pub(super) fn options(url: &str, settings: &Settings) -> Result<PgConnectOptions
     }
     if !(url.starts_with("postgres://") || url.starts_with("postgresql://")) {
         return Err(PostgresError::InvalidUrl(
-            "it does not begin with postgres://".into(),
+            "the connection string does not start with postgres:// or postgresql://".into(),
         ));
     }
     refuse_unsupported(url)?;
     let options: PgConnectOptions = url.parse().map_err(|_| {
-        PostgresError::InvalidUrl("user, host, port, database or an option is wrong".into())
+        PostgresError::InvalidUrl(
+            "the user, host, port, database or an option in the connection string is invalid"
+                .into(),
+        )
     })?;
     let options = options
         .application_name(&format!("universal-executor/{name}"))
@@ -32,8 +35,8 @@ pub(super) fn options(url: &str, settings: &Settings) -> Result<PgConnectOptions
     Ok(options.disable_statement_logging())
 }
 
-/// Returns a name of the tables that no other ones have, without credentials. Tables that are reached in two ways, for example by
-/// two host names, have two names. So does each connection with options of the server, which can lead to other tables.
+/// Returns a unique name of the tables, without credentials. Tables that are reachable in two ways, for example by two host names, have
+/// two names. Each connection with server options gets its own name, because such options can select other tables.
 pub(super) fn name(options: &PgConnectOptions, schema: &str) -> String {
     if options.get_options().is_some() {
         return StoreId::unique("").database().to_owned();
@@ -48,7 +51,7 @@ pub(super) fn name(options: &PgConnectOptions, schema: &str) -> String {
     )
 }
 
-/// Parameters of a connection string that `sqlx` reads. It logs the name and the value of every other one.
+/// Connection string parameters that `sqlx` reads. `sqlx` logs the name and the value of every other parameter.
 const SUPPORTED: [&str; 18] = [
     "application_name",
     "dbname",
@@ -70,8 +73,8 @@ const SUPPORTED: [&str; 18] = [
     "user",
 ];
 
-/// Parameters of other PostgreSQL clients. Only these names are repeated in an error, because an unknown name can be part
-/// of a password with an unescaped `?` or `&`.
+/// Parameters of other PostgreSQL clients. An error repeats only these names, because an unknown name can be part of a password
+/// with an unescaped `?` or `&`.
 const UNSUPPORTED: [&str; 13] = [
     "channel_binding",
     "client_encoding",
@@ -88,7 +91,7 @@ const UNSUPPORTED: [&str; 13] = [
     "tcp_user_timeout",
 ];
 
-/// Refuses a connection string with a parameter that the driver does not read.
+/// Rejects a connection string with a parameter that the driver does not read.
 fn refuse_unsupported(url: &str) -> Result<(), PostgresError> {
     let before_fragment = url.split('#').next().unwrap_or(url);
     let Some((_, query)) = before_fragment.split_once('?') else {
@@ -111,19 +114,19 @@ fn refuse_unsupported(url: &str) -> Result<(), PostgresError> {
     Ok(())
 }
 
-/// What a connection is told first. As options of its start a pooler between would refuse them, or leave them out and not
-/// say so.
+/// Returns the first statements of each connection. A connection pooler could reject startup options, or ignore them silently, so the
+/// settings are sent as statements.
 pub(super) fn set_up(settings: &Settings) -> String {
     let patience = settings.patience.as_millis().max(1).to_string();
     let set = [
-        // The name was checked: it needs no quotes.
+        // The schema name was validated, so it needs no quotes.
         ("search_path", settings.schema.as_str()),
         ("lock_timeout", &patience),
-        // A process that was stopped in a transaction shall not keep others from the tenant.
+        // A process that stopped within a transaction must not block the tenant for others.
         ("idle_in_transaction_session_timeout", &patience),
         ("default_transaction_isolation", "'read committed'"),
-        // Everything is found by an index. A plan that was made while the tables were small would read all of them,
-        // and be kept when they are not.
+        // Every lookup has an index. A cached plan from a time when the tables were small would otherwise keep using sequential
+        // scans after they have grown.
         ("enable_seqscan", "off"),
         ("enable_hashjoin", "off"),
         ("enable_mergejoin", "off"),
@@ -132,8 +135,8 @@ pub(super) fn set_up(settings: &Settings) -> String {
     set.join("; ")
 }
 
-/// Warns if the server may lose commits or accepts no writes, and fails if its version is too old. Returns `true` if the user may
-/// execute the function that makes all commits before durable.
+/// Logs a warning if the server can lose commits or accepts no writes, and fails if its version is too old. Returns `true` if the user
+/// may execute the function that makes all earlier commits durable.
 pub(super) async fn check(connection: &mut PgConnection) -> Result<bool, ConnectFault> {
     const OLDEST: i32 = 14;
     let row = sqlx::query(
@@ -150,28 +153,28 @@ pub(super) async fn check(connection: &mut PgConnection) -> Result<bool, Connect
     }
     if !row.try_get::<bool, _>(1)? {
         tracing::warn!(
-            "fsync is off: the database may be damaged and lose commits when the machine of the server ends"
+            "fsync is off on the PostgreSQL server: a crash of its machine can lose commits and damage the database"
         );
     }
     if !row.try_get::<bool, _>(2)? {
         tracing::warn!(
-            "synchronous_commit is off: the last commits may be lost when the server ends"
+            "synchronous_commit is off on the PostgreSQL server: a crash of the server can lose the last commits"
         );
     }
     if row.try_get::<bool, _>(3)? {
         tracing::warn!(
-            "the server is read-only: commits fail until the connection string names the primary or \
+            "the PostgreSQL server is read-only: commits fail until the connection string names the primary or \
              default_transaction_read_only is off"
         );
     }
     Ok(row.try_get(4)?)
 }
 
-/// Makes all commits before durable. The function writes a small record to the log of the server, so that the statement's own
+/// Statement that makes all earlier commits durable. The function writes a small record to the server's log, so the statement's own
 /// commit waits until the log is on disk, and on the synchronous standbys.
 pub(super) const FLUSH: &str = "SELECT pg_logical_emit_message(TRUE, 'universal-executor', '')";
 
-/// The same, for a transaction that changed nothing. Its answer can depend on a commit that is not durable yet.
+/// Like [`FLUSH`], for a transaction that changed nothing. Its result can depend on a commit that is not durable yet.
 pub(super) const FLUSH_IF_BEHIND: &str = "
     SELECT pg_logical_emit_message(TRUE, 'universal-executor', '')
     WHERE current_setting('synchronous_standby_names') <> '' OR pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()";
@@ -206,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Answers the first connection with "starting up" and the others not at all.
+    /// Answers the first connection with "starting up", and does not answer the others.
     async fn start_up(listener: TcpListener) {
         let (mut first, _) = listener.accept().await.unwrap();
         let mut length = [0; 4];

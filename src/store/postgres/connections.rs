@@ -1,8 +1,7 @@
-//! The connections that are shared: as many as may be at the most, made when they are needed and kept for the next.
+//! Pool of connections, created on demand up to a maximum, and reused.
 //!
-//! The pool of the driver asks the server for a sign of life whenever a connection comes back, during which nobody can
-//! use it: one more round trip for everything that is done. Here it is found out in use that a connection broke, and what
-//! was done over it is done again.
+//! The driver's pool tests each connection that is released, and the connection is unavailable during that round trip. This pool
+//! skips the test: a use detects a broken connection, and the operation is retried.
 
 use super::builder::Settings;
 use super::connection::set_up;
@@ -20,37 +19,36 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// How long a connection is kept that nobody needs.
+/// Maximum time for which an idle connection is retained.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// The connections of one store.
+/// Connection pool of one store.
 #[derive(Debug)]
 pub(super) struct Connections {
     options: PgConnectOptions,
-    /// What each is told first.
+    /// The first statements of each connection.
     set_up: String,
     patience: Duration,
-    /// How many more may be in use.
+    /// One permit for each further connection that may be in use.
     free: Semaphore,
-    /// Those that nobody uses; the last was used last.
+    /// Idle connections. The last one was used last.
     kept: Mutex<Vec<Kept>>,
 }
 
-/// A connection that nobody uses.
+/// An idle connection.
 #[derive(Debug)]
 struct Kept {
     live: Live,
     since: Instant,
 }
 
-/// A connection, and what the server knows over it.
+/// An open connection and the state of its session.
 #[derive(Debug)]
 struct Live {
     connection: PgConnection,
-    /// What it is to the server, once the statements that begin transactions are prepared, which takes that there are
-    /// tables.
+    /// The server's session, once the statements that begin transactions are prepared. Preparing them needs the tables.
     session: Option<Session>,
-    /// The statements that are prepared under their places here.
+    /// SQL of the prepared write statements. The name of each contains its index.
     written: Vec<Box<str>>,
 }
 
@@ -65,7 +63,7 @@ impl Connections {
         }
     }
 
-    /// One of them, which nobody else uses in the meantime. It may have been lost while it was kept.
+    /// Returns a connection for exclusive use. A connection that was idle may be broken.
     pub(super) async fn one(&self) -> sqlx::Result<Connection<'_>> {
         let deadline = Instant::now() + self.patience;
         let permit = match timeout_at(deadline, self.free.acquire()).await {
@@ -88,9 +86,8 @@ impl Connections {
         })
     }
 
-    /// An answer of the server, or that it takes too long: then nobody may be there any more, which the network need not
-    /// tell. It is later than the server itself gives up waiting for a lock, and so as not to find out one by one, none
-    /// of the connections that are kept is used again.
+    /// Returns the answer of the server, or an I/O timeout after twice the `patience` of the settings. The server's own lock timeout is
+    /// shorter. A timeout also closes the idle connections, because they may be lost too and the network need not report that.
     pub(super) async fn in_time<T>(&self, answer: impl Future<Output = T>) -> sqlx::Result<T> {
         let limit = self.patience.saturating_mul(2);
         if let Ok(answer) = timeout(limit, answer).await {
@@ -104,7 +101,7 @@ impl Connections {
         )))
     }
 
-    /// Closes the idle connections if an error means that the session is read-only. A session keeps that setting when the
+    /// Closes the idle connections if an error means that the session is read-only, because a session retains that setting after the
     /// server accepts writes again.
     pub(super) fn note(&self, error: &sqlx::Error) {
         if Class::of(error) == Class::ReadOnly {
@@ -117,10 +114,10 @@ impl Connections {
         drop(kept);
     }
 
-    /// Connects, waiting for a server that is just about to start.
+    /// Connects to the server. Retries until the deadline if the server is starting, or refuses the connection.
     async fn connect(&self, deadline: Instant) -> sqlx::Result<PgConnection> {
         let mut pause = Duration::from_millis(10);
-        // The failure of the attempt before: it says more about the server than that the last attempt ran out of time.
+        // The error of the previous attempt, which describes the server better than a timeout of the last attempt does.
         let mut earlier = None;
         loop {
             let connect = async {
@@ -141,7 +138,7 @@ impl Connections {
                 });
             }
             if Instant::now() + pause > deadline {
-                tracing::debug!(error = %Chain(&error), "there is no server");
+                tracing::debug!(error = %Chain(&error), "cannot connect to PostgreSQL within the wait timeout");
                 return Err(self.not_in_time(Some(error)));
             }
             earlier = Some(error);
@@ -182,12 +179,12 @@ fn is_starting(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
         sqlx::Error::Database(said) => said.code().is_some_and(|code| code == "57P03"),
-        // The driver may get variants; what is not known is not waited for.
+        // The driver's error type is non-exhaustive. Unknown variants are not retried.
         _ => false,
     }
 }
 
-/// A connection in use. It is closed if it is not given back: who used it may have left a transaction open.
+/// A connection in use. Dropping it closes the connection, because a transaction may be open.
 pub(super) struct Connection<'c> {
     live: Live,
     home: &'c Connections,
@@ -195,7 +192,7 @@ pub(super) struct Connection<'c> {
 }
 
 impl Connection<'_> {
-    /// Keeps it for the next, as nothing is going on over it.
+    /// Returns an idle connection without an open transaction to the pool.
     pub(super) fn give_back(self) {
         let mut all = self.home.lock();
         all.retain(|kept| kept.since.elapsed() < IDLE);
@@ -205,10 +202,10 @@ impl Connection<'_> {
         });
     }
 
-    /// Returns the parts of a message that execute a statement, which is planned once. `None` if its values do not fit into a
+    /// Returns the parts of a message that execute a statement, which is prepared once. Returns `None` if the values do not fit into a
     /// message. After a failed message the caller must close the connection.
     pub(super) fn message(&mut self, statement: &Statement) -> Option<Vec<String>> {
-        /// More than there are parts of a commit that can be without each other.
+        /// Maximum number of prepared write statements. Commits have fewer combinations of optional parts.
         const MOST: usize = 128;
         let all = &mut self.live.written;
         let known = all.iter().position(|sql| **sql == *statement.sql());
@@ -224,7 +221,7 @@ impl Connection<'_> {
         Some(vec![statement.prepare(&name), execute])
     }
 
-    /// Has the server prepare statements, if they are not yet: always the same. Says what the connection is to the server.
+    /// Prepares the statements unless the connection has done so. They must be the same in each call. Returns the connection's session.
     pub(super) async fn prepare(
         &mut self,
         statements: impl FnOnce() -> String,

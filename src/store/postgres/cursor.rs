@@ -1,4 +1,4 @@
-//! How far a consumer of events has come, for it to go on there after a restart.
+//! Positions of event consumers, which let them resume after a restart.
 
 use super::NAME;
 use super::column;
@@ -17,25 +17,25 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Has what was acknowledged stored soon, unless that is going on.
+/// Starts a task that stores the acknowledged positions, unless one is running.
 fn store_soon(database: &Arc<Database>) {
     if database.storing.swap(true, Ordering::SeqCst) {
         return;
     }
     let database = Arc::clone(database);
-    // Nobody waits for it but who closes the store, since it has a pointer to the database.
+    // The task holds a reference to the database, so closing the store waits for it.
     drop(tokio::spawn(async move {
         let (acknowledged, storing) = (&database.acknowledged, &database.storing);
         loop {
             let positions = acknowledged.take();
             if positions.is_empty() {
                 storing.store(false, Ordering::SeqCst);
-                // What came between is for whoever sees the mark first.
+                // Another call can have added a position before the flag was cleared. The side that sets the flag first stores it.
                 if acknowledged.is_empty() || storing.swap(true, Ordering::SeqCst) {
                     return;
                 }
             } else if let Err(error) = store(&database, &positions).await {
-                tracing::warn!(error = %Chain(&error), "what consumers of events acknowledged is stored with what they acknowledge next");
+                tracing::warn!(error = %Chain(&error), "cannot store acknowledged positions of consumers, will retry with the next one");
                 acknowledged.put_back(positions);
                 storing.store(false, Ordering::SeqCst);
                 return;
@@ -44,13 +44,13 @@ fn store_soon(database: &Arc<Database>) {
     }));
 }
 
-/// Stores positions, unless they are of events that the database has lost.
+/// Stores positions. Fails if the database has lost commits, because the events of the positions may be lost.
 async fn store(database: &Database, positions: &HashMap<Name, u64>) -> Result<(), StoreError> {
     database.loss.check()?;
     database.read(Store(positions)).await
 }
 
-/// Positions to be stored; those that are further already stay.
+/// Statement that stores positions. It never lowers a stored position.
 struct Store<'p>(&'p HashMap<Name, u64>);
 
 impl Read for Store<'_> {
@@ -61,7 +61,7 @@ impl Read for Store<'_> {
     }
 
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
-        // In their order, none who stores them waits for another who waits for it.
+        // Sorted rows prevent deadlocks between processes that store positions.
         let positions: BTreeMap<_, _> = self.0.iter().collect();
         let update = sqlx::query(
             "UPDATE ux_consumers AS c SET position = greatest(c.position, u.position)
@@ -85,7 +85,7 @@ impl Read for Store<'_> {
     }
 }
 
-/// Where a consumer stopped; `begin` if it is new, which is stored for it.
+/// Returns the cursor of a consumer at its stored position. Stores `begin` for a new consumer.
 pub(super) async fn resume(
     database: &Arc<Database>,
     tenant: &Arc<Named>,

@@ -52,7 +52,7 @@ pub(super) struct Database {
     pub(super) listening: AtomicBool,
     /// A value that changes when there may be new events.
     pub(super) announced: watch::Sender<u64>,
-    /// Number of announcements of other processes.
+    /// Number of announcements from other processes.
     pub(super) others: Arc<AtomicU64>,
     pub(super) recent: Tenants,
     pub(super) progress: Progress,
@@ -176,7 +176,7 @@ impl Database {
         done.map_err(|_| ended())?
     }
 
-    /// Waits until the abandoned jobs of a tenant have ended, so that a read sees a stable state.
+    /// Waits until the abandoned jobs of a tenant have ended, so that a read sees a stable state. An abandoned job has no caller any more.
     ///
     /// # Errors
     /// Fails if the jobs have not ended after the `patience` of the settings.

@@ -1,4 +1,4 @@
-//! The last message of a transaction: it locks the tenant's row, writes all changes, commits, and waits until the commit is durable.
+//! Last message of a transaction: it locks the tenant's row, writes all changes, commits, and waits until the commit is durable.
 //!
 //! The commits of a tenant follow one another, which gives them their order. They do not wait for each other's disk writes: a
 //! commit releases the row without being durable, and then waits for the server's log together with all other transactions. A
@@ -16,15 +16,15 @@ use super::statement::Statement;
 use futures::TryStreamExt as _;
 use sqlx::{AssertSqlSafe, Either, PgConnection};
 
-/// A last message that failed.
+/// Failure of a last message.
 pub(super) struct Broken {
     pub(super) error: sqlx::Error,
-    /// If `true`, the commit was answered, and a later part failed.
+    /// If `true`, the server confirmed the commit, and a later part failed.
     is_committed: bool,
 }
 
 impl Broken {
-    /// Returns `true` if the transaction may be committed.
+    /// Returns `true` if the transaction may have been committed.
     pub(super) fn is_in_doubt(&self) -> bool {
         let says_no = match Class::of(&self.error) {
             Class::Collided | Class::Permanent | Class::ReadOnly | Class::Setup => true,
@@ -41,12 +41,12 @@ impl Broken {
     }
 }
 
-/// The results of a last message.
+/// Results of a last message.
 #[derive(Default)]
 pub(super) struct Sent {
-    /// The place of the changes, if they have one.
+    /// Place of the changes in the tenant's commit order, if the message wrote any.
     pub(super) place: Option<Place>,
-    /// Runs that were claimed.
+    /// Runs that the message claimed.
     pub(super) leased: Vec<Leased>,
 }
 

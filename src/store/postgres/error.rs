@@ -1,4 +1,4 @@
-//! What the driver says, as errors of this crate. It may quote statements and values, and never says who connects how.
+//! Errors of the driver as errors of this crate. They can contain statements and values, but never connection settings.
 
 use crate::error::{BoxError, Retry};
 use crate::store::StoreError;
@@ -8,102 +8,114 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a [`PostgresStore`](super::PostgresStore) cannot be connected. Variants name what the caller can do next. None
-/// of them has the connection string or the password in it.
+/// Error of [`PostgresBuilder::connect`](super::PostgresBuilder::connect). Each variant allows a different reaction of the caller.
+///
+/// An open store reports [`Incomplete`](Self::Incomplete), [`ReadOnly`](Self::ReadOnly), [`Refused`](Self::Refused) and
+/// [`LostCommits`](Self::LostCommits) as the source of a [`StoreError`]. No variant contains the connection string or the password.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostgresError {
-    /// The connection string cannot be read: it begins with `postgres://` and says user, host and database.
-    #[error("the connection string is not one of PostgreSQL")]
+    /// The connection string is invalid. Its form is `postgres://user:password@host:port/database`. The source names the invalid part.
+    #[error(
+        "invalid PostgreSQL connection string; check its scheme, user, host, port, database and options"
+    )]
     InvalidUrl(#[source] BoxError),
-    /// The query of the connection string has a parameter that the driver does not support. The error contains no value, and
-    /// the name only if it is a parameter of other PostgreSQL clients.
+    /// The connection string has a query parameter that the driver does not support. The error contains no value, and contains the name
+    /// only if it is a parameter of other PostgreSQL clients.
     #[error(
         "the connection string has the unsupported parameter {}; remove it, or percent-encode `?` and `&` in the password",
         named(*number, *name)
     )]
     UnsupportedParameter {
-        /// The position of the parameter in the query, counted from 1.
+        /// Position of the parameter in the query, counted from 1.
         number: usize,
-        /// The name, if it is a known one.
+        /// Name of the parameter, if it is a known one.
         name: Option<&'static str>,
     },
-    /// The name of a schema has to be 1 to 40 of `a-z`, `0-9` and `_`, and to begin with none of `0-9`.
-    #[error("{name:?} cannot be the name of the schema: it may have up to 40 of a-z, 0-9 and _")]
+    /// The schema name is invalid: it must have 1 to 40 of the characters `a-z`, `0-9` and `_`, and must not start with a digit.
+    #[error(
+        "invalid schema name {name:?}; use 1 to 40 of a-z, 0-9 and _, not starting with a digit"
+    )]
     InvalidSchema {
-        /// The name.
+        /// The invalid name.
         name: String,
     },
-    /// A newer version of this crate made the tables: use that one. Nothing was changed.
-    #[error("schema {schema} has version {found}, and versions up to {known} are known")]
+    /// A newer version of this crate migrated the tables: update this program. Nothing was changed.
+    #[error(
+        "the tables in schema {schema} have version {found}, and this program supports versions up to {known}; update it"
+    )]
     NewerSchema {
-        /// The schema that the tables are in.
+        /// Schema that contains the tables.
         schema: String,
-        /// Their version.
+        /// Version of the tables.
         found: i64,
-        /// The newest version that this crate knows.
+        /// Newest version that this crate supports.
         known: i64,
     },
-    /// The server is older than 14, and lacks what the store needs.
-    #[error("the server is version {found} of PostgreSQL, and at least 14 is needed")]
+    /// The PostgreSQL version of the server is older than 14.
+    #[error(
+        "the server runs PostgreSQL {found}, and the store needs PostgreSQL 14 or later; upgrade the server"
+    )]
     OldServer {
-        /// The major version of the server.
+        /// Major version of the server.
         found: i32,
     },
-    /// Search by meaning is asked for, and the extension `vector` (pgvector) is not there and cannot be made: have it
-    /// installed on the server and made by who may, or connect without an embedder. The cause says what is missing.
+    /// Vector search is configured, but the extension `vector` (pgvector) is missing and cannot be created. Have an administrator create
+    /// it, or connect without an embedder. The source names the cause.
     #[error(
-        "search by meaning takes the extension `vector` (pgvector), which cannot be used: have it made by \
+        "vector search needs the extension `vector` (pgvector), which is not available in the database; run \
          `CREATE EXTENSION vector`, or connect without an embedder"
     )]
     NoVectors(#[source] BoxError),
-    /// The vectors in the tables are by another model, see [`EmbedError::OtherModel`]. Nothing was changed.
-    #[error("the embedder does not fit the vectors in the tables")]
+    /// The stored vectors come from another model, see [`EmbedError::OtherModel`]. Nothing was changed.
+    #[error("the embedder does not match the vectors in the tables")]
     Embedder(#[from] EmbedError),
-    /// User, password or database of the connection string are wrong, or the user lacks the privilege to create the tables.
+    /// The server rejected the user, the password or the database, or the user lacks the privilege to create the tables.
     #[error(
         "the server refused to connect or to create the tables; check user, password, database and privileges"
     )]
     Refused(#[source] BoxError),
-    /// The tables of the store are incomplete, or the user has lost a right on them, for example during a restore. The
-    /// operation is retried: complete the restore, or grant the right.
+    /// Tables or functions of the store are missing, or the user has lost a privilege, for example during a restore. Complete the restore,
+    /// or grant the privilege. The operation then fails with [`StoreError::Unavailable`] and can be retried.
     #[error(
         "a table, function or privilege of the store is missing in the database; complete the restore, or grant the privilege"
     )]
     Incomplete(#[source] BoxError),
-    /// The server accepts no writes. Point the connection string to the primary, or turn `default_transaction_read_only` off.
+    /// The server accepts no writes. Let the connection string name the primary, or turn `default_transaction_read_only` off.
     #[error(
         "the server is read-only; point the connection string to the primary, or turn `default_transaction_read_only` off"
     )]
     ReadOnly {
-        /// The pause before a retry.
+        /// Delay before a retry.
         retry_after: Duration,
-        /// The error of the driver.
+        /// Error of the driver.
         source: BoxError,
     },
-    /// The database lost commits that this process has seen. Restart each process that uses the schema: it must not continue
-    /// after events and with leases that the database does not know.
+    /// The database lost commits that this process has seen. Restart each process that uses the schema: its remembered events and leases
+    /// are not in the database.
     #[error(
         "schema {schema:?} lost commits of tenant {tenant:?}: events up to position {seen} were committed, and the database \
-         has other events there or ends at {found}; it was restored from an older backup, or failed over to a server \
+         has other events there or ends at {found}; the database was restored from an older backup, or failed over to a server \
          without the last commits; restart each process that uses the schema"
     )]
     LostCommits {
-        /// The schema that the tables are in.
+        /// Schema that contains the tables.
         schema: String,
-        /// The tenant whose events are lost.
+        /// Tenant whose events are lost.
         tenant: String,
-        /// The highest position of an event that this process has seen.
+        /// Highest position of an event that this process has seen.
         seen: u64,
-        /// The highest position of an event in the database.
+        /// Highest position of an event in the database.
         found: u64,
     },
-    /// The server cannot be reached, or has no connection left.
-    #[error("the server is unavailable")]
+    /// The server cannot be reached, or has no free connection.
+    #[error(
+        "the PostgreSQL server is unavailable; check the host and the port, and that the server runs and has a free connection"
+    )]
     Unavailable {
-        /// When to try again.
+        /// Delay before a retry.
         retry_after: Duration,
-        /// What the driver says.
+        /// Error of the driver.
         source: BoxError,
     },
 }
@@ -116,7 +128,7 @@ fn named(number: usize, name: Option<&str>) -> String {
 }
 
 impl PostgresError {
-    /// Whether connecting again could succeed.
+    /// Returns whether a retry can succeed, and after which delay.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -138,7 +150,7 @@ impl PostgresError {
 }
 
 impl PostgresError {
-    /// Returns the error of a step to connect that failed in the driver.
+    /// Converts an error of the driver while connecting.
     fn of(error: sqlx::Error) -> Self {
         Self::of_class(Class::of(&error), Said::boxed(error))
     }
@@ -162,13 +174,13 @@ impl PostgresError {
     }
 }
 
-/// Error of a step to connect. The operator `?` converts errors of the driver to it, so [`PostgresError`] has no public
-/// conversion from a type of the driver.
+/// Error while connecting. The operator `?` converts driver errors to it, so [`PostgresError`] needs no public conversion from a type
+/// of the driver.
 #[derive(Debug)]
 pub(super) struct ConnectFault(PostgresError);
 
 impl ConnectFault {
-    /// Returns the error of a migration that failed in the driver. Its source names the version of the tables that was not reached.
+    /// Returns the error of a migration that failed in the driver. Its source names the version that the tables did not reach.
     pub(super) fn of_migration(version: i64, error: sqlx::Error) -> Self {
         let class = Class::of(&error);
         let source = Said(Arc::new(error));
@@ -177,7 +189,7 @@ impl ConnectFault {
     }
 }
 
-/// Failure of the step of a migration that leads to a version.
+/// Failure of the migration to one version of the tables.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot bring the tables of the store to version {version}; nothing was changed")]
 struct MigrationFailed {
@@ -203,36 +215,36 @@ impl From<ConnectFault> for PostgresError {
     }
 }
 
-/// The pause before a retry of an operation that succeeds only after an operator has changed the database.
+/// Delay before a retry that can succeed only after an operator has changed the database.
 const LONG_PAUSE: Duration = Duration::from_secs(10);
 
-/// Delay after the server refused the login. An operator has to act, and a server may count failed logins.
+/// Delay after a rejected login. An operator has to act, and a server may count failed logins.
 const LOGIN_PAUSE: Duration = Duration::from_secs(60);
 
-/// When to try again what the server could not do.
+/// Delay before a retry of an operation that the server could not execute.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
-/// Maximum number of attempts, without a delay between them, at an operation that had no effect because of another
-/// transaction or a stale connection.
+/// Maximum number of attempts at an operation that had no effect because of another transaction or a stale connection. There is no delay
+/// between them.
 pub(super) const ATTEMPTS: u32 = 20;
 
-/// What an error of the driver means.
+/// Class of a driver error, which decides about a retry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Class {
-    /// Another transaction was in the way, and nothing was done: the same again may succeed at once.
+    /// Another transaction interfered, and the server changed nothing. An immediate retry can succeed.
     Collided,
-    /// The connection is gone. What was not committed is not done; of a commit nobody knows.
+    /// The connection is lost. Uncommitted changes are rolled back, and the outcome of a commit is unknown.
     Lost,
-    /// The server cannot do it now.
+    /// The server cannot execute the operation now.
     Transient,
-    /// The session accepts no writes. Nothing was done.
+    /// The session accepts no writes. The server changed nothing.
     ReadOnly,
-    /// The database lacks a table, a function or a right of the store, for example during a restore. Nothing was done,
-    /// and an operator can fix it.
+    /// The database lacks a table, a function or a privilege that the store needs, for example during a restore. The server changed
+    /// nothing, and an operator can fix the cause.
     Setup,
-    /// The server will not do it, however often it is asked.
+    /// The server rejects the operation permanently.
     Permanent,
-    /// The server does not let the user in.
+    /// The server rejects the login.
     Login,
 }
 
@@ -242,20 +254,20 @@ impl Class {
             sqlx::Error::Database(said) => said
                 .code()
                 .map_or(Self::Transient, |code| Self::of_code(&code)),
-            // It has taken long enough.
+            // The store's own timeout has passed, so an immediate retry would wait as long again.
             sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => Self::Transient,
             sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
                 Self::Lost
             }
-            // What is kept cannot be read, and will not change by itself.
+            // Stored data is unreadable, and does not change by itself.
             sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => Self::Permanent,
             sqlx::Error::Tls(_) | sqlx::Error::Configuration(_) => Self::Login,
-            // The driver may get variants; what is not known may pass.
+            // The driver's error type is non-exhaustive. Unknown variants count as temporary.
             _ => Self::Transient,
         }
     }
 
-    /// The meaning of an SQLSTATE.
+    /// Returns the class of an SQLSTATE.
     fn of_code(code: &str) -> Self {
         match code {
             // Another transaction added the same row: a unique violation.
@@ -287,13 +299,13 @@ pub(super) fn is_worth_another(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Returns `true` if the server reports an error with this code (SQLSTATE).
+/// Returns `true` if the server reports an error with this SQLSTATE.
 pub(super) fn has_code(error: &sqlx::Error, code: &str) -> bool {
     let found = error.as_database_error().and_then(|error| error.code());
     found.is_some_and(|found| found == code)
 }
 
-/// What the driver says, in its own words. Its debug form would have the rows in it that an error is about.
+/// Error of the driver that shows only its message. The driver's own debug form contains rows.
 struct Said(Arc<sqlx::Error>);
 
 impl Said {
@@ -322,7 +334,7 @@ impl fmt::Display for Said {
 
 impl std::error::Error for Said {}
 
-/// Why a job of the store fails: what it asks for is refused, or the driver gave up.
+/// Failure of a job: the store refuses it, or the driver fails.
 #[derive(Debug)]
 pub(super) enum Fault {
     Refused(StoreError),
@@ -350,7 +362,7 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// What the driver says, to whoever asked the store.
+/// Converts an error of the driver to the error that the caller receives.
 pub(super) fn of_driver(error: Arc<sqlx::Error>) -> StoreError {
     const SOON: Duration = Duration::from_millis(100);
     let class = Class::of(&error);
@@ -358,7 +370,7 @@ pub(super) fn of_driver(error: Arc<sqlx::Error>) -> StoreError {
     let retry_after = match class {
         Class::Permanent => {
             return StoreError::Forbidden {
-                reason: format!("{} refuses it: {source}", super::NAME),
+                reason: format!("{} rejected a statement: {source}", super::NAME),
             };
         }
         Class::ReadOnly => return unavailable(PAUSE, PostgresError::read_only(source).into()),
@@ -380,7 +392,7 @@ fn unavailable(retry_after: Duration, source: BoxError) -> StoreError {
     }
 }
 
-/// The server is a standby that does not have an event yet.
+/// Returns the error of a read from a standby that has not replayed an event yet.
 pub(super) fn standby_is_behind(tenant: &str, position: u64) -> StoreError {
     let reason = format!(
         "the server is a standby that has not replayed event {position} of tenant {tenant:?} yet; point the connection \
@@ -389,27 +401,30 @@ pub(super) fn standby_is_behind(tenant: &str, position: u64) -> StoreError {
     unavailable(PAUSE, reason.into())
 }
 
-/// The connection was lost while the server was asked to commit, and it does not say what became of it.
+/// Returns the error of a commit whose connection was lost and whose outcome the server does not report.
 pub(super) fn unknown_outcome() -> StoreError {
-    let reason = "the connection was lost in a commit, and whether that was kept is not known";
+    let reason = "the connection was lost during a commit, and its outcome is unknown; read the data before you repeat the operation";
     unavailable(PAUSE, reason.into())
 }
 
-/// The connection was lost in a claim. The claim is in doubt until its leases are listed.
+/// Returns the error of a claim whose connection was lost. The claim is in doubt until its leases are listed.
 pub(super) fn claim_in_doubt() -> StoreError {
     let reason = "the connection was lost while the server claimed runs; list the leases of the claim, and release them";
     unavailable(PAUSE, reason.into())
 }
 
-/// A limit of the tenant was reached while a commit was on its way.
+/// Returns the error of a commit that would exceed a limit of the tenant.
 pub(super) fn crowded() -> StoreError {
     let reason = "the tenant reached its limit of breadcrumbs, open runs or request keys during the commit; nothing was committed";
     unavailable(PAUSE, reason.into())
 }
 
-/// The task of a job has ended without an answer.
+/// Returns the error of a job whose task ended without a result.
 pub(super) fn ended() -> StoreError {
-    unavailable(PAUSE, "the task of the store has ended".into())
+    unavailable(
+        PAUSE,
+        "the store's background task ended before it returned a result".into(),
+    )
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The rows of events: how a commit adds them, and how a page of them is read.
+//! SQL that writes and reads the rows of events.
 
 use super::column::Id;
 use super::statement::Statement;
@@ -6,7 +6,7 @@ use super::tenant::open_time;
 use crate::model::Event;
 use crate::store::durable::events::kind;
 
-/// SQL that is true if the tenant with the name `$1` has rows that the store can take in.
+/// SQL condition that is true if the tenant with the name `$1` has inbox rows that the store can take in.
 macro_rules! has_inbox {
     () => {
         "NOT pg_is_in_recovery() AND EXISTS (SELECT 1 FROM ux_inbox AS i WHERE i.tenant = $1 AND i.refused IS NULL)
@@ -16,7 +16,7 @@ macro_rules! has_inbox {
 
 pub(super) use has_inbox;
 
-/// Adds to a statement that events are noted at the next positions.
+/// Adds the insertion of events at the next positions to a statement.
 pub(super) fn push(statement: &mut Statement, events: &[Event]) {
     if events.is_empty() {
         return;
@@ -41,15 +41,17 @@ pub(super) fn push(statement: &mut Statement, events: &[Event]) {
     statement.push(" AS u (id, version, updated_at, kind, schema_name, tags, place))");
 }
 
-/// The tags of an event as a JSON array.
+/// Formats the tags of an event as a JSON array.
 fn tags(event: &Event) -> String {
     serde_json::Value::from(event.tags.to_vec()).to_string()
 }
 
-/// The statement that each connection prepares: returns the first and the last position, and the events from a position on. One snapshot has all of it, so that no event is
-/// removed in between. A transaction has the tenant's row locked from taking a position to its commit, so an event that is not
-/// visible yet has a higher position than all visible ones. The last column is true if all visible commits are durable for sure: a
-/// standby has only durable commits, and a server with synchronous standbys does not report the commits that they have.
+/// Statement that each connection prepares: returns the first and the last position, and the events from a position on.
+///
+/// One snapshot contains all of this, so no event is removed in between. A transaction locks the tenant's row before it assigns a
+/// position and until its commit, so an event that is not visible yet has a higher position than all visible ones. `is_durable` is true if
+/// all visible commits are certainly durable. A standby has only durable commits. With synchronous standbys the column is false, because
+/// the server does not report which commits they have.
 pub(super) const NEXT: &str = concat!(
     "PREPARE ux_next (text, bigint, bigint, bigint, bigint) AS
     SELECT t.first_event, t.position, e.*, s.breadcrumb_id AS seen_id, s.version AS seen_version,

@@ -1,4 +1,4 @@
-//! Facts that the jobs of a transaction read: rows of runs, ordering keys and breadcrumbs.
+//! Facts that the jobs of a transaction need: rows of runs, ordering keys, breadcrumbs and request keys.
 
 use super::request_keys::{self, Key};
 use super::row::{self, Asked, Kept, Line, line_of};
@@ -15,22 +15,22 @@ use sqlx::postgres::PgRow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-/// Facts that jobs need, which are read for all jobs of a transaction at once. Others are read when a job needs them.
+/// Facts that are read for all jobs of a transaction at once. Further facts are read when a job needs them.
 #[derive(Default)]
 pub(super) struct Wanted {
     /// Runs whose rows are locked.
     pub(super) runs: Vec<RunRef>,
-    /// Runs to be enqueued. Their rows are not locked.
+    /// Runs to be enqueued, whose rows are not locked.
     pub(super) seen: Vec<RunRef>,
-    /// Ordering keys that are locked.
+    /// Ordering keys to lock.
     pub(super) lines: BTreeSet<Line>,
     pub(super) breadcrumbs: Vec<BreadcrumbId>,
-    /// Keys of requests.
+    /// Request keys.
     pub(super) requests: BTreeSet<Key>,
 }
 
 impl Wanted {
-    /// Adds a run whose row is locked, with its ordering key.
+    /// Adds a run whose row will be locked, with its ordering key.
     pub(super) fn run(&mut self, run: &RunRef) {
         self.lines.extend(line_of(run));
         self.runs.push(run.clone());
@@ -51,7 +51,7 @@ impl Wanted {
             let locked: BTreeSet<Asked> = self.runs.iter().map(row::asked).collect();
             self.seen.retain(|run| !locked.contains(&row::asked(run)));
         }
-        // All transactions lock rows in this order, so that none waits for another that waits for it.
+        // All transactions lock rows in this order, which prevents deadlocks.
         self.runs.sort_by_cached_key(row::name);
         for (runs, one, several) in [
             (&self.runs, "ux_known", "ux_known_all"),
@@ -75,7 +75,7 @@ impl Wanted {
     }
 }
 
-/// Facts that were requested by the statements of [`Wanted::ask`].
+/// Facts that the statements of [`Wanted::ask`] return.
 pub(super) struct Asking(Wanted);
 
 impl Asking {
@@ -113,7 +113,7 @@ impl Asking {
     }
 }
 
-/// Reads the facts of one of these runs from a row of the answer.
+/// Reads the facts of one of `runs` from a row of the answer.
 fn read_known(
     found: &PgRow,
     runs: &[RunRef],
@@ -138,7 +138,7 @@ fn read_known(
     }
 }
 
-/// Reads the first other row with an ordering key, if there is one.
+/// Reads the first other row with the run's ordering key, or `None` if there is no such row.
 fn first(found: &PgRow, column: usize) -> sqlx::Result<Option<First>> {
     let Some(sequence) = found.try_get::<Option<i64>, _>(column)? else {
         return Ok(None);
@@ -153,19 +153,21 @@ fn first(found: &PgRow, column: usize) -> sqlx::Result<Option<First>> {
 /// Facts that were read from the tables.
 #[derive(Default)]
 pub(super) struct Stored {
-    /// `None` for a run to be enqueued whose row stays as it is.
+    /// Facts of runs. `None` for a run to be enqueued whose row exists and does not change.
     pub(super) runs: HashMap<Asked, Option<Known>>,
-    /// Breadcrumbs or their tombstones, and `None` for a missing one.
+    /// Breadcrumbs or their tombstones. `None` for a missing breadcrumb.
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
-    /// Recorded keys of requests, and `None` for a new one.
+    /// Recorded request keys. `None` for a new key.
     pub(super) requests: BTreeMap<Key, Option<Recorded>>,
-    /// Time of the oldest key.
+    /// Time of the oldest request key.
     pub(super) oldest_key: Option<Timestamp>,
 }
 
-/// Facts of runs with these names, ordering keys and places. `$lock` ends the lookup of a run: `FOR UPDATE`, or `LIMIT 1`. The
-/// server looks up a limited or locked row for each run, and `$which` may omit runs. Otherwise a plan that was made while the tables were small would read all
-/// rows of the tenant. `$paused` is the time since which the executor is paused.
+/// SQL that reads the facts of runs with these names, ordering keys and indexes.
+///
+/// `$lock` ends the lookup of a run: `FOR UPDATE`, or `LIMIT 1`. With either, the server looks up each run by its index. Otherwise a plan
+/// that was made while the tables were small would read all rows of the tenant. `$which` may omit runs. `$paused` is the time since which
+/// the executor is paused.
 macro_rules! select_known {
     ($runs:expr, $lock:literal, $which:literal, $paused:literal) => {
         concat!(
@@ -211,7 +213,7 @@ pub(super) fn statements() -> String {
         };
         ($one:literal, $all:literal, $lock:literal, $which:literal, $paused:literal) => {
             concat!(
-                // A row of values costs the server less than a table of columns.
+                // `VALUES` with one row costs the server less than `unnest` of arrays.
                 prepare!(
                     $one,
                     "bigint, uuid, bigint, text, text",
@@ -238,7 +240,7 @@ pub(super) fn statements() -> String {
         "",
         "(SELECT p.since FROM ux_paused AS p WHERE p.tenant = $1 AND p.executor = u.executor)"
     );
-    // A row whose origin is known stays as it is when it is enqueued.
+    // Enqueuing a run does not change a row whose origin is known.
     let seen = prepare!(
         "ux_seen",
         "ux_seen_all",
@@ -277,14 +279,14 @@ fn read_all(statement: &str, tenant: i64, runs: &[RunRef]) -> String {
 /// Facts of a run.
 #[derive(Clone)]
 pub(super) struct Known {
-    /// Its row, if there is one.
+    /// Row of the run, or `None` if the run is not in the ledger.
     pub(super) kept: Option<Kept>,
-    /// Origin of its trigger.
+    /// Origin of the run's trigger.
     pub(super) origin: Origin,
     /// The first other row with its ordering key.
     pub(super) first: Option<First>,
-    /// The time since which its executor is paused. Not read for a run to be enqueued.
+    /// Time since which the run's executor is paused. Not read for a run to be enqueued.
     pub(super) paused: Option<Timestamp>,
-    /// If `true`, no other transaction changes the row until this one ends.
+    /// If `true`, the row is locked until the end of this transaction.
     pub(super) is_locked: bool,
 }

@@ -1,4 +1,5 @@
-//! Detects that the database lost commits that this process has seen, as after a restore from an older backup.
+//! Detection of lost commits: events that this process has seen and the database no longer has, as after a restore from an older
+//! backup.
 
 use super::NAME;
 use super::error::PostgresError;
@@ -7,35 +8,35 @@ use crate::model::BreadcrumbId;
 use crate::store::StoreError;
 use std::sync::{Arc, OnceLock};
 
-/// The newest events of one tenant that a handle has seen.
+/// Newest events of one tenant that a handle and its clones have seen.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Mark {
-    /// The highest position of an event that was committed.
+    /// Highest position of a committed event.
     pub(super) head: u64,
-    /// The newest event that was read.
+    /// Newest event that was read.
     pub(super) event: Option<Seen>,
 }
 
-/// An event that was read.
+/// An event that was read, by its position.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Seen {
     pub(super) position: u64,
-    /// The breadcrumb and its version.
+    /// Breadcrumb ID and version.
     pub(super) of: (BreadcrumbId, u64),
 }
 
-/// The events that the database has, read after the [`Mark`] was taken.
+/// Events of the database at the time of a read that started after the [`Mark`] was taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
-    /// The positions of the oldest and of the newest event.
+    /// Positions of the oldest and of the newest event.
     pub(super) first: u64,
     pub(super) last: u64,
-    /// The breadcrumb and version of the event at the position of the mark.
+    /// Breadcrumb ID and version of the event at the mark's position.
     pub(super) at_mark: Option<(BreadcrumbId, u64)>,
 }
 
 impl Mark {
-    /// Adds events that were seen later, or by another.
+    /// Merges events that were seen later, or by another reader.
     pub(super) fn add(&mut self, other: Self) {
         self.head = self.head.max(other.head);
         let position = |event: Option<Seen>| event.map(|event| event.position);
@@ -44,7 +45,7 @@ impl Mark {
         }
     }
 
-    /// Returns `true` if the database has all events up to this mark that it did not forget because they were old.
+    /// Returns `true` if the database has all events up to this mark, except those that retention has deleted.
     pub(super) fn is_in(&self, now: &Now) -> bool {
         let is_same = self
             .event
@@ -53,12 +54,12 @@ impl Mark {
     }
 }
 
-/// The loss of commits, once one is detected. All writes are refused from then on.
+/// Detected loss of commits. The store rejects all writes after it.
 #[derive(Debug, Default)]
 pub(super) struct Loss(OnceLock<Arc<PostgresError>>);
 
 impl Loss {
-    /// Fails if commits were lost.
+    /// Returns an error if commits were lost.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         match self.0.get() {
             Some(error) => Err(refused(error)),
@@ -66,18 +67,18 @@ impl Loss {
         }
     }
 
-    /// Notes that commits were lost, and returns the first error.
+    /// Records that commits were lost, and returns the first recorded error.
     pub(super) fn note(&self, error: PostgresError) -> Arc<PostgresError> {
         let first = self.0.get_or_init(|| {
             let error = Arc::new(error);
-            tracing::error!(error = %Chain(&*error), "the store refuses all writes from now on");
+            tracing::error!(error = %Chain(&*error), "the database lost commits; the store refuses all writes from now on");
             error
         });
         Arc::clone(first)
     }
 }
 
-/// Returns the error of an operation that is refused because commits were lost.
+/// Returns the error of an operation that is rejected because commits were lost.
 pub(super) fn refused(error: &Arc<PostgresError>) -> StoreError {
     StoreError::Refused {
         store: NAME,

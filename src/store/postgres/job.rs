@@ -12,7 +12,7 @@ pub(super) trait Job: Send + Sync + 'static {
     /// Result of the job.
     type Answer: Send + 'static;
 
-    /// Adds the facts that the job reads.
+    /// Adds the facts that the job needs to `wanted`.
     fn wants(&self, _wanted: &mut Wanted) {}
 
     /// Runs the job. The changes of a job that fails are rolled back.
@@ -21,7 +21,7 @@ pub(super) trait Job: Send + Sync + 'static {
         writing: &mut Writing<'_>,
     ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
 
-    /// Returns the claim of due runs that the transaction makes after its commit, if the job claims any.
+    /// Returns the claim that the transaction makes after its commit, or `None` if the job claims no due runs.
     fn claims(&self) -> Option<&Asked> {
         None
     }
@@ -29,9 +29,9 @@ pub(super) trait Job: Send + Sync + 'static {
     /// Adds the leased runs to the result.
     fn leased(_answer: &mut Self::Answer, _leased: Result<Vec<Leased>, StoreError>) {}
 
-    /// Replaces the provisional times in the result after the transaction has its place in the commit order.
+    /// Replaces provisional times in the result, once the transaction has its place in the commit order.
     fn settle(_answer: &mut Self::Answer, _place: &Place) {}
 
-    /// Runs after the commit, also if the caller no longer waits for the result.
+    /// Called after the commit, even if the caller no longer waits for the result.
     fn committed(&self, _answer: &Self::Answer) {}
 }

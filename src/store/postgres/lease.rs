@@ -1,6 +1,6 @@
-//! Leases of due runs: one statement that commits by itself, because each run needs it.
+//! Leases of due runs: one statement in its own transaction, because every run needs a lease.
 //!
-//! So this statement repeats [`grant`](crate::store::rules::grant) in SQL.
+//! The statement repeats [`grant`](crate::store::rules::grant) in SQL.
 
 use super::column::{self, Id};
 use super::prepared;
@@ -18,20 +18,20 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The runs that a claim requests.
+/// Request of a claim: executors, limits and the claim ID.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     /// Executors and the maximum number of runs of each, in the order in which they take turns.
     executors: Vec<(Arc<str>, usize)>,
     /// Maximum number of runs of all executors.
     most: usize,
-    /// Marks the leases, so that they are found again if the answer is lost.
+    /// ID that marks the leases, so that they can be found if the answer is lost.
     pub(super) claim: ClaimId,
 }
 
 impl Asked {
     pub(super) fn new(n: usize, of: &[ExecutorLimits], id: ClaimId) -> Self {
-        // An executor that is named more than once has the places of all its names.
+        // The limits of an executor that the caller lists more than once are added.
         let mut executors: Vec<(Arc<str>, usize)> = Vec::with_capacity(of.len());
         let mut places: HashMap<&str, usize> = HashMap::with_capacity(of.len());
         for limits in of.iter().filter(|limits| limits.free > 0) {
@@ -56,7 +56,7 @@ impl Asked {
         self.executors.iter().map(|(executor, _)| &**executor)
     }
 
-    /// Returns the statement that claims the runs. A message with it starts with [`PLANNED_ONCE`](prepared::PLANNED_ONCE).
+    /// Returns the statement that claims the runs. Its message must start with [`PLANNED_ONCE`](prepared::PLANNED_ONCE).
     pub(super) fn message(&self, tenant: i64, time: &Time) -> String {
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let counts = i64::from(!planted("late-count"));
@@ -71,9 +71,11 @@ impl Asked {
     }
 }
 
-/// The statement that each connection prepares: the runs that have been due for the longest time first, without those that another
-/// transaction is about to change, and without the runs of paused executors: that condition is evaluated once for each executor. The clock is read once, because an index is not searched with a value that changes from row to
-/// row. A trigger is returned with its run, unless it is large.
+/// Returns the claim statement that each connection prepares.
+///
+/// It leases the runs that have been due for the longest time first. It skips rows that another transaction has locked, and the runs of
+/// paused executors; the pause is evaluated once for each executor. The clock is read once, because the server does not search an index
+/// for a volatile value. A run is returned with its trigger, unless the trigger is large.
 pub(super) fn statement() -> String {
     let clock = clock!();
     let columns = columns!();
@@ -110,19 +112,19 @@ const MOST_AT_HAND: usize = 64 << 10;
 /// A run that a claim leased.
 #[derive(Clone, Debug)]
 pub(super) struct Leased {
-    /// Its place among the runs of the claim.
+    /// Position of the run in the order of the claim.
     turn: (i64, i64),
     pub(super) row: Row,
     trigger: Option<Arc<Breadcrumb>>,
 }
 
 impl Leased {
-    /// Reads a row of the statement. `None` if the row cannot be read.
+    /// Reads a row that the claim statement returned. Returns `None` if the row is unreadable.
     pub(super) fn read(found: &PgRow) -> Option<Self> {
         let row = readable(row::read(found))?.row;
         let turn = (found.try_get(row::COLUMNS), found.try_get(row::COLUMNS + 1));
         let has_trigger = found.try_get(row::COLUMNS + 2).unwrap_or(false);
-        // A run whose trigger cannot be read here reads it again, and fails with a clear error.
+        // If the trigger is unreadable, the run reads it again and fails with a clear error.
         let trigger = has_trigger.then(|| table::read(found, row::COLUMNS + 3));
         Some(Self {
             turn: (turn.0.ok()?, turn.1.ok()?),
@@ -133,7 +135,7 @@ impl Leased {
         })
     }
 
-    /// Reports whether a row is one of the statement.
+    /// Returns `true` if a row comes from the claim statement.
     pub(super) fn is_in(found: &PgRow) -> bool {
         found.try_get::<i64, _>("ux_turn").is_ok()
     }
@@ -145,13 +147,13 @@ impl Leased {
         }
     }
 
-    /// Sorts the runs of a claim by their places.
+    /// Sorts the runs of a claim by their position in its order.
     pub(super) fn sort(leased: &mut [Self]) {
         leased.sort_by_key(|leased| leased.turn);
     }
 }
 
-/// Leases due runs, one of each executor in turn. Returns them in this order.
+/// Leases due runs, taking turns between the executors. Returns the runs in this order.
 pub(super) async fn due(
     connection: &mut PgConnection,
     tenant: i64,
@@ -170,7 +172,7 @@ pub(super) async fn due(
     Ok(leased)
 }
 
-/// Returns the runs that a claim leased whose answer was lost, without those whose leases expired.
+/// Returns the runs that a claim leased although its answer was lost, without expired leases.
 pub(super) async fn again(
     connection: &mut PgConnection,
     tenant: i64,
@@ -201,10 +203,11 @@ pub(super) async fn again(
     Ok(leased.collect())
 }
 
-/// A row that can be read. One that cannot be read keeps no other from its work: its lease expires, until it has no attempts left.
+/// Returns a readable row, and logs an unreadable one. Such a row must not block other runs: its lease expires until the run has no
+/// attempts left.
 pub(super) fn readable(kept: sqlx::Result<Kept>) -> Option<Kept> {
     kept.inspect_err(
-        |error| tracing::error!(error = %Chain(error), "a row of the ledger cannot be read"),
+        |error| tracing::error!(error = %Chain(error), "cannot read a row of the run ledger, skipping the run"),
     )
     .ok()
 }

@@ -1,4 +1,4 @@
-//! The ledger of one handle.
+//! [`RunLedger`] implementation of [`PostgresStore`].
 
 use super::PostgresStore;
 use super::claim::ClaimNext;
@@ -115,7 +115,7 @@ impl RunLedger for PostgresStore {
         &self,
         versions: &[(Arc<str>, Arc<str>)],
     ) -> Result<usize, StoreError> {
-        // Workers call this every few seconds, mostly without a run to accept: then no lock is taken.
+        // Workers call this every few seconds, mostly without a run to accept. Without one, no lock is taken.
         let tenant = &self.tenant;
         let has_transfers = HasTransfers { tenant, versions };
         match self.database.read(has_transfers).await? {
@@ -224,7 +224,7 @@ impl RunLedger for PostgresStore {
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
         if filter.claim.is_some() {
-            // A claim continues after its caller was dropped.
+            // A claim continues after its caller was dropped, so wait for its leases.
             self.database.settled(&self.tenant.name).await?;
         }
         let list = List {
@@ -255,8 +255,7 @@ impl RunLedger for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Returns a run with the ordering key of its row. A transaction locks keys before rows, so that none waits for another that
-    /// waits for it.
+    /// Returns a run with the ordering key of its row. Transactions lock ordering keys before rows, which prevents deadlocks.
     async fn with_key(&self, run: &RunRef) -> Result<RunRef, StoreError> {
         if run.order.is_some() {
             return Ok(run.clone());
@@ -268,7 +267,7 @@ impl PostgresStore {
         Ok(run.clone().ordered_by(key.await?))
     }
 
-    /// Completes the claims of leased runs, in their order.
+    /// Returns leased runs as claims, in their order, and first adds the missing origins of triggers.
     async fn claimed(&self, leased: Vec<Leased>) -> Result<Vec<Claimed>, StoreError> {
         let unknown = leased.iter().filter(|run| run.row.lineage.is_none());
         let unknown: Vec<Lease> = unknown.map(|run| run.row.lease()).collect();
@@ -287,7 +286,7 @@ impl PostgresStore {
         Ok(claimed.collect())
     }
 
-    /// Changes the row of a run, and nothing else of its tenant.
+    /// Changes the row of one run.
     async fn change(
         &self,
         run: RunRef,

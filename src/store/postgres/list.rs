@@ -1,4 +1,4 @@
-//! Listing the rows of the ledger.
+//! Reads of the ledger's rows: by filter and by page.
 
 use super::column::{self, Id};
 use super::error::Fault;
@@ -12,7 +12,7 @@ use crate::store::run_page::Stored;
 use crate::store::{Run, RunFilter, RunQuery, RunRef, RunState};
 use sqlx::{AssertSqlSafe, PgConnection};
 
-/// Reads the rows a filter selects, in the order in which they are due, then were added.
+/// Read of the rows that a filter selects, in the order of their due time, then of their addition.
 pub(super) struct List<'f> {
     pub(super) tenant: &'f Named,
     pub(super) filter: &'f RunFilter,
@@ -55,7 +55,7 @@ async fn now(connection: &mut PgConnection, tenant: i64, time: &Time) -> sqlx::R
         .map(Timestamp::from_micros)
 }
 
-/// Reads the ordering key of a run, which never changes. `None` for a run without a key or without a row.
+/// Read of a run's ordering key, which never changes. The result is `None` for a run without a key or without a row.
 pub(super) struct KeyOf<'r> {
     pub(super) tenant: &'r Named,
     pub(super) run: &'r RunRef,
@@ -85,7 +85,7 @@ impl Read for KeyOf<'_> {
     }
 }
 
-/// Reads the rows of one page of a query and one more, each with its position, newest first.
+/// Read of one page of a query and of one further row, each with its position, newest first.
 pub(super) struct Page<'q> {
     pub(super) tenant: &'q Named,
     pub(super) query: &'q RunQuery,
@@ -147,8 +147,8 @@ impl Read for Page<'_> {
     }
 }
 
-/// Returns the statement that selects the newest rows with one stored state. The index of states has the rows that are over in this
-/// order, because they have no time: so the order names the time too.
+/// Returns the statement that selects the newest rows with one stored state. Finished rows have no due time, so the index of states
+/// contains them in this order. The order therefore names the due time too.
 fn part(query: &RunQuery, state: RunState, rows: Stored) -> String {
     let (due, order) = match rows {
         Stored::Any => ("", "r.sequence DESC"),
@@ -156,7 +156,7 @@ fn part(query: &RunQuery, state: RunState, rows: Stored) -> String {
         Stored::NotDue => (" AND (r.due IS NULL OR r.due > $2)", "r.sequence DESC"),
         Stored::Over => (" AND r.due IS NULL", "r.due DESC, r.sequence DESC"),
     };
-    // The server cannot estimate these conditions. If they were always there, it would read all rows of the state and sort them.
+    // The server cannot estimate these conditions. With them in every query, it would read and sort all rows of the state.
     let from = query
         .added_from
         .map_or("", |_| " AND COALESCE(r.added_at, r.enqueued_at) >= $6");
@@ -218,7 +218,7 @@ async fn those_selected(
     }
 }
 
-/// Whether a row has a state now, in SQL: one whose time is up is ready.
+/// Returns the SQL condition of rows that have a state now. A row whose due time has passed is ready.
 fn test_of(state: RunState) -> String {
     let number = state.number();
     match state {

@@ -1,5 +1,5 @@
-//! Telling other processes that there are events, and hearing of theirs. It is a hint and no more: who misses it looks a
-//! little later by itself.
+//! Notifications about new events, sent to other processes and received from them. They are hints: a process that misses one finds
+//! the events by polling.
 
 use super::database::Database;
 use crate::error::Chain;
@@ -11,19 +11,19 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// One channel for all stores of a database. A notification has the schema, and a random number of the process that sent it.
+/// Channel of all stores in a database. A notification contains the schema, and a random ID of the process that sent it.
 const CHANNEL: &str = "ux_events";
 
-/// Announces new events: to this process at once, and to other processes in a separate transaction. The server makes all
-/// transactions that notify wait for each other, which commits must not. Events that are committed while a notification is on
-/// its way are announced by the next one.
+/// Announces new events: to this process at once, and to other processes in a separate transaction. The server serializes all
+/// transactions that notify, which must not slow down commits. Events that are committed while a notification is sent are announced by
+/// the next one.
 pub(super) fn announce(database: &Arc<Database>) {
     database.announced.send_modify(|times| *times += 1);
     if !database.notifying.begin() {
         return;
     }
     let database = Arc::clone(database);
-    // Nobody waits for it.
+    // No caller waits for notifications.
     drop(tokio::spawn(async move {
         loop {
             if let Err(error) = tell(&database).await {
@@ -38,7 +38,7 @@ pub(super) fn announce(database: &Arc<Database>) {
 
 async fn tell(database: &Database) -> sqlx::Result<()> {
     let mut connection = database.connections.one().await?;
-    // The name of the schema was checked, and needs no quotes. A hint need not be durable.
+    // The schema name was validated, so it needs no quotes. A hint need not be durable.
     let schema = &database.settings.schema;
     let sender = database.notifying.sender;
     let tell = format!(
@@ -51,7 +51,7 @@ async fn tell(database: &Database) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Begins to hear of the events of other processes, unless it has begun. It ends with the last handle.
+/// Starts to listen for notifications of other processes, unless a task does already. The task ends with the last handle.
 pub(super) fn listen(database: &Arc<Database>) {
     if database.listening.swap(true, Ordering::SeqCst) {
         return;
@@ -65,7 +65,7 @@ pub(super) fn listen(database: &Arc<Database>) {
         others: Arc::clone(&database.others),
     };
     let (mut open, ends) = (database.open(), database.ends.clone());
-    // Who closes the store waits for it.
+    // The task holds a sender of `ends`, so closing the store waits for it.
     drop(tokio::spawn(async move {
         let mut goes_on = true;
         while goes_on {
@@ -73,23 +73,23 @@ pub(super) fn listen(database: &Arc<Database>) {
             let pool = pool.connect_lazy_with(hearing.options.clone());
             goes_on = tokio::select! {
                 () = hearing.hear(&pool) => true,
-                // Nothing is ever sent.
+                // No value is ever sent. The receiver fails when the last handle is dropped.
                 _ = open.changed() => false,
             };
-            // Nobody need be there any more to close it.
+            // The server may be unreachable, so closing has a timeout.
             drop(timeout(hearing.patience, pool.close()).await);
         }
         drop(ends);
     }));
 }
 
-/// How long is listened over one connection. Over one that was lost unnoticed nothing would be heard ever again.
+/// Maximum age of a listening connection. A connection that was lost unnoticed would receive no further notification.
 const ANEW: Duration = Duration::from_secs(300);
 
 struct Hearing {
     options: PgConnectOptions,
     schema: String,
-    /// Marks notifications of this process.
+    /// ID in the notifications of this process.
     own: String,
     patience: Duration,
     announced: watch::Sender<u64>,
@@ -97,15 +97,15 @@ struct Hearing {
 }
 
 impl Hearing {
-    /// Hears of events over one connection, for a while or until that is lost.
+    /// Listens over one connection, until it is lost or has reached its maximum age.
     async fn hear(&self, pool: &PgPool) {
         let heard = async {
             let mut listener = PgListener::connect_with(pool).await?;
             listener.listen(CHANNEL).await?;
-            // What was told before is looked for.
+            // Notifications sent before this connection listened may have been missed.
             self.announce();
             loop {
-                // None says that the connection was lost, and that something may have been missed.
+                // `None` means that the connection was lost, so notifications may have been missed.
                 let told = listener.try_recv().await?;
                 if told.is_none_or(|told| self.is_of_another(told.payload())) {
                     self.announce();
@@ -114,7 +114,7 @@ impl Hearing {
         };
         let heard: Result<sqlx::Result<()>, _> = timeout(ANEW, heard).await;
         if let Ok(Err(error)) = heard {
-            tracing::debug!(error = %Chain(&error), "nothing is heard of other processes for now");
+            tracing::debug!(error = %Chain(&error), "cannot listen for notifications of other processes, will retry and poll meanwhile");
             sleep(Duration::from_secs(1)).await;
         }
     }
@@ -127,7 +127,7 @@ impl Hearing {
         self.announced.send_modify(|times| *times += 1);
     }
 
-    /// Returns `true` if another process announces events in the same schema. Earlier versions send the schema only.
+    /// Returns `true` if another process announces events in the same schema. Earlier versions of this crate send only the schema.
     fn is_of_another(&self, payload: &str) -> bool {
         let (schema, sender) = payload.split_once(' ').unwrap_or((payload, ""));
         schema == self.schema && sender != self.own

@@ -1,4 +1,4 @@
-//! The events of one tenant in the order of the commits, and the source over them.
+//! Events of one tenant in commit order, and the event source that delivers them.
 
 use super::NAME;
 use super::column::{self, id, number, time, unreadable};
@@ -30,13 +30,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// What a page is read of.
+/// Read of one page of a tenant's events.
 struct From<'p> {
     tenant: &'p Named,
-    /// The newest events that were seen before the page is read.
+    /// Newest events that were seen before the read.
     mark: Mark,
     position: u64,
-    /// If `true`, the commits of the page are made durable.
+    /// If `true`, the read makes the page's commits durable before it returns.
     flushes: bool,
 }
 
@@ -81,15 +81,15 @@ impl Read for From<'_> {
             at_mark,
         };
         if !is_durable && self.flushes && page.last > self.mark.head {
-            // A subscriber must never be further than the server is after a crash. The same session flushes, because another one
-            // can be connected to the server after the crash.
+            // A subscriber must never receive an event that a crash of the server can undo. The same session flushes, because another
+            // session may be connected to the server after a crash.
             sqlx::raw_sql(FLUSH).execute(connection).await?;
         }
         Ok((page, now))
     }
 }
 
-/// Reads whether the server is a standby, which may have fewer commits than its primary for a while.
+/// Read that reports whether the server is a standby, which can lack the newest commits of its primary.
 struct IsStandby;
 
 impl Read for IsStandby {
@@ -105,7 +105,7 @@ impl Read for IsStandby {
     }
 }
 
-/// Returns the newest events of a page.
+/// Returns the mark of a page's newest event.
 fn newest(page: &Page) -> Mark {
     let seen = page.events.back().map(|(position, event)| Seen {
         position: *position,
@@ -122,33 +122,34 @@ fn event(row: &PgRow) -> sqlx::Result<(u64, Event)> {
     let tags: String = row.try_get(8)?;
     let event = Event {
         kind: kind_of(row.try_get::<i16, _>(3)?.into())
-            .ok_or_else(|| unreadable(3, "no kind of event"))?,
+            .ok_or_else(|| unreadable(3, "unknown event kind"))?,
         breadcrumb_id: id(row, 4)?,
         version: number(row, 5)?,
         schema_name: row.try_get(7)?,
         tags: serde_json::from_str(&tags).map_err(|error| unreadable(8, error))?,
-        // One that cannot be read counts as none: the breadcrumb itself decides.
+        // An unreadable context is omitted, because the store's breadcrumb decides about a match.
         context: context.and_then(|text| Json::checked_before(text).ok()),
         updated_at: time(row, 6)?,
     };
     Ok((number(row, 2)?, event))
 }
 
-/// The commits of one tenant as events.
+/// Event source over the commits of one tenant.
 #[derive(Clone, Debug)]
 pub(super) struct PostgresEvents {
     pub(super) database: Arc<Database>,
     pub(super) tenant: Arc<Named>,
-    /// Who remembers how far it came.
+    /// Name of the consumer whose position is stored, or `None` for a source without a stored position.
     pub(super) consumer: Option<Arc<str>>,
-    /// Number of announcements of other processes before the last query of a subscriber.
+    /// Number of announcements from other processes before the subscriber's last query.
     pub(super) others: Arc<AtomicU64>,
-    /// Time of the last query of a subscriber.
+    /// Time of the subscriber's last query.
     pub(super) queried_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl PostgresEvents {
-    /// Returns `true` if the last query is so old that the next page must not come from memory: the events there hide rows of `ux_inbox`.
+    /// Returns `true` if the next page must come from the server, because the last query is too old. The events in memory do not show
+    /// whether `ux_inbox` has rows.
     fn must_query(&self) -> bool {
         let queried_at = *self.queried_at();
         queried_at.is_none_or(|at| at.elapsed() >= self.database.settings.poll)
@@ -192,7 +193,7 @@ impl EventSource for PostgresEvents {
     }
 }
 
-/// How far a consumer is behind the last event; none if it never subscribed.
+/// Read of the number of events after a consumer's position. The result is `None` if the consumer never subscribed.
 struct Behind<'b> {
     tenant: &'b str,
     consumer: &'b str,
@@ -218,7 +219,7 @@ impl Read for Behind<'_> {
     }
 }
 
-/// The time of the event at a position; none if that event is gone.
+/// Read of the time of the event at a position. The result is `None` if the event was deleted.
 struct TimeOf<'t> {
     tenant: &'t str,
     position: u64,
@@ -270,7 +271,7 @@ impl Log for PostgresEvents {
             && let Some(mut page) = self.tenant.recent.page(from)
         {
             if others != self.others.load(Ordering::SeqCst) {
-                // Events of another process can follow.
+                // Events of another process may follow.
                 page.last += 1;
             }
             return Ok(page);

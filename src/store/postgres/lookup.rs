@@ -1,4 +1,4 @@
-//! The facts that jobs read in a transaction: the rows of the tables, with the changes of the jobs so far.
+//! Facts that jobs look up in a transaction: rows of the tables, with the changes of the jobs so far.
 
 use super::begin::lock_lines;
 use super::changes::Changes;
@@ -14,7 +14,7 @@ use sqlx::AssertSqlSafe;
 use std::collections::BTreeSet;
 
 impl Writing<'_> {
-    /// Locks ordering keys that are not locked yet. Their facts have to be read afterwards.
+    /// Locks ordering keys that are not locked yet. Their facts must be read again afterwards.
     pub(super) async fn lock(&mut self, mut lines: BTreeSet<Line>) -> sqlx::Result<()> {
         lines.retain(|line| !self.lines.contains(line));
         if !lines.is_empty() {
@@ -27,13 +27,13 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// Reports whether the ordering key of a run is locked.
+    /// Returns `true` if the ordering key of a run is locked, or the run has no key.
     pub(super) fn has_locked(&self, run: &RunRef) -> bool {
         line_of(run).is_none_or(|line| self.lines.contains(&line))
     }
 
-    /// Returns the facts of a run, with the changes of the jobs so far. `None` if its row stays as it is when it is enqueued, and
-    /// is not to be locked.
+    /// Returns the facts of a run, with the changes of the jobs so far. Returns `None` if `locks` is `false` and enqueuing does not change
+    /// the run's row.
     async fn known(&mut self, run: &RunRef, locks: bool) -> sqlx::Result<Option<Known>> {
         let name = row::name(run);
         let Some(mut known) = self.look_up(&name, run, locks).await? else {
@@ -42,14 +42,14 @@ impl Writing<'_> {
         let row = known.kept.as_ref().map(|kept| &kept.row.run);
         let line = line_of(row.unwrap_or(run));
         if let Some(line) = &line {
-            // The row can have another ordering key than the caller named.
+            // The ordering key of the row can differ from the key in `run`.
             let has_lock = self.lines.contains(line);
             if !has_lock {
                 self.lock(BTreeSet::from([line.clone()])).await?;
             }
             let is_left = self.own.left.contains(line) || self.earlier.left.contains(line);
             if is_left {
-                // The first run of the ordering key is known once the changes are written.
+                // The first run of the ordering key is known only after the changes are written.
                 self.flush().await?;
             }
             if !has_lock || is_left {
@@ -64,7 +64,7 @@ impl Writing<'_> {
         Ok(Some(known))
     }
 
-    /// The first other row in a line, as the jobs so far have left it. `first` is the first one in the table.
+    /// Returns the first other row with an ordering key, after the changes of the jobs so far. `first` is the first row in the table.
     fn first(&self, line: &Line, name: &Name, first: Option<First>) -> Option<First> {
         let has_joined = |changes: &Changes| changes.joined.contains(line);
         if !has_joined(&self.own) && !has_joined(&self.earlier) {
@@ -81,14 +81,14 @@ impl Writing<'_> {
             due: row.due,
             lease: row.run.lease,
         });
-        // A row that a job has changed replaces the one in the table.
+        // A row that a job has changed replaces the row in the table.
         let earliest = rows.min_by_key(|row| row.sequence);
         let of_table = first
             .filter(|first| earliest.is_none_or(|earliest| first.sequence < earliest.sequence));
         of_table.or(earliest)
     }
 
-    /// Returns the facts of a run for the rules, and the serial of its row, which is locked.
+    /// Returns the facts of a run for the rules, and the serial number of its row. Locks the row.
     pub(super) async fn facts<'r>(
         &mut self,
         run: &'r RunRef,
@@ -98,7 +98,7 @@ impl Writing<'_> {
         Ok(self.facts_of(run, known))
     }
 
-    /// Returns the facts of a run to be enqueued, or `None` if its row exists and stays as it is. The row is not locked.
+    /// Returns the facts of a run to be enqueued, or `None` if its row exists and does not change. Does not lock the row.
     pub(super) async fn seen<'r>(
         &mut self,
         run: &'r RunRef,
@@ -155,7 +155,7 @@ impl Writing<'_> {
         Ok(Some(known))
     }
 
-    /// A breadcrumb or its tombstone, as the jobs so far have left it.
+    /// Returns a breadcrumb or its tombstone, after the changes of the jobs so far.
     pub(super) async fn breadcrumb(&mut self, id: BreadcrumbId) -> sqlx::Result<Option<Found>> {
         let changed = self
             .own

@@ -84,28 +84,33 @@ use vectors::{Put, Without};
 
 const NAME: &str = "PostgresStore";
 
-/// A store in PostgreSQL: the whole contract, shared by as many processes on as many machines as are connected.
+/// Store of breadcrumbs, runs and events in PostgreSQL, shared by any number of processes on any number of machines.
 ///
-/// A clone is another handle on the same data, [`in_tenant`](Self::in_tenant) one that is bound to another tenant. What
-/// is done goes through a pool of connections, and what changes something through a transaction in a task of its own:
-/// it is finished or undone whatever becomes of who asked for it. The connections are closed when the last handle, with
-/// its subscriptions, is gone. It needs a runtime of Tokio with I/O and time.
+/// Use this if workers run on several machines. For one machine, `SqliteStore` (feature `sqlite`) needs no server.
+///
+/// A clone is another handle on the same data, and [`in_tenant`](Self::in_tenant) returns a handle on another tenant. All handles
+/// share a pool of connections. Each write runs in a background task and is completed or rolled back, even if the caller drops its
+/// future. The connections close when the last handle and the last subscription are dropped. The store needs a tokio runtime with
+/// I/O and time enabled.
 ///
 /// # Several processes
-/// A run is claimed by one of them. Each hears of what the others commit by `NOTIFY`, or when it next looks, every
-/// second. They may start at once; a process of an older version of this crate goes on until the tables are changed for
-/// a newer one, and cannot be started after that.
+/// Each run is claimed by one process. A process learns of the commits of others by `NOTIFY`, or else by polling, see
+/// [`PostgresBuilder::poll_every`]. Several processes can start at the same time. If a newer version of this crate migrates the
+/// tables, running processes of an older version continue, but can no longer be started.
 ///
 /// # Time
-/// The clock is that of the server, for all. Every commit of a tenant gets a later time than the one before, also after
-/// that clock was set back; leases and times to wait for go by it as it is.
+/// All processes use the server's clock. Each commit of a tenant has a later time than the previous one. If the server's clock is set
+/// back by up to 7 days, the store's clock stands still until the server's clock has reached the old time again. Delayed runs and
+/// expired leases wait for that time.
 ///
-/// # What it survives
-/// The end of a process at any moment, and of the server: a commit is there in full or not at all, and one that was
-/// answered is there, if the server has `fsync` and `synchronous_commit` on. A read can return a commit before it is answered, and
-/// a crash of the server within that time, usually milliseconds, undoes it. Where the connection is lost in a commit the
-/// server is asked what became of it; if it does not say, or may mean another since it crashed, the answer is [`StoreError::Unavailable`], and only the lease
-/// of a run tells whether what was written for it was kept.
+/// # Durability
+/// The store survives a crash of any process, and of the server, at any moment. A commit is visible in full or not at all. A confirmed
+/// commit is durable if the server has `fsync` and `synchronous_commit` on. A read can return a commit before it is confirmed. A crash of
+/// the server within that time, usually milliseconds, undoes the commit.
+///
+/// If the connection is lost during a commit, the store asks the server for the outcome. If the server does not answer, or has crashed
+/// since, the commit fails with [`StoreError::Unavailable`] and its outcome is unknown. For a commit that ends a run, the run's lease
+/// then shows whether the commit is stored.
 ///
 /// # Throughput
 /// A commit takes two round trips to the server. Commits, new runs and claims of single runs that wait in one process are
@@ -114,14 +119,18 @@ const NAME: &str = "PostgresStore";
 /// share no lock.
 ///
 /// # Limits
-/// See [`PostgresLimits`]. Old versions are not kept; an event that comes again after its run was forgotten runs again.
-/// The events of a version that was replaced since come without the context. It needs PostgreSQL 14 or later, no
-/// extension unless it is to [search by meaning](PostgresBuilder::embeddings), and a pooler between only if that keeps sessions.
+/// See [`PostgresLimits`].
+/// - The store retains only the current version of a breadcrumb. Events of replaced versions come without the context.
+/// - An event that is delivered again after the store has deleted its run executes again.
+/// - PostgreSQL 14 or later is required, and an extension only for [vector search](PostgresBuilder::embeddings).
+/// - A connection pooler must pool sessions, not transactions.
 ///
-/// # Search by meaning
+/// # Vector search
 /// Needs the extension `vector` (pgvector) on the server, and an [embedder](PostgresBuilder::embeddings). The search is exact: it compares
 /// all breadcrumbs that the selector matches, with the same scores and order as the other stores. With
-/// [`index_vectors`](Self::index_vectors) it is faster on large tables, and may miss some of the nearest.
+/// [`index_vectors`](Self::index_vectors) it is faster on large tables, and may miss some of the nearest breadcrumbs.
+///
+/// # Examples
 ///
 /// ```no_run
 /// use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, PostgresStore};
@@ -142,69 +151,76 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Connects to a database as it is set up by default, and makes the tables in it if they are not there.
+    /// Connects to a database with the default settings, and creates missing tables.
     ///
-    /// The connection string is `postgres://user:password@host:port/database`, and may go on with `?sslmode=verify-full`,
-    /// `&sslrootcert=..` and so on: without, TLS is used if the server offers it, whoever it says it is.
+    /// The connection string has the form `postgres://user:password@host:port/database`, optionally with parameters such as
+    /// `?sslmode=verify-full&sslrootcert=..`. Without `sslmode`, the store uses TLS if the server offers it, and does not verify the
+    /// server's certificate.
     ///
     /// # Errors
-    /// See [`PostgresError`].
+    /// The errors of [`PostgresBuilder::connect`].
     pub async fn connect(url: impl Into<String>) -> Result<Self, PostgresError> {
         Self::builder(url).connect().await
     }
 
-    /// Says how to connect.
+    /// Returns a builder for a store with other settings than the defaults.
     #[must_use]
     pub fn builder(url: impl Into<String>) -> PostgresBuilder {
         PostgresBuilder::new(url.into())
     }
 
-    /// A handle on the same store, bound to a tenant.
+    /// Returns a handle on the same store for another tenant. A tenant needs no registration.
     #[must_use]
     pub fn in_tenant(&self, tenant: &str) -> Self {
         let named = Named::new(tenant, self.database.recent.of(tenant));
         Self::handle(Arc::clone(&self.database), Arc::new(named))
     }
 
-    /// The commits of this tenant as events, by whatever process. A subscriber that falls more than
-    /// [`PostgresLimits::events`] behind is told how many it missed.
+    /// Returns an event source over the commits of this tenant, made by any process.
+    ///
+    /// A subscriber that is more than [`PostgresLimits::events`] events behind receives
+    /// [`SourceError::Lagged`](crate::source::SourceError::Lagged) with the number of missed events.
     #[must_use]
     pub fn events(&self) -> impl EventSource + use<> {
         self.source(None)
     }
 
-    /// The same for a consumer with a name that is remembered: a subscription goes on after the last event up to which
-    /// everything is acknowledged, also after a restart. Where a subscription is to begin counts the first time only.
+    /// Returns an event source with a stored position for a named consumer.
     ///
-    /// Acknowledgements are stored soon; those that a crash takes come again. One subscription of a name at a time makes
-    /// sense.
+    /// A subscription continues after the last event up to which all events are acknowledged, also after a restart. The start position of
+    /// a subscription has an effect only for a new name. Acknowledgements are stored with a short delay, so a crash can cause a
+    /// redelivery. Use one subscription for each name at a time, because a name has one position. A tenant has at most 1,000 names.
     #[must_use]
     pub fn events_of(&self, consumer: &str) -> impl EventSource + use<> {
         self.source(Some(consumer.into()))
     }
 
-    /// How much there is, of this tenant and in the tables. Counting runs takes longer the more there are.
+    /// Returns the numbers of stored rows for this tenant, and the size of the tables.
+    ///
+    /// Counting runs takes longer the more runs there are.
     ///
     /// # Errors
-    /// Only if the store is unavailable.
+    /// [`StoreError::Unavailable`] if the server does not answer.
     pub async fn stats(&self) -> Result<PostgresStats, StoreError> {
         self.database.read(Count(&self.tenant.name)).await
     }
 
-    /// Whether there are tables for vectors: the server has the extension `vector` (pgvector), and it was there or could be
-    /// made. They are used by a store that has an [embedder](PostgresBuilder::embeddings).
+    /// Returns `true` if the schema has tables for vectors: the server has the extension `vector` (pgvector), and the extension existed or
+    /// could be created. A store uses the tables only with an [embedder](PostgresBuilder::embeddings).
     #[must_use]
     pub fn has_vectors(&self) -> bool {
         self.database.pgvector.is_some()
     }
 
-    /// Waits until everything that was written to this tenant before has a vector, and says of how many breadcrumbs it
-    /// found the text to be one that the embedder cannot do: those are not tried again until they change or vectors are
-    /// forgotten. A
-    /// store without an embedder has nothing to wait for.
+    /// Waits until every breadcrumb of this tenant that was written before has a vector. Returns the number of breadcrumbs whose text the
+    /// embedder rejected during this call.
+    ///
+    /// The store embeds a rejected text again only after the breadcrumb has changed or the vectors were deleted. Without an embedder, the
+    /// call returns 0 at once.
     ///
     /// # Errors
-    /// If the store is unavailable or the embedder fails.
+    /// [`StoreError::Embedding`] if the embedder fails, [`StoreError::Unavailable`] if the server does not answer. Vectors that were
+    /// stored before the failure remain.
     pub async fn embedded(&self) -> Result<usize, StoreError> {
         match &self.keeper {
             Some(keeper) => keeper.embedded(self).await,
@@ -212,16 +228,21 @@ impl PostgresStore {
         }
     }
 
-    /// Makes an index (HNSW, cosine) for the vectors of all tenants, unless it is there, and has this store search by it;
-    /// stores that are connected later do so as well. Whatever is done meanwhile goes on.
+    /// Creates an index (HNSW, cosine distance) for the vectors of all tenants, unless it exists. This store then searches with the index,
+    /// and so do stores that connect later. Reads and writes continue meanwhile.
     ///
-    /// Searches are approximate from then on: they may miss some of the nearest, and never find what is not selected. A
-    /// search of which the index finds fewer than are wanted is done again without it. It takes minutes for 100,000 vectors, and
-    /// less if `maintenance_work_mem` of the server has room for them. `DROP INDEX ux_embeddings_near_<dimensions>` undoes it.
+    /// Searches with the index are approximate: they can miss some of the nearest breadcrumbs, but never return a breadcrumb that the
+    /// selector does not match. If the index yields too few results, the search is repeated without it.
+    ///
+    /// The creation takes minutes for 100,000 vectors, and less if the server's `maintenance_work_mem` is large enough for the vectors.
+    /// `DROP INDEX ux_embeddings_near_<dimensions>` removes the index.
     ///
     /// # Errors
-    /// [`StoreError::Unsupported`] without an embedder, [`StoreError::Forbidden`] if that has more than 2,000 dimensions, else
-    /// only if the store is unavailable.
+    /// [`StoreError::Unsupported`] without an embedder, [`StoreError::Forbidden`] if the embedder has more than 2,000 dimensions,
+    /// [`StoreError::Unavailable`] if the server does not answer.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes its connection. The server may complete the index, or leave an invalid one, which the next call replaces.
     pub async fn index_vectors(&self) -> Result<(), StoreError> {
         let (config, pgvector) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
         let dimensions = config.config.dimensions();
@@ -234,11 +255,10 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Gives this handle back, and waits until all others and their subscriptions are gone too and the connections are
-    /// closed.
+    /// Drops this handle, and waits until all other handles and subscriptions are dropped and all connections are closed.
     ///
-    /// Nothing depends on it but the last acknowledgements of [`events_of`](Self::events_of): what was committed is in
-    /// the database, however the process ends.
+    /// The wait only ensures that the last acknowledgements of [`events_of`](Self::events_of) are stored. Confirmed commits are in the
+    /// database, however the process ends.
     pub async fn close(self) {
         let closed = self.database.closed();
         drop(self);
@@ -285,7 +305,7 @@ impl PostgresStore {
         }
     }
 
-    /// What it takes to search by meaning.
+    /// Returns the keeper and the extension, or `None` without vector search.
     fn by_meaning(&self) -> Option<(&Arc<Keeper>, &Pgvector)> {
         self.keeper.as_ref().zip(self.database.pgvector.as_ref())
     }

@@ -1,13 +1,13 @@
-//! The state of the notifications to other processes.
+//! State of the notifications to other processes.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use uuid::Uuid;
 
-/// The state of the notifications to other processes.
+/// State of the notifications to other processes.
 #[derive(Debug)]
 pub(super) struct Notifying {
     state: AtomicU8,
-    /// Marks the notifications of this process, which has announced its events already.
+    /// ID of this process in its notifications, which it ignores when it receives them.
     pub(super) sender: Uuid,
 }
 
@@ -23,10 +23,10 @@ impl Default for Notifying {
 impl Notifying {
     const IDLE: u8 = 0;
     const SENDING: u8 = 1;
-    /// Events were committed while a notification was sent.
+    /// A notification is being sent, and further events were committed since it was started.
     const BEHIND: u8 = 2;
 
-    /// Notes new events. Returns `true` if the caller has to send a notification.
+    /// Records new events. Returns `true` if the caller must send a notification.
     pub(super) fn begin(&self) -> bool {
         let next = |state| match state {
             Self::IDLE => Self::SENDING,
@@ -39,7 +39,7 @@ impl Notifying {
         before == Ok(Self::IDLE)
     }
 
-    /// Ends a notification. Returns `true` if there are events that it did not announce.
+    /// Ends a notification. Returns `true` if a further notification is needed for later events.
     pub(super) fn again(&self) -> bool {
         let next = |state| match state {
             Self::BEHIND => Self::SENDING,

@@ -1,4 +1,4 @@
-//! The outcome of a transaction, with which its jobs end.
+//! Outcome of a transaction, which its jobs receive.
 
 use super::error::{
     Class, PostgresError, claim_in_doubt, crowded, ended, has_code, of_driver, unknown_outcome,
@@ -10,25 +10,27 @@ use crate::model::Event;
 use crate::store::{ClaimId, StoreError};
 use std::sync::Arc;
 
-/// SQLSTATE of the error of a transaction that would have exceeded a limit.
+/// SQLSTATE of a transaction that would have exceeded a limit, see [`take`](super::begin::take).
 const DIVISION_BY_ZERO: &str = "22012";
 
-/// Reason that a transaction was not committed, or may not have been committed.
+/// Reason why a transaction was not committed, or may not have been committed.
 #[derive(Debug)]
 pub(super) enum Failed {
     Driver(Arc<sqlx::Error>),
-    /// One of several jobs is refused and cannot be undone alone: each has to be done by itself.
+    /// One of several jobs failed and cannot be undone alone, so each job must run in its own transaction.
     Together,
+    /// The outcome of the commit is unknown.
     Unknown,
-    /// A limit may be reached, which is exact only with the tenant's row locked.
+    /// A limit may be reached. Counters are exact only with the tenant's row locked.
     Crowded,
     /// The database lost commits.
     Lost(Arc<PostgresError>),
 }
 
 impl Failed {
-    /// Classifies an error of the server in a transaction. If the server refuses a value permanently, the error does
-    /// not name the job with this value, so several jobs have to be retried one by one.
+    /// Classifies an error of the server within a transaction.
+    ///
+    /// A permanent rejection of a value does not identify the job with this value, so several jobs must be retried one by one.
     pub(super) fn of(error: sqlx::Error, is_alone: bool) -> Self {
         if is_crowded(&error) {
             Self::Crowded
@@ -56,21 +58,21 @@ impl From<sqlx::Error> for Failed {
     }
 }
 
-/// Returns `true` if a transaction ended because it would have exceeded a limit.
+/// Returns `true` if a transaction was aborted because it would have exceeded a limit.
 fn is_crowded(error: &sqlx::Error) -> bool {
     has_code(error, DIVISION_BY_ZERO)
 }
 
-/// A transaction that is committed and durable.
+/// Results of a transaction that is committed and durable.
 #[derive(Default)]
 pub(super) struct Done {
-    /// The places of the changes, in the order in which they were written.
+    /// Places of the changes in commit order, in the order in which they were written.
     pub(super) places: Vec<Place>,
-    /// The events of each place, with the position of the last one.
+    /// Events of each place, with the position of the last event.
     pub(super) events: Vec<(u64, Vec<Event>)>,
-    /// Runs that were claimed after the commit. `None` if the answer was lost.
+    /// Runs that were claimed after the commit. `None` if the answer of the claim was lost.
     pub(super) leased: Option<Vec<Leased>>,
-    /// If `true`, keys of requests are old.
+    /// If `true`, there are request keys that are old enough to be checked.
     pub(super) has_old_keys: bool,
 }
 
@@ -83,7 +85,7 @@ impl Done {
         self.places.push(place);
     }
 
-    /// Takes the runs that one claim leased, in their order.
+    /// Removes and returns the runs that one claim leased, in their order.
     pub(super) fn leased(&mut self, claim: ClaimId) -> Result<Vec<Leased>, StoreError> {
         let all = self.leased.as_mut().ok_or_else(claim_in_doubt)?;
         let is_its = |leased: &mut Leased| leased.row.claim == Some(claim);

@@ -1,4 +1,4 @@
-//! The paused executors of the workers that share the tables.
+//! Paused executors.
 
 use super::NAME;
 use super::column::{self, time};
@@ -11,7 +11,7 @@ use crate::store::PausedExecutor;
 use crate::store::durable::tenant::Time;
 use sqlx::{PgConnection, Row as _};
 
-/// Pauses an executor. The answer is `false` if it is paused already.
+/// Job that pauses an executor. Its result is `false` if the executor is paused already.
 pub(super) struct Pause(pub(super) String);
 
 impl Job for Pause {
@@ -20,7 +20,7 @@ impl Job for Pause {
     async fn run(&self, writing: &mut Writing<'_>) -> Result<bool, Fault> {
         let (tenant, now) = (writing.tenant.id, writing.now.as_micros());
         let most = i64::try_from(PausedExecutor::MOST).unwrap_or(i64::MAX);
-        // Transactions at the same time can exceed the limit by their number.
+        // Concurrent transactions do not see each other's rows, so together they can exceed the limit slightly.
         let pause = sqlx::query(
             "INSERT INTO ux_paused (tenant, executor, since) SELECT $1, $2, $3
              WHERE (SELECT count(*) FROM ux_paused AS p WHERE p.tenant = $1) < $4 ON CONFLICT DO NOTHING",
@@ -45,7 +45,7 @@ impl Job for Pause {
     }
 }
 
-/// Ends the pause of an executor. The answer is `false` if it is not paused.
+/// Job that ends the pause of an executor. Its result is `false` if the executor is not paused.
 pub(super) struct Resume(pub(super) String);
 
 impl Job for Resume {
@@ -60,7 +60,7 @@ impl Job for Resume {
     }
 }
 
-/// Lists the paused executors in the order of their IDs.
+/// Read of the paused executors in the order of their IDs.
 pub(super) struct AllPaused<'t>(pub(super) &'t Named);
 
 impl Read for AllPaused<'_> {
@@ -80,7 +80,7 @@ impl Read for AllPaused<'_> {
             let executor = column::of_name(row.try_get(0)?);
             paused.push(PausedExecutor::new(executor, time(&row, 1)?));
         }
-        // The server compares strings by the rules of a language.
+        // The server's collation can differ from the byte order of strings.
         paused.sort_unstable_by(|one, other| one.executor.cmp(&other.executor));
         Ok(paused)
     }

@@ -1,5 +1,5 @@
-//! The extension `vector` (pgvector), the tables for vectors where the server has it, and their index. Without it
-//! everything else works.
+//! The extension `vector` (pgvector), the tables for vectors, and their index. Without the extension, all features except vector search
+//! work.
 
 use super::builder::Settings;
 use super::error::{ConnectFault, Fault, PostgresError};
@@ -10,40 +10,42 @@ use crate::store::durable::tenant::Time;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use std::time::Duration;
 
-/// The most dimensions that an index can have.
+/// Maximum number of dimensions that pgvector can index.
 const MOST_DIMENSIONS: usize = 2_000;
 
-/// How often to look whether another process has made the index that it is making.
+/// Interval at which to check whether another process has created the index.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// All stores of a database share the extension, so those who make it wait for each other.
+/// Lock for the creation of the extension, which all stores of a database share.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('universal-executor vector', 0))";
 
-/// One makes the index of a schema at a time. Nobody waits for this lock: who makes an index waits for all statements that
-/// have begun, those that wait for it too.
+/// Lock for the creation of a schema's index. Other processes poll instead of waiting for the lock: `CREATE INDEX CONCURRENTLY` waits for
+/// all running statements, and so would wait for a statement that waits for this lock.
 const INDEX_LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended('universal-executor index ' || current_schema(), 0))";
 const INDEX_UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended('universal-executor index ' || current_schema(), 0))";
 
-/// The schema that the extension is in, as SQL has it, and its version.
+/// Query for the quoted schema name and the version of the extension.
 const EXTENSION: &str = "
     SELECT quote_ident(n.nspname), e.extversion FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace
     WHERE e.extname = 'vector'";
 
-/// Whether the tables are there as they are made here: an older version of this crate made one that it never wrote to.
+/// Query that returns `true` if the tables have their current form. An older version of this crate created another table, which it never
+/// wrote to.
 const HAS_TABLES: &str = "
     SELECT to_regclass('ux_embedder') IS NOT NULL AND EXISTS (SELECT 1 FROM pg_attribute
         WHERE attrelid = to_regclass('ux_embeddings') AND attname = 'embedding' AND NOT attnotnull AND NOT attisdropped)";
 
-/// The extension, as one database has it.
+/// The extension in one database.
 #[derive(Clone, Debug)]
 pub(super) struct Pgvector {
-    /// The schema of its types and operators, as SQL has it.
+    /// Quoted name of the schema with the types and operators.
     pub(super) schema: String,
-    /// Whether a search by an index can go on until it has found enough.
+    /// If `true`, an index scan can continue until it has found enough rows (pgvector 0.8 or later).
     pub(super) iterates: bool,
 }
 
-/// Finds the tables or makes them; none if they cannot be had and are not asked for. Several processes may do so at once.
+/// Finds or creates the tables for vectors. Returns `None` if that is impossible and no embedder is configured. Several processes can do
+/// this at the same time.
 pub(super) async fn prepare(
     connection: &mut PgConnection,
     settings: &Settings,
@@ -52,16 +54,16 @@ pub(super) async fn prepare(
         make_tables(connection).await.map_err(PostgresError::from)
     } else {
         Err(PostgresError::NoVectors(
-            "it is left alone by `without_vectors`".into(),
+            "the store was configured with `without_vectors`".into(),
         ))
     };
     match found {
         Ok(found) => Ok(Some(found)),
         Err(error) if settings.embeddings.is_none() => {
-            tracing::debug!(error = %Chain(&error), "there are no tables for vectors");
+            tracing::debug!(error = %Chain(&error), "no tables for vectors, vector search is not available");
             Ok(None)
         }
-        // The user may not make it.
+        // The user lacks the privilege to create the extension.
         Err(PostgresError::Refused(cause)) => Err(PostgresError::NoVectors(cause)),
         Err(error) => Err(error),
     }
@@ -77,7 +79,7 @@ async fn make_tables(connection: &mut PgConnection) -> Result<Pgvector, ConnectF
     let is_there = "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'";
     let is_there = sqlx::query(is_there).fetch_optional(&mut *connection);
     if is_there.await?.is_none() {
-        let reason = "the server does not have it".into();
+        let reason = "the extension is not installed on the server".into();
         return Err(PostgresError::NoVectors(reason).into());
     }
     let mut transaction = connection.begin().await?;
@@ -85,7 +87,7 @@ async fn make_tables(connection: &mut PgConnection) -> Result<Pgvector, ConnectF
     let found = match find(&mut transaction).await? {
         Some(found) => found,
         None => {
-            // In a schema that outlives this store: others of the database use it as well.
+            // Other stores of the database use the extension too, so it is created in a schema that outlives this store.
             let create = "CREATE EXTENSION vector WITH SCHEMA public";
             sqlx::raw_sql(create).execute(&mut *transaction).await?;
             let found = find(&mut transaction).await?;
@@ -113,15 +115,16 @@ async fn find(connection: &mut PgConnection) -> sqlx::Result<Option<Pgvector>> {
     }))
 }
 
-/// Whether it is version 0.8 or later.
+/// Returns `true` for version 0.8 or later.
 fn iterates(version: &str) -> bool {
     let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0_u32));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     version >= (0, 8)
 }
 
-/// The tables, whose rows can be made anew: whose vectors they are, and those. One of each breadcrumb and model, which goes
-/// with the breadcrumb and may be of an older version; none is of what says nothing that could have one.
+/// Returns the SQL that creates the tables: `ux_embedder` with the model of the vectors, and `ux_embeddings` with one vector for each
+/// breadcrumb and model. A vector is deleted with its breadcrumb, can be of an older version, and is NULL for a breadcrumb without text to
+/// embed. All rows can be created again.
 fn tables(schema: &str) -> String {
     format!(
         "DROP TABLE IF EXISTS ux_embeddings;
@@ -137,8 +140,7 @@ fn tables(schema: &str) -> String {
     )
 }
 
-/// Makes an index for vectors of so many dimensions, unless there is one. It stands in the way of nobody: what has a vector
-/// may be written and removed meanwhile.
+/// Creation of an index for vectors with a number of dimensions, unless it exists. Writes and deletions continue meanwhile.
 pub(super) struct Index<'p> {
     pub(super) pgvector: &'p Pgvector,
     pub(super) dimensions: usize,
@@ -155,7 +157,7 @@ impl Read for Index<'_> {
     async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
         if !(1..=MOST_DIMENSIONS).contains(&self.dimensions) {
             let reason = format!(
-                "an index of vectors has 1 to {MOST_DIMENSIONS} dimensions, not {}",
+                "cannot create a vector index with {} dimensions: pgvector supports 1 to {MOST_DIMENSIONS}",
                 self.dimensions
             );
             return Err(StoreError::Forbidden { reason }.into());
@@ -172,7 +174,7 @@ impl Read for Index<'_> {
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        // Transactions that have begun are waited for, however long they are.
+        // The creation waits for all running transactions, however long they take.
         let patience: String = sqlx::query_scalar("SELECT current_setting('lock_timeout')")
             .fetch_one(&mut *connection)
             .await?;
@@ -211,7 +213,8 @@ fn name(dimensions: usize) -> String {
     format!("ux_embeddings_near_{dimensions}")
 }
 
-/// Whether there is an index for vectors of so many dimensions. One that is still being made, or was given up, is none.
+/// Returns `true` if there is a complete index for vectors with this number of dimensions. An index in creation, or after a failed
+/// creation, does not count.
 pub(super) async fn is_indexed(
     connection: &mut PgConnection,
     dimensions: usize,
@@ -222,7 +225,7 @@ pub(super) async fn is_indexed(
     is_indexed.fetch_one(connection).await
 }
 
-/// There are no vectors.
+/// Returns the error of a store without vector search.
 pub(super) fn unsupported() -> StoreError {
     StoreError::Unsupported {
         store: super::NAME,

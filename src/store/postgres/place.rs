@@ -1,4 +1,4 @@
-//! The place of a transaction in the order of a tenant's commits, which its last message takes.
+//! Place of a transaction in the tenant's commit order, assigned by the last message of the transaction.
 
 use super::statement::Statement;
 use super::tenant;
@@ -8,20 +8,20 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use std::sync::Arc;
 
-/// Identity of a transaction. After a crash the server uses an ID again that it had not written down.
+/// Identity of a transaction. After a crash, the server reuses IDs of transactions that it had not logged.
 #[derive(Clone, Debug)]
 pub(super) struct Transaction {
     pub(super) number: String,
-    /// Changes with each crash.
+    /// Value of the table `ux_alive`, which changes with each crash of the server.
     pub(super) since: String,
 }
 
-/// The place of written changes in the order of a tenant's commits.
+/// Place of written changes in the tenant's commit order.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    /// The tenant's row with the changes.
+    /// Tenant's row with the changes.
     pub(super) tenant: Tenant,
-    /// The time that the open times of the changes are added to.
+    /// Base time in microseconds, to which the open times of the changes are added.
     pub(super) base: i64,
 }
 
@@ -34,7 +34,7 @@ impl Place {
         })
     }
 
-    /// Replaces the open times of events, and returns the position of the last one.
+    /// Replaces the open times of events. Returns the position of the last event.
     pub(super) fn settle_events(&self, events: &mut [Event]) -> u64 {
         for event in events {
             event.updated_at = self.time(event.updated_at);
@@ -42,7 +42,7 @@ impl Place {
         self.tenant.position.cast_unsigned()
     }
 
-    /// The time of a version, from its open time.
+    /// Returns the final time of an open time. Other times are returned as they are.
     fn time(&self, time: Timestamp) -> Timestamp {
         match time.as_micros() >= tenant::OPEN_TIME {
             true => Timestamp::from_micros(self.base + tenant::open_time(time)),
@@ -55,43 +55,43 @@ impl Place {
         let (created_at, updated_at) =
             (self.time(version.created_at), self.time(version.updated_at));
         if updated_at != version.updated_at {
-            // No one else has a version that was written just now, so this clones nothing.
+            // No other reference to a version that was written just now exists, so this clones nothing.
             let version = Arc::make_mut(version);
             (version.created_at, version.updated_at) = (created_at, updated_at);
         }
     }
 }
 
-/// The last message of a transaction, in parts.
+/// Parts of a transaction's last message.
 pub(super) struct Last {
-    /// Locks the tenant's row. `None` if nothing changes it.
+    /// Statement that locks the tenant's row. `None` if nothing changes the row.
     pub(super) take: Option<String>,
     pub(super) write: Statement,
-    /// Makes the first runs of ordering keys their heads.
+    /// Statement that marks the first run of each ordering key as its head.
     pub(super) promote: Option<String>,
-    /// One of the events.
+    /// One of the events, by which the commit can be found.
     pub(super) witness: Option<Witness>,
     pub(super) events: Vec<Event>,
 }
 
-/// A new version, by which the place of a commit is found if its answer is lost.
+/// A new version by which the place of a commit is found if the answer to the commit is lost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Witness {
     pub(super) breadcrumb: BreadcrumbId,
     pub(super) version: u64,
-    /// Number of its time in the transaction.
+    /// Number of the version's open time within the transaction.
     pub(super) time: i64,
 }
 
-/// The end of a transaction.
+/// State of a transaction before its last message.
 pub(super) struct Ended {
-    /// ID of the tenant.
+    /// Tenant ID.
     pub(super) tenant: i64,
     pub(super) transaction: Transaction,
-    /// The places of changes that are written already, in the order in which they were written, with their events.
+    /// Places of changes that are written already, in the order in which they were written, each with its events.
     pub(super) places: Vec<(Place, Vec<Event>)>,
     /// Changes that are not written yet.
     pub(super) last: Option<Last>,
-    /// If `true`, keys of requests are old.
+    /// If `true`, there are request keys that are old enough to be checked.
     pub(super) has_old_keys: bool,
 }

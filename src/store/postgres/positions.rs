@@ -1,4 +1,4 @@
-//! Saved positions of the workers that share the tables.
+//! Saved positions of executors.
 
 use super::column;
 use super::error::Fault;
@@ -10,10 +10,10 @@ use sqlx::{PgConnection, Row as _};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Saves the position of each executor, and deletes the oldest positions beyond the limit.
+/// Statement that saves the position of each executor, and deletes the oldest positions beyond the limit.
 pub(super) struct SavePositions {
     pub(super) tenant: Arc<Named>,
-    /// Executor IDs, each once and in order, so that two workers lock the rows in the same order.
+    /// Executor IDs and positions, sorted and without duplicates, so that two workers lock the rows in the same order.
     pub(super) positions: Vec<(Arc<str>, Vec<u8>)>,
 }
 
@@ -53,7 +53,7 @@ impl Read for SavePositions {
     }
 }
 
-/// Returns the position of each executor, in their order.
+/// Read of the position of each executor, in the order of the IDs.
 pub(super) struct Positions<'t> {
     pub(super) tenant: &'t Named,
     pub(super) executors: &'t [Arc<str>],

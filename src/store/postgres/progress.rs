@@ -1,26 +1,26 @@
-//! Which jobs go on although nobody waits for them any more.
+//! Jobs that continue although their callers no longer wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::sync::watch;
 
-/// Jobs whose callers are gone, by tenant. Who reads waits for them, so that the store is as before such a job or as after
-/// it, and stays that.
+/// Numbers of abandoned jobs by tenant. An abandoned job has no caller any more. Reads wait for these jobs, so that they see the state
+/// before or after each job, and that state remains.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress(watch::Sender<HashMap<Arc<str>, usize>>);
 
 impl Progress {
-    /// Waits until what was done in a tenant for callers that are gone is there to be read, or never will be.
+    /// Waits until the abandoned jobs of a tenant have ended.
     pub(super) async fn settled(&self, tenant: &str) {
         if self.0.borrow().contains_key(tenant) {
             let mut left = self.0.subscribe();
-            // The sender is in here, so there is always one to wait for.
+            // `self` holds the sender, so the channel stays open.
             drop(left.wait_for(|left| !left.contains_key(tenant)).await);
         }
     }
 
-    /// A caller that waits for a job in a tenant, and the job.
+    /// Registers a job of a tenant. Returns a guard for the waiting caller and a guard for the job.
     pub(super) fn begin(&self, tenant: &Arc<str>) -> (Waiting, Working) {
         let job = Job {
             fate: Arc::new(AtomicU8::new(GOES_ON)),
@@ -58,7 +58,7 @@ const GOES_ON: u8 = 0;
 const LEFT: u8 = 1;
 const ENDED: u8 = 2;
 
-/// Lives as long as a caller waits.
+/// Guard that lives as long as a caller waits.
 pub(super) struct Waiting(Job);
 
 impl Drop for Waiting {
@@ -71,7 +71,7 @@ impl Drop for Waiting {
         if fate.load(Ordering::SeqCst) == ENDED {
             return;
         }
-        // Counted before the job can end: it takes away only what it sees.
+        // The job is counted before it can end, because its guard removes only a counted job.
         progress.add(tenant);
         let left = fate.compare_exchange(GOES_ON, LEFT, Ordering::SeqCst, Ordering::SeqCst);
         if left.is_err() {
@@ -80,7 +80,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Lives as long as a job does.
+/// Guard that lives as long as a job runs.
 pub(super) struct Working(Job);
 
 impl Drop for Working {

@@ -1,4 +1,4 @@
-//! Which rows can be claimed next: those with a time, as far as no other of their ordering key is before them.
+//! Order of claims: the first run of each ordering key, and the extension of leases.
 
 use super::column::{self, Id};
 use super::prepared;
@@ -10,7 +10,7 @@ use crate::store::{Lease, RunState};
 use sqlx::{PgConnection, Row as _};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// The statement that each connection prepares for [`promote`].
+/// Returns the statement that each connection prepares for [`promote`].
 pub(super) fn statement() -> &'static str {
     concat!(
         "PREPARE ux_promote (bigint, text[], text[]) AS
@@ -22,26 +22,26 @@ pub(super) fn statement() -> &'static str {
     )
 }
 
-/// Returns the statement that makes the first run of each ordering key its head.
+/// Returns the statement that marks the first run of each ordering key as its head.
 pub(super) fn promote(tenant: i64, lines: &BTreeSet<Line>) -> String {
     let executors = prepared::names(lines.iter().map(|(executor, _)| &**executor));
     let names = prepared::names(lines.iter().map(|(_, line)| &**line));
     format!("EXECUTE ux_promote ({tenant}, {executors}, {names})")
 }
 
-/// A lease by its run, token and epoch.
+/// A lease, identified by its run, token and epoch.
 pub(super) type Held = (Name, u64, u32);
 
 pub(super) fn held(lease: &Lease) -> Held {
     (row::name(&lease.run), lease.token, lease.epoch)
 }
 
-/// Returns one column of leases.
+/// Returns one column of the leases.
 fn all<T>(leases: &BTreeMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {
     leases.keys().map(of).collect()
 }
 
-/// Does what [`Row::owner_lives`](crate::store::row::Row::owner_lives) does, to the rows of lost leases.
+/// Applies [`Row::owner_lives`](crate::store::row::Row::owner_lives) in SQL to the rows of lost leases.
 pub(super) async fn owners_live(
     connection: &mut PgConnection,
     tenant: i64,
@@ -73,15 +73,14 @@ pub(super) async fn owners_live(
     note.execute(connection).await.map(drop)
 }
 
-/// Extends leases by their length from now; returns those that are still the newest of their rows.
+/// Extends leases by their length from now. Returns the leases that are still the newest of their rows.
 pub(super) async fn extend(
     connection: &mut PgConnection,
     tenant: i64,
     time: &Time,
     leases: &[Lease],
 ) -> sqlx::Result<HashSet<Held>> {
-    // One statement changes a row once, so each lease is in it once: with the length that was said last. In their order
-    // none waits for another that waits for it.
+    // One statement can change a row only once, so duplicates are removed; the last length applies. Sorted rows prevent deadlocks.
     let leases = leases
         .iter()
         .map(|lease| (held(lease), row::micros(lease.run.lease)));

@@ -5,7 +5,7 @@ use super::session::Session;
 use crate::store::durable::tenant::Time;
 use sqlx::PgConnection;
 
-/// A read, or an idempotent write in one statement. It runs again if its attempt fails with a transient error.
+/// A read, or an idempotent write in one statement. It is retried after a transient error.
 pub(super) trait Read: Send + Sync {
     /// Result of the read.
     type Answer: Send + 'static;
@@ -16,8 +16,8 @@ pub(super) trait Read: Send + Sync {
     /// If `true`, the read executes [`prepared`](super::prepared) statements of the connection.
     const IS_PREPARED: bool = false;
 
-    /// Returns the tenant whose abandoned jobs must end before the read, or `None` to read at once. An abandoned job has a caller that
-    /// no longer waits.
+    /// Returns the tenant whose abandoned jobs must end before the read, or `None` to read at once. An abandoned job has no caller any
+    /// more.
     fn tenant(&self) -> Option<&str>;
 
     /// Receives the session of the next attempt if [`IS_PREPARED`](Self::IS_PREPARED) is `true`.

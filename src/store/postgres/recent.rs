@@ -1,15 +1,15 @@
-//! The newest events that this process committed. Its subscribers get them without a query.
+//! The newest events that this process committed. Subscribers in this process read them without a query.
 
 use crate::model::Event;
 use crate::store::durable::events::{PAGE, Page};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Maximum number of events, and of bytes of their contexts and tags.
+/// Maximum number of events, and of bytes in their contexts and tags.
 const MOST: usize = 256;
 const MOST_BYTES: usize = 1 << 20;
 
-/// Durable events of one tenant, by their positions. Positions of events of other processes are missing.
+/// Durable events of one tenant by position. The events of other processes are missing.
 #[derive(Debug, Default)]
 pub(super) struct Recent(Mutex<Events>);
 
@@ -33,19 +33,19 @@ impl Tenants {
 
 #[derive(Debug, Default)]
 struct Events {
-    /// If `false`, there was no subscriber yet, and events are not kept.
+    /// If `false`, there was no subscriber yet, and no events are retained.
     is_read: bool,
     by_position: BTreeMap<u64, (Event, usize)>,
     bytes: usize,
 }
 
 impl Recent {
-    /// Keeps the events from now on.
+    /// Retains the events from now on.
     pub(super) fn keep(&self) {
         self.lock().is_read = true;
     }
 
-    /// Adds the events of a durable commit. `last` is the position of the last one.
+    /// Adds the events of a durable commit. `last` is the position of the last event.
     pub(super) fn add(&self, last: u64, events: Vec<Event>) {
         let mut recent = self.lock();
         if !recent.is_read {
@@ -66,7 +66,7 @@ impl Recent {
         }
     }
 
-    /// Drops the events before a position, which retention has removed.
+    /// Removes the events before a position, which retention has deleted.
     pub(super) fn forget_before(&self, first: u64) {
         let mut recent = self.lock();
         while let Some(oldest) = recent.by_position.first_entry()
@@ -77,7 +77,7 @@ impl Recent {
         }
     }
 
-    /// Returns the events from a position on, up to the first that is missing. `None` if the event at the position is missing.
+    /// Returns the events from a position up to the first missing one. Returns `None` if the event at the position is missing.
     pub(super) fn page(&self, from: u64) -> Option<Page> {
         let recent = self.lock();
         let most = usize::try_from(PAGE).unwrap_or_default();
@@ -92,7 +92,7 @@ impl Recent {
             first: from,
             last: *newest.max(last),
             events,
-            // An insertion there announces itself like a commit of another process.
+            // An insertion into the inbox is announced like a commit of another process.
             has_inbox: false,
         })
     }
@@ -128,7 +128,7 @@ mod tests {
     fn a_page_ends_before_the_first_missing_event() {
         let recent = Recent::default();
         recent.keep();
-        // A later commit can be noted first.
+        // A later commit can be recorded first.
         recent.add(9, events(2));
         recent.add(6, events(3));
 

@@ -1,4 +1,4 @@
-//! The rows of the keys of requests.
+//! Rows of request keys.
 
 use super::builder::PostgresLimits;
 use super::column::{Id, id, name_of, number};
@@ -10,10 +10,10 @@ use sqlx::postgres::PgRow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// An executor ID and the key of a request.
+/// An executor ID and a request key.
 pub(super) type Key = (Arc<str>, Arc<str>);
 
-/// The statement that each connection prepares to look up keys.
+/// Statement that each connection prepares to look up keys.
 pub(super) const FIND: &str = "
     PREPARE ux_requested (bigint, text[], text[]) AS
     SELECT u.place, r.trigger_id, r.version, r.digest
@@ -21,7 +21,7 @@ pub(super) const FIND: &str = "
         SELECT * FROM ux_requests AS r WHERE r.tenant = $1 AND r.executor = u.executor AND r.request_key = u.request_key
         LIMIT 1) AS r";
 
-/// The statement that each connection prepares to read the time of the oldest key.
+/// Statement that each connection prepares to read the time of the oldest key.
 pub(super) const OLDEST: &str = "
     PREPARE ux_oldest_key (bigint) AS
     SELECT checked_at FROM ux_requests WHERE tenant = $1 AND checked_at > 0 ORDER BY checked_at LIMIT 1";
@@ -40,7 +40,7 @@ pub(super) fn read(tenant: i64, keys: &BTreeSet<Key>) -> String {
     )
 }
 
-/// Adds the rows of the statement that looked up `keys`.
+/// Adds the recorded keys from the rows of the lookup.
 pub(super) fn add(keys: &mut BTreeMap<Key, Option<Recorded>>, rows: &[PgRow]) -> sqlx::Result<()> {
     let mut found = BTreeMap::new();
     for row in rows {
@@ -57,7 +57,7 @@ pub(super) fn add(keys: &mut BTreeMap<Key, Option<Recorded>>, rows: &[PgRow]) ->
     Ok(())
 }
 
-/// Adds new keys to a statement. If another transaction has recorded one of them, the statement fails.
+/// Adds the insertion of new keys to a statement. The statement fails if another transaction has recorded one of the keys.
 pub(super) fn insert(statement: &mut Statement, keys: &BTreeMap<Key, Recorded>) {
     if keys.is_empty() {
         return;

@@ -1,5 +1,5 @@
-//! The keys of requests. They are read with the other facts of a transaction, and written with its changes. If another transaction
-//! records a key first, the transaction is repeated, and finds the key.
+//! Requests with keys. Keys are read with the other facts of a transaction and written with its changes. If another transaction records a
+//! key first, the transaction is repeated and finds the key.
 
 use super::NAME;
 use super::error::Fault;
@@ -15,8 +15,9 @@ use sqlx::Row as _;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Checks the oldest keys: deletes those without a run, and moves the next check of the others. Each row is looked up by itself,
-/// however the statistics of the server describe the tables. A transaction that changes keys has the tenant's row locked, so rows do not move.
+/// Checks the oldest keys: deletes keys without a run, and postpones the next check of the others. `LATERAL` looks up each row
+/// separately, independent of the server's statistics. A transaction that changes keys holds the lock on the tenant's row, so `ctid` values
+/// are stable.
 const SWEEP: &str = "
     WITH old AS MATERIALIZED (SELECT o.row, r.has_run FROM (SELECT ctid AS row, executor, trigger_id, version
             FROM ux_requests WHERE tenant = $1 AND checked_at > 0 AND checked_at <= $2 ORDER BY checked_at LIMIT $4) AS o
@@ -32,12 +33,12 @@ const SWEEP: &str = "
 /// Maximum number of keys that one transaction checks.
 pub(super) const SWEPT: usize = 1_024;
 
-/// Creates the breadcrumb of a request, unless an earlier request has its key.
+/// Job that creates the breadcrumb of a request, unless an earlier request has the same key.
 pub(super) struct Request(pub(super) Checked);
 
 impl Job for Request {
-    /// The answer, or an error if there are too many keys, and whether more breadcrumbs than were removed may be over. The error is an
-    /// answer, because the transaction retains the checks of old keys.
+    /// The answer, or an error if there are too many keys, and `true` if further breadcrumbs may have expired. The error is part of the
+    /// result, because the transaction must keep the checks of old keys.
     type Answer = (Result<Requested, StoreError>, bool);
 
     fn wants(&self, wanted: &mut Wanted) {
@@ -63,7 +64,7 @@ impl Job for Request {
         }
         let (breadcrumb, has_expired) =
             match create(writing, None, request.breadcrumb.clone()).await {
-                // The transaction retains the checks of old keys.
+                // The transaction must keep the checks of old keys.
                 Err(Fault::Refused(error)) if writing.has_swept_keys && writing.forget() => {
                     return Ok((Err(error), false));
                 }
@@ -86,7 +87,7 @@ fn is_full(writing: &Writing<'_>) -> bool {
 }
 
 impl Writing<'_> {
-    /// Returns the record of a key, also of one that this transaction adds.
+    /// Returns the record of a key, including keys that this transaction adds.
     async fn requested(&mut self, key: &Key) -> sqlx::Result<Option<Recorded>> {
         let own = self.own.requests.get(key);
         if let Some(recorded) = own.or_else(|| self.earlier.requests.get(key)) {
@@ -109,14 +110,14 @@ impl Writing<'_> {
     }
 }
 
-/// Deletes old keys without a run until there is room, once in a transaction. It ends early if that takes long, because other
-/// transactions wait for the tenant's row.
+/// Deletes old keys without a run until there is room, at most once in a transaction. Stops after two seconds, because other transactions
+/// wait for the tenant's row.
 async fn make_room(writing: &mut Writing<'_>) -> sqlx::Result<()> {
     const LONG: Duration = Duration::from_secs(2);
     if std::mem::replace(&mut writing.has_swept_keys, true) {
         return Ok(());
     }
-    // The tables have to show the runs that jobs before this one have added.
+    // The tables must contain the runs that earlier jobs have added.
     writing.flush().await?;
     let began = Instant::now();
     let mut checked = 0;
@@ -126,13 +127,13 @@ async fn make_room(writing: &mut Writing<'_>) -> sqlx::Result<()> {
         }
         checked += SWEPT;
     }
-    // The job can be refused without these changes.
+    // The job can still fail without undoing these changes.
     writing.keep();
     Ok(())
 }
 
-/// Deletes old keys without a run, with the tenant's row locked. It checks up to `most` keys. Returns `true` if there may be more old
-/// keys.
+/// Deletes old keys without a run. Needs the lock on the tenant's row. Checks up to `most` keys, and returns `true` if there may be more
+/// old keys.
 pub(super) async fn sweep(writing: &mut Writing<'_>, most: usize) -> sqlx::Result<bool> {
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     writing.requests.clear();

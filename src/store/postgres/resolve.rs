@@ -1,4 +1,4 @@
-//! The outcome of a commit whose answer was lost.
+//! Recovery of the outcome of a commit whose answer was lost.
 
 use super::column::Id;
 use super::connection::FLUSH;
@@ -11,15 +11,15 @@ use crate::error::Chain;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A transaction whose commit was not answered.
+/// A transaction whose commit has no answer.
 pub(super) struct Lost {
-    /// A session that has to end before the outcome is known.
+    /// Session that must end before the outcome is final.
     pub(super) session: Option<Session>,
     pub(super) transaction: Transaction,
     pub(super) witness: Option<Witness>,
 }
 
-/// Ends the session of a lost connection. Returns `false` if it has not ended yet.
+/// Ends the session of a lost connection. Returns `false` if the session has not ended yet.
 async fn end_session(database: &Database, session: Session) -> sqlx::Result<bool> {
     let mut connection = database.connections.one().await?;
     let ended = session.end(&mut connection, database.settings.patience);
@@ -28,9 +28,10 @@ async fn end_session(database: &Database, session: Session) -> sqlx::Result<bool
     Ok(is_over)
 }
 
-/// Finds out the outcome of a transaction whose commit was not answered: the server knows it, unless it has crashed since. After a
-/// crash another transaction may have the same ID, so only "unknown" and "aborted" are certain. Returns the place of the changes
-/// if an event of them is there.
+/// Reads the outcome of a transaction whose commit has no answer. Returns the place of the changes if the commit has an event.
+///
+/// The server knows the outcome unless it has crashed since. After a crash another transaction can have the same ID, so only "unknown"
+/// and "aborted" are certain.
 pub(super) async fn resolve(
     database: &Database,
     tenant: &Named,
@@ -60,11 +61,11 @@ pub(super) async fn resolve(
     }
 }
 
-/// The outcome of a transaction.
+/// Outcome of a transaction.
 enum Status {
     Committed(Option<Place>),
     NotCommitted,
-    /// The server has not ended it yet.
+    /// The transaction has not ended yet.
     Running,
     Unknown,
 }
@@ -88,7 +89,7 @@ async fn status(database: &Database, tenant: &Named, lost: &mut Lost) -> sqlx::R
     })
 }
 
-/// Reads the status of a transaction, and whether the server has not crashed since.
+/// Returns the status of a transaction, and `true` if the server has not crashed since it started.
 async fn said(
     database: &Database,
     transaction: &Transaction,
@@ -112,7 +113,7 @@ async fn find(database: &Database, tenant: &Named, lost: &Lost) -> sqlx::Result<
         if database.can_flush {
             sqlx::raw_sql(FLUSH).execute(&mut *connection).await?;
         }
-        // The server may have crashed since it answered over another session.
+        // The server can have crashed since it reported the status over another session.
         let alive = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM ux_alive WHERE since = $1)");
         let alive = alive.bind(&lost.transaction.since);
         if !alive.fetch_one(&mut *connection).await? {
@@ -138,7 +139,7 @@ async fn find(database: &Database, tenant: &Named, lost: &Lost) -> sqlx::Result<
     Ok(found)
 }
 
-/// Returns `true` if the server has not assigned a transaction ID yet: it crashed and forgot the transaction.
+/// Returns `true` if the server has not assigned this transaction ID yet, because it crashed and lost the transaction.
 fn is_unheard_of(error: &sqlx::Error) -> bool {
     const INVALID_PARAMETER: &str = "22023";
     let code = error.as_database_error().and_then(|said| said.code());

@@ -1,5 +1,4 @@
-//! Retention: the oldest events, tombstones and ended runs beyond the limits are removed in batches, after the commit that exceeds
-//! a limit.
+//! Retention: after a commit that exceeds a limit, the oldest events, tombstones and ended runs beyond the limits are deleted in batches.
 
 use super::builder::PostgresLimits;
 use super::error::Fault;
@@ -8,13 +7,14 @@ use super::requests;
 use super::writing::Writing;
 use crate::store::durable::tenant::Tenant;
 
-/// Maximum number of expired breadcrumbs that a search may meet without starting their removal.
+/// Maximum number of expired breadcrumbs that a search can encounter without starting their removal.
 pub(super) const MANY_EXPIRED: usize = 64;
 
-/// Maximum number of rows of one kind that one transaction removes: as many as many commits add.
+/// Maximum number of rows of one kind that one transaction removes, which many commits together add.
 const MOST: i64 = 16_384;
 
-/// Retains the last event that each consumer acknowledged, whose time bounds the events that the consumer misses.
+/// Deletes old events, except the last event that each consumer acknowledged. The time of that event bounds the events that the consumer
+/// misses.
 const EVENTS: &str = "
     DELETE FROM ux_events WHERE tenant = $1 AND position < $2
         AND position NOT IN (SELECT position FROM ux_consumers WHERE tenant = $1)";
@@ -34,7 +34,7 @@ pub(super) fn has_excess(tenant: &Tenant, limits: &PostgresLimits) -> bool {
         || excess(tenant.finished_runs, limits.finished_runs) > 0
 }
 
-/// The job that removes the oldest events, tombstones and ended runs, and old request keys.
+/// Job that removes the oldest events, tombstones and ended runs, and old request keys.
 pub(super) struct Forget {
     /// If `true`, the job also removes old request keys.
     pub(super) checks_keys: bool,
@@ -72,7 +72,7 @@ async fn remove(writing: &mut Writing<'_>, sql: &'static str, bound: i64) -> sql
     Ok(removed.rows_affected().cast_signed())
 }
 
-/// Returns the number of rows to remove: 0 until the excess is larger than a batch, then the excess, at most [`MOST`]. A batch is a
+/// Returns the number of rows to remove: 0 unless the excess is larger than a batch, otherwise the excess, at most [`MOST`]. A batch is a
 /// sixteenth of the limit, at most 256 rows.
 fn excess(kept: i64, limit: usize) -> i64 {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);

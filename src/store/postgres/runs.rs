@@ -1,4 +1,4 @@
-//! The run ledger of one tenant: every transition, each a job.
+//! State transitions of runs, one job for each operation.
 
 use super::error::Fault;
 use super::facts::Wanted;
@@ -17,7 +17,7 @@ use crate::store::{Cancelled, Claim, Claimed, Lease, Lost, NewRun, RunEnd, RunRe
 use sqlx::PgConnection;
 use std::sync::Arc;
 
-/// Adds rows; those that exist stay as they are.
+/// Job that adds rows. Existing rows remain unchanged.
 pub(super) struct Enqueue(pub(super) Vec<NewRun>);
 
 impl Job for Enqueue {
@@ -30,7 +30,7 @@ impl Job for Enqueue {
     async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
         let before = writing.tenant.open_runs;
         for new in &self.0 {
-            // Every worker enqueues every run, so most rows exist and stay as they are: they are not locked.
+            // Every worker enqueues every run, so most rows exist and do not change. They are not locked.
             let Some((serial, facts)) = writing.seen(&new.run).await? else {
                 continue;
             };
@@ -48,14 +48,14 @@ impl Job for Enqueue {
     }
 }
 
-/// Adds rows, and claims due runs in the last message of the transaction.
+/// Job that adds rows, and claims due runs in the last message of the transaction.
 pub(super) struct EnqueueAndClaim {
     pub(super) runs: Enqueue,
     pub(super) asked: Asked,
 }
 
 impl Job for EnqueueAndClaim {
-    /// The leased runs, or the reason for which none could be claimed.
+    /// The leased runs, or the reason why none could be claimed.
     type Answer = Result<Vec<Leased>, StoreError>;
 
     fn wants(&self, wanted: &mut Wanted) {
@@ -76,7 +76,7 @@ impl Job for EnqueueAndClaim {
     }
 }
 
-/// Claims one run by hand.
+/// Job that claims one run.
 pub(super) struct ClaimOne {
     pub(super) run: RunRef,
     pub(super) instead_of: Option<Lease>,
@@ -116,7 +116,7 @@ impl Job for ClaimOne {
     }
 }
 
-/// Completes the claim of rows that were added before their triggers existed: notes the origins of the triggers.
+/// Job that completes the claim of rows that were added before their triggers existed: it records the origins of the triggers.
 pub(super) struct LearnOrigins(pub(super) Vec<Lease>);
 
 impl Job for LearnOrigins {
@@ -141,7 +141,7 @@ impl Job for LearnOrigins {
     }
 }
 
-/// Extends leases by their length from now; returns those that are lost.
+/// Write that extends leases by their length from now. Its result contains the lost leases.
 pub(super) struct Heartbeat {
     pub(super) tenant: Arc<Named>,
     pub(super) leases: Vec<Lease>,
@@ -166,7 +166,7 @@ impl Read for Heartbeat {
     }
 }
 
-/// Changes the row of a run. `D` decides from the row, the time and the next sequence number.
+/// Job that changes the row of a run. `D` decides about the change from the row, the time and the next sequence number.
 pub(super) struct ChangeRow<D> {
     pub(super) run: RunRef,
     pub(super) decide: D,
@@ -190,7 +190,7 @@ where
     }
 }
 
-/// Keeps the progress of a run.
+/// Write that saves the state of a run.
 pub(super) struct Save {
     pub(super) tenant: Arc<Named>,
     pub(super) lease: Lease,
@@ -217,7 +217,7 @@ impl Read for Save {
     }
 }
 
-/// Runs a failed run again, behind all others.
+/// Job that repeats an ended run, behind all other runs.
 pub(super) struct Redo(pub(super) RunRef);
 
 impl Job for Redo {
@@ -235,7 +235,7 @@ impl Job for Redo {
     }
 }
 
-/// Ends a run as cancelled, unless it has ended already.
+/// Job that ends a run as cancelled, unless it has ended already.
 pub(super) struct Cancel(pub(super) RunRef);
 
 impl Job for Cancel {
@@ -253,7 +253,7 @@ impl Job for Cancel {
     }
 }
 
-/// Ends a run as cancelled, unless it has ended already, and adds a missing row.
+/// Job that ends a run as cancelled, unless it has ended already. Adds a missing row first.
 pub(super) struct EnqueueCancelled(pub(super) RunRef);
 
 impl Job for EnqueueCancelled {
@@ -271,7 +271,7 @@ impl Job for EnqueueCancelled {
     }
 }
 
-/// The row of a lease that is still the newest.
+/// Returns the row of a lease. Fails if the lease is no longer the newest of its row.
 pub(super) async fn held(writing: &mut Writing<'_>, lease: &Lease) -> Result<Kept, Fault> {
     let (serial, facts) = writing.facts(&lease.run).await?;
     let row = rules::held(facts.row, lease)?;

@@ -1,16 +1,16 @@
-//! The tables, and how those of an older version become these.
+//! Tables of the store, and migrations of tables from earlier versions.
 
 use super::error::{ConnectFault, PostgresError};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
-/// What leads from each version to the next; the version of a schema is how many of them it has seen.
+/// Migrations, each to the next version. The version of the tables is the number of applied migrations.
 const MIGRATIONS: &[&str] = &[
     FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH, TWELFTH,
     THIRTEENTH, FOURTEENTH,
 ];
 
-/// Every time is in microseconds since 1970, every JSON is text as it was written, for nothing but reading: what is
-/// asked of JSON is looked at in this crate, so `jsonb` would only cost time and forget the order of keys.
+/// Version 1. Times are in microseconds since 1970. JSON is stored as text, because this crate evaluates it: `jsonb` would cost time and
+/// lose the order of keys.
 const FIRST: &str = "
     -- `latest` is the time of the last commit, `sequence` and `position` the last of runs and events; what follows
     -- counts rows, so that a limit costs no scan. Who commits has the row locked until that is done: so positions and
@@ -66,18 +66,18 @@ const FIRST: &str = "
     INSERT INTO ux_schema_version VALUES (0);
 ";
 
-/// What the server has known of since it crashed last, or was another: it keeps no row of a table without a log then.
+/// Version 2. Marks the period since the last crash of the server, which empties unlogged tables.
 const SECOND: &str = "
     CREATE UNLOGGED TABLE ux_alive (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), since TEXT NOT NULL);
 ";
 
-/// By which claim a run is leased, so that it is found again if the answer is lost.
+/// Version 3. Adds the claim of a lease, by which its runs can be found if the answer is lost.
 const THIRD: &str = "
     ALTER TABLE ux_runs ADD COLUMN claim UUID;
 ";
 
-/// Records of the workers, and an index of the runs that were transferred to another version of their executor: until they end,
-/// `reason` names that version.
+/// Version 4. Adds the records of workers, and an index of transferred runs. Until such a run ends, `reason` names the version of the
+/// executor to which it was transferred.
 const FOURTH: &str = "
     CREATE TABLE ux_workers (
         tenant BIGINT NOT NULL, id TEXT NOT NULL, started_at BIGINT NOT NULL, seen_at BIGINT NOT NULL,
@@ -87,12 +87,12 @@ const FOURTH: &str = "
         WHERE reason IS NOT NULL AND over IS NULL;
 ";
 
-/// Cause of the last failed attempt of a run.
+/// Version 5. Adds the cause of a run's last failed attempt.
 const FIFTH: &str = "
     ALTER TABLE ux_runs ADD COLUMN cause TEXT;
 ";
 
-/// Saved positions, one for each executor.
+/// Version 6. Adds saved positions, one for each executor.
 const SIXTH: &str = "
     CREATE TABLE ux_positions (
         tenant BIGINT NOT NULL, executor TEXT NOT NULL, saved_at BIGINT NOT NULL, position BYTEA NOT NULL,
@@ -100,14 +100,14 @@ const SIXTH: &str = "
     );
 ";
 
-/// An index that no statement can use without a state. For a run that was looked up by its name, the server took this one as well
-/// while the tables were small: it has the same cost then, but reads all runs of the tenant.
+/// Version 7. Moves the state to the front of an index, so that only statements with a state can use it. While the tables were small, the
+/// server chose the old index to look up one run by its name: the estimated cost was the same, but it read all runs of the tenant.
 const SEVENTH: &str = "
     DROP INDEX ux_runs_by_state;
     CREATE INDEX ux_runs_by_state ON ux_runs (state, tenant, due, sequence);
 ";
 
-/// Code of the failure of a run, and the time when the run was added, which `enqueued_at` does not retain. Rows of before have
+/// Version 8. Adds the code of a failure, and the time when the run was added, which `enqueued_at` does not retain. Older rows have
 /// neither.
 const EIGHTH: &str = "
     ALTER TABLE ux_runs ADD COLUMN code TEXT, ADD COLUMN added_at BIGINT;
@@ -116,14 +116,14 @@ const EIGHTH: &str = "
         WHERE over IS NOT NULL AND sequence >= 4611686018427387904;
 ";
 
-/// Paused executors.
+/// Version 9. Adds paused executors.
 const NINTH: &str = "
     CREATE TABLE ux_paused (
         tenant BIGINT NOT NULL, executor TEXT NOT NULL, since BIGINT NOT NULL, PRIMARY KEY (tenant, executor)
     );
 ";
 
-/// Keys of requests. The oldest `number` is checked first, and a checked key gets the next number.
+/// Version 10. Adds request keys. The key with the lowest `number` is checked first, and then gets the next number.
 const TENTH: &str = "
     CREATE TABLE ux_requests (
         tenant BIGINT NOT NULL, executor TEXT NOT NULL, request_key TEXT NOT NULL, trigger_id UUID NOT NULL,
@@ -133,8 +133,8 @@ const TENTH: &str = "
     CREATE INDEX ux_requests_by_number ON ux_requests (tenant, number);
 ";
 
-/// The number of keys in the tenant's row, and the order in which keys are checked. The condition of the index prevents that the server
-/// uses it to look up a key, which would read all keys of the tenant.
+/// Version 11. Adds the number of request keys to the tenant's row, and checks the keys in the order of their times. The condition of the
+/// index prevents that the server looks up a key with it, which would read all keys of the tenant.
 const ELEVENTH: &str = "
     ALTER TABLE ux_tenants ADD COLUMN requests BIGINT NOT NULL DEFAULT 0;
     UPDATE ux_tenants AS n SET requests = (SELECT count(*) FROM ux_requests AS r WHERE r.tenant = n.id);
@@ -143,20 +143,19 @@ const ELEVENTH: &str = "
     CREATE INDEX ux_requests_by_check ON ux_requests (tenant, checked_at) WHERE checked_at > 0;
 ";
 
-/// Adds the column that tells whether a lease of a run expired. The number of abandoned leases does not tell, because it counts those in a row only.
+/// Version 12. Adds a column that is true if a lease of the run has expired. The number of abandoned leases only counts consecutive ones.
 const TWELFTH: &str = "
     ALTER TABLE ux_runs ADD COLUMN has_expired BOOLEAN NOT NULL DEFAULT FALSE;
     UPDATE ux_runs SET has_expired = TRUE WHERE abandoned > 0;
 ";
 
-/// The suspended runs in the order of pages, so that a worker reads a million of them page by page.
+/// Version 13. Adds an index of suspended runs in page order, so that a worker can read a million of them page by page.
 const THIRTEENTH: &str = "
     CREATE INDEX ux_runs_suspended ON ux_runs (tenant, sequence) WHERE state = 2;
 ";
 
-/// Rows that other programs insert in their transactions, one for each new breadcrumb. `refused` has the reason why the store did not take
-/// a row.
-/// The notification has the form of those between processes.
+/// Version 14. Adds the inbox, one row for each new breadcrumb that another program inserts in its own transaction. `refused` is the reason
+/// why the store rejected a row. The notification has the form of those between processes.
 const FOURTEENTH: &str = "
     CREATE TABLE ux_inbox (
         serial BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, tenant TEXT NOT NULL DEFAULT 'default', id UUID,
@@ -176,7 +175,7 @@ fn known() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
 }
 
-/// Whether the tables have the newest version. Fails for a newer one than is known here.
+/// Returns `true` if the tables have the newest version. Fails for a version that is newer than this crate supports.
 pub(super) async fn is_current(
     connection: &mut PgConnection,
     schema: &str,
@@ -184,7 +183,7 @@ pub(super) async fn is_current(
     Ok(found(connection, schema, known()).await? == known())
 }
 
-/// Brings the tables to the newest version, in one transaction that others who connect wait for.
+/// Migrates the tables to the newest version, in one transaction. Other processes that connect wait for it.
 pub(super) async fn migrate(
     connection: &mut PgConnection,
     schema: &str,
@@ -201,14 +200,14 @@ pub(super) async fn migrate(
         .iter()
         .skip(usize::try_from(found).unwrap_or_default());
     if found == 0 {
-        // Not a right that every user needs to have whose schema is there.
+        // Creating a schema needs a privilege that a user with an existing schema may lack.
         let has_schema = sqlx::query("SELECT 1 FROM pg_namespace WHERE nspname = $1").bind(schema);
         if has_schema
             .fetch_optional(&mut *transaction)
             .await?
             .is_none()
         {
-            // The name was checked: it needs no quotes.
+            // The schema name was validated, so it needs no quotes.
             let create = AssertSqlSafe(format!("CREATE SCHEMA {schema}"));
             sqlx::raw_sql(create).execute(&mut *transaction).await?;
         }
@@ -221,7 +220,7 @@ pub(super) async fn migrate(
     Ok(())
 }
 
-/// Applies the migration that leads to a version.
+/// Applies the migration to one version.
 async fn migrate_to(
     version: i64,
     migration: &'static str,
@@ -235,7 +234,7 @@ async fn migrate_to(
     Ok(())
 }
 
-/// Logs a creation or a migration of the tables. Called before the work, because the migration of large tables takes long.
+/// Logs a creation or a migration of the tables before it starts, because the migration of large tables takes long.
 fn log_migration(schema: &str, found: i64, known: i64) {
     if found == 0 {
         tracing::info!(schema, version = known, "creating the tables of the store");
@@ -249,7 +248,7 @@ fn log_migration(schema: &str, found: i64, known: i64) {
     }
 }
 
-/// The version of the tables, 0 if there are none. Fails for a newer version than the known. Reads only.
+/// Returns the version of the tables, or 0 without tables. Fails for a version that is newer than `known`. Changes nothing.
 async fn found(
     connection: &mut PgConnection,
     schema: &str,

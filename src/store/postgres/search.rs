@@ -1,4 +1,4 @@
-//! Queries: candidates newest first, as far as SQL can tell, each looked at in full.
+//! Queries: SQL selects candidates, newest first, and [`Query::selects`] checks each candidate.
 
 use super::column::Id;
 use super::connections::Connections;
@@ -14,14 +14,14 @@ use sqlx::postgres::PgArguments;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Row as _};
 use std::sync::Arc;
 
-/// The most candidates that are read at once.
+/// Maximum number of candidates on one page.
 const PAGE: usize = 256;
 
-/// Reads what a query selects, in its order, and says how many were met whose time is over.
+/// Read of the breadcrumbs that a query selects, in its order. The result includes the number of expired breadcrumbs that were read.
 pub(super) struct Search<'q> {
     pub(super) tenant: &'q Named,
     pub(super) query: &'q Query,
-    /// Tell when a page takes too long; all of them may.
+    /// Pool that limits the time of each page. The whole search has no time limit.
     pub(super) connections: &'q Connections,
 }
 
@@ -46,12 +46,12 @@ impl Read for Search<'_> {
         let Some(asked) = Asked::of(tenant, query, time) else {
             return Ok((Vec::new(), 0));
         };
-        // Most queries are answered by the first candidates.
+        // The first candidates answer most queries.
         let few = query.limit.clamp(1, PAGE);
         let page = asked.page(connection, Met::default(), few);
         let mut found = connections.in_time(page).await??;
         if !found.is_all {
-            // What changes between two pages shall be in neither or in one of them, so both are of one snapshot.
+            // A change between two pages must be visible in both or in neither, so all pages come from one snapshot.
             let begun = connections.in_time(connection.begin_with(SNAPSHOT));
             let mut snapshot = begun.await??;
             found = Met::default();
@@ -70,39 +70,39 @@ impl Read for Search<'_> {
 
 pub(super) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// What was found so far.
+/// Result so far of a search.
 #[derive(Default)]
 struct Met {
     selected: Vec<Arc<Breadcrumb>>,
-    /// How many were met whose time is over.
+    /// Number of expired breadcrumbs that were read.
     expired: usize,
-    /// The last candidate, if there may be more after it.
+    /// Sort key of the last candidate, after which the next page starts.
     last: Option<Key>,
     is_all: bool,
 }
 
-/// The place of a breadcrumb in the order of the store.
+/// Position of a breadcrumb in the store's order: update time, version and ID.
 type Key = (Timestamp, u64, crate::model::BreadcrumbId);
 
 /// A statement with parameters.
 type Bound<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
 
-/// What a query asks for, as far as SQL can tell.
+/// Conditions of a query that SQL can check.
 pub(super) struct Asked<'q> {
     pub(super) tenant: i64,
     pub(super) query: &'q Query,
     pub(super) time: &'q Time,
     schema: Option<&'q str>,
-    /// Tags that must all be there.
+    /// Tags that a breadcrumb must have.
     all: Vec<&'q str>,
-    /// Tags of which one must be there.
+    /// Tags; a breadcrumb must have at least one of them.
     any: Option<Vec<&'q str>>,
 }
 
 impl<'q> Asked<'q> {
-    /// None if nothing can be found.
+    /// Returns the SQL conditions, or `None` if no breadcrumb can match.
     pub(super) fn of(tenant: i64, query: &'q Query, time: &'q Time) -> Option<Self> {
-        // What is kept has no U+0000 in it, and PostgreSQL cannot be asked for it.
+        // Stored strings contain no U+0000, and PostgreSQL does not accept it as a parameter.
         let is_kept = |text: &&str| !text.contains('\0');
         let selector = &query.selector;
         let all = selector.all_of_tags().iter().chain(&query.scope_tags);
@@ -126,7 +126,7 @@ impl<'q> Asked<'q> {
         })
     }
 
-    /// Adds what the next page has, of up to so many candidates.
+    /// Adds the matches on the next page of up to `most` candidates.
     async fn page(
         &self,
         connection: &mut PgConnection,
@@ -148,7 +148,7 @@ impl<'q> Asked<'q> {
             if !one.lives(now) {
                 met.expired += 1;
             } else if self.query.selects(&one.breadcrumb) {
-                // SQL is a filter and no more: the query itself says what it selects.
+                // SQL is only a prefilter. `Query::selects` decides.
                 met.selected.push(Arc::new(one.breadcrumb));
             }
             if met.selected.len() == self.query.limit {
@@ -159,14 +159,14 @@ impl<'q> Asked<'q> {
         Ok(met)
     }
 
-    /// The statement for the newest candidates, before a key if there is one.
+    /// Returns the statement that selects the newest candidates, or those before a sort key.
     fn sql(&self, has_key: bool) -> String {
         let from = if planted("no-tenant") {
             "FROM ux_breadcrumbs AS b WHERE $1::bigint > 0 AND NOT b.deleted"
         } else {
             "FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND NOT b.deleted"
         };
-        /// How many parameters come before those of what is asked for.
+        /// Number of parameters before the parameters of the filter.
         const PARAMETERS: usize = 4;
         let mut sql = String::from(concat!("SELECT ", clock!(), ", ", columns!()));
         sql.push_str(from);
@@ -175,7 +175,8 @@ impl<'q> Asked<'q> {
         sql
     }
 
-    /// What is asked of breadcrumbs `b`, before a key if there is one, with parameters after so many others.
+    /// Returns the SQL conditions on breadcrumbs `b`, with a sort key if `has_key` is `true`. The parameters are numbered after
+    /// `parameters` others.
     pub(super) fn filter(&self, parameters: usize, has_key: bool) -> String {
         let (mut sql, mut place) = (String::new(), parameters);
         let mut next = || {
@@ -203,7 +204,7 @@ impl<'q> Asked<'q> {
         sql
     }
 
-    /// Binds these parameters.
+    /// Binds the parameters of [`filter`](Self::filter).
     pub(super) fn bind<'s>(&'s self, mut sql: Bound<'s>, before: Option<Key>) -> Bound<'s> {
         if let Some(schema) = self.schema {
             sql = sql.bind(schema);

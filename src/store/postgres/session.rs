@@ -1,19 +1,19 @@
-//! What a connection is to the server, so that what goes on over one that is lost can be ended over another.
+//! Identity of a connection on the server, by which the session of a lost connection can be ended over another connection.
 
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 use std::time::Duration;
 
-/// Asks for the [`Session`] of the connection that asks.
+/// Query for the [`Session`] of the connection that runs the query.
 pub(super) const OWN: &str = "
     SELECT pid, (extract(epoch FROM backend_start) * 1000000)::bigint AS began
     FROM pg_stat_activity WHERE pid = pg_backend_pid()";
 
-/// What the server does for one connection. The numbers of its processes come again, so when it began belongs to it.
+/// Server process of one connection. The operating system reuses process IDs, so the start time is part of the identity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Session {
     process: i32,
-    /// In microseconds since 1970.
+    /// Start time in microseconds since 1970.
     began: i64,
 }
 
@@ -25,14 +25,14 @@ impl Session {
         })
     }
 
-    /// Has the server end it, and waits for that, but not longer than `patience`. Says whether it is over: then what it had
-    /// committed is there, and nothing comes of what it was told besides, also if that is still on its way.
+    /// Ends the session, and waits up to `patience` for its end. Returns `true` if the session has ended. Then its commits are visible, and
+    /// the server executes no further statement of it, including statements that are still in transit.
     pub(super) async fn end(
         self,
         connection: &mut PgConnection,
         patience: Duration,
     ) -> sqlx::Result<bool> {
-        // Whoever is not listed any more is over.
+        // A session that is not listed has ended.
         let end = sqlx::query_scalar(
             "SELECT pg_terminate_backend(pid, $3) FROM pg_stat_activity
              WHERE pid = $1 AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2",

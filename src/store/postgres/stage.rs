@@ -1,4 +1,4 @@
-//! One commit, in a transaction: an error rolls all of it back.
+//! Job of one commit. An error rolls back the whole commit.
 
 use super::error::Fault;
 use super::facts::Wanted;
@@ -18,14 +18,14 @@ use std::sync::Arc;
 /// Minimum number of expired breadcrumbs that a commit can remove.
 const EXPIRED_AT_ONCE: usize = 64;
 
-/// Writes, ends a run and notes the events of both.
+/// Job that writes breadcrumbs, ends a run and adds the events of both.
 pub(super) struct Stage {
     pub(super) writes: Vec<Write>,
     pub(super) end: Option<(Lease, RunEnd)>,
 }
 
 impl Job for Stage {
-    /// What was written, and whether more breadcrumbs than were removed may be over.
+    /// The written versions, and `true` if further breadcrumbs may have expired.
     type Answer = (Committed, bool);
 
     fn wants(&self, wanted: &mut Wanted) {
@@ -63,7 +63,7 @@ impl Job for Stage {
         let (writing, committed) = staged.end()?;
         if let (Some((_, end)), Some(row)) = (self.end.clone(), row) {
             if let RunEnd::Suspended { .. } = &end {
-                // What is committed from now on is later than this, also if nothing was written.
+                // Later commits must have a later time than the suspension, even if this commit wrote nothing.
                 writing.next_time();
             }
             let end = End::of(end, Timestamp::from_micros(writing.tenant.latest));
@@ -80,7 +80,7 @@ impl Job for Stage {
     }
 }
 
-/// Creates a breadcrumb outside of a run, with a chosen ID if there is one. Says too whether more breadcrumbs than were removed may be over.
+/// Creates a breadcrumb outside of a run, with a chosen ID if there is one. Also returns `true` if further breadcrumbs may have expired.
 pub(super) async fn create(
     writing: &mut Writing<'_>,
     id: Option<BreadcrumbId>,
@@ -100,7 +100,7 @@ struct Staged<'w, 't> {
     writer: Option<Writer>,
     has_created: bool,
     written: Vec<Arc<Breadcrumb>>,
-    /// The newest open time before this commit.
+    /// Newest open time before this commit.
     begun: i64,
 }
 
@@ -177,7 +177,7 @@ impl<'w, 't> Staged<'w, 't> {
         let found = self.writing.breadcrumb(id).await?;
         let living = Found::living(found, id, self.writing.now);
         let living = living.map_err(|error| match error {
-            // Deleted by this commit, which fails: there will be no tombstone.
+            // This commit deleted the breadcrumb and fails, so no tombstone will exist.
             StoreError::NotFound {
                 id,
                 tombstone: Some(tombstone),
@@ -190,7 +190,7 @@ impl<'w, 't> Staged<'w, 't> {
         Ok(living?)
     }
 
-    /// The whole breadcrumb: each of its parts may fit and all of them together not.
+    /// Checks the size of the whole breadcrumb, because its parts can be within their limits while their sum is not.
     fn check_size(&self, index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
         let (size, limit) = (breadcrumb.size(), self.writing.limits.breadcrumb_bytes);
         if size > limit {

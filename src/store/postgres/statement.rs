@@ -1,4 +1,4 @@
-//! A statement in the making: it is sent with its values beside it, or in a message with the end of its transaction.
+//! Builder of a statement, which is executed with parameters, or as part of a message with its values as literals.
 
 use super::column::{self, Id, literal};
 use sqlx::postgres::{PgArguments, PgRow};
@@ -6,7 +6,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres};
 use std::fmt::Display;
 
-/// What the driver takes as values: one, or those of a column. There are as few types of them as there are columns.
+/// A parameter: one value, or the values of a column. Few types keep the number of variants small.
 pub(super) enum Value {
     Number(Option<i64>),
     Numbers(Vec<Option<i64>>),
@@ -20,7 +20,7 @@ pub(super) enum Value {
     Texts(Vec<Option<String>>),
 }
 
-/// Makes a value of what a column has in each row.
+/// Implements the conversion of a column's values.
 macro_rules! values {
     ($($of:ty => $variant:ident),*) => {$(
         impl From<Vec<$of>> for Value {
@@ -61,7 +61,7 @@ impl Value {
         }
     }
 
-    /// The only value of a column.
+    /// Returns the only value of a column.
     fn only(self) -> Self {
         match self {
             Self::Numbers(mut numbers) => Self::Number(numbers.pop().flatten()),
@@ -88,8 +88,8 @@ impl Value {
         }
     }
 
-    /// Writes it as part of a message. Returns `false` if a text contains U+0000, where a message would end. An array is one
-    /// literal, because the server reads it faster than a list of values.
+    /// Appends the value to a message as a literal. Returns `false` if a string contains U+0000, which would end the message. An array
+    /// becomes one literal, because the server reads it faster than a list of values.
     fn write(&self, message: &mut String) -> bool {
         let texts: &[Option<String>] = match self {
             Self::Text(text) => std::slice::from_ref(text),
@@ -129,7 +129,7 @@ impl Value {
         true
     }
 
-    /// How much of a message it is, about.
+    /// Returns the approximate size of the literal in bytes.
     fn size(&self) -> usize {
         let text = |text: &Option<String>| 8 + text.as_ref().map_or(0, String::len);
         match self {
@@ -149,7 +149,7 @@ fn name_of_flag(flag: bool) -> &'static str {
     if flag { "TRUE" } else { "FALSE" }
 }
 
-/// Adds a value to a message.
+/// Appends a value to a message.
 fn push(message: &mut String, value: Option<&str>) -> bool {
     message.push_str(value.unwrap_or("NULL"));
     true
@@ -159,14 +159,14 @@ fn push_display(to: &mut String, value: impl Display) {
     to.push_str(&value.to_string());
 }
 
-/// Text with values in it.
+/// SQL text with numbered parameters, and their values.
 pub(super) struct Statement {
     sql: String,
     values: Vec<Value>,
 }
 
 impl Statement {
-    /// What is larger is sent with its values beside it, which need not be read as SQL.
+    /// Maximum size of the values in a message, in bytes. Larger values are sent as parameters, which the server need not parse as SQL.
     const MOST: usize = 256 << 10;
 
     pub(super) fn new(sql: &str) -> Self {
@@ -187,8 +187,8 @@ impl Statement {
         self.push(&format!("${place}"))
     }
 
-    /// Adds the columns of so many rows as a table without a name, with the place of each row as the last column if that is
-    /// wanted. One row is a row of values: a table of columns costs the server more than all that is done with it.
+    /// Adds the columns of `rows` rows as a table without a name. With `has_places`, the last column is the number of each row, from 1. One
+    /// row becomes `VALUES`, because `unnest` would cost the server more than all further processing of the row.
     pub(super) fn push_rows(&mut self, rows: usize, columns: Vec<Value>, has_places: bool) {
         let is_one = rows == 1;
         self.push(if is_one { "(VALUES (" } else { "unnest(" });
@@ -210,18 +210,19 @@ impl Statement {
         });
     }
 
-    /// The text, with places for the values: the same for all that do the same.
+    /// Returns the SQL text with numbered parameters, which is equal for all statements of one form.
     pub(super) fn sql(&self) -> &str {
         &self.sql
     }
 
-    /// Prepares it under a name.
+    /// Returns the statement that prepares this statement under a name.
     pub(super) fn prepare(&self, name: &str) -> String {
         let types: Vec<&str> = self.values.iter().map(Value::type_name).collect();
         format!("PREPARE {name} ({}) AS {}", types.join(", "), self.sql)
     }
 
-    /// Executes what was prepared under a name. None if its values are too large for a message, or cannot be in one.
+    /// Returns the statement that executes the prepared statement. Returns `None` if the values are too large for a message, or contain
+    /// U+0000.
     pub(super) fn execute_as(&self, name: &str) -> Option<String> {
         if self.values.iter().map(Value::size).sum::<usize>() > Self::MOST {
             return None;
@@ -239,7 +240,7 @@ impl Statement {
         Some(message)
     }
 
-    /// Executes the statement with its values as parameters. Returns its row, if it returns one.
+    /// Executes the statement with parameters. Returns its row, if there is one.
     pub(super) async fn execute(
         self,
         connection: &mut PgConnection,

@@ -1,4 +1,4 @@
-//! How much there is.
+//! Statistics of a store.
 
 use super::column;
 use super::error::Fault;
@@ -9,26 +9,25 @@ use crate::store::durable::tenant::Time;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use std::collections::BTreeMap;
 
-/// How much a [`PostgresStore`](super::PostgresStore) holds: of one tenant, and in its tables.
+/// Statistics of a [`PostgresStore`](super::PostgresStore): row counts of one tenant, and the size of the tables.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct PostgresStats {
-    /// Breadcrumbs of the tenant. One whose time to live is over counts until a later commit removes it.
+    /// Number of the tenant's breadcrumbs. An expired breadcrumb counts until a commit or a sweep removes it.
     pub breadcrumbs: u64,
-    /// Tombstones of the tenant.
+    /// Number of the tenant's tombstones.
     pub tombstones: u64,
-    /// Runs of the tenant by the state in their row: one whose lease ran out counts as running. States without runs
-    /// are left out.
+    /// Numbers of the tenant's runs by stored state. A run whose lease has expired counts as running. States without runs are omitted.
     pub runs: BTreeMap<RunState, u64>,
-    /// Events of the tenant that are still there.
+    /// Number of the tenant's retained events.
     pub events: u64,
-    /// The position of the tenant's last event, 0 if there was none.
+    /// Position of the tenant's last event, or 0 without events.
     pub position: u64,
-    /// The size of the tables and their indexes, of all tenants, in bytes.
+    /// Size of all tables and indexes in bytes, for all tenants.
     pub bytes: u64,
 }
 
-/// Reads how much there is, of the tenant of this name.
+/// Read of the statistics for the tenant with this name.
 pub(super) struct Count<'t>(pub(super) &'t str);
 
 impl Read for Count<'_> {

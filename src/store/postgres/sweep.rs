@@ -1,4 +1,4 @@
-//! Removing what is over when there is much of it: a commit removes a little, and searches pass over the rest.
+//! Removal of expired breadcrumbs: a commit removes a few, and a background sweep removes many in small steps.
 
 use super::database::Database;
 use super::error::Fault;
@@ -9,7 +9,7 @@ use crate::error::Chain;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-/// How many breadcrumbs are removed in one transaction.
+/// Maximum number of breadcrumbs that one transaction of a sweep removes.
 const AT_ONCE: usize = 256;
 
 /// Removes up to `most` expired breadcrumbs. Returns `true` if it removed `most`, so that there may be more.
@@ -33,7 +33,7 @@ pub(super) async fn expire(writing: &mut Writing<'_>, most: usize) -> sqlx::Resu
     Ok(writing.has_expired)
 }
 
-/// Removes some breadcrumbs whose time is over, and says whether there may be more.
+/// Job of one step of a sweep. Its result is `true` if there may be further expired breadcrumbs.
 struct Expire;
 
 impl Job for Expire {
@@ -44,14 +44,14 @@ impl Job for Expire {
     }
 }
 
-/// Has all breadcrumbs of a tenant removed whose time is over, bit by bit between what others do, unless that is going
-/// on. It ends with the last handle.
+/// Starts a background sweep that removes the tenant's expired breadcrumbs in small transactions, unless a sweep is running. The sweep ends
+/// with the last handle.
 pub(super) fn sweep(database: &Arc<Database>, tenant: &Arc<Named>) {
     if database.sweeping.swap(true, Ordering::SeqCst) {
         return;
     }
     let (database, tenant) = (Arc::downgrade(database), Arc::clone(tenant));
-    // Nobody waits for it.
+    // No caller waits for a sweep.
     drop(tokio::spawn(async move {
         let _going_on = GoingOn(Weak::clone(&database));
         while let Some(database) = database.upgrade() {
@@ -59,7 +59,7 @@ pub(super) fn sweep(database: &Arc<Database>, tenant: &Arc<Named>) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
-                    tracing::debug!(error = %Chain(&error), "what is left is for a later sweep");
+                    tracing::debug!(error = %Chain(&error), "a sweep of expired breadcrumbs failed; a later sweep removes the rest");
                     break;
                 }
             }
@@ -67,7 +67,7 @@ pub(super) fn sweep(database: &Arc<Database>, tenant: &Arc<Named>) {
     }));
 }
 
-/// Lives as long as a sweep goes on.
+/// Guard that lives as long as a sweep runs.
 struct GoingOn(Weak<Database>);
 
 impl Drop for GoingOn {

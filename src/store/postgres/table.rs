@@ -1,4 +1,4 @@
-//! The breadcrumbs of a tenant as rows.
+//! Rows of the table `ux_breadcrumbs`.
 
 use super::column::{self, Id, id, json, lineage, name_of, number, some_time, time, unreadable};
 use super::error::Fault;
@@ -15,7 +15,7 @@ use sqlx::{PgConnection, Row as _};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The columns of a breadcrumb `b`, in the order in which [`read`] wants them.
+/// SQL of the columns of a breadcrumb `b`, in the order in which [`read`] expects them.
 macro_rules! columns {
     () => {
         "b.id, b.version, b.schema_name, b.updated_at, b.created_at, b.ttl, b.deleted, b.visibility, b.sensitivity,
@@ -24,7 +24,7 @@ macro_rules! columns {
 }
 pub(super) use columns;
 
-/// Reads breadcrumbs or their tombstones.
+/// SQL that reads breadcrumbs or their tombstones.
 macro_rules! find {
     ($lock:literal) => {
         concat!(
@@ -48,14 +48,14 @@ pub(super) async fn find(
     rows.await?.iter().map(|row| read(row, 0)).collect()
 }
 
-/// The statement that each connection prepares: reads breadcrumbs or their tombstones, and locks their rows. This lock does not
-/// conflict with the lock of a row that gets a vector.
+/// Statement that each connection prepares: reads breadcrumbs or their tombstones, and locks their rows. The lock does not conflict with
+/// the lock of a row that gets a vector.
 pub(super) const FIND: &str = concat!(
     "PREPARE ux_find (bigint, uuid[]) AS ",
     find!("FOR NO KEY UPDATE")
 );
 
-/// Reads a breadcrumb that is there.
+/// Read of a breadcrumb. Fails if it is deleted or expired.
 pub(super) struct Get<'t> {
     pub(super) tenant: &'t Named,
     pub(super) id: BreadcrumbId,
@@ -80,7 +80,7 @@ impl Read for Get<'_> {
     }
 }
 
-/// A breadcrumb or its tombstone, and what the clock shows.
+/// Reads a breadcrumb or its tombstone, and the store's clock.
 async fn get(
     connection: &mut PgConnection,
     tenant: i64,
@@ -105,7 +105,7 @@ async fn get(
     Ok(Some((read(&row, 1)?, time(&row, 0)?)))
 }
 
-/// Reads who wrote versions of breadcrumbs.
+/// Read of the executors that wrote versions of breadcrumbs.
 pub(super) struct Writers<'w> {
     pub(super) tenant: &'w Named,
     pub(super) versions: &'w [(BreadcrumbId, u64)],
@@ -138,8 +138,8 @@ impl Read for Writers<'_> {
     }
 }
 
-/// What is known of where the trigger of a run comes from. The columns say whether its version is the current one, and
-/// the writer, correlation and hops of that.
+/// Reads the origin of a run's trigger. The columns are: `true` if the trigger's version is the current one, then its writer, correlation
+/// ID and hops.
 pub(super) fn origin(row: &PgRow, column: usize, run: &RunRef) -> sqlx::Result<Origin> {
     let is_current: bool = row.try_get(column)?;
     if !is_current {
@@ -156,7 +156,7 @@ pub(super) fn origin(row: &PgRow, column: usize, run: &RunRef) -> sqlx::Result<O
     })
 }
 
-/// A version of a breadcrumb or its tombstone, and which run wrote it.
+/// A new version of a breadcrumb or its tombstone, and the run that wrote it.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) breadcrumb: Arc<Breadcrumb>,
@@ -164,7 +164,7 @@ pub(super) struct Written {
     pub(super) writer: Option<Writer>,
 }
 
-/// Adds to a statement that breadcrumbs are new.
+/// Adds the insertion of new breadcrumbs to a statement.
 pub(super) fn insert(statement: &mut Statement, tenant: i64, new: &[Written]) {
     if new.is_empty() {
         return;
@@ -180,7 +180,7 @@ pub(super) fn insert(statement: &mut Statement, tenant: i64, new: &[Written]) {
     statement.push(")");
 }
 
-/// Adds to a statement that versions take the place of those before, or tombstones.
+/// Adds the replacement of breadcrumbs by new versions or tombstones to a statement.
 pub(super) fn replace(statement: &mut Statement, tenant: i64, new: &[&Written]) {
     if new.is_empty() {
         return;
@@ -193,7 +193,7 @@ pub(super) fn replace(statement: &mut Statement, tenant: i64, new: &[&Written]) 
              llm_hints = u.llm_hints, context = u.context FROM ",
     );
     push_columns(statement, new);
-    // Each row is looked up: a plan that was made before the server knew how large the table is would read all of it.
+    // `LATERAL` looks up each row: a plan that was made before the server knew the size of the table would read all of it.
     statement
         .push(" CROSS JOIN LATERAL (SELECT k.serial FROM ux_breadcrumbs AS k WHERE k.id = u.id AND k.tenant = ")
         .push_bind(tenant)
@@ -244,7 +244,7 @@ fn push_columns(statement: &mut Statement, rows: &[&Written]) {
     );
 }
 
-/// The breadcrumb whose columns begin here.
+/// Reads the breadcrumb whose columns start at `first`.
 pub(super) fn read(row: &PgRow, first: usize) -> sqlx::Result<Found> {
     let at = |column: usize| first + column;
     let hints: Option<String> = row.try_get(at(15))?;
@@ -262,13 +262,13 @@ pub(super) fn read(row: &PgRow, first: usize) -> sqlx::Result<Found> {
             0 => Visibility::Public,
             1 => Visibility::Team,
             2 => Visibility::Private,
-            _ => return Err(unreadable(at(7), "no visibility")),
+            _ => return Err(unreadable(at(7), "unknown visibility")),
         },
         sensitivity: match row.try_get::<i16, _>(at(8))? {
             0 => Sensitivity::Low,
             1 => Sensitivity::Pii,
             2 => Sensitivity::Secret,
-            _ => return Err(unreadable(at(8), "no sensitivity")),
+            _ => return Err(unreadable(at(8), "unknown sensitivity")),
         },
         version: number(row, at(1))?,
         ttl: some_time(row, at(5))?,

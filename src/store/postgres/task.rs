@@ -1,4 +1,4 @@
-//! Jobs that wait for their transaction, with the callers that wait for their answers.
+//! Queue of jobs that wait for a transaction, with the callers that wait for their results.
 
 use super::error::{Fault, ended};
 use super::facts::Wanted;
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 /// Maximum number of jobs in one transaction.
 const MOST: usize = 64;
 
-/// A job with an answer.
+/// A job with its result, without the type of the result.
 pub(super) trait Task: Send {
     /// Returns `true` if the caller still waits for the answer.
     fn is_wanted(&self) -> bool;
@@ -24,16 +24,16 @@ pub(super) trait Task: Send {
     /// Adds the facts that the job needs.
     fn wants(&self, wanted: &mut Wanted);
 
-    /// Does the job, and stores the answer.
+    /// Runs the job, and stores the result.
     fn run<'r>(&'r mut self, writing: &'r mut Writing<'_>) -> BoxFuture<'r, Result<(), Fault>>;
 
-    /// Stores the reason for which the job is refused.
+    /// Stores the error with which the job is rejected.
     fn refuse(&mut self, error: StoreError, writing: &Writing<'_>);
 
-    /// The due runs that are claimed after the commit. `None` if the job is refused or claims none.
+    /// Returns the claim to make after the commit. `None` if the job is rejected or claims no runs.
     fn claims(&self) -> Option<&lease::Asked>;
 
-    /// Sends the answer. `outcome` is the reason for which nothing was committed, or the results of the commit.
+    /// Sends the result to the caller. `outcome` contains the results of the commit, or the reason why nothing was committed.
     fn finish(self: Box<Self>, outcome: Result<&mut Done, &Failed>);
 }
 
@@ -42,7 +42,7 @@ pub(super) type Tasks = Vec<Box<dyn Task>>;
 pub(super) struct Asked<J: Job> {
     job: J,
     done: Option<Result<J::Answer, StoreError>>,
-    /// The index of the place of the job's changes.
+    /// Index of the place of the job's changes.
     place: usize,
     reply: oneshot::Sender<Result<J::Answer, StoreError>>,
     working: Option<Working>,
@@ -96,7 +96,7 @@ impl<J: Job> Task for Asked<J> {
     fn finish(self: Box<Self>, outcome: Result<&mut Done, &Failed>) {
         let claims = self.claims().map(|claims| claims.claim);
         let done = match outcome {
-            // The cause of a refusal may not have been committed either.
+            // The cause of a rejection may not have been committed either.
             Err(failed) => Err(failed.told()),
             Ok(commit) => {
                 let mut done = self.done.unwrap_or_else(|| Err(ended()));
@@ -121,25 +121,25 @@ impl<J: Job> Task for Asked<J> {
             self.job.committed(answer);
         }
         drop(self.working);
-        // The caller may be gone.
+        // The caller may have stopped waiting.
         drop(self.reply.send(done));
     }
 }
 
-/// Jobs that wait for a transaction, by tenant. Each tenant in here has a turn that does its jobs.
+/// Queues of jobs by tenant. Each tenant in the map has at least one turn, which is a task that runs its jobs.
 #[derive(Default)]
 pub(super) struct Waiting(Mutex<HashMap<Arc<str>, Queue>>);
 
-/// Jobs of one tenant.
+/// Job queue of one tenant.
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Box<dyn Task>>,
-    /// Number of turns that do the jobs side by side.
+    /// Number of turns that run jobs concurrently.
     turns: usize,
 }
 
 impl Waiting {
-    /// Adds a job. Returns `true` if the caller has to start a turn: `most` is the maximum number of turns of a tenant.
+    /// Adds a job. Returns `true` if the caller must start a turn. `most` is the maximum number of turns of a tenant.
     pub(super) fn push(&self, tenant: &Arc<str>, job: Box<dyn Task>, most: usize) -> bool {
         let mut waiting = self.lock();
         let queue = waiting.entry(Arc::clone(tenant)).or_default();
@@ -149,7 +149,7 @@ impl Waiting {
         starts
     }
 
-    /// Returns the next jobs of a tenant whose callers still wait. After `None` the turn is over.
+    /// Returns the next jobs of a tenant whose callers still wait. `None` ends the turn.
     pub(super) fn take(&self, tenant: &str) -> Option<Tasks> {
         let mut waiting = self.lock();
         let queue = waiting.get_mut(tenant)?;
@@ -165,8 +165,8 @@ impl Waiting {
         Some(queue.jobs.drain(..most).collect())
     }
 
-    /// Ends a turn that panicked. If it was the only one of the tenant, the callers of its jobs receive an error, and the next job starts
-    /// a new turn.
+    /// Ends a turn that panicked. If it was the tenant's only one, the callers of the waiting jobs receive an error, and the next job
+    /// starts a new turn.
     pub(super) fn abandon(&self, tenant: &str) {
         let mut waiting = self.lock();
         let Some(queue) = waiting.get_mut(tenant) else {

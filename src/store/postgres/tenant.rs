@@ -1,4 +1,4 @@
-//! The row of a tenant, its clock and its counters.
+//! Row of a tenant: its clock and its counters.
 
 use super::column;
 use super::history::Mark;
@@ -13,14 +13,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// SQL of the server's clock in microseconds.
+/// SQL of the server's clock in microseconds since 1970.
 macro_rules! server_clock {
     () => {
         "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
     };
 }
 
-/// SQL of the server's clock in microseconds. Tests change it by `$2` and `$3`.
+/// SQL of the server's clock in microseconds, with the changes of tests: `$2` replaces the time, and `$3` is added.
 macro_rules! wall_clock {
     () => {
         concat!(
@@ -48,13 +48,13 @@ macro_rules! clock {
 
 pub(super) use {clock, server_clock, wall_clock};
 
-/// A tenant by its name, which has an id once it was ever written to.
+/// A tenant's name, with its ID once the tenant has a row.
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) name: Arc<str>,
     id: OnceLock<i64>,
     mark: Mutex<Mark>,
-    /// Time of the last failed check of old keys.
+    /// Time of the last failed check of old request keys.
     failed_check: Mutex<Option<Instant>>,
     /// Newest events that this process committed over any handle of the tenant.
     pub(super) recent: Arc<Recent>,
@@ -71,17 +71,17 @@ impl Named {
         }
     }
 
-    /// Returns the newest events that were seen. Take the mark before the read that it is compared with.
+    /// Returns the newest events that were seen. Take the mark before the read that is compared with it.
     pub(super) fn mark(&self) -> Mark {
         *self.lock()
     }
 
-    /// Notes events that were seen.
+    /// Records events that were seen.
     pub(super) fn saw(&self, events: Mark) {
         self.lock().add(events);
     }
 
-    /// Returns `true` unless a check of old keys failed less than a minute ago.
+    /// Returns `false` if a check of old request keys failed less than a minute ago.
     pub(super) fn can_check_keys(&self) -> bool {
         let failed = *self
             .failed_check
@@ -90,7 +90,7 @@ impl Named {
         failed.is_none_or(|failed| failed.elapsed() >= Duration::from_secs(60))
     }
 
-    /// Notes that a check of old keys failed.
+    /// Records that a check of old request keys failed.
     pub(super) fn check_failed(&self) {
         let mut failed = self
             .failed_check
@@ -103,7 +103,7 @@ impl Named {
         self.mark.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its id, which never changes. None if it was never written to.
+    /// Returns the tenant's ID, which never changes. Returns `None` if the tenant has no row yet.
     pub(super) async fn id(&self, connection: &mut PgConnection) -> sqlx::Result<Option<i64>> {
         if let Some(id) = self.id.get() {
             return Ok(Some(*id));
@@ -116,7 +116,7 @@ impl Named {
         Ok(id.map(|id| *self.id.get_or_init(|| id)))
     }
 
-    /// Its id; it has a row from now on, if it had none.
+    /// Returns the tenant's ID, and first adds a missing row.
     pub(super) async fn id_or_new(&self, connection: &mut PgConnection) -> sqlx::Result<i64> {
         loop {
             if let Some(id) = self.id(connection).await? {
@@ -128,7 +128,7 @@ impl Named {
                  OVERRIDING SYSTEM VALUE
                  VALUES ($1, $2, 0, 0, 0, 1, 0, 0, 0, 0) ON CONFLICT DO NOTHING",
             );
-            // A counter that a restore resets would give the ID of a lost tenant, which processes remember, to another one.
+            // A sequence would be reset by a restore, and give the ID of a lost tenant, which processes remember, to another tenant.
             let (random, _) = Uuid::new_v4().as_u64_pair();
             let insert = insert
                 .bind((random >> 1).cast_signed())
@@ -138,7 +138,7 @@ impl Named {
     }
 }
 
-/// The columns of a tenant's row `n`, in the order in which [`read`] wants them.
+/// Columns of a tenant's row `n`, in the order in which [`read`] expects them.
 pub(super) const COLUMNS: &str = "n.id, n.latest, n.sequence, n.position, n.first_event, n.breadcrumbs, n.tombstones, n.open_runs,
     n.finished_runs, n.requests";
 
@@ -147,27 +147,27 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Tenant> {
     Tenant::read(|column| row.try_get(column))
 }
 
-/// Time of a version until its transaction has its place behind all others: this bit, and the number of the version in the
-/// transaction. No real time has the bit.
+/// Bit of an open time. The time of a version is open until its transaction has its place in the commit order, and consists of this bit
+/// and the number of the version within the transaction. No real time has the bit.
 pub(super) const OPEN_TIME: i64 = 1 << 60;
 
-/// Number of a version in its transaction, from its open time. It is added to the `base` of the transaction.
+/// Returns the number of a version within its transaction from an open time. It is added to the `base` of the transaction.
 pub(super) fn open_time(time: Timestamp) -> i64 {
     time.as_micros() & !OPEN_TIME
 }
 
-/// Sequence number of a run until its transaction has its place behind all others: this bit, and a number. No real sequence
-/// number has the bit.
+/// Bit of an open sequence number. The sequence number of a run is open until its transaction has its place in the commit order, and
+/// consists of this bit and a number. No real sequence number has the bit.
 pub(super) const OPEN_SEQUENCE: i64 = 1 << 61;
 
-/// The row at the start of a transaction: times and sequence numbers are open until the row is locked.
+/// Returns the row for the start of a transaction, with open times and sequence numbers.
 pub(super) fn open(mut tenant: Tenant) -> Tenant {
     (tenant.latest, tenant.sequence) = (OPEN_TIME, OPEN_SEQUENCE);
     tenant
 }
 
-/// Begins a statement with a table `t`: the sequence number and the position that the numbers of the transaction are added to, and
-/// `base` for its times. `position` replaces the tenant's position.
+/// Starts a statement with a table `t`: the sequence number and the position to which the numbers of the transaction are added, and `base`
+/// for its times. `position` replaces the tenant's position.
 pub(super) fn place(tenant: i64, time: &Time, position: Option<i64>) -> Statement {
     let mut statement =
         Statement::new("WITH t AS MATERIALIZED (SELECT n.id, n.sequence, coalesce(");
@@ -183,8 +183,8 @@ pub(super) fn place(tenant: i64, time: &Time, position: Option<i64>) -> Statemen
     statement
 }
 
-/// Adds the change of the tenant's row from `before` to `after`, and returns the row and `base`. `new` is the number of
-/// runs that the statement adds: runs that exist by now do not count.
+/// Adds the update of the tenant's row from `before` to `after`, which returns the row and `base`. `new` is the number of runs that the
+/// statement adds. Runs that another transaction added first are not counted.
 pub(super) fn update(statement: &mut Statement, before: &Tenant, after: &Tenant, new: i64) {
     let times = after.latest - before.latest;
     statement

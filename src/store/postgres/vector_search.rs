@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// Maximum number of rows of one page.
 const PAGE: usize = 256;
-/// Number of rows beyond the query's limit on the first page if SQL checks all of the query except the TTL of breadcrumbs.
+/// Number of rows beyond the query's limit on the first page if SQL can check the whole query except the expiry of breadcrumbs.
 const SPARE: usize = 8;
 
 /// A vector search in one tenant.

@@ -1,5 +1,4 @@
-//! Vectors beside breadcrumbs: whose they are, and how they are kept. Each has the version that it is of, and is read for no
-//! other.
+//! Vectors of breadcrumbs, and the model that they come from. A vector has the version of its breadcrumb, and is used for no other version.
 
 use super::builder::Settings;
 use super::column::{self, Id};
@@ -16,7 +15,8 @@ use crate::store::embedding::{EmbedError, EmbeddingConfig, Made, Page};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use std::sync::Arc;
 
-/// Forgets what shall be forgotten, and notes whose the vectors are.
+/// Deletes the vectors if `forget_vectors` was set, and records the model of the embedder. Fails if the stored vectors come from another
+/// model.
 pub(super) async fn begin(
     connection: &mut PgConnection,
     settings: &Settings,
@@ -42,7 +42,7 @@ pub(super) async fn begin(
     Ok(())
 }
 
-/// Fails if the vectors are by another model by now: another process may have had them forgotten.
+/// Fails if the stored vectors come from another model, for example because another process has opened the store with `forget_vectors`.
 pub(super) async fn check(
     connection: &mut PgConnection,
     config: &EmbeddingConfig,
@@ -51,7 +51,7 @@ pub(super) async fn check(
     compare(config, kept).map_err(|error| StoreError::from(error).into())
 }
 
-/// The model and the dimensions of the vectors.
+/// Model name and number of dimensions of the stored vectors.
 type Kept = Option<(String, i32)>;
 
 async fn kept(connection: &mut PgConnection) -> sqlx::Result<Kept> {
@@ -69,7 +69,7 @@ pub(super) fn dimensions(config: &EmbeddingConfig) -> i32 {
     i32::try_from(config.dimensions()).unwrap_or(i32::MAX)
 }
 
-/// Adds to a statement that breadcrumbs have no vector any more.
+/// Adds the deletion of breadcrumbs' vectors to a statement.
 pub(super) fn forget(
     statement: &mut Statement,
     tenant: i64,
@@ -87,7 +87,7 @@ pub(super) fn forget(
         .push("))");
 }
 
-/// Reads breadcrumbs without a vector of their version.
+/// Read of breadcrumbs without a vector of their current version.
 pub(super) struct Without<'t> {
     pub(super) tenant: &'t Named,
     pub(super) model: &'t str,
@@ -95,7 +95,7 @@ pub(super) struct Without<'t> {
     pub(super) most: usize,
 }
 
-/// The next breadcrumbs after a time, and whether they are without a vector.
+/// Query for the next breadcrumbs after a time, each with a column that is true if it has no vector.
 const WITHOUT: &str = concat!(
     "SELECT ",
     clock!(),
@@ -113,7 +113,7 @@ impl Read for Without<'_> {
     }
 
     async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Page, Fault> {
-        /// How many rows are looked at.
+        /// Maximum number of rows that one read checks.
         const ROWS: usize = 4_096;
         let mut page = Page {
             found: Vec::new(),
@@ -153,7 +153,7 @@ impl Read for Without<'_> {
     }
 }
 
-/// Keeps vectors of the versions that are still there.
+/// Write that stores vectors of breadcrumb versions that are still current.
 pub(super) struct Put {
     pub(super) tenant: Arc<Named>,
     pub(super) pgvector: Pgvector,
@@ -200,8 +200,8 @@ impl Read for Put {
     }
 }
 
-/// Keeps vectors, whose numbers come one after another, if they are by the model that is noted, and says which that is. A
-/// breadcrumb that is removed at the same time has none.
+/// Returns the statement that stores vectors if the recorded model is the embedder's. It returns the recorded model. All vectors are
+/// concatenated in one parameter. A breadcrumb that another transaction deletes meanwhile gets no vector.
 fn put(Pgvector { schema, .. }: &Pgvector) -> String {
     format!(
         "WITH put AS (

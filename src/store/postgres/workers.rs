@@ -1,4 +1,4 @@
-//! Records of the workers that share the tables, and the runs that they transfer to one another.
+//! Records of workers, and runs that were transferred to another version of their executor.
 
 use super::NAME;
 use super::column::{self, time, unreadable};
@@ -18,8 +18,8 @@ use sqlx::{PgConnection, Row as _};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// Selects the serials of the rows that versions of executors accept: transferred to one of these versions, or
-/// out of their line and at their time. At most `$6` for each version.
+/// SQL for the serial numbers of rows that versions of executors accept: rows that were transferred to one of these versions, or that left
+/// the order of their ordering key and are due. At most `$6` for each version.
 macro_rules! transferred {
     () => {
         concat!(
@@ -38,7 +38,7 @@ macro_rules! transferred {
 
 type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
-/// Binds the parameters of [`transferred`] to a query that has the first three.
+/// Binds the parameters of [`transferred`] to a query with the first three parameters.
 fn bind<'q>(query: Query<'q>, versions: &[(Arc<str>, Arc<str>)], most: usize) -> Query<'q> {
     let (executors, versions) = (
         versions.iter().map(|(executor, _)| &**executor),
@@ -50,10 +50,10 @@ fn bind<'q>(query: Query<'q>, versions: &[(Arc<str>, Arc<str>)], most: usize) ->
         .bind(i64::try_from(most).unwrap_or(i64::MAX))
 }
 
-/// Reports whether there are runs that versions of executors accept.
+/// Read that returns `true` if there are runs that versions of executors accept.
 pub(super) struct HasTransfers<'t> {
     pub(super) tenant: &'t Named,
-    /// Executor and version.
+    /// Executor IDs and versions.
     pub(super) versions: &'t [(Arc<str>, Arc<str>)],
 }
 
@@ -78,7 +78,7 @@ impl Read for HasTransfers<'_> {
     }
 }
 
-/// Makes runs due that versions of executors accept, given as executor and version.
+/// Job that makes the runs due that versions of executors accept, given as executor ID and version.
 pub(super) struct AcceptTransfers(pub(super) Vec<(Arc<str>, Arc<str>)>);
 
 impl Job for AcceptTransfers {
@@ -109,7 +109,7 @@ impl Job for AcceptTransfers {
         for found in &accepted {
             let kept = row::read(found)?;
             if !writing.has_locked(&kept.row.run) {
-                // It was transferred just now: the next call accepts it.
+                // The run was transferred just now. The next call accepts it.
                 continue;
             }
             let is_alone = found.try_get(row::COLUMNS)? && joined.insert(line_of(&kept.row.run));
@@ -147,7 +147,7 @@ async fn lines(
     lines.iter().map(line).collect()
 }
 
-/// Stores the record of a worker, and deletes old records.
+/// Write that stores the record of a worker, and deletes old records.
 pub(super) struct Record {
     pub(super) tenant: Arc<Named>,
     pub(super) worker: WorkerRecord,
@@ -193,7 +193,7 @@ impl Read for Record {
     }
 }
 
-/// Lists all workers, the most recently stored record first.
+/// Read of all workers, the most recently stored record first.
 pub(super) struct All<'t>(pub(super) &'t Named);
 
 impl Read for All<'_> {

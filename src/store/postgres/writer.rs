@@ -1,5 +1,5 @@
-//! Transactions: the jobs of one tenant that wait at the same time are committed together. A job that is refused does not affect the
-//! others. Answers are sent after the commit is durable.
+//! Transactions: the jobs of one tenant that wait at the same time are committed together. A rejected job does not affect the others.
+//! Results are sent once the commit is durable.
 
 use super::connections::Connection;
 use super::database::{Database, statements};
@@ -23,8 +23,7 @@ use sqlx::PgConnection;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Number of attempts, ended by a row that another transaction added first, after which a transaction locks the tenant's row from the
-/// start.
+/// Number of unique violations after which a transaction locks the tenant's row from the start.
 const COLLISIONS: u32 = 3;
 
 /// Error codes (SQLSTATE) of PostgreSQL.
@@ -57,11 +56,11 @@ impl Database {
     }
 }
 
-/// A task that does the jobs of a tenant, until no job waits.
+/// Task that runs the jobs of a tenant until no job waits.
 struct Turn {
     database: Arc<Database>,
     tenant: Arc<Named>,
-    /// If `true`, there were no more jobs. Jobs that came since have another turn.
+    /// If `true`, there were no more jobs, and later jobs start another turn.
     is_over: bool,
 }
 
@@ -82,7 +81,7 @@ impl Drop for Turn {
     }
 }
 
-/// Does jobs until they are committed, or until a retry is hopeless, and answers them.
+/// Runs jobs until they are committed or a retry is hopeless, and sends their results.
 async fn transact(database: &Arc<Database>, tenant: &Named, mut jobs: Tasks) {
     let outcome = attempt(database, tenant, &mut jobs).await;
     if let Err(Failed::Together) = outcome {
@@ -102,7 +101,7 @@ fn answer(jobs: Tasks, mut outcome: Result<Done, Failed>) {
     }
 }
 
-/// Does jobs until they are committed, or until a retry is hopeless.
+/// Runs jobs until they are committed or a retry is hopeless.
 async fn attempt(
     database: &Arc<Database>,
     tenant: &Named,
@@ -137,7 +136,7 @@ async fn attempt(
             }
             Err(Failed::Crowded) if !locks => locks = true,
             Err(Failed::Crowded) if jobs.len() > 1 => return Err(Failed::Together),
-            // Jobs that lock more after the tenant's row can wait for a transaction that waits for the row.
+            // Jobs that take further locks after the tenant's row can deadlock with a transaction that waits for the row.
             Err(Failed::Driver(error)) if locks && jobs.len() > 1 && has_code(&error, DEADLOCK) => {
                 return Err(Failed::Together);
             }
@@ -153,7 +152,7 @@ async fn attempt(
     }
 }
 
-/// Removes the rows of a tenant that are beyond its limits. With `checks_keys`, it removes old keys of requests as well.
+/// Deletes the rows of a tenant beyond its limits. With `checks_keys`, deletes old request keys as well.
 async fn forget(database: &Database, tenant: &Named, checks_keys: bool) {
     let (reply, _answer) = oneshot::channel();
     let mut forget: Tasks = vec![Box::new(Asked::new(Forget { checks_keys }, reply, None))];
@@ -174,7 +173,7 @@ async fn forget(database: &Database, tenant: &Named, checks_keys: bool) {
     }
 }
 
-/// Does jobs in one transaction.
+/// Runs jobs in one transaction.
 async fn commit(
     database: &Database,
     tenant: &Named,
@@ -183,7 +182,7 @@ async fn commit(
 ) -> Result<Done, Failed> {
     let connections = &database.connections;
     let mut connection = connections.one().await?;
-    // A connection on which this fails is closed.
+    // If this fails, the connection is closed.
     let prepared = connection.prepare(statements);
     let session = connections.in_time(prepared).await??;
     let mark = tenant.mark();
@@ -195,7 +194,7 @@ async fn commit(
     };
     let Ok(Some(ended)) = worked else {
         if roll_back(database, connection).await.is_err() {
-            tracing::debug!("a failed transaction ends with its connection");
+            tracing::debug!("cannot roll back a failed transaction, closing its connection");
         }
         if let Err(Failed::Driver(error)) = &worked {
             connections.note(error);
@@ -215,11 +214,11 @@ async fn commit(
     ending.end(connection, ended, claims).await
 }
 
-/// The end of a transaction.
+/// End of a transaction.
 struct Ending<'e> {
     database: &'e Database,
     tenant: &'e Named,
-    /// The newest events that were seen before it.
+    /// Newest events that were seen before the transaction.
     mark: Mark,
     session: Session,
     /// If `true`, the transaction has one job.
@@ -258,7 +257,7 @@ impl Ending<'_> {
                     done.leased = None;
                 }
                 let lost = Lost {
-                    // The server may claim runs until the session ends.
+                    // The server may still claim runs until the session ends.
                     session: claims_any.then_some(self.session),
                     transaction: ended.transaction,
                     witness,
@@ -292,7 +291,7 @@ async fn roll_back(database: &Database, mut connection: Connection<'_>) -> sqlx:
     Ok(())
 }
 
-/// Does jobs in a transaction. None if all are refused.
+/// Runs jobs in an open transaction. Returns `None` if all jobs are rejected.
 async fn work(
     database: &Database,
     tenant: &Named,

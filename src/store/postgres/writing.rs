@@ -1,12 +1,13 @@
 //! The state of a transaction while its jobs run: facts that were read, and changes that are not written yet.
 //!
-//! Jobs change this state in memory, and one statement at the end writes all changes. So a commit takes as few round trips as a
-//! hand-written one, and a batch of jobs takes no more. The facts of all jobs are read at the beginning. A job that is refused
-//! has written nothing, so the other jobs of its batch are not affected.
+//! Jobs change this state in memory, and one statement at the end writes all changes. A commit therefore takes two round trips, and a batch
+//! of jobs takes no more. The facts of all jobs are read at the start. A rejected job has written nothing, so the other jobs of its batch
+//! are not affected.
 //!
-//! The tenant's row is locked only by the last message, which writes and commits. It is locked for longer if a limit is near, if
-//! the changes do not fit into a message, or if a job queries the tables after the changes of another. Until then the transaction does not know its place in the order of commits, so times and sequence numbers are
-//! [open](tenant::open), and counters change by differences.
+//! Only the last message, which writes and commits, locks the tenant's row. The lock is held for longer if a limit is near, if the changes
+//! do not fit into a message, or if a job queries the tables after another job changed them. Until the lock is taken, the transaction does
+//! not know its place in the commit order. Times and sequence numbers are therefore [open](tenant::open), and counters change by
+//! differences.
 
 use super::begin::{self, Room, take};
 use super::builder::PostgresLimits;
@@ -33,71 +34,71 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The counters of the tenant that a transaction works with.
+/// Accuracy of the tenant's counters in a transaction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Counters {
-    /// They were read without a lock.
+    /// The counters were read without a lock.
     Read,
-    /// The same, and a job found a limit reached: the transaction has to be repeated with the tenant's row locked.
+    /// The counters were read without a lock, and a job found a limit reached. The transaction must be repeated with the tenant's row
+    /// locked.
     Exceeded,
-    /// The tenant's row is locked.
+    /// The tenant's row is locked, so the counters are exact.
     Exact,
 }
 
-/// The parts of a store that a transaction uses.
+/// Parts of a store that a transaction uses.
 #[derive(Clone, Copy)]
 pub(super) struct StoreParts<'s> {
     pub(super) limits: &'s PostgresLimits,
-    /// `None` if there are no vectors.
+    /// `None` if the schema has no tables for vectors.
     pub(super) pgvector: Option<&'s Pgvector>,
     pub(super) clock: &'s Time,
     pub(super) round_trip: &'s RoundTrip,
 }
 
-/// A transaction that jobs work with.
+/// State of a transaction for its jobs.
 pub(super) struct Writing<'t> {
     pub(super) connection: &'t mut PgConnection,
     pub(super) limits: &'t PostgresLimits,
-    /// `None` if there are no vectors.
+    /// `None` if the schema has no tables for vectors.
     pgvector: Option<&'t Pgvector>,
-    /// Name of the tenant.
+    /// Tenant name.
     pub(super) name: &'t str,
     clock: &'t Time,
-    /// The tenant's row with all changes so far.
+    /// Tenant's row with the changes of the jobs so far.
     pub(super) tenant: Tenant,
     pub(super) now: Timestamp,
-    /// If `true`, the time to live of a breadcrumb is over.
+    /// If `true`, at least one breadcrumb of the tenant has expired.
     pub(super) has_expired: bool,
     transaction: Transaction,
     pub(super) counters: Counters,
-    /// The position before the first event, if a planted bug took it before the lock.
+    /// Position before the first event, if the planted bug `late-committer` assigned it before the lock.
     early: Option<i64>,
-    /// The tenant's row as it is written, and as it was before the current job.
+    /// Tenant's row as it was last written, and as it was before the current job.
     written: Tenant,
     before: Tenant,
     /// Ordering keys that are locked.
     pub(super) lines: BTreeSet<Line>,
-    /// `None` for a run to be enqueued whose row stays as it is.
+    /// Facts of runs. `None` for a run to be enqueued whose row exists and does not change.
     pub(super) runs: HashMap<Asked, Option<Known>>,
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
-    /// Recorded keys of requests, and `None` for a new one.
+    /// Recorded request keys. `None` for a new key.
     pub(super) requests: BTreeMap<Key, Option<Recorded>>,
-    /// Time of the oldest key at the beginning. Known only if a job is a request.
+    /// Time of the oldest request key at the start. Known only if a job is a request.
     pub(super) oldest_key: Option<Timestamp>,
-    /// Changes of the jobs before.
+    /// Changes of earlier jobs.
     pub(super) earlier: Changes,
     /// Changes of the current job.
     pub(super) own: Changes,
-    /// If `true`, the current job has written to the tables.
+    /// If `true`, the current job has changed the tables, so its changes cannot be dropped in memory.
     is_told: bool,
-    /// If `true`, the transaction has deleted old keys of requests.
+    /// If `true`, the transaction has deleted old request keys.
     pub(super) has_swept_keys: bool,
     places: Vec<(Place, Vec<Event>)>,
 }
 
 impl<'t> Writing<'t> {
-    /// Begins a transaction, and reads facts. With `locks`, it locks the tenant's row as well. An error leaves the
-    /// transaction open.
+    /// Begins a transaction, and reads facts. With `locks`, locks the tenant's row as well. An error leaves the transaction open.
     pub(super) async fn begin(
         connection: &'t mut PgConnection,
         parts: StoreParts<'t>,
@@ -163,7 +164,7 @@ impl<'t> Writing<'t> {
         Ok(writing)
     }
 
-    /// Reads the wanted runs and breadcrumbs.
+    /// Reads the wanted facts.
     pub(super) async fn read(&mut self, wanted: Wanted) -> sqlx::Result<()> {
         let mut message = Vec::new();
         let asking = wanted.ask(self.tenant.id, &mut message);
@@ -177,9 +178,9 @@ impl<'t> Writing<'t> {
         Ok(())
     }
 
-    /// Reads again the runs and keys that another transaction may have added before this one locked the tenant's row.
+    /// Reads runs and keys again that another transaction may have added before this one locked the tenant's row.
     async fn read_added(&mut self, mut wanted: Wanted) -> sqlx::Result<()> {
-        // A missing row is not locked, so another transaction can have added it.
+        // A missing row cannot be locked, so another transaction can have added it.
         let is_certain = |known: &Option<Known>| {
             let known = known.as_ref();
             known.is_some_and(|known| known.is_locked && known.kept.is_some())
@@ -192,7 +193,7 @@ impl<'t> Writing<'t> {
         self.read(wanted).await
     }
 
-    /// Locks the tenant's row, so that its counters are exact.
+    /// Locks the tenant's row, which makes its counters exact.
     async fn lock_tenant(&mut self) -> sqlx::Result<()> {
         let take = take(self.tenant.id, Room::default());
         let row = sqlx::raw_sql(AssertSqlSafe(take));
@@ -204,7 +205,7 @@ impl<'t> Writing<'t> {
         Ok(())
     }
 
-    /// Applies a change that the rules decided.
+    /// Adds the change of a run that the rules decided.
     pub(super) fn apply(&mut self, serial: Option<i64>, change: Change) {
         if !change.is_changed {
             return;
@@ -226,12 +227,12 @@ impl<'t> Writing<'t> {
             .insert(row::name(&row.run), Kept { serial, row });
     }
 
-    /// The next sequence number.
+    /// Returns the next sequence number.
     pub(super) fn next(&self) -> u64 {
         self.tenant.sequence.cast_unsigned() + 1
     }
 
-    /// A breadcrumb is new.
+    /// Adds a new breadcrumb.
     pub(super) fn create(&mut self, breadcrumb: &Arc<Breadcrumb>, writer: Option<&Writer>) {
         self.own.created.push(Written {
             breadcrumb: Arc::clone(breadcrumb),
@@ -241,7 +242,7 @@ impl<'t> Writing<'t> {
         self.tenant.breadcrumbs += 1;
     }
 
-    /// A new version takes the place of the one before, or a tombstone.
+    /// Replaces a breadcrumb by its next version or its tombstone.
     pub(super) fn replace(
         &mut self,
         breadcrumb: &Arc<Breadcrumb>,
@@ -260,7 +261,7 @@ impl<'t> Writing<'t> {
         }
     }
 
-    /// An event takes the next position; these count from 1.
+    /// Adds an event at the next position. Positions count from 1.
     pub(super) fn announce(&mut self, event: Event) {
         self.own.events.push(event);
         self.tenant.position += 1;
@@ -289,7 +290,7 @@ impl<'t> Writing<'t> {
         Ok(())
     }
 
-    /// Returns the changes that are not written yet, which count as written from now on. `None` without changes.
+    /// Returns the changes that are not written yet, and counts them as written. Returns `None` without changes.
     fn unwritten(&mut self) -> Option<Last> {
         self.is_told |= !self.own.is_empty();
         let mut changes = std::mem::take(&mut self.earlier);
@@ -340,13 +341,13 @@ impl<'t> Writing<'t> {
         Some(last)
     }
 
-    /// The job at hand changes something in the tables itself.
+    /// Returns the connection to a job that changes the tables itself.
     pub(super) fn tells(&mut self) -> &mut PgConnection {
         self.is_told = true;
         self.connection
     }
 
-    /// Keeps what the job at hand has changed.
+    /// Accepts the changes of the current job.
     pub(super) fn keep(&mut self) {
         let own = std::mem::take(&mut self.own);
         self.earlier.append(own);
@@ -354,14 +355,14 @@ impl<'t> Writing<'t> {
         self.is_told = false;
     }
 
-    /// Forgets what the job at hand has changed. False if it is not that simple.
+    /// Drops the changes of the current job. Returns `false` if the job has changed the tables, so that only a rollback undoes it.
     pub(super) fn forget(&mut self) -> bool {
         self.own = Changes::default();
         self.tenant = self.before.clone();
         !self.is_told
     }
 
-    /// Ends the transaction. Its last message is sent by the caller.
+    /// Ends the transaction for its jobs. The caller sends the last message.
     pub(super) fn end(mut self) -> Ended {
         let (has_old_keys, last) = (self.has_old_keys(), self.unwritten());
         Ended {
@@ -373,29 +374,29 @@ impl<'t> Writing<'t> {
         }
     }
 
-    /// Number of times that the transaction has written changes so far, which is the index of the [`Place`] of later changes.
+    /// Returns how many times the transaction has written changes, which is the index of the [`Place`] of later changes.
     pub(super) fn written_times(&self) -> usize {
         self.places.len()
     }
 
-    /// Returns `true` if a key is old. Known only if a job of the transaction is a request.
+    /// Returns `true` if a request key is old enough to be checked. Known only if a job of the transaction is a request.
     fn has_old_keys(&self) -> bool {
         let until = Checked::checked_before(self.now);
         self.oldest_key.is_some_and(|oldest| oldest <= until)
     }
 
-    /// Position of the last event at the beginning.
+    /// Returns the position of the last event, including the events of the jobs so far.
     pub(super) fn head(&self) -> u64 {
         self.tenant.position.cast_unsigned()
     }
 
-    /// Returns an open time: later than all commits before, so that the order of times is the order of commits.
+    /// Returns an open time that is later than all earlier commits, so that the order of times is the order of commits.
     pub(super) fn next_time(&mut self) -> Timestamp {
         self.tenant.latest += 1;
         Timestamp::from_micros(self.tenant.latest)
     }
 
-    /// Returns the reason for which a job is refused, and notes that a limit is reached.
+    /// Returns `error`, the reason for rejecting a job, and records that a limit is reached.
     pub(super) fn full(&mut self, error: StoreError) -> StoreError {
         if self.counters == Counters::Read {
             self.counters = Counters::Exceeded;
@@ -404,16 +405,16 @@ impl<'t> Writing<'t> {
     }
 }
 
-/// A mistake that is made on purpose: a position that is taken while others may still commit what is before it.
+/// Planted bug `late-committer`: assigns a position while other transactions can still commit lower ones.
 async fn position_before_the_lock(connection: &mut PgConnection) -> sqlx::Result<i64> {
-    /// No commit of a campaign has so many events.
+    /// Distance between assigned positions. No commit of a torture campaign has as many events.
     const APART: i64 = 100;
     let next = "SELECT nextval(pg_get_serial_sequence('ux_breadcrumbs', 'serial'))";
     let next: i64 = sqlx::query_scalar(next).fetch_one(connection).await?;
     Ok(next * APART)
 }
 
-/// Notes since when the server knows its transactions by their numbers: it has forgotten that in a crash, or never knew.
+/// Returns the identifier of the server's uptime since its last crash, and adds a missing one. A crash empties the table.
 async fn first_since_a_crash(connection: &mut PgConnection) -> sqlx::Result<String> {
     let note = "INSERT INTO ux_alive (since) VALUES (gen_random_uuid()) ON CONFLICT DO NOTHING";
     sqlx::raw_sql(note).execute(&mut *connection).await?;
