@@ -217,7 +217,7 @@ impl Read for Save {
     }
 }
 
-/// Job that repeats an ended run, behind all other runs.
+/// Job that repeats a failed or skipped run, behind all other runs.
 pub(super) struct Redo(pub(super) RunRef);
 
 impl Job for Redo {

@@ -1,4 +1,4 @@
-//! Acknowledged positions of consumers, which every transaction of the writer stores.
+//! Acknowledged positions of event consumers, which each transaction of the writer stores.
 
 use super::guard::Undone;
 use super::job::Job;
@@ -6,7 +6,7 @@ use crate::store::durable::cursor::Name;
 use rusqlite::Connection;
 use std::collections::HashMap;
 
-/// Stores positions, in the transaction that is open.
+/// Stores positions in the open transaction.
 pub(super) fn store(
     connection: &Connection,
     positions: &HashMap<Name, u64>,
@@ -24,7 +24,7 @@ pub(super) fn store(
     Ok(())
 }
 
-/// A job without work. It starts a transaction, and every transaction stores the pending acknowledgements.
+/// A job without work. It starts a transaction, and each transaction stores the pending acknowledgements.
 pub(super) struct StoreAcknowledged;
 
 impl Job for StoreAcknowledged {

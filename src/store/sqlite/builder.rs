@@ -1,4 +1,4 @@
-//! How a store is opened.
+//! Builder and limits of [`SqliteStore`].
 
 use super::SqliteStore;
 use super::error::SqliteError;
@@ -6,37 +6,43 @@ use crate::store::embedding::EmbeddingConfig;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a commit has survived when it is answered.
+/// Durability level that a commit has reached when its future completes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Durability {
-    /// The end of the process and of the machine: every commit waits until the disk has it. The default.
+    /// The commit survives a crash of the process and a power loss, because it is on disk. The default.
     #[default]
     Full,
-    /// The end of the process. After a power loss the last commits may be gone, each of them whole: a response and the
-    /// end of its run vanish together, so the run is done again.
+    /// The commit survives a crash of the process. A power loss can undo the last commits, each as a whole: a response and the end of its
+    /// run are lost together, so the run is executed again.
     Normal,
 }
 
-/// How much a [`SqliteStore`] holds, per tenant. What is over a limit is forgotten oldest first, in batches: a little
-/// more than a limit may be there for a while.
+/// Limits of a [`SqliteStore`] for each tenant.
 ///
-/// Each opened handle applies its own limits.
+/// Writes beyond the limits of breadcrumbs and open runs fail. Beyond the other limits, the store deletes the oldest rows in
+/// batches, so a few more rows than a limit can remain. The number of [request](crate::RunLedger::request) keys is limited to the
+/// sum of [`open_runs`](Self::open_runs) and [`finished_runs`](Self::finished_runs).
+///
+/// Each opened handle applies its own limits to the shared file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct SqliteLimits {
-    /// Breadcrumbs; one more is [`StoreError::Full`](crate::store::StoreError::Full). 10,000,000 by default.
+    /// Maximum number of breadcrumbs. Defaults to 10,000,000. A write beyond it fails with
+    /// [`StoreError::Full`](crate::store::StoreError::Full).
     pub breadcrumbs: usize,
-    /// Bytes of one breadcrumb, see [`Breadcrumb::size`](crate::Breadcrumb::size); more is
-    /// [`StoreError::Rejected`](crate::store::StoreError::Rejected). 1 MiB by default.
+    /// Maximum size of one breadcrumb in bytes, see [`Breadcrumb::size`](crate::Breadcrumb::size). Defaults to 1 MiB. A larger
+    /// breadcrumb fails with [`StoreError::Rejected`](crate::store::StoreError::Rejected).
     pub breadcrumb_bytes: usize,
-    /// Runs that are not over; one more is [`StoreError::Full`](crate::store::StoreError::Full). 1,000,000 by default.
+    /// Maximum number of runs that have not ended. Defaults to 1,000,000. A further run fails with
+    /// [`StoreError::Full`](crate::store::StoreError::Full).
     pub open_runs: usize,
-    /// Runs that are over; the oldest are forgotten, and run again if they are announced again. 1,000,000 by default.
+    /// Maximum number of runs that have ended. Defaults to 1,000,000. The store deletes the oldest beyond it. A deleted run is
+    /// executed again if its event is delivered again.
     pub finished_runs: usize,
-    /// Events; the oldest are forgotten, whoever has not read them: a subscriber that is further behind is told how
-    /// many it missed. 1,000,000 by default.
+    /// Maximum number of events. Defaults to 1,000,000. The store deletes the oldest beyond it, even if a subscriber has not read
+    /// them. That subscriber receives [`SourceError::Lagged`](crate::source::SourceError::Lagged) with the number of missed events.
     pub events: usize,
-    /// Tombstones; the oldest are forgotten. 100,000 by default.
+    /// Maximum number of tombstones. Defaults to 100,000. The store deletes the oldest beyond it.
     pub tombstones: usize,
 }
 
@@ -53,7 +59,7 @@ impl Default for SqliteLimits {
     }
 }
 
-/// Opens a [`SqliteStore`]; made by [`SqliteStore::builder`].
+/// Builder for a [`SqliteStore`], created by [`SqliteStore::builder`].
 #[derive(Clone, Debug)]
 pub struct SqliteBuilder {
     path: PathBuf,
@@ -68,7 +74,7 @@ pub(super) struct Settings {
     pub(super) database: DatabaseSettings,
 }
 
-/// Settings of the connections and threads. Handles share a database only if these are equal.
+/// Settings of the connections and threads. Handles share a database only if these settings are equal.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct DatabaseSettings {
     pub(super) durability: Durability,
@@ -108,26 +114,26 @@ impl SqliteBuilder {
         }
     }
 
-    /// Sets what a commit has survived when it is answered; [`Durability::Full`] by default.
+    /// Sets the durability level that a commit has reached when its future completes. Defaults to [`Durability::Full`].
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.settings.database.durability = durability;
         self
     }
 
-    /// Sets how much the store holds; see [`SqliteLimits`] for the defaults.
+    /// Sets the maximum numbers of rows and the maximum size of a breadcrumb. See [`SqliteLimits`] for the defaults.
     #[must_use]
     pub fn limits(mut self, limits: SqliteLimits) -> Self {
         self.settings.limits = limits;
         self
     }
 
-    /// Sets how long to wait while another process has the file locked, before an operation fails with
-    /// [`StoreError::Unavailable`](crate::store::StoreError::Unavailable). Defaults to 5 s.
+    /// Sets the maximum time to wait while another process has locked the file. Defaults to 5 s. Then the operation fails with
+    /// [`StoreError::Unavailable`](crate::store::StoreError::Unavailable).
     ///
     /// The writers of several processes take turns through two lock files next to the file (`agents.db-turn` and
-    /// `agents.db-write`). A process waits at most a quarter of this time for its turn, and then only for the lock of SQLite, so a
-    /// stopped process delays the others and does not block them.
+    /// `agents.db-write`). A process waits at most a quarter of this time for its turn, and then only for SQLite's own lock. A
+    /// stopped process therefore delays the others, but does not block them.
     #[must_use]
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.settings.database.busy_timeout = timeout;
@@ -135,64 +141,73 @@ impl SqliteBuilder {
     }
 
     /// Sets the interval at which the store checks the file for commits that no datagram announced, while it has subscribers. Defaults
-    /// to 20 ms; shorter ones than 1 ms become 1 ms. The interval doubles after 50 checks without a change, so an idle store uses less than 0.5% of a core.
+    /// to 20 ms, and a value below 1 ms counts as 1 ms. The interval doubles after 50 checks without a change, so an idle store uses less
+    /// than 0.5% of a core.
     ///
-    /// Commits of this process wake its subscribers at once. A process that subscribes has a Unix socket in a folder
-    /// next to the file (`agents.db-listeners`), and each commit with events sends it a datagram. The interval applies where no
-    /// datagram arrives: to commits of programs without this crate, on systems without Unix sockets, for other users
-    /// of the machine, if the folder cannot be created or others than the owner of the file can use it, and if a datagram is lost.
+    /// Commits of this process wake its subscribers at once. A process that subscribes has a Unix socket in a folder next to the file
+    /// (`agents.db-listeners`), and each commit with events sends it a datagram. The interval applies where no datagram arrives:
+    /// - for commits of programs without this crate, or of other users of the machine,
+    /// - on systems without Unix sockets,
+    /// - if the folder cannot be created, or users other than the owner of the file can access it,
+    /// - if a datagram is lost.
     #[must_use]
     pub fn poll_every(mut self, interval: Duration) -> Self {
         self.settings.database.poll = interval.max(Duration::from_millis(1));
         self
     }
 
-    /// Sets how many threads read, each with a connection of its own: 4 by default, at least 1 and at most 64.
+    /// Sets the number of threads that read, each with its own connection. Defaults to 4, and is limited to 1 to 64.
     #[must_use]
     pub fn readers(mut self, readers: usize) -> Self {
         self.settings.database.readers = readers.clamp(1, 64);
         self
     }
 
-    /// Has the store keep vectors of what is written, also of what was before, and search by them. The file remembers the
-    /// model: with another it does not open, see [`forget_vectors`](Self::forget_vectors).
+    /// Enables vector search: the store embeds each breadcrumb after its commit, and existing breadcrumbs in the background.
+    ///
+    /// The file records the model of the embedder. [`open`](Self::open) fails if the stored vectors come from another model: delete them
+    /// with [`forget_vectors`](Self::forget_vectors).
     #[must_use]
     pub fn embeddings(mut self, config: EmbeddingConfig) -> Self {
         self.settings.embeddings = Some(config);
         self
     }
 
-    /// Sets how many bytes of memory vectors may take that were read for a search, so that the next one need not read them:
-    /// 256 MiB by default, which is enough for 170,000 of 384 dimensions.
+    /// Sets the maximum memory for cached vectors in bytes. Defaults to 256 MiB, which is enough for 170,000 vectors of 384 dimensions.
+    ///
+    /// A search reads vectors that are not in the cache from the file.
     #[must_use]
     pub fn vector_cache(mut self, bytes: usize) -> Self {
         self.settings.database.vector_cache = bytes;
         self
     }
 
-    /// Sets the maximum size of the file in bytes, rounded down to whole pages of 4 KiB. Without a limit by default.
+    /// Sets the maximum size of the file in bytes, rounded down to whole pages of 4 KiB. There is no limit by default.
     ///
     /// A commit that needs more space fails with [`StoreError::Unavailable`](crate::store::StoreError::Unavailable) and the cause
-    /// [`SqliteError::DiskFull`](super::SqliteError::DiskFull). The file never becomes smaller by this setting: a file that is larger
-    /// already uses only the space of deleted rows. A deletion needs space too, and its
-    /// tombstone keeps the content for some time: open a full file with a larger limit to continue. The write-ahead log (`-wal`) does not count.
+    /// [`SqliteError::DiskFull`](super::SqliteError::DiskFull). This setting never shrinks the file: a file that is already larger uses
+    /// only the space of deleted rows. A deletion needs space too, and its tombstone retains the content for some time, so open a full
+    /// file with a larger limit to continue. The write-ahead log (`-wal`) does not count.
     #[must_use]
     pub fn max_file_bytes(mut self, bytes: u64) -> Self {
         self.settings.database.file_bytes = Some(bytes);
         self
     }
 
-    /// Forgets all vectors in the file at opening, and whose they were. They are made anew, if there is an embedder: to be
-    /// asked for once, when another model is to be used, or hints have changed.
+    /// Deletes all vectors in the file, and the record of their model, when the store opens. A store with an embedder creates the vectors
+    /// again.
+    ///
+    /// Use this once, to change the model, or after the display hints in a schema definition have changed.
     #[must_use]
     pub fn forget_vectors(mut self) -> Self {
         self.settings.forgets_vectors = true;
         self
     }
 
-    /// Opens an existing file only for reading: it is neither created nor migrated, and each write fails with
-    /// [`StoreError::Refused`](crate::store::StoreError::Refused). The store has no vector search. SQLite can create the files `-wal`
-    /// and `-shm` in its folder, which must be writable unless another process has the file open.
+    /// Opens an existing file only for reading: the file is neither created nor migrated, and each write fails with
+    /// [`StoreError::Refused`](crate::store::StoreError::Refused). The store has no vector search.
+    ///
+    /// SQLite can create the files `-wal` and `-shm` in the folder, which must be writable unless another process has the file open.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.settings.database.is_read_only = true;
@@ -208,7 +223,7 @@ impl SqliteBuilder {
         self
     }
 
-    /// Gives the handle separate connections and threads, as a handle of another process has them.
+    /// Gives the handle separate connections and threads, like a handle of another process.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     #[must_use]
@@ -221,12 +236,20 @@ impl SqliteBuilder {
     ///
     /// If this process has the file open with the same settings of [`durability`](Self::durability),
     /// [`busy_timeout`](Self::busy_timeout), [`poll_every`](Self::poll_every), [`readers`](Self::readers),
-    /// [`vector_cache`](Self::vector_cache), [`max_file_bytes`](Self::max_file_bytes) and [`read_only`](Self::read_only), the new handle shares its connections, threads
-    /// and cache. Otherwise the handle gets its own, like a handle of another process. [`limits`](Self::limits) and
-    /// [`embeddings`](Self::embeddings) always apply to this handle and its clones only.
+    /// [`vector_cache`](Self::vector_cache), [`max_file_bytes`](Self::max_file_bytes) and [`read_only`](Self::read_only), the new
+    /// handle shares its connections, threads and cache. Otherwise the handle gets its own, like a handle of another process.
+    /// [`limits`](Self::limits) and [`embeddings`](Self::embeddings) always apply only to this handle and its clones.
     ///
     /// # Errors
-    /// See [`SqliteError`].
+    /// - [`SqliteError::NotAFile`], [`SqliteError::CannotOpen`] and [`SqliteError::ReadOnly`] if the path or its permissions do not fit.
+    /// - [`SqliteError::NotADatabase`] for a foreign or damaged file.
+    /// - [`SqliteError::NewerSchema`] and [`SqliteError::OlderSchema`] for a schema version that does not match this crate.
+    /// - [`SqliteError::NoWal`] if the file system does not support WAL mode.
+    /// - [`SqliteError::Embedder`] if the stored vectors come from another model.
+    /// - [`SqliteError::DiskFull`] and [`SqliteError::Unavailable`] for failures that can pass.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a background thread can still create or migrate the file, and then closes it.
     pub async fn open(mut self) -> Result<SqliteStore, SqliteError> {
         if self.settings.database.is_read_only {
             self.settings.embeddings = None;

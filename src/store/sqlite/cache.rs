@@ -1,34 +1,34 @@
-//! Vectors that were read from the file, in memory: a vector never changes, so who finds a breadcrumb as it was need not read
-//! its vector again. What is not true any more is not asked for.
+//! Cache of vectors that were read from the file. A vector never changes, because each version of a breadcrumb has another key. Outdated
+//! vectors are never requested, so they need no removal.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-/// Up to so many vectors as fit in so many bytes.
+/// Vectors in memory, up to a total size.
 pub(super) struct Cache {
     bytes: usize,
     kept: RwLock<Kept>,
 }
 
-/// What tells a vector from all others that the file ever had.
+/// Key that identifies a vector among all vectors that the file ever had.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Key {
     pub(super) tenant: i64,
     pub(super) serial: i64,
-    /// When the version was written that it is of.
+    /// Time at which the breadcrumb version was written, in microseconds.
     pub(super) time: i64,
 }
 
 #[derive(Default)]
 struct Kept {
-    /// Whose they are, and since when.
+    /// Identifier of the set of vectors, which changes when the vectors are deleted.
     since: i64,
-    /// Vectors side by side, as they came.
+    /// Concatenated vectors, in the order in which searches added them.
     chunks: Vec<Vec<f32>>,
-    /// How many numbers those are.
+    /// Number of numbers in all chunks.
     numbers: usize,
-    /// By the row of the breadcrumb: the chunk, and the first number in it.
+    /// Key, chunk index and offset of each vector, by the row of its breadcrumb.
     places: HashMap<i64, (Key, usize, usize)>,
 }
 
@@ -40,7 +40,7 @@ impl Cache {
         }
     }
 
-    /// Looks for vectors of one length that are there since a moment, and takes those that it does not have.
+    /// Starts a search for vectors of one length. `since` identifies the set of vectors.
     pub(super) fn search(&self, since: i64, dimensions: usize) -> Search<'_> {
         let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
         Search {
@@ -55,28 +55,28 @@ impl Cache {
         }
     }
 
-    /// How many numbers there may be.
+    /// Returns the maximum number of numbers in the cache.
     fn most(&self) -> usize {
         self.bytes / size_of::<f32>()
     }
 }
 
-/// A search, which nothing is added during.
+/// A search. Nothing is added to the cache before it ends.
 pub(super) struct Search<'c> {
     cache: &'c Cache,
     kept: RwLockReadGuard<'c, Kept>,
-    /// Whether what is kept are vectors of the same embedder since the same moment.
+    /// If `true`, the cache has vectors of the same set.
     is_same: bool,
     since: i64,
     dimensions: usize,
     found: usize,
     missed: Vec<Key>,
-    /// Of what was missed.
+    /// Concatenated vectors that the cache lacks.
     numbers: Vec<f32>,
 }
 
 impl Search<'_> {
-    /// The vector with a key.
+    /// Returns the vector with a key, or `None` if the cache lacks it.
     pub(super) fn get(&mut self, key: Key) -> Option<&[f32]> {
         let (found, chunk, first) = self.kept.places.get(&key.serial).filter(|_| self.is_same)?;
         let vector = self.kept.chunks.get(*chunk)?;
@@ -87,7 +87,7 @@ impl Search<'_> {
         })
     }
 
-    /// Takes a vector that was read.
+    /// Records a vector that was read from the file.
     pub(super) fn missed(&mut self, key: Key, vector: &[f32]) {
         if self.numbers.len() + vector.len() <= self.cache.most() {
             self.numbers.extend_from_slice(vector);
@@ -95,7 +95,7 @@ impl Search<'_> {
         }
     }
 
-    /// Keeps what was taken for the searches after this one.
+    /// Ends the search, and adds the recorded vectors to the cache.
     pub(super) fn end(self) {
         if self.missed.is_empty() {
             return;
@@ -104,7 +104,7 @@ impl Search<'_> {
         drop(self.kept);
         let mut kept = cache.kept.write().unwrap_or_else(PoisonError::into_inner);
         let is_full = kept.numbers + numbers.len() > cache.most();
-        // Most of it is of no use to searches such as this one.
+        // Most cached vectors are useless to searches like this one.
         let is_stale = self.found * self.dimensions * 2 < kept.numbers;
         if kept.since != self.since || (is_full && is_stale) {
             *kept = Kept {
@@ -151,7 +151,7 @@ mod tests {
         [key.serial as f32, key.time as f32]
     }
 
-    /// Searches for vectors, reads those that are not there, and says how many of them are.
+    /// Searches for vectors, records the missing ones, and returns the number of cached ones.
     fn search(cache: &Cache, since: i64, keys: impl IntoIterator<Item = Key>) -> usize {
         let mut search = cache.search(since, 2);
         for key in keys {

@@ -1,4 +1,4 @@
-//! What is in one column, and what it is to this crate.
+//! Conversions between column values and the types of this crate.
 
 use super::error::unreadable;
 use crate::model::{BreadcrumbId, Json, Timestamp};
@@ -6,12 +6,12 @@ use crate::store::Lineage;
 use rusqlite::Row;
 use rusqlite::types::Type;
 
-/// An id as it is kept.
+/// Returns the stored form of an ID.
 pub(super) fn blob(id: BreadcrumbId) -> [u8; 16] {
     *id.as_bytes()
 }
 
-/// Texts as a JSON array.
+/// Formats strings as a JSON array.
 pub(super) fn texts(texts: &[String]) -> String {
     serde_json::Value::from(texts.to_vec()).to_string()
 }
@@ -20,7 +20,7 @@ pub(super) fn id(row: &Row<'_>, column: usize) -> rusqlite::Result<BreadcrumbId>
     row.get::<_, [u8; 16]>(column).map(BreadcrumbId::from_bytes)
 }
 
-/// A number that is never negative, kept with the same bits.
+/// Reads an unsigned number, which is stored as a signed one with the same bits.
 pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get::<_, i64>(column).map(i64::cast_unsigned)
 }
@@ -31,7 +31,7 @@ pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Time
         .map(Timestamp::from_micros))
 }
 
-/// Correlation and hops, if they are there.
+/// Reads the correlation ID and the hops, if the row has both.
 pub(super) fn lineage(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Lineage>> {
     let correlation: Option<String> = row.get(column)?;
     let hops: Option<u32> = row.get(column + 1)?;
@@ -45,7 +45,7 @@ pub(super) fn tags(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<String>
     serde_json::from_str(text).map_err(|error| unreadable(column, Type::Text, error))
 }
 
-/// JSON that a store has written, and so has checked.
+/// Reads JSON that a store has checked and written.
 pub(super) fn json(column: usize, text: String) -> rusqlite::Result<Json> {
     Json::checked_before(text).map_err(|error| unreadable(column, Type::Text, error))
 }

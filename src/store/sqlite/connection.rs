@@ -1,4 +1,4 @@
-//! Connections to the file, set up alike.
+//! Connections to the file, all with the same setup.
 
 use super::builder::{DatabaseSettings, Durability};
 use super::error::{OpenFault, SqliteError};
@@ -10,8 +10,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Opens the connection of the writer, and creates the file and its tables if they are missing. For a read-only store the connection
-/// cannot write, and the file must have the current tables.
+/// Opens the writer's connection, and creates the file and its tables if they are missing. For a read-only store, the connection cannot
+/// write, and the file must have the current tables.
 pub(super) fn writer(path: &Path, settings: &DatabaseSettings) -> Result<Connection, OpenFault> {
     if settings.is_read_only {
         let connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY, settings)?;
@@ -34,7 +34,7 @@ pub(super) fn writer(path: &Path, settings: &DatabaseSettings) -> Result<Connect
         Durability::Normal => "NORMAL",
     };
     connection.pragma_update(None, "synchronous", synchronous)?;
-    // A WAL that grew while somebody read for long is cut back to this.
+    // A WAL that grew during a long read is truncated to this size.
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
     schema::migrate(&mut connection)?;
     if let Some(bytes) = settings.file_bytes {
@@ -55,26 +55,26 @@ fn limit_file(connection: &Connection, bytes: u64) -> rusqlite::Result<()> {
     connection.query_row(&limit, (), |_| Ok(()))
 }
 
-/// Makes a path absolute. Refuses names that have a special meaning in SQLite.
+/// Returns the absolute path. Rejects names that have a special meaning in SQLite.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, SqliteError> {
     let name = path.to_string_lossy();
     if name.is_empty() || name == ":memory:" || name.starts_with("file:") {
         return Err(SqliteError::NotAFile {
             path: path.to_owned(),
-            reason: "this is not a path; use MemoryStore for a store in memory",
+            reason: "the name is not a file path; use MemoryStore for a store in memory",
         });
     }
     std::path::absolute(path).map_err(|error| SqliteError::CannotOpen(error.into()))
 }
 
-/// Creates the file if it is missing, unless the store is read-only. Returns its path without symbolic links, which SQLite
-/// resolves as well before it names the write-ahead log.
+/// Creates a missing file, unless the store is read-only. Returns the path without symbolic links, which SQLite also resolves before it
+/// names the write-ahead log.
 pub(super) fn prepare(path: &Path, settings: &DatabaseSettings) -> Result<PathBuf, SqliteError> {
     must_be_a_file(path)?;
     if !settings.is_read_only {
         create(path)?;
     }
-    // Canonical paths of Windows have a prefix that some programs cannot open.
+    // Canonical Windows paths have a prefix that some programs cannot open.
     if cfg!(not(unix)) {
         return Ok(path.to_owned());
     }
@@ -82,11 +82,11 @@ pub(super) fn prepare(path: &Path, settings: &DatabaseSettings) -> Result<PathBu
         .map_err(|error| SqliteError::CannotOpen(error.into()))
 }
 
-/// Refuses a folder, a device and a pipe. SQLite reports every other reason why a file cannot be used.
+/// Rejects a folder, a device and a pipe. SQLite reports every other reason why a file cannot be used.
 fn must_be_a_file(path: &Path) -> Result<(), SqliteError> {
     let reason = match path.metadata() {
-        Ok(found) if found.is_dir() => "this is a folder",
-        Ok(found) if !found.is_file() => "this is a device or a pipe",
+        Ok(found) if found.is_dir() => "the path is a folder",
+        Ok(found) if !found.is_file() => "the path is a device or a pipe",
         Ok(_) | Err(_) => return Ok(()),
     };
     Err(SqliteError::NotAFile {
@@ -95,8 +95,7 @@ fn must_be_a_file(path: &Path) -> Result<(), SqliteError> {
     })
 }
 
-/// Creates a missing file so that only its owner can read it: it has conversations. SQLite gives the write-ahead log the
-/// same mode.
+/// Creates a missing file that only its owner can read, because it contains conversations. SQLite gives the write-ahead log the same mode.
 fn create(path: &Path) -> Result<(), SqliteError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -109,7 +108,7 @@ fn create(path: &Path) -> Result<(), SqliteError> {
     }
 }
 
-/// A connection that reads.
+/// Opens a connection for a reader thread.
 pub(super) fn reader(path: &Path, settings: &DatabaseSettings) -> Result<Connection, OpenFault> {
     let flags = match settings.is_read_only {
         true => OpenFlags::SQLITE_OPEN_READ_ONLY,
@@ -132,17 +131,18 @@ fn open(
     Ok(connection)
 }
 
-/// What every connection has, whatever it is for.
+/// Applies the setup of all connections.
 pub(super) fn set_up(connection: &Connection) -> rusqlite::Result<()> {
     const STATEMENTS: usize = 128;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    // A plan that may depend on what is bound, such as a limit, is made anew whenever that is bound. Ours need not be.
+    // Without this setting, SQLite plans a statement again when a parameter that can affect the plan changes, such as a limit. The
+    // statements of this crate do not need that.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "temp_store", "MEMORY")
 }
 
-/// Sets WAL mode. While another process does the same SQLite does not wait, so this does.
+/// Sets WAL mode. SQLite does not wait while another process does the same, so this function retries until the timeout.
 fn use_wal(connection: &Connection, timeout: Duration) -> Result<(), OpenFault> {
     const PAUSE: Duration = Duration::from_millis(10);
     let begun = Instant::now();

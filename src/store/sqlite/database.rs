@@ -24,31 +24,31 @@ use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, watch};
 
-/// How many jobs may wait for the writer, and how many for the readers; who has more waits to hand it over.
+/// Maximum number of jobs that wait for the writer, and for the readers. Further callers wait before they can add a job.
 const WAITING: usize = 1_024;
 
-/// One open database. Its threads end and its connections close when the last pointer to it is dropped.
+/// One open database. Its threads end and its connections close when the last reference is dropped.
 pub(super) struct Database {
     pub(super) path: PathBuf,
     /// Name of the database. Handles that opened the same file in this process have the same name.
     pub(super) name: Arc<str>,
     pub(super) acknowledged: Arc<Acknowledged>,
     pub(super) cache: Arc<Cache>,
-    /// `true` while a sweep runs.
+    /// If `true`, a sweep is running.
     pub(super) sweeping: Arc<AtomicBool>,
     pub(super) is_read_only: bool,
     guard: Arc<Guard>,
     progress: Arc<Progress>,
     writes: mpsc::Sender<Box<dyn Job>>,
     reads: Reads,
-    /// Notifies the listener of subscriptions, and ends it.
+    /// Notifies the listener of new subscriptions. Dropping it ends the listener.
     subscribed: watch::Sender<()>,
-    /// Its other side goes with the last thread.
+    /// Receiver that closes when the last thread ends.
     open: watch::Receiver<()>,
 }
 
 impl Database {
-    /// Opens the connections and starts the readers. The caller runs the writer.
+    /// Opens the connections, and starts the readers and the listener. The caller runs the writer.
     pub(super) fn start(
         path: &Path,
         settings: &DatabaseSettings,
@@ -110,16 +110,15 @@ impl Database {
         Ok((Arc::new(database), writing))
     }
 
-    /// Returns `true` if another handle can use this database: its threads run, and it accepts writes or was opened for
-    /// reading.
+    /// Returns `true` if a new handle can share this database: the threads run, and the database accepts writes or is read-only.
     pub(super) fn is_usable(&self) -> bool {
-        // A job that panics ends its thread.
+        // A panic in a job ends its thread.
         let is_running = !self.writes.is_closed() && !self.reads.is_closed();
         is_running && (self.is_read_only || self.guard.check_files().is_ok())
     }
 
-    /// Runs a job in the next transaction, and answers when that is committed. The job returns `true` as the second part of its
-    /// result if it wrote events.
+    /// Runs a job in the next transaction, and returns its result after the commit. The second part of the job's result is `true` if it
+    /// wrote events.
     pub(super) async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> Result<(T, bool), Fault> + Send + 'static,
@@ -133,17 +132,17 @@ impl Database {
         answer.map_err(|_| ended())?
     }
 
-    /// Returns the queue of the writer, which does not keep the writer running.
+    /// Returns a queue handle that does not keep the writer running.
     pub(super) fn jobs(&self) -> mpsc::WeakSender<Box<dyn Job>> {
         self.writes.downgrade()
     }
 
-    /// Waits until what was done for callers that are gone is there to be read.
+    /// Waits until the abandoned jobs have ended. An abandoned job has no caller any more.
     pub(super) async fn settled(&self) {
         self.progress.settled().await;
     }
 
-    /// Does something with a snapshot of the file in which every commit is that was answered before.
+    /// Runs a read on a snapshot of the file that contains every confirmed commit.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection, &dyn Fn() -> bool) -> Result<T, Fault> + Send + 'static,
@@ -156,27 +155,27 @@ impl Database {
         self.reads.read(work).await
     }
 
-    /// Ends when the threads have, and the file is closed.
+    /// Returns a future that ends when the threads have ended and the file is closed.
     pub(super) fn closed(&self) -> impl Future<Output = ()> + use<> {
         let mut open = self.open.clone();
-        // Nothing is ever sent.
+        // No value is ever sent. The receiver fails when the last thread ends.
         async move { while open.changed().await.is_ok() {} }
     }
 
-    /// Changes when there may be new events, also of other processes.
+    /// Returns a receiver of a value that changes when there may be new events, including events of other processes.
     pub(super) fn announced(&self) -> watch::Receiver<u64> {
         let announced = self.progress.announced.subscribe();
         self.subscribed.send_replace(());
         announced
     }
 
-    /// Returns a future that ends when the acknowledgements until now are stored, or cannot be stored. It does not keep the
-    /// database open.
+    /// Returns a future that ends when the current acknowledgements are stored or cannot be stored. The future does not keep the database
+    /// open.
     pub(super) fn acknowledgements_stored(&self) -> impl Future<Output = ()> + use<> {
         let (jobs, progress) = (self.jobs(), Arc::clone(&self.progress));
         let acknowledged = Arc::clone(&self.acknowledged);
         async move {
-            // A transaction takes the acknowledgements after it begins, so this order misses none.
+            // A transaction takes the acknowledgements after it begins, so this order of the checks misses none.
             if acknowledged.is_empty() && progress.is_idle() {
                 return;
             }
@@ -184,13 +183,13 @@ impl Database {
             let Some(jobs) = jobs.upgrade() else { return };
             if jobs.send(Box::new(task)).await.is_ok() {
                 drop(jobs);
-                // The writer logs an error.
+                // The writer logs the error.
                 drop(answer.await);
             }
         }
     }
 
-    /// Has what was acknowledged stored soon. If the writer is busy it does that by itself.
+    /// Starts a transaction that stores the acknowledgements. If the queue is full, the next transaction stores them.
     pub(super) fn store_acknowledged(&self) {
         drop(self.writes.try_send(Box::new(StoreAcknowledged)));
     }
@@ -204,7 +203,7 @@ impl fmt::Debug for Database {
     }
 }
 
-/// The writer of a new database, before it runs.
+/// The writer of a new database before it runs, with the ends of its queues.
 pub(super) struct Writing {
     writer: Writer,
     writes: mpsc::Receiver<Box<dyn Job>>,
@@ -214,7 +213,7 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// Runs jobs until the last handle is gone, then closes the file.
+    /// Runs jobs until the last handle is dropped, then closes the file.
     pub(super) fn run(self) {
         let (reading, listener) = (self.reading, self.listener);
         self.writer.run(self.writes, || {
@@ -225,7 +224,7 @@ impl Writing {
     }
 }
 
-/// Opens the connections and starts the readers.
+/// Opens the writer's connection, and starts the readers.
 fn connect(
     path: &Path,
     settings: &DatabaseSettings,
@@ -268,7 +267,7 @@ pub(super) fn spawn(
     thread.spawn(run).map_err(no_resources)
 }
 
-/// The system has no thread or no descriptor left.
+/// Returns the error of a system without free threads or file descriptors.
 fn no_resources(error: std::io::Error) -> SqliteError {
     SqliteError::Unavailable {
         retry_after: std::time::Duration::from_secs(1),

@@ -1,4 +1,4 @@
-//! What the driver says, as errors of this crate.
+//! Errors of SQLite as errors of this crate.
 
 use crate::error::{BoxError, Retry};
 use crate::store::StoreError;
@@ -9,52 +9,60 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a file cannot be opened as a [`SqliteStore`](super::SqliteStore). Variants name what the caller can do next.
+/// Error of [`SqliteBuilder::open`](super::SqliteBuilder::open). Each variant allows a different reaction of the caller.
+///
+/// An open store reports [`OpenedReadOnly`](Self::OpenedReadOnly), [`FileLost`](Self::FileLost), [`Damaged`](Self::Damaged),
+/// [`NewerSchema`](Self::NewerSchema) and [`DiskFull`](Self::DiskFull) as the source of a [`StoreError`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SqliteError {
-    /// A newer version of this crate wrote the file: use that one. Nothing was changed.
-    #[error("the file has schema version {found}, and versions up to {known} are known")]
+    /// A newer version of this crate migrated the file: update this program. Nothing was changed.
+    #[error(
+        "the file has schema version {found}, and this program supports versions up to {known}; update it"
+    )]
     NewerSchema {
-        /// The version of the file.
+        /// Schema version of the file.
         found: i64,
-        /// The newest version that this crate knows.
+        /// Newest schema version that this crate supports.
         known: i64,
     },
-    /// The file is no SQLite database, or a damaged one: use another, or a copy.
-    #[error("the file is not a database, or is damaged")]
+    /// The file is not a SQLite database of this crate, or is damaged: use another file, or restore a backup.
+    #[error(
+        "the file is not a SQLite database of this crate, or is damaged; use another file, or restore a backup"
+    )]
     NotADatabase(#[source] BoxError),
-    /// The path does not name a file: use a path, or `MemoryStore` for tests.
+    /// The path does not name a file. Use a file path, or `MemoryStore` for a store in memory.
     #[error("cannot open the SQLite database at {path:?}: {reason}")]
     NotAFile {
         /// The path.
         path: PathBuf,
-        /// The reason.
+        /// Reason why the path is unsuitable.
         reason: &'static str,
     },
-    /// The folder does not exist, or the file may not be read and written.
-    #[error("the file cannot be opened")]
+    /// The folder does not exist, or the permissions of the file do not allow reading and writing. The source is the system's error.
+    #[error("cannot open the SQLite database; check the folder and the permissions of the file")]
     CannotOpen(#[source] BoxError),
-    /// An older version of this crate wrote the file, and [`SqliteBuilder::read_only`](super::SqliteBuilder::read_only) migrates
-    /// nothing: open it for writing once.
+    /// An older version of this crate wrote the file, and a [read-only](super::SqliteBuilder::read_only) store does not migrate it. Open
+    /// the file for writing once.
     #[error(
         "cannot open the SQLite database at {path:?} for reading: its schema version {found} is older than {known}; open it for writing once, which migrates it"
     )]
     OlderSchema {
         /// The path.
         path: PathBuf,
-        /// The version of the file.
+        /// Schema version of the file.
         found: i64,
-        /// The version that this crate reads.
+        /// Schema version that this crate reads.
         known: i64,
     },
-    /// The store was opened with [`SqliteBuilder::read_only`](super::SqliteBuilder::read_only): open another one for writing.
+    /// A write to a store that was opened with [`SqliteBuilder::read_only`](super::SqliteBuilder::read_only). Open another store for
+    /// writing.
     #[error("cannot write to the SQLite database at {path:?}: the store was opened for reading")]
     OpenedReadOnly {
         /// The path.
         path: PathBuf,
     },
-    /// The file may not be written: make it writable, or use a copy.
+    /// The permissions do not allow writing. Make the file and its folder writable, or use a copy.
     #[error(
         "cannot open the SQLite database at {path:?}: the file is read-only; make the file and its folder writable"
     )]
@@ -62,58 +70,60 @@ pub enum SqliteError {
         /// The path.
         path: PathBuf,
     },
-    /// The file was deleted, replaced or truncated while the store was open: restore it and open the store again.
+    /// The file was deleted, replaced or truncated while the store was open. Restore the file, and open the store again.
     #[error(
         "{path:?} was {reason} while the store was open, so commits would be lost; restore the file and open the store again"
     )]
     FileLost {
-        /// The database file or its write-ahead log.
+        /// Path of the database file or of its write-ahead log.
         path: PathBuf,
-        /// The change of the file.
+        /// The change: `deleted`, `replaced by another file` or `truncated`.
         reason: &'static str,
     },
-    /// SQLite found damage in the open file: restore a copy and open the store again.
+    /// SQLite found damage in the open file. Restore a backup, and open the store again.
     #[error(
         "the SQLite database at {path:?} is damaged; restore a backup and open the store again"
     )]
     Damaged {
         /// The path.
         path: PathBuf,
-        /// The message of SQLite.
+        /// Error message of SQLite.
         source: BoxError,
     },
-    /// The file system cannot share memory between processes, as network file systems cannot.
-    #[error("the file cannot be kept in WAL mode, only in mode {mode:?}")]
+    /// The file system does not support the shared memory that WAL mode needs, like most network file systems. Use a local disk.
+    #[error(
+        "the SQLite database cannot use WAL mode, only mode {mode:?}; move the file to a local disk"
+    )]
     NoWal {
-        /// The journal mode that SQLite offers instead.
+        /// Journal mode that SQLite offers instead.
         mode: String,
     },
-    /// The vectors in the file are by another model, see [`EmbedError::OtherModel`]. Nothing was changed.
-    #[error("the embedder does not fit the vectors in the file")]
+    /// The stored vectors come from another model, see [`EmbedError::OtherModel`]. Nothing was changed.
+    #[error("the embedder does not match the vectors in the file")]
     Embedder(#[from] EmbedError),
-    /// The disk is full, or the file has its [maximum size](super::SqliteBuilder::max_file_bytes). Nothing of the operation was stored.
-    /// The store continues when there is space again.
+    /// The disk is full, or the file has its [maximum size](super::SqliteBuilder::max_file_bytes). The operation stored nothing. The store
+    /// continues when there is free space.
     #[error(
         "the disk of the SQLite database is full, or the file has its maximum size; free some space"
     )]
     DiskFull {
-        /// The pause before a retry.
+        /// Delay before a retry.
         retry_after: Duration,
-        /// The error of SQLite.
+        /// Error of SQLite.
         source: BoxError,
     },
-    /// The file is locked for longer than the busy timeout, or the disk fails.
-    #[error("the file is unavailable")]
+    /// Another process locks the file for longer than the busy timeout, the disk fails, or the system has no free threads.
+    #[error("the SQLite database is unavailable")]
     Unavailable {
-        /// When to try again.
+        /// Delay before a retry.
         retry_after: Duration,
-        /// What the driver says.
+        /// Error of SQLite or of the system.
         source: BoxError,
     },
 }
 
 impl SqliteError {
-    /// Whether opening the file again could succeed.
+    /// Returns whether a retry can succeed, and after which delay.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -136,18 +146,18 @@ impl SqliteError {
 }
 
 impl SqliteError {
-    /// Returns the error of a step to open a file that failed in the driver.
+    /// Converts an error of SQLite while opening a file.
     fn of(error: rusqlite::Error) -> Self {
         Self::with_source(error, Into::into)
     }
 
-    /// Returns the same as [`of`](Self::of), with a source that is made of the driver's error.
+    /// Converts an error like [`of`](Self::of), with a source that `source` creates from it.
     fn with_source(
         error: rusqlite::Error,
         source: impl FnOnce(rusqlite::Error) -> BoxError,
     ) -> Self {
         match error.sqlite_error_code() {
-            // SQLite reports tables that do not fit the statements of this crate as `Unknown`.
+            // SQLite reports tables that do not match the statements of this crate as `Unknown`.
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown) => {
                 Self::NotADatabase(source(error))
             }
@@ -170,13 +180,13 @@ impl SqliteError {
     }
 }
 
-/// Error of a step to open a file. The operator `?` converts errors of the driver to it, so [`SqliteError`] has no public
-/// conversion from a type of the driver.
+/// Error while opening a file. The operator `?` converts driver errors to it, so [`SqliteError`] needs no public conversion from a type
+/// of the driver.
 #[derive(Debug)]
 pub(super) struct OpenFault(SqliteError);
 
 impl OpenFault {
-    /// Returns the error of a migration that failed in the driver. Its source names the version of the tables that was not reached.
+    /// Returns the error of a migration that failed in SQLite. Its source names the version that the tables did not reach.
     pub(super) fn of_migration(version: i64, error: rusqlite::Error) -> Self {
         Self(SqliteError::with_source(error, |source| {
             MigrationFailed { version, source }.into()
@@ -184,7 +194,7 @@ impl OpenFault {
     }
 }
 
-/// Failure of the step of a migration that leads to a version.
+/// Failure of the migration to one version of the tables.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot bring the tables of the store to version {version}; nothing was changed")]
 struct MigrationFailed {
@@ -210,7 +220,7 @@ impl From<OpenFault> for SqliteError {
     }
 }
 
-/// Why a job of the store fails: what it asks for is refused, or the driver gave up.
+/// Failure of a job: the store refuses it, or SQLite fails.
 #[derive(Debug)]
 pub(super) enum Fault {
     Refused(StoreError),
@@ -238,8 +248,7 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// The driver failed, and the transaction was rolled back. Repeating it loses nothing, and helps unless the file itself is
-/// at fault.
+/// Converts an error of SQLite that rolled back a transaction. A retry loses nothing, and can succeed unless the file itself is at fault.
 pub(super) fn unavailable(error: &Arc<rusqlite::Error>) -> StoreError {
     let source: BoxError = match is_disk_full(error) {
         true => SqliteError::disk_full(Arc::clone(error).into()).into(),
@@ -256,14 +265,14 @@ pub(super) fn unavailable(error: &Arc<rusqlite::Error>) -> StoreError {
     }
 }
 
-/// Returns `true` if the disk is full. SQLite reports an I/O error if that leaves no space for the index of the write-ahead log.
+/// Returns `true` if the disk is full. SQLite reports an I/O error if there is no space for the index of the write-ahead log.
 fn is_disk_full(error: &rusqlite::Error) -> bool {
     error.sqlite_error().is_some_and(|error| {
         error.code == ErrorCode::DiskFull || error.extended_code == SQLITE_IOERR_SHMSIZE
     })
 }
 
-/// Returns `true` if no repetition succeeds before somebody repairs the file.
+/// Returns `true` if a retry can succeed only after an operator has repaired the file.
 fn is_permanent(error: &rusqlite::Error) -> bool {
     match error.sqlite_error_code() {
         Some(
@@ -277,16 +286,16 @@ fn is_permanent(error: &rusqlite::Error) -> bool {
     }
 }
 
-/// A thread of the store has ended.
+/// Returns the error of a job whose thread ended without a result.
 pub(super) fn ended() -> StoreError {
     StoreError::Unavailable {
         store: super::NAME,
         retry_after: PAUSE,
-        source: "the thread of the store has ended".into(),
+        source: "the store's background thread ended before it returned a result".into(),
     }
 }
 
-/// What is in a column is not what the store writes there.
+/// Returns the error of a column with a value that the store never writes.
 pub(super) fn unreadable(
     column: usize,
     kind: rusqlite::types::Type,
@@ -302,7 +311,7 @@ fn pause_after(error: &rusqlite::Error) -> Duration {
     }
 }
 
-/// The pause before a retry.
+/// Delay before a retry.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The rows of events.
+//! Rows of events.
 
 use super::column::{blob, id, number, tags, texts};
 use super::error::Fault;
@@ -7,7 +7,7 @@ use crate::model::{Event, Json, Timestamp};
 use crate::store::durable::events::{kind, kind_of};
 use rusqlite::Row;
 
-/// Notes an event at the next position; positions count from 1.
+/// Adds an event at the next position. Positions count from 1.
 pub(super) fn push(writing: &mut Writing<'_>, event: &Event) -> Result<(), Fault> {
     writing.tenant.position += 1;
     let mut insert =
@@ -25,7 +25,7 @@ pub(super) fn push(writing: &mut Writing<'_>, event: &Event) -> Result<(), Fault
     Ok(())
 }
 
-/// The events from a position on.
+/// Query for the events from a position on.
 pub(super) const NEXT: &str = "
     SELECT e.position, e.kind, e.breadcrumb_id, e.version, e.updated_at, e.schema_name, e.tags, b.context
     FROM ux_events AS e LEFT JOIN ux_breadcrumbs AS b ON b.tenant = e.tenant AND b.id = e.breadcrumb_id
@@ -44,7 +44,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<(u64, Event)> {
         version: number(row, 3)?,
         schema_name: row.get(5)?,
         tags: tags(row, 6)?,
-        // One that cannot be read counts as none: the breadcrumb itself decides.
+        // An unreadable context is omitted, because the store's breadcrumb decides about a match.
         context: context.and_then(|text| Json::checked_before(text).ok()),
         updated_at: Timestamp::from_micros(row.get(4)?),
     };

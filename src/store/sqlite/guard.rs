@@ -1,5 +1,4 @@
-//! Detects that the open database file was deleted, replaced, truncated or damaged, so that no commit into a lost file
-//! is acknowledged.
+//! Detection of a deleted, replaced, truncated or damaged database file, so that no commit into a lost file is confirmed.
 
 use super::error::{Fault, SqliteError, unavailable};
 use crate::store::StoreError;
@@ -12,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The open files of a database, and the fault after which the store refuses all writes.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
-    /// The database file and the write-ahead log; empty for a database in memory.
+    /// Paths of the database file and of the write-ahead log. Empty for a database in memory, and for a read-only store.
     files: Vec<PathBuf>,
     state: Mutex<State>,
 }
@@ -21,7 +20,7 @@ pub(super) struct Guard {
 struct State {
     /// Device and inode of each file, in the order of the files.
     identities: Vec<Identity>,
-    /// The length of the database file at the last check, in bytes.
+    /// Length of the database file at the last check, in bytes.
     length: u64,
     broken: Option<Arc<SqliteError>>,
 }
@@ -33,7 +32,7 @@ pub(super) type Identity = (u64, u64);
 pub(super) enum Undone {
     /// The driver failed and rolled the transaction back.
     Driver(Arc<rusqlite::Error>),
-    /// The store accepts no writes any more.
+    /// The store no longer accepts writes.
     Broken(Arc<SqliteError>),
 }
 
@@ -56,7 +55,7 @@ impl Undone {
 }
 
 impl Guard {
-    /// Guards the file at `path`, which the caller has just opened.
+    /// Creates a guard for the file at `path`, which the caller has just opened.
     pub(super) fn of(path: &Path) -> Result<Self, SqliteError> {
         let mut log = OsString::from(path);
         log.push("-wal");
@@ -77,7 +76,7 @@ impl Guard {
         })
     }
 
-    /// Refuses all writes to the file at `path`, which was opened for reading.
+    /// Creates a guard that rejects all writes to the file at `path`, which was opened for reading.
     pub(super) fn read_only(path: &Path) -> Self {
         let path = path.to_owned();
         let state = State {
@@ -90,7 +89,7 @@ impl Guard {
         }
     }
 
-    /// Returns a name of the database that no other one has, while its file is open. A database that is not guarded has none.
+    /// Returns a name that no other open database has. Returns `None` for a database without guarded files.
     pub(super) fn name(&self) -> Option<String> {
         let path = self.files.first()?;
         let (device, inode) = *self.state().identities.first()?;
@@ -100,7 +99,7 @@ impl Guard {
         }
     }
 
-    /// Returns the path of the database file for log lines; an empty string for a database in memory.
+    /// Returns the path of the database file for log lines, or an empty string without guarded files.
     pub(super) fn path(&self) -> std::borrow::Cow<'_, str> {
         self.files
             .first()
@@ -108,7 +107,7 @@ impl Guard {
             .unwrap_or_default()
     }
 
-    /// Fails if the store accepts no writes any more.
+    /// Returns an error if the store no longer accepts writes.
     pub(super) fn accepts_writes(&self) -> Result<(), Undone> {
         match &self.state().broken {
             Some(error) => Err(Undone::Broken(Arc::clone(error))),
@@ -116,7 +115,7 @@ impl Guard {
         }
     }
 
-    /// Refuses all writes from now on, with the first cause.
+    /// Rejects all later writes, with the first cause.
     pub(super) fn refuse_writes(&self, error: SqliteError) -> Undone {
         let mut state = self.state();
         let broken = state.broken.get_or_insert_with(|| {
@@ -130,7 +129,7 @@ impl Guard {
         Undone::Broken(Arc::clone(broken))
     }
 
-    /// Fails if the paths do not name the open files any more. Called between a commit and its acknowledgement.
+    /// Returns an error if the paths no longer name the open files. Called between a commit and its confirmation.
     pub(super) fn check_files(&self) -> Result<(), Undone> {
         self.accepts_writes()?;
         let (identities, length) = {
@@ -165,7 +164,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Refuses writes from now on if the driver reports that the file is damaged.
+    /// Rejects all later writes if the error means that the file is damaged.
     pub(super) fn note(&self, fault: &Fault) {
         match fault {
             Fault::Driver(error) => self.note_driver(error),
@@ -173,7 +172,7 @@ impl Guard {
         }
     }
 
-    /// Refuses writes from now on if the driver reports that the file is damaged.
+    /// Rejects all later writes if the error means that the file is damaged.
     pub(super) fn note_driver(&self, error: &rusqlite::Error) {
         if is_corruption(error)
             && let Some(path) = self.files.first()
@@ -198,7 +197,7 @@ pub(super) fn is_corruption(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Checks a file through a connection of its own, whose cache cannot hide missing pages.
+/// Checks a file through a separate connection, whose cache cannot hide missing pages.
 fn is_intact(path: &Path) -> bool {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let checked = Connection::open_with_flags(path, flags).and_then(|connection| {
@@ -213,7 +212,7 @@ pub(super) fn identity(found: &Metadata) -> Identity {
     (found.dev(), found.ino())
 }
 
-/// Other systems do not let anybody delete or replace an open file.
+/// Returns a constant identity, because other systems do not allow an open file to be deleted or replaced.
 #[cfg(not(unix))]
 pub(super) fn identity(_: &Metadata) -> Identity {
     (0, 0)

@@ -22,7 +22,7 @@ pub(super) trait Job: Send {
     /// Returns `true` if the job ran and wrote events.
     fn has_events(&self) -> bool;
 
-    /// Answers the caller. `undone` is the error that rolled back the transaction, if any.
+    /// Sends the result to the caller. `undone` is the error that rolled back the transaction, if there was one.
     fn finish(self: Box<Self>, undone: Option<&Undone>);
 }
 
@@ -42,8 +42,8 @@ where
     W: FnOnce(&Connection) -> Result<(T, bool), Fault>,
     A: FnOnce(&T),
 {
-    /// Creates a job. `work` returns the result and whether it wrote events. `then` runs after the commit. Also returns the receiver of
-    /// the result, and the [`Fate`] with which the caller gives the job up.
+    /// Creates a job. `work` returns the result, and `true` if it wrote events. `then` runs after the commit. Also returns the receiver of
+    /// the result, and the [`Fate`] with which the caller abandons the job.
     pub(super) fn new(work: W, then: A) -> (Self, Answer<T>, Fate) {
         let (reply, answer) = oneshot::channel();
         let fate = Fate::default();
@@ -81,7 +81,7 @@ where
             }
             // SQLite can roll back the whole transaction, for example if the disk is full.
             Err(Fault::Driver(error)) if connection.is_autocommit() => return Err(error),
-            // The writer must receive a corruption error, to pass it to the guard.
+            // The writer must receive a corruption error and pass it to the guard.
             Err(Fault::Driver(error)) if is_corruption(&error) => return Err(error),
             Err(Fault::Driver(error)) => {
                 self.done = Some(Err(unavailable(&Arc::new(error))));
@@ -98,7 +98,7 @@ where
 
     fn finish(self: Box<Self>, undone: Option<&Undone>) {
         let done = match (self.done, undone) {
-            // A refusal counts as an error too, because it may depend on a write that was rolled back.
+            // A rejection becomes an error too, because it may depend on a write that was rolled back.
             (_, Some(undone)) => Err(undone.error()),
             (Some(done), None) => done,
             (None, None) => return,

@@ -1,4 +1,4 @@
-//! The ledger of one handle.
+//! [`RunLedger`] implementation of [`SqliteStore`].
 
 use super::SqliteStore;
 use super::{canonical, list, paused, positions, requests, runs, table, workers};
@@ -126,7 +126,7 @@ impl RunLedger for SqliteStore {
             positions::of(connection, tenant, &asked)
         };
         let mut found: Vec<_> = self.read(read).await?;
-        // Nothing is read of a tenant that was never written to.
+        // Without a row of the tenant, nothing is read.
         found.resize(executors.len(), None);
         Ok(found)
     }
@@ -238,14 +238,14 @@ impl RunLedger for SqliteStore {
             asked.into_iter().map(written_by).collect()
         };
         let mut found: Vec<_> = self.read(read).await?;
-        // Of a tenant that was never written to nothing is read.
+        // Without a row of the tenant, nothing is read.
         found.resize(versions.len(), WrittenBy::Unknown);
         Ok(found)
     }
 }
 
 impl SqliteStore {
-    /// Changes the row of a run: `decide` gets the row, the time and the next sequence number.
+    /// Changes the row of a run. `decide` receives the row, the time and the next sequence number.
     async fn change(
         &self,
         run: RunRef,

@@ -1,4 +1,4 @@
-//! Listing the rows of the ledger.
+//! Reads of the ledger's rows: by filter and by page.
 
 use super::error::Fault;
 use super::row::{self, Kept, select};
@@ -8,7 +8,7 @@ use crate::store::{Run, RunFilter, RunQuery, RunState};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
-/// The rows a filter selects, in the order in which they are due, then were added.
+/// Returns the rows that a filter selects, in the order of their due time, then of their addition.
 pub(super) fn list(
     connection: &Connection,
     tenant: i64,
@@ -57,7 +57,7 @@ fn those_selected(
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Reads the rows of one page of a query and one more, each with its position, newest first.
+/// Returns the rows of one page of a query and one further row, each with its position, newest first.
 pub(super) fn page(
     connection: &Connection,
     tenant: i64,
@@ -93,8 +93,8 @@ pub(super) fn page(
     Ok(rows.iter().map(|kept| kept.row.on_page(now)).collect())
 }
 
-/// Returns the statement that selects the newest rows with one stored state. The index of states has the rows that are over in this
-/// order, because they have no time.
+/// Returns the statement that selects the newest rows with one stored state. Finished rows have no due time, so the index of states
+/// contains them in this order.
 pub(super) fn part(state: RunState, rows: Stored) -> String {
     let due = match rows {
         Stored::Any => "",
@@ -111,7 +111,8 @@ pub(super) fn part(state: RunState, rows: Stored) -> String {
     )
 }
 
-/// Whether a row has a state now, in SQL, and whether that asks for the time: one whose time is up is ready.
+/// Returns the SQL condition of rows that have a state now, and `true` if it has the time as a parameter. A row whose due time has passed
+/// is ready.
 fn test_of(state: RunState) -> (&'static str, bool) {
     match state {
         RunState::Ready => ("(state = 0 OR (state IN (1, 2) AND due <= ?))", true),

@@ -1,7 +1,7 @@
-//! The thread that notices commits of other processes and wakes the subscribers of this one.
+//! Thread that detects commits of other processes, and wakes the subscribers of this process.
 //!
-//! A datagram arrives with each commit of a process that knows this one. All other commits, those of foreign programs included,
-//! change `PRAGMA data_version`, which the thread checks at an interval. Without subscribers it does nothing.
+//! Each commit of a process that knows this one sends a datagram. All other commits, including those of foreign programs, change
+//! `PRAGMA data_version`, which the thread checks at an interval. The thread is idle while there are no subscribers.
 
 use super::job::{Job, Task};
 use super::progress::Progress;
@@ -13,14 +13,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
-/// Number of checks without a change after which the pause between them doubles. Waking a thread costs more than the check
-/// itself, so this halves the cost of an idle process.
+/// Number of checks without a change after which the pause between them doubles. Waking a thread costs more than the check itself, so
+/// this halves the cost of an idle process.
 const IDLE_AFTER: u32 = 50;
 
-/// Minimum time between two registrations of the socket: the first one may have failed, or its file was deleted.
+/// Minimum time between two registrations of the socket. A registration can fail, and the socket's file can be deleted.
 const REPAIR_AFTER: Duration = Duration::from_secs(10);
 
-/// Wakes the subscribers of a database.
+/// Listener of a database, which wakes its subscribers.
 pub(super) struct Listener {
     /// A connection that only reads, so that `data_version` changes with every commit of another connection.
     pub(super) connection: Connection,
@@ -52,7 +52,7 @@ impl Listener {
             self.wake();
             let mut is_joining = receiver.is_none();
             let mut joining = std::pin::pin!(join(self.sockets.clone(), self.jobs.clone()));
-            // Other events do not restart it, so frequent ones do not delay the check.
+            // Other events do not restart the pause, so frequent events do not delay the check.
             let mut pause = std::pin::pin!(sleep(self.pause()));
             while self.has_subscribers() {
                 tokio::select! {
@@ -85,7 +85,7 @@ impl Listener {
         self.progress.announced.receiver_count() > 0
     }
 
-    /// Returns `true` if the database should have a socket and no process can reach one.
+    /// Returns `true` if the database should have a socket, and other processes cannot reach one.
     fn needs_socket(&self, receiver: Option<&Receiver>) -> bool {
         let sockets = self.sockets.as_ref();
         sockets.is_some_and(|sockets| match receiver {
@@ -101,14 +101,14 @@ impl Listener {
         }
     }
 
-    /// Wakes the subscribers. The next check compares with the file as it is now.
+    /// Wakes the subscribers, and records the current `data_version` for the next check.
     fn wake(&mut self) {
         self.has_changed();
         self.progress.announce();
     }
 
-    /// Returns `true` if another connection committed since the last check. Commits of this database's own writer count
-    /// as well; a subscriber that is woken once too often reads an empty page.
+    /// Returns `true` if another connection has committed since the last check. Commits of this database's own writer count as well. A
+    /// subscriber that is woken needlessly reads an empty page.
     fn has_changed(&mut self) -> bool {
         let found = self
             .connection
@@ -143,14 +143,14 @@ async fn join(
     let bound = match answer.await.ok()? {
         Ok(bound) => bound?,
         Err(error) => {
-            tracing::debug!(error = %Chain(&error), "the socket for wake-ups was not registered; the file is checked instead");
+            tracing::debug!(error = %Chain(&error), "cannot register the wake-up socket; the file is polled instead");
             return None;
         }
     };
     Receiver::new(bound).ok()
 }
 
-/// Waits for a datagram, forever without a socket.
+/// Waits for a datagram. Never ends without a socket.
 async fn received(receiver: Option<&Receiver>) {
     match receiver {
         Some(receiver) => receiver.received().await,

@@ -65,34 +65,38 @@ use vectors::VectorSearch;
 
 const NAME: &str = "SqliteStore";
 
-/// A store in one file: the whole contract, and kept when the process ends, however it ends.
+/// Store of breadcrumbs, runs and events in one SQLite file, which survives the end of the process.
 ///
-/// A clone is another handle on the same data, [`in_tenant`](Self::in_tenant) one that is bound to another tenant. Handles that
-/// this process opens on the same file share a database, see [`SqliteBuilder::open`]: one thread writes and commits waiting
-/// operations together, so many writers at once cost little more than one; a few threads read. They end when the last
-/// handle, with its subscriptions, is dropped.
+/// Use this for one process, or several processes on one machine. For several machines, use `PostgresStore` (feature `postgres`).
 ///
-/// `docs/from-memory-to-sqlite.md` in the repository is about moving here from a store in memory: backups, limits, what to
-/// do about each error.
+/// A clone is another handle on the same data, and [`in_tenant`](Self::in_tenant) returns a handle on another tenant. Handles that this
+/// process opens on the same file share a database, see [`SqliteBuilder::open`]. One thread writes, and commits waiting operations
+/// together, so many concurrent writers cost little more than one. A few threads read. The threads end when the last handle and the last
+/// subscription are dropped.
+///
+/// `docs/from-memory-to-sqlite.md` in the repository describes the move from a store in memory, backups, limits and errors.
 ///
 /// # Several processes
-/// They may open one file on one machine: a run is claimed once, and a commit wakes the subscribers of the other processes within
-/// milliseconds, see [`SqliteBuilder::poll_every`]. Their writers take turns, see [`SqliteBuilder::busy_timeout`]. On a network file
-/// system SQLite does not work.
+/// Several processes on one machine can open the same file. Each run is claimed by one process. A commit wakes the subscribers of the
+/// other processes within milliseconds, see [`SqliteBuilder::poll_every`]. The writers take turns, see [`SqliteBuilder::busy_timeout`].
+/// SQLite does not support network file systems.
 ///
 /// # Time
-/// The clock is the wall clock of the machine. Every commit of a tenant gets a later time than the one before, also
-/// after the clock was set back; leases and times to wait for go by the clock as it is. One that is set ahead lets
-/// leases run out early, and a run may be executed twice; it is answered once.
+/// The store uses the machine's wall clock. Each commit of a tenant has a later time than the previous one. If the wall clock is set back
+/// by up to 7 days, the store's clock stands still until the wall clock has reached the old time again. Delayed runs and expired leases
+/// wait for that time. If the wall clock is set ahead, leases expire early: a run can execute twice, but is answered once.
 ///
-/// # What it survives
-/// The end of the process at any moment: a commit is there in full or not at all, and one that was answered is there.
-/// With [`Durability::Full`], the default, the same holds for the end of the machine.
+/// # Durability
+/// The store survives a crash of the process at any moment. A commit is visible in full or not at all, and a confirmed commit is stored.
+/// With [`Durability::Full`], the default, this also holds for a power loss.
 ///
 /// # Limits
-/// See [`SqliteLimits`]. Old versions are not kept; an event that comes again after its run was forgotten runs again.
-/// The events of a version that was replaced since come without the context. The file does not shrink: what is forgotten
-/// makes room for what comes.
+/// See [`SqliteLimits`].
+/// - The store retains only the current version of a breadcrumb. Events of replaced versions come without the context.
+/// - An event that is delivered again after the store has deleted its run executes again.
+/// - The file does not shrink. New rows use the space of deleted rows.
+///
+/// # Examples
 ///
 /// ```
 /// use universal_executor::{BreadcrumbStoreExt, NewBreadcrumb, SqliteStore};
@@ -115,54 +119,59 @@ const NAME: &str = "SqliteStore";
 pub struct SqliteStore {
     opened: Arc<Opened>,
     tenant: Arc<str>,
-    /// The id of the tenant, once it was ever written to: it never changes.
+    /// Tenant ID, once the tenant has a row. It never changes.
     tenant_id: Arc<OnceLock<i64>>,
     keeper: Option<Arc<Keeper>>,
     id: StoreId,
 }
 
 impl SqliteStore {
-    /// Opens a file as it is set up by default, or makes it.
+    /// Opens a file with the default settings, and creates it if it is missing.
     ///
     /// # Errors
-    /// See [`SqliteError`].
+    /// The errors of [`SqliteBuilder::open`].
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self, SqliteError> {
         Self::builder(path).open().await
     }
 
-    /// Says how to open a file.
+    /// Returns a builder for a store with other settings than the defaults.
     #[must_use]
     pub fn builder(path: impl Into<PathBuf>) -> SqliteBuilder {
         SqliteBuilder::new(path.into())
     }
 
-    /// A handle on the same store, bound to a tenant.
+    /// Returns a handle on the same store for another tenant. A tenant needs no registration.
     #[must_use]
     pub fn in_tenant(&self, tenant: &str) -> Self {
         Self::handle(Arc::clone(&self.opened), tenant.into())
     }
 
-    /// The commits of this tenant as events, by whatever process. A subscriber that falls more than
-    /// [`SqliteLimits::events`] behind is told how many it missed.
+    /// Returns an event source over the commits of this tenant, made by any process.
+    ///
+    /// A subscriber that is more than [`SqliteLimits::events`] events behind receives
+    /// [`SourceError::Lagged`](crate::source::SourceError::Lagged) with the number of missed events.
     #[must_use]
     pub fn events(&self) -> impl EventSource + use<> {
         self.source(None)
     }
 
-    /// The same for a consumer with a name that is remembered: a subscription goes on after the last event up to which
-    /// everything is acknowledged, also after a restart. Where a subscription is to begin counts the first time only.
+    /// Returns an event source with a stored position for a named consumer.
     ///
-    /// Acknowledgements are stored with the next transaction, or soon; those that a crash takes come again. One
-    /// subscription of a name at a time makes sense.
+    /// A subscription continues after the last event up to which all events are acknowledged, also after a restart. The start position of
+    /// a subscription has an effect only for a new name. Acknowledgements are stored with the next transaction or shortly after, so a
+    /// crash can cause a redelivery. Use one subscription for each name at a time, because a name has one position. A tenant has at most
+    /// 1,000 names.
     #[must_use]
     pub fn events_of(&self, consumer: &str) -> impl EventSource + use<> {
         self.source(Some(consumer.into()))
     }
 
-    /// How much there is, of this tenant and in the file. Counting runs takes longer the more there are.
+    /// Returns the numbers of stored rows for this tenant, and the size of the file.
+    ///
+    /// Counting runs takes longer the more runs there are.
     ///
     /// # Errors
-    /// Only if the store is unavailable.
+    /// [`StoreError::Unavailable`] if the file cannot be read now, [`StoreError::Refused`] if it is damaged.
     pub async fn stats(&self) -> Result<SqliteStats, StoreError> {
         let (tenant, path) = (Arc::clone(&self.tenant), self.opened.database.path.clone());
         let read = move |connection: &Connection, _: &dyn Fn() -> bool| {
@@ -171,13 +180,15 @@ impl SqliteStore {
         self.opened.database.read(read).await
     }
 
-    /// Waits until everything that was written to this tenant before has a vector, and says of how many breadcrumbs it
-    /// found the text to be one that the embedder cannot do: those are not tried again until they change or vectors are
-    /// forgotten. A
-    /// store without an embedder has nothing to wait for.
+    /// Waits until every breadcrumb of this tenant that was written before has a vector. Returns the number of breadcrumbs whose text the
+    /// embedder rejected during this call.
+    ///
+    /// The store embeds a rejected text again only after the breadcrumb has changed or the vectors were deleted. Without an embedder, the
+    /// call returns 0 at once.
     ///
     /// # Errors
-    /// If the store is unavailable or the embedder fails.
+    /// [`StoreError::Embedding`] if the embedder fails, [`StoreError::Unavailable`] if the file cannot be used now. Vectors that were
+    /// stored before the failure remain.
     pub async fn embedded(&self) -> Result<usize, StoreError> {
         match &self.keeper {
             Some(keeper) => keeper.embedded(self).await,
@@ -185,13 +196,14 @@ impl SqliteStore {
         }
     }
 
-    /// Drops this handle, and waits until its clones and their subscriptions are dropped too: forever, if one is never dropped.
-    /// Runtimes, executors, supervisors and managers that were made with this store have a clone: drop them before. If no
-    /// other handle that this process opened on the file is left, the file is then closed. Otherwise it waits until the last
-    /// acknowledgements are stored.
+    /// Drops this handle, and waits until its clones and their subscriptions are dropped too. If another handle of this process has the
+    /// file open, the call then waits until the last acknowledgements are stored. Otherwise it waits until the file is closed.
     ///
-    /// Nothing depends on it but the last acknowledgements of [`events_of`](Self::events_of): what was committed is in
-    /// the file, however the process ends.
+    /// The call never returns while a clone exists. Runtimes, executors, supervisors and managers that were created with this store have a
+    /// clone: drop them first.
+    ///
+    /// The wait only ensures that the last acknowledgements of [`events_of`](Self::events_of) are stored. Confirmed commits are in the
+    /// file, however the process ends.
     pub async fn close(self) {
         let closed = self.opened.closed();
         drop(self);
@@ -271,7 +283,7 @@ impl SqliteStore {
         self.opened.write(&self.tenant, work).await
     }
 
-    /// Reads, if the tenant was ever written to: with its id, at the time by its clock.
+    /// Runs a read with the tenant ID and the time of the store's clock. Returns the default value if the tenant has no row.
     async fn read<T: Default + Send + 'static>(
         &self,
         work: impl FnOnce(&Connection, i64, Timestamp, &dyn Fn() -> bool) -> Result<T, Fault>
@@ -431,7 +443,7 @@ impl Vectors for SqliteStore {
         let read = move |connection: &Connection, tenant, now, _: &dyn Fn() -> bool| {
             vectors::without(connection, tenant, after, most, now).map(Some)
         };
-        // A tenant that nothing was ever written to.
+        // The tenant has no row yet.
         let nothing = Page {
             found: Vec::new(),
             until: after,

@@ -1,4 +1,4 @@
-//! The handles that come from one call of `open`: a database with the settings that other handles of the file do not share.
+//! State of the handles from one call of `open`: a database, and the settings that other handles of the file do not share.
 
 use super::builder::{Settings, SqliteLimits};
 use super::database::Database;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 
-/// One opened store. Its clones, tenants and subscriptions point to it.
+/// One opened store. Its clones, tenant handles and subscriptions refer to it.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) database: Arc<Database>,
@@ -24,7 +24,7 @@ pub(super) struct Opened {
     pub(super) time: Arc<Time>,
     /// `None` without an embedder.
     pub(super) keepers: Option<Keepers>,
-    /// Its receivers end after the database was released, because the fields are dropped in this order.
+    /// Sender whose receivers close after the database was released, because fields are dropped in this order.
     handles: watch::Sender<()>,
 }
 
@@ -41,7 +41,7 @@ impl Opened {
         })
     }
 
-    /// Changes a tenant in the next transaction, and answers when that is committed.
+    /// Changes a tenant in the next transaction, and returns the result after the commit.
     pub(super) async fn write<T: Send + 'static>(
         &self,
         tenant: &Arc<str>,
@@ -59,7 +59,7 @@ impl Opened {
         self.database.write(work).await
     }
 
-    /// Removes the tenant's expired breadcrumbs in small jobs between other jobs, unless a sweep is running.
+    /// Starts a background sweep that removes the tenant's expired breadcrumbs in small jobs, unless a sweep is running.
     pub(super) fn sweep(&self, tenant: &Arc<str>) {
         let running = &self.database.sweeping;
         if !running.swap(true, Ordering::SeqCst) {
@@ -74,14 +74,14 @@ impl Opened {
         }
     }
 
-    /// Resolves when these handles are gone and the file is closed. If another handle has the database, it resolves when the
-    /// last acknowledgements are stored.
+    /// Returns a future that ends when these handles are dropped and the file is closed. If another handle uses the database, the future
+    /// ends when the last acknowledgements are stored.
     pub(super) fn closed(&self) -> impl Future<Output = ()> + use<> {
         let mut handles = self.handles.subscribe();
         let (database, closed) = (Arc::downgrade(&self.database), self.database.closed());
         let stored = self.database.acknowledgements_stored();
         async move {
-            // Nothing is ever sent.
+            // No value is ever sent. The receiver fails when the last handle is dropped.
             while handles.changed().await.is_ok() {}
             match database.strong_count() {
                 0 => closed.await,
@@ -91,7 +91,7 @@ impl Opened {
     }
 }
 
-/// Deletes the vectors if the settings request it, and checks or records the embedder.
+/// Deletes the vectors if `forget_vectors` was set, and records or checks the model of the embedder.
 async fn begin_vectors(database: &Database, settings: &Settings) -> Result<(), SqliteError> {
     if settings.embeddings.is_none() && !settings.forgets_vectors {
         return Ok(());

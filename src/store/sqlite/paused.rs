@@ -1,4 +1,4 @@
-//! The paused executors of the workers that share the file.
+//! Paused executors.
 
 use super::NAME;
 use super::column::time;
@@ -8,7 +8,7 @@ use crate::model::Timestamp;
 use crate::store::PausedExecutor;
 use rusqlite::{Connection, OptionalExtension as _};
 
-/// Pauses an executor. Returns `false` if it is paused already.
+/// Pauses an executor. Returns `false` if the executor is paused already.
 pub(super) fn pause(writing: &Writing<'_>, executor: &str) -> Result<bool, Fault> {
     let (tenant, now) = (writing.tenant.id, writing.now.as_micros());
     if since(writing, executor)?.is_some() {
@@ -25,13 +25,13 @@ pub(super) fn pause(writing: &Writing<'_>, executor: &str) -> Result<bool, Fault
     Ok(true)
 }
 
-/// Ends the pause of an executor. Returns `false` if it is not paused.
+/// Ends the pause of an executor. Returns `false` if the executor is not paused.
 pub(super) fn resume(writing: &Writing<'_>, executor: &str) -> Result<bool, Fault> {
     let mut resume = writing.sql("DELETE FROM ux_paused WHERE tenant = ?1 AND executor = ?2")?;
     Ok(resume.execute((writing.tenant.id, executor))? > 0)
 }
 
-/// The time since which an executor is paused.
+/// Returns the time since which an executor is paused, or `None` if it is not paused.
 pub(super) fn since(writing: &Writing<'_>, executor: &str) -> rusqlite::Result<Option<Timestamp>> {
     let mut since =
         writing.sql("SELECT since FROM ux_paused WHERE tenant = ?1 AND executor = ?2")?;

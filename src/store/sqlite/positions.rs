@@ -1,4 +1,4 @@
-//! Saved positions of the workers that share the file.
+//! Saved positions of executors.
 
 use super::error::Fault;
 use super::tenant::Writing;
@@ -27,7 +27,7 @@ pub(super) fn save(writing: &Writing<'_>, positions: &[(Arc<str>, Vec<u8>)]) -> 
     Ok(())
 }
 
-/// Returns the position of each executor, in their order.
+/// Returns the position of each executor, in the order of the IDs.
 pub(super) fn of(
     connection: &Connection,
     tenant: i64,

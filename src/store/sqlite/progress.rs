@@ -1,19 +1,19 @@
-//! How far the writer is, and who has stopped waiting for it.
+//! Progress of the writer's transactions, and jobs that continue although their callers no longer wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use tokio::sync::watch;
 
-/// What became of the transactions, for those who wait for one or want to know of all.
+/// State of the transactions, for callers that wait for one of them and for subscribers.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// The number of the last transaction that was begun.
+    /// Number of the last transaction that was started.
     begun: AtomicU64,
-    /// The last transaction that a caller went away from, which has to end before anybody reads.
+    /// Number of the last transaction with an abandoned job, which must end before a read.
     left: AtomicU64,
-    /// The last transaction that ended.
+    /// Number of the last transaction that ended.
     ended: watch::Sender<u64>,
-    /// The last transaction with events.
+    /// Number of the last transaction with events.
     pub(super) announced: watch::Sender<u64>,
 }
 
@@ -29,12 +29,12 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Waits until what was done for callers that are gone is there to be read, or never will be.
+    /// Waits until the transactions with abandoned jobs have ended.
     pub(super) async fn settled(&self) {
         let left = self.left.load(Ordering::SeqCst);
         if *self.ended.borrow() < left {
             let mut ended = self.ended.subscribe();
-            // The sender is in here, so there is always one to wait for.
+            // `self` holds the sender, so the channel stays open.
             drop(ended.wait_for(|ended| *ended >= left).await);
         }
     }
@@ -63,7 +63,7 @@ impl Progress {
     }
 }
 
-/// Whether a job waits, was begun, or will not be done because its caller is gone.
+/// State of a job: waiting, started, or abandoned by its caller.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fate(Arc<AtomicU8>);
 
@@ -72,7 +72,7 @@ const BEGUN: u8 = 1;
 const GIVEN_UP: u8 = 2;
 
 impl Fate {
-    /// Whether the job is still wanted. From then on it is done.
+    /// Marks the job as started. Returns `false` if its caller has abandoned it.
     pub(super) fn begin(&self) -> bool {
         let begun = self
             .0
@@ -80,14 +80,14 @@ impl Fate {
         begun.is_ok()
     }
 
-    /// Gives the job up, and says whether it had begun.
+    /// Abandons the job. Returns `true` if it had started.
     fn give_up(&self) -> bool {
         self.0.swap(GIVEN_UP, Ordering::SeqCst) == BEGUN
     }
 }
 
-/// Lives as long as a caller waits: a job whose caller goes is either not begun at all, or its transaction ends before
-/// anybody reads. So the store is as before the job or as after it, and stays that.
+/// Guard that lives as long as a caller waits. If the caller stops waiting, a job that has not started never runs, and reads wait for the
+/// transaction of a job that has started. So reads see the state before or after the job, and that state remains.
 pub(super) struct Watcher<'p> {
     fate: Option<Fate>,
     progress: &'p Progress,
@@ -101,7 +101,7 @@ impl<'p> Watcher<'p> {
         }
     }
 
-    /// The answer is there.
+    /// Records that the caller has received the result.
     pub(super) fn end(&mut self) {
         self.fate = None;
     }

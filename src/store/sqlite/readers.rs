@@ -1,4 +1,4 @@
-//! The threads that read, each with a connection of its own, so that they hold up neither each other nor the writer.
+//! Reader threads, each with its own connection, so that reads block neither each other nor the writer.
 
 use super::error::{Fault, ended};
 use crate::store::StoreError;
@@ -9,27 +9,27 @@ use tokio::sync::{Semaphore, oneshot};
 
 type Job = Box<dyn FnOnce(&Connection) + Send>;
 
-/// Jobs that wait for a thread. A job wakes one thread and a thread that takes it no other, as they would if they took
-/// turns in waiting at a channel.
+/// Queue of jobs that wait for a thread. Adding a job wakes one thread. With a shared channel receiver, the threads would wake each other
+/// to pass the receiver on.
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
-    /// Told when the last thread is gone.
+    /// Notified when the last thread has ended.
     deserted: Condvar,
-    /// One for each job that may still come; closed when nobody is left to do it.
+    /// One permit for each further job in the queue. Closed when all threads have ended.
     places: Semaphore,
 }
 
 #[derive(Default)]
 struct Waiting {
     jobs: VecDeque<Job>,
-    /// How many threads there are.
+    /// Number of threads.
     readers: usize,
-    /// Whether no more jobs come.
+    /// If `true`, no more jobs can be added.
     is_closed: bool,
 }
 
-/// Where jobs are handed over. When it goes the threads end.
+/// Sending side of the queue. Dropping it ends the threads.
 pub(super) struct Reads(Arc<Queue>);
 
 pub(super) fn queue(places: usize) -> (Reads, Arc<Queue>) {
@@ -42,14 +42,14 @@ pub(super) fn queue(places: usize) -> (Reads, Arc<Queue>) {
     (Reads(Arc::clone(&queue)), queue)
 }
 
-/// A thread that does jobs, until there can be no more.
+/// A thread that runs jobs until the queue is closed and empty.
 pub(super) struct Reader {
-    // Closed before the thread counts as gone.
+    // Fields drop in this order, so the connection is closed before the thread counts as ended.
     connection: Connection,
     place: Place,
 }
 
-/// A thread's place among those that read.
+/// Registration of a thread in the queue.
 struct Place(Arc<Queue>);
 
 impl Reader {
@@ -69,7 +69,7 @@ impl Reader {
 }
 
 impl Drop for Place {
-    /// After a panic too: once there is no thread left nobody shall wait for one.
+    /// Closes the queue with the last thread, also after a panic, so that no caller waits for a thread.
     fn drop(&mut self) {
         let mut waiting = self.0.lock();
         waiting.readers -= 1;
@@ -83,7 +83,7 @@ impl Drop for Place {
 }
 
 impl Queue {
-    /// Adds a job, or drops it if nobody is left to do it.
+    /// Adds a job, or drops it if all threads have ended.
     fn push(&self, job: Job) {
         let mut waiting = self.lock();
         if !waiting.is_closed {
@@ -93,7 +93,7 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// Waits for a job; none if there can be no more.
+    /// Waits for a job. Returns `None` if the queue is closed and empty.
     fn next(&self) -> Option<Job> {
         let mut waiting = self.lock();
         loop {
@@ -111,7 +111,7 @@ impl Queue {
         }
     }
 
-    /// Waits until the last thread is gone and its connection closed. For a thread.
+    /// Waits until the last thread has ended and its connection is closed. Blocks.
     pub(super) fn wait_deserted(&self) {
         let mut waiting = self.lock();
         while waiting.readers > 0 {
@@ -133,7 +133,7 @@ impl Reads {
         self.0.places.is_closed()
     }
 
-    /// Does something with one snapshot of the file. What is done is told whether anybody still waits for it.
+    /// Runs a read on one snapshot of the file. The second argument of `work` returns `true` while the caller waits for the result.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection, &dyn Fn() -> bool) -> Result<T, Fault> + Send + 'static,
@@ -168,7 +168,7 @@ fn snapshot<T>(
     connection.prepare_cached("BEGIN")?.execute(())?;
     let read = work(connection);
     if let Err(error) = end("COMMIT") {
-        // If this fails too the next snapshot cannot begin, and says so.
+        // If this fails too, the next snapshot cannot begin and reports the cause.
         drop(end("ROLLBACK"));
         return Err(error.into());
     }

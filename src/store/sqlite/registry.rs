@@ -1,4 +1,4 @@
-//! The databases that this process has open, so that a second handle on a file shares the first one's database.
+//! Registry of the databases that this process has open, so that a second handle on a file shares the first one's database.
 
 use super::builder::DatabaseSettings;
 use super::connection;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::oneshot;
 
-/// Identity of a file, and the settings of its connections. The device and the inode distinguish a file from one that
-/// replaced it at the same path.
+/// Identity of a file, and the settings of its connections. The device and the inode distinguish a file from another file that replaced it
+/// at the same path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Key {
     path: PathBuf,
@@ -18,7 +18,7 @@ struct Key {
     settings: DatabaseSettings,
 }
 
-/// The database of a key, if it is open. Locked while a thread opens it, so that the other threads wait for that thread.
+/// The database of a key, if it is open. A thread that opens it holds the lock, so other threads wait for that thread.
 type Slot = Mutex<Weak<Database>>;
 
 /// The slots of open databases.
@@ -27,8 +27,8 @@ struct Registry(Mutex<Vec<(Key, Arc<Slot>)>>);
 static OPEN: Registry = Registry(Mutex::new(Vec::new()));
 
 impl Database {
-    /// Returns this process's database for the file and the settings, and opens it if it is missing. All calls that can block run
-    /// on a new thread, which becomes the writer of a new database.
+    /// Returns this process's database for the file and the settings, or opens one. All calls that can block run on a new thread, which
+    /// becomes the writer of a new database.
     pub(super) async fn open(
         path: &Path,
         settings: DatabaseSettings,
@@ -42,7 +42,7 @@ impl Database {
                 started = Some(writing);
                 Ok(database)
             });
-            // The caller may be gone. Then no handle exists, and the writer ends at once.
+            // The caller may have stopped waiting. Then no handle exists, and the writer ends at once.
             drop(opened.send(database));
             if let Some(writing) = started {
                 writing.run();
@@ -75,7 +75,7 @@ fn find_or_open(
         settings: settings.clone(),
     });
     let mut slot = lock(&slot);
-    // A database that refuses writes keeps refusing them. The file may have been restored, so a new handle opens it again.
+    // A database that rejects writes never accepts them again. The file may have been restored, so a new handle opens it again.
     if let Some(database) = slot.upgrade().filter(|database| database.is_usable()) {
         return Ok(database);
     }
@@ -85,11 +85,10 @@ fn find_or_open(
 }
 
 impl Registry {
-    /// Returns the slot of a key. Removes the slots of closed databases, so there are never more slots than databases that are open or
-    /// being opened.
+    /// Returns the slot of a key. Removes the slots of closed databases, so there are never more slots than open or opening databases.
     fn slot(&self, key: Key) -> Arc<Slot> {
         let mut slots = lock(&self.0);
-        // A thread that opens a database holds a pointer to its slot.
+        // A thread that opens a database holds a reference to its slot.
         slots.retain(|(_, slot)| Arc::strong_count(slot) > 1 || lock(slot).strong_count() > 0);
         if let Some((_, slot)) = slots.iter().find(|(known, _)| *known == key) {
             return Arc::clone(slot);

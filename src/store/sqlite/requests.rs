@@ -1,4 +1,4 @@
-//! The keys of requests.
+//! Requests with keys.
 
 use super::builder::SqliteLimits;
 use super::column::{blob, id, number};
@@ -10,7 +10,7 @@ use crate::store::request::{Checked, Recorded};
 use crate::store::{Requested, StoreError, Write};
 use rusqlite::OptionalExtension as _;
 
-/// The oldest keys, and whether each has a run.
+/// Query for the oldest keys, each with a column that is 1 if its run exists.
 pub(super) const OLD: &str = "
     SELECT q.executor, q.request_key, EXISTS (SELECT 1 FROM ux_runs AS r WHERE r.tenant = ?1
             AND r.executor = q.executor AND r.trigger_id = q.trigger_id AND r.trigger_version = q.version)
@@ -25,11 +25,11 @@ const RENEW: &str = "
 /// Maximum number of old keys that a request checks while there is room for more keys.
 const SWEPT: usize = 64;
 
-/// The answer, or an error if there are too many keys, and whether more breadcrumbs than were removed may be over. The error is an
-/// answer, because the transaction retains the checks of old keys.
+/// The answer, or an error if there are too many keys, and `true` if further breadcrumbs may have expired. The error is part of the
+/// result, because the transaction must keep the checks of old keys.
 pub(super) type Answer = (Result<Requested, StoreError>, bool);
 
-/// Creates the breadcrumb of a request, unless an earlier request has its key.
+/// Creates the breadcrumb of a request, unless an earlier request has the same key.
 pub(super) fn request(writing: &mut Writing<'_>, request: &Checked) -> Result<Answer, Fault> {
     if let Some(recorded) = find(writing, request)? {
         return Ok((Ok(request.answer(&recorded)?), false));
@@ -99,7 +99,7 @@ fn insert(
     Ok(())
 }
 
-/// Deletes old keys without a run, and moves the next check of the others. It checks up to `most` keys.
+/// Deletes old keys without a run, and postpones the next check of the others. Checks up to `most` keys.
 fn sweep(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result<()> {
     let tenant = writing.tenant.id;
     let renewed_at = Checked::renewed_at(writing.now).as_micros();

@@ -1,15 +1,16 @@
-//! Retention: a commit that exceeds a limit removes the oldest events, tombstones or ended runs in its own transaction, in batches.
+//! Retention: a commit that exceeds a limit deletes the oldest events, tombstones or ended runs in batches, in its own transaction.
 
 use super::error::Fault;
 use super::tenant::Writing;
 
-/// Maximum number of expired breadcrumbs that a search may meet without starting their removal.
+/// Maximum number of expired breadcrumbs that a search can encounter without starting their removal.
 pub(super) const MANY_EXPIRED: usize = 64;
 
 /// Maximum number of rows of one kind that one commit removes.
 const MOST: i64 = 1_024;
 
-/// Retains the last event that each consumer acknowledged, whose time bounds the events that the consumer misses.
+/// Deletes old events, except the last event that each consumer acknowledged. The time of that event bounds the events that the consumer
+/// misses.
 pub(super) const EVENTS: &str = "
     DELETE FROM ux_events WHERE tenant = ?1 AND position < ?2
         AND position NOT IN (SELECT position FROM ux_consumers WHERE tenant = ?1)";
@@ -47,7 +48,7 @@ pub(super) fn forget(writing: &mut Writing<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Returns the number of rows to remove: 0 until the excess is larger than a batch, then the excess, at most [`MOST`]. A batch is a
+/// Returns the number of rows to remove: 0 unless the excess is larger than a batch, otherwise the excess, at most [`MOST`]. A batch is a
 /// sixteenth of the limit, at most 256 rows.
 fn excess(kept: i64, limit: usize) -> i64 {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);

@@ -1,4 +1,4 @@
-//! The rows of the ledger in their table.
+//! Rows of the table `ux_runs`.
 
 use super::column::{blob, id, json, lineage, number, time};
 use super::error::unreadable;
@@ -12,13 +12,13 @@ use rusqlite::{Connection, OptionalExtension};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A row of the ledger, and where it is.
+/// A row of the ledger with its serial number in the table.
 pub(super) struct Kept {
     pub(super) serial: i64,
     pub(super) row: Row,
 }
 
-/// The columns of a row, in the order in which [`read`] wants them.
+/// SQL that selects the columns of a row, in the order in which [`read`] expects them.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -35,7 +35,7 @@ pub(super) use select;
 pub(super) const BY_NAME: &str =
     select!("WHERE tenant = ?1 AND executor = ?2 AND trigger_id = ?3 AND trigger_version = ?4");
 
-/// The row of a run.
+/// Returns the row of a run.
 pub(super) fn find(
     connection: &Connection,
     tenant: i64,
@@ -94,7 +94,7 @@ pub(super) fn insert(writing: &Writing<'_>, row: &Row) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Writes a row that is there, but for what never changes.
+/// Updates the columns of a row that can change.
 pub(super) fn update(writing: &Writing<'_>, serial: i64, row: &Row) -> rusqlite::Result<()> {
     let (saved, wait) = (row.saved.as_ref(), row.wait.as_ref());
     let written: Vec<u8> = row.written.iter().flat_map(|id| blob(*id)).collect();
@@ -198,7 +198,7 @@ fn saved(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Saved>> {
     Ok(Some(Saved::new(state, with.map(BreadcrumbId::from_bytes))))
 }
 
-/// What a row waits for. When the wait ends at the latest is when the row is due.
+/// Reads the wait of a suspended row. The row is due when the wait ends at the latest.
 fn wait(row: &rusqlite::Row<'_>, due: Option<Timestamp>) -> rusqlite::Result<Option<Wait>> {
     let (Some(text), Some(since)) = (row.get::<_, Option<String>>(21)?, time(row, 22)?) else {
         return Ok(None);
@@ -211,12 +211,16 @@ fn written(row: &rusqlite::Row<'_>) -> rusqlite::Result<Vec<BreadcrumbId>> {
     let bytes = row.get_ref(23)?.as_blob()?;
     let (ids, rest) = bytes.as_chunks::<16>();
     if !rest.is_empty() {
-        return Err(unreadable(23, Type::Blob, "not a list of ids"));
+        return Err(unreadable(
+            23,
+            Type::Blob,
+            "the value is not a list of breadcrumb IDs",
+        ));
     }
     Ok(ids.iter().copied().map(BreadcrumbId::from_bytes).collect())
 }
 
-/// A length of time, at most as long as the clock is.
+/// Returns a duration in microseconds, limited to the maximum of the type.
 fn micros(length: Duration) -> i64 {
     i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
 }

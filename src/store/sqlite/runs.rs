@@ -1,4 +1,4 @@
-//! The rows of the ledger of one tenant, which the rules read and change in the transaction of a job.
+//! State transitions of runs. The rules decide, and this module reads and writes the rows in the transaction of a job.
 
 use super::error::{Fault, unavailable};
 use super::guard::is_corruption;
@@ -15,7 +15,7 @@ use crate::store::{
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Adds rows; those that exist stay as they are.
+/// Adds rows. Existing rows remain unchanged.
 pub(super) fn enqueue(writing: &mut Writing<'_>, runs: &[NewRun]) -> Result<(), Fault> {
     let before = writing.tenant.open_runs;
     for new in runs {
@@ -28,7 +28,7 @@ pub(super) fn enqueue(writing: &mut Writing<'_>, runs: &[NewRun]) -> Result<(), 
     }
 }
 
-/// Adds rows, then leases due runs. A claim that fails is undone and takes no added row with it.
+/// Adds rows, then leases due runs. A failed claim is rolled back alone, and the added rows remain.
 pub(super) fn enqueue_and_claim(
     writing: &mut Writing<'_>,
     runs: &[NewRun],
@@ -41,7 +41,7 @@ pub(super) fn enqueue_and_claim(
     writing.sql("SAVEPOINT claim")?.execute(())?;
     let claimed = match claim_next(writing, n, of, id) {
         Ok(claimed) => Ok(claimed),
-        // These end the whole transaction.
+        // These errors end the whole transaction.
         Err(Fault::Driver(error))
             if writing.connection.is_autocommit() || is_corruption(&error) =>
         {
@@ -84,7 +84,7 @@ pub(super) fn claim(
     Ok(claim)
 }
 
-/// Leases due runs, one of each executor in turn.
+/// Leases due runs, taking turns between the executors.
 pub(super) fn claim_next(
     writing: &mut Writing<'_>,
     n: usize,
@@ -122,10 +122,10 @@ fn grant(writing: &mut Writing<'_>, kept: Kept, id: ClaimId) -> Result<Claimed, 
     };
     let (mut claimed, change) = rules::grant(row, id, origin, writing.now);
     apply(writing, Some(serial), &change)?;
-    // The run needs its trigger next. Reading it here saves a call of a reader thread.
+    // The run needs its trigger next. Reading the trigger here saves a call of a reader thread.
     let run = &change.row.run;
     let trigger = match table::find(writing.connection, writing.tenant.id, run.trigger_id) {
-        // The run reads it and fails with the reason; the other runs of the claim do not.
+        // If the trigger is unreadable, the run reads it again and fails with a clear error. The other runs of the claim continue.
         Err(rusqlite::Error::FromSqlConversionFailure(..)) => None,
         trigger => trigger?,
     };
@@ -134,7 +134,7 @@ fn grant(writing: &mut Writing<'_>, kept: Kept, id: ClaimId) -> Result<Claimed, 
     Ok(claimed)
 }
 
-/// Extends leases by their length from now; returns those that are lost.
+/// Extends leases by their length from now. Returns the lost leases.
 pub(super) fn heartbeat(writing: &mut Writing<'_>, leases: &[Lease]) -> Result<Vec<Lost>, Fault> {
     let mut lost = Vec::new();
     for lease in leases {
@@ -162,7 +162,7 @@ pub(super) fn change(
     retention::forget(writing)
 }
 
-/// Repeats a run, behind all others.
+/// Repeats a failed or skipped run, behind all other runs.
 pub(super) fn redo(writing: &mut Writing<'_>, run: &RunRef) -> Result<(), Fault> {
     check_room(writing, 1)?;
     let (serial, facts) = facts(writing, run)?;
@@ -179,7 +179,7 @@ pub(super) fn cancel(writing: &mut Writing<'_>, run: &RunRef) -> Result<Cancelle
     Ok(cancelled)
 }
 
-/// Ends a run as cancelled, unless it has ended already, and adds a missing row.
+/// Ends a run as cancelled, unless it has ended already. Adds a missing row first.
 pub(super) fn enqueue_cancelled(
     writing: &mut Writing<'_>,
     run: &RunRef,
@@ -191,7 +191,7 @@ pub(super) fn enqueue_cancelled(
     Ok(cancelled)
 }
 
-/// The row of a lease that is still the newest.
+/// Returns the row of a lease. Fails if the lease is no longer the newest of its row.
 pub(super) fn held(writing: &Writing<'_>, lease: &Lease) -> Result<Kept, Fault> {
     let kept = row::find(writing.connection, writing.tenant.id, &lease.run)?;
     let (serial, row) = kept.map(|kept| (kept.serial, kept.row)).unzip();
@@ -212,8 +212,8 @@ pub(super) fn end(
     apply(writing, Some(kept.serial), &change)
 }
 
-/// Makes rows due that were transferred to versions of executors, and rows of these executors that left their line and
-/// reached their time; returns their number.
+/// Makes rows due that were transferred to these versions of executors, and due rows of these executors that left the order of their
+/// ordering key. Returns their number.
 pub(super) fn accept_transfers(
     writing: &mut Writing<'_>,
     versions: &[(Arc<str>, Arc<str>)],
@@ -279,7 +279,7 @@ fn apply(writing: &mut Writing<'_>, serial: Option<i64>, change: &Change) -> Res
     Ok(())
 }
 
-/// The next sequence number.
+/// Returns the next sequence number.
 fn next(writing: &Writing<'_>) -> u64 {
     writing.tenant.sequence.cast_unsigned() + 1
 }

@@ -1,17 +1,17 @@
-//! The tables, and how a file of an older version gets them.
+//! Tables of the store, and migrations of files from earlier versions.
 
 use super::error::{OpenFault, SqliteError};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use std::path::Path;
 
-/// What leads from each version to the next; the version of a file is how many of them it has seen.
+/// Migrations, each to the next version. The version of a file is the number of applied migrations.
 const MIGRATIONS: &[&str] = &[
     FIRST, VECTORS, WORKERS, CAUSES, POSITIONS, CLAIMS, LISTENERS, PAGES, PAUSES, REQUESTS, KEYS,
     EXPIRED, SUSPENDED, INBOX,
 ];
 
-/// Every time is in microseconds since 1970, every id 16 bytes, every JSON text. All names begin with `ux_`, so that
-/// the file can be shared with tables of the service.
+/// Version 1. Times are in microseconds since 1970, IDs have 16 bytes, and JSON is text. All names start with `ux_`, so that the file can
+/// also have tables of the application.
 const FIRST: &str = "
     -- `latest` is the time of the last commit, `sequence` and `position` the last of runs and events; what follows
     -- counts rows, so that a limit costs no scan.
@@ -70,8 +70,8 @@ const FIRST: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// Vectors, each beside its breadcrumb and gone with the version it is of. They are of one embedder; `since` is another
-/// number each time they were forgotten.
+/// Version 2. Adds vectors, which are deleted with the version of their breadcrumb. All vectors come from one embedder. `since` gets
+/// another value each time all vectors are deleted.
 const VECTORS: &str = "
     CREATE TABLE ux_embedder (
         only INTEGER PRIMARY KEY CHECK (only = 1), model TEXT NOT NULL, dimensions INTEGER NOT NULL,
@@ -88,8 +88,8 @@ const VECTORS: &str = "
     END;
 ";
 
-/// Records of the workers, and an index of the runs that were transferred to another version of their executor: until they end,
-/// `reason` names that version.
+/// Version 3. Adds the records of workers, and an index of transferred runs. Until such a run ends, `reason` names the version of the
+/// executor to which it was transferred.
 const WORKERS: &str = "
     CREATE TABLE ux_workers (
         tenant INTEGER NOT NULL, id TEXT NOT NULL, started_at INTEGER NOT NULL, seen_at INTEGER NOT NULL,
@@ -99,12 +99,12 @@ const WORKERS: &str = "
         WHERE reason IS NOT NULL AND over IS NULL;
 ";
 
-/// Cause of the last failed attempt of a run.
+/// Version 4. Adds the cause of a run's last failed attempt.
 const CAUSES: &str = "
     ALTER TABLE ux_runs ADD COLUMN cause TEXT;
 ";
 
-/// Saved positions, one for each executor.
+/// Version 5. Adds saved positions, one for each executor.
 const POSITIONS: &str = "
     CREATE TABLE ux_positions (
         tenant INTEGER NOT NULL, executor TEXT NOT NULL, saved_at INTEGER NOT NULL, position BLOB NOT NULL,
@@ -112,17 +112,17 @@ const POSITIONS: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// The claim of the newest lease of a run.
+/// Version 6. Adds the claim of a run's newest lease.
 const CLAIMS: &str = "
     ALTER TABLE ux_runs ADD COLUMN claim BLOB;
 ";
 
-/// The sockets to which each commit with events sends a datagram. The ID is the file name of the socket.
+/// Version 7. Adds the sockets to which each commit with events sends a datagram. The ID is the file name of the socket.
 const LISTENERS: &str = "
     CREATE TABLE ux_listeners (id BLOB PRIMARY KEY) STRICT, WITHOUT ROWID;
 ";
 
-/// Code of the failure of a run, and the time when the run was added, which `enqueued_at` does not retain. Rows of before have
+/// Version 8. Adds the code of a failure, and the time when the run was added, which `enqueued_at` does not retain. Older rows have
 /// neither.
 const PAGES: &str = "
     ALTER TABLE ux_runs ADD COLUMN code TEXT;
@@ -132,14 +132,14 @@ const PAGES: &str = "
         WHERE over IS NOT NULL AND sequence >= 4611686018427387904;
 ";
 
-/// Paused executors.
+/// Version 9. Adds paused executors.
 const PAUSES: &str = "
     CREATE TABLE ux_paused (
         tenant INTEGER NOT NULL, executor TEXT NOT NULL, since INTEGER NOT NULL, PRIMARY KEY (tenant, executor)
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// Keys of requests. The oldest `number` is checked first, and a checked key gets the next number.
+/// Version 10. Adds request keys. The key with the lowest `number` is checked first, and then gets the next number.
 const REQUESTS: &str = "
     CREATE TABLE ux_requests (
         tenant INTEGER NOT NULL, executor TEXT NOT NULL, request_key TEXT NOT NULL, trigger_id BLOB NOT NULL,
@@ -149,7 +149,7 @@ const REQUESTS: &str = "
     CREATE INDEX ux_requests_by_number ON ux_requests (tenant, number, checked_at);
 ";
 
-/// The number of keys in the tenant's row, and the order in which keys are checked.
+/// Version 11. Adds the number of request keys to the tenant's row, and checks the keys in the order of their times.
 const KEYS: &str = "
     ALTER TABLE ux_tenants ADD COLUMN requests INTEGER NOT NULL DEFAULT 0;
     UPDATE ux_tenants SET requests = (SELECT count(*) FROM ux_requests AS r WHERE r.tenant = ux_tenants.id);
@@ -158,19 +158,20 @@ const KEYS: &str = "
     CREATE INDEX ux_requests_by_check ON ux_requests (tenant, checked_at);
 ";
 
-/// Adds the column that tells whether a lease of a run expired. The number of abandoned leases does not tell, because it counts those in a row only.
+/// Version 12. Adds a column that is true if a lease of the run has expired. The number of abandoned leases only counts consecutive ones.
 const EXPIRED: &str = "
     ALTER TABLE ux_runs ADD COLUMN has_expired INTEGER NOT NULL DEFAULT 0;
     UPDATE ux_runs SET has_expired = 1 WHERE abandoned > 0;
 ";
 
-/// The suspended runs in the order of pages, so that a worker reads a million of them page by page.
+/// Version 13. Adds an index of suspended runs in page order, so that a worker can read a million of them page by page.
 const SUSPENDED: &str = "
     CREATE INDEX ux_runs_suspended ON ux_runs (tenant, sequence) WHERE state = 2;
 ";
 
-/// Rows that other programs insert in their transactions, one for each new breadcrumb. `refused` has the reason why the store did not take
-/// a row. The constraints work with SQLite 3.38 and later, because the program can have an older version than this crate.
+/// Version 14. Adds the inbox, one row for each new breadcrumb that another program inserts in its own transaction. `refused` is the reason
+/// why the store rejected a row. The constraints work with SQLite 3.38 and later, because the program can have an older version than this
+/// crate.
 const INBOX: &str = "
     CREATE TABLE ux_inbox (
         serial INTEGER PRIMARY KEY, tenant TEXT NOT NULL DEFAULT 'default', id BLOB CHECK (length(id) = 16),
@@ -181,7 +182,7 @@ const INBOX: &str = "
     CREATE INDEX ux_inbox_by_tenant ON ux_inbox (tenant, serial) WHERE refused IS NULL;
 ";
 
-/// Fails for a file of a newer version. Reads only.
+/// Returns the schema version of a file, or 0 without tables. Fails for a version that is newer than this crate supports. Changes nothing.
 pub(super) fn check(connection: &Connection) -> Result<i64, OpenFault> {
     let found = match has_table(connection, "ux_schema_version")? {
         true => connection
@@ -204,7 +205,7 @@ pub(super) fn check(connection: &Connection) -> Result<i64, OpenFault> {
     Ok(found)
 }
 
-/// Fails for a file of another version, and for a database that has no tables of this crate. Reads only.
+/// Fails unless the file has the current schema version. Changes nothing.
 pub(super) fn must_be_current(connection: &Connection, path: &Path) -> Result<(), OpenFault> {
     let found = check(connection)?;
     let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
@@ -226,13 +227,12 @@ fn has_table(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
         .exists([name])
 }
 
-/// Brings a file to the newest version in one transaction under the write lock, so that several processes may do it
-/// at once.
+/// Migrates a file to the newest version, in one transaction under the write lock. Several processes can do this at the same time.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), OpenFault> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let found = check(&transaction)?;
     let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
-    // Before the work, because the migration of large tables takes long.
+    // Logged before the work, because the migration of large tables takes long.
     if found == 0 {
         tracing::info!(version = known, "creating the tables of the store");
     } else if found < known {
@@ -253,7 +253,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), OpenFault> {
     Ok(())
 }
 
-/// Applies the migration that leads to a version.
+/// Applies the migration to one version.
 fn migrate_to(version: i64, migration: &str, connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(migration)?;
     connection.execute_batch(&format!(
@@ -307,7 +307,7 @@ mod tests {
         (migrated, text.lines().map(str::to_owned).collect())
     }
 
-    /// A database with the tables of an older version.
+    /// Creates a database with the tables of an older version.
     fn of_version(version: usize) -> Connection {
         let connection = Connection::open_in_memory().unwrap();
         connection::set_up(&connection).unwrap();

@@ -1,4 +1,4 @@
-//! Queries: candidates newest first from the smallest index that has all of them, each looked at in full.
+//! Queries: the smallest index that contains all candidates yields them newest first, and [`Query::selects`] checks each candidate.
 
 use super::error::Fault;
 use super::table;
@@ -9,13 +9,13 @@ use rusqlite::{Connection, params_from_iter};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The most tags that are walked as one, or tested in one statement.
+/// Maximum number of tags whose index entries are merged, or that one `IN` condition tests.
 const MERGED: usize = 64;
-/// The most tags that a candidate is tested for, each by itself.
+/// Maximum number of tags that are tested individually for each candidate.
 const TESTED: usize = 16;
 
-/// What a query selects, in its order, and how many were met whose time is over. Ends early, with what it has, once
-/// nobody waits for it.
+/// Returns the breadcrumbs that a query selects, in its order, and the number of expired breadcrumbs that were read. Ends early with a
+/// partial result if the caller stops waiting.
 pub(super) fn search(
     connection: &Connection,
     tenant: i64,
@@ -28,7 +28,7 @@ pub(super) fn search(
         return Ok((found, expired));
     }
     each_candidate(connection, tenant, query, |_, serial| {
-        // The index is a filter and no more: the query itself says what it selects.
+        // The index is only a prefilter. `Query::selects` decides.
         let Some(one) = table::at(connection, serial)? else {
             return Ok(true);
         };
@@ -45,7 +45,7 @@ pub(super) fn search(
     Ok((found, expired))
 }
 
-/// Hands out the times and rows of all that a query could select, newest first, until it is told that this is enough.
+/// Passes the update time and the row of each candidate to `take`, newest first, until `take` returns `false`.
 pub(super) fn each_candidate(
     connection: &Connection,
     tenant: i64,
@@ -68,18 +68,18 @@ pub(super) fn each_candidate(
     Ok(())
 }
 
-/// What a query asks for, as far as an index knows it.
+/// Conditions of a query that an index can check.
 struct Asked<'q> {
     schema: Option<&'q str>,
-    /// Tags that must all be there.
+    /// Tags that a breadcrumb must have.
     all: BTreeSet<&'q str>,
-    /// Tags of which one must be there.
+    /// Tags; a breadcrumb must have at least one of them.
     any: Option<BTreeSet<&'q str>>,
-    /// Only entries after this time.
+    /// Lower bound of the update time, exclusive.
     after: Option<Timestamp>,
 }
 
-/// The index whose entries are walked.
+/// Index whose entries are read in order.
 #[derive(Clone, Copy, Debug)]
 enum Driver<'q> {
     Everything,
@@ -88,18 +88,18 @@ enum Driver<'q> {
     AnyTag,
 }
 
-/// The newest entries of an index, up to a bound. Less is what is better to walk: few entries, or else those that lie
-/// further apart, which are fewer in any stretch of time.
+/// Newest entries of an index, up to a limit. A smaller value is better: first an index with few entries, then an index whose entries are
+/// further apart in time, because any period contains fewer of them.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Newest {
-    /// All there are, so many.
+    /// The index has only this number of entries.
     All(i64),
-    /// As many as the bound says, the oldest of this time.
+    /// The index has at least as many entries as the limit. The oldest of them has this time.
     Since(i64),
 }
 
 impl Newest {
-    /// Those of either index.
+    /// Returns the entries of both indexes together.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::All(some), Self::All(more)) => Self::All(some + more),
@@ -121,7 +121,7 @@ impl<'q> Asked<'q> {
         }
     }
 
-    /// The index with the fewest entries to walk; none if one has none.
+    /// Returns the index with the fewest entries to read, or `None` if an index shows that no breadcrumb can match.
     fn driver(
         &self,
         connection: &Connection,
@@ -172,7 +172,7 @@ impl<'q> Asked<'q> {
         }
     }
 
-    /// The statement that yields the time and the row of each candidate, newest first, and what it asks for.
+    /// Returns the statement that selects the update time and the row of each candidate, newest first, and its parameters.
     fn candidates(
         &self,
         driver: Driver<'_>,
@@ -226,7 +226,7 @@ impl<'q> Asked<'q> {
         self.filtered(from, known, before, values)
     }
 
-    /// Adds what the other tags and the place say. One tag is known to be there.
+    /// Adds the conditions on the update time and on the other tags. All candidates have the tag `known`.
     fn filtered(
         &self,
         mut sql: String,
@@ -257,7 +257,7 @@ impl<'q> Asked<'q> {
         sql
     }
 
-    /// Adds that one of the tags is there.
+    /// Adds the condition that at least one of the tags is present.
     fn with_any(&self, mut sql: String, values: &mut Vec<Value>) -> String {
         if let Some(any) = self.any.as_ref().filter(|any| any.len() <= MERGED) {
             let places = vec!["?"; any.len()].join(", ");
@@ -281,7 +281,7 @@ const OF_SCHEMA: &str = "
         WHERE tenant = ?1 AND schema_name = ?2 AND deleted = 0 AND updated_at <= ?3
         ORDER BY updated_at DESC LIMIT 64)";
 
-/// The newest entries of a tag or a schema, with one of the statements above.
+/// Reads the newest entries of a tag or a schema with [`OF_TAG`] or [`OF_SCHEMA`].
 fn newest(
     connection: &Connection,
     sql: &str,
@@ -289,7 +289,7 @@ fn newest(
     of: &str,
     before: i64,
 ) -> rusqlite::Result<Newest> {
-    /// As in the statements.
+    /// Limit in the statements.
     const MOST: i64 = 64;
     let mut newest = connection.prepare_cached(sql)?;
     newest.query_row((tenant, of, before), |row| {
@@ -305,7 +305,7 @@ mod tests {
     use super::*;
     use crate::model::Selector;
 
-    /// How SQLite looks for the candidates of a query.
+    /// Returns SQLite's query plan for the candidates of a query.
     fn plan(connection: &Connection, query: &Query, driver: Driver<'_>) -> String {
         let before = query.before.map(|(time, ..)| time);
         let (sql, values) = Asked::of(query).candidates(driver, 1, before);

@@ -1,4 +1,4 @@
-//! One commit, in the savepoint of its job: an error rolls all of it back.
+//! Execution of one commit in the savepoint of its job. An error rolls back the whole commit.
 
 use super::error::Fault;
 use super::table::{self, Found};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Minimum number of expired breadcrumbs that a commit can remove.
 pub(super) const EXPIRED_AT_ONCE: usize = 64;
 
-/// Writes, ends a run and notes the events of both. Says too whether more breadcrumbs than were removed may be over.
+/// Writes breadcrumbs, ends a run and adds the events of both. Also returns `true` if further breadcrumbs may have expired.
 pub(super) fn commit(
     writing: &mut Writing<'_>,
     writes: Vec<Write>,
@@ -50,7 +50,7 @@ pub(super) fn commit(
     let committed = Committed::new(written);
     if let (Some((_, end)), Some(row)) = (end, row) {
         if let RunEnd::Suspended { .. } = &end {
-            // What is committed from now on is later than this, also if nothing was written.
+            // Later commits must have a later time than the suspension, even if this commit wrote nothing.
             writing.next_time();
         }
         runs::end(writing, row, end, &committed.ids())?;
@@ -82,7 +82,7 @@ struct Stage<'w, 't> {
     writing: &'w mut Writing<'t>,
     writer: Option<Writer>,
     written: Vec<Arc<Breadcrumb>>,
-    /// The time of the commit before.
+    /// Time of the previous commit.
     begun: i64,
     creates: bool,
 }
@@ -139,7 +139,7 @@ impl Stage<'_, '_> {
             .map_err(Fault::from)?;
         let living = Found::living(found, id, self.writing.now);
         living.map_err(|error| match error {
-            // Deleted by this commit, which fails: there will be no tombstone.
+            // This commit deleted the breadcrumb and fails, so no tombstone will exist.
             StoreError::NotFound {
                 id,
                 tombstone: Some(tombstone),
@@ -151,7 +151,7 @@ impl Stage<'_, '_> {
         })
     }
 
-    /// The whole breadcrumb: each of its parts may fit and all of them together not.
+    /// Checks the size of the whole breadcrumb, because its parts can be within their limits while their sum is not.
     fn check_size(&self, index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
         let (size, limit) = (breadcrumb.size(), self.writing.limits.breadcrumb_bytes);
         if size > limit {

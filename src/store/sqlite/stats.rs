@@ -1,4 +1,4 @@
-//! How much there is.
+//! Statistics of a store.
 
 use super::error::Fault;
 use super::tenant;
@@ -7,24 +7,23 @@ use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// How much a [`SqliteStore`](super::SqliteStore) holds: of one tenant, and in its file.
+/// Statistics of a [`SqliteStore`](super::SqliteStore): row counts of one tenant, and the size of the file.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct SqliteStats {
-    /// Breadcrumbs of the tenant. One whose time to live is over counts until a later commit removes it.
+    /// Number of the tenant's breadcrumbs. An expired breadcrumb counts until a commit or a sweep removes it.
     pub breadcrumbs: u64,
-    /// Tombstones of the tenant.
+    /// Number of the tenant's tombstones.
     pub tombstones: u64,
-    /// Runs of the tenant by the state in their row: one whose lease ran out counts as running. States without runs
-    /// are left out.
+    /// Numbers of the tenant's runs by stored state. A run whose lease has expired counts as running. States without runs are omitted.
     pub runs: BTreeMap<RunState, u64>,
-    /// Events of the tenant that are still there.
+    /// Number of the tenant's retained events.
     pub events: u64,
-    /// The position of the tenant's last event, 0 if there was none.
+    /// Position of the tenant's last event, or 0 without events.
     pub position: u64,
-    /// The size of the file, in bytes.
+    /// Size of the file in bytes, for all tenants.
     pub file_bytes: u64,
-    /// The size of the write-ahead log beside it, in bytes.
+    /// Size of the write-ahead log (`-wal`) in bytes.
     pub wal_bytes: u64,
 }
 
@@ -56,7 +55,7 @@ pub(super) fn read(connection: &Connection, name: &str, path: &Path) -> Result<S
     Ok(stats)
 }
 
-/// The size of a file, 0 if there is none.
+/// Returns the size of a file in bytes, or 0 if the file is missing.
 fn size(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |file| file.len())
 }

@@ -1,4 +1,4 @@
-//! Removing what is over when there is much of it: a commit removes a little, and searches pass over the rest.
+//! Removal of expired breadcrumbs: a commit removes a few, and a background sweep removes many in small steps.
 
 use super::builder::SqliteLimits;
 use super::job::{Job, Task};
@@ -10,23 +10,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 
-/// How many breadcrumbs are removed in one job.
+/// Maximum number of breadcrumbs that one job of a sweep removes.
 const AT_ONCE: usize = 256;
 
-/// What removes the breadcrumbs of a tenant whose time is over, one job after the other.
+/// A sweep that removes the expired breadcrumbs of a tenant, one job after the other.
 pub(super) struct Sweep {
     pub(super) limits: SqliteLimits,
     pub(super) time: Arc<Time>,
     pub(super) tenant: Arc<str>,
     /// Weak, so that the writer ends with the last handle.
     pub(super) writes: mpsc::WeakSender<Box<dyn Job>>,
-    /// Whether one is going on, which is so until this is dropped.
+    /// If `true`, a sweep is running. Dropping the sweep sets it to `false`.
     pub(super) going_on: Arc<AtomicBool>,
 }
 
 impl Sweep {
-    /// Hands in the next job, which hands in the one after it. If the writer has no room for it, what is left is for a
-    /// later sweep.
+    /// Adds the next job to the writer's queue. Each job adds its successor. If the queue is full, the sweep ends, and a later sweep
+    /// removes the rest.
     pub(super) fn go_on(self) {
         let Some(writes) = self.writes.upgrade() else {
             return;
@@ -42,14 +42,14 @@ impl Sweep {
                 self.go_on();
             }
         };
-        // Nobody waits for the answer.
+        // No caller waits for the result.
         let (task, _, _) = Task::new(work, then);
         drop(writes.try_send(Box::new(task)));
     }
 }
 
 impl Drop for Sweep {
-    /// It went with the job that found no more to do, or could not be done.
+    /// Ends the sweep with its last job, which found nothing more to remove or failed.
     fn drop(&mut self) {
         self.going_on.store(false, Ordering::SeqCst);
     }

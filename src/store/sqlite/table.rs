@@ -1,4 +1,4 @@
-//! The breadcrumbs of a tenant as rows.
+//! Rows of the table `ux_breadcrumbs`.
 
 use super::column::{blob, id, json, lineage, number, tags, texts, time};
 use super::tenant::Writing;
@@ -22,7 +22,7 @@ const BY_SERIAL: &str = "
            updated_by, title, description, semantic_version, tags, llm_hints, context
     FROM ux_breadcrumbs WHERE serial = ?1";
 
-/// A breadcrumb or its tombstone.
+/// Returns a breadcrumb or its tombstone.
 pub(super) fn find(
     connection: &Connection,
     tenant: i64,
@@ -32,13 +32,14 @@ pub(super) fn find(
     found.query_row((tenant, blob(id)), read).optional()
 }
 
-/// The breadcrumb of a row.
+/// Returns the breadcrumb or tombstone of a row.
 pub(super) fn at(connection: &Connection, serial: i64) -> rusqlite::Result<Option<Found>> {
     let mut found = connection.prepare_cached(BY_SERIAL)?;
     found.query_row([serial], read).optional()
 }
 
-/// The current version of a breadcrumb or its tombstone, and the executor that wrote it (none: it came from outside).
+/// Returns the current version of a breadcrumb or its tombstone, and the executor that wrote it. The executor is `None` for a write outside
+/// of a run.
 pub(super) fn writer(
     connection: &Connection,
     tenant: i64,
@@ -51,7 +52,7 @@ pub(super) fn writer(
     found.optional()
 }
 
-/// What is known of where the trigger of a run comes from: nothing, if the version is not the current one.
+/// Returns the origin of a run's trigger. Returns [`Origin::Unknown`] if the trigger's version is not the current one.
 pub(super) fn origin(
     connection: &Connection,
     tenant: i64,
@@ -79,7 +80,7 @@ pub(super) fn origin(
     })
 }
 
-/// Adds a breadcrumb.
+/// Adds a new breadcrumb.
 pub(super) fn insert(
     writing: &mut Writing<'_>,
     new: &Breadcrumb,
@@ -117,7 +118,7 @@ pub(super) fn insert(
     add_tags(writing, serial, new)
 }
 
-/// Puts a new version in the place of the one before, or its tombstone.
+/// Replaces a breadcrumb by its next version or its tombstone.
 pub(super) fn replace(
     writing: &mut Writing<'_>,
     before: &Found,
@@ -160,12 +161,12 @@ pub(super) fn replace(
     add_tags(writing, before.row, new)
 }
 
-/// The rows whose time is over.
+/// Query for the expired breadcrumbs.
 pub(super) const ENDED: &str = "
     SELECT serial FROM ux_breadcrumbs WHERE tenant = ?1 AND ttl <= ?2 AND ttl IS NOT NULL AND deleted = 0
     ORDER BY ttl LIMIT ?3";
 
-/// Removes up to `most` breadcrumbs whose time is over, and says whether there were as many.
+/// Removes up to `most` expired breadcrumbs. Returns `true` if it found `most`, so that there may be more.
 pub(super) fn expire(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result<bool> {
     let mut ended = writing.sql(ENDED)?;
     let limit = i64::try_from(most).unwrap_or(i64::MAX);
@@ -189,7 +190,7 @@ pub(super) fn expire(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result
 
 fn add_tags(writing: &Writing<'_>, serial: i64, new: &Breadcrumb) -> rusqlite::Result<()> {
     let mut insert = writing.sql("INSERT INTO ux_tags VALUES (?1, ?2, ?3, ?4, ?5)")?;
-    // A tag may be there twice.
+    // A breadcrumb can have a tag more than once.
     for tag in new.tags.iter().collect::<BTreeSet<_>>() {
         insert.execute((
             writing.tenant.id,

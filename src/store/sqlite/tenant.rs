@@ -9,7 +9,7 @@ use crate::store::Worker;
 use crate::store::durable::tenant::{Tenant, Time, shown as shown_micros};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 
-/// Returns the row of a tenant, or `None` if nothing was ever written to the tenant.
+/// Returns the row of a tenant, or `None` if the tenant has no row yet.
 pub(super) fn find(connection: &Connection, name: &str) -> rusqlite::Result<Option<Tenant>> {
     let mut found = connection.prepare_cached(
         "SELECT id, latest, sequence, position, first_event, breadcrumbs, tombstones, open_runs, finished_runs,
@@ -37,14 +37,14 @@ pub(super) fn latest(connection: &Connection, tenant: i64) -> rusqlite::Result<T
         .map(Timestamp::from_micros)
 }
 
-/// Time of the store's clock for a job.
+/// Returns the time of the store's clock for a job.
 fn now(time: &Time, tenant: &Tenant) -> Timestamp {
     let wall = time.now();
     time.jumps.read(NAME, wall.as_micros());
     shown(wall, Timestamp::from_micros(tenant.latest))
 }
 
-/// Time of the store's clock, by the wall clock and [`Tenant::latest`].
+/// Returns the time of the store's clock from the wall clock and [`Tenant::latest`].
 pub(super) fn shown(wall: Timestamp, latest: Timestamp) -> Timestamp {
     if planted("own-clock") {
         return wall;
@@ -68,12 +68,12 @@ fn write(connection: &Connection, tenant: &Tenant) -> rusqlite::Result<()> {
 pub(super) struct Writing<'t> {
     pub(super) connection: &'t Connection,
     pub(super) limits: &'t SqliteLimits,
-    /// Name of the tenant.
+    /// Tenant name.
     pub(super) name: &'t str,
-    /// Row of the tenant. A changed row is written when the job has succeeded.
+    /// Tenant's row. A changed row is written when the job has succeeded.
     pub(super) tenant: Tenant,
     pub(super) now: Timestamp,
-    /// If `true`, records of workers can be deleted by their age: the clock did not jump for a while.
+    /// If `true`, the clock did not jump for a while, so records of workers can be deleted by their age.
     pub(super) is_clock_steady: bool,
 }
 
@@ -106,7 +106,7 @@ impl<'t> Writing<'t> {
         self.connection.prepare_cached(sql)
     }
 
-    /// Returns a time later than every time of earlier commits, so that update order is commit order.
+    /// Returns a time that is later than all earlier commits, so that the order of times is the order of commits.
     pub(super) fn next_time(&mut self) -> Timestamp {
         self.tenant.latest = self.now.as_micros().max(self.tenant.latest + 1);
         Timestamp::from_micros(self.tenant.latest)

@@ -1,8 +1,8 @@
-//! The queue of the writers of several processes, so that none waits long while another one commits again and again.
+//! Queue for the writers of several processes, so that none waits long while another one commits repeatedly.
 //!
-//! A writer takes the lock *turn*, then the lock *write*, and releases *turn*. While it writes, only one other writer has the
-//! turn, so the next transaction belongs to that writer. The locks only decide the order: SQLite's own lock protects
-//! the file, also from programs that do not queue.
+//! A writer takes the lock *turn*, then the lock *write*, and releases *turn*. While it writes, only one other writer has the lock *turn*,
+//! so the next transaction belongs to that writer. The locks only decide the order. SQLite's own lock protects the file, also from
+//! programs that do not queue.
 
 use crate::error::Chain;
 use std::ffi::OsString;
@@ -11,21 +11,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Pause before the next try to lock a file. It is the same for all writers, so a writer that joins the queue late has no
-/// advantage.
+/// Pause between attempts to lock a file. It is the same for all writers, so a writer that joins the queue late has no advantage.
 const PAUSE: Duration = Duration::from_micros(300);
 
-/// Time without further waits after a wait without result.
+/// Time for which a writer does not wait for its turn after a wait has timed out.
 const STUCK: Duration = Duration::from_secs(1);
 
-/// The queue of one writer.
+/// Queue access of one writer.
 #[derive(Debug)]
 pub(super) struct Turns {
     /// `None` if the lock files cannot be created or locked.
     files: Option<Files>,
-    /// The maximum wait for a turn.
+    /// Maximum time to wait for a turn.
     patience: Duration,
-    /// The end of the time without further waits after a wait without result: the process with the lock may be stopped.
+    /// End of the time without waits after a timeout. The process that holds the lock may be stopped.
     stuck_until: Option<Instant>,
 }
 
@@ -35,7 +34,7 @@ struct Files {
     write: Arc<File>,
 }
 
-/// The lock *write*, or *turn* while waiting for it. Dropping it releases the lock.
+/// The held lock *write*, or *turn* while the writer waits for *write*. Dropping it releases the lock.
 #[derive(Debug)]
 pub(super) struct Turn(Arc<File>);
 
@@ -45,7 +44,11 @@ impl Turns {
         let files = match (open(path, "-turn"), open(path, "-write")) {
             (Ok(turn), Ok(write)) => Some(Files { turn, write }),
             (Err(error), _) | (_, Err(error)) => {
-                tracing::debug!(path = &*path.to_string_lossy(), error = %Chain(&error), "no lock files; writers of several processes do not queue");
+                tracing::debug!(
+                    path = &*path.to_string_lossy(),
+                    error = %Chain(&error),
+                    "cannot open the lock files; writers of several processes do not queue"
+                );
                 None
             }
         };
@@ -65,8 +68,7 @@ impl Turns {
         }
     }
 
-    /// Waits for the turn of this writer. Returns `None` if the wait has no result in time, or if there is no queue; then SQLite's
-    /// lock alone decides. Blocks.
+    /// Waits for the turn of this writer. Returns `None` after a timeout, or if there is no queue. Then only SQLite's lock decides. Blocks.
     pub(super) fn take(&mut self) -> Option<Turn> {
         let files = self.files.as_ref()?;
         let now = Instant::now();
@@ -92,7 +94,7 @@ impl Turns {
                 None
             }
             Err(TryLockError::Error(error)) => {
-                tracing::debug!(error = %Chain(&error), "lock files cannot be locked; writers of several processes do not queue");
+                tracing::debug!(error = %Chain(&error), "cannot lock the lock files; writers of several processes do not queue");
                 self.files = None;
                 None
             }
@@ -102,15 +104,14 @@ impl Turns {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // A lock that cannot be released ends with the file, and others wait for it only for a limited time.
+        // A lock that cannot be released ends with the file, and other writers wait for it only for a limited time.
         drop(self.0.unlock());
     }
 }
 
-/// Locks a file, or fails with [`TryLockError::WouldBlock`] at a time.
+/// Locks a file. Fails with [`TryLockError::WouldBlock`] at the time `until`.
 ///
-/// [`File::lock`] waits without a limit, so this function polls. At most one writer waits for *write*, and gets it within one
-/// pause.
+/// [`File::lock`] has no timeout, so this function polls. At most one writer waits for *write*, and gets it within one pause.
 fn lock(file: &Arc<File>, until: Instant) -> Result<Turn, TryLockError> {
     loop {
         match file.try_lock() {

@@ -1,5 +1,4 @@
-//! Vectors beside breadcrumbs. What takes a vector away, a new version or the end of its breadcrumb, is a trigger of the
-//! tables, so that no way to change a row can forget it.
+//! Vectors of breadcrumbs. Triggers of the tables delete a vector when its breadcrumb changes or is deleted, so no statement can miss that.
 
 use super::cache::{Cache, Key};
 use super::column::blob;
@@ -14,11 +13,11 @@ use crate::store::{Scored, StoreError, VectorQuery};
 use rusqlite::{Connection, OptionalExtension, Statement};
 use std::sync::Arc;
 
-/// The vector of a row.
+/// Query for the vector of a row.
 pub(super) const OF: &str =
     "SELECT vector FROM ux_vectors WHERE serial = ?1 AND vector IS NOT NULL";
 
-/// The next rows after a time, and whether they are without a vector.
+/// Query for the next breadcrumbs after a time, each with a column that is 1 if it has no vector.
 pub(super) const WITHOUT: &str = "
     SELECT b.updated_at, b.serial, v.serial IS NULL
     FROM ux_breadcrumbs AS b INDEXED BY ux_breadcrumbs_by_time LEFT JOIN ux_vectors AS v ON v.serial = b.serial
@@ -26,7 +25,7 @@ pub(super) const WITHOUT: &str = "
 
 /// Deletes all vectors if `forgets` is `true`, and records the embedder if the file has none.
 ///
-/// The inner result is an error if the vectors in the file are of another embedder. Then nothing was changed.
+/// The inner result is an error if the stored vectors come from another model. Then nothing was changed.
 pub(super) fn begin(
     connection: &Connection,
     config: Option<&EmbeddingConfig>,
@@ -47,8 +46,8 @@ pub(super) fn begin(
     Ok(Ok(()))
 }
 
-/// Says since when there are vectors. Fails if they are by another model by now: another process may have had them
-/// forgotten.
+/// Returns the identifier of the current set of vectors. Fails if the stored vectors come from another model, for example because another
+/// process has opened the file with `forget_vectors`.
 pub(super) fn check(connection: &Connection, config: &EmbeddingConfig) -> Result<i64, Fault> {
     let kept = kept(connection)?.unwrap_or_default();
     let checked = config.check(&kept.model, kept.dimensions);
@@ -56,7 +55,7 @@ pub(super) fn check(connection: &Connection, config: &EmbeddingConfig) -> Result
     Ok(kept.since)
 }
 
-/// Whose the vectors are.
+/// Model of the stored vectors, and the identifier of the set.
 #[derive(Default)]
 struct Kept {
     model: String,
@@ -77,7 +76,7 @@ fn kept(connection: &Connection) -> rusqlite::Result<Option<Kept>> {
     kept.optional()
 }
 
-/// Breadcrumbs without a vector.
+/// Returns breadcrumbs without a vector of their current version.
 pub(super) fn without(
     connection: &Connection,
     tenant: i64,
@@ -85,7 +84,7 @@ pub(super) fn without(
     most: usize,
     now: Timestamp,
 ) -> Result<Page, Fault> {
-    /// How many rows are looked at.
+    /// Maximum number of rows that one read checks.
     const ROWS: i64 = 4_096;
     let (mut found, mut until, mut looked_at) = (Vec::new(), after, 0);
     let mut rows = connection.prepare_cached(WITHOUT)?;
@@ -108,7 +107,7 @@ pub(super) fn without(
     })
 }
 
-/// Keeps vectors of the versions that are still there.
+/// Stores vectors of breadcrumb versions that are still current.
 pub(super) fn put(
     writing: &mut Writing<'_>,
     config: &EmbeddingConfig,
@@ -131,7 +130,7 @@ pub(super) fn put(
     Ok(())
 }
 
-/// What is searched by meaning, and near to what.
+/// A vector search, with the unit vector of the query's text.
 pub(super) struct VectorSearch<'q> {
     pub(super) query: &'q VectorQuery,
     pub(super) to: &'q [f32],
@@ -139,7 +138,7 @@ pub(super) struct VectorSearch<'q> {
     pub(super) cache: &'q Cache,
 }
 
-/// The nearest of what a query selects. Ends early once nobody waits for it.
+/// Returns the nearest breadcrumbs that a query selects. Ends early with a partial result if the caller stops waiting.
 pub(super) fn nearest(
     connection: &Connection,
     tenant: i64,
@@ -180,7 +179,7 @@ pub(super) fn nearest(
     Ok(nearest.into_scored())
 }
 
-/// Reads the vector of a row. False if it has none.
+/// Reads the vector of a row. Returns `false` if the row has none.
 fn read(vectors: &mut Statement<'_>, serial: i64, vector: &mut [f32]) -> rusqlite::Result<bool> {
     let mut rows = vectors.query([serial])?;
     match rows.next()? {

@@ -1,4 +1,4 @@
-//! The sending side of wake-ups: which sockets get a datagram after the transaction of the writer.
+//! Sending side of wake-ups: the sockets that receive a datagram after a transaction of the writer.
 
 use super::guard::Undone;
 use super::job::Job;
@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// Wakes other processes after commits with events.
+/// Sender of datagrams to other processes after commits with events.
 pub(super) struct WakeUps {
     /// `None` if the database sends no datagrams.
     sockets: Option<Arc<Sockets>>,
@@ -26,7 +26,7 @@ impl WakeUps {
         }
     }
 
-    /// Reads the registered sockets in a transaction that wrote events, and deletes the rows of dead ones in any transaction.
+    /// Reads the registered sockets in a transaction that wrote events, and deletes the rows of dead sockets in any transaction.
     pub(super) fn prepare(
         &mut self,
         connection: &Connection,
@@ -34,7 +34,7 @@ impl WakeUps {
     ) -> rusqlite::Result<()> {
         self.others.clear();
         if let Some(sockets) = &self.sockets {
-            // Since the datagram, a process may have bound the socket again.
+            // A process may have bound the socket again since the datagram.
             let (dead, _) = sockets.probe(self.dead.clone());
             sockets.remove(connection, &dead)?;
             if has_events {
@@ -44,7 +44,7 @@ impl WakeUps {
         Ok(())
     }
 
-    /// Notes that the transaction that was prepared last is committed, and sends its datagrams.
+    /// Records that the last prepared transaction is committed, and sends its datagrams.
     pub(super) fn committed(&mut self) {
         self.dead.clear();
         if let Some(sockets) = &self.sockets {
@@ -52,14 +52,14 @@ impl WakeUps {
         }
     }
 
-    /// Returns the job that deletes the registration of the database's own socket, if there is one.
+    /// Returns the job that deletes the registration of the database's own socket, or `None` without a socket.
     pub(super) fn leave(&self) -> Option<Box<dyn Job>> {
         let sockets = self.sockets.as_ref().filter(|sockets| sockets.is_bound())?;
         Some(Box::new(Leave(Arc::clone(sockets))))
     }
 }
 
-/// The job that deletes the registration.
+/// Job that deletes the registration.
 struct Leave(Arc<Sockets>);
 
 impl Job for Leave {
@@ -79,7 +79,7 @@ impl Job for Leave {
 }
 
 impl Drop for WakeUps {
-    /// Without this, the socket of a database that could not delete its registration would be left in the folder.
+    /// Deletes the socket of a database that could not delete its registration. It would otherwise remain in the folder.
     fn drop(&mut self) {
         if let Some(sockets) = &self.sockets {
             sockets.unlink();

@@ -1,4 +1,4 @@
-//! Records of the workers that share the file.
+//! Records of workers.
 
 use super::error::{Fault, unreadable};
 use super::tenant::Writing;

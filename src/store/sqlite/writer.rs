@@ -1,5 +1,5 @@
-//! The writer thread. One transaction commits all waiting jobs, because a commit costs more than the writes. Each job has its own
-//! savepoint, so that a failed job does not roll back the others. The writer answers the callers after the commit.
+//! Writer thread. One transaction commits all waiting jobs, because a commit costs more than the writes. Each job has its own savepoint, so
+//! a failed job does not roll back the others. The writer sends the results after the commit.
 
 use super::acknowledged;
 use super::error::SqliteError;
@@ -56,7 +56,7 @@ impl Writer {
         others_closed();
     }
 
-    /// Runs one transaction with the waiting jobs, until [`LONG`] has passed, and answers their callers.
+    /// Runs one transaction with the waiting jobs, until [`LONG`] has passed, and sends their results.
     fn transaction(&mut self, waiting: &mut VecDeque<Box<dyn Job>>) {
         self.progress.begin();
         let positions = self.acknowledged.take();
@@ -85,7 +85,7 @@ impl Writer {
         }
     }
 
-    /// Commits one transaction. `done` receives every job that was started, also if the transaction is rolled back.
+    /// Commits one transaction. `done` receives every job that was started, even if the transaction is rolled back.
     fn commit(
         &mut self,
         waiting: &mut VecDeque<Box<dyn Job>>,
@@ -95,7 +95,7 @@ impl Writer {
         let turn = match self.begin() {
             Ok(turn) => turn,
             Err(undone) => {
-                // No job can write now. Every waiting caller gets the error at once, and not after a timeout each.
+                // No job can write now. All waiting callers receive the error at once, instead of one timeout after the other.
                 done.extend(waiting.drain(..).filter(|job| job.begin()));
                 return Err(undone);
             }
@@ -115,8 +115,8 @@ impl Writer {
         committed.map_err(Undone::from)
     }
 
-    /// Begins a transaction, unless the store accepts no writes or a newer version of this crate migrated the file. Returns the turn of
-    /// the writer, if it has one.
+    /// Begins a transaction. Fails if the store accepts no writes, or if a newer version of this crate migrated the file. Returns the turn
+    /// of the writer, if it has one.
     fn begin(&mut self) -> Result<Option<Turn>, Undone> {
         self.guard.accepts_writes()?;
         let waiting = Instant::now();

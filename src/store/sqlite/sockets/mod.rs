@@ -66,7 +66,7 @@ impl Sockets {
         if alive.len() >= MOST {
             tracing::debug!(
                 listeners = alive.len(),
-                "no socket for wake-ups: too many listeners; the file is checked instead"
+                "too many listeners for a wake-up socket; the file is polled instead"
             );
             return Ok(None);
         }
@@ -81,20 +81,24 @@ impl Sockets {
                 Ok(Some(bound))
             }
             Err(error) => {
-                tracing::debug!(folder = &*self.folder.to_string_lossy(), error = %Chain(&error), "no socket for wake-ups; the file is checked instead");
+                tracing::debug!(
+                    folder = &*self.folder.to_string_lossy(),
+                    error = %Chain(&error),
+                    "cannot bind the wake-up socket; the file is polled instead"
+                );
                 Ok(None)
             }
         }
     }
 
-    /// Deletes the database's own row and socket, and the folder if that was the last socket. Without a socket this does nothing.
+    /// Deletes the database's own row and socket, and the folder after the last socket. Does nothing without a socket.
     pub(super) fn leave(&self, connection: &Connection) -> rusqlite::Result<()> {
         if !self.is_bound() {
             return Ok(());
         }
         self.remove(connection, &[self.own])?;
         self.is_bound.store(false, Ordering::SeqCst);
-        // It fails while other sockets are in the folder.
+        // This fails while other sockets are in the folder.
         drop(fs::remove_dir(&self.folder));
         Ok(())
     }
@@ -106,7 +110,7 @@ impl Sockets {
         }
     }
 
-    /// Splits sockets into those that no process reads from, and the others.
+    /// Splits sockets into the sockets that no process reads from, and the others.
     pub(super) fn probe(&self, ids: Vec<Uuid>) -> (Vec<Uuid>, Vec<Uuid>) {
         if ids.is_empty() {
             return (Vec::new(), Vec::new());
@@ -137,8 +141,8 @@ impl Sockets {
         self.is_bound.load(Ordering::SeqCst)
     }
 
-    /// Returns the registered sockets of other databases. Read inside the write transaction whose events they are woken for: a
-    /// listener that registers later reads those events itself.
+    /// Returns the registered sockets of other databases. Call it in the write transaction whose events wake them: a listener that
+    /// registers later reads those events itself.
     pub(super) fn others(&self, connection: &Connection) -> rusqlite::Result<Vec<Uuid>> {
         let mut listeners = listeners(connection)?;
         listeners.retain(|id| *id != self.own);
@@ -151,13 +155,13 @@ impl Sockets {
             connection
                 .prepare_cached("DELETE FROM ux_listeners WHERE id = ?1")?
                 .execute([id.into_bytes()])?;
-            // The file may be gone.
+            // The file may be missing already.
             drop(fs::remove_file(self.file(*id)));
         }
         Ok(())
     }
 
-    /// Sends a datagram to each of the sockets, without waiting. Returns those that no process reads from any more.
+    /// Sends a datagram to each of the sockets, without waiting. Returns the sockets that no process reads from any more.
     pub(super) fn wake(&self, others: &[Uuid]) -> Vec<Uuid> {
         let Some(sender) = self.sender.as_ref().filter(|_| !others.is_empty()) else {
             return Vec::new();
@@ -172,7 +176,7 @@ impl Sockets {
         }
     }
 
-    /// Removes dead sockets that have no row: of processes that were killed before they committed theirs.
+    /// Removes dead sockets without a row, which are left from processes that were killed before they committed their row.
     fn remove_files_without_row(&self, known: &[Uuid]) {
         let (Ok(files), Ok(folder)) = (fs::read_dir(&self.folder), self.open()) else {
             return;
@@ -190,12 +194,12 @@ impl Sockets {
     }
 }
 
-/// The file name of a socket. The table has IDs and no names, so that no row can name a file outside of the folder.
+/// Returns the file name of a socket. The table contains IDs, not names, so no row can name a file outside of the folder.
 fn name(id: Uuid) -> String {
     id.simple().to_string()
 }
 
-/// Returns the registered sockets. A row of a foreign program must not make commits fail, so other IDs do not count.
+/// Returns the registered sockets. IDs with another length are ignored, because a row of a foreign program must not make commits fail.
 fn listeners(connection: &Connection) -> rusqlite::Result<Vec<Uuid>> {
     let mut listeners =
         connection.prepare_cached("SELECT id FROM ux_listeners WHERE length(id) = 16")?;

@@ -4,11 +4,11 @@ use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
 use uuid::Uuid;
 
-/// A bound socket. None exists.
+/// A bound socket. This system has none.
 #[derive(Debug)]
 pub(in crate::store::sqlite) enum Bound {}
 
-/// The receiving side of a socket. None exists.
+/// Receiving side of a socket. This system has none.
 #[derive(Debug)]
 pub(in crate::store::sqlite) enum Receiver {}
 
@@ -22,7 +22,7 @@ impl Receiver {
     }
 }
 
-/// The sending side. None exists.
+/// Sending side. This system has none.
 #[derive(Debug)]
 pub(super) enum Sender {}
 
@@ -36,7 +36,7 @@ impl Sender {
     }
 }
 
-/// A folder of sockets. None exists.
+/// Folder of sockets. This system has none.
 pub(super) enum Folder {}
 
 impl Folder {

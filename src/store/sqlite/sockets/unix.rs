@@ -12,7 +12,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// Maximum length of a socket's path in bytes: `sun_path` has 104 bytes on macOS and 108 on Linux, with a final zero.
+/// Maximum length of a socket's path in bytes. `sun_path` has 104 bytes on macOS and 108 on Linux, including a final zero.
 const LONGEST: usize = 103;
 
 /// Maximum number of datagrams that are discarded after the first one.
@@ -22,7 +22,7 @@ const MOST_QUEUED: usize = 1_024;
 #[derive(Debug)]
 pub(in crate::store::sqlite) struct Bound(UnixDatagram);
 
-/// The receiving side of a socket, in the runtime of the calling thread.
+/// Receiving side of a socket, registered with the runtime of the calling thread.
 #[derive(Debug)]
 pub(in crate::store::sqlite) struct Receiver(tokio::net::UnixDatagram);
 
@@ -32,7 +32,7 @@ impl Receiver {
         tokio::net::UnixDatagram::from_std(bound.0).map(Self)
     }
 
-    /// Waits for a datagram, and discards all that are queued.
+    /// Waits for a datagram, and discards all queued datagrams.
     pub(in crate::store::sqlite) async fn received(&self) {
         let mut content = [0; 1];
         if self.0.recv(&mut content).await.is_err() {
@@ -47,7 +47,7 @@ impl Receiver {
     }
 }
 
-/// The sending side, which never waits.
+/// Sending side, which never waits.
 #[derive(Debug)]
 pub(super) struct Sender(UnixDatagram);
 
@@ -58,23 +58,23 @@ impl Sender {
         Some(Self(socket))
     }
 
-    /// Sends a datagram. Returns `false` if no process reads from the socket. A socket whose queue is full has been woken.
+    /// Sends a datagram. Returns `false` if no process reads from the socket. A socket with a full queue counts as woken.
     pub(super) fn send(&self, folder: &Folder, to: Uuid) -> bool {
         let sent = self.0.send_to(&[0], folder.socket(to));
         !sent.is_err_and(|error| is_dead(&error))
     }
 }
 
-/// A folder of sockets, under a path that is short enough for their addresses.
+/// Folder of sockets, under a path that is short enough for socket addresses.
 pub(super) struct Folder {
     path: PathBuf,
-    /// The folder itself, if the path is that of this descriptor.
+    /// Open folder that keeps a path in `/proc/self/fd` valid.
     _open: Option<File>,
 }
 
 impl Folder {
-    /// Opens the folder at `path` if only the owner of the file at `database` can use it. Only a missing folder is
-    /// [`ErrorKind::NotFound`].
+    /// Opens the folder at `path` if only the owner of the file at `database` can use it. The error is [`ErrorKind::NotFound`] only for a
+    /// missing folder.
     pub(super) fn open(path: &Path, database: &Path) -> Result<Self> {
         check(path, database)?;
         let length = path.as_os_str().len() + 1 + name(Uuid::nil()).len();
@@ -99,10 +99,10 @@ impl Folder {
         })
     }
 
-    /// Opens the folder, and creates it if it is missing: only its owner can send to the sockets.
+    /// Opens the folder, and creates it if it is missing. Only its owner can send to the sockets.
     pub(super) fn create(path: &Path, database: &Path) -> Result<Self> {
         match DirBuilder::new().mode(0o700).create(path) {
-            // A folder of another user than the owner of the file is of no use to anyone.
+            // A folder whose owner differs from the owner of the file is useless.
             Ok(()) => Self::open(path, database).inspect_err(|_| drop(remove_dir(path))),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Self::open(path, database),
             Err(error) => Err(error),
@@ -130,7 +130,7 @@ impl Folder {
     }
 }
 
-/// Fails unless `path` is a folder, and no link to one, that only the owner of the file at `database` can use.
+/// Fails unless `path` is a folder that only the owner of the file at `database` can use, and not a symbolic link.
 fn check(path: &Path, database: &Path) -> Result<()> {
     let found = symlink_metadata(path)?;
     let owner = metadata(database).map_err(|error| Error::other(error.to_string()))?;
@@ -139,12 +139,12 @@ fn check(path: &Path, database: &Path) -> Result<()> {
         true => Ok(()),
         false => Err(Error::new(
             ErrorKind::PermissionDenied,
-            "it must be a folder that only the owner of the database file can use; delete it, or remove the other permissions",
+            "the socket path must be a folder that only the owner of the database file can use; delete it, or remove the other permissions",
         )),
     }
 }
 
-/// Returns `true` if the socket is missing, or is left from a process that ended.
+/// Returns `true` if the socket is missing, or is left from a process that has ended.
 fn is_dead(error: &Error) -> bool {
     matches!(
         error.kind(),
