@@ -1,13 +1,13 @@
-//! How far consumers of events have come, as the store remembers it by their names.
+//! Stored positions of named event consumers.
 
 use crate::store::StoreError;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of consumers of one tenant. The store retains the position of each, and one event.
+/// Maximum number of consumers of one tenant. The store retains one position and one event for each consumer.
 pub(in crate::store) const MOST: usize = 1_000;
 
-/// Returns the error for one more consumer.
+/// Returns the error of a store whose tenant has the maximum number of consumers.
 pub(in crate::store) const fn too_many(store: &'static str) -> StoreError {
     StoreError::Full {
         store,
@@ -16,15 +16,15 @@ pub(in crate::store) const fn too_many(store: &'static str) -> StoreError {
     }
 }
 
-/// A tenant, and a consumer in it.
+/// A tenant name and a consumer name.
 pub(in crate::store) type Name = (Arc<str>, Arc<str>);
 
-/// What consumers have acknowledged since that was stored last.
+/// Acknowledged positions that are not stored yet.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Acknowledged(Mutex<HashMap<Name, u64>>);
 
 impl Acknowledged {
-    /// Notes a position; true if there was none to be stored yet.
+    /// Records a position. Returns `true` if there was no other position to store.
     pub(in crate::store) fn note(&self, name: Name, position: u64) -> bool {
         let mut positions = self.lock();
         let was_empty = positions.is_empty();
@@ -40,7 +40,7 @@ impl Acknowledged {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Keeps what could not be stored, but for what came after it.
+    /// Adds positions back that could not be stored, unless a later position was recorded since.
     pub(in crate::store) fn put_back(&self, positions: HashMap<Name, u64>) {
         let mut since = self.lock();
         for (name, position) in positions {
@@ -53,22 +53,22 @@ impl Acknowledged {
     }
 }
 
-/// How far one subscription of a consumer has come.
+/// Position of one subscription of a consumer.
 pub(in crate::store) struct Cursor {
     place: Mutex<Place>,
-    /// Told up to where everything is acknowledged, each time that this is further than before. It must not wait.
+    /// Called with the settled position whenever it grows. Must not block.
     settle: Box<dyn Fn(u64) + Send + Sync>,
 }
 
 struct Place {
-    /// The last position that was delivered, or skipped.
+    /// Last position that was delivered or skipped.
     delivered: u64,
-    /// Those delivered and not acknowledged.
+    /// Positions that were delivered and not acknowledged.
     open: BTreeSet<u64>,
 }
 
 impl Place {
-    /// The position up to which everything is acknowledged.
+    /// Returns the settled position, up to which all events are acknowledged.
     fn settled(&self) -> u64 {
         match self.open.first() {
             Some(first) => first - 1,
@@ -78,7 +78,7 @@ impl Place {
 }
 
 impl Cursor {
-    /// One that goes on behind a position.
+    /// Creates a cursor that continues after a position.
     pub(in crate::store) fn behind(
         position: u64,
         settle: impl Fn(u64) + Send + Sync + 'static,
@@ -102,7 +102,7 @@ impl Cursor {
         place.open.insert(position);
     }
 
-    /// Goes on after events that are gone.
+    /// Continues after events that the store has deleted.
     pub(super) fn skip_to(&self, position: u64) {
         self.change(|place| place.delivered = place.delivered.max(position));
     }
@@ -113,7 +113,8 @@ impl Cursor {
         });
     }
 
-    /// Changes the place, and tells of it if more is settled by that. Others wait meanwhile, so what is told only grows.
+    /// Applies a change, and calls `settle` if the settled position grows. The lock is held during the call, so the reported positions only
+    /// grow.
     fn change(&self, change: impl FnOnce(&mut Place)) {
         let mut place = self.lock();
         let before = place.settled();

@@ -1,4 +1,4 @@
-//! The events of one tenant, read page by page, as a stream of deliveries.
+//! Event source over the events of one tenant, which are read page by page.
 
 use super::cursor::Cursor;
 use super::inbox::{AT_ONCE, TakenIn};
@@ -18,22 +18,22 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// How many events are read at once.
+/// Maximum number of events on one page.
 pub(in crate::store) const PAGE: i64 = 64;
 
-/// What there is from a position on; positions count from 1.
+/// A page of events. Positions count from 1.
 pub(in crate::store) struct Page {
-    /// The position of the oldest event that is still there.
+    /// Position of the oldest retained event.
     pub(in crate::store) first: u64,
-    /// The position of the last.
+    /// Position of the newest event.
     pub(in crate::store) last: u64,
     pub(in crate::store) events: VecDeque<(u64, Event)>,
-    /// If `true`, the table `ux_inbox` has breadcrumbs of the tenant that the store can take in.
+    /// If `true`, the table `ux_inbox` has rows of the tenant that the store can take in.
     pub(in crate::store) has_inbox: bool,
 }
 
 impl Page {
-    /// Of a tenant that was never written to.
+    /// Returns the page of a tenant without events.
     pub(in crate::store) const fn empty() -> Self {
         Self {
             first: 1,
@@ -44,36 +44,36 @@ impl Page {
     }
 }
 
-/// The events that a store keeps of one tenant.
+/// Events that a store retains for one tenant.
 pub(in crate::store) trait Log: Clone + Send + Sync + 'static {
-    /// Name for logs.
+    /// Returns the name for log lines.
     fn log_name(&self) -> String;
 
-    /// Changes when there may be more of them.
+    /// Returns a receiver of a value that changes when there may be new events.
     fn announced(&self) -> watch::Receiver<u64>;
 
-    /// How long to wait at most until they are looked at again: others may not be able to announce theirs.
+    /// Returns the maximum time between two reads, because other processes may be unable to announce their events.
     fn poll(&self) -> Duration;
 
-    /// Up to [`PAGE`] of them from a position on, and which there are, at one moment.
+    /// Returns up to [`PAGE`] events from a position on, with the range of retained events, from one snapshot.
     fn page(&self, from: u64) -> impl Future<Output = Result<Page, StoreError>> + Send;
 
     /// Takes in at most `most` rows of the table `ux_inbox`, oldest first.
     fn take_in(&self, most: usize) -> impl Future<Output = Result<TakenIn, StoreError>> + Send;
 
-    /// Returns the time of the event at a position, or `None` if that event is gone. The event at the position of each
-    /// consumer is retained.
+    /// Returns the time of the event at a position, or `None` if that event was deleted. The event at the position of each consumer is
+    /// retained.
     fn time_of(
         &self,
         position: u64,
     ) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
 
-    /// Where the consumer stopped that they are read for, `begin` if it is new; none if they are read for nobody.
+    /// Returns the cursor of the log's consumer, which starts at `begin` for a new consumer. Returns `None` for a log without a consumer.
     fn cursor(&self, begin: u64)
     -> impl Future<Output = Result<Option<Cursor>, StoreError>> + Send;
 }
 
-/// Which kind of event a row has.
+/// Returns the stored form of an event kind.
 pub(in crate::store) const fn kind(kind: EventKind) -> i16 {
     match kind {
         EventKind::Created => 0,
@@ -82,7 +82,7 @@ pub(in crate::store) const fn kind(kind: EventKind) -> i16 {
     }
 }
 
-/// What that means; none if it means nothing.
+/// Returns the event kind of a stored form, or `None` for an unknown one.
 pub(in crate::store) const fn kind_of(kind: i64) -> Option<EventKind> {
     match kind {
         0 => Some(EventKind::Created),
@@ -92,7 +92,7 @@ pub(in crate::store) const fn kind_of(kind: i64) -> Option<EventKind> {
     }
 }
 
-/// Describes the events of a store for a consumer.
+/// Returns the description of a store's event source for a consumer.
 pub(in crate::store) fn description(store: &str, consumer: Option<&str>) -> String {
     match consumer {
         Some(consumer) => format!("{store}, consumer {consumer:?}"),
@@ -100,7 +100,7 @@ pub(in crate::store) fn description(store: &str, consumer: Option<&str>) -> Stri
     }
 }
 
-/// The events of a log, as a source delivers them.
+/// Subscribes to the events of a log.
 pub(in crate::store) async fn subscribe<L: Log>(
     log: L,
     from: StartAt,
@@ -111,7 +111,8 @@ pub(in crate::store) async fn subscribe<L: Log>(
     let next = match from {
         StartAt::Now => end,
         StartAt::Beginning => page.first,
-        // A position from the future is of another store's life: nothing from now on may be missed for it.
+        // A later position than the newest event comes from another store, or from a time before a restore. No event from now on may be
+        // missed.
         StartAt::After(position) => position.saturating_add(1).min(end),
         StartAt::Since(time) => first_after(&log, page.first..end, time).await?,
     };
@@ -122,13 +123,13 @@ pub(in crate::store) async fn subscribe<L: Log>(
     };
     let mut before = log.time_of(next - 1).await.map_err(unavailable)?;
     if before.is_none() && (cursor.is_some() || matches!(from, StartAt::Since(_))) {
-        // The event before is gone. A consumer can acknowledge an event after the store has deleted it.
+        // The previous event was deleted. A consumer can acknowledge an event after the store has deleted it.
         let oldest = log.time_of(next).await.map_err(unavailable)?;
         before = oldest.map(Timestamp::just_before);
     }
     let delivered_to = match before {
         None if next == 1 => Some(Timestamp::UNIX_EPOCH),
-        // Events of the consumer are gone. The subscription reports that it missed everything from the beginning.
+        // Events of the consumer were deleted. The subscription reports that it missed everything from the beginning.
         None if cursor.is_some() && next < end => Some(Timestamp::UNIX_EPOCH),
         time => match (&cursor, from) {
             (None, StartAt::Now | StartAt::Beginning | StartAt::Since(_)) => time,
@@ -168,7 +169,7 @@ async fn first_after<L: Log>(
         let middle = start + (end - start) / 2;
         match log.time_of(middle).await.map_err(unavailable)? {
             Some(found) if found > time => end = middle,
-            // An event that is gone meanwhile is older than all others.
+            // An event that was deleted meanwhile is older than all others.
             Some(_) | None => start = middle + 1,
         }
     }
@@ -184,12 +185,12 @@ struct Subscriber<L> {
     poll_at: Instant,
     /// If `true`, the table `ux_inbox` had rows at the last read.
     has_inbox: bool,
-    /// Time until which nothing is taken from `ux_inbox`, because the last attempt failed.
+    /// Time until which nothing is taken from `ux_inbox`, because the last attempt failed or another subscriber takes the rows in.
     inbox_at: Instant,
     next: u64,
     /// Time of the newest event up to `next` that was delivered, was acknowledged or precedes the subscription.
     delivered_to: Option<Timestamp>,
-    /// What was read and not delivered yet.
+    /// Events that were read and not delivered yet.
     read: VecDeque<(u64, Event)>,
     cursor: Option<Arc<Cursor>>,
     returned: Arc<Nacked<Event>>,
@@ -205,7 +206,7 @@ impl<L: Log> Subscriber<L> {
                 if let Some(cursor) = &self.cursor {
                     cursor.deliver(position);
                 }
-                // The next event may be of the same commit.
+                // The next event may belong to the same commit.
                 let before = event.updated_at.just_before();
                 self.delivered_to = self.delivered_to.max(Some(before));
                 return Some(Ok(self.delivery(position, event)));
@@ -229,7 +230,7 @@ impl<L: Log> Subscriber<L> {
         }
     }
 
-    /// Reads what is next, and says whether there was anything.
+    /// Reads the next page. Returns `true` if it contains events.
     async fn read_on(&mut self) -> Result<bool, SourceError> {
         self.changed.mark_unchanged();
         (self.is_at_end, self.poll_at) = (false, later(Instant::now(), self.log.poll()));
@@ -266,7 +267,7 @@ impl<L: Log> Subscriber<L> {
         Ok(!self.read.is_empty())
     }
 
-    /// Takes breadcrumbs from `ux_inbox`. Their events are read as all others.
+    /// Takes in breadcrumbs from `ux_inbox`. Their events are read like all others.
     async fn take_in(&mut self) {
         /// Pause after a failure, and maximum pause while another subscriber takes the rows in.
         const INBOX_PAUSE: Duration = Duration::from_secs(5);
@@ -276,7 +277,7 @@ impl<L: Log> Subscriber<L> {
         }
         let taken = match self.log.take_in(AT_ONCE).await {
             taken @ (Ok(_) | Err(StoreError::Unavailable { .. })) => taken,
-            // One row may be possible: the room that is left can be enough for it.
+            // A single row may succeed, because there may be enough room for it.
             Err(_) => self.log.take_in(1).await,
         };
         match taken {

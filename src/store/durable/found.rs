@@ -1,8 +1,10 @@
+//! Rows of breadcrumbs, and the runs that wrote them.
+
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::{Lineage, StoreError};
 use std::sync::Arc;
 
-/// A breadcrumb, or what is left of it.
+/// A breadcrumb or its tombstone, as stored.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Found<R = ()> {
     /// The row ID in SQLite; PostgreSQL has `()`.
@@ -15,7 +17,7 @@ pub(in crate::store) struct Found<R = ()> {
     pub(in crate::store) deleted: bool,
 }
 
-/// Which run wrote a version.
+/// Run that wrote a version of a breadcrumb.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Writer {
     pub(in crate::store) executor: Arc<str>,
@@ -23,12 +25,12 @@ pub(in crate::store) struct Writer {
 }
 
 impl<R> Found<R> {
-    /// Whether it is there at a time: neither deleted nor over.
+    /// Returns `true` if the breadcrumb is neither deleted nor expired at the time `now`.
     pub(in crate::store) fn lives(&self, now: Timestamp) -> bool {
         !self.deleted && self.breadcrumb.ttl.is_none_or(|end| now < end)
     }
 
-    /// The breadcrumb if it is there, else why it is not.
+    /// Returns the breadcrumb if it is neither deleted nor expired. Otherwise returns the error of a missing breadcrumb.
     pub(in crate::store) fn living(
         found: Option<Self>,
         id: BreadcrumbId,

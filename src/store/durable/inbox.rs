@@ -1,4 +1,4 @@
-//! New breadcrumbs that other programs insert with SQL, and that a store takes in.
+//! Inbox: new breadcrumbs that other programs insert with SQL, and that a store takes in.
 
 use crate::error::Chain;
 use crate::model::{BreadcrumbId, NewBreadcrumb, parse_as};
@@ -12,7 +12,7 @@ pub(in crate::store) const AT_ONCE: usize = 64;
 /// Number of bytes of JSON after which a transaction takes in no more rows.
 pub(in crate::store) const ENOUGH_BYTES: usize = 1 << 20;
 
-/// Names of the fields that a breadcrumb can have.
+/// Names of the fields that a breadcrumb in the inbox can have.
 const FIELDS: [&str; 11] = [
     "schema_name",
     "title",
@@ -31,9 +31,9 @@ const FIELDS: [&str; 11] = [
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Inserted {
     pub(in crate::store) serial: i64,
-    /// The ID that the program chose. `None` if the store chooses one.
+    /// ID that the program chose, or `None` if the store chooses one.
     pub(in crate::store) id: Option<BreadcrumbId>,
-    /// The breadcrumb as JSON. SQLite does not check that a text is UTF-8.
+    /// The breadcrumb as JSON. SQLite does not check that text is UTF-8.
     pub(in crate::store) text: Vec<u8>,
 }
 
@@ -46,7 +46,7 @@ pub(in crate::store) struct TakenIn {
     pub(in crate::store) refused: usize,
 }
 
-/// The reason why a row is not taken in. The row keeps it in its column `refused`.
+/// Reason why a row is rejected. The row stores it in its column `refused`.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::store) enum Refusal {
     #[error("the breadcrumb is not UTF-8")]
@@ -62,7 +62,7 @@ pub(in crate::store) enum Refusal {
 }
 
 impl Refusal {
-    /// The text for the column `refused`, with all causes.
+    /// Returns the text for the column `refused`, with all causes.
     pub(in crate::store) fn text(&self) -> String {
         Chain(self).to_string()
     }
@@ -72,7 +72,7 @@ impl Inserted {
     /// Reads the breadcrumb. `limit` is the maximum size of a breadcrumb in bytes.
     ///
     /// # Errors
-    /// The reason why the row cannot be taken in as it is.
+    /// Returns the reason why the row is rejected.
     pub(in crate::store) fn read(&self, limit: usize) -> Result<NewBreadcrumb, Refusal> {
         let text = std::str::from_utf8(&self.text).map_err(Refusal::NotUtf8)?;
         let fields: BTreeMap<String, IgnoredAny> =
@@ -87,7 +87,7 @@ impl Inserted {
 }
 
 impl TakenIn {
-    /// Logs refused rows. Call it after the commit.
+    /// Logs rejected rows. Call it after the commit.
     pub(in crate::store) fn log(self, source: &str) {
         if self.refused > 0 {
             tracing::warn!(

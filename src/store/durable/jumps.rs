@@ -1,12 +1,12 @@
-//! Jumps of the wall clock that a store reads.
+//! Detection of jumps of the wall clock that a store reads.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Minimum size of a reported jump. Smaller differences are corrections of the clock, or readings that waited for a lock.
+/// Minimum size of a jump. Smaller differences are corrections of the clock, or readings that waited for a lock.
 const LEAST: Duration = Duration::from_secs(60);
 
-/// Compares a wall clock with the monotonic clock of this process.
+/// Comparison of a wall clock with the monotonic clock of this process.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Jumps(Mutex<State>);
 
@@ -15,7 +15,7 @@ struct State {
     last: Option<Reading>,
     /// Time of the first reading after the last jump.
     steady_since: Option<Instant>,
-    /// Time that a test let pass, which counts as time of the monotonic clock.
+    /// Time that a test has added, which counts as time of the monotonic clock.
     passed: Duration,
 }
 
@@ -27,7 +27,7 @@ struct Reading {
 }
 
 impl Jumps {
-    /// Adds a wall time in microseconds that was just read, and logs a jump since the reading before.
+    /// Adds a wall time in microseconds that was just read, and logs a jump since the previous reading.
     pub(in crate::store) fn read(&self, store: &'static str, wall: i64) {
         let jump = {
             let mut state = self.state();
@@ -59,14 +59,14 @@ impl Jumps {
         }
     }
 
-    /// Returns `true` if this process has read the clock for some time, and saw no jump in that time.
+    /// Returns `true` if this process has read the clock for at least `time`, and has seen no jump since.
     pub(in crate::store) fn is_steady_for(&self, time: Duration) -> bool {
         let state = self.state();
         let since = state.steady_since;
         since.is_some_and(|since| state.now().saturating_duration_since(since) >= time)
     }
 
-    /// Lets time pass for a test.
+    /// Adds time for a test.
     #[cfg(feature = "conformance")]
     pub(in crate::store) fn advance_clock(&self, time: Duration) {
         let mut state = self.state();
@@ -85,7 +85,7 @@ impl State {
     }
 }
 
-/// Difference between the wall time that passed and the time that passed, in microseconds. `None` if it is small.
+/// Returns the wall time that passed minus the monotonic time that passed, in microseconds. Returns `None` for a small difference.
 fn jump(before: Reading, after: Reading) -> Option<i64> {
     let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
     let passed = micros(after.at.saturating_duration_since(before.at));

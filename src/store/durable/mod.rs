@@ -1,5 +1,5 @@
-//! What stores have in common that outlive their process: events read in pages, consumers that are remembered, the row of
-//! a tenant, and breadcrumbs that may be over.
+//! Parts that the SQLite and PostgreSQL stores share: event pages, consumer positions, the inbox, the tenant's row and clock, and rows of
+//! breadcrumbs.
 
 pub(super) mod cursor;
 pub(super) mod events;

@@ -1,14 +1,16 @@
+//! Row of a tenant, and the store's clock.
+
 use super::jumps::Jumps;
 use crate::bugs::planted;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// What is done to the clock of a store: nothing, but in tests.
+/// Changes of a store's clock by tests. Without tests, the clock is unchanged.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Time {
-    /// How far tests have moved it ahead, in microseconds.
+    /// Time that tests have added, in microseconds.
     shift: AtomicI64,
-    /// Where tests have stopped it, if they have.
+    /// Time at which tests have stopped the clock, in microseconds since 1970.
     held: OnceLock<i64>,
     pub(in crate::store) jumps: Jumps,
 }
@@ -21,13 +23,13 @@ impl Time {
     pub(in crate::store) fn shift(&self) -> i64 {
         let mut shift = self.shift.load(Ordering::Relaxed);
         if planted("own-clock") {
-            // The clocks of two workers are never the same.
+            // Planted bug: every worker has its own clock, which differs from the others.
             shift += i64::from(std::process::id() % 2) * 5_000_000;
         }
         shift
     }
 
-    /// The wall time of this machine, but for what tests do to it.
+    /// Returns the wall time of this machine, with the changes of tests.
     #[cfg(feature = "sqlite")]
     pub(in crate::store) fn now(&self) -> crate::model::Timestamp {
         let wall = self.held().unwrap_or_else(crate::clock::wall_micros);
@@ -40,7 +42,7 @@ impl Time {
         self.jumps.advance_clock(duration);
     }
 
-    /// Moves the clock by that many microseconds, so that tests see the effect of a wall clock that jumps.
+    /// Moves the clock by a number of microseconds, so that tests see the effect of a wall clock that jumps.
     #[cfg(feature = "conformance")]
     pub(in crate::store) fn jump(&self, micros: i64) {
         self.shift.fetch_add(micros, Ordering::Relaxed);
@@ -52,21 +54,21 @@ impl Time {
     }
 }
 
-/// Maximum number of microseconds by which a wall clock may be behind the last commit without counting as set back. Commits of one
-/// microsecond are a microsecond apart each, so the last of them can be ahead.
+/// Maximum number of microseconds by which a wall clock may be behind the last commit without counting as set back. Commits within one
+/// microsecond get times that are one microsecond apart each, so the last of them can be ahead.
 #[cfg(feature = "sqlite")]
 const AHEAD: i64 = 1_000;
 
-/// Maximum number of microseconds that the clock is ahead of the wall clock: 7 days. A wall clock that was years ahead for a moment must not
-/// stop all delays for years.
+/// Maximum number of microseconds by which the store's clock is ahead of the wall clock: 7 days. A wall clock that was years ahead for a
+/// moment must not stop all delays for years.
 #[cfg(feature = "sqlite")]
 const STANDS: i64 = 7 * 24 * 60 * 60 * 1_000_000;
 
-/// Time of a store's clock, by the wall clock and [`Tenant::latest`]: the wall clock, unless it was set back. Then the clock stands still
-/// until the wall clock has reached the old time again. All in microseconds.
+/// Returns the time of a store's clock, from the wall clock and [`Tenant::latest`]: the wall clock, unless it was set back. Then the
+/// store's clock stands still until the wall clock has reached the old time again. All values are in microseconds.
 ///
-/// A clock that was set back by more than twice [`STANDS`] follows the wall clock. In between, it runs twice as fast as the wall clock until
-/// it is at the old time, so that it never leaps while the wall clock advances.
+/// If the wall clock was set back by more than twice [`STANDS`], the store's clock follows it. In between, the store's clock runs twice as
+/// fast as the wall clock until it has reached the old time, so it never leaps while the wall clock advances.
 #[cfg(feature = "sqlite")]
 pub(in crate::store) fn shown(wall: i64, latest: i64) -> i64 {
     let behind = latest.saturating_sub(wall);
@@ -79,28 +81,28 @@ pub(in crate::store) fn shown(wall: i64, latest: i64) -> i64 {
     }
 }
 
-/// The row of a tenant: its clock and its counters.
+/// Row of a tenant: its clock and its counters.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(in crate::store) struct Tenant {
     pub(in crate::store) id: i64,
-    /// The time of the last commit of a breadcrumb. At least the time at which a row became due at once, less one microsecond.
+    /// Time of the last commit of a breadcrumb, in microseconds. At least the time at which a row became due at once, less one microsecond.
     pub(in crate::store) latest: i64,
-    /// The last run that was added or came to its end.
+    /// Last assigned sequence number. A run takes one when it is added, accepted, repeated or ended.
     pub(in crate::store) sequence: i64,
-    /// The position of the last event.
+    /// Position of the newest event.
     pub(in crate::store) position: i64,
-    /// The position of the oldest event that is still there.
+    /// Position of the oldest retained event.
     pub(in crate::store) first_event: i64,
     pub(in crate::store) breadcrumbs: i64,
     pub(in crate::store) tombstones: i64,
     pub(in crate::store) open_runs: i64,
     pub(in crate::store) finished_runs: i64,
-    /// Number of keys of requests.
+    /// Number of request keys.
     pub(in crate::store) requests: i64,
 }
 
 impl Tenant {
-    /// Returns the counters of a tenant without breadcrumbs and runs.
+    /// Returns the row of a tenant without breadcrumbs and runs.
     #[cfg(feature = "sqlite")]
     pub(in crate::store) fn new(id: i64) -> Self {
         Self {
@@ -110,7 +112,7 @@ impl Tenant {
         }
     }
 
-    /// How many events there are.
+    /// Returns the number of retained events.
     #[cfg(feature = "postgres")]
     pub(in crate::store) fn events(&self) -> i64 {
         self.position - self.first_event + 1
@@ -132,7 +134,7 @@ impl Tenant {
         ]
     }
 
-    /// Reads the id and each column, in the order of the table.
+    /// Reads the ID and each column, in the order of the table.
     pub(in crate::store) fn read<E>(
         mut column: impl FnMut(usize) -> Result<i64, E>,
     ) -> Result<Self, E> {
@@ -165,7 +167,7 @@ mod tests {
 
         for (hour, pair) in times.windows(2).enumerate() {
             let step = pair[1] - pair[0];
-            // The clock may be behind the last commit by a little.
+            // The clock may be slightly behind the last commit.
             assert!((-AHEAD..=2 * HOUR + 1).contains(&step), "{step} at {hour}");
         }
         assert_eq!(times[0], 0);
