@@ -57,7 +57,7 @@ pub(super) struct Database {
     pub(super) recent: Tenants,
     pub(super) progress: Progress,
     pub(super) loss: Loss,
-    /// If `true`, a commit releases the tenant's row before it is durable, and waits for that afterwards.
+    /// If `true`, a commit releases the tenant's row before the commit is durable, and then waits until it is durable.
     pub(super) can_flush: bool,
     /// Jobs that wait for a transaction.
     pub(super) waiting: Waiting,

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Facts that are read for all jobs of a transaction at once. Further facts are read when a job needs them.
 #[derive(Default)]
 pub(super) struct Wanted {
-    /// Runs whose rows are locked.
+    /// Runs whose rows must be locked.
     pub(super) runs: Vec<RunRef>,
     /// Runs to be enqueued, whose rows are not locked.
     pub(super) seen: Vec<RunRef>,
@@ -283,7 +283,7 @@ pub(super) struct Known {
     pub(super) kept: Option<Kept>,
     /// Origin of the run's trigger.
     pub(super) origin: Origin,
-    /// The first other row with its ordering key.
+    /// First other row with the run's ordering key.
     pub(super) first: Option<First>,
     /// Time since which the run's executor is paused. Not read for a run to be enqueued.
     pub(super) paused: Option<Timestamp>,

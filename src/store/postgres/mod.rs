@@ -272,7 +272,7 @@ impl PostgresStore {
         self.database.time.advance_clock(duration);
     }
 
-    /// Moves the clock of this store by that many microseconds, so that tests see the effect of a wall clock that jumps.
+    /// Moves the clock of this store by a number of microseconds, so that tests see the effect of a wall clock that jumps.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn move_clock(&self, micros: i64) {

@@ -267,7 +267,7 @@ impl Ending<'_> {
             Err(broken) => return Err(Failed::of(broken.error, self.is_alone)),
         };
         if place.is_none() && witness.is_some() {
-            // The row of a tenant is never removed.
+            // A tenant's row is never removed, so a missing row means that commits were lost.
             let lost = self.database.lost(self.tenant, self.mark, 0);
             return Err(Failed::Lost(lost));
         }
@@ -306,7 +306,7 @@ async fn work(
     let parts = database.parts();
     let mut writing = match Writing::begin(connection, parts, tenant, locks, wanted).await {
         Ok(writing) => writing,
-        // The row of a tenant is never removed.
+        // A tenant's row is never removed, so a missing row means that commits were lost.
         Err(sqlx::Error::RowNotFound) => return Err(Failed::Lost(database.lost(tenant, mark, 0))),
         Err(error) => return Err(error.into()),
     };

@@ -197,9 +197,13 @@ mod tests {
         let keys = |from| (from..from + 15).map(|n| key(n, n));
         search(&cache, 7, keys(0));
 
-        assert_eq!(search(&cache, 7, keys(0)), 10, "those stay that are of use");
+        assert_eq!(search(&cache, 7, keys(0)), 10, "useful vectors stay");
         assert_eq!(search(&cache, 7, keys(100)), 0);
-        assert_eq!(search(&cache, 7, keys(100)), 10, "those went that were not");
+        assert_eq!(
+            search(&cache, 7, keys(100)),
+            10,
+            "useless vectors are replaced"
+        );
         assert!(cache.kept.read().unwrap().numbers <= 20);
         let none = Cache::new(0);
         search(&none, 7, keys(0));

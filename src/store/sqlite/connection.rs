@@ -47,7 +47,7 @@ pub(super) fn writer(path: &Path, settings: &DatabaseSettings) -> Result<Connect
 fn limit_file(connection: &Connection, bytes: u64) -> rusqlite::Result<()> {
     let page: i64 = connection.query_row("PRAGMA page_size", (), |row| row.get(0))?;
     let pages = i64::try_from(bytes).unwrap_or(i64::MAX) / page.max(1);
-    // SQLite ignores a limit of zero, and takes a file that is larger as the limit.
+    // SQLite ignores a limit of zero. If the file is larger than the limit, its current size becomes the limit.
     let limit = format!(
         "PRAGMA max_page_count = {}",
         pages.clamp(1, i64::from(u32::MAX - 1))

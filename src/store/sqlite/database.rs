@@ -304,14 +304,15 @@ mod tests {
         let no_writer = Database::open(&file, settings()).await.unwrap();
         let same = Database::open(&file, settings()).await.unwrap();
         assert!(Arc::ptr_eq(&no_writer, &same));
-        let write = |_: &Connection| -> Result<((), bool), Fault> { panic!("as a test") };
+        let write = |_: &Connection| -> Result<((), bool), Fault> { panic!("planned by the test") };
         assert!(no_writer.write(write).await.is_err());
         no_writer.writes.closed().await;
 
         let no_reader = Database::open(&file, settings()).await.unwrap();
         assert!(no_reader.write(|_| Ok(((), false))).await.is_ok());
-        let read =
-            |_: &Connection, _: &dyn Fn() -> bool| -> Result<(), Fault> { panic!("as a test") };
+        let read = |_: &Connection, _: &dyn Fn() -> bool| -> Result<(), Fault> {
+            panic!("planned by the test")
+        };
         assert!(no_reader.read(read).await.is_err());
         assert!(no_reader.read(|_, _| Ok(())).await.is_err());
 

@@ -34,7 +34,7 @@ pub enum SqliteError {
     /// The path does not name a file. Use a file path, or `MemoryStore` for a store in memory.
     #[error("cannot open the SQLite database at {path:?}: {reason}")]
     NotAFile {
-        /// The path.
+        /// Path that was passed to the builder.
         path: PathBuf,
         /// Reason why the path is unsuitable.
         reason: &'static str,
@@ -48,7 +48,7 @@ pub enum SqliteError {
         "cannot open the SQLite database at {path:?} for reading: its schema version {found} is older than {known}; open it for writing once, which migrates it"
     )]
     OlderSchema {
-        /// The path.
+        /// Path of the database file.
         path: PathBuf,
         /// Schema version of the file.
         found: i64,
@@ -59,7 +59,7 @@ pub enum SqliteError {
     /// writing.
     #[error("cannot write to the SQLite database at {path:?}: the store was opened for reading")]
     OpenedReadOnly {
-        /// The path.
+        /// Path of the database file.
         path: PathBuf,
     },
     /// The permissions do not allow writing. Make the file and its folder writable, or use a copy.
@@ -67,7 +67,7 @@ pub enum SqliteError {
         "cannot open the SQLite database at {path:?}: the file is read-only; make the file and its folder writable"
     )]
     ReadOnly {
-        /// The path.
+        /// Path of the database file.
         path: PathBuf,
     },
     /// The file was deleted, replaced or truncated while the store was open. Restore the file, and open the store again.
@@ -85,7 +85,7 @@ pub enum SqliteError {
         "the SQLite database at {path:?} is damaged; restore a backup and open the store again"
     )]
     Damaged {
-        /// The path.
+        /// Path of the database file.
         path: PathBuf,
         /// Error message of SQLite.
         source: BoxError,

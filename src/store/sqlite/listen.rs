@@ -25,7 +25,7 @@ pub(super) struct Listener {
     /// A connection that only reads, so that `data_version` changes with every commit of another connection.
     pub(super) connection: Connection,
     pub(super) progress: Arc<Progress>,
-    /// Pause between two checks of the file, unless it is idle.
+    /// Pause between two checks of the file. It doubles while the file does not change.
     pub(super) poll: Duration,
     /// `None` if the database receives no datagrams.
     pub(super) sockets: Option<Arc<Sockets>>,

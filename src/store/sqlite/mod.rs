@@ -217,7 +217,7 @@ impl SqliteStore {
         self.opened.time.advance_clock(duration);
     }
 
-    /// Moves the clock of this open file by that many microseconds, so that tests see the effect of a wall clock that jumps.
+    /// Moves the clock of this open file by a number of microseconds, so that tests see the effect of a wall clock that jumps.
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub fn move_clock(&self, micros: i64) {

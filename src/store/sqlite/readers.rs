@@ -185,7 +185,7 @@ mod tests {
         let last = Reader::new(Connection::open_in_memory().unwrap(), &queue);
         let last = std::thread::spawn(|| last.run());
 
-        let unanswered = reads.read(|_, _| -> Result<(), Fault> { panic!("as a test") });
+        let unanswered = reads.read(|_, _| -> Result<(), Fault> { panic!("planned by the test") });
         assert!(unanswered.await.is_err());
         assert!(last.join().is_err());
 

@@ -204,7 +204,10 @@ mod tests {
 
         other.patience = LONG;
         other.stuck_until = other.stuck_until.map(|end| end + LONG);
-        assert!(other.take().is_none(), "it does not wait again");
+        assert!(
+            other.take().is_none(),
+            "the writer does not wait again too early"
+        );
 
         other.stuck_until = Some(Instant::now());
         let waiting = std::thread::spawn(move || other.take().is_some());
@@ -213,7 +216,7 @@ mod tests {
             std::thread::yield_now();
         }
         drop(turn);
-        assert!(waiting.join().unwrap(), "it waits again");
+        assert!(waiting.join().unwrap(), "the writer waits again later");
     }
 
     #[test]

@@ -229,13 +229,17 @@ mod tests {
             .map(|reply| reply.try_recv().unwrap())
             .collect();
         let told: Vec<usize> = answers.iter().flatten().copied().collect();
-        assert_eq!(told, kept(&writer), "what was answered is what is there");
+        assert_eq!(told, kept(&writer), "the results match the stored rows");
         let full = answers.into_iter().nth(1).unwrap().unwrap_err();
         assert!(matches!(full, StoreError::Unavailable { .. }), "{full:?}");
         assert!(matches!(full.retry(), crate::error::Retry::After(_)));
         let (job, mut reply, _) = job(30);
         writer.transaction(&mut VecDeque::from([job]));
-        assert_eq!(reply.try_recv().unwrap().unwrap(), 30, "it goes on");
+        assert_eq!(
+            reply.try_recv().unwrap().unwrap(),
+            30,
+            "the writer continues"
+        );
     }
 
     #[test]

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use system::{Folder, Sender};
 use uuid::Uuid;
 
-/// Maximum number of listeners. Any others find commits by checking the file.
+/// Maximum number of listeners. Further databases find commits by polling the file.
 const MOST: usize = 64;
 
 /// Maximum number of files that one registration checks.
@@ -56,7 +56,7 @@ impl Sockets {
         }
     }
 
-    /// Binds the database's own socket and registers it. Deletes the rows and files of processes that ended without doing so.
+    /// Binds the database's own socket and registers it. Deletes the rows and files that processes left when they were killed.
     /// Returns `None` if no socket can be bound.
     pub(super) fn join(&self, connection: &Connection) -> rusqlite::Result<Option<Bound>> {
         let known = listeners(connection)?;
