@@ -49,9 +49,10 @@ fn tags(event: &Event) -> String {
 /// Statement that each connection prepares: returns the first and the last position, and the events from a position on.
 ///
 /// One snapshot contains all of this, so no event is removed in between. A transaction locks the tenant's row before it assigns a
-/// position and until its commit, so an event that is not visible yet has a higher position than all visible ones. `is_durable` is true if
-/// all visible commits are certainly durable. A standby has only durable commits. With synchronous standbys the column is false, because
-/// the server does not report which commits they have.
+/// position, and until its commit. So an event that is not visible yet has a higher position than all visible ones.
+///
+/// `is_durable` is true if all visible commits are certainly durable. A standby has only durable commits. With synchronous standbys the
+/// column is false, because the server does not report which commits they have.
 pub(super) const NEXT: &str = concat!(
     "PREPARE ux_next (text, bigint, bigint, bigint, bigint) AS
     SELECT t.first_event, t.position, e.*, s.breadcrumb_id AS seen_id, s.version AS seen_version,

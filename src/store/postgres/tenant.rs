@@ -147,8 +147,8 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Tenant> {
     Tenant::read(|column| row.try_get(column))
 }
 
-/// Bit of an open time. The time of a version is open until its transaction has its place in the commit order, and consists of this bit
-/// and the number of the version within the transaction. No real time has the bit.
+/// Bit of an open time. The time of a version is open until its transaction has its place in the commit order. It consists of this bit and
+/// the number of the version within the transaction. No real time has the bit.
 pub(super) const OPEN_TIME: i64 = 1 << 60;
 
 /// Returns the number of a version within its transaction from an open time. It is added to the `base` of the transaction.
