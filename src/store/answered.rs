@@ -1,17 +1,17 @@
-//! How a store without a ledger knows again what a run responded with: by the tags of what it created.
+//! Detection of finished runs without a ledger, by the tags of the breadcrumbs that the runs created.
 
 use super::{Claim, RunState};
 use crate::model::{Breadcrumb, BreadcrumbId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The tag of all that a run ends with.
+/// Returns the tag of all breadcrumbs that a run creates when it ends.
 pub(crate) fn run_tag(run_key: &str) -> String {
     format!("ux:run:{run_key}")
 }
 
-/// The place of a breadcrumb in what a run ends with. What a failed run leaves has places of its own: some of the response
-/// that it failed with may be there.
+/// Index of a breadcrumb among those that a run creates when it ends. A response and a dead letter have separate indexes, because
+/// a part of a failed response may exist too.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Place {
     pub(crate) has_failed: bool,
@@ -19,13 +19,13 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The tag of it among so many.
+    /// Returns the tag of this index, with the total number of breadcrumbs.
     #[cfg(feature = "rcrt")]
     pub(crate) fn tag(self, of: usize) -> String {
         format!("ux:slot:{self}/{of}")
     }
 
-    /// The place that the tags of a breadcrumb name, and among how many.
+    /// Returns the index in the tags of a breadcrumb, and the total number of breadcrumbs.
     pub(crate) fn of(tags: &[String]) -> Option<(Self, usize)> {
         tags.iter().find_map(|tag| {
             let (place, of) = tag.strip_prefix("ux:slot:")?.split_once('/')?;
@@ -47,8 +47,9 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// What the breadcrumbs with the tag of a run say of it: that it is over, or nothing if some of its end is missing. That it
-/// failed counts more than a response: the last of that may have come after the run was given up.
+/// Returns the end of a run from the breadcrumbs with its [tag](run_tag), or `None` if the run has not ended or some of its
+/// breadcrumbs are missing. A dead letter takes precedence over a response: the rest of the response may have been written after
+/// the run failed.
 pub(crate) fn answered(found: &[Arc<Breadcrumb>]) -> Option<Claim> {
     let ended = |has_failed, state| {
         let written = whole(found, has_failed)?;
@@ -57,7 +58,8 @@ pub(crate) fn answered(found: &[Arc<Breadcrumb>]) -> Option<Claim> {
     ended(true, RunState::Failed).or_else(|| ended(false, RunState::Done))
 }
 
-/// The breadcrumbs of one kind of end, if all are there. Of several in one place the oldest counts.
+/// Returns the breadcrumbs of the response or of the failure, or `None` if one is missing. If two have the same index, the oldest
+/// counts.
 fn whole(found: &[Arc<Breadcrumb>], has_failed: bool) -> Option<Vec<BreadcrumbId>> {
     let mut slots: BTreeMap<usize, (usize, &Breadcrumb)> = BTreeMap::new();
     for one in found {

@@ -1,9 +1,9 @@
-//! What is written, in the form that every store of this crate keeps.
+//! Conversion of writes to the canonical form that every store of this crate saves.
 
 use super::{Commit, Lease, RunEnd, StoreError, Write};
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, Patch};
 
-/// The writes in the form that is kept, or why one is not.
+/// Returns the writes in canonical form, or an error for a write that exceeds a limit.
 pub(super) fn writes(writes: Vec<Write>, limit: usize) -> Result<Vec<Write>, StoreError> {
     if writes.len() > Commit::MAX_WRITES {
         return Err(StoreError::TooManyWrites {
@@ -27,7 +27,7 @@ pub(super) fn writes(writes: Vec<Write>, limit: usize) -> Result<Vec<Write>, Sto
     canonical.collect()
 }
 
-/// The end of a run in the form that is kept, or why it is refused.
+/// Returns the end of a run in canonical form, or an error for an end that no store accepts.
 pub(super) fn end(
     end: Option<(Lease, RunEnd)>,
     limit: usize,
@@ -39,7 +39,7 @@ pub(super) fn end(
             Ok(Some((lease, RunEnd::Suspended { wake, state })))
         }
         Some((lease, RunEnd::Failed(mut letter))) => {
-            // Its breadcrumb takes it by value, and what nests without end cannot be copied.
+            // `DeadLetter::breadcrumb` copies the creator, so the depth of the creator must be checked first.
             let creator = || "the creator of the dead letter".to_owned();
             letter.creator = json(creator, &letter.creator, limit)?;
             Ok(Some((lease, RunEnd::Failed(letter))))
@@ -49,7 +49,7 @@ pub(super) fn end(
     }
 }
 
-/// The state of a run in the form that is kept, or why it is refused.
+/// Returns the state of a run in canonical form, or an error if the state exceeds a limit.
 pub(super) fn state(state: &Json, limit: usize) -> Result<Json, StoreError> {
     json(|| "the state of the run".to_owned(), state, limit)
 }
@@ -62,15 +62,19 @@ fn json(what: impl FnOnce() -> String, json: &Json, limit: usize) -> Result<Json
         })
 }
 
-/// A breadcrumb in the form that is kept; `index` is that of the write.
+/// Returns a breadcrumb in canonical form. `index` is the index of the write, for errors.
 pub(super) fn new_breadcrumb(
     index: usize,
     mut new: NewBreadcrumb,
     limit: usize,
 ) -> Result<NewBreadcrumb, StoreError> {
-    new.context = json(|| format!("write {index}, context"), &new.context, limit)?;
+    new.context = json(
+        || format!("the context of write {index}"),
+        &new.context,
+        limit,
+    )?;
     if let Some(hints) = &mut new.llm_hints {
-        *hints = json(|| format!("write {index}, llm_hints"), hints, limit)?;
+        *hints = json(|| format!("the llm_hints of write {index}"), hints, limit)?;
     }
     clean(&mut new.title);
     tags(index, &mut new.tags)?;
@@ -92,7 +96,7 @@ fn patch(index: usize, mut patch: Patch, limit: usize) -> Result<Patch, StoreErr
         ("llm_hints", &mut patch.llm_hints),
     ] {
         if let Some(json) = json {
-            *json = self::json(|| format!("write {index}, {field}"), json, limit)?;
+            *json = self::json(|| format!("the {field} of write {index}"), json, limit)?;
         }
     }
     if let Some(tags) = &mut patch.tags {
@@ -111,7 +115,7 @@ fn patch(index: usize, mut patch: Patch, limit: usize) -> Result<Patch, StoreErr
     Ok(patch)
 }
 
-/// The name of a schema stands in indexes, which not all stores have room for without a bound.
+/// Checks the size of a schema name. Stores index schema names, and some databases limit the size of an indexed value.
 fn schema(index: usize, name: Option<&str>) -> Result<(), StoreError> {
     let size = name.map_or(0, str::len);
     if size > Breadcrumb::MAX_SCHEMA_BYTES {
@@ -132,7 +136,7 @@ fn tags(index: usize, tags: &mut [String]) -> Result<(), StoreError> {
             limit: Breadcrumb::MAX_TAGS,
         });
     }
-    // The replacement of U+0000 takes more room, and what is kept is what counts.
+    // The replacement of U+0000 is longer, and the limit applies to the stored form.
     tags.iter_mut().for_each(clean);
     let longest = tags.iter().map(String::len).max().unwrap_or_default();
     if longest > Breadcrumb::MAX_TAG_BYTES {

@@ -7,24 +7,24 @@ use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// The right to end a run: the holder of the newest token of a run may commit for it.
+/// The right to end a run. Only the holder of the newest token of a run can commit for the run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Lease {
-    /// The run.
+    /// The leased run.
     pub run: RunRef,
-    /// The fencing token; it grows with every claim.
+    /// The fencing token. It grows with every claim of the run.
     pub token: u64,
-    /// The run's epoch: how often it was redone.
+    /// The run's epoch: the number of times that the run was redone.
     pub epoch: u32,
-    /// Number of consecutive leases that expired before this claim. A lease does not count once its owner
-    /// [reported](super::RunLedger::heartbeat) it after it was lost.
+    /// The number of consecutive leases that expired before this claim. A lost lease does not count after its owner has
+    /// [reported](super::RunLedger::heartbeat) it.
     pub abandoned: u32,
-    /// If `true`, a lease of this epoch expired before this claim, so its owner may have executed the run without a report. Unlike
-    /// [`abandoned`](Self::abandoned), it stays `true` when that owner reports the lost lease.
+    /// If `true`, a lease of this epoch expired before this claim, so its owner may have executed the run without recording the
+    /// result. Unlike [`abandoned`](Self::abandoned), it stays `true` when that owner reports the lost lease.
     pub may_have_executed: bool,
-    /// The time of the first claim of the current attempt, by the store's clock. A [retry](super::RunLedger::retry) that does not
-    /// count, and a claim after a lease that expired, continue the age.
+    /// The time of the first claim of the current attempt, by the store's clock. It stays the same after a
+    /// [retry](super::RunLedger::retry) that does not count, and after a claim of an expired lease.
     pub attempt_since: Timestamp,
     /// The time when this lease was granted, by the store's clock.
     pub granted_at: Timestamp,
@@ -33,7 +33,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A lease granted at a time, for the run's lease length.
+    /// Creates a lease of a run that starts at `granted_at` and lasts for the lease length of the run.
     #[must_use]
     pub fn new(run: RunRef, token: u64, granted_at: Timestamp) -> Self {
         Self {
@@ -55,14 +55,15 @@ impl Lease {
         self
     }
 
-    /// Sets whether a lease of this epoch expired before this one.
+    /// Sets whether an earlier lease of this epoch expired.
     #[must_use]
     pub fn may_have_executed(mut self, yes: bool) -> Self {
         self.may_have_executed = yes;
         self
     }
 
-    /// The key of its run; the idempotency key that calls to the outside world carry.
+    /// Returns the run key, which is also the [idempotency key](crate::ExecutionContext::idempotency_key) for calls of external
+    /// services.
     #[must_use]
     pub fn key(&self, tenant: &str) -> String {
         self.run.key(tenant, self.epoch)
@@ -81,15 +82,15 @@ pub struct Claimed {
     pub lineage: Lineage,
     /// The state that an earlier attempt saved, and the breadcrumb that resumed a suspended run.
     pub state: Option<Saved>,
-    /// If `true`, the executor itself wrote this version of the trigger, and the run has to end as skipped.
+    /// If `true`, the executor itself wrote this version of the trigger. The run must end as skipped.
     pub is_own: bool,
-    /// The current version of the trigger, if the store has it at hand. A run uses it in the place of a read, so a wrapper that
-    /// changes what `get` returns must clear it or change it too.
+    /// The current version of the trigger, if the store has read it already. The run uses this version instead of reading the
+    /// trigger. A wrapper that changes the result of `get` must clear or change this field too.
     pub trigger: Option<Arc<Breadcrumb>>,
 }
 
 impl Claimed {
-    /// An attempt of a run, with the origin of its trigger.
+    /// Creates an attempt of a run, with the origin of its trigger.
     #[must_use]
     pub fn new(lease: Lease, attempt: u32, lineage: Lineage) -> Self {
         Self {
@@ -110,17 +111,17 @@ impl Claimed {
     }
 }
 
-/// Answer of [`enqueue_and_claim`](super::RunLedger::enqueue_and_claim): the rows are in the ledger.
+/// Answer of [`enqueue_and_claim`](super::RunLedger::enqueue_and_claim), after the rows were added to the ledger.
 #[derive(Debug)]
 pub struct Enqueued {
-    /// The runs that were claimed after that, or the error of the claim.
+    /// The claimed runs, or the error of the claim.
     pub claimed: Result<Vec<Claimed>, StoreError>,
 }
 
 /// Answer of a [claim](super::RunLedger::claim).
 #[derive(Clone, Debug)]
 pub enum Claim {
-    /// The run is the caller's.
+    /// The caller has the run.
     Granted(Claimed),
     /// The executor itself wrote this version of the trigger.
     Own,
@@ -131,15 +132,15 @@ pub enum Claim {
         /// The breadcrumbs that the run wrote.
         written: Vec<BreadcrumbId>,
     },
-    /// Another worker has it, or it is behind another run of its ordering key.
+    /// Another worker has the run, or the run is behind another run of its ordering key.
     Running {
-        /// Until then, unless that worker says more. For a run that is behind another: when the first of its ordering
-        /// key can be claimed or its lease is over, or one lease from now if that is unknown or past.
+        /// The time when the lease of the other worker expires, unless the worker extends it. For a run that is behind another
+        /// run: the time when the first run of its ordering key is due, or one lease from now if that time is unknown or past.
         until: Timestamp,
     },
-    /// It waits for something.
+    /// The run is suspended until a breadcrumb or a time.
     Suspended {
-        /// Until then at the longest.
+        /// The latest end of the wait. `None` if the run waits without a time limit.
         until: Option<Timestamp>,
     },
     /// A later version of the trigger ran instead.
@@ -155,14 +156,14 @@ pub enum Claim {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ExecutorLimits {
-    /// The executor's id.
+    /// The executor ID.
     pub executor: Arc<str>,
     /// Maximum number of runs to claim.
     pub free: usize,
 }
 
 impl ExecutorLimits {
-    /// Up to `free` runs of an executor.
+    /// Limits the claim to `free` runs of an executor.
     #[must_use]
     pub fn new(executor: impl Into<Arc<str>>, free: usize) -> Self {
         Self {
@@ -219,18 +220,18 @@ impl From<ClaimId> for Uuid {
     }
 }
 
-/// A lease that another worker has by now.
+/// A lease that is lost: another worker has claimed the run, or the run has ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Lost {
-    /// Its run.
+    /// The run of the lease.
     pub run: RunRef,
-    /// Its token.
+    /// The token of the lease.
     pub token: u64,
 }
 
 impl Lost {
-    /// A lease is lost.
+    /// Reports a lease as lost.
     #[must_use]
     pub fn new(lease: &Lease) -> Self {
         Self {

@@ -7,22 +7,23 @@ use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a store does in one step: writes, the end of a run, and the events of both.
+/// An atomic write of a store: breadcrumbs, and optionally the end of a run, with the events of both.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
-    /// What to write, in order.
+    /// The writes, in the order in which they are applied. At most [1,000](Self::MAX_WRITES).
     pub writes: Vec<Write>,
-    /// The run this belongs to and how it ends. The lease fences the whole commit.
+    /// The lease of the run that this commit belongs to, and the end of the run. The lease fences the whole commit. `None` for
+    /// writes from outside of runs.
     pub end: Option<(Lease, RunEnd)>,
 }
 
 impl Commit {
-    /// The most writes of one commit.
+    /// Maximum number of writes in one commit.
     pub const MAX_WRITES: usize = 1_000;
 }
 
 impl From<Vec<Write>> for Commit {
-    /// Writes that belong to no run.
+    /// Creates a commit that belongs to no run.
     fn from(writes: Vec<Write>) -> Self {
         Self { writes, end: None }
     }
@@ -32,52 +33,52 @@ impl From<Vec<Write>> for Commit {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Write {
-    /// A new breadcrumb.
+    /// Creates a breadcrumb.
     Create(NewBreadcrumb),
-    /// A change of a breadcrumb.
+    /// Updates a breadcrumb.
     Update {
-        /// Its id.
+        /// The ID of the breadcrumb.
         id: BreadcrumbId,
-        /// The version the change was made from.
+        /// The version that the caller read. The update fails with a conflict if another version is current.
         version: u64,
-        /// The change.
+        /// The changed fields.
         patch: Patch,
     },
-    /// The end of a breadcrumb.
+    /// Deletes a breadcrumb, at any version.
     Delete {
-        /// Its id.
+        /// The ID of the breadcrumb.
         id: BreadcrumbId,
-        /// Who deletes it, where the store lets the caller choose.
+        /// The author of the deletion, for a store with [`Capabilities::chosen_author`](super::Capabilities::chosen_author).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     },
 }
 
-/// How a run ends.
+/// The end of a run, or of its current attempt.
 #[derive(Clone, Debug)]
 pub enum RunEnd {
-    /// It responded.
+    /// The run succeeded, and the writes of the commit are its response.
     Done,
-    /// It waits; the lease ends and the attempts start anew. Refused if it could wait for ever, see
-    /// [`Wake::check`].
+    /// The run waits for a breadcrumb or a time. Its lease ends, and its attempts are counted from 0 again. The commit fails if
+    /// the run could wait for ever, see [`Wake::check`].
     Suspended {
-        /// What it waits for.
+        /// The breadcrumbs or the time that the run waits for.
         wake: Wake,
-        /// What it goes on with.
+        /// The saved state, from which the run continues.
         state: Json,
     },
-    /// It gave up; the store writes the dead letter in the same step.
+    /// The run failed. The store writes the dead letter in the same step.
     Failed(DeadLetter),
-    /// There was nothing to do: `gone`, `unmatched`, `own`.
+    /// The executor had nothing to do, for one of these reasons: `gone`, `unmatched`, `own`.
     Skipped(&'static str),
     /// A later version of the trigger has its own run.
     Superseded,
-    /// It does not end yet: these writes are recorded under it and fenced by its lease.
+    /// The run continues. The ledger records the writes as the work of this run, and the lease fences them.
     Continues,
 }
 
 impl RunEnd {
-    /// Reason of a [skipped](Self::Skipped) run whose executor does not match the trigger.
+    /// Reason of a [skipped](Self::Skipped) run that its executor does not match.
     pub const UNMATCHED: &'static str = "unmatched";
 
     /// Reason and code of a run that was [cancelled](super::RunLedger::cancel).
@@ -88,32 +89,33 @@ impl RunEnd {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DeadLetter {
-    /// Why it gave up.
+    /// The class of the failure.
     pub class: FailureClass,
-    /// The kind of error, for machines: `error`, `conflict`, `rate_limited`.
+    /// The code of the error, such as `error`, `conflict` or `rate_limited`.
     pub code: String,
-    /// SHA-256 of the error's message, so that equal failures can be counted without keeping what they say.
+    /// SHA-256 of the error message, as hexadecimal digits. Equal failures can be counted by it without reading their messages.
     pub digest: String,
     /// Cause of the failure: the error and its sources, without credentials, at most [1,000 bytes](Self::LONGEST_CAUSE).
-    /// [`Profile::hide_errors`](crate::Profile::hide_errors) omits the words of the executor.
+    /// [`Profile::hide_errors`](crate::Profile::hide_errors) omits the executor's message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// How many attempts were made.
+    /// The number of attempts.
     pub attempts: u32,
-    /// Tags it inherits from the trigger.
+    /// The tags that the dead letter inherits from the trigger.
     pub tags: Vec<String>,
-    /// Who gave up, and because of what.
+    /// The origin of the failure as JSON: executor, trigger and lineage, like the `creator` field of a response. Null if the
+    /// trigger could not be read.
     pub creator: Json,
 }
 
 impl DeadLetter {
-    /// The schema of a dead letter.
+    /// The schema name of a dead letter.
     pub const SCHEMA: &'static str = "executor.failed.v1";
 
-    /// Maximum length of a cause: 1,000 bytes. A store cuts a longer one.
+    /// Maximum length of a cause: 1,000 bytes. A store truncates a longer cause.
     pub const LONGEST_CAUSE: usize = 1_000;
 
-    /// A dead letter.
+    /// Creates a dead letter without digest, cause, tags and creator.
     #[must_use]
     pub fn new(class: FailureClass, code: impl Into<String>, attempts: u32) -> Self {
         Self {
@@ -127,9 +129,11 @@ impl DeadLetter {
         }
     }
 
-    /// The run that a dead letter names, for [`redo`](super::RunLedger::redo); none if the breadcrumb is no dead letter.
+    /// Returns the run that a dead letter names, for [`redo`](super::RunLedger::redo). Returns `None` if the breadcrumb is not a
+    /// dead letter.
     ///
-    /// Anybody may write a breadcrumb that looks like one: whoever does a run again looks at who asks.
+    /// Any program can write a breadcrumb that looks like a dead letter. Check the permissions of the requester before you redo
+    /// the run.
     #[must_use]
     pub fn run_of(breadcrumb: &Breadcrumb) -> Option<RunRef> {
         #[derive(Deserialize)]
@@ -149,10 +153,10 @@ impl DeadLetter {
         ))
     }
 
-    /// The breadcrumb it becomes.
+    /// Returns the breadcrumb of this dead letter.
     #[must_use]
     pub fn breadcrumb(&self, lease: &Lease, tenant: &str) -> NewBreadcrumb {
-        /// The longest part of an executor's id in a tag, so that the tag can be stored.
+        /// Maximum length of the executor ID in a tag, so that the tag can be stored.
         const LONGEST: usize = 200;
         let run = &lease.run;
         let executor = crate::error::excerpt(&run.executor, LONGEST);
@@ -179,30 +183,30 @@ impl DeadLetter {
     }
 }
 
-/// Why a run gave up.
+/// Reason for which a run failed for good.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FailureClass {
-    /// An error that trying again cannot fix.
+    /// A retry cannot fix the error.
     Permanent,
-    /// Every attempt failed, or the run became too old while it was rate limited.
+    /// The last permitted attempt failed, or the run became too old while it was rate limited.
     AttemptsUsedUp,
-    /// The last attempt ran out of time.
+    /// The last attempt reached its time limit.
     Timeout,
     /// The last attempt panicked.
     Panic,
-    /// As many workers in a row died during the run as its profile permits: three by default, see
+    /// The workers of several consecutive attempts died during the run: three by default, see
     /// [`RetryPolicy::crashes`](crate::executor::RetryPolicy::crashes).
     CrashLoop,
-    /// The chain of executors that led here is too long.
+    /// The chain of runs that led to the trigger is too long.
     HopLimit,
-    /// It may run at most once and was interrupted, so nobody knows how far it came.
+    /// The run may be executed at most once and was interrupted, so its outcome is unknown.
     OutcomeUnknown,
 }
 
 impl FailureClass {
-    /// The name in dead letters.
+    /// Returns the name of the class in dead letters.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -223,22 +227,23 @@ impl fmt::Display for FailureClass {
     }
 }
 
-/// What a commit wrote.
+/// Result of a commit.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Committed {
-    /// The new versions, one for each write in order (of a deletion its tombstone), then the dead letter if any.
+    /// The written breadcrumbs, one for each write, in the order of the writes. A deletion has its tombstone. The dead letter of
+    /// a failed run comes last.
     pub written: Vec<Arc<Breadcrumb>>,
 }
 
 impl Committed {
-    /// What was written.
+    /// Creates the result of a commit from the written breadcrumbs.
     #[must_use]
     pub fn new(written: Vec<Arc<Breadcrumb>>) -> Self {
         Self { written }
     }
 
-    /// The ids of what was written.
+    /// Returns the IDs of the written breadcrumbs.
     #[must_use]
     pub fn ids(&self) -> Vec<BreadcrumbId> {
         self.written

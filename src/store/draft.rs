@@ -1,11 +1,11 @@
-//! Breadcrumbs that no store has written, for tests and seeds.
+//! Conversion of [`NewBreadcrumb`] to [`Breadcrumb`] without a store, for tests and seeds.
 
 use crate::clock::wall_micros;
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Timestamp};
 use std::sync::Arc;
 
 impl From<NewBreadcrumb> for Breadcrumb {
-    /// Version 1 with a new id, as of now.
+    /// Creates version 1 with a new ID and the current time.
     fn from(new: NewBreadcrumb) -> Self {
         new.first_version(
             BreadcrumbId::unique(),
@@ -15,7 +15,7 @@ impl From<NewBreadcrumb> for Breadcrumb {
 }
 
 impl From<NewBreadcrumb> for Arc<Breadcrumb> {
-    /// Version 1 with a new id, as of now.
+    /// Creates version 1 with a new ID and the current time.
     fn from(new: NewBreadcrumb) -> Self {
         Self::new(new.into())
     }

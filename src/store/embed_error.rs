@@ -1,11 +1,11 @@
 use crate::error::{BoxError, Retry};
 use std::time::Duration;
 
-/// Error of an [`Embedder`](super::embedding::Embedder). Each variant allows a different reaction of the caller.
+/// Error of an [`Embedder`](super::embedding::Embedder). Each variant permits a different reaction of the caller.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbedError {
-    /// The embedder is overloaded or too slow, independent of the strings. A store retries after `retry_after`.
+    /// The embedder is overloaded or too slow, regardless of the strings. A store retries after `retry_after`.
     #[error("the embedder {model:?} is unavailable")]
     Unavailable {
         /// Model name of the embedder.
@@ -24,7 +24,7 @@ pub enum EmbedError {
         source: BoxError,
     },
     /// The embedder rejects one of the strings, and may accept the others.
-    #[error("the embedder {model:?} refuses a text")]
+    #[error("the embedder {model:?} rejected one of the strings")]
     Refused {
         /// Model name of the embedder.
         model: String,
@@ -32,7 +32,9 @@ pub enum EmbedError {
         source: BoxError,
     },
     /// The configuration of the embedder is invalid: the API key, the model name or the model files must change.
-    #[error("the embedder {model:?} cannot be used")]
+    #[error(
+        "the embedder {model:?} is misconfigured; check the API key, the model name and the model files"
+    )]
     Unusable {
         /// Model name of the embedder.
         model: String,
@@ -40,7 +42,7 @@ pub enum EmbedError {
         source: BoxError,
     },
     /// The response of the embedder is not one finite vector of [`dimensions`](super::embedding::Embedder::dimensions) numbers per string.
-    #[error("the embedder {model:?} answers with {problem}")]
+    #[error("the embedder {model:?} returned {problem}")]
     BadAnswer {
         /// Model name of the embedder.
         model: String,

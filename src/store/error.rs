@@ -5,30 +5,33 @@ use crate::model::{Breadcrumb, BreadcrumbId, ConditionError, JsonError, Timestam
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a store operation failed. Variants name what the caller can do next.
+/// Error of an operation of a [`BreadcrumbStore`](super::BreadcrumbStore) or its [`RunLedger`](super::RunLedger). Each variant
+/// permits a different reaction of the caller.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// There is no such breadcrumb in this tenant (any more).
+    /// The breadcrumb does not exist in this tenant, or was deleted.
     #[error("breadcrumb {id} does not exist")]
     NotFound {
-        /// Its id.
+        /// The ID of the breadcrumb.
         id: BreadcrumbId,
-        /// Its last version, if it was deleted and the store keeps tombstones.
+        /// The last version of a deleted breadcrumb, if the store retains tombstones.
         tombstone: Option<Arc<Breadcrumb>>,
     },
-    /// The breadcrumb has changed since it was read: read it again and decide anew.
-    #[error("breadcrumb {id} is at version {found}, not {expected}")]
+    /// The breadcrumb has changed since the caller read it. Read the new version, then decide again.
+    #[error(
+        "cannot update breadcrumb {id} from version {expected}: it is at version {found} now; read it again"
+    )]
     Conflict {
-        /// Its id.
+        /// The ID of the breadcrumb.
         id: BreadcrumbId,
-        /// The version the change was made from.
+        /// The version that the update names.
         expected: u64,
-        /// The version it has.
+        /// The current version.
         found: u64,
     },
-    /// The run belongs to another worker by now, or has ended: write nothing for it.
-    #[error("the lease on {run} is lost")]
+    /// Another worker has claimed the run, or the run has ended. Write nothing for the run.
+    #[error("the lease of {run} is lost: another worker has claimed the run, or the run has ended")]
     LeaseLost {
         /// The run.
         run: RunRef,
@@ -43,69 +46,69 @@ pub enum StoreError {
         /// The run.
         run: RunRef,
     },
-    /// The run is not in a state that allows the operation.
+    /// The state of the run does not permit the operation.
     #[error("cannot {operation} {run}: it is {state}")]
     WrongState {
-        /// What was asked for.
+        /// The operation, such as `redo` or `resume`.
         operation: &'static str,
         /// The run.
         run: RunRef,
-        /// Its state.
+        /// The state of the run.
         state: RunState,
     },
-    /// The content is nothing a store keeps: make it smaller or flatter.
+    /// The content exceeds a limit that all stores have, for example on size or depth. Write less content.
     #[error("{what} cannot be stored")]
     Rejected {
-        /// The part of the write that is refused: `write 0, context`.
+        /// The rejected part of the write, such as `the context of write 0`.
         what: String,
-        /// Why.
+        /// The exceeded limit.
         source: JsonError,
     },
-    /// The caller may not write this.
+    /// The caller is not permitted to write this.
     #[error("{reason}")]
     Forbidden {
-        /// Why, and what it may write.
+        /// The reason, and the permitted writes.
         reason: String,
     },
-    /// A commit has more writes than the store takes at once.
-    #[error("a commit of {count} writes where at most {limit} are allowed")]
+    /// A commit has too many writes.
+    #[error("the commit has {count} writes where at most {limit} are allowed")]
     TooManyWrites {
-        /// How many there are.
+        /// The number of writes.
         count: usize,
-        /// How many may be.
+        /// The maximum number of writes.
         limit: usize,
     },
-    /// A breadcrumb has more tags than a store keeps.
+    /// A breadcrumb has too many tags.
     #[error("write {write} has {count} tags where at most {limit} are allowed")]
     TooManyTags {
-        /// The index of the write.
+        /// The index of the write in the commit.
         write: usize,
-        /// How many there are.
+        /// The number of tags.
         count: usize,
-        /// How many may be.
+        /// The maximum number of tags.
         limit: usize,
     },
-    /// A tag is longer than a store keeps.
+    /// A tag is too long.
     #[error("write {write} has a tag of {size} bytes where at most {limit} are allowed")]
     TagTooLong {
-        /// The index of the write.
+        /// The index of the write in the commit.
         write: usize,
-        /// Its size in bytes.
+        /// The size of the tag in bytes.
         size: usize,
-        /// The most that is allowed.
+        /// The maximum size in bytes.
         limit: usize,
     },
-    /// The name of a schema is longer than a store keeps.
+    /// A schema name is too long.
     #[error("write {write} has a schema name of {size} bytes where at most {limit} are allowed")]
     SchemaTooLong {
-        /// The index of the write.
+        /// The index of the write in the commit.
         write: usize,
-        /// Its size in bytes.
+        /// The size of the schema name in bytes.
         size: usize,
-        /// The most that is allowed.
+        /// The maximum size in bytes.
         limit: usize,
     },
-    /// A saved position of a worker is larger than a ledger stores.
+    /// The saved position of a worker is too large.
     #[error(
         "the position of executor {executor:?} has {size} bytes where at most {limit} are allowed"
     )]
@@ -141,64 +144,65 @@ pub enum StoreError {
         /// The breadcrumb of the earlier request.
         id: BreadcrumbId,
     },
-    /// A run would be suspended for ever: say what or when it waits for.
-    #[error("nothing could wake the run: it waits for neither a breadcrumb nor a time")]
+    /// A run would be suspended for ever. Add a selector or a time to its [`Wake`](super::Wake).
+    #[error("cannot suspend the run: its wake has neither a selector nor a time")]
     EmptyWake,
-    /// The selector of a query, or one that a run waits for, cannot be evaluated.
-    #[error("the query cannot be evaluated")]
+    /// The selector of a query or of a suspended run cannot be evaluated.
+    #[error("cannot evaluate the selector of the query or the wait")]
     InvalidQuery(#[source] ConditionError),
-    /// The answer to a query for an interval ([`before`](super::Query::before()) and [`after`](super::Query::after())) has only a
-    /// part of the interval, because the rest takes long or cannot be read now. Query the rest from [`PartialSearch::next`].
+    /// The result of a query for an interval of time ([`before`](super::Query::before()) and [`after`](super::Query::after()))
+    /// has only a part of the interval, because the rest takes long or cannot be read now. Query the rest from
+    /// [`PartialSearch::next`].
     #[error(transparent)]
     Partial(Box<PartialSearch>),
-    /// The store would have to look at more breadcrumbs than it may, and those it saw are not all: name a schema or a tag
-    /// that fewer have.
+    /// The store read the maximum number of breadcrumbs, and the search is not complete. Select a schema or a tag that fewer
+    /// breadcrumbs have.
     #[error(
-        "{store} looked at {looked_at} breadcrumbs, and there are more; name a schema or a tag that fewer have"
+        "{store} read {looked_at} breadcrumbs, the maximum of one search, and found no end; select a schema or a tag that fewer breadcrumbs have"
     )]
     TooFar {
-        /// The store.
+        /// The store name.
         store: &'static str,
-        /// How many it looked at.
+        /// The number of breadcrumbs that the store read.
         looked_at: usize,
     },
-    /// The backend answered and will not do it, however often it is asked.
-    #[error("{store} refuses the operation")]
+    /// The backend rejects the operation. A retry cannot succeed.
+    #[error("{store} rejects the operation; a retry cannot succeed")]
     Refused {
-        /// The store.
+        /// The store name.
         store: &'static str,
-        /// What it says.
+        /// Cause, as reported by the backend.
         source: BoxError,
     },
-    /// A text has no vector, so that nothing is found by its meaning.
+    /// The embedder of the store failed for a text, so there is no result of a vector search.
     #[error("the text cannot be embedded")]
     Embedding(#[from] EmbedError),
-    /// A bound of the store is reached.
+    /// A limit of the store is reached.
     #[error("{store} is full: it holds at most {limit} {what}")]
     Full {
-        /// The store.
+        /// The store name.
         store: &'static str,
-        /// What there is too much of.
+        /// The limited items, such as `open runs`.
         what: &'static str,
-        /// The bound.
+        /// The maximum number of items.
         limit: usize,
     },
     /// The backend lacks this operation; check [`Capabilities`](super::Capabilities) first.
     #[error("{store} does not support {operation}")]
     Unsupported {
-        /// The store.
+        /// The store name.
         store: &'static str,
-        /// What was asked for.
+        /// The unsupported operation.
         operation: &'static str,
     },
-    /// The backend is unreachable or sheds load.
+    /// The backend is unreachable or overloaded. The operation may have succeeded.
     #[error("{store} is unavailable")]
     Unavailable {
-        /// The store.
+        /// The store name.
         store: &'static str,
-        /// When to try again.
+        /// Delay before the next attempt.
         retry_after: Duration,
-        /// What its driver says.
+        /// Cause, as reported by the driver of the backend.
         source: BoxError,
     },
 }
@@ -206,23 +210,25 @@ pub enum StoreError {
 /// A response that [`WithLedger`](super::WithLedger) saved and could not write yet.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[error("the response of {run} is saved and will be written at {at}, because the commit failed")]
+#[error(
+    "cannot write the response of {run} yet; the ledger saved the response, and the attempt at {at} will write it"
+)]
 pub struct SavedResponse {
     /// The run.
     pub run: RunRef,
     /// The earliest time of the next attempt, by the ledger's clock.
     pub at: Timestamp,
-    /// The pause before the next attempt.
+    /// Delay before the next attempt.
     pub delay: Duration,
     /// The error of the commit.
     pub source: StoreError,
 }
 
-/// The part of an interval that a store has read.
+/// A part of an interval of time that a query selects, see [`StoreError::Partial`].
 #[derive(Debug, thiserror::Error)]
-#[error("{store} has read only a part of the interval; query the rest of it")]
+#[error("{store} read only a part of the queried interval; query the rest from `next`")]
 pub struct PartialSearch {
-    /// The store.
+    /// The store name.
     pub store: &'static str,
     /// The breadcrumbs in this part, in the order of the query.
     pub found: Vec<Arc<Breadcrumb>>,
@@ -233,7 +239,7 @@ pub struct PartialSearch {
 }
 
 impl StoreError {
-    /// Whether repeating the operation could succeed; whoever dispatches asks nothing else.
+    /// Returns whether and when the same operation can succeed. A dispatcher needs no other information about the error.
     #[must_use]
     pub fn retry(&self) -> Retry {
         const WHEN_FULL: Duration = Duration::from_secs(1);
@@ -266,7 +272,7 @@ impl StoreError {
         }
     }
 
-    /// A short name for records and metrics: `not_found`, `conflict`, ..
+    /// Returns a short name for records and metrics, such as `not_found` or `conflict`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

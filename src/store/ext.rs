@@ -2,7 +2,7 @@ use super::{BreadcrumbStore, Commit, Query, StoreError, Write};
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Patch, Selector};
 use std::sync::Arc;
 
-/// Conveniences on every store, for services and tests. What they write comes from outside every run.
+/// Shortcuts for single writes and common queries, implemented for every store. Their writes belong to no run.
 pub trait BreadcrumbStoreExt: BreadcrumbStore {
     /// Creates a breadcrumb.
     ///
@@ -15,10 +15,10 @@ pub trait BreadcrumbStoreExt: BreadcrumbStore {
         only(self, Write::Create(new))
     }
 
-    /// Changes a breadcrumb that is at a version.
+    /// Updates a breadcrumb from a version.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if it is at another version by now; else see [`BreadcrumbStore::commit`].
+    /// [`StoreError::Conflict`] if another version is current, and the other errors of [`BreadcrumbStore::commit`].
     fn update(
         &self,
         id: BreadcrumbId,
@@ -28,15 +28,15 @@ pub trait BreadcrumbStoreExt: BreadcrumbStore {
         only(self, Write::Update { id, version, patch })
     }
 
-    /// Deletes a breadcrumb at whatever version it is.
+    /// Deletes a breadcrumb at any version.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`] if there is none; else see [`BreadcrumbStore::commit`].
+    /// [`StoreError::NotFound`] if the breadcrumb does not exist, and the other errors of [`BreadcrumbStore::commit`].
     fn delete(&self, id: BreadcrumbId) -> impl Future<Output = Result<(), StoreError>> + Send {
         async move { only(self, Write::Delete { id, by: None }).await.map(drop) }
     }
 
-    /// The newest breadcrumb of a schema.
+    /// Returns the newest breadcrumb of a schema, or `None` if there is no breadcrumb of the schema.
     ///
     /// # Errors
     /// See [`BreadcrumbStore::search`].
@@ -48,7 +48,7 @@ pub trait BreadcrumbStoreExt: BreadcrumbStore {
         async move { Ok(newest.await?.pop()) }
     }
 
-    /// The newest `n` breadcrumbs of a schema, newest first.
+    /// Returns the `n` newest breadcrumbs of a schema, newest first.
     ///
     /// # Errors
     /// See [`BreadcrumbStore::search`].
@@ -64,7 +64,7 @@ pub trait BreadcrumbStoreExt: BreadcrumbStore {
 
 impl<S: BreadcrumbStore + ?Sized> BreadcrumbStoreExt for S {}
 
-/// Commits one write and returns what was written.
+/// Commits one write and returns the written breadcrumb.
 async fn only<S: BreadcrumbStore + ?Sized>(
     store: &S,
     write: Write,
@@ -76,6 +76,6 @@ async fn only<S: BreadcrumbStore + ?Sized>(
         .next()
         .ok_or(StoreError::Unsupported {
             store: "this store",
-            operation: "telling what a commit wrote",
+            operation: "returning the written breadcrumb from a commit",
         })
 }

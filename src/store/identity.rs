@@ -5,9 +5,11 @@ use uuid::Uuid;
 /// Identity of the data behind a store handle: a database, and a tenant in it.
 ///
 /// Two handles with equal identities read and write the same breadcrumbs and runs. A runtime enqueues and claims the runs of
-/// their executors together, and checks the store once for all of them, so `Arc::new(store.clone())` for each executor costs
-/// no more than one shared handle. It does that through the handle of the first of these executors, with the limits and the
-/// metrics of that handle, and keeps the handle until the last of them is removed.
+/// their executors together, and checks the store once for all of them. So `Arc::new(store.clone())` for each executor costs no
+/// more than one shared handle.
+///
+/// The runtime uses the handle of the first of these executors, with its limits and metrics, and retains the handle until the
+/// last of them is removed.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct StoreId {
     database: Arc<str>,
@@ -15,9 +17,9 @@ pub struct StoreId {
 }
 
 impl StoreId {
-    /// Identity of a tenant in a database with a name of your choice, for example `mysql://db.internal:3306/agents`.
+    /// Creates the identity of a tenant in a database with a name of your choice, for example `mysql://db.internal:3306/agents`.
     ///
-    /// No other database may have the name. It appears in log lines, so it must contain no credentials.
+    /// No other database may have the name. The name appears in log lines, so it must contain no credentials.
     #[must_use]
     pub fn new(database: impl Into<Arc<str>>, tenant: impl Into<Arc<str>>) -> Self {
         Self {
@@ -26,25 +28,26 @@ impl StoreId {
         }
     }
 
-    /// Identity that no other store has. Create it once with a store, and return a clone of it for each clone of the store.
+    /// Creates an identity that no other store has. Create it once with a store, and return a clone of it for each clone of the
+    /// store.
     #[must_use]
     pub fn unique(tenant: impl Into<Arc<str>>) -> Self {
         Self::new(Uuid::new_v4().to_string(), tenant)
     }
 
-    /// Name of the database.
+    /// Returns the name of the database.
     #[must_use]
     pub fn database(&self) -> &str {
         &self.database
     }
 
-    /// Name of the tenant.
+    /// Returns the name of the tenant.
     #[must_use]
     pub fn tenant(&self) -> &str {
         &self.tenant
     }
 
-    /// Identity of another tenant in this database.
+    /// Returns the identity of another tenant in this database.
     #[must_use]
     pub fn in_tenant(&self, tenant: impl Into<Arc<str>>) -> Self {
         Self {
@@ -53,12 +56,12 @@ impl StoreId {
         }
     }
 
-    /// Identity of these breadcrumbs with the runs of another store.
+    /// Returns the identity of these breadcrumbs with the runs of another store.
     pub(in crate::store) fn with_runs_of(&self, ledger: &Self) -> Self {
         self.with(&format!("runs in {ledger}"))
     }
 
-    /// Identity of this data behind a handle whose calls fail as a plan decides.
+    /// Returns the identity of this data behind a handle that injects the faults of a plan.
     #[cfg(any(feature = "conformance", feature = "testing"))]
     pub(in crate::store) fn with_faults_of(&self, plan: &str) -> Self {
         self.with(&format!("faults of plan {plan}"))
@@ -78,7 +81,7 @@ impl StoreId {
     }
 }
 
-/// Text between the name of a database and a description of the runs or faults that were added to it.
+/// String between the name of a database and the description of its added runs or faults.
 const WITH: &str = " with the ";
 
 impl fmt::Display for StoreId {

@@ -3,25 +3,25 @@ use crate::model::{BreadcrumbId, Json, Selector, Timestamp};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Where a breadcrumb version came from.
+/// Origin of a breadcrumb version.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Lineage {
-    /// The same for everything that follows from one breadcrumb from outside: that breadcrumb's id.
+    /// The ID of the breadcrumb from outside of runs that started the chain. All breadcrumbs of the chain have the same one.
     pub correlation_id: Arc<str>,
-    /// How many runs lie between that breadcrumb and this version: 0 if it came from outside itself.
+    /// The number of runs between that breadcrumb and this version. 0 for a breadcrumb from outside of runs.
     pub hops: u32,
 }
 
 impl Lineage {
-    /// The lineage of a breadcrumb from outside.
+    /// Returns the lineage of a breadcrumb from outside of runs.
     #[must_use]
     pub fn origin(id: BreadcrumbId) -> Self {
         let mut text = uuid::Uuid::encode_buffer();
         Self::new(&*id.to_uuid().hyphenated().encode_lower(&mut text), 0)
     }
 
-    /// A lineage.
+    /// Creates a lineage.
     #[must_use]
     pub fn new(correlation_id: impl Into<Arc<str>>, hops: u32) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl Lineage {
         }
     }
 
-    /// The lineage of what a run writes because of a trigger of this lineage.
+    /// Returns the lineage of the breadcrumbs that a run writes for a trigger with this lineage.
     #[must_use]
     pub fn next(&self) -> Self {
         Self::new(
@@ -40,21 +40,21 @@ impl Lineage {
     }
 }
 
-/// Writer of a version of a breadcrumb, by the record of the store.
+/// Writer of a breadcrumb version, as recorded by the store.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum WrittenBy {
-    /// A write that belongs to no run: a service, a person or another program.
+    /// A write that belongs to no run, for example by a service, a person or another program.
     Outside,
     /// A run of the executor with this ID.
     Executor(Arc<str>),
-    /// Unknown: this is not the current version, or the store does not record writers (see
+    /// Unknown, because another version is current or the store does not record writers (see
     /// [`Capabilities::lineage`](super::Capabilities::lineage)).
     Unknown,
 }
 
 impl WrittenBy {
-    /// Returns the answer for a version, given the current version and the executor that wrote it.
+    /// Returns the writer of version `asked`. `current` has the current version and the executor that wrote it.
     pub(in crate::store) fn of(asked: u64, current: Option<(u64, Option<Arc<str>>)>) -> Self {
         match current {
             Some((version, _)) if version != asked => Self::Unknown,
@@ -65,39 +65,41 @@ impl WrittenBy {
     }
 }
 
-/// What a run goes on with.
+/// Saved progress of a run, from which the next attempt continues.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Saved {
-    /// What was saved last, by [`RunLedger::save`](super::RunLedger::save) or when it was suspended.
+    /// The last state from [`RunLedger::save`](super::RunLedger::save) or from a suspension.
     pub state: Json,
-    /// The breadcrumb that woke it; none if its time was up, or it was not suspended.
+    /// The breadcrumb that woke the run. `None` if a time limit woke the run, or if it was not suspended.
     pub with: Option<BreadcrumbId>,
 }
 
 impl Saved {
-    /// A saved state, and what the run was woken with.
+    /// Creates the progress of a run from its state and the breadcrumb that woke it.
     #[must_use]
     pub fn new(state: Json, with: Option<BreadcrumbId>) -> Self {
         Self { state, with }
     }
 }
 
-/// What wakes a suspended run: a breadcrumb committed after it was suspended, or [since](Self::since) a time before, or a
-/// time.
+/// Conditions that wake a suspended run: a breadcrumb or a time. The breadcrumb must be committed after the suspension, or after
+/// [`since`](Self::since) if that is earlier.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Wake {
-    /// Any of these.
+    /// Selectors of the breadcrumbs that wake the run. One match is enough.
     pub selectors: Vec<Selector>,
-    /// At the latest then; never if absent.
+    /// The time at which the run wakes without a breadcrumb. `None` for no time limit.
     pub until: Option<Timestamp>,
-    /// A breadcrumb committed after this wakes it too, if that is earlier than when it was suspended.
+    /// The time after which a breadcrumb must be committed to wake the run. Has an effect only if it is earlier than the
+    /// suspension.
     pub since: Option<Timestamp>,
 }
 
 impl Wake {
-    /// Wakes on a breadcrumb that matches, by whoever looks for it and calls [`resume`](super::RunLedger::resume).
+    /// Creates a wake for a breadcrumb that matches. The worker that finds the breadcrumb calls
+    /// [`resume`](super::RunLedger::resume).
     #[must_use]
     pub fn on(selector: Selector) -> Self {
         Self {
@@ -106,7 +108,7 @@ impl Wake {
         }
     }
 
-    /// Wakes at a time.
+    /// Creates a wake for a time.
     #[must_use]
     pub fn at(time: Timestamp) -> Self {
         Self {
@@ -115,12 +117,12 @@ impl Wake {
         }
     }
 
-    /// Whether it can ever fire: it has a selector or a time, and every selector can be evaluated. A store checks
-    /// this before it suspends a run.
+    /// Checks that the run can wake: there is a selector or a time, and every selector can be evaluated. A store calls this
+    /// before it suspends a run.
     ///
     /// # Errors
-    /// [`StoreError::InvalidQuery`] for the first selector that cannot be evaluated, [`StoreError::EmptyWake`] if
-    /// there is neither selector nor time.
+    /// [`StoreError::InvalidQuery`] for the first selector that cannot be evaluated, [`StoreError::EmptyWake`] without a selector
+    /// and a time.
     pub fn check(&self) -> Result<(), StoreError> {
         for selector in &self.selectors {
             selector.check().map_err(StoreError::InvalidQuery)?;
@@ -131,24 +133,24 @@ impl Wake {
         Ok(())
     }
 
-    /// Also wakes on a breadcrumb that matches this.
+    /// Adds a selector. A breadcrumb that matches it also wakes the run.
     #[must_use]
     pub fn or_on(mut self, selector: Selector) -> Self {
         self.selectors.push(selector);
         self
     }
 
-    /// Wakes at this time if nothing did before.
+    /// Sets the time at which the run wakes without a breadcrumb.
     #[must_use]
     pub fn until(mut self, time: Timestamp) -> Self {
         self.until = Some(time);
         self
     }
 
-    /// Also wakes on what was committed after this time and before the run is suspended.
+    /// Sets a time before the suspension, after which a breadcrumb must be committed to wake the run.
     ///
-    /// For a run that waits for several answers, one after the other: while it works on the first the second may come.
-    /// The selectors have to tell those apart that it had already, for example by a request id.
+    /// Use it for a run that waits for several answers, one after the other: the second answer may arrive while the run works on
+    /// the first. The selectors must exclude the answers that the run already has, for example by request ID.
     #[must_use]
     pub fn since(mut self, time: Timestamp) -> Self {
         self.since = Some(time);

@@ -1,22 +1,23 @@
 //! Metrics of [`Instrumented`](super::Instrumented) stores and sources, through the [`metrics`](https://docs.rs/metrics) facade, with the
 //! feature `metrics`. Install a recorder first. The metrics of a runtime are in [`runtime::metrics`](crate::runtime::metrics).
 //!
-//! | name | kind | labels | what |
+//! | name | kind | labels | value |
 //! |---|---|---|---|
-//! | [`STORE_SECONDS`] | histogram | `operation`, `outcome` | how long a call of a store or its ledger took |
-//! | [`SOURCE_SECONDS`] | histogram | `operation`, `outcome` | how long a call of a source took; of `next`, the wait for an event too |
+//! | [`STORE_SECONDS`] | histogram | `operation`, `outcome` | duration of a call of a store or its ledger |
+//! | [`SOURCE_SECONDS`] | histogram | `operation`, `outcome` | duration of a call of a source; for `next`, with the wait for an event |
 //!
-//! The operations are the names of [`Operation`](super::Operation): `get`, `claim_next`, .. The outcomes are `ok`, the
-//! codes of [`StoreError`](super::StoreError::code) and [`SourceError`](crate::source::SourceError::code), `dropped` for
-//! a call that nobody waited for any more, and `ended` for a stream that has no more events.
+//! The label `operation` is the name of an [`Operation`](super::Operation), such as `get` or `claim_next`. The label `outcome` is
+//! `ok`, a code of [`StoreError`](super::StoreError::code) or [`SourceError`](crate::source::SourceError::code), `dropped` for a
+//! call whose future was dropped, or `ended` for a stream without further events.
 //!
 //! ```
 //! assert_eq!(universal_executor::store::metrics::STORE_SECONDS, "ux_store_seconds");
 //! ```
 
-/// How long a call of a store or its ledger took.
+/// Name of the histogram of the durations of calls of a store or its ledger, in seconds.
 pub const STORE_SECONDS: &str = "ux_store_seconds";
-/// How long a call of a source took; of `next`, the wait for an event too.
+/// Name of the histogram of the durations of calls of an event source, in seconds. A call of `next` includes the wait for an
+/// event.
 pub const SOURCE_SECONDS: &str = "ux_source_seconds";
 
 #[cfg(feature = "metrics")]

@@ -1,9 +1,9 @@
-//! A store that a test scripts.
+//! Mock store for tests.
 //!
-//! [`store_with`] answers reads and commits like a store that holds some breadcrumbs. A bare [`MockBreadcrumbStore`]
-//! answers only with the expectations of the test: for `process_event` it needs `expect_tenant` and `expect_ledger` in addition to
-//! the reads and writes. The crate adds a [ledger](BreadcrumbStore::ledger) for each identity, so mocks with the same expected
-//! identity share one.
+//! [`store_with`] returns a mock that answers reads and commits like a store with some breadcrumbs. A bare
+//! [`MockBreadcrumbStore`] answers only with the expectations of the test. For `process_event`, it needs `expect_tenant` and
+//! `expect_ledger` in addition to the reads and writes. The crate adds a [ledger](BreadcrumbStore::ledger) for each identity, so
+//! mocks with the same expected identity share one.
 //!
 //! ```
 //! use serde_json::json;
@@ -40,7 +40,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 mockall::mock! {
-    /// The expectations of a [`MockBreadcrumbStore`], which dereferences to them.
+    /// Expectations of a [`MockBreadcrumbStore`], which dereferences to them.
     pub Expectations {}
 
     #[async_trait]
@@ -58,9 +58,9 @@ mockall::mock! {
 
 use __mock_MockExpectations_BreadcrumbStore::{__capabilities, __identity};
 
-/// A [`BreadcrumbStore`] whose answers are expectations: `store.expect_get().returning(|id| ..)`.
+/// A [`BreadcrumbStore`] that answers with expectations: `store.expect_get().returning(|id| ..)`.
 ///
-/// Without an expectation, its identity is unique and its capabilities are the default ones.
+/// Without an expectation, its identity is unique, and its capabilities are [`Capabilities::default`].
 pub struct MockBreadcrumbStore {
     expectations: MockExpectations,
     identity: Option<StoreId>,
@@ -68,7 +68,7 @@ pub struct MockBreadcrumbStore {
 }
 
 impl MockBreadcrumbStore {
-    /// A mock without expectations.
+    /// Creates a mock without expectations.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -162,10 +162,10 @@ impl BreadcrumbStore for MockBreadcrumbStore {
     }
 }
 
-/// A mock that holds some breadcrumbs, with their ids, versions and times, and answers as a store does.
+/// Creates a mock with some breadcrumbs, which retain their IDs, versions and times. The mock answers like a store in memory.
 ///
-/// Commits are kept and seen by later reads. It has no run ledger and no vector search. These answers come before
-/// expectations that are added to it; `checkpoint()` forgets them all.
+/// Later reads return the results of commits. The mock has no run ledger and no vector search. These answers take precedence over
+/// expectations that a test adds later. `checkpoint()` removes these answers and all expectations.
 pub fn store_with<B>(breadcrumbs: impl IntoIterator<Item = B>) -> MockBreadcrumbStore
 where
     B: Into<Arc<Breadcrumb>>,
@@ -192,7 +192,7 @@ where
     mock
 }
 
-/// The answer of a store that never waits.
+/// Returns the answer of a future that is ready at the first poll.
 fn at_once<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     answer
         .now_or_never()

@@ -1,11 +1,20 @@
-//! Where breadcrumbs live, and the ledger that says which run of which executor has been done.
+//! Storage of breadcrumbs, and the ledger of runs.
 //!
-//! [`BreadcrumbStore`] is the only thing an executor reads from and writes to; [`RunLedger`] is what makes a
-//! redelivered event, a second worker or a crash harmless. [`MemoryStore`] has both, as have `SqliteStore` (feature
-//! `sqlite`) in a file and `PostgresStore` (feature `postgres`); all have [vector search](embedding) if they are given an embedder. `RcrtStore` (feature `rcrt`) is on a server
-//! without a ledger; [`WithLedger`] joins the breadcrumbs of one store to the ledger of another. To a store without a ledger the crate adds one
-//! that ends with the process, see [`BreadcrumbStore::ledger`]. [`Instrumented`] tells how
-//! long each call of any of them takes and how it ends, and `Faulty` (feature `conformance` or `testing`) lets calls fail on purpose.
+//! Executors read and write breadcrumbs through [`BreadcrumbStore`]. A [`RunLedger`] has one row for each run, with its state,
+//! attempts and lease. It prevents duplicate responses when an event is delivered twice, when several workers receive it, or when
+//! a worker crashes.
+//!
+//! | store | feature | breadcrumbs and runs |
+//! |---|---|---|
+//! | [`MemoryStore`] | | in memory |
+//! | `SqliteStore` | `sqlite` | in a file |
+//! | `PostgresStore` | `postgres` | in a database |
+//! | `RcrtStore` | `rcrt` | breadcrumbs on an RCRT (Right Context Right Time) server, no runs |
+//!
+//! All but `RcrtStore` support [vector search](embedding) with an embedder. [`WithLedger`] combines the breadcrumbs of one store
+//! with the ledger of another. For a store without a ledger, the crate adds one that ends with the process, see
+//! [`BreadcrumbStore::ledger`]. [`Instrumented`] measures the duration and the outcome of each call of a store. `Faulty` (feature
+//! `conformance` or `testing`) makes calls fail for tests.
 //!
 //! ```
 //! use serde_json::json;
@@ -108,76 +117,85 @@ use async_trait::async_trait;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// Durable home of [`Breadcrumb`]s, and the only thing an executor reads from.
+/// A durable home for [`Breadcrumb`]s, and the only source that executors read from.
 ///
-/// A handle is bound to one tenant; every read, commit and run goes through that.
+/// A handle is bound to one tenant. Reads, commits and runs of the handle affect only that tenant.
 ///
 /// # Contract
-/// Every backend keeps these promises; `store::conformance` checks each by name.
-/// - **Atomic.** A commit (writes, end of run, events) is visible in full or not at all.
-/// - **Optimistic.** An update names the version it was made from and fails with
-///   [`StoreError::Conflict`] if that is not the current one. Concurrent updates exclude one another with
-///   [`Capabilities::exclusive_updates`].
-/// - **Newest first.** [`search`](Self::search) orders by update time, then version, then id.
-/// - **Whole selector.** What a query asks for is what it returns; nothing is left for the caller to filter.
-/// - **Identified.** Clones of a handle have the same [`identity`](Self::identity), and handles on other data another one.
-/// - **Tenants apart.** No handle sees, changes or runs anything of another tenant.
-/// - **Canonical.** JSON too deep or too large is refused, more than 256 tags or a tag over 256 bytes too, and U+0000
-///   becomes U+FFFD, in every store alike.
-/// - **Cancel safe.** Dropping a future leaves the store as before or after it.
+/// Every backend keeps these promises. The test suite `store::conformance` (feature `conformance`) checks each one by name.
+/// - **Atomic.** A commit (its writes, the end of its run and its events) is visible in full or not at all.
+/// - **Optimistic.** An update names the version that the caller read. It fails with [`StoreError::Conflict`] if another version
+///   is current. Concurrent updates exclude one another with [`Capabilities::exclusive_updates`].
+/// - **Newest first.** [`search`](Self::search) orders by update time, then version, then ID.
+/// - **Whole selector.** A query applies its whole selector, so callers never filter the results.
+/// - **Identified.** Clones of a handle have the same [`identity`](Self::identity). Handles on other data have another one.
+/// - **Tenants apart.** A handle cannot read, change or claim anything of another tenant.
+/// - **Canonical.** Every store rejects JSON that is too deep or too large, more than 256 tags, and a tag of more than 256 bytes.
+///   Every store replaces U+0000 by U+FFFD.
+/// - **Cancel safe.** Dropping a future leaves the store in its state before or after the operation.
 /// - **Shared.** A clone is another handle on the same data, never a copy.
 ///
 /// # Implementing
 /// The `Debug` output of a store appears in log lines and in [`Health`](crate::runtime::Health): it must contain no credentials.
 ///
-/// There are no default methods: a wrapper that forgot to forward one would compile and quietly lose the inner
-/// store's better version. An operation the backend lacks returns [`StoreError::Unsupported`] and is `false` in
+/// The trait has no default methods. With defaults, a wrapper that does not forward a method would compile and silently lose the
+/// inner store's faster version. An operation that the backend lacks returns [`StoreError::Unsupported`] and is `false` in
 /// [`capabilities`](Self::capabilities).
 #[async_trait]
 pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
-    /// The tenant this handle is bound to; `"default"` unless bound to another.
+    /// Returns the tenant of this handle, by default `"default"`.
     fn tenant(&self) -> &str;
 
-    /// The identity of the data behind this handle. Clones of a handle have the same identity, handles of different tenants
-    /// different ones. A store in memory returns clones of one [`StoreId::unique`]: two stores with one identity share the runs of a
-    /// [ledger](Self::ledger) that the crate adds.
+    /// Returns the identity of the data behind this handle. Clones of a handle have the same identity, handles of different
+    /// tenants have different ones. A store in memory returns clones of one [`StoreId::unique`]: two stores with the same
+    /// identity share the runs of a [ledger](Self::ledger) that the crate adds.
     fn identity(&self) -> StoreId;
 
-    /// What this store can do.
+    /// Returns the optional abilities of this store.
     fn capabilities(&self) -> Capabilities;
 
-    /// The current version of a breadcrumb.
+    /// Returns the current version of a breadcrumb.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`] if there is none (any more).
+    /// [`StoreError::NotFound`] if the breadcrumb does not exist or was deleted.
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError>;
 
-    /// The breadcrumbs a query selects, whole, with their `llm_hints`; none is no error. Fewer than its limit means that
-    /// there are no more.
+    /// Returns the breadcrumbs that a query selects, with their whole context and their `llm_hints`. The result is empty if no
+    /// breadcrumb matches. A result with fewer breadcrumbs than the limit is complete.
     ///
     /// # Errors
-    /// [`StoreError::InvalidQuery`] if its selector cannot be evaluated. [`StoreError::Partial`] if the query is for an interval and
-    /// the store has read only a part of it.
+    /// [`StoreError::InvalidQuery`] if the selector cannot be evaluated. [`StoreError::Partial`] if the query is for an interval
+    /// of time and the store has read only a part of it. [`StoreError::TooFar`] if the store would have to read too many
+    /// breadcrumbs.
     async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError>;
 
-    /// The breadcrumbs nearest in meaning to a text, nearest first, of those as near the newest. A text that says nothing
-    /// is near to none.
+    /// Returns the breadcrumbs whose meaning is most similar to a text, the most similar first. Of equally similar breadcrumbs,
+    /// the newest comes first. The result is empty for a blank text.
     ///
     /// # Errors
-    /// [`StoreError::Unsupported`] without [`Capabilities::vector_search`], [`StoreError::Embedding`] if the text has no
-    /// vector, [`StoreError::InvalidQuery`] if the selector cannot be evaluated.
+    /// [`StoreError::Unsupported`] without [`Capabilities::vector_search`], [`StoreError::Embedding`] if the embedder fails for
+    /// the text, [`StoreError::InvalidQuery`] if the selector cannot be evaluated.
     async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError>;
 
-    /// Writes breadcrumbs, ends a run and announces both, all or nothing.
+    /// Writes breadcrumbs, ends a run and publishes the events of both, all or nothing.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] or [`StoreError::NotFound`] for a stale update, [`StoreError::LeaseLost`] if the run
-    /// is no longer the caller's, [`StoreError::Rejected`], [`StoreError::TooManyTags`], [`StoreError::TagTooLong`] or
-    /// [`StoreError::SchemaTooLong`] for what no store keeps, [`StoreError::EmptyWake`] or [`StoreError::InvalidQuery`] for a run that would wait
-    /// for ever. Nothing is written then.
+    /// Nothing is written if the commit fails with one of these errors:
+    /// - [`StoreError::Conflict`] or [`StoreError::NotFound`] if an update is from an older version, or the breadcrumb was
+    ///   deleted
+    /// - [`StoreError::LeaseLost`] if another worker has claimed the run, or the run has ended
+    /// - [`StoreError::Rejected`], [`StoreError::TooManyWrites`], [`StoreError::TooManyTags`], [`StoreError::TagTooLong`] or
+    ///   [`StoreError::SchemaTooLong`] if the content exceeds a limit of all stores
+    /// - [`StoreError::EmptyWake`] or [`StoreError::InvalidQuery`] if the commit would suspend the run for ever
+    ///
+    /// After [`StoreError::Unavailable`], the commit may have succeeded.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the commit happens as a whole or not at all. To find out, claim the run again or read the
+    /// breadcrumbs.
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError>;
 
-    /// The run ledger of this store, if it has one.
+    /// Returns the run ledger of this store, or `None` if the store has no ledger.
     ///
     /// For a store without a ledger, the crate adds one in memory for the life of the process. All handles with the same
     /// [`identity`](Self::identity) share it, in every [`Runtime`](crate::Runtime) and in every call of
@@ -186,10 +204,10 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// [`Capabilities::run_keys`]. Pass the [idempotency key](crate::ExecutionContext::idempotency_key) on to other services.
     ///
     /// A ledger in memory cannot suspend runs, save their state or run them at most once. It retains the 100,000 runs that ended
-    /// last, and up to 1,000,000 runs that have not ended: without a runtime, process a failed event again until its outcome is
-    /// final, because its run also holds back later runs with its ordering key. The process retains the ledgers of the 64 stores that it used last, and those in use by a runtime. [`WithLedger`] adds
-    /// a durable ledger instead.
-    // The lifetime is spelled out for mockall, which cannot elide it.
+    /// last, and up to 1,000,000 runs that have not ended. Without a runtime, process a failed event again until its outcome is
+    /// final, because its run also holds back later runs with its ordering key. The process retains the ledgers of the 64 stores
+    /// that it used last, and the ledgers that a runtime uses. [`WithLedger`] adds a durable ledger instead.
+    // The lifetime has a name because mockall cannot elide it.
     #[expect(
         clippy::needless_lifetimes,
         reason = "mockall needs the lifetime by name"
@@ -197,10 +215,10 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     fn ledger<'a>(&'a self) -> Option<&'a dyn RunLedger>;
 }
 
-/// Abilities of a store that not every backend has. Each is `false` unless the store declares it.
+/// Optional abilities of a store. Each is `false` unless the store declares it.
 ///
-/// The function `store::conformance::unchecked` (feature `conformance`) lists the abilities that a store does not declare, with the
-/// promises that the suite does not check for that reason.
+/// The function `store::conformance::unchecked` (feature `conformance`) lists the abilities that a store does not declare, each
+/// with the promises that the suite cannot check without it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -208,50 +226,52 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
 )]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// A read sees every commit before it, so what is not found is gone.
+    /// If `true`, a read returns the result of every earlier commit, so a breadcrumb that is not found has been deleted.
     pub reads_own_writes: bool,
-    /// The last version of a deleted breadcrumb can still be read, so deletions can trigger.
+    /// If `true`, the last version of a deleted breadcrumb can still be read, so deletions can trigger.
     pub tombstones: bool,
-    /// [`BreadcrumbStore::vector_search`] works.
+    /// If `true`, [`BreadcrumbStore::vector_search`] is supported.
     pub vector_search: bool,
-    /// `created_by` and `updated_by` are what the caller says.
+    /// If `true`, the writer chooses `created_by` and `updated_by`. If `false`, the server sets them.
     pub chosen_author: bool,
-    /// The ledger knows which run wrote each breadcrumb version, so hops and own breadcrumbs need not be read from
-    /// payloads. If `false`, the ledger also does not record what each run wrote: [`Run::written`] and
+    /// If `true`, the ledger records which run wrote each breadcrumb version, so hops and own breadcrumbs need not be read from
+    /// payloads. If `false`, the ledger also does not record the breadcrumbs of each run: [`Run::written`] and
     /// [`Claim::Done::written`](Claim::Done) do not name the breadcrumbs of this store.
     pub lineage: bool,
-    /// A commit of several writes is visible in full or not at all.
+    /// If `true`, a commit of several writes is visible in full or not at all.
     pub atomic: bool,
-    /// A commit that ends a run is one step: its writes and the end of the run are stored together or not at all. If `false`,
-    /// a process that dies between the two leaves the writes without the end, and the run is executed again.
+    /// If `true`, a commit that ends a run is one step: its writes and the end of the run are stored together or not at all. If
+    /// `false`, a process that dies between the two leaves the writes without the end, and the run is executed again.
     pub atomic_ends: bool,
-    /// Of several concurrent updates from one version of a breadcrumb, one succeeds and the others fail with
+    /// If `true`, of several concurrent updates from one version of a breadcrumb, one succeeds and the others fail with
     /// [`StoreError::Conflict`]. If `false`, several can succeed, and the last one replaces the others. An update from an older
     /// version than the current one is always a conflict.
     pub exclusive_updates: bool,
-    /// [`BreadcrumbStore::vector_search`] tells how near each breadcrumb is, and not only their order.
+    /// If `true`, [`BreadcrumbStore::vector_search`] returns a score for each breadcrumb. If `false`, it returns only their
+    /// order.
     pub scores: bool,
-    /// [`BreadcrumbStore::vector_search`] finds an updated breadcrumb by its current text. If `false`, the search finds the
-    /// breadcrumb by the text of its first version.
+    /// If `true`, [`BreadcrumbStore::vector_search`] finds an updated breadcrumb by its current text. If `false`, the search
+    /// finds the breadcrumb by the text of its first version.
     pub embeds_updates: bool,
-    /// [`BreadcrumbStore::vector_search`] compares the context that the `llm_hints` of a breadcrumb leave, so fields that the hints
-    /// exclude have no effect. If `false`, the search compares the whole context.
+    /// If `true`, [`BreadcrumbStore::vector_search`] compares the context without the fields that the breadcrumb's `llm_hints`
+    /// exclude. If `false`, the search compares the whole context.
     pub embeds_hinted: bool,
-    /// A tenant can have any name. If `false`, the name of a tenant is a UUID.
+    /// If `true`, a tenant can have any name. If `false`, the name of a tenant is a UUID.
     pub named_tenants: bool,
-    /// It has no ledger, and knows all the same what a run wrote in an earlier attempt: a commit for a run carries its
-    /// [end](Commit::end), whose lease the store cannot check and which it does not record. What a run responds with
-    /// has the tags `ux:run:<key of the run>` and `ux:slot:<place>/<how many>`.
+    /// If `true`, the store recognises the response that a run wrote in an earlier attempt, without a ledger. A commit for a run
+    /// then carries its [end](Commit::end), whose lease the store cannot check and which the store does not record. The
+    /// breadcrumbs of a response have the tags `ux:run:<run key>` and `ux:slot:<index>/<number of breadcrumbs>`.
     pub run_keys: bool,
-    /// [`search`](BreadcrumbStore::search) reads any page of a long list in about the same time. The runtime then catches up
-    /// oldest first, so that runs are enqueued in the order of their triggers. Otherwise it catches up newest first.
+    /// If `true`, [`search`](BreadcrumbStore::search) reads any page of a long list in about the same time. The runtime then
+    /// catches up oldest first, so that runs are enqueued in the order of their triggers. If `false`, the runtime catches up
+    /// newest first.
     pub oldest_first: bool,
-    /// The ledger creates one breadcrumb for each key of a [request](RunLedger::request).
+    /// If `true`, the ledger creates one breadcrumb for each key of a [request](RunLedger::request).
     pub keyed_requests: bool,
 }
 
 impl Capabilities {
-    /// Sets whether a read sees every commit before it.
+    /// Sets whether a read returns the result of every earlier commit.
     #[must_use]
     pub const fn reads_own_writes(mut self, yes: bool) -> Self {
         self.reads_own_writes = yes;
@@ -272,14 +292,14 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether the caller chooses the author.
+    /// Sets whether the writer chooses the author of a breadcrumb version.
     #[must_use]
     pub const fn chosen_author(mut self, yes: bool) -> Self {
         self.chosen_author = yes;
         self
     }
 
-    /// Sets whether the ledger knows which run wrote what.
+    /// Sets whether the ledger records which run wrote each breadcrumb version.
     #[must_use]
     pub const fn lineage(mut self, yes: bool) -> Self {
         self.lineage = yes;
@@ -314,7 +334,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether vector search compares the context that the hints of a breadcrumb leave.
+    /// Sets whether vector search omits the fields that the hints of a breadcrumb exclude.
     #[must_use]
     pub const fn embeds_hinted(mut self, yes: bool) -> Self {
         self.embeds_hinted = yes;
@@ -328,7 +348,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether vector search tells scores.
+    /// Sets whether vector search returns scores.
     #[must_use]
     pub const fn scores(mut self, yes: bool) -> Self {
         self.scores = yes;
@@ -349,7 +369,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether commits of runs carry their ends although there is no ledger.
+    /// Sets whether the store recognises earlier responses of a run without a ledger.
     #[must_use]
     pub const fn run_keys(mut self, yes: bool) -> Self {
         self.run_keys = yes;
@@ -357,7 +377,8 @@ impl Capabilities {
     }
 }
 
-/// Every method of the store behind a pointer, so that `Arc<dyn BreadcrumbStore>` is one too.
+/// Implements [`BreadcrumbStore`] for a smart pointer by forwarding every method, so that an `Arc<dyn BreadcrumbStore>` is a
+/// store too.
 macro_rules! forward {
     ($pointer:ident) => {
         #[async_trait]

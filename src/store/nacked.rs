@@ -1,4 +1,4 @@
-//! Events that a subscriber nacked.
+//! Nacked events that wait for redelivery.
 
 use crate::source::SourceError;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Queue of nacked events, which are delivered again when they are due.
+/// Queue of nacked events. An event is delivered again when it is due.
 pub(super) struct Nacked<E> {
     events: Mutex<Vec<(Instant, u64, E)>>,
     added: Notify,

@@ -1,6 +1,7 @@
 use std::fmt;
 
-/// What can be asked of a store, of its ledger, or of a source of events: by these names wrappers tell calls apart.
+/// Operation of a store, its ledger or an event source. Wrappers such as [`Instrumented`](super::Instrumented) name each call by
+/// its operation.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -62,7 +63,7 @@ pub enum Operation {
     WrittenBy,
     /// [`EventSource::subscribe`](crate::EventSource::subscribe).
     Subscribe,
-    /// The next delivery of a subscription.
+    /// The next delivery of a subscription to an event source.
     Next,
     /// [`Delivery::ack`](crate::Delivery::ack).
     Ack,
@@ -71,7 +72,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Every operation: those of a store, of its ledger, of a source.
+    /// Every operation: first those of a store, then of its ledger, then of an event source.
     pub const ALL: [Self; 32] = [
         Self::Get,
         Self::Search,
@@ -107,7 +108,7 @@ impl Operation {
         Self::Nack,
     ];
 
-    /// Its name in logs and metrics: `get`, `claim_next`, ..
+    /// Returns the name in logs and metrics, such as `get` or `claim_next`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

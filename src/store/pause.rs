@@ -4,7 +4,7 @@ use super::StoreError;
 use crate::model::Timestamp;
 use std::sync::Arc;
 
-/// An executor whose runs no worker starts, see [`RunLedger::pause_executor`](super::RunLedger::pause_executor).
+/// An executor whose runs no worker claims, see [`RunLedger::pause_executor`](super::RunLedger::pause_executor).
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct PausedExecutor {
@@ -18,7 +18,7 @@ impl PausedExecutor {
     /// Maximum number of paused executors of one tenant.
     pub const MOST: usize = 10_000;
 
-    /// The error of a store in which as many executors are paused as possible.
+    /// Returns the error of a store with the maximum number of paused executors.
     pub(in crate::store) fn full(store: &'static str) -> StoreError {
         StoreError::Full {
             store,
@@ -27,7 +27,7 @@ impl PausedExecutor {
         }
     }
 
-    /// An executor that is paused since a time.
+    /// Creates the record of an executor that was paused at a time.
     #[must_use]
     pub fn new(executor: impl Into<Arc<str>>, since: Timestamp) -> Self {
         Self {

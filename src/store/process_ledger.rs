@@ -1,7 +1,7 @@
-//! A ledger in memory for each store without one, retained for the life of the process.
+//! In-memory ledgers for stores without a ledger, retained for the life of the process.
 //!
-//! [`WithLedger`](super::WithLedger) pairs a store with a durable ledger. This module makes the same pair with a ledger that ends
-//! with the process, so that every other part of the crate finds a ledger.
+//! [`WithLedger`](super::WithLedger) pairs a store with a durable ledger. This module pairs a store with a ledger that ends with
+//! the process, so that every other part of the crate finds a ledger.
 
 use super::with_ledger::Joined;
 use super::{
@@ -13,7 +13,7 @@ use crate::model::Timestamp;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-/// Number of ledgers that the process retains while nothing uses them.
+/// Number of unused ledgers that the process retains.
 const MAX_RETAINED: usize = 64;
 
 static LEDGERS: LazyLock<Ledgers> = LazyLock::new(Ledgers::default);
@@ -22,13 +22,13 @@ static LEDGERS: LazyLock<Ledgers> = LazyLock::new(Ledgers::default);
 #[derive(Debug)]
 struct ProcessLedger {
     runs: MemoryStore,
-    /// Time of its creation by the clock of this machine. An earlier process may have answered an older event.
+    /// The time of creation by the clock of this machine. An earlier process may have processed older events.
     created_at: Timestamp,
 }
 
 impl ProcessLedger {
     fn new() -> Self {
-        // It holds no breadcrumbs but the dead letters that are deleted at once.
+        // The store holds no breadcrumbs except dead letters, which are deleted at once.
         let limits = MemoryLimits {
             breadcrumbs: 1_000,
             events: 1,
@@ -42,8 +42,8 @@ impl ProcessLedger {
     }
 }
 
-/// The ledgers of this process, by the identity of their store. Retains the most recently used [`MAX_RETAINED`], and all that
-/// are in use.
+/// Ledgers of this process by the identity of their store. Retains the [`MAX_RETAINED`] most recently used ledgers, and all
+/// ledgers in use.
 #[derive(Debug, Default)]
 struct Ledgers(Mutex<Vec<Entry>>);
 
@@ -55,7 +55,7 @@ struct Entry {
 }
 
 impl Ledgers {
-    /// Returns the ledger of a store, and makes it the most recently used.
+    /// Returns the ledger of a store, and marks it as the most recently used.
     fn of(&self, store: &StoreId) -> Arc<ProcessLedger> {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = entries.iter().position(|entry| entry.store == *store);
@@ -76,12 +76,12 @@ impl Ledgers {
     }
 }
 
-/// The ledger that the crate adds to a store without one; looked up at the first use.
+/// The ledger that the crate adds to a store without one, found at the first use.
 #[derive(Debug, Default)]
 pub(crate) struct AddedLedger(OnceLock<Arc<ProcessLedger>>);
 
 impl AddedLedger {
-    /// Returns a store with its own ledger, else with the ledger of this process.
+    /// Returns the store with its own ledger, or with the ledger that the process added.
     pub(crate) fn with<'s>(&'s self, store: &'s dyn BreadcrumbStore) -> RunStore<'s> {
         if let Some(ledger) = store.ledger() {
             let added = None;
@@ -100,12 +100,12 @@ impl AddedLedger {
     }
 }
 
-/// State of a run in the ledger of the process, as a delivery that waits for its end sees it.
+/// State of a run in the ledger of the process, for a delivery that waits until the run has ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Standing {
-    /// The run ended, or the ledger does not know it any more.
+    /// The run ended, or the ledger no longer has it.
     Over,
-    /// The run is due after this time.
+    /// The run is due after this delay.
     Later(Duration),
     /// The run is due, or will be resumed.
     Due,
@@ -127,7 +127,7 @@ impl<'s> RunStore<'s> {
         self.ledger
     }
 
-    /// The ledger, if it outlives the process.
+    /// Returns the ledger if it outlives the process.
     pub(crate) fn durable_ledger(self) -> Option<&'s dyn RunLedger> {
         self.is_durable().then_some(self.ledger)
     }
@@ -147,8 +147,8 @@ impl<'s> RunStore<'s> {
         self.added.is_some_and(|added| time <= added.created_at)
     }
 
-    /// Returns the state of a run for a delivery that waits for its end. With a ledger that outlives the process, a delivery
-    /// need not wait.
+    /// Returns the state of a run for a delivery that waits until the run has ended. With a ledger that outlives the process, a
+    /// delivery need not wait.
     pub(crate) fn standing(self, run: &RunRef) -> Standing {
         match self.added.and_then(|added| added.runs.state_of(run)) {
             Some((RunState::Ready, wait)) if wait > Duration::ZERO => Standing::Later(wait),
@@ -162,7 +162,7 @@ impl<'s> RunStore<'s> {
         }
     }
 
-    /// Claims a run as [`RunLedger::claim`] does.
+    /// Claims a run like [`RunLedger::claim`].
     ///
     /// # Errors
     /// The errors of [`RunLedger::claim`].
@@ -177,7 +177,7 @@ impl<'s> RunStore<'s> {
         }
     }
 
-    /// Begins the attempt of a claimed run as [`RunLedger::begin`] does.
+    /// Prepares the attempt of a claimed run like [`RunLedger::begin`].
     ///
     /// # Errors
     /// The errors of [`RunLedger::begin`].
@@ -188,7 +188,7 @@ impl<'s> RunStore<'s> {
         }
     }
 
-    /// Commits as [`BreadcrumbStore::commit`] does, and ends the run in the ledger.
+    /// Commits like [`BreadcrumbStore::commit`], and ends the run in the ledger.
     ///
     /// # Errors
     /// The errors of [`BreadcrumbStore::commit`].

@@ -1,7 +1,7 @@
 use crate::model::{Breadcrumb, BreadcrumbId, Order, Selector, Timestamp};
 use std::sync::Arc;
 
-/// Which breadcrumbs to return, how many and in which order.
+/// Selection of breadcrumbs, with their maximum number and their order.
 ///
 /// ```
 /// use universal_executor::Selector;
@@ -13,25 +13,25 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Query {
-    /// What they must match, in full.
+    /// The condition that each breadcrumb must match as a whole.
     pub selector: Selector,
-    /// How many at the most: the newest of those that match.
+    /// Maximum number of breadcrumbs: the newest ones that match. Defaults to 10.
     pub limit: usize,
-    /// The order in which these are returned.
+    /// The order of the result. Defaults to newest first.
     pub order: Order,
-    /// Tags they must all have, beside what the selector says.
+    /// Tags that each breadcrumb must have, in addition to the tags of the selector.
     pub scope_tags: Vec<String>,
-    /// Only what is older than this in the store's order: update time, then version, then id.
+    /// Exclusive upper bound in the store's order: update time, then version, then ID. Only older breadcrumbs are selected.
     pub before: Option<(Timestamp, u64, BreadcrumbId)>,
-    /// Only breadcrumbs updated after this time. A store may answer a query with `before` and `after` in part
-    /// ([`StoreError::Partial`](super::StoreError::Partial)).
+    /// Exclusive lower bound of the update time. Only breadcrumbs that were updated later are selected. A store may answer a
+    /// query with `before` and `after` in part ([`StoreError::Partial`](super::StoreError::Partial)).
     pub after: Option<Timestamp>,
-    /// One breadcrumb that is left out, before the limit counts.
+    /// A breadcrumb that is excluded before the limit applies.
     pub exclude: Option<BreadcrumbId>,
 }
 
 impl Query {
-    /// The newest ten that match.
+    /// Creates a query for the ten newest breadcrumbs that match.
     #[must_use]
     pub fn new(selector: Selector) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Query {
         }
     }
 
-    /// Sets how many.
+    /// Sets the maximum number of breadcrumbs.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
@@ -59,35 +59,35 @@ impl Query {
         self
     }
 
-    /// Adds a tag they must have.
+    /// Adds a tag that each breadcrumb must have.
     #[must_use]
     pub fn scope_tag(mut self, tag: impl Into<String>) -> Self {
         self.scope_tags.push(tag.into());
         self
     }
 
-    /// Leaves out everything but what is older than a breadcrumb.
+    /// Selects only breadcrumbs that are older than a key: update time, version and ID of another breadcrumb.
     #[must_use]
     pub fn before(mut self, key: (Timestamp, u64, BreadcrumbId)) -> Self {
         self.before = Some(key);
         self
     }
 
-    /// Selects only breadcrumbs updated after a time.
+    /// Selects only breadcrumbs that were updated after a time.
     #[must_use]
     pub fn after(mut self, time: Timestamp) -> Self {
         self.after = Some(time);
         self
     }
 
-    /// Leaves one breadcrumb out.
+    /// Excludes a breadcrumb.
     #[must_use]
     pub fn exclude(mut self, id: BreadcrumbId) -> Self {
         self.exclude = Some(id);
         self
     }
 
-    /// Whether a breadcrumb is selected: everything but the limit.
+    /// Returns `true` if the query selects a breadcrumb, regardless of the limit.
     #[must_use]
     pub fn selects(&self, breadcrumb: &Breadcrumb) -> bool {
         self.exclude != Some(breadcrumb.id)
@@ -101,20 +101,21 @@ impl Query {
     }
 }
 
-/// Which breadcrumbs to return by meaning.
+/// Selection of breadcrumbs by their similarity to a text.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct VectorQuery {
-    /// What they must match and how many; the order is by score.
+    /// The breadcrumbs to search, and the maximum number of results. Its order has no effect: the result is in the order of the
+    /// scores.
     pub query: Query,
-    /// What they shall be near to.
+    /// The text to which the breadcrumbs must be similar.
     pub text: String,
-    /// What is less similar is left out.
+    /// Minimum cosine similarity, from -1 to 1. Less similar breadcrumbs are omitted.
     pub min_score: Option<f64>,
 }
 
 impl VectorQuery {
-    /// Those a query selects, nearest to a text first.
+    /// Creates a query for the breadcrumbs that are most similar to a text, without a minimum score.
     #[must_use]
     pub fn new(query: Query, text: impl Into<String>) -> Self {
         Self {
@@ -124,7 +125,7 @@ impl VectorQuery {
         }
     }
 
-    /// Leaves out what is less similar.
+    /// Sets the minimum cosine similarity, from -1 to 1.
     #[must_use]
     pub fn min_score(mut self, score: f64) -> Self {
         self.min_score = Some(score);
@@ -132,11 +133,11 @@ impl VectorQuery {
     }
 }
 
-/// A breadcrumb and how near it is.
+/// Result of a vector search: a breadcrumb and its score.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
     /// The breadcrumb.
     pub breadcrumb: Arc<Breadcrumb>,
-    /// Cosine similarity to the text, -1 to 1; absent where the backend tells only the order.
+    /// Cosine similarity to the text, from -1 to 1. `None` if the backend returns only the order.
     pub score: Option<f64>,
 }

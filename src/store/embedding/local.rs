@@ -121,7 +121,10 @@ mod tests {
     async fn a_folder_without_a_model_is_named_and_not_tried_again() {
         let error = LocalEmbedder::from_dir("/nowhere/tiny").await.unwrap_err();
 
-        assert_eq!(error.to_string(), r#"the embedder "tiny" cannot be used"#);
+        assert_eq!(
+            error.to_string(),
+            r#"the embedder "tiny" is misconfigured; check the API key, the model name and the model files"#
+        );
         assert_eq!(error.retry(), Retry::Never);
         let EmbedError::Unusable { source, .. } = error else {
             panic!("{error:?}")

@@ -88,7 +88,12 @@ async fn a_breadcrumb_too_large_is_rejected() {
         matches!(large, Err(StoreError::Rejected { .. })),
         "{large:?}"
     );
-    assert!(large.unwrap_err().to_string().contains("write 0, context"));
+    assert!(
+        large
+            .unwrap_err()
+            .to_string()
+            .contains("the context of write 0")
+    );
 }
 
 #[tokio::test(start_paused = true)]
