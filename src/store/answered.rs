@@ -10,7 +10,7 @@ pub(crate) fn run_tag(run_key: &str) -> String {
     format!("ux:run:{run_key}")
 }
 
-/// Index of a breadcrumb among those that a run creates when it ends. A response and a dead letter have separate indexes, because
+/// Index of a breadcrumb in the response or the failure of a run. A response and a dead letter have separate indexes, because
 /// a part of a failed response may exist too.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Place {

@@ -72,7 +72,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Every operation: first those of a store, then of its ledger, then of an event source.
+    /// All operations: first the operations of a store, then of its ledger, then of an event source.
     pub const ALL: [Self; 32] = [
         Self::Get,
         Self::Search,

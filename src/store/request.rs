@@ -7,7 +7,8 @@ use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A breadcrumb for one executor, with a key that makes the call safe to repeat, see [`RunLedger::request`](super::RunLedger::request).
+/// A breadcrumb for one executor, with a key that makes repeated calls safe, see
+/// [`RunLedger::request`](super::RunLedger::request).
 ///
 /// ```
 /// use universal_executor::store::{NewRequest, Requested, RunRef};
@@ -36,17 +37,17 @@ pub struct NewRequest {
     pub executor: Arc<str>,
     /// The idempotency key, 1 to [255](Self::MAX_KEY_BYTES) bytes.
     pub key: String,
-    /// The trigger. A repeated request must have an equal one, in all its fields.
+    /// The trigger. A repeated request must have an equal breadcrumb, in all fields.
     pub breadcrumb: NewBreadcrumb,
 }
 
 impl NewRequest {
     /// Maximum size of a key in bytes.
     pub const MAX_KEY_BYTES: usize = 255;
-    /// The time for which a key is retained at least. It is retained for longer as long as the ledger has its run.
+    /// Minimum time for which a key is retained: 7 days. The ledger retains the key longer while it has the run.
     pub const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-    /// A request for an executor.
+    /// Creates a request for an executor.
     #[must_use]
     pub fn new(
         executor: impl Into<Arc<str>>,
@@ -70,7 +71,7 @@ pub enum Requested {
         /// The trigger.
         breadcrumb: Arc<Breadcrumb>,
     },
-    /// An earlier request with the key and an equal breadcrumb created the trigger. It can have changed since.
+    /// An earlier request with the key and an equal breadcrumb created the trigger. The trigger may have changed since.
     Existing {
         /// The ID of the trigger.
         id: BreadcrumbId,
@@ -80,7 +81,7 @@ pub enum Requested {
 }
 
 impl Requested {
-    /// The ID and the version of the trigger.
+    /// Returns the ID and the version of the trigger.
     #[must_use]
     pub fn trigger(&self) -> (BreadcrumbId, u64) {
         match self {
@@ -90,7 +91,7 @@ impl Requested {
     }
 }
 
-/// A request with a checked key and a breadcrumb in the form that is stored.
+/// A request with a valid key, and its breadcrumb in canonical form.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Checked {
     pub(in crate::store) executor: Arc<str>,
@@ -109,10 +110,10 @@ pub(in crate::store) struct Recorded {
 }
 
 impl Checked {
-    /// Maximum number of old keys that a request checks if there are too many keys.
+    /// Maximum number of old keys that one request checks when the ledger has too many keys.
     pub(in crate::store) const SWEPT_IF_FULL: usize = 16_384;
 
-    /// Checks a request. `limit` is the maximum size of a breadcrumb in bytes.
+    /// Checks the key and converts the breadcrumb. `limit` is the maximum size of the context and of the hints in bytes.
     pub(in crate::store) fn new(request: NewRequest, limit: usize) -> Result<Self, StoreError> {
         let NewRequest {
             executor,
@@ -128,7 +129,7 @@ impl Checked {
         }
         let breadcrumb = canonical::new_breadcrumb(0, breadcrumb, limit)?;
         let json = serde_json::to_value(&breadcrumb).map_err(|error| StoreError::Forbidden {
-            reason: format!("the breadcrumb of a request is not JSON: {error}"),
+            reason: format!("cannot write the breadcrumb of the request as JSON: {error}"),
         })?;
         Ok(Self {
             executor,
@@ -138,12 +139,12 @@ impl Checked {
         })
     }
 
-    /// The executor ID and the key.
+    /// Returns the executor ID and the key.
     pub(in crate::store) fn name(&self) -> (Arc<str>, Arc<str>) {
         (Arc::clone(&self.executor), Arc::clone(&self.key))
     }
 
-    /// The record of the key after the breadcrumb was created.
+    /// Returns the record of the key for the created breadcrumb.
     pub(in crate::store) fn recorded(&self, created: &Breadcrumb) -> Recorded {
         Recorded {
             id: created.id,
@@ -152,7 +153,7 @@ impl Checked {
         }
     }
 
-    /// Answers a request whose key is recorded.
+    /// Returns the answer for a key that is recorded already.
     pub(in crate::store) fn answer(&self, recorded: &Recorded) -> Result<Requested, StoreError> {
         if recorded.digest != self.digest {
             return Err(StoreError::KeyConflict {
@@ -167,7 +168,7 @@ impl Checked {
         })
     }
 
-    /// The error of a store that has as many keys as possible.
+    /// Returns the error of a ledger with the maximum number of keys.
     pub(in crate::store) fn full(store: &'static str, limit: usize) -> StoreError {
         StoreError::Full {
             store,
@@ -176,12 +177,12 @@ impl Checked {
         }
     }
 
-    /// The time at or before which a key must have been added or renewed to be checked.
+    /// Returns the latest time of addition or renewal of a key that a request at `now` checks for deletion.
     pub(in crate::store) fn checked_before(now: Timestamp) -> Timestamp {
         Self::before(now, NewRequest::KEPT)
     }
 
-    /// The time of a key that has a run when it is checked. It is checked again a day later.
+    /// Returns the new time of a key that still has a run when it is checked. The key is checked again a day later.
     pub(in crate::store) fn renewed_at(now: Timestamp) -> Timestamp {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         Self::before(now, NewRequest::KEPT.saturating_sub(DAY))

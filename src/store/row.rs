@@ -1,4 +1,4 @@
-//! One row of the ledger and each transition of its state, with time as an argument.
+//! A row of the ledger and the transitions of its state. Pure: times are arguments.
 
 use super::{
     ClaimId, Claimed, DeadLetter, KeyPosition, Lease, Lineage, Run, RunEnd, RunFilter, RunQuery,
@@ -10,10 +10,10 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The maximum number of transferred runs of one version of an executor that one call accepts.
+/// Maximum number of transferred runs of one version of an executor that one call accepts.
 pub(crate) const MOST_ACCEPTED: usize = 1_000;
 
-/// Expands to [`ASIDE`] as a literal, for SQL statements.
+/// Expands to the value of [`ASIDE`] as a literal, for SQL statements.
 macro_rules! aside {
     () => {
         4_611_686_018_427_387_904
@@ -22,10 +22,10 @@ macro_rules! aside {
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(in crate::store) use aside;
 
-/// The bit in the sequence of a row that left the line of its ordering key.
+/// Bit of [`Row::sequence`] in rows that left the order of their ordering key.
 pub(in crate::store) const ASIDE: u64 = aside!();
 
-/// Start of the lease of a row whose next claim begins an attempt.
+/// Value of [`Row::granted_at`] in rows whose next claim begins a new attempt.
 const NOT_CLAIMED: Timestamp = Timestamp::UNIX_EPOCH;
 
 #[derive(Clone, Debug)]
@@ -38,48 +38,48 @@ pub(in crate::store) struct Row {
     /// If `true`, a lease of this epoch expired.
     pub(in crate::store) has_expired: bool,
     pub(in crate::store) token: u64,
-    /// The claim of due runs from which the newest lease comes; `None` after a claim of this run alone.
+    /// The claim that granted the newest lease, if it was a claim of due runs; `None` after a claim of this run alone.
     pub(in crate::store) claim: Option<ClaimId>,
     /// Start of the lease; [`NOT_CLAIMED`] before the first claim of an attempt.
     pub(in crate::store) granted_at: Timestamp,
-    /// The time when the row was added or woken; from the first claim of an attempt on, the time of that claim.
+    /// The time when the row was added or woken. After the first claim of an attempt, the time of that claim.
     pub(in crate::store) since: Timestamp,
     /// The time when the row was added.
     pub(in crate::store) added_at: Timestamp,
-    /// Orders rows that are due at the same time, and the rows of a page.
+    /// Position among rows that are due at the same time, and among the rows of a page.
     pub(in crate::store) sequence: u64,
-    /// If `true`, no other row stands before it in the order of its key.
+    /// If `true`, no other row is before this row in the order of its ordering key.
     pub(in crate::store) head: bool,
-    /// When it can be claimed: its time, the end of its lease or of its wait.
+    /// The time from which the row can be claimed: its scheduled time, or the end of its lease or its wait.
     pub(in crate::store) due: Option<Timestamp>,
-    /// Where the trigger came from, noted while its version was the current one.
+    /// The origin of the trigger, recorded while the trigger version was the current one.
     pub(in crate::store) lineage: Option<Lineage>,
     pub(in crate::store) saved: Option<Saved>,
     pub(in crate::store) wait: Option<Wait>,
     pub(in crate::store) written: Vec<BreadcrumbId>,
-    /// Reason of the end. While the row is ready: version of the executor to which it was transferred.
+    /// The reason of the end. While the row is ready: the version of the executor to which it was transferred.
     pub(in crate::store) reason: Option<String>,
-    /// Code of the failure that ended the run.
+    /// The code of the failure that ended the run.
     pub(in crate::store) code: Option<String>,
-    /// Cause of the last failed attempt.
+    /// The cause of the last failed attempt.
     pub(in crate::store) cause: Option<String>,
-    /// Which of the rows that are over this was.
+    /// The sequence number of the end, which orders the rows that are over.
     pub(in crate::store) over: Option<u64>,
 }
 
-/// What a suspended row waits for, and since when.
+/// The condition for which a suspended row waits, and the time of the suspension.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Wait {
     pub(in crate::store) wake: Wake,
     pub(in crate::store) since: Timestamp,
 }
 
-/// How a lease ends, as a row sees it.
+/// Effect of the end of a lease on its row.
 pub(in crate::store) enum End {
     Over {
         state: RunState,
         reason: Option<String>,
-        /// Code and cause of the failure.
+        /// The code and the cause of the failure.
         code: Option<String>,
         cause: Option<String>,
     },
@@ -92,7 +92,7 @@ pub(in crate::store) enum End {
 }
 
 impl End {
-    /// What the end of a run is to its row, as of the time of the commit.
+    /// Returns the effect of the end of a run on its row. `at` is the time of the commit.
     pub(in crate::store) fn of(end: RunEnd, at: Timestamp) -> Self {
         let over = |state, reason: Option<&str>| Self::Over {
             state,
@@ -116,13 +116,13 @@ impl End {
     }
 }
 
-/// What a store knows of where a trigger comes from.
+/// Origin of a trigger, as far as the store has recorded it.
 #[derive(Clone, Debug)]
 pub(in crate::store) enum Origin {
-    /// The run's own executor wrote it.
+    /// The executor of the run wrote the trigger.
     Own,
     Known(Lineage),
-    /// The version is not the current one.
+    /// Another version is current.
     Unknown,
 }
 
@@ -141,7 +141,7 @@ impl Row {
         self.saved.as_ref().map_or(0, |saved| saved.state.size())
     }
 
-    /// A row that is ready. It keeps the event without its context, which may be large.
+    /// Creates a ready row. The row omits the context of the event, which may be large.
     pub(in crate::store) fn new(mut run: RunRef, lineage: Option<Lineage>, now: Timestamp) -> Self {
         if let Some(event) = run.event.as_mut().filter(|event| event.context.is_some()) {
             *event = Arc::new(event.envelope());
@@ -172,7 +172,7 @@ impl Row {
         }
     }
 
-    /// Makes a row that is over ready again, in a new epoch, as if it had been added now.
+    /// Makes a row that is over ready again in a new epoch, as if it had been added at `now`.
     pub(in crate::store) fn reopen(&mut self, now: Timestamp) {
         self.state = RunState::Ready;
         self.epoch = self.epoch.saturating_add(1);
@@ -184,15 +184,15 @@ impl Row {
         self.granted_at = NOT_CLAIMED;
     }
 
-    /// Notes where the trigger came from, and says whether the row ended for want of a version that was announced
-    /// before it came.
+    /// Records the origin of the trigger. Returns `true` if the row ended because an event announced the trigger version before
+    /// the store had it. The row must then be made ready again.
     pub(in crate::store) fn learn(&mut self, lineage: Option<Lineage>) -> bool {
         let reopens = self.would_reopen(lineage.is_some());
         self.lineage = self.lineage.take().or(lineage);
         reopens
     }
 
-    /// Whether it ended for want of a version, and is made ready again if that is known by now.
+    /// Returns `true` if the row ended because the store did not have the trigger version, which `is_known` now.
     pub(in crate::store) fn would_reopen(&self, is_known: bool) -> bool {
         self.lineage.is_none()
             && is_known
@@ -200,7 +200,7 @@ impl Row {
             && self.reason.as_deref() != Some(RunEnd::CANCELLED)
     }
 
-    /// Leases it for a length from now, whatever its state.
+    /// Grants a lease of this length from `now`, in any state of the row.
     pub(in crate::store) fn grant(
         &mut self,
         length: Duration,
@@ -230,7 +230,7 @@ impl Row {
         self.claim = claim;
     }
 
-    /// Notes that the owner of a lost lease lives: only later leases can have been abandoned. Has no effect a second time.
+    /// Records that the owner of a lost lease is alive: only later leases can be abandoned. A repeated call has no effect.
     pub(in crate::store) fn owner_lives(&mut self, lost: &Lease) {
         if self.epoch != lost.epoch {
             return;
@@ -244,7 +244,7 @@ impl Row {
     /// Releases the lease after a failed attempt.
     pub(in crate::store) fn retry(&mut self, counts: bool, cause: Option<&str>) {
         self.note_cause(cause.map(str::to_owned));
-        // What is put off says nothing of the workers that died before.
+        // A postponed attempt proves nothing about the workers that died before, so their count stays.
         if counts {
             self.abandoned = 0;
             self.granted_at = NOT_CLAIMED;
@@ -254,7 +254,7 @@ impl Row {
         self.state = RunState::Ready;
     }
 
-    /// Gives it back as if it had not been claimed.
+    /// Releases the lease as if the row had not been claimed.
     pub(in crate::store) fn release(&mut self) {
         self.attempts = self.attempts.saturating_sub(1);
         self.granted_at = NOT_CLAIMED;
@@ -271,18 +271,18 @@ impl Row {
         }
     }
 
-    /// Returns `true` while the row is not in the line of its ordering key, which it left with a transfer.
+    /// Returns `true` while the row is outside of the order of its ordering key, which it left with a transfer.
     pub(in crate::store) fn is_aside(&self) -> bool {
         self.sequence >= ASIDE && !self.state.is_over()
     }
 
-    /// Returns the version of the executor to which the row was transferred, until a worker of that version accepts it.
+    /// Returns the version of the executor to which the row was transferred, or `None` after a worker has accepted it.
     pub(in crate::store) fn transferred_to(&self) -> Option<&str> {
         let ready = self.state == RunState::Ready;
         self.reason.as_deref().filter(|_| ready)
     }
 
-    /// Fails unless the row can be redone.
+    /// Returns an error unless the row can be redone.
     pub(in crate::store) fn check_redo(&self) -> Result<(), StoreError> {
         let unmatched =
             self.state == RunState::Skipped && self.reason.as_deref() == Some(RunEnd::UNMATCHED);
@@ -292,7 +292,7 @@ impl Row {
         }
     }
 
-    /// Fails unless the row waits for another version of its executor.
+    /// Returns an error unless the row waits for another version of its executor.
     pub(in crate::store) fn check_skip(&self) -> Result<(), StoreError> {
         match self.transferred_to() {
             Some(_) => Ok(()),
@@ -305,7 +305,7 @@ impl Row {
         self.saved = Some(Saved { state, with });
     }
 
-    /// Wakes it, if it is suspended.
+    /// Wakes the row, or returns an error if the row is not suspended.
     pub(in crate::store) fn resume(
         &mut self,
         with: BreadcrumbId,
@@ -321,7 +321,7 @@ impl Row {
         Ok(())
     }
 
-    /// Suspends it, and says until when at the longest.
+    /// Suspends the row. Returns the time limit of the wait.
     pub(in crate::store) fn suspend(
         &mut self,
         wake: Wake,
@@ -336,7 +336,7 @@ impl Row {
         until
     }
 
-    /// Ends it; `over` says which of the rows that are over it is.
+    /// Ends the row. `over` is the sequence number of the end.
     pub(in crate::store) fn finish(
         &mut self,
         state: RunState,
@@ -350,7 +350,7 @@ impl Row {
         (self.saved, self.wait) = (None, None);
     }
 
-    /// Notes the cause of a failed attempt. Without one, that of the attempt before stays.
+    /// Records the cause of a failed attempt. Without a cause, the previous one stays.
     fn note_cause(&mut self, cause: Option<String>) {
         let bounded = |cause: String| match cause.len() > DeadLetter::LONGEST_CAUSE {
             true => excerpt(&cause, DeadLetter::LONGEST_CAUSE - 2).into_owned(),
@@ -359,7 +359,7 @@ impl Row {
         self.cause = cause.map(bounded).or_else(|| self.cause.take());
     }
 
-    /// Whether a lease is still the newest of it.
+    /// Returns `true` if a lease is the newest lease of the row and has not ended.
     pub(in crate::store) fn is_held(&self, lease: &Lease) -> bool {
         let is_newest = self.token == lease.token && self.epoch == lease.epoch;
         (self.state == RunState::Running && is_newest) || planted("no-token")
@@ -379,12 +379,12 @@ impl Row {
         lease
     }
 
-    /// Returns the run as its claim grants it.
+    /// Returns the run in the form in which a claim grants it.
     pub(in crate::store) fn claimed(&self) -> Claimed {
         Claimed::new(self.lease(), self.attempts, self.lineage()).state(self.saved.clone())
     }
 
-    /// Returns `true` if the newest lease comes from a claim and has not ended.
+    /// Returns `true` if the claim granted the newest lease of the row, and the lease has not ended.
     pub(in crate::store) fn is_of_claim(&self, id: ClaimId) -> bool {
         self.state == RunState::Running && self.claim == Some(id)
     }
@@ -398,7 +398,7 @@ impl Row {
         }
     }
 
-    /// Reports whether a list with a filter shows the row.
+    /// Returns `true` if a filter selects the row.
     pub(in crate::store) fn is_in(&self, filter: &RunFilter, now: Timestamp) -> bool {
         let executor = filter.executor.as_ref();
         executor.is_none_or(|id| **id == *self.run.executor)
@@ -407,7 +407,7 @@ impl Row {
             && (filter.states.is_empty() || filter.states.contains(&self.state_at(now)))
     }
 
-    /// Reports whether a page of a query shows the row.
+    /// Returns `true` if a query for a page selects the row.
     pub(in crate::store) fn is_on_page(&self, query: &RunQuery, now: Timestamp) -> bool {
         let executor = query.executor.as_ref();
         let code = query.code.as_deref();
@@ -429,7 +429,7 @@ impl Row {
         }
     }
 
-    /// Returns the row as a list shows it, with its lease if the list is of one claim.
+    /// Returns the row as an item of a list, with its lease if the list is of one claim.
     pub(in crate::store) fn view(&self, filter: &RunFilter, now: Timestamp) -> Run {
         let lease = filter.claim.map(|_| self.lease());
         Run {
@@ -438,7 +438,7 @@ impl Row {
         }
     }
 
-    /// Returns the row as a page shows it, with its position.
+    /// Returns the row as an item of a page, with its position.
     pub(in crate::store) fn on_page(&self, now: Timestamp) -> (u64, Run) {
         (self.sequence, self.seen(now))
     }

@@ -7,32 +7,33 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Names a run within a tenant, and says how it is to be leased.
+/// Name of a run within a tenant, with its lease length, event and ordering key.
 ///
-/// Equality and hash are those of the name: executor, trigger and version.
+/// Equality and hash depend only on the name: executor, trigger and trigger version.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RunRef {
-    /// The executor's id.
+    /// The executor ID.
     pub executor: Arc<str>,
-    /// The breadcrumb that triggered it.
+    /// The ID of the trigger.
     pub trigger_id: BreadcrumbId,
-    /// The version that triggered it.
+    /// The version of the trigger.
     pub trigger_version: u64,
-    /// How long a claim holds without a heartbeat; 30 s by default.
+    /// The length of a lease without a heartbeat. Defaults to 30 s.
     pub lease: Duration,
-    /// The event that led to it, kept without its context so that the run can be processed later from the row alone.
+    /// The event of the trigger, if known. The ledger stores it without its context, so that the run can be processed later from
+    /// its row alone.
     pub event: Option<Arc<Event>>,
-    /// Runs of one executor with the same key run one at a time, in the order in which they were added. The key of a
-    /// row never changes.
+    /// The ordering key. Runs of one executor with the same key run one at a time, in the order in which they were added. The key
+    /// of an existing row never changes.
     pub order: Option<Arc<str>>,
 }
 
 impl RunRef {
-    /// How long a claim holds unless said otherwise.
+    /// The default length of a lease: 30 s.
     pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-    /// The run of an executor on a version of a trigger.
+    /// Creates the name of the run of an executor for a trigger version.
     #[must_use]
     pub fn new(
         executor: impl Into<Arc<str>>,
@@ -49,7 +50,7 @@ impl RunRef {
         }
     }
 
-    /// The run of an executor on what an event announces.
+    /// Creates the name of the run of an executor for the breadcrumb version that an event announces.
     #[must_use]
     pub fn of(executor: impl Into<Arc<str>>, event: &Event) -> Self {
         Self {
@@ -58,14 +59,14 @@ impl RunRef {
         }
     }
 
-    /// Sets how long a claim holds.
+    /// Sets the length of a lease.
     #[must_use]
     pub fn lasting(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Sets the ordering key, if there is one.
+    /// Sets or removes the ordering key.
     ///
     /// ```
     /// use universal_executor::BreadcrumbId;
@@ -83,8 +84,9 @@ impl RunRef {
         self
     }
 
-    /// The key of this run: SHA-256 in hex over the tenant, the executor, the trigger, its version and the epoch,
-    /// strings with their length in front so that no two names run together.
+    /// Returns the run key: SHA-256, as hexadecimal digits, of the tenant, the executor, the trigger, its version and the epoch.
+    ///
+    /// The hash covers the length of each string, so two different names cannot have the same input.
     #[must_use]
     pub fn key(&self, tenant: &str, epoch: u32) -> String {
         let mut hash = Sha256::new();
@@ -121,7 +123,7 @@ impl std::hash::Hash for RunRef {
 }
 
 impl Serialize for RunRef {
-    /// The name: `executor`, `trigger_id` and `trigger_version`.
+    /// Serializes the name: `executor`, `trigger_id` and `trigger_version`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut name = serializer.serialize_struct("RunRef", 3)?;
         name.serialize_field("executor", &*self.executor)?;
@@ -147,13 +149,13 @@ impl fmt::Display for RunRef {
     }
 }
 
-/// A run to be added.
+/// A run to enqueue.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NewRun {
-    /// Which run.
+    /// The run.
     pub run: RunRef,
-    /// Not before this; at once if absent.
+    /// The earliest time of the first attempt. `None` for at once.
     pub at: Option<Timestamp>,
 }
 
@@ -167,24 +169,24 @@ impl From<RunRef> for NewRun {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
-    /// It can be claimed when it is due. A run whose lease ran out is ready too.
+    /// The run can be claimed when it is due. A run whose lease expired is ready too.
     Ready,
-    /// A worker has it.
+    /// A worker has the run.
     Running,
-    /// It waits for a breadcrumb or a time.
+    /// The run waits for a breadcrumb or a time.
     Suspended,
-    /// It responded.
+    /// The run ended with a response.
     Done,
-    /// It gave up with a dead letter, or it was [cancelled](super::RunLedger::cancel).
+    /// The run ended with a dead letter, or was [cancelled](super::RunLedger::cancel).
     Failed,
-    /// There was nothing to do.
+    /// The executor had nothing to do, so the run ended without a response.
     Skipped,
     /// A later version of the trigger ran instead.
     Superseded,
 }
 
 impl RunState {
-    /// All states, in the order of their stored numbers.
+    /// All states, in the order of their [numbers](Self::number).
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) const ALL: [Self; 7] = [
         Self::Ready,
@@ -196,7 +198,7 @@ impl RunState {
         Self::Superseded,
     ];
 
-    /// The number that a database stores for this state.
+    /// Returns the number of this state in a database.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) const fn number(self) -> i16 {
         match self {
@@ -210,13 +212,13 @@ impl RunState {
         }
     }
 
-    /// Returns the state of a stored number, or `None` for a number without a meaning.
+    /// Returns the state with a number in a database, or `None` for an unknown number.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn of_number(number: i16) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.number() == number)
     }
 
-    /// Whether it is over.
+    /// Returns `true` if the run has ended: done, failed, skipped or superseded.
     #[must_use]
     pub const fn is_over(self) -> bool {
         match self {
@@ -225,7 +227,7 @@ impl RunState {
         }
     }
 
-    /// The name in records: `ready`, `running`, ..
+    /// Returns the name in records, such as `ready` or `running`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -246,14 +248,14 @@ impl fmt::Display for RunState {
     }
 }
 
-/// Answer of [`cancel`](super::RunLedger::cancel): the state in which the run was.
+/// Answer of [`cancel`](super::RunLedger::cancel): the previous state of the run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cancelled {
-    /// The run was ready, delayed or suspended. It has ended, and no worker had it.
+    /// The run was ready, delayed or suspended. No worker had it, and it has ended.
     Waiting,
-    /// A worker had the run, or its lease expired without a later claim. It has ended; the worker learns of it with its next
-    /// heartbeat.
+    /// A worker had the run, or its lease expired without a later claim. The run has ended, and the worker learns this from its
+    /// next heartbeat.
     Running,
-    /// The run was over before, in this state. It did not change.
+    /// The run had already ended, in this state. The call changed nothing.
     Over(RunState),
 }

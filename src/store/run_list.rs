@@ -5,30 +5,32 @@ use crate::model::{BreadcrumbId, Timestamp};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Selection of the rows to list.
+/// Selection of rows for [`RunLedger::runs`](super::RunLedger::runs). Every condition that is set must hold.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RunFilter {
-    /// Of one executor.
+    /// The executor ID. Rows of any executor if `None`.
     pub executor: Option<String>,
-    /// On one trigger.
+    /// The ID of the trigger. Rows of any trigger if `None`.
     pub trigger_id: Option<BreadcrumbId>,
-    /// In one of these states; any if empty.
+    /// The states. Rows in any state if empty.
     pub states: Vec<RunState>,
-    /// Only runs whose newest lease comes from this claim and has not ended; such a lease may have expired.
+    /// The claim of due runs. Only rows whose newest lease comes from this claim and has not ended are selected. The lease may
+    /// have expired.
     pub claim: Option<ClaimId>,
     /// Maximum number of rows. All rows if `None`.
     pub limit: Option<usize>,
 }
 
 impl RunFilter {
-    /// Every row.
+    /// Returns a filter for all rows.
     #[must_use]
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Runs whose newest lease comes from one [claim](super::RunLedger::claim_next), with their [leases](Run::lease).
+    /// Returns a filter for the runs whose newest lease comes from a [claim](super::RunLedger::claim_next). The list has their
+    /// [leases](Run::lease).
     #[must_use]
     pub fn of_claim(id: ClaimId) -> Self {
         Self {
@@ -37,28 +39,28 @@ impl RunFilter {
         }
     }
 
-    /// Only of an executor.
+    /// Restricts the filter to one executor.
     #[must_use]
     pub fn executor(mut self, id: impl Into<String>) -> Self {
         self.executor = Some(id.into());
         self
     }
 
-    /// Only on a trigger.
+    /// Restricts the filter to one trigger, in any version.
     #[must_use]
     pub fn trigger(mut self, id: BreadcrumbId) -> Self {
         self.trigger_id = Some(id);
         self
     }
 
-    /// Also those in a state.
+    /// Adds a state to the selected states.
     #[must_use]
     pub fn state(mut self, state: RunState) -> Self {
         self.states.push(state);
         self
     }
 
-    /// At most so many.
+    /// Sets the maximum number of rows.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
@@ -66,58 +68,59 @@ impl RunFilter {
     }
 }
 
-/// One row of the ledger.
+/// A row of the ledger, as a list shows it.
 ///
-/// Its JSON has all fields but [`due_for`](Self::due_for) and [`lease`](Self::lease).
+/// The JSON form has all fields except [`due_for`](Self::due_for) and [`lease`](Self::lease).
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Run {
-    /// The executor and the trigger version of the run, with the event that led to it.
+    /// The executor and the trigger version of the run, with the event of the trigger.
     pub run: RunRef,
-    /// Its state; a run whose lease ran out is ready.
+    /// The state. A run whose lease expired is ready.
     pub state: RunState,
     /// Number of attempts since the run was added, woken or redone.
     pub attempts: u32,
-    /// The time when the run is due: its scheduled time, or the end of its lease or wait. `None` if no time makes it
-    /// due. A run behind another one of its ordering key also waits for that run.
+    /// The time when the run is due: its scheduled time, or the end of its lease or its wait. `None` if no time makes it due. A
+    /// run behind another run of its ordering key also waits for that run.
     pub due: Option<Timestamp>,
-    /// Time for which the run could have been claimed, by the store's clock. `None` unless it can be claimed now. A run behind another one of
-    /// its ordering key counts as claimable.
+    /// The time for which the run could have been claimed, by the store's clock. `None` if it cannot be claimed now. A run behind
+    /// another run of its ordering key counts as claimable.
     #[serde(skip)]
     pub due_for: Option<Duration>,
-    /// The time when the run was added or woken; once claimed, the time of the first claim of its current attempt.
+    /// The time when the run was added or woken. After the first claim of the current attempt, the time of that claim.
     pub since: Timestamp,
-    /// The time when the run was added to the ledger, which stays the same when it is redone. For a run that was added before the
-    /// store recorded this time, it is [`since`](Self::since).
+    /// The time when the run was added to the ledger. It stays the same when the run is redone. For a run that was added before
+    /// the store recorded this time, it is [`since`](Self::since).
     pub added_at: Timestamp,
-    /// The breadcrumbs or the time that the run waits for. `None` if it does not wait.
+    /// The breadcrumbs or the time that the run waits for. `None` if the run does not wait.
     pub wake: Option<Wake>,
-    /// The time of the suspension, by the store's clock. `None` unless the run is suspended. The `updated_at` of a
-    /// breadcrumb is at or before this time if it was committed before or with the suspension, and after this time if
-    /// it was committed later. So a breadcrumb can wake the run if its `updated_at` is later than this time, or than
-    /// the wake's [`since`](Wake::since) if that is earlier.
+    /// The time of the suspension, by the store's clock. `None` if the run is not suspended.
+    ///
+    /// A breadcrumb that was committed before or with the suspension has an `updated_at` at or before this time. A breadcrumb
+    /// that was committed later has an `updated_at` after it. So a breadcrumb can wake the run if its `updated_at` is later than
+    /// this time, or than the wake's [`since`](Wake::since) if that is earlier.
     pub suspended_at: Option<Timestamp>,
     /// The IDs of the breadcrumbs that the run wrote.
     pub written: Vec<BreadcrumbId>,
-    /// The class of its failure, or why it was skipped.
+    /// The class of the failure, or the reason for which the run was skipped.
     pub reason: Option<String>,
-    /// The code of its failure: that of its dead letter, or [`cancelled`](super::RunEnd::CANCELLED). `None` for a run that did not
-    /// fail, and for one that failed before the store recorded codes.
+    /// The code of the failure: the code of its dead letter, or [`cancelled`](super::RunEnd::CANCELLED). `None` for a run that
+    /// did not fail, and for a run that failed before the store recorded codes.
     pub code: Option<String>,
-    /// Cause of the last failed attempt since it was added or redone: the error and its sources, without credentials, at most
-    /// [1,000 bytes](super::DeadLetter::LONGEST_CAUSE). [`Profile::hide_errors`](crate::Profile::hide_errors) omits the
-    /// words of the executor.
+    /// The cause of the last failed attempt since the run was added or redone: the error and its sources, without credentials, at
+    /// most [1,000 bytes](super::DeadLetter::LONGEST_CAUSE). [`Profile::hide_errors`](crate::Profile::hide_errors) omits the
+    /// executor's message.
     pub cause: Option<String>,
-    /// The version of its executor to which the run was [transferred](super::RunLedger::transfer), until a worker accepts it:
-    /// one of that version or, once the time of a run that left its position has passed, one of any version.
+    /// The version of its executor to which the run was [transferred](super::RunLedger::transfer), until a worker accepts the
+    /// run. This is a worker of that version. After the time of a run that left its position, a worker of any version accepts it.
     pub transferred_to: Option<String>,
-    /// Its lease, if the filter asked for [one claim](RunFilter::of_claim).
+    /// The lease, if the filter is for [one claim](RunFilter::of_claim).
     #[serde(skip)]
     pub lease: Option<Lease>,
 }
 
 impl Run {
-    /// A row of a run that was just added.
+    /// Creates the row of a run that was just added.
     #[must_use]
     pub fn new(run: RunRef, state: RunState, since: Timestamp) -> Self {
         Self {

@@ -28,27 +28,27 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RunQuery {
-    /// The executor's ID.
+    /// The executor ID. Runs of any executor if `None`.
     pub executor: Option<String>,
-    /// The states; any state if empty.
+    /// The states. Runs in any state if empty.
     pub states: Vec<RunState>,
-    /// The [code](Run::code) of the failure.
+    /// The [code](Run::code) of the failure. Any code if `None`.
     pub code: Option<String>,
-    /// Only runs that were [added](Run::added_at) at this time or later.
+    /// The earliest time at which a selected run was [added](Run::added_at), inclusive.
     pub added_from: Option<Timestamp>,
-    /// Only runs that were [added](Run::added_at) before this time.
+    /// The time before which a selected run was [added](Run::added_at), exclusive.
     pub added_before: Option<Timestamp>,
-    /// End of the page before; `None` for the first page.
+    /// The end of the previous page. `None` for the first page.
     pub after: Option<RunCursor>,
-    /// Maximum number of runs of the page, from 1 to [`MAX_LIMIT`](Self::MAX_LIMIT). Defaults to
+    /// Maximum number of runs on the page, from 1 to [`MAX_LIMIT`](Self::MAX_LIMIT). Defaults to
     /// [`DEFAULT_LIMIT`](Self::DEFAULT_LIMIT).
     pub limit: Option<usize>,
 }
 
 impl RunQuery {
-    /// Number of runs of a page without a limit.
+    /// Default for the maximum number of runs on a page.
     pub const DEFAULT_LIMIT: usize = 100;
-    /// Maximum number of runs of a page.
+    /// Largest permitted maximum number of runs on a page.
     pub const MAX_LIMIT: usize = 1_000;
 
     /// Returns a query for all runs.
@@ -98,22 +98,21 @@ impl RunQuery {
         self
     }
 
-    /// Continues after a page.
+    /// Sets the end of the previous page, after which this page starts.
     #[must_use]
     pub fn after(mut self, page: RunCursor) -> Self {
         self.after = Some(page);
         self
     }
 
-    /// Sets the maximum number of runs of the page. A value outside of 1 to [`MAX_LIMIT`](Self::MAX_LIMIT) counts as the nearest of
-    /// the two.
+    /// Sets the maximum number of runs on the page, clamped to 1 to [`MAX_LIMIT`](Self::MAX_LIMIT).
     #[must_use]
     pub fn limit(mut self, runs: usize) -> Self {
         self.limit = Some(runs);
         self
     }
 
-    /// Returns the maximum number of runs of the page, for a ledger that reads it.
+    /// Returns the maximum number of runs on the page, for the implementation of a ledger.
     #[must_use]
     pub fn page_size(&self) -> usize {
         let limit = self.limit.unwrap_or(Self::DEFAULT_LIMIT);
@@ -125,8 +124,8 @@ impl RunQuery {
         self.states.is_empty() || self.states.contains(&state)
     }
 
-    /// Returns the stored states with rows that the query selects, and which rows of each. A row
-    /// whose lease or wait has ended is ready.
+    /// Returns the stored states of rows that the query can select, with the selected rows of each state. A row whose lease or
+    /// wait has ended counts as ready.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn stored_states(&self) -> Vec<(RunState, Stored)> {
         let ready = self.has_state(RunState::Ready);
@@ -149,27 +148,27 @@ impl RunQuery {
     }
 }
 
-/// Rows with one stored state that a query selects.
+/// Selected rows of one stored state.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::store) enum Stored {
-    /// All rows; each can be due.
+    /// All rows. Each can be due.
     Any,
-    /// Rows that are due.
+    /// Only due rows.
     Due,
-    /// Rows that are not due yet.
+    /// Only rows that are not due yet.
     NotDue,
-    /// All rows; they are never due.
+    /// All rows. Rows in this state are never due.
     Over,
 }
 
-/// Position between two pages of [`RunLedger::runs_page`](super::RunLedger::runs_page). Valid for the tenant and the store that
-/// returned it, as long as they exist. Its JSON is a number.
+/// Position between two pages of [`RunLedger::runs_page`](super::RunLedger::runs_page). It is valid for the tenant and the store
+/// that returned it, for as long as they exist. Its JSON form is a number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub struct RunCursor(u64);
 
 impl RunCursor {
-    /// Returns the cursor as a number, for a ledger that reads it and for a service that sends it to a client.
+    /// Returns the cursor as a number, for the implementation of a ledger, or for a service that sends it to a client.
     #[must_use]
     pub const fn as_u64(self) -> u64 {
         self.0
@@ -188,13 +187,13 @@ impl From<u64> for RunCursor {
 pub struct RunPage {
     /// The runs, the most recently enqueued first.
     pub runs: Vec<Run>,
-    /// Start of the next page; `None` if this page is the last one.
+    /// The start of the next page. `None` if this page is the last one.
     pub next: Option<RunCursor>,
 }
 
 impl RunPage {
-    /// Returns a page from runs with their positions, newest first: up to [`page_size`](RunQuery::page_size), and one more if this
-    /// page is not the last one.
+    /// Creates a page from runs with their positions, newest first. `runs` has up to [`page_size`](RunQuery::page_size) runs, and
+    /// one more if this page is not the last one.
     #[must_use]
     pub fn new(mut runs: Vec<(u64, Run)>, query: &RunQuery) -> Self {
         let size = query.page_size();

@@ -1,4 +1,4 @@
-//! The hints that definitions give to all breadcrumbs of a schema: read from the store, and known for a while.
+//! LLM hints from schema definitions, which apply to all breadcrumbs of a schema. Read from the store and cached.
 
 use super::{BreadcrumbStore, Query, StoreError, StoreId};
 use crate::hints::{Hints, HintsError};
@@ -8,25 +8,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The schema of what defines a schema.
+/// Schema name of breadcrumbs that define a schema.
 const DEFINITION: &str = "schema.def.v1";
 
-/// What the tag of a definition begins with, before the schema it defines.
+/// Prefix of the tag that names the defined schema.
 const DEFINES: &str = "defines:";
 
-/// How long hints are known without a look into the store: an event that tells of a change may go to another worker.
+/// Time for which hints are cached. The event of a changed definition may go to another worker, so a cached entry must expire.
 pub(crate) const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// How many schemas are known at a time.
+/// Maximum number of cached schemas.
 const MOST: usize = 1_024;
 
-/// What the definition of a schema says: its hints, that there are none, or that they cannot be read.
+/// Hints from the definition of a schema: the hints, `None` without hints, or the error of hints that cannot be read.
 pub(crate) type HintsOfSchema = Result<Option<Hints>, HintsError>;
 
-/// What definitions say of schemas, by their names.
+/// Hints by schema name.
 pub(crate) type HintsOfSchemas = HashMap<String, HintsOfSchema>;
 
-/// What is known of the schemas on the stores of a runtime.
+/// Cache of the hints of schemas, for all stores of a runtime.
 #[derive(Debug, Default)]
 pub(crate) struct SchemaHints {
     known: Mutex<Known>,
@@ -34,12 +34,12 @@ pub(crate) struct SchemaHints {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Counts what made it forget, so that what was read before is not kept after.
+    /// Number of times that the cache was cleared. A result that was read before is not added afterwards.
     generation: u64,
     by_schema: HashMap<Place, (Instant, HintsOfSchema)>,
 }
 
-/// A schema of a store.
+/// Key of the cache: a schema of a store.
 #[derive(Debug, Eq, Hash, PartialEq)]
 struct Place {
     store: StoreId,
@@ -56,12 +56,13 @@ impl Place {
 }
 
 impl SchemaHints {
-    /// Selects the definitions of schemas.
+    /// Returns the selector of schema definitions.
     pub(crate) fn definitions() -> Selector {
         Selector::schema(DEFINITION)
     }
 
-    /// Whether an event may tell of a definition. One does not say what the breadcrumb was before.
+    /// Returns `true` if an event may announce a change of a definition. An event without a schema name may announce any
+    /// breadcrumb.
     pub(crate) fn may_change_by(event: &Event) -> bool {
         match event.schema_name.as_deref() {
             Some(schema) => schema == DEFINITION,
@@ -69,7 +70,7 @@ impl SchemaHints {
         }
     }
 
-    /// Forgets everything, also what is being read: definitions change rarely.
+    /// Clears the cache, also of results that are being read. Definitions change rarely.
     pub(crate) fn forget(&self) {
         let mut known = self.known();
         known.generation = known.generation.wrapping_add(1);
@@ -86,7 +87,7 @@ impl SchemaHints {
         self.known().generation
     }
 
-    /// Keeps what was read since a moment, unless something was forgotten since.
+    /// Adds results that were read since `since`, unless the cache was cleared after `generation`.
     fn keep(&self, generation: u64, since: Instant, read: Vec<(Place, HintsOfSchema)>) {
         let mut known = self.known();
         if known.generation != generation {
@@ -109,10 +110,10 @@ impl SchemaHints {
     }
 }
 
-/// What definitions say of schemas: as it is known, else as the store has it. Every schema has an entry.
+/// Returns the hints of each schema, from the cache or from the store. Every schema has an entry.
 ///
 /// # Errors
-/// If the store fails: then nobody knows what may be shown.
+/// The error of the store. Without the hints, the visible part of a context is unknown.
 pub(crate) async fn find(
     known: Option<&SchemaHints>,
     store: &dyn BreadcrumbStore,
@@ -149,10 +150,10 @@ pub(crate) async fn find(
     Ok(found)
 }
 
-/// What a model may see of the contexts of breadcrumbs; none of one whose hints cannot be used.
+/// Returns the part of each context that a model may see. `None` for a breadcrumb whose hints are invalid.
 ///
 /// # Errors
-/// If the store does not tell the hints of schemas: then nobody knows what may be shown.
+/// The error of the store. Without the hints of schemas, the visible part of a context is unknown.
 pub(crate) async fn shown(
     store: &dyn BreadcrumbStore,
     of: &[&Breadcrumb],
@@ -168,7 +169,7 @@ pub(crate) async fn shown(
         shown.push(match hints_for(breadcrumb, &by_schema) {
             Some(None) => Some(breadcrumb.context.clone()),
             Some(Some(hints)) => {
-                // They may take long, and come from anybody.
+                // Any writer can choose hints, and applying them may take long.
                 tokio::task::yield_now().await;
                 hints.apply(&breadcrumb.context).ok()
             }
@@ -178,7 +179,8 @@ pub(crate) async fn shown(
     Ok(shown)
 }
 
-/// What shapes a breadcrumb, if anything does: its own hints, else those of its schema. None if these cannot be used.
+/// Returns the hints that apply to a breadcrumb: its own hints, or else the hints of its schema. `Some(None)` without hints, and
+/// `None` if the hints are invalid.
 fn hints_for(breadcrumb: &Breadcrumb, by_schema: &HintsOfSchemas) -> Option<Option<Hints>> {
     match (own(breadcrumb), &breadcrumb.schema_name) {
         (Some(own), _) => Hints::from_json(own).ok().map(Some),
@@ -187,7 +189,7 @@ fn hints_for(breadcrumb: &Breadcrumb, by_schema: &HintsOfSchemas) -> Option<Opti
     }
 }
 
-/// The hints of a breadcrumb itself, which stand for those of its schema.
+/// Returns the hints of the breadcrumb itself, which replace the hints of its schema.
 pub(crate) fn own(breadcrumb: &Breadcrumb) -> Option<&Json> {
     breadcrumb
         .llm_hints
@@ -195,7 +197,7 @@ pub(crate) fn own(breadcrumb: &Breadcrumb) -> Option<&Json> {
         .filter(|hints| !hints.is_null())
 }
 
-/// Whether there can be a tag that says so.
+/// Returns `true` if a tag can name the schema, so that a definition of it can exist.
 fn can_be_defined(schema: &str) -> bool {
     DEFINES.len() + schema.len() <= Breadcrumb::MAX_TAG_BYTES
 }
@@ -204,7 +206,7 @@ async fn read(
     store: &dyn BreadcrumbStore,
     schemas: &[String],
 ) -> Result<HintsOfSchemas, StoreError> {
-    /// A query is not to grow without end.
+    /// Maximum number of schemas in one query.
     const AT_ONCE: usize = 100;
     let mut read = HintsOfSchemas::new();
     for schemas in schemas.chunks(AT_ONCE) {
@@ -218,7 +220,7 @@ async fn read(
     Ok(read)
 }
 
-/// The newest definition of each schema that has one.
+/// Returns the newest definition of each schema that has one.
 async fn definitions<'s>(
     store: &dyn BreadcrumbStore,
     schemas: &'s [String],
@@ -226,12 +228,12 @@ async fn definitions<'s>(
     let mut wanted: BTreeSet<&str> = schemas.iter().map(String::as_str).collect();
     let mut found = HashMap::new();
     let mut before = None;
-    // Each page has at least one that is wanted, if the store gives what it is asked for.
+    // Each page of a conforming store has at least one definition of a wanted schema.
     let pages = schemas.len() + 8;
     for _ in 0..pages {
         let tags = wanted.iter().map(|schema| format!("{DEFINES}{schema}"));
         let selector = Selector::schema(DEFINITION).any_tags(tags);
-        // A schema may have been defined more than once.
+        // A schema can have several definitions.
         let mut query = Query::new(selector).limit(wanted.len() * 2 + 8);
         query.before = before;
         let page = store.search(&query).await?;
@@ -252,11 +254,11 @@ async fn definitions<'s>(
     Err(StoreError::Unavailable {
         store: "the store",
         retry_after: Duration::ZERO,
-        source: format!("the search for definitions was given up after {pages} pages").into(),
+        source: format!("the search for schema definitions did not end after {pages} pages").into(),
     })
 }
 
-/// What a definition says of how its schema is shown: at its top level, else in its context.
+/// Returns the hints in a definition: the hints at its top level, or else in its context.
 fn hints_in(definition: &Breadcrumb) -> HintsOfSchema {
     let at_top = definition.llm_hints.as_deref();
     let within = || definition.context.get("llm_hints");

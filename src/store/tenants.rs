@@ -1,9 +1,9 @@
-//! State per tenant, shared by the handles of a store, without the tenants that no handle uses and that have no data.
+//! State of each tenant, shared by the handles of a store. Removes tenants without data that no handle uses.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// State of each tenant.
+/// Map from tenant names to their state.
 #[derive(Debug)]
 pub(in crate::store) struct Tenants<T>(Mutex<Known<T>>);
 
@@ -25,10 +25,10 @@ impl<T> Tenants<T> {
         }))
     }
 
-    /// Returns the state of a tenant, made by `make` if the tenant is unknown.
+    /// Returns the state of a tenant. Creates it with `make` if the tenant is unknown.
     ///
-    /// Removes states that only this collection holds, and that `is_unused` reports as equal to a new one. The cost is
-    /// constant on average, because the number of tenants has to double in between.
+    /// Removes states that no handle uses and that `is_unused` reports as equal to a new state. The average cost is constant,
+    /// because the number of tenants must double between two removals.
     pub(in crate::store) fn of(
         &self,
         name: &str,

@@ -1,5 +1,4 @@
-//! What a suspended run waits for, as JSON: its selectors, in the form of definitions, and since when they count if that is
-//! not when it was suspended.
+//! JSON form of a [`Wake`] in a database: the selectors, in the form of definitions, and [`Wake::since`] if it is set.
 
 use crate::model::{Condition, Selector, Timestamp, parse_as};
 use crate::store::Wake;
@@ -27,7 +26,7 @@ struct Written {
 struct WrittenCondition {
     path: String,
     op: String,
-    /// Null is a value.
+    /// The JSON value, which can be null. `None` for a missing field.
     #[serde(default, deserialize_with = "present")]
     value: Option<Value>,
 }
@@ -43,7 +42,7 @@ pub(in crate::store) fn to_text(wake: &Wake) -> String {
     }
 }
 
-/// What was written, until a time at the latest.
+/// Reads a wake from its JSON form. `until` is stored separately.
 pub(in crate::store) fn of_text(text: &str, until: Option<Timestamp>) -> serde_json::Result<Wake> {
     let (selectors, since) = match parse_as(text.as_bytes())? {
         Form::Selectors(selectors) => (selectors, None),

@@ -1,13 +1,13 @@
-//! Stores that announce their own commits.
+//! Stores that publish the events of their commits.
 
 use super::{BreadcrumbStore, Instrumented, MemoryStore, WithLedger};
 use crate::source::EventSource;
 
-/// A store that announces its own commits, so that [`Runtime::on`](crate::Runtime::on) needs no other event source.
+/// A store that publishes the events of its commits, so that [`Runtime::on`](crate::Runtime::on) needs no other event source.
 ///
-/// Implement it for your own store if it has such a source. A wrapper returns the source of the wrapped store.
+/// Implement it for your own store if the store has such an event source. A wrapper returns the source of the wrapped store.
 pub trait StoreWithEvents: BreadcrumbStore + Clone + 'static {
-    /// Returns a source of the events of this tenant. It delivers every event, or reports that it lost some.
+    /// Returns an event source of this tenant. It delivers every event, or reports the loss of events.
     fn event_source(&self) -> Box<dyn EventSource>;
 }
 

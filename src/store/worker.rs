@@ -1,4 +1,4 @@
-//! Records of the workers that share a ledger: each reads which versions of an executor the others run.
+//! Records of the workers that share a ledger. A worker reads from them which versions of an executor the other workers run.
 
 use crate::model::{Json, Subscriptions, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -6,31 +6,31 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A worker as it describes itself: a running [`Runtime`](crate::Runtime) and its executors.
+/// Self-description of a worker: a running [`Runtime`](crate::Runtime) and its executors.
 ///
-/// Its serde form is what SQLite and PostgreSQL store.
+/// SQLite and PostgreSQL store its serde form.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerRecord {
-    /// ID of this worker, new with each start.
+    /// ID of this worker. A new one is chosen at each start.
     pub id: Arc<str>,
-    /// Name for people. Several workers may have the same one.
+    /// Name for people. Several workers may have the same name.
     pub name: String,
-    /// Version of this crate that the worker is built with.
+    /// Version of this crate in the worker's program.
     pub crate_version: String,
-    /// Executors of the worker on this store.
+    /// The executors of the worker on this store.
     pub executors: Vec<ExecutorVersion>,
-    /// Other versions of its executors, for which it enqueues runs too. A worker with a new version waits at its start until the
-    /// live workers list that version here.
+    /// Other versions of its executors. The worker enqueues runs for them too. A worker with a new version waits at its start
+    /// until the live workers list that version here.
     #[serde(default)]
     pub known_versions: BTreeSet<Version>,
-    /// `true` once the worker stops and claims no more runs.
+    /// `true` after the worker has stopped and claims no more runs.
     #[serde(default)]
     pub stopped: bool,
 }
 
 impl WorkerRecord {
-    /// Creates the record of a worker that runs, built with this version of the crate.
+    /// Creates the record of a running worker with this version of the crate.
     #[must_use]
     pub fn new(id: impl Into<Arc<str>>, name: impl Into<String>) -> Self {
         Self {
@@ -51,11 +51,11 @@ impl WorkerRecord {
     }
 }
 
-/// One version of an executor: versions with equal subscriptions count as the same, whatever their code.
+/// A version of an executor. Versions with equal subscriptions count as the same version, also if their code differs.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ExecutorVersion {
-    /// ID of the executor.
+    /// The executor ID.
     pub id: Arc<str>,
     /// [Hash](Subscriptions::hash) of its subscriptions.
     pub version: Arc<str>,
@@ -64,10 +64,10 @@ pub struct ExecutorVersion {
 }
 
 impl ExecutorVersion {
-    /// Creates the version of an executor that has these subscriptions.
+    /// Creates the version of an executor with these subscriptions.
     #[must_use]
     pub fn new(id: impl Into<Arc<str>>, subscriptions: &Subscriptions) -> Self {
-        // Subscriptions are JSON by construction.
+        // Serialization cannot fail, because subscriptions consist of JSON.
         let json = serde_json::to_value(subscriptions).unwrap_or_default();
         Self {
             id: id.into(),
@@ -83,11 +83,11 @@ impl ExecutorVersion {
     }
 }
 
-/// Name of one version of an executor. Two executors can have equal subscriptions, so a hash alone names no version.
+/// Name of a version of an executor. Two executors can have equal subscriptions, so the hash alone does not name a version.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[non_exhaustive]
 pub struct Version {
-    /// ID of the executor.
+    /// The executor ID.
     pub executor: Arc<str>,
     /// [Hash](Subscriptions::hash) of its subscriptions.
     pub hash: Arc<str>,
@@ -104,31 +104,31 @@ impl Version {
     }
 }
 
-/// A worker as the store knows it, by the store's clock.
+/// A worker with the times of its record, by the store's clock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Worker {
-    /// Record that the worker stored.
+    /// The record that the worker stored.
     pub record: WorkerRecord,
-    /// Time of the first store of the record.
+    /// The time when the record was first stored.
     pub started_at: Timestamp,
-    /// Time of the last store of the record.
+    /// The time when the record was last stored.
     pub seen_at: Timestamp,
-    /// `true` if the worker has not stopped and stored its record in the last [30 s](Self::LIVE).
+    /// `true` if the worker has not stopped and has stored its record in the last [30 s](Self::LIVE).
     pub is_live: bool,
 }
 
 impl Worker {
-    /// Time for which a worker counts as live after it stored its record: 30 s. A runtime stores it every 10 s.
+    /// Time for which a worker counts as live after it stored its record: 30 s. A runtime stores its record every 10 s.
     pub const LIVE: Duration = Duration::from_secs(30);
 
-    /// Time for which a store retains a record after its last store: 24 h.
+    /// Time for which a store retains a record after the worker last stored it: 24 h.
     pub const KEPT: Duration = Duration::from_hours(24);
 
-    /// Maximum number of records in a tenant: 1,000. Beyond this, the store deletes the oldest ones.
+    /// Maximum number of records in a tenant: 1,000. The store deletes the oldest records beyond this number.
     pub const MOST: usize = 1_000;
 
-    /// Creates the view of a record, at a time of the store's clock.
+    /// Creates a worker from its record. `now` is the current time of the store's clock.
     #[must_use]
     pub fn new(
         record: WorkerRecord,
@@ -144,7 +144,7 @@ impl Worker {
         }
     }
 
-    /// Returns the time at which the store deletes this record, unless the worker stores it again.
+    /// Returns the time at which the store deletes this record if the worker does not store it again.
     #[must_use]
     pub fn kept_until(&self) -> Timestamp {
         self.seen_at + Self::KEPT

@@ -1,9 +1,10 @@
-//! What wrappers that do something around each call have in common.
+//! Macros for store wrappers that run code around each call.
 
-/// Makes a wrapper around `inner` a store with the ledger of the one inside, if there is one there.
+/// Implements [`BreadcrumbStore`](crate::store::BreadcrumbStore) for a wrapper around `inner`, and
+/// [`RunLedger`](crate::store::RunLedger) if `inner` has a ledger.
 ///
-/// The wrapper has `async fn call(&self, operation, call)`, which is handed the call of the store inside, and
-/// `fn data(&self) -> StoreId`.
+/// The wrapper has `async fn call(&self, operation, call)`, which receives a closure that calls the inner store, and `fn
+/// data(&self) -> StoreId`.
 macro_rules! wrap_store {
     ($wrapper:ident, $name:expr) => {
         impl<S: $crate::store::BreadcrumbStore> $wrapper<S> {
