@@ -3,8 +3,8 @@
 /// Implements [`BreadcrumbStore`](crate::store::BreadcrumbStore) for a wrapper around `inner`, and
 /// [`RunLedger`](crate::store::RunLedger) if `inner` has a ledger.
 ///
-/// The wrapper has `async fn call(&self, operation, call)`, which receives a closure that calls the inner store, and `fn
-/// data(&self) -> StoreId`.
+/// The wrapper has `async fn call(&self, operation, call)`, which receives a closure that calls the inner store, and
+/// `fn data(&self) -> StoreId`.
 macro_rules! wrap_store {
     ($wrapper:ident, $name:expr) => {
         impl<S: $crate::store::BreadcrumbStore> $wrapper<S> {

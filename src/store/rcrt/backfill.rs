@@ -1,5 +1,6 @@
-//! Search of the breadcrumb list for events that the event stream did not deliver. The current time is the `Date` header of a
-//! response, or this machine's clock if the header is missing.
+//! Search of the breadcrumb list for events that the event stream did not deliver.
+//!
+//! The current time is the `Date` header of a response, or this machine's clock if the header is missing.
 
 use super::read::Reader;
 use super::wire::Row;
@@ -12,7 +13,8 @@ use async_trait::async_trait;
 use futures::TryStreamExt as _;
 use std::pin::pin;
 
-/// Maximum size in memory of the events that one query returns: 16 MiB. Events without contexts exceed it only with very large tags.
+/// Maximum size in memory of the events that one query returns: 16 MiB. Events without contexts exceed it only with very large
+/// tags.
 const MAX_FOUND: usize = 16 << 20;
 
 #[async_trait]

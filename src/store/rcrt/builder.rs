@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Makes an [`RcrtStore`].
+/// Builder of an [`RcrtStore`].
 #[must_use]
 pub struct RcrtBuilder {
     base_url: String,
@@ -26,13 +26,13 @@ pub struct RcrtBuilder {
     stream: Stream,
 }
 
-/// Where the token shall come from.
+/// Origin of the API token.
 enum Wanted {
     Given(BearerToken),
     Issued(String),
 }
 
-/// How the events of the store are followed.
+/// Settings of the event stream.
 #[derive(Clone, Copy)]
 struct Stream {
     watchdog: Duration,
@@ -40,31 +40,31 @@ struct Stream {
     reconnect: (Duration, Duration),
 }
 
-/// An [`RcrtStore`] cannot be made.
+/// Error of [`RcrtBuilder::build`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RcrtError {
-    /// The base URL is none.
+    /// The base URL is invalid.
     #[error("the base URL {problem}; use one like http://localhost:8080")]
     BadUrl {
-        /// What is wrong with it. The URL is not repeated, as there may be credentials in it.
+        /// Description of the problem. It does not contain the URL, which may have credentials.
         problem: &'static str,
     },
-    /// The owner is not a UUID, so the server would refuse each request for a token and each new breadcrumb.
+    /// The owner is not a UUID. The server would refuse each request for a token and each new breadcrumb.
     #[error("the owner {owner:?} is not a UUID; use the owner_id of the token")]
     BadOwner {
-        /// The owner, without a token that was passed in its place.
+        /// The owner, in which a token is replaced.
         owner: String,
-        /// The error of the parser.
+        /// Cause, as reported by the UUID parser.
         source: BoxError,
     },
-    /// The HTTP client cannot be made.
-    #[error("the HTTP client cannot be made")]
+    /// The HTTP client cannot be created.
+    #[error("cannot create the HTTP client of the RCRT store")]
     Http(#[source] BoxError),
 }
 
 impl RcrtError {
-    /// Never: the configuration has to change.
+    /// Returns [`Retry::Never`], because the configuration must change.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -92,104 +92,107 @@ impl RcrtBuilder {
         }
     }
 
-    /// Sends this token.
+    /// Sets the API token.
     pub fn token(self, token: Secret) -> Self {
         self.token_from(BearerToken::fixed(token))
     }
 
-    /// Sends the token that this gives.
+    /// Sets the source of the API token.
     pub fn token_from(mut self, token: BearerToken) -> Self {
         self.token = Wanted::Given(token);
         self
     }
 
-    /// Asks the server for a token at `/auth/token`, in the name of this agent.
+    /// Requests API tokens from the server at `/auth/token`, for the agent with this ID.
     pub fn agent(mut self, id: impl Into<String>) -> Self {
         self.token = Wanted::Issued(id.into());
         self
     }
 
-    /// Adds a role that the token of an [`agent`](Self::agent) shall have; without any the server chooses.
+    /// Adds a role to the token of an [`agent`](Self::agent). Without a role, the server chooses the roles.
     pub fn role(mut self, role: impl Into<String>) -> Self {
         self.roles.push(role.into());
         self
     }
 
-    /// Sets how long a connection may take to be made; ten seconds by default.
+    /// Sets the maximum time to establish a connection. Defaults to 10 s.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
     }
 
-    /// Sets how long one request may take, with its answer; 30 s by default.
+    /// Sets the maximum time of one request with its response. Defaults to 30 s.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
         self
     }
 
-    /// Sets how many requests may be on their way at a time; 16 by default.
+    /// Sets the maximum number of concurrent requests, clamped to 1 to 1,024. Defaults to 16.
     pub fn concurrency(mut self, requests: usize) -> Self {
         self.concurrency = requests.clamp(1, 1_024);
         self
     }
 
-    /// Sets the maximum number of breadcrumbs that a search scans before it fails with
-    /// [`StoreError::TooFar`](crate::store::StoreError::TooFar); 10,000 by default.
+    /// Sets the maximum number of breadcrumbs that a search reads before it fails with
+    /// [`StoreError::TooFar`](crate::store::StoreError::TooFar), at least 1. Defaults to 10,000.
     pub fn max_scanned(mut self, breadcrumbs: usize) -> Self {
         self.settings.max_scanned = breadcrumbs.max(1);
         self
     }
 
-    /// Sets how many bytes are read of one page of a list; 16 MiB by default. A page that is larger is read in smaller ones,
-    /// and a row that is larger is left out with a warning.
+    /// Sets the maximum size of one page of a list in bytes. Defaults to 16 MiB. The store reads a larger page in smaller ones,
+    /// and omits a larger row with a warning.
     pub fn max_list_bytes(mut self, bytes: usize) -> Self {
         self.settings.max_list_bytes = bytes;
         self
     }
 
-    /// Sets how long is looked for a breadcrumb that may have been created, before it is created again; 5 s by default.
+    /// Sets the maximum time of the search for a breadcrumb that may have been created, before it is created again. Defaults to 5
+    /// s.
     pub fn lookup_timeout(mut self, timeout: Duration) -> Self {
         self.settings.patience = timeout;
         self
     }
 
-    /// Sets the first and the longest pause between two tries of a request; 50 ms and 1 s by default.
+    /// Sets the first and the longest delay between two attempts of a request. Defaults to 50 ms and 1 s.
     pub fn retry_pause(mut self, first: Duration, longest: Duration) -> Self {
         self.settings.pause = (first, longest);
         self
     }
 
-    /// Sets whether the store refuses an update that makes the server panic, with [`SplitCharacter`](super::SplitCharacter) as the
-    /// cause. Defaults to `true`. Set `false` for a server in which the fault is fixed; such an update to any other server fails
-    /// with [`StoreError::Unavailable`](crate::store::StoreError::Unavailable) and is retried in vain.
+    /// Sets whether the store rejects an update that makes the server panic, with [`SplitCharacter`](super::SplitCharacter) as
+    /// the cause. Defaults to `true`.
+    ///
+    /// Set `false` only for a server in which the fault is fixed. On any other server, such an update fails with
+    /// [`StoreError::Unavailable`](crate::store::StoreError::Unavailable), and its retries fail too.
     pub fn refuse_split_characters(mut self, yes: bool) -> Self {
         self.settings.refuses_split_characters = yes;
         self
     }
 
-    /// Sets after how long without a complete frame the stream of events counts as dead; 15 s by default.
+    /// Sets the time without a complete frame after which the event stream reconnects. Defaults to 15 s.
     pub fn watchdog(mut self, limit: Duration) -> Self {
         self.stream.watchdog = limit;
         self
     }
 
-    /// Sets how often is asked for what the stream of events left out; every minute by default.
+    /// Sets the interval between two searches for events that the event stream did not deliver. Defaults to 60 s.
     pub fn check_every(mut self, interval: Duration) -> Self {
         self.stream.check_every = interval;
         self
     }
 
-    /// Sets the first and the longest pause between two connections to the stream of events, and between two looks for what
-    /// it left out if they fail; 1 s and 60 s by default.
+    /// Sets the first and the longest delay between two connection attempts of the event stream, and between two failed searches
+    /// for missing events. Defaults to 1 s and 60 s.
     pub fn reconnect(mut self, first: Duration, longest: Duration) -> Self {
         self.stream.reconnect = (first, longest);
         self
     }
 
-    /// The store. Nothing is sent yet.
+    /// Creates the store. Sends no request.
     ///
     /// # Errors
-    /// [`RcrtError`] if the URL or the owner cannot be used.
+    /// [`RcrtError`] if the base URL or the owner is invalid, or the HTTP client cannot be created.
     pub fn build(self) -> Result<RcrtStore, RcrtError> {
         let base =
             http::base_url(&self.base_url).map_err(|problem| RcrtError::BadUrl { problem })?;

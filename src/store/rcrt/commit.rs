@@ -22,7 +22,7 @@ pub(super) async fn commit(reader: &Reader, commit: Commit) -> Result<Committed,
         Some((_, RunEnd::Suspended { .. })) => {
             return Err(StoreError::Unsupported {
                 store: NAME,
-                operation: "suspended runs, as it has no ledger",
+                operation: "suspended runs, because it has no ledger",
             });
         }
         Some((lease, RunEnd::Failed(letter))) => {
@@ -100,7 +100,8 @@ async fn targets(
     read.try_collect().await.map_err(store_error)
 }
 
-/// Validates all writes against the current breadcrumbs, so that an invalid write fails the commit before the first request.
+/// Validates all writes against the current breadcrumbs, so that an invalid write fails the commit before the first write
+/// request.
 fn rehearse(
     reader: &Reader,
     writes: &[Write],
@@ -169,7 +170,7 @@ fn fits(index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Refuses an update at which the server would panic. The server closes the connection then, so a retry would not help.
+/// Rejects an update at which the server would panic. The server then closes the connection, so a retry would not help.
 fn is_safe(
     reader: &Reader,
     index: usize,
@@ -180,7 +181,7 @@ fn is_safe(
         return Ok(());
     }
     let splits = wire::splits_character(patch).map_err(|error| StoreError::Rejected {
-        what: format!("write {index}, context"),
+        what: format!("the context of write {index}"),
         source: JsonError::Syntax(error),
     })?;
     match splits {
@@ -192,9 +193,9 @@ fn is_safe(
     }
 }
 
-/// Returns the written breadcrumbs as the server stores them. The writes have succeeded at this point, so a breadcrumb that cannot be
-/// read, or was changed since, is returned as it was sent. Fails only if a breadcrumb was created for another owner and is invisible
-/// to this store.
+/// Returns the written breadcrumbs as the server stores them. The writes have succeeded at this point, so a breadcrumb that
+/// cannot be read, or has changed since, is returned as it was sent. Returns an error only if a breadcrumb was created for
+/// another owner and is invisible to this store.
 async fn written(reader: &Reader, done: Vec<Done>) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
     let read = |done| async move {
         let (id, new) = match done {

@@ -18,11 +18,11 @@ use tokio::time::{Instant, sleep};
 /// Maximum size of a response that contains only an ID: 64 KiB.
 pub(super) const MAX_ANSWER: usize = 64 << 10;
 
-/// Maximum number of idempotency keys of one creation. Each attempt starts with the first key, and so meets all the keys that earlier
-/// attempts used up.
+/// Maximum number of idempotency keys of one creation. Each attempt starts with the first key, so it repeats all keys that
+/// earlier attempts used up.
 const MAX_KEYS: u32 = 64;
 
-/// Maximum number of attempts that fail for another reason than a used key.
+/// Maximum number of attempts that fail for another reason than a used idempotency key.
 const TRIES: u32 = 3;
 
 /// Creates a breadcrumb, or finds the breadcrumb that an earlier attempt created with the same [`CreationKey`]. Returns its ID.

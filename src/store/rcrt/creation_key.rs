@@ -15,8 +15,8 @@ pub(super) struct CreationKey {
 }
 
 impl CreationKey {
-    /// Returns the key of a breadcrumb that a run creates at its end, identified by its place among these breadcrumbs. Equal in every
-    /// attempt of the run.
+    /// Returns the key of a breadcrumb that a run creates at its end. The key depends on the index of the breadcrumb, and is
+    /// equal in every attempt of the run.
     fn of_run(run_key: &str, place: Place, of: usize) -> Self {
         Self {
             key: format!("{run_key}:{place}"),
@@ -49,8 +49,8 @@ impl CreationKey {
         self.tags.first().map(String::as_str)
     }
 
-    /// Returns `true` if a breadcrumb with these tags was created by this creation, also in an attempt that created another number of
-    /// breadcrumbs.
+    /// Returns `true` if a breadcrumb with these tags comes from this creation. An attempt may have created another number of
+    /// breadcrumbs, so that number is ignored.
     pub(super) fn is_on(&self, tags: &[String]) -> bool {
         let place = |tags| Place::of(tags).map(|(place, _)| place);
         self.tag()
@@ -68,7 +68,7 @@ impl CreationKey {
     }
 }
 
-/// Returns a function that yields the keys of a commit's creations in order. `of` is the number of creations.
+/// Returns a function that returns the keys of a commit's creations in order. `of` is the number of creations.
 pub(super) fn creation_keys(
     end: Option<&(Lease, RunEnd)>,
     tenant: &str,

@@ -1,4 +1,4 @@
-//! What went wrong with a request, as errors of this crate.
+//! Conversion of failed requests to errors of the store.
 
 use super::NAME;
 use super::http::Failure;
@@ -7,10 +7,10 @@ use crate::error::Retry;
 use crate::model::{BreadcrumbId, JsonError};
 use crate::store::StoreError;
 
-/// The largest body that the server takes, in bytes: 2 MiB.
+/// Maximum size of a request body that the server accepts: 2 MiB.
 pub(super) const MAX_BODY: usize = 2 << 20;
 
-/// Error of an update that would make an RCRT server panic. [`RcrtStore`](super::RcrtStore) refuses the update and sends nothing.
+/// Error of an update that would make an RCRT server panic. [`RcrtStore`](super::RcrtStore) rejects the update and sends nothing.
 ///
 /// The server logs the first 200 bytes of the JSON text of a new context. If byte 200 is inside a character of several bytes, the
 /// server panics and closes the connection. Creations are not affected. The error is the source of
@@ -23,21 +23,21 @@ pub(super) const MAX_BODY: usize = 2 << 20;
      create a new breadcrumb instead, or call RcrtBuilder::refuse_split_characters(false) if the server is fixed"
 )]
 pub struct SplitCharacter {
-    /// The breadcrumb.
+    /// The ID of the breadcrumb.
     pub id: BreadcrumbId,
     /// The index of the write in its commit.
     pub write: usize,
 }
 
 impl SplitCharacter {
-    /// Returns [`Retry::Never`]: the context has to change.
+    /// Returns [`Retry::Never`], because the context must change.
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never
     }
 }
 
-/// The error of a request that cannot be helped here, and of which it is known what became of it.
+/// Returns the error of a read, or of a write that has certainly not succeeded.
 pub(super) fn store_error(failure: Failure) -> StoreError {
     if failure.is_passing() || failure.is_unauthorized() {
         return StoreError::Unavailable {
@@ -70,7 +70,7 @@ pub(super) fn store_error(failure: Failure) -> StoreError {
     }
 }
 
-/// The same, of a write with a body.
+/// Returns the error of a write with a body of `size` bytes, which has certainly not succeeded.
 pub(super) fn write_error(failure: Failure, index: usize, size: usize) -> StoreError {
     match failure.status() {
         Some(413) => too_large(index, size),

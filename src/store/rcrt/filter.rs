@@ -1,19 +1,19 @@
-//! What of a selector the server can apply. Pure.
+//! Translation of a selector to the filters that the server supports. Pure.
 
 use crate::model::{SESSION_TAG, Selector};
 use crate::store::Query;
 
-/// What the server is asked for: a superset of what a query selects.
+/// Filter of a list on the server. A list has at least the breadcrumbs that the query selects.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Filter {
     pub(super) schema: Option<String>,
     pub(super) tag: Option<String>,
 }
 
-/// Of so many tags of which one is enough, each is asked for; of more, none.
+/// Maximum number of alternative tags with a list for each tag. With more tags, one list without a tag is read.
 const MOST_ANY: usize = 8;
 
-/// The lists that together have everything a query selects. None at all if it selects nothing.
+/// Returns the filters of lists that together contain every breadcrumb that a query selects. Empty if the query selects nothing.
 pub(super) fn filters(query: &Query) -> Vec<Filter> {
     let selector = &query.selector;
     let schema = schema(selector);
@@ -26,7 +26,7 @@ pub(super) fn filters(query: &Query) -> Vec<Filter> {
     any.sort_unstable();
     any.dedup();
     match selector.any_of_tags() {
-        // A schema alone is one list instead of many.
+        // A list of the schema needs fewer requests than a list for each tag.
         Some([]) => Vec::new(),
         Some(_) if any.len() == 1 || (schema.is_none() && any.len() <= MOST_ANY) => {
             let tagged = any.into_iter().map(|tag| Filter {
@@ -39,13 +39,14 @@ pub(super) fn filters(query: &Query) -> Vec<Filter> {
     }
 }
 
-/// The schema the server is asked for; `*` is any.
+/// Returns the schema to filter by, or `None` for any schema (`*`).
 fn schema(selector: &Selector) -> Option<String> {
     let schema = selector.schema_name()?;
     (schema != "*").then(|| schema.to_owned())
 }
 
-/// How few breadcrumbs a tag is likely to have: those that name one thing come before those that name a kind.
+/// Returns a rank of a tag: the higher, the fewer breadcrumbs are likely to have the tag. Tags that name one item come before
+/// tags that name a category.
 fn selectivity(tag: &str) -> (u8, usize) {
     const ONE: [&str; 5] = ["ux:", "request:", SESSION_TAG, "consumer:", "id:"];
     const MANY: [&str; 2] = ["workspace:", "user:"];

@@ -1,13 +1,14 @@
-//! Which breadcrumbs belong to others: lists have those of every owner, and only a whole breadcrumb says whose it is.
+//! Cache of the IDs of other owners' breadcrumbs. Lists have the breadcrumbs of every owner, and only a read of the whole
+//! breadcrumb returns its owner.
 
 use crate::model::BreadcrumbId;
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many are remembered; of others it is asked again.
+/// Maximum number of cached IDs. The owner of any other breadcrumb is read again.
 const MOST: usize = 65_536;
 
-/// The last ones that were found to belong to others, which they do for life.
+/// The most recently found IDs. The owner of a breadcrumb never changes.
 #[derive(Debug, Default)]
 pub(super) struct Foreign(Mutex<(HashSet<BreadcrumbId>, VecDeque<BreadcrumbId>)>);
 

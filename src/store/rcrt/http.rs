@@ -1,4 +1,4 @@
-//! One request to the server and its answer, as far as the limits let it be read.
+//! HTTP requests to the server, with limits on time and size.
 
 use crate::backoff::full_jitter;
 use crate::clock;
@@ -14,34 +14,34 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use uuid::Uuid;
 
-/// How much of the text of an error is told, in bytes.
+/// Maximum number of bytes of the server's error message in an error.
 const MAX_TOLD: usize = 300;
 
-/// Delay after a refusal of the credentials. An operator has to act, and a server may count failed logins.
+/// Delay after the server refused the credentials. An operator must act, and a server may count failed logins.
 const UNAUTHORIZED_PAUSE: Duration = Duration::from_secs(60);
 
-/// How often a request that changes nothing is sent at the most.
+/// Maximum number of attempts of a request that changes nothing.
 const TRIES: u32 = 3;
 
-/// The way to the server.
+/// HTTP client, base URL and token for the server.
 #[derive(Clone)]
 pub(super) struct Link {
     client: Client,
     base: Url,
     token: BearerToken,
     places: Arc<Semaphore>,
-    /// Maximum number of requests at a time.
+    /// Maximum number of concurrent requests.
     pub(super) concurrency: usize,
     pause: (Duration, Duration),
 }
 
-/// One request.
+/// A request to the server.
 pub(super) struct Call {
     pub(super) method: Method,
     pub(super) url: Url,
     pub(super) headers: Vec<(HeaderName, String)>,
     pub(super) body: Option<String>,
-    /// How many bytes of the answer are read.
+    /// Maximum size of the response body in bytes.
     pub(super) max_bytes: usize,
 }
 
@@ -52,10 +52,10 @@ impl Call {
     }
 }
 
-/// What the server says to a request that it did.
+/// Body of a successful response.
 pub(super) struct Answer {
     pub(super) text: Vec<u8>,
-    /// What time it was by the clock of the server, to the second; none if it does not say.
+    /// The server's time from the `Date` header, in seconds. `None` without the header.
     pub(super) at: Option<Timestamp>,
 }
 
@@ -76,13 +76,13 @@ pub(super) enum Failure {
     #[error("cannot send {request}; check the base URL and that the server is running")]
     Unsent { request: String, source: BoxError },
     /// The request was sent, and its effect is unknown.
-    #[error("no complete answer to {request}")]
+    #[error("{request} failed: the response is missing or incomplete")]
     Lost { request: String, source: BoxError },
-    #[error("the answer has more than {limit} bytes")]
+    #[error("the response of the server has more than {limit} bytes")]
     TooLarge { limit: usize },
-    #[error("the answer cannot be read")]
+    #[error("cannot read the response of the server")]
     Unreadable(#[source] BoxError),
-    #[error("no token for the request")]
+    #[error("cannot get an API token for the request")]
     Token(#[from] TokenError),
 }
 
@@ -135,7 +135,7 @@ impl Failure {
         }
     }
 
-    /// Whether a write that failed so may have been done all the same.
+    /// Returns `true` if a write with this failure may have succeeded.
     pub(super) fn may_be_done(&self) -> bool {
         match self {
             Self::Status { status, .. } => matches!(status, 408 | 500..),
@@ -186,7 +186,7 @@ impl Link {
         http::below(&self.base, path)
     }
 
-    /// Sends what changes nothing, more than once if need be.
+    /// Sends a request that changes nothing. Retries it after a transient failure.
     pub(super) async fn get(&self, url: &Url, max_bytes: usize) -> Result<Answer, Failure> {
         let mut tries = 1;
         loop {
@@ -199,7 +199,7 @@ impl Link {
             };
             match self.send(&call).await {
                 Err(failure) if failure.is_passing() && tries < TRIES => {
-                    tracing::debug!(failure = %Chain(&failure), "a request is sent again");
+                    tracing::debug!(failure = %Chain(&failure), "request failed, will retry");
                     self.pause(tries).await;
                     tries += 1;
                 }
@@ -208,12 +208,12 @@ impl Link {
         }
     }
 
-    /// Sends a request once; with a new token once more if the server refuses the one it had.
+    /// Sends a request once. If the server refuses the token, sends it a second time with a new token.
     pub(super) async fn send(&self, call: &Call) -> Result<Answer, Failure> {
         let mut renewed = false;
         loop {
             let token = self.token.header().await?;
-            // It is never closed, so there is always a place.
+            // The semaphore is never closed, so `acquire` never fails.
             let _place = self.places.acquire().await;
             let response = self
                 .request(call, token.as_ref())
@@ -237,7 +237,7 @@ impl Link {
         }
     }
 
-    /// Waits before the same is sent again.
+    /// Waits before the next attempt of a request.
     pub(super) async fn pause(&self, tries: u32) {
         let (first, longest) = self.pause;
         let chance = Uuid::new_v4()
@@ -277,7 +277,7 @@ async fn whole(mut response: Response, call: &Call) -> Result<Vec<u8>, Failure> 
     Ok(whole)
 }
 
-/// Returns the error of an answer with the status of an error.
+/// Returns the error of a response with an error status.
 async fn refused(call: &Call, mut response: Response, token: Option<&HeaderValue>) -> Failure {
     let status = response.status().as_u16();
     let retry_after = http::header(response.headers(), &RETRY_AFTER)
@@ -295,7 +295,7 @@ async fn refused(call: &Call, mut response: Response, token: Option<&HeaderValue
     }
 }
 
-/// Returns the error of a connection that was not made, or broke.
+/// Returns the error of a connection that was not established, or broke.
 fn broken(call: &Call, error: reqwest::Error) -> Failure {
     let request = call.name();
     let is_unsent = error.is_connect() || error.is_builder();

@@ -1,4 +1,4 @@
-//! The store on an RCRT server.
+//! Store backend for an RCRT (Right Context Right Time) server.
 
 mod backfill;
 mod body;
@@ -35,10 +35,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Breadcrumbs on an RCRT server, reached over HTTP (feature `rcrt`): for teams that run one already.
+/// A [`BreadcrumbStore`] on an RCRT (Right Context Right Time) server, over HTTP (feature `rcrt`). Use it if your team already
+/// runs such a server.
 ///
-/// It is bound to one owner, which is its tenant. The server's lists have the breadcrumbs of every owner, so each is read
-/// whole before it is returned, and left out unless it is this owner's.
+/// A store is bound to one owner, which is its tenant. The server's lists have the breadcrumbs of every owner, so the store reads
+/// each breadcrumb as a whole and omits the breadcrumbs of other owners.
 ///
 /// ```no_run
 /// use universal_executor::{BoxError, BreadcrumbStoreExt, NewBreadcrumb, RcrtStore, SqliteStore, WithLedger};
@@ -50,7 +51,7 @@ use std::time::Duration;
 ///     .role("emitter")
 ///     .build()?;
 /// let events = server.events();
-/// // With a ledger beside it, each trigger has one run, and what answers it is written once. Runs are apart by owner.
+/// // With a ledger, each trigger has one run, and its response is written once. Runs of different owners are separate.
 /// let runs = SqliteStore::builder("runs.db").open().await?.in_tenant(owner);
 /// let store = WithLedger::new(server, runs);
 /// let said = store.create(NewBreadcrumb::new("user.message.v1")).await?;
@@ -59,56 +60,57 @@ use std::time::Duration;
 /// # }
 /// ```
 ///
-/// # What it promises
-/// Reads and searches as every store: the whole selector, newest first, current versions, only of its tenant. An update from an
-/// older version is a conflict. If the outcome of a write is unknown (a lost answer, a 500), the store reads the breadcrumb, and
-/// returns [`StoreError::Unavailable`] only if that does not answer the question.
+/// # Guarantees
+/// Reads and searches keep the promises of every store: the whole selector, newest first, current versions, only of its tenant.
+/// An update from an older version is a conflict. If the outcome of a write is unknown (a lost response, a status 500), the store
+/// reads the breadcrumb. It returns [`StoreError::Unavailable`] only if the outcome is still unknown then.
 ///
-/// # What it cannot promise
+/// # Limitations
 /// See [`capabilities`](BreadcrumbStore::capabilities), and the guide `docs/on-an-rcrt-server.md` for all limits.
 /// - **Concurrent updates do not exclude one another.** The server compares the version and writes in two steps, so several updates
 ///   from one version can succeed, and the last one replaces the others.
 /// - **Updates do not change vectors.** Vector search finds a breadcrumb by its first version, with its whole context.
 /// - **Some updates make the server panic.** The store refuses an update whose context has a character of several bytes across byte
 ///   200 of its JSON text, with [`SplitCharacter`] as the cause.
-/// - **A commit of several writes is not atomic.** It is checked as a whole before anything is written, and then written
-///   one by one; what fails in the middle, or is dropped, leaves what was written before.
-/// - **No ledger.** Alone it answers at least once, normally once. What a run responds with carries the tags
-///   `ux:run:<key of the run>` and `ux:slot:<place>/<how many>`, and is created under the idempotency key
-///   `<key of the run>:<place>:<try>`, so that a second attempt finds what the first one created and creates only the rest.
-///   The places of a dead letter and what is written with it begin with an `f`.
-///   Of several in one place, which a creation that takes longer than
-///   [`lookup_timeout`](RcrtBuilder::lookup_timeout) can leave, readers take the oldest.
-/// - **What was in flight when a process died** is found by a runtime that starts at the beginning and
-///   [looks back](crate::runtime::RuntimeBuilder::look_back), a day for example; a trigger whose whole response is there is
-///   not executed again. What responds with nothing, or with updates alone, is executed again then, and an update is made
-///   again from the version that is there. [`WithLedger`](super::WithLedger) keeps one run for each trigger instead.
-/// - **Nothing is cleared.** The server takes null for keeping a field, so setting a context or hints to null is
+/// - **A commit of several writes is not atomic.** The store validates the whole commit first, then sends the writes one by one.
+///   If a write fails or the future is dropped, the earlier writes remain.
+/// - **No ledger.** Without a ledger, a trigger is answered at least once, normally once. The breadcrumbs of a response have the
+///   tags `ux:run:<run key>` and `ux:slot:<index>/<number of breadcrumbs>`, and are created under the idempotency key
+///   `<run key>:<index>:<try>`. So a second attempt finds the breadcrumbs of the first one and creates only the rest. The indexes of a
+///   dead letter, and of breadcrumbs that are written with it, start with an `f`. A creation that takes longer than
+///   [`lookup_timeout`](RcrtBuilder::lookup_timeout) can lead to several breadcrumbs with one index. Readers then use the oldest.
+/// - **Recovery after a crash needs `look_back`.** A runtime that starts at the beginning and [looks
+///   back](crate::runtime::RuntimeBuilder::look_back), for example for a day, finds the triggers that were in progress. A trigger
+///   whose whole response exists is not executed again. A trigger without a response, or with updates alone, is executed again,
+///   and an update is then made from the current version. With [`WithLedger`](super::WithLedger), each trigger has one run
+///   instead.
+/// - **A field cannot be set to null.** The server retains the old value for null. So setting a context or hints to null is
 ///   [`StoreError::Unsupported`].
-/// - **No tombstones.** What was deleted is gone, and nobody is told.
-/// - **No scores.** Vector search gives an order; one with a least score is [`StoreError::Unsupported`].
-/// - **Authors are the server's.** It says which agent has the token.
-/// - **Creating from outside a run** is not known again either: [`StoreError::Unavailable`] may mean that it was done.
+/// - **No tombstones.** A deleted breadcrumb cannot be read, and the store publishes no event of the deletion.
+/// - **No scores.** Vector search returns only an order. A query with a minimum score is [`StoreError::Unsupported`].
+/// - **The server sets the authors.** The author of a breadcrumb is the agent of the token.
+/// - **A creation from outside of runs has an unknown outcome after [`StoreError::Unavailable`].** The breadcrumb may have been
+///   created, and the store cannot find it.
 ///
-/// # Bounds
-/// A search looks at 10,000 breadcrumbs at the most, then fails with [`StoreError::TooFar`]; conditions on the context are
-/// applied here, so name a schema or a tag as well. A query for an interval ([`before`](Query::before()) and
-/// [`after`](Query::after())) stops after 1,000 breadcrumbs or 30 seconds, and then answers with [`StoreError::Partial`]. A body
-/// of more than 2 MiB is [`StoreError::Rejected`]. Error messages of the server are truncated to 300 bytes and never contain the
-/// token. A breadcrumb that has expired by this machine's clock is missing.
+/// # Limits
+/// A search reads at most 10,000 breadcrumbs, then fails with [`StoreError::TooFar`]. The server does not evaluate conditions on
+/// the context, so select a schema or a tag as well. A query for an interval of time ([`before`](Query::before()) and
+/// [`after`](Query::after())) stops after 1,000 breadcrumbs or 30 seconds, and then returns [`StoreError::Partial`]. A body of
+/// more than 2 MiB is [`StoreError::Rejected`]. Error messages of the server are truncated to 300 bytes and never contain the
+/// token. The store omits a breadcrumb that has expired by this machine's clock.
 ///
-/// Reading may consume breadcrumbs whose time to live is counted in reads.
+/// A read can use up a breadcrumb whose time to live is counted in reads.
 #[derive(Clone)]
 pub struct RcrtStore {
     reader: Reader,
     events: SseSource,
-    /// Shared by clones only: the token of a handle decides which breadcrumbs it can read.
+    /// Equal only for clones: the token of a handle decides which breadcrumbs the handle can read.
     id: StoreId,
 }
 
 const NAME: &str = "RcrtStore";
 
-/// What a store does within.
+/// Limits and delays of a store.
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     max_scanned: usize,
@@ -131,12 +133,14 @@ impl Default for Settings {
 }
 
 impl RcrtStore {
-    /// A store at the URL of a server (`http://localhost:8080`), of an owner: the `owner_id` of its tokens and breadcrumbs.
+    /// Returns a builder for a store on the server at `base_url`, such as `http://localhost:8080`. `owner` is the UUID in the
+    /// `owner_id` of the server's tokens and breadcrumbs.
     pub fn builder(base_url: impl Into<String>, owner: impl Into<String>) -> RcrtBuilder {
         RcrtBuilder::new(base_url.into(), owner.into())
     }
 
-    /// What is created and updated on the server, by whomever. All clones of the store share one connection.
+    /// Returns a source of the events of all breadcrumbs that are created and updated on the server, by any writer. All clones of
+    /// the store share one connection.
     #[must_use]
     pub fn events(&self) -> SseSource {
         self.events.clone()

@@ -1,4 +1,4 @@
-//! A list, read page by page while others write.
+//! Reads of a list, page by page, while other clients write.
 
 use super::filter::Filter;
 use super::http::Failure;
@@ -9,52 +9,53 @@ use crate::model::{BreadcrumbId, Timestamp};
 use reqwest::Url;
 use std::collections::HashSet;
 
-/// How many rows a list is asked for at a time.
+/// Number of rows of the first page.
 const FIRST_PAGE: usize = 20;
+/// Maximum number of rows of a page.
 const PAGE: usize = 100;
 
-/// A list while it is read.
+/// A list that is read page by page.
 pub(super) struct Pages<'r> {
     reader: &'r Reader,
     url: Url,
     size: usize,
     offset: usize,
-    /// The first page to return has the first rows that are not newer than this time.
+    /// If set, the first returned page starts near the first row that is not newer than this time.
     seek: Option<(Timestamp, Seek)>,
-    /// Whether the next row is asked for without the one before it, which would make the answer too large.
+    /// If `true`, the next page is read without an overlap with the previous page.
     alone: bool,
     seen: HashSet<BreadcrumbId>,
-    /// How many pages were read.
+    /// Number of pages that were read.
     pages: usize,
-    /// How many rows were read, those included that others had pushed down and those that cannot be read. One that is too
-    /// large counts as a page.
+    /// Number of rows that were read, including duplicates and rows that cannot be parsed. A row that is too large counts as a
+    /// page.
     looked_at: usize,
-    /// After how many of them it is enough.
+    /// Number of rows after which the search stops.
     enough: usize,
-    /// How many rows in a row were there before, while it is read once more.
+    /// During the second pass, the number of consecutive rows that the first pass has read.
     known: Option<usize>,
     ended: bool,
-    /// What time it was on the server when the last page was read, if the server says.
+    /// The server's time of the last page, or `None` if the server sends no time.
     pub(super) at: Option<Timestamp>,
 }
 
 impl Reader {
-    /// A list, newest first, to be read page by page.
+    /// Returns the list of a filter, newest first, to be read page by page.
     pub(super) fn pages(&self, filter: &Filter) -> Pages<'_> {
         let mut url = self.url(&["breadcrumbs"], filter);
         url.query_pairs_mut().append_pair("include_context", "true");
         Pages::new(self, url)
     }
 
-    /// Lists all breadcrumbs with their versions and update times, newest first, page by page, without schemas and
-    /// contexts.
+    /// Returns the list of all breadcrumbs with their versions and update times, without schemas and contexts, newest first, to
+    /// be read page by page.
     pub(super) fn changes(&self) -> Pages<'_> {
         Pages::new(self, self.link.url(&["breadcrumbs"]))
     }
 }
 
 impl<'r> Pages<'r> {
-    /// The list of a URL, which says what is in it.
+    /// Creates a list. The query of the URL selects its rows.
     fn new(reader: &'r Reader, url: Url) -> Self {
         Self {
             reader,
@@ -73,8 +74,8 @@ impl<'r> Pages<'r> {
         }
     }
 
-    /// Skips the rows that are newer than a time, for a query with a limit. Continues where the last search of this list
-    /// stopped, if that has newer rows: later writes only push rows down, and deletions are checked for.
+    /// Skips the rows that are newer than a time, for a query with a limit. Continues where the last search of this list stopped,
+    /// if the row there is newer. Later writes only push rows down, and deletions are detected.
     pub(super) fn seek(&mut self, before: Timestamp, limit: usize) {
         self.seek = Some((before, Seek::default()));
         self.size = limit.clamp(FIRST_PAGE, PAGE);
@@ -97,7 +98,7 @@ impl<'r> Pages<'r> {
         };
         if let Step::Read(offset) = step {
             self.alone = true;
-            // A list that changes all the time is read from its top instead.
+            // Reading starts at the top of a list that changes all the time.
             self.offset = if self.has_room() { offset } else { 0 };
             self.seek = Some((before, seek)).filter(|_| self.has_room());
             return Ok(false);
@@ -109,7 +110,7 @@ impl<'r> Pages<'r> {
         Ok(true)
     }
 
-    /// Notes the offset of each newer row, so that a search that is not finished in time continues there.
+    /// Records the offset of each newer row, so that the next search can continue there if this one reaches a limit.
     async fn gallop(&mut self, mut gallop: Gallop, before: Timestamp) -> Result<Step, Failure> {
         while let Some(offset) = gallop.probe(self.size).filter(|_| self.has_room()) {
             let answer = self.reader.list(&self.url_of(offset, 1)).await?;
@@ -125,11 +126,12 @@ impl<'r> Pages<'r> {
         Ok(gallop.end())
     }
 
-    /// The rows of the next page that were not there before; none at the end. What is written meanwhile pushes rows down,
-    /// which then come twice; what is deleted pulls them up, so each page begins with a row that has to be known.
+    /// Returns the new rows of the next page, or `None` at the end of the list.
     ///
-    /// A server whose every answer is too large, or that never shows a row that is known, ends it after as many rows as may
-    /// be looked at.
+    /// Concurrent writes push rows down, so a row can come twice. Deletions pull rows up, so each page starts with the last row
+    /// of the previous page. If that row is unknown, the search goes back.
+    ///
+    /// The search ends at the maximum number of rows, also if every response is too large or no page starts with a known row.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Row>>, Failure> {
         while !self.ended {
             let overlap = usize::from(self.offset > 0 && !self.alone);
@@ -175,8 +177,8 @@ impl<'r> Pages<'r> {
         Ok(None)
     }
 
-    /// Begins at the top once more, if it was read in more than one step: what was written meanwhile is there by now. The
-    /// list ends where enough of it is known, and as much may be looked at as before. False if that is of no use.
+    /// Starts a second pass at the top, for rows that were written during the first pass. The second pass ends after enough known
+    /// rows, and can read as many rows as the first. Returns `false` if a second pass is useless or done.
     pub(super) fn once_more(&mut self) -> bool {
         if self.pages < 2 || self.known.is_some() {
             return false;
@@ -192,7 +194,7 @@ impl<'r> Pages<'r> {
         self.looked_at
     }
 
-    /// How many rows were looked at, if no more may be.
+    /// Returns the number of rows that were read, if the maximum is reached.
     pub(super) fn too_far(&self) -> Option<usize> {
         (!self.has_room()).then_some(self.looked_at)
     }
@@ -201,7 +203,7 @@ impl<'r> Pages<'r> {
         self.looked_at < self.enough
     }
 
-    /// Leaves out the next row, which is too large.
+    /// Skips the next row, which is too large.
     fn skip(&mut self, failure: Failure) -> Result<(), Failure> {
         tracing::warn!(
             offset = self.offset,

@@ -1,4 +1,4 @@
-//! Reading: one breadcrumb whole, or a list page by page. What belongs to another owner is not there.
+//! Reads of one breadcrumb or of lists. Breadcrumbs of other owners count as missing.
 
 use super::Settings;
 use super::filter::Filter;
@@ -15,13 +15,13 @@ use reqwest::Url;
 use std::future::ready;
 use std::sync::Arc;
 
-/// How many bytes are read of one breadcrumb.
+/// Maximum size of the response with one breadcrumb: 8 MiB.
 const MAX_FULL: usize = 8 << 20;
 
-/// How many breadcrumbs are read whole at a time.
+/// Maximum number of concurrent reads of breadcrumbs.
 const AT_ONCE: usize = 8;
 
-/// What is there under an id.
+/// Result of a read of one breadcrumb.
 #[expect(
     clippy::large_enum_variant,
     reason = "it is taken apart at once, and most are of this owner"
@@ -32,7 +32,7 @@ pub(super) enum Look {
     Gone,
 }
 
-/// What all handles on the store of an owner share.
+/// State shared by all handles on the store of an owner.
 #[derive(Clone)]
 pub(super) struct Reader {
     pub(super) link: Link,
@@ -55,7 +55,7 @@ impl Reader {
         }
     }
 
-    /// A breadcrumb as the server has it now; none if there is none of this owner.
+    /// Returns the current version of a breadcrumb, or `None` if it is missing or belongs to another owner.
     pub(super) async fn full(&self, id: BreadcrumbId) -> Result<Option<Breadcrumb>, Failure> {
         match self.look(id).await? {
             Look::Own(full) => Ok(Some(full)),
@@ -63,18 +63,17 @@ impl Reader {
         }
     }
 
-    /// The same, and whether it is there and belongs to another owner.
+    /// Reads a breadcrumb. Unlike [`full`](Self::full), distinguishes a missing breadcrumb from one of another owner.
     pub(super) async fn look(&self, id: BreadcrumbId) -> Result<Look, Failure> {
         let url = self.link.url(&["breadcrumbs", &id.to_string(), "full"]);
         let answer = match self.link.get(&url, MAX_FULL).await {
             Err(failure) if failure.status() == Some(404) => return Ok(Look::Gone),
             answer => answer?,
         };
-        // The words of the parser may quote what it read.
-        let full = wire::full(&answer.text).map_err(|_| {
-            Failure::Unreadable(format!("breadcrumb {id} is nothing this crate keeps").into())
-        })?;
-        // The server writes UUIDs in lower case, whatever it was given.
+        // The error of the parser may quote the breadcrumb, so it must not appear in logs.
+        let full = wire::full(&answer.text)
+            .map_err(|_| Failure::Unreadable(format!("cannot parse breadcrumb {id}").into()))?;
+        // The server returns UUIDs in lower case, also if the owner was set in upper case.
         let is_own = |owner: &str| owner.eq_ignore_ascii_case(&self.owner);
         if !full.owner_id.as_deref().is_some_and(is_own) {
             self.foreign.note(id);
@@ -85,7 +84,7 @@ impl Reader {
         Ok(if lives { Look::Own(full) } else { Look::Gone })
     }
 
-    /// The same of several, in their order. Those that are not there or cannot be read are left out.
+    /// Returns several breadcrumbs in their order. Omits the breadcrumbs that are missing or cannot be parsed.
     pub(super) async fn fulls(
         &self,
         ids: impl IntoIterator<Item = BreadcrumbId>,
@@ -94,7 +93,7 @@ impl Reader {
         self.each_full(ids).try_collect().await
     }
 
-    /// The same, one after the other, so that only a few are held at a time.
+    /// Returns several breadcrumbs like [`fulls`](Self::fulls), as a stream that holds only a few of them at a time.
     pub(super) fn each_full(
         &self,
         ids: Vec<BreadcrumbId>,
@@ -103,8 +102,8 @@ impl Reader {
         found.filter_map(|(_, answer)| ready(answer.transpose()))
     }
 
-    /// The answer for each of several breadcrumbs, in their order, without breadcrumbs that are known to belong to another owner.
-    /// `None` for a breadcrumb that is missing, belongs to another owner or cannot be parsed.
+    /// Returns the result for each of several breadcrumbs, in their order, without the breadcrumbs that are known to belong to
+    /// another owner. The result is `None` for a breadcrumb that is missing, belongs to another owner or cannot be parsed.
     pub(super) fn each(
         &self,
         ids: Vec<BreadcrumbId>,
@@ -113,14 +112,14 @@ impl Reader {
         let reads = stream::iter(own).map(move |id| async move { (id, self.full(id).await) });
         reads.buffered(AT_ONCE).map(|(id, answer)| match answer {
             Err(failure @ (Failure::Unreadable(_) | Failure::TooLarge { .. })) => {
-                tracing::warn!(%id, failure = %Chain(&failure), "a breadcrumb is omitted");
+                tracing::warn!(%id, failure = %Chain(&failure), "cannot read a breadcrumb, omitted");
                 (id, Ok(None))
             }
             answer => (id, answer),
         })
     }
 
-    /// The breadcrumbs of a list, nearest to a text first.
+    /// Returns at most `nn` rows of a list, the most similar to a text first, and the number of rows in the response.
     pub(super) async fn nearest(
         &self,
         filter: &Filter,
@@ -136,7 +135,7 @@ impl Reader {
         rows(&answer)
     }
 
-    /// The answer to what asks for a list.
+    /// Sends a request for a list.
     pub(super) async fn list(&self, url: &Url) -> Result<Answer, Failure> {
         self.link.get(url, self.settings.max_list_bytes).await
     }
@@ -154,8 +153,8 @@ impl Reader {
         url
     }
 
-    /// Fails if the server refuses the token. Sends at most one request per minute, and otherwise returns the outcome of
-    /// the last one. Any other failure of the request is ignored, because the search itself succeeded.
+    /// Returns an error if the server refuses the token. Sends at most one request per minute, and otherwise returns the outcome
+    /// of the last one. Any other failure of the request is ignored, because the search itself succeeded.
     pub(super) async fn check_token(&self) -> Result<(), Failure> {
         if !self.token_check.start() {
             return self.token_check.last();
@@ -166,7 +165,8 @@ impl Reader {
     }
 }
 
-/// The rows of a list, and how many it had.
+/// Returns the rows of a list, and the number of rows in the response.
 pub(super) fn rows(answer: &Answer) -> Result<(Vec<Row>, usize), Failure> {
-    wire::rows(&answer.text).map_err(|_| Failure::Unreadable("it is no list of breadcrumbs".into()))
+    wire::rows(&answer.text)
+        .map_err(|_| Failure::Unreadable("the response is not a list of breadcrumbs".into()))
 }

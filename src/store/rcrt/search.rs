@@ -1,4 +1,4 @@
-//! The whole selector on a server that knows one tag and one schema.
+//! Searches with the whole selector, on a server that filters only by one tag and one schema.
 
 use super::NAME;
 use super::error::store_error;
@@ -17,16 +17,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A place in the store's order: update time, version and ID.
+/// A position in the store's order: update time, version and ID.
 type Place = (Timestamp, u64, BreadcrumbId);
 
-/// How much of a text is searched for, in bytes: it has to fit into a URL.
+/// Maximum size of the text of a vector search in bytes. The text must fit into a URL.
 const MAX_TEXT: usize = 1_500;
 
-/// How many neighbours the server is asked for at the most.
+/// Maximum number of neighbours in one request of a vector search.
 const MOST_NEIGHBOURS: usize = 1_000;
 
-/// The newest breadcrumbs that a query selects, in its order.
+/// Returns the newest breadcrumbs that a query selects, in the order of the query.
 pub(super) async fn search(
     reader: &Reader,
     query: &Query,
@@ -40,7 +40,7 @@ pub(super) async fn search(
     let mut found = Found::default();
     let mut short: Option<Short> = None;
     for filter in filters {
-        // Each list has its newest; the newest of all are among them.
+        // The newest breadcrumbs of all lists are among the newest of each list.
         let mut of_list = Found::default();
         let is_short = of_list.fill(reader, query, &filter, budget).await?;
         short = short
@@ -60,7 +60,7 @@ pub(super) async fn search(
         checked.map_err(store_error)?;
     }
     if let Some(Short { looked_at, down_to }) = short {
-        // Newer breadcrumbs than these are surely the newest.
+        // Breadcrumbs that are newer than `down_to` are certainly the newest, because all lists were read down to this time.
         let sure = newest.iter().filter(|one| one.updated_at > down_to).count();
         if sure < query.limit {
             return Err(too_far(looked_at));
@@ -69,7 +69,7 @@ pub(super) async fn search(
     Ok(in_order(query, newest))
 }
 
-/// The answer to a query for an interval, whole or in part. Pure.
+/// Returns the whole or partial result of a query for an interval of time. Pure.
 fn of_interval(
     query: &Query,
     mut found: Found,
@@ -110,15 +110,15 @@ fn in_order(query: &Query, newest: Vec<Breadcrumb>) -> Vec<Arc<Breadcrumb>> {
     all
 }
 
-/// A list that was not read to its end, because it has too many rows or the time is up.
+/// A list that was not read to its end, because it has too many rows or the time limit was reached.
 struct Short {
     looked_at: usize,
-    /// Everything newer than this time was read.
+    /// All breadcrumbs that are newer than this time were read.
     down_to: Timestamp,
 }
 
-/// Limits of one search in an interval. The caller continues where the search stopped, so on a slow server each search makes
-/// progress in a bounded time.
+/// Limits of one search in an interval of time. The caller continues where the search stopped, so each search makes progress in a
+/// bounded time, also on a slow server.
 #[derive(Clone, Copy)]
 struct Budget {
     before: Place,
@@ -127,7 +127,7 @@ struct Budget {
 }
 
 impl Budget {
-    /// The budget of each list. `None` if the query is not for an interval, because its caller cannot continue.
+    /// Returns the limits for each list. `None` if the query is not for an interval, because its caller cannot continue a search.
     fn of(reader: &Reader, query: &Query, lists: usize) -> Option<Self> {
         const ROWS: usize = 1_000;
         const TIME: Duration = Duration::from_secs(30);
@@ -140,23 +140,23 @@ impl Budget {
         })
     }
 
-    /// Returns `true` if the search can stop above a time: the budget is used up, and the next search starts lower.
+    /// Returns `true` if the search can stop above a time: a limit is reached, and the next search starts below.
     fn is_used_up(&self, looked_at: usize, down_to: Timestamp) -> bool {
         let is_over = looked_at >= self.rows || Instant::now() >= self.end;
         is_over && just_after(down_to) < self.before
     }
 }
 
-/// What was found so far, each once.
+/// Breadcrumbs found so far, by their IDs.
 #[derive(Default)]
 struct Found {
     by_id: HashMap<BreadcrumbId, Breadcrumb>,
-    /// The update times of breadcrumbs that the server fails to return.
+    /// The update times of breadcrumbs that the server failed to return.
     unread: Vec<Timestamp>,
 }
 
 impl Found {
-    /// Reads a list until it surely has the newest that the query selects, or until it has read too many rows.
+    /// Reads a list until it certainly has the newest breadcrumbs that the query selects, or until a limit is reached.
     async fn fill(
         &mut self,
         reader: &Reader,
@@ -174,7 +174,7 @@ impl Found {
             if let Some(down_to) = self.take(reader, query, &rows, budget).await? {
                 return Ok(Some(Short { looked_at, down_to }));
             }
-            // A page can have nothing but rows that were pushed down, or rows that were written meanwhile.
+            // All rows of a page can be duplicates that new rows pushed down, or rows that were written meanwhile.
             let last = rows.last().map(|row| row.breadcrumb.updated_at);
             oldest = last.into_iter().chain(oldest).min();
             let Some(down_to) = oldest else {
@@ -184,7 +184,7 @@ impl Found {
             if query.after.is_some_and(|after| down_to <= after) {
                 return Ok(None);
             }
-            // Rows of one time are in any order, so all of that time have to be seen.
+            // Rows with the same time have no order, so all rows of that time must be read.
             let is_enough = self.by_id.len() >= query.limit
                 && self.worst(query.limit).is_none_or(|worst| down_to < worst);
             if is_enough {
@@ -195,9 +195,9 @@ impl Found {
                 return Ok(Some(Short { looked_at, down_to }));
             }
         }
-        // A query for older breadcrumbs does not select the rows that are changed meanwhile.
+        // A query with `before` does not select rows that change during the search.
         if query.before.is_none() && pages.once_more() {
-            // What was changed meanwhile is at the top by now, and may not have been seen below.
+            // Rows that changed during the search have moved to the top, and the pages below may have missed them.
             while let Some(rows) = pages.next().await.map_err(store_error)? {
                 self.take(reader, query, &rows, budget).await?;
                 within_reach(&pages)?;
@@ -206,8 +206,8 @@ impl Found {
         Ok(None)
     }
 
-    /// Keeps those of some rows that the query selects, as they are now. Returns the time of the first row that was not taken, if
-    /// the time of the budget ended before.
+    /// Reads the rows that the query selects, in their current versions. Returns the time of the first row that was not read, if
+    /// the time limit was reached before.
     async fn take(
         &mut self,
         reader: &Reader,
@@ -215,7 +215,7 @@ impl Found {
         rows: &[Row],
         budget: Option<Budget>,
     ) -> Result<Option<Timestamp>, StoreError> {
-        // More than the reader reads in parallel, so that one request without an answer does not hold up the others.
+        // A larger group than the reader reads in parallel, so that one request without a response does not delay the others.
         let group = (reader.link.concurrency * 2).clamp(8, 32);
         let mut candidates: VecDeque<(BreadcrumbId, Timestamp)> = VecDeque::new();
         for Row { breadcrumb } in rows {
@@ -240,7 +240,7 @@ impl Found {
         Ok(None)
     }
 
-    /// Reads some breadcrumbs whole. In an interval, a breadcrumb that the server fails to return is noted as unread, and does not
+    /// Reads breadcrumbs. In an interval of time, a breadcrumb that the server fails to return is recorded as unread and does not
     /// end the search.
     async fn read(
         &mut self,
@@ -249,7 +249,7 @@ impl Found {
         some: &[(BreadcrumbId, Timestamp)],
         budget: Option<Budget>,
     ) -> Result<(), StoreError> {
-        /// Above it, the server fails for another reason.
+        /// With more unread breadcrumbs, the server probably fails for another reason.
         const MOST_UNREAD: usize = 16;
         let ids = some.iter().map(|(id, _)| *id).collect();
         let mut answers = pin!(reader.each(ids));
@@ -275,7 +275,7 @@ impl Found {
         Ok(())
     }
 
-    /// The time of the oldest of so many newest, if there are so many.
+    /// Returns the update time of the oldest of the `limit` newest breadcrumbs, or `None` if there are fewer.
     fn worst(&self, limit: usize) -> Option<Timestamp> {
         let mut times: Vec<_> = self.by_id.values().map(|one| one.updated_at).collect();
         times.sort_unstable_by(|a, b| b.cmp(a));
@@ -303,13 +303,13 @@ fn too_far(looked_at: usize) -> StoreError {
     }
 }
 
-/// The place in the store's order just after every breadcrumb of a time.
+/// Returns the position just after every breadcrumb of a time.
 fn just_after(time: Timestamp) -> Place {
     let next = Timestamp::from_micros(time.as_micros().saturating_add(1));
     (next, 0, BreadcrumbId::NIL)
 }
 
-/// The breadcrumbs that a query selects, nearest to its text first, without scores.
+/// Returns the breadcrumbs that a query selects, without scores, the most similar to its text first.
 pub(super) async fn nearest(
     reader: &Reader,
     wanted: &VectorQuery,
@@ -319,12 +319,12 @@ pub(super) async fn nearest(
     if wanted.min_score.is_some() {
         return Err(StoreError::Unsupported {
             store: NAME,
-            operation: "a least score, as the server tells none",
+            operation: "a minimum score, because the server returns no scores",
         });
     }
     let one = |filters: Vec<Filter>| match <[Filter; 1]>::try_from(filters) {
         Ok([one]) => Some(one),
-        // Several lists have several orders, and no scores to merge them by.
+        // Several lists have separate orders, and there are no scores by which they could be merged.
         Err(several) if !several.is_empty() => Some(Filter::default()),
         Err(_) => None,
     };

@@ -1,6 +1,6 @@
 //! Search for the first row of a list that is not newer than a time. Pure.
 //!
-//! A list is sorted newest first. While it is read, others add rows above and delete rows.
+//! A list is sorted newest first. While it is read, other clients add rows at the top and delete rows.
 
 /// Number of rows of the first step, and of the first step back.
 const STEP: usize = 100;
@@ -85,7 +85,7 @@ impl Gallop {
         }
     }
 
-    /// Notes whether there is a newer row at an offset.
+    /// Records whether there is a newer row at an offset.
     pub(super) fn note(&mut self, offset: usize, is_newer: bool) {
         match (is_newer, self.high) {
             (true, None) => {
@@ -97,7 +97,7 @@ impl Gallop {
         }
     }
 
-    /// Returns the step after the last answer. An offset that did not move counts as arrived: a page that is smaller than the
+    /// Returns the next step after the last probe. Without progress, the search ends here: a page that is smaller than the
     /// distance to the wanted row is followed by the next page, and not read again.
     pub(super) fn end(&self) -> Step {
         match self.low == self.start {
@@ -112,7 +112,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Seeks in a list of `rows` rows; the first `newer` rows are newer than the wanted ones. Returns the offset and the number of requests.
+    /// Seeks in a list of `rows` rows. The first `newer` rows are newer than the wanted rows. Returns the offset and the number of
+    /// requests.
     fn seek(rows: usize, newer: usize, from: usize, size: usize) -> (usize, usize) {
         let is_newer = |offset: usize| offset < newer.min(rows);
         let (mut seek, mut offset, mut requests) = (Seek::default(), from, 0);

@@ -18,7 +18,7 @@ struct Last {
     refusal: Option<Refusal>,
 }
 
-/// The request that the server refused, and its answer.
+/// The request that the server refused, and the error message of the response.
 #[derive(Clone, Debug)]
 struct Refusal {
     request: String,
@@ -26,7 +26,7 @@ struct Refusal {
 }
 
 impl TokenCheck {
-    /// Notes the outcome of a check, and returns it. A failure other than a refused token is ignored.
+    /// Records and returns the outcome of a check. Ignores a failure for another reason than a refused token.
     pub(super) fn note(&self, failure: Option<Failure>) -> Result<(), Failure> {
         let refusal = match failure.filter(Failure::is_unauthorized) {
             Some(Failure::Unauthorized { request, said }) => Some(Refusal { request, said }),
@@ -37,7 +37,7 @@ impl TokenCheck {
         self.last()
     }
 
-    /// Returns `true` if a check is due, and notes its start.
+    /// Returns `true` if a check is due, and records its start.
     pub(super) fn start(&self) -> bool {
         let mut last = self.lock();
         let is_due = last.started.is_none_or(|at| at.elapsed() >= INTERVAL);

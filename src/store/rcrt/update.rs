@@ -1,4 +1,4 @@
-//! Changing and deleting, where a failure may hide that it was done.
+//! Updates and deletions, which may have succeeded although the response is an error.
 
 use super::create::MAX_ANSWER;
 use super::error::{store_error, write_error};
@@ -11,13 +11,13 @@ use crate::store::StoreError;
 use reqwest::Method;
 use reqwest::header::IF_MATCH;
 
-/// How often a change is sent at the most.
+/// Maximum number of attempts of an update or a deletion.
 const TRIES: u32 = 3;
 
-/// Makes the next version of a breadcrumb.
+/// Updates a breadcrumb and returns its new version.
 ///
-/// The server may have done what it answers 500 to, and one of two racing changes may be answered so too: the breadcrumb
-/// says which. What it answers 412 to was not done, unless the same was sent before.
+/// A response with status 500 does not prove that the update failed, also if it races with another update. The function then
+/// reads the breadcrumb and compares it. After status 412, the update has failed, unless an earlier attempt may have succeeded.
 pub(super) async fn update(
     reader: &Reader,
     index: usize,
@@ -56,13 +56,14 @@ pub(super) async fn update(
         if tries == TRIES {
             return Err(given_up(failure));
         }
-        tracing::debug!(failure = %Chain(&failure), %id, "a change is sent again");
+        tracing::debug!(failure = %Chain(&failure), %id, "update failed, will retry");
         reader.link.pause(tries).await;
         tries += 1;
     }
 }
 
-/// Ends a breadcrumb. It is gone when it is not found any more, whoever did that.
+/// Deletes a breadcrumb. If the outcome of an attempt is unknown and the breadcrumb is missing afterwards, the deletion counts as
+/// done.
 pub(super) async fn delete(reader: &Reader, id: BreadcrumbId) -> Result<(), StoreError> {
     let (mut unsure, mut tries) = (false, 1);
     loop {
@@ -92,8 +93,8 @@ pub(super) async fn delete(reader: &Reader, id: BreadcrumbId) -> Result<(), Stor
     }
 }
 
-/// The version that a change made. It is made by now, so if it cannot be read, or is not the newest any more, it is told
-/// as it was meant.
+/// Returns the version that an update created. The update has succeeded, so a version that cannot be read, or has been replaced,
+/// is returned as it was sent.
 async fn made(reader: &Reader, before: &Breadcrumb, patch: Patch) -> Breadcrumb {
     match reader.full(before.id).await {
         // A concurrent update from the same version can have replaced this one.
@@ -112,7 +113,7 @@ async fn send(
     let call = Call {
         method,
         url: reader.link.url(&["breadcrumbs", &id.to_string()]),
-        // Without it, or without the quotes, the server changes whatever is there.
+        // Without this header, or without the quotes, the server updates any version.
         headers: change
             .map(|(_, version)| (IF_MATCH, format!("\"{version}\"")))
             .into_iter()

@@ -1,20 +1,20 @@
-//! Answers of the server, as breadcrumbs. Pure.
+//! JSON of requests and responses of the server. Pure.
 
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Patch, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The number of bytes of a context that the server logs when it updates a breadcrumb.
+/// Number of bytes of a context that the server logs when it updates a breadcrumb.
 pub(super) const PREVIEW: usize = 200;
 
-/// A breadcrumb of a list: enough to tell whether to read all of it.
+/// A breadcrumb of a list, with the fields that decide whether to read the whole breadcrumb.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) breadcrumb: Breadcrumb,
 }
 
-/// The breadcrumbs of a list, and how many the list had. One that cannot be read is left out.
+/// Returns the rows of a list, and the number of rows in the response. Omits a row that cannot be parsed.
 pub(super) fn rows(text: &[u8]) -> Result<(Vec<Row>, usize), serde_json::Error> {
     #[derive(Deserialize)]
     struct Item {
@@ -45,13 +45,13 @@ pub(super) fn rows(text: &[u8]) -> Result<(Vec<Row>, usize), serde_json::Error> 
             Some(Row { breadcrumb })
         }
         Err(error) => {
-            // The words of the parser may quote what it read.
+            // The error of the parser may quote the row, so only its position appears in the log.
             let (line, column) = (error.line(), error.column());
             tracing::warn!(
                 line,
                 column,
                 bytes = item.get().len(),
-                "a breadcrumb of a list cannot be read and is left out"
+                "cannot parse a row of a list, omitted"
             );
             None
         }
@@ -59,12 +59,12 @@ pub(super) fn rows(text: &[u8]) -> Result<(Vec<Row>, usize), serde_json::Error> 
     Ok((items.iter().filter_map(read).collect(), items.len()))
 }
 
-/// A whole breadcrumb.
+/// Parses a whole breadcrumb.
 pub(super) fn full(text: &[u8]) -> Result<Breadcrumb, serde_json::Error> {
     serde_json::from_slice(text)
 }
 
-/// The id of what was created.
+/// Parses the response of a creation and returns the ID of the created breadcrumb.
 pub(super) fn created(text: &[u8]) -> Result<BreadcrumbId, serde_json::Error> {
     #[derive(Deserialize)]
     struct Created {
@@ -73,7 +73,7 @@ pub(super) fn created(text: &[u8]) -> Result<BreadcrumbId, serde_json::Error> {
     serde_json::from_slice(text).map(|Created { id }| id)
 }
 
-/// The body of a create call. Who creates is for the token to say.
+/// Returns the body of a creation request. It has no author, because the server takes the author from the token.
 pub(super) fn create_body(new: &NewBreadcrumb) -> Result<String, serde_json::Error> {
     let new = NewBreadcrumb {
         created_by: None,
@@ -82,7 +82,7 @@ pub(super) fn create_body(new: &NewBreadcrumb) -> Result<String, serde_json::Err
     serde_json::to_string(&new)
 }
 
-/// The body of a patch call. The keys of the context are sorted, as [`splits_character`] expects.
+/// Returns the body of an update request. The keys of the context are sorted, as [`splits_character`] expects.
 pub(super) fn patch_body(patch: &Patch) -> Result<String, serde_json::Error> {
     let patch = Patch {
         updated_by: None,
@@ -92,8 +92,8 @@ pub(super) fn patch_body(patch: &Patch) -> Result<String, serde_json::Error> {
     serde_json::to_string(&patch)
 }
 
-/// Returns `true` if the server panics at a patch: it logs the first [`PREVIEW`] bytes of a longer context, and cuts the text
-/// without regard to characters.
+/// Returns `true` if the server would panic at an update: it logs the first [`PREVIEW`] bytes of a longer context, and cuts the
+/// text without regard to character boundaries.
 ///
 /// The server parses the body and serialises the context again. Some builds of the server sort the keys and others retain their
 /// order, so the body has sorted keys.
@@ -111,7 +111,7 @@ fn sorted(context: &Json) -> Value {
     context
 }
 
-/// The field that a patch would set to null, which the server takes for keeping it.
+/// Returns the unsupported operation of an update that sets a field to null. The server would retain the old value.
 pub(super) fn cleared(patch: &Patch) -> Option<&'static str> {
     let is_null = |json: &Option<Json>| json.as_ref().is_some_and(|json| **json == Value::Null);
     if is_null(&patch.context) {
@@ -120,7 +120,7 @@ pub(super) fn cleared(patch: &Patch) -> Option<&'static str> {
     is_null(&patch.llm_hints).then_some("setting the hints of a breadcrumb to null")
 }
 
-/// Whether a version is what a patch made of the one before it.
+/// Returns `true` if a version equals the result of an update of the version before it.
 pub(super) fn is_made_by(found: &Breadcrumb, before: &Breadcrumb, patch: &Patch) -> bool {
     let mut wanted = before.patched(patch.clone(), found.updated_at);
     wanted.updated_by.clone_from(&found.updated_by);

@@ -61,7 +61,7 @@ fn a_version_is_known_as_made_by_a_patch_whoever_made_it() {
     assert!(!is_made_by(&before, &before, &patch));
 }
 
-/// Texts that look like answers.
+/// Byte strings that resemble responses of the server.
 fn answer() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         prop::sample::select(vec![
