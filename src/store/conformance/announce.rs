@@ -2,8 +2,10 @@ use crate::model::Event;
 use crate::source::conformance::Change;
 use crate::store::{BreadcrumbStore, StoreError, Write};
 
-/// Commits changes to a store, and returns the event that is to announce each: what a
-/// [`SourceUnderTest`](crate::source::conformance::SourceUnderTest) of the suite for sources does if a store is where they come from.
+/// Commits changes to a store, and returns the event that the source must deliver for each change.
+///
+/// Call it in a [`SourceUnderTest`](crate::source::conformance::SourceUnderTest) of the suite for event sources, if the events
+/// come from a store.
 pub async fn announce(
     store: &impl BreadcrumbStore,
     changes: Vec<Change>,

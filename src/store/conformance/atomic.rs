@@ -11,10 +11,10 @@ use futures::future::join;
 use futures::{FutureExt, StreamExt};
 use std::time::Duration;
 
-/// How long a source may take to announce a commit.
+/// Maximum time in which a source delivers the event of a commit.
 pub(super) const ANNOUNCED: Duration = Duration::from_secs(5);
 
-/// **Atomic.** Whoever reads while commits of five writes go on sees multiples of five.
+/// **Atomic.** During commits of five writes each, a reader sees a multiple of five breadcrumbs.
 pub async fn atomic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let reader = store.clone();
@@ -30,7 +30,7 @@ pub async fn atomic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
             let seen = ids_of(&reader, "note.v1").await?.len();
             expect(
                 seen.is_multiple_of(5),
-                "commits are seen in full or not at all",
+                "a commit is visible in full or not at all",
             )?;
             yield_once().await;
         }
@@ -48,7 +48,7 @@ pub async fn atomic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     )
 }
 
-/// A commit of which one write fails leaves nothing: no breadcrumb, no version, and the run as it was.
+/// A commit in which one write fails changes nothing: it creates no breadcrumb and no version, and does not end the run.
 pub async fn a_failing_write_leaves_nothing<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = trigger(&store).await?;
@@ -70,9 +70,9 @@ pub async fn a_failing_write_leaves_nothing<S: StoreUnderTest>(subject: &S) -> R
         same(
             ids_of(&store, "note.v1").await?,
             [before.id],
-            "what is kept",
+            "the stored breadcrumbs",
         )?;
-        same(&*store.get(before.id).await?, &*before, "what is read")?;
+        same(&*store.get(before.id).await?, &*before, "the breadcrumb")?;
     }
 
     let Some(ledger) = store.ledger() else {
@@ -100,7 +100,7 @@ pub async fn a_failing_write_leaves_nothing<S: StoreUnderTest>(subject: &S) -> R
     )
 }
 
-/// A commit announces each of its writes, in order; one that failed announces nothing.
+/// A commit publishes one event for each of its writes, in order. A failed commit publishes none.
 pub async fn commits_are_announced<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let source = some(subject.events(&store), "an event source")?;
@@ -141,14 +141,18 @@ pub async fn commits_are_announced<S: StoreUnderTest>(subject: &S) -> Result<(),
             (kind, created.id, version),
             "the event",
         )?;
-        same(&event.schema_name, &created.schema_name, "its schema")?;
-        same(&event.tags, &created.tags, "its tags")?;
+        same(
+            &event.schema_name,
+            &created.schema_name,
+            "the schema name of the event",
+        )?;
+        same(&event.tags, &created.tags, "the tags of the event")?;
         delivery.ack().await.map_err(unsubscribed)?;
     }
     Ok(())
 }
 
-/// **Cancel safe.** A commit that is dropped half way leaves the store as before or after it.
+/// **Cancel safe.** A commit whose future is dropped leaves the store in its state before or after the commit.
 pub async fn cancel_safe<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     for polls in 0..8 {
@@ -157,7 +161,7 @@ pub async fn cancel_safe<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
         let after = ids_of(&store, "note.v1").await?.len();
         expect(
             after == before || after == before + 5,
-            "all writes are there or none",
+            "the store has all writes of the commit or none",
         )?;
     }
 
@@ -186,13 +190,13 @@ pub async fn cancel_safe<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
         same(
             (after.state, after.written.len()),
             (wanted, wrote),
-            "the run and what it wrote",
+            "the state of the run and the number of its writes",
         )?;
     }
     Ok(())
 }
 
-/// Polls a future so many times at the most, then drops it.
+/// Polls a future at most `polls` times, then drops it.
 async fn poll_times<F: Future>(future: F, polls: usize) {
     let mut future = std::pin::pin!(future);
     for _ in 0..polls {

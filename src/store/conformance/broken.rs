@@ -12,7 +12,7 @@ impl From<StoreError> for Broken {
     }
 }
 
-/// Expects an operation to fail in a certain way.
+/// Expects that an operation fails with an error that `is_so` accepts. `way` describes the error.
 #[track_caller]
 pub(super) fn fails<T: Debug>(
     answer: Result<T, StoreError>,
@@ -22,7 +22,7 @@ pub(super) fn fails<T: Debug>(
     match answer {
         Err(error) if is_so(&error) => Ok(()),
         other => Err(Broken::new(&format!(
-            "it fails with {way} and is not {other:?}"
+            "the operation fails with {way} and is not {other:?}"
         ))),
     }
 }
@@ -59,7 +59,7 @@ pub(super) fn granted(claim: Result<Claim, StoreError>) -> Result<Claimed, Broke
     }
 }
 
-/// Expects a claim to find another worker, or another run first; returns until when.
+/// Expects that another worker has the run, or that it is behind another run. Returns the time until which it waits.
 #[track_caller]
 pub(super) fn running(claim: Result<Claim, StoreError>) -> Result<Timestamp, Broken> {
     match claim? {

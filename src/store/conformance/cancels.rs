@@ -40,8 +40,8 @@ pub async fn a_waiting_run_is_cancelled_at_once<S: StoreUnderTest>(
     same(letters.len(), 0, "the number of dead letters")
 }
 
-/// A running run that is cancelled loses its lease: its worker learns of it with a heartbeat, and nothing that the worker does
-/// later has an effect. So does a run whose lease expired.
+/// A running run that is cancelled loses its lease: its worker learns this from a heartbeat, and later operations of the worker
+/// have no effect. The same holds for a run whose lease expired.
 pub async fn a_cancelled_run_loses_its_lease<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -84,7 +84,7 @@ async fn has_no_effect(
     same((written, letters), (triggers, 0), "the breadcrumbs")
 }
 
-/// A run that is over is not changed, and an unknown run is an error.
+/// Cancelling a run that is over changes nothing, and cancelling an unknown run is an error.
 pub async fn a_run_that_is_over_is_not_cancelled<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -130,7 +130,7 @@ pub async fn a_run_that_is_over_is_not_cancelled<S: StoreUnderTest>(
     })
 }
 
-/// A cancelled run is not added again by its event, not even if the event came before the version of its trigger.
+/// The event of a cancelled run does not add the run again, also if the event came before its trigger version.
 pub async fn a_cancelled_run_stays_cancelled<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -150,8 +150,8 @@ pub async fn a_cancelled_run_stays_cancelled<S: StoreUnderTest>(subject: &S) -> 
     same(due(ledger, "agent", 9).await?, 0, "the number of due runs")
 }
 
-/// A run that is added as cancelled is not executed, although its event comes later, and holds up no other run of its ordering key.
-/// It can be redone. A run that exists is cancelled as usual.
+/// A run that is added as cancelled is not executed when its event comes later, and blocks no other run of its ordering key. It
+/// can be redone. An existing run is cancelled as usual.
 pub async fn a_run_that_is_not_enqueued_is_cancelled<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -188,7 +188,7 @@ pub async fn a_run_that_is_not_enqueued_is_cancelled<S: StoreUnderTest>(
     Ok(())
 }
 
-/// A cancelled run can be redone, in a new epoch that its old lease does not belong to.
+/// A cancelled run can be redone, in a new epoch to which its old lease does not belong.
 pub async fn a_cancelled_run_can_be_redone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -219,8 +219,8 @@ pub async fn a_cancelled_run_can_be_redone<S: StoreUnderTest>(subject: &S) -> Re
     )
 }
 
-/// The next run of the same ordering key can be claimed at once, whether the cancelled run was running or waiting. A run that is
-/// cancelled behind another one lets no later run overtake that one.
+/// The next run with the same ordering key can be claimed at once, whether the cancelled run was running or waiting. If a waiting
+/// run is cancelled, later runs still wait for the runs before it.
 pub async fn the_next_run_follows_a_cancelled_one<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -258,7 +258,7 @@ pub async fn the_next_run_follows_a_cancelled_one<S: StoreUnderTest>(
     next_due(ledger, fifth).await.map(drop)
 }
 
-/// Of a commit and a cancellation at the same time exactly one has its effect, and both answers agree.
+/// Of a concurrent commit and cancellation, exactly one takes effect, and both answers agree.
 pub async fn of_a_commit_and_a_cancellation_one_happens<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -283,9 +283,9 @@ pub async fn of_a_commit_and_a_cancellation_one_happens<S: StoreUnderTest>(
         match cancelled? {
             Cancelled::Running => {
                 lease_lost(committed)?;
-                // A store whose ledger is elsewhere writes before it ends the run.
+                // A store whose ledger is in another store writes before it ends the run.
                 let most = usize::from(!store.capabilities().atomic_ends);
-                expect(written <= most, "nothing of a cancelled run is visible")?;
+                expect(written <= most, "a cancelled run has no visible writes")?;
                 is_cancelled(ledger, &run).await?;
             }
             Cancelled::Over(RunState::Done) => {
@@ -300,7 +300,7 @@ pub async fn of_a_commit_and_a_cancellation_one_happens<S: StoreUnderTest>(
     Ok(())
 }
 
-/// An end that waits for a breadcrumb.
+/// Returns an end that waits for a breadcrumb.
 fn waits() -> RunEnd {
     RunEnd::Suspended {
         wake: Wake::on(Selector::schema("answer.v1")),
@@ -308,7 +308,7 @@ fn waits() -> RunEnd {
     }
 }
 
-/// Expects a run that was cancelled.
+/// Expects that a run is cancelled.
 async fn is_cancelled(ledger: &dyn RunLedger, run: &RunRef) -> Result<(), Broken> {
     let kept = some(row(ledger, run).await?, "the row")?;
     let cancelled = Some(RunEnd::CANCELLED);
@@ -317,12 +317,19 @@ async fn is_cancelled(ledger: &dyn RunLedger, run: &RunRef) -> Result<(), Broken
         (RunState::Failed, cancelled, cancelled),
         "the row",
     )?;
-    same((kept.due, kept.wake), (None, None), "the end of its wait")?;
+    same(
+        (kept.due, kept.wake),
+        (None, None),
+        "the due time and the wake of a cancelled run",
+    )?;
     match ledger.claim(run, None).await? {
         Claim::Done {
             state: RunState::Failed,
             ..
         } => Ok(()),
-        other => expect(false, &format!("the run has failed and is not {other:?}")),
+        other => expect(
+            false,
+            &format!("the claim of a cancelled run is Done with Failed and not {other:?}"),
+        ),
     }
 }

@@ -9,7 +9,7 @@ use crate::store::{
 use serde_json::{Value, json};
 use std::fmt::Debug;
 
-/// **Canonical.** U+0000 becomes U+FFFD, in JSON (keys too) and in every other text.
+/// **Canonical.** Stores replace U+0000 by U+FFFD, in JSON (also in keys) and in every other string.
 pub async fn canonical_nul<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let mut new = NewBreadcrumb::new("no\0te.v1")
@@ -37,7 +37,7 @@ pub async fn canonical_nul<S: StoreUnderTest>(subject: &S) -> Result<(), Broken>
     for written in [&created, &updated].into_iter().chain(&deleted.written) {
         expect(
             !format!("{written:?}").contains("\\0"),
-            "no text has U+0000",
+            "no string has U+0000",
         )?;
         expect(
             !json!(written).to_string().contains("\\u0000"),
@@ -62,7 +62,7 @@ pub async fn canonical_nul<S: StoreUnderTest>(subject: &S) -> Result<(), Broken>
     )
 }
 
-/// **Canonical.** JSON of 64 levels is kept; what is deeper is refused, wherever it stands.
+/// **Canonical.** JSON with up to 64 levels is stored. Deeper JSON is rejected in every field.
 pub async fn canonical_depth<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
 
@@ -71,7 +71,7 @@ pub async fn canonical_depth<S: StoreUnderTest>(subject: &S) -> Result<(), Broke
     same(
         &*store.get(kept.id).await?.context,
         &nested(MAX_DEPTH),
-        "what is read",
+        "the context that is read",
     )?;
     for depth in [MAX_DEPTH + 1, 20_000] {
         too_deep(store.create(note("b").context(nested(depth))).await)?;
@@ -82,10 +82,14 @@ pub async fn canonical_depth<S: StoreUnderTest>(subject: &S) -> Result<(), Broke
                 .await,
         )?;
     }
-    same(ids_of(&store, "note.v1").await?, [kept.id], "what is kept")
+    same(
+        ids_of(&store, "note.v1").await?,
+        [kept.id],
+        "the stored breadcrumbs",
+    )
 }
 
-/// **Canonical.** Everything of one breadcrumb is at most 1 MiB together; what is larger is refused.
+/// **Canonical.** A whole breadcrumb has at most 1 MiB. A larger one is rejected.
 pub async fn canonical_size<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let half = |size: usize| Json::from(json!({"text": "x".repeat(size)}));
@@ -113,11 +117,11 @@ pub async fn canonical_size<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
     same(
         ids_of(&store, "note.v1").await?,
         [small.id, kept.id],
-        "what is kept",
+        "the stored breadcrumbs",
     )
 }
 
-/// **Canonical.** The state of a run and its dead letter are held to the same.
+/// **Canonical.** The same limits apply to the state of a run and its dead letter.
 pub async fn canonical_runs<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -159,7 +163,7 @@ pub async fn canonical_runs<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
     )
 }
 
-/// **Canonical.** A breadcrumb has at most 256 tags of at most 256 bytes each; more is refused.
+/// **Canonical.** A breadcrumb has at most 256 tags of at most 256 bytes each. More or longer tags are rejected.
 pub async fn canonical_tags<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let tag = |size: usize| move |number: usize| format!("{number:0>size$}");
@@ -182,10 +186,14 @@ pub async fn canonical_tags<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
     fails(created, "TagTooLong", too_long)?;
     let updated = store.update(kept.id, 1, Patch::new().tags(long)).await;
     fails(updated, "TagTooLong", too_long)?;
-    same(ids_of(&store, "note.v1").await?, [kept.id], "what is kept")
+    same(
+        ids_of(&store, "note.v1").await?,
+        [kept.id],
+        "the stored breadcrumbs",
+    )
 }
 
-/// **Canonical.** The name of a schema has at most 256 bytes; a longer one is refused, and takes nothing else with it.
+/// **Canonical.** A schema name has at most 256 bytes. A longer one is rejected, without an effect on other commits.
 pub async fn canonical_schema_name<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let name = |size: usize| NewBreadcrumb::new("s".repeat(size));
@@ -209,10 +217,10 @@ pub async fn canonical_schema_name<S: StoreUnderTest>(subject: &S) -> Result<(),
         too_long,
     )?;
     let found = ids_of(&store, &"s".repeat(longest)).await?;
-    same(found, [kept.id], "what is kept")
+    same(found, [kept.id], "the stored breadcrumbs")
 }
 
-/// Arrays in an object, as deep as that.
+/// Returns an object with nested arrays, with `depth` levels in total.
 fn nested(depth: usize) -> Value {
     let inside = (2..depth).fold(json!([]), |inside, _| Value::Array(vec![inside]));
     Value::Object([("in".to_owned(), inside)].into_iter().collect())

@@ -28,7 +28,11 @@ pub async fn a_claimed_run_is_running_for_every_handle<S: StoreUnderTest>(
 
     same(claimed.attempt, 1, "the attempt")?;
     for ledger in [ledger, other_ledger] {
-        same(due(ledger, "agent", 5).await?, 0, "the number of runs left")?;
+        same(
+            due(ledger, "agent", 5).await?,
+            0,
+            "the number of remaining due runs",
+        )?;
         let until = running(ledger.claim(&run, None).await)?;
         same(until, claimed.lease.until, "the end of the lease")?;
     }
@@ -60,7 +64,11 @@ pub async fn a_due_run_is_claimed_with_its_history<S: StoreUnderTest>(
     )?;
     expect(second.lease.token > first.lease.token, "the token grows")?;
     let saved = second.state.map(|saved| (saved.state, saved.with));
-    same(saved, Some((state, None)), "what the first attempt saved")?;
+    same(
+        saved,
+        Some((state, None)),
+        "the state that the first attempt saved",
+    )?;
     same(second.lineage, first.lineage, "the lineage")?;
     if let Some(trigger) = second.trigger {
         same(trigger, cause, "the trigger")?;
@@ -68,7 +76,7 @@ pub async fn a_due_run_is_claimed_with_its_history<S: StoreUnderTest>(
     Ok(())
 }
 
-/// Runs can be added and claimed in one step; with no free place they are added only.
+/// Runs can be added and claimed in one step. If the claim has no capacity, they are only added.
 pub async fn new_runs_are_claimed_in_the_same_step<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -91,7 +99,7 @@ pub async fn new_runs_are_claimed_in_the_same_step<S: StoreUnderTest>(
     same(
         step(new.clone(), 0).await?,
         Vec::new(),
-        "the runs claimed without a place",
+        "the runs claimed with a limit of 0",
     )?;
     let rows = ledger.runs(&RunFilter::all()).await?;
     same(rows.len(), 3, "the number of rows")?;
@@ -99,13 +107,13 @@ pub async fn new_runs_are_claimed_in_the_same_step<S: StoreUnderTest>(
     same(
         step(new.clone(), 2).await?,
         first,
-        "the runs claimed with two places",
+        "the runs claimed with a limit of 2",
     )?;
     let rest: Vec<RunRef> = runs.iter().skip(2).cloned().collect();
-    same(step(new, 9).await?, rest, "the runs that are left")
+    same(step(new, 9).await?, rest, "the remaining runs")
 }
 
-/// The leases of a claim are listed by its ID, so that a caller without an answer finds them.
+/// The leases of a claim are listed by its ID, so that a caller that received no answer finds them.
 pub async fn leases_are_listed_by_their_claim<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -130,7 +138,7 @@ pub async fn leases_are_listed_by_their_claim<S: StoreUnderTest>(
     same(none.len(), 0, "the leases of a claim that was never made")
 }
 
-/// A lease that ran out is listed for its claim until another claim has the run.
+/// An expired lease is listed for its claim until another claim has the run.
 pub async fn a_lease_that_ran_out_is_listed_until_its_next_claim<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -144,11 +152,7 @@ pub async fn a_lease_that_ran_out_is_listed_until_its_next_claim<S: StoreUnderTe
 
     subject.advance_clock(OVER).await;
     let wanted = vec![(run.clone(), 1)];
-    same(
-        of_claim(ledger, one).await?,
-        wanted,
-        "the lease that ran out",
-    )?;
+    same(of_claim(ledger, one).await?, wanted, "the expired lease")?;
     ledger.claim_next(1, &limits, other).await?;
 
     let first = of_claim(ledger, one).await?;
@@ -160,7 +164,7 @@ pub async fn a_lease_that_ran_out_is_listed_until_its_next_claim<S: StoreUnderTe
     )
 }
 
-/// The runs that are listed for a claim, with the tokens of their leases.
+/// Returns the runs that are listed for a claim, with the tokens of their leases.
 async fn of_claim(ledger: &dyn RunLedger, id: ClaimId) -> Result<Vec<(RunRef, u64)>, StoreError> {
     let rows = ledger.runs(&RunFilter::of_claim(id)).await?;
     let leases = rows.into_iter().filter_map(|row| row.lease);
@@ -200,7 +204,7 @@ pub async fn a_run_that_ended_is_not_of_its_claim<S: StoreUnderTest>(
     }
 
     let left = ledger.runs(&RunFilter::of_claim(id)).await?;
-    same(left.len(), 0, "the number of leases left")
+    same(left.len(), 0, "the number of remaining leases")
 }
 
 /// A claimed lease is extended by heartbeats, from any handle.
@@ -227,7 +231,7 @@ pub async fn claimed_leases_are_kept_alive_by_heartbeats<S: StoreUnderTest>(
     Ok(())
 }
 
-/// A claimed lease that runs out is another worker's to claim.
+/// An expired lease of a claimed run can be claimed by another worker.
 pub async fn a_claimed_lease_runs_out<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
@@ -242,11 +246,12 @@ pub async fn a_claimed_lease_runs_out<S: StoreUnderTest>(subject: &S) -> Result<
     same(
         (claimed.attempt, claimed.lease.abandoned),
         (2, 1),
-        "the attempt, and the number of leases that ran out",
+        "the attempt, and the number of expired leases",
     )
 }
 
-/// A run that was added before its trigger existed learns at its claim who wrote the trigger, also if that is its executor.
+/// A run that was added before its trigger existed learns the writer of the trigger at its claim, also if its own executor wrote
+/// the trigger.
 pub async fn a_claim_learns_who_wrote_the_trigger<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -273,7 +278,7 @@ pub async fn a_claim_learns_who_wrote_the_trigger<S: StoreUnderTest>(
     same((own.is_own, claimed.is_own), (true, false), "own triggers")
 }
 
-/// A run whose lease ran out is due again.
+/// A run with an expired lease is due again.
 pub async fn a_lease_that_ran_out_is_due<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -285,7 +290,7 @@ pub async fn a_lease_that_ran_out_is_due<S: StoreUnderTest>(subject: &S) -> Resu
     same(next_due(ledger, &run).await?.attempt, 2, "the attempt")
 }
 
-/// No more is claimed than asked for, in all and of each executor, and of no other executor.
+/// A claim returns at most the requested number of runs, in total and for each executor, and only of the named executors.
 pub async fn limits_hold_for_each_executor<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -306,18 +311,22 @@ pub async fn limits_hold_for_each_executor<S: StoreUnderTest>(subject: &S) -> Re
     same(
         next(0, limits.to_vec()).await?.len(),
         0,
-        "the number claimed of none",
+        "the number of runs claimed with a limit of 0",
     )?;
     let mut four = next(4, limits.to_vec()).await?;
     four.sort();
-    same(four, ["a", "b", "b", "b"], "the executors of four")?;
+    same(
+        four,
+        ["a", "b", "b", "b"],
+        "the executors of four claimed runs",
+    )?;
     let rest = next(9, vec![ExecutorLimits::new("b", 9)]).await?;
-    same(rest, ["b", "b"], "the executors of what is left")?;
+    same(rest, ["b", "b"], "the executors of the remaining runs")?;
     let none = next(9, vec![ExecutorLimits::new("c", 0)]).await?;
-    same(none.len(), 0, "the number claimed where none is free")
+    same(none.len(), 0, "the number of runs claimed without capacity")
 }
 
-/// An executor with much to do does not keep another waiting.
+/// An executor with many due runs does not delay another executor.
 pub async fn executors_take_turns<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -359,7 +368,7 @@ pub async fn the_oldest_run_is_claimed_first<S: StoreUnderTest>(subject: &S) -> 
     Ok(())
 }
 
-/// Handles that claim at once share the runs, and get none twice.
+/// Concurrent claims of several handles share the runs, and no run is claimed twice.
 pub async fn no_run_is_claimed_twice<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

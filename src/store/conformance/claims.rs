@@ -11,7 +11,7 @@ use crate::store::{
 };
 use futures::future::join_all;
 
-/// **One run.** However often a run is enqueued, there is one row, and it stays as it is.
+/// **One run.** However often a run is enqueued, it has one row, and an existing row does not change.
 pub async fn one_run<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -72,7 +72,7 @@ pub async fn other_names_are_other_runs<S: StoreUnderTest>(subject: &S) -> Resul
     )
 }
 
-/// A run that failed because its version was announced before it came is run when it comes.
+/// A run that failed because an event announced its trigger version too early is executed when the version exists.
 pub async fn a_version_announced_too_early_is_run_when_it_comes<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -101,7 +101,7 @@ pub async fn a_version_announced_too_early_is_run_when_it_comes<S: StoreUnderTes
     )
 }
 
-/// A claim by hand adds the row, with the event that led to it.
+/// A claim of one run adds the row, with the event that led to the run.
 pub async fn a_claim_by_hand_adds_the_row<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -112,7 +112,7 @@ pub async fn a_claim_by_hand_adds_the_row<S: StoreUnderTest>(subject: &S) -> Res
 
     same(claim.attempt, 1, "the attempt")?;
     same(claim.lease.run, run.clone(), "the run of the lease")?;
-    expect(claim.state.is_none(), "nothing is saved yet")?;
+    expect(claim.state.is_none(), "the run has no saved state")?;
     let kept = some(row(ledger, &run).await?, "the row")?;
     same(
         (kept.state, kept.attempts),
@@ -126,7 +126,7 @@ pub async fn a_claim_by_hand_adds_the_row<S: StoreUnderTest>(subject: &S) -> Res
     )
 }
 
-/// A claim by hand does not wait for the time a run was enqueued for; claiming what is due does.
+/// A claim of one run does not wait until the run is due. A claim of due runs does.
 pub async fn a_claim_by_hand_does_not_wait<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -137,15 +137,11 @@ pub async fn a_claim_by_hand_does_not_wait<S: StoreUnderTest>(subject: &S) -> Re
 
     ledger.enqueue(vec![later]).await?;
 
-    same(
-        due(ledger, "agent", 5).await?,
-        0,
-        "the number of runs that are due",
-    )?;
+    same(due(ledger, "agent", 5).await?, 0, "the number of due runs")?;
     granted(ledger.claim(&run, None).await).map(drop)
 }
 
-/// A run enqueued for a time is due then.
+/// A run that is enqueued for a time is due at that time.
 pub async fn a_run_is_due_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -156,14 +152,10 @@ pub async fn a_run_is_due_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<
 
     subject.advance_clock(OVER).await;
 
-    same(
-        due(ledger, "agent", 5).await?,
-        1,
-        "the number of runs that are due",
-    )
+    same(due(ledger, "agent", 5).await?, 1, "the number of due runs")
 }
 
-/// Of a hundred claims at once, through one handle or many, one is granted.
+/// Of a hundred concurrent claims of a run, through one handle or many, one is granted.
 pub async fn of_many_claims_one_is_granted<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     ledger_of(&store)?;
@@ -183,7 +175,7 @@ pub async fn of_many_claims_one_is_granted<S: StoreUnderTest>(subject: &S) -> Re
             match claim? {
                 Claim::Granted(_) => leases += 1,
                 Claim::Running { .. } => {}
-                other => return expect(false, &format!("others see it running and not {other:?}")),
+                other => return expect(false, &format!("others are Running and not {other:?}")),
             }
         }
         same(leases, 1, "the number of leases")?;
@@ -191,7 +183,7 @@ pub async fn of_many_claims_one_is_granted<S: StoreUnderTest>(subject: &S) -> Re
     Ok(())
 }
 
-/// What is not in the ledger cannot be resumed or redone.
+/// A run that is not in the ledger cannot be resumed or redone.
 pub async fn an_unknown_run_is_an_error<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

@@ -12,7 +12,7 @@ use crate::store::{
 };
 use serde_json::json;
 
-/// A run that is done says so ever after, with what it wrote, in order.
+/// A claim of a finished run always returns its state and its writes, in order.
 pub async fn a_run_that_is_done_answers_with_what_it_wrote<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -51,7 +51,7 @@ pub async fn a_run_that_is_done_answers_with_what_it_wrote<S: StoreUnderTest>(
     same(due(ledger, "agent", 1).await?, 0, "the number of runs due")
 }
 
-/// A run that was skipped says so, and why.
+/// A claim of a skipped run returns its state, and the row has the reason.
 pub async fn a_skipped_run_keeps_its_reason<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -68,7 +68,7 @@ pub async fn a_skipped_run_keeps_its_reason<S: StoreUnderTest>(subject: &S) -> R
     )
 }
 
-/// Claiming a later version of a trigger ends the run on the older one as superseded, in the same step.
+/// The claim of a later version of a trigger ends the run of the older version as superseded, in the same step.
 pub async fn a_later_version_supersedes<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -91,7 +91,7 @@ pub async fn a_later_version_supersedes<S: StoreUnderTest>(subject: &S) -> Resul
     )
 }
 
-/// The older run is superseded whatever the claim of the later one finds.
+/// The older run is superseded, whichever answer the claim of the later run has.
 pub async fn a_later_version_that_is_done_supersedes<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -109,7 +109,7 @@ pub async fn a_later_version_that_is_done_supersedes<S: StoreUnderTest>(
         Claim::Done {
             state: RunState::Done,
             written: told,
-        } => same(told, written, "what the later run wrote")?,
+        } => same(told, written, "the writes of the later run")?,
         other => return expect(false, &format!("the later run is done and not {other:?}")),
     }
 
@@ -120,7 +120,8 @@ pub async fn a_later_version_that_is_done_supersedes<S: StoreUnderTest>(
     superseded(ledger, &third).await
 }
 
-/// A failed run leaves one dead letter, committed with its outcome, that names the run and holds no payload.
+/// A failed run leaves one dead letter, which is committed with the end of the run. The dead letter names the run and contains no
+/// payload.
 pub async fn a_failed_run_leaves_one_dead_letter<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -146,24 +147,24 @@ pub async fn a_failed_run_leaves_one_dead_letter<S: StoreUnderTest>(
     same(
         committed.written.get(1),
         letters.first(),
-        "what was written last",
+        "the last written breadcrumb",
     )?;
     let dead = some(letters.first(), "a dead letter")?;
     let wanted = letter.breadcrumb(&lease, store.tenant());
+    same(&*dead.context, &*wanted.context, "the context")?;
     same(
-        &*dead.context,
-        &*wanted.context,
-        "what the dead letter says",
+        own_tags(&store, dead),
+        &*wanted.tags,
+        "the tags of the dead letter",
     )?;
-    same(own_tags(&store, dead), &*wanted.tags, "its tags")?;
     same(
         dead.context.get("run_key"),
         Some(&json!(run.key(store.tenant(), 0))),
-        "the run it names",
+        "the run key in the dead letter",
     )?;
     expect(
         !json!(dead).to_string().contains("secret"),
-        "it holds no payload",
+        "the dead letter contains no payload",
     )?;
     let kept = some(row(ledger, &run).await?, "the row")?;
     same(
@@ -181,12 +182,12 @@ pub async fn a_failed_run_leaves_one_dead_letter<S: StoreUnderTest>(
         Claim::Own => Ok(()),
         other => expect(
             false,
-            &format!("it is the executor's own, but the claim is {other:?}"),
+            &format!("the claim of a dead letter by its own executor is Own and not {other:?}"),
         ),
     }
 }
 
-/// A row has the cause of its last failed attempt, of bounded length, until it is redone. The dead letter has the same.
+/// A row has the cause of its last failed attempt, with a limited length, until it is redone. The dead letter has the same cause.
 pub async fn a_run_has_the_cause_of_its_last_failure<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -209,7 +210,7 @@ pub async fn a_run_has_the_cause_of_its_last_failure<S: StoreUnderTest>(
     let cut = some(cause().await?, "a cause")?;
     expect(
         cut.len() <= DeadLetter::LONGEST_CAUSE && cut.starts_with("üü"),
-        "a long cause is cut",
+        "a long cause is truncated",
     )?;
 
     let lease = granted(ledger.claim(&run, None).await)?.lease;
@@ -232,7 +233,7 @@ pub async fn a_run_has_the_cause_of_its_last_failure<S: StoreUnderTest>(
     same(cause().await?, None, "the cause of a run that is redone")
 }
 
-/// A lost lease leaves no dead letter.
+/// The end of a lost lease writes no dead letter.
 pub async fn a_lost_lease_leaves_no_dead_letter<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -253,7 +254,7 @@ pub async fn a_lost_lease_leaves_no_dead_letter<S: StoreUnderTest>(
     )
 }
 
-/// Only a failed run can be redone; that is a new epoch with fresh attempts and another key.
+/// Only a failed run can be redone. The redo starts a new epoch with fresh attempts and another run key.
 pub async fn redo_begins_a_new_epoch<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -281,10 +282,14 @@ pub async fn redo_begins_a_new_epoch<S: StoreUnderTest>(subject: &S) -> Result<(
         (1, 1),
         "the attempt and the epoch",
     )?;
-    same(second.state, None, "what it goes on with")?;
+    same(
+        second.state,
+        None,
+        "the saved state of a run that is redone",
+    )?;
     expect(
         second.lease.key("t") != first.key("t"),
-        "the key is another one",
+        "the run key changes",
     )?;
     expect(second.lease.token > first.token, "the token grows")?;
     lease_lost(end(&store, &first, RunEnd::Done, vec![create("stale")]).await)?;
@@ -294,7 +299,7 @@ pub async fn redo_begins_a_new_epoch<S: StoreUnderTest>(subject: &S) -> Result<(
     wrong_state(ledger.redo(&run).await)
 }
 
-/// What a run writes on the way is fenced and recorded under it, and the run goes on.
+/// Intermediate writes of a run are fenced and recorded as its work, and the run continues.
 pub async fn writes_on_the_way_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -325,14 +330,14 @@ pub async fn writes_on_the_way_are_recorded<S: StoreUnderTest>(subject: &S) -> R
     over(ledger, &run, RunState::Done, &recorded(&store, written)).await
 }
 
-/// The tags of a dead letter that the executor chose. If the ledger is in another store, the store of the breadcrumbs can add
-/// tags by which it finds the writes of a run.
+/// Returns the tags of a dead letter that the executor chose. If the ledger is in another store, the store of the breadcrumbs may
+/// add tags by which it finds the writes of a run.
 fn own_tags(store: &impl BreadcrumbStore, dead: &Breadcrumb) -> Vec<String> {
     let is_own = |tag: &&String| store.capabilities().lineage || !tag.starts_with("ux:");
     dead.tags.iter().filter(is_own).cloned().collect()
 }
 
-/// Expects a claim to find a run that is over.
+/// Expects that a claim finds a finished run.
 async fn over(
     ledger: &dyn RunLedger,
     run: &RunRef,
@@ -344,8 +349,8 @@ async fn over(
             state: told,
             written: ids,
         } => {
-            same(told, state, "how the run ended")?;
-            same(&*ids, written, "what the run wrote")
+            same(told, state, "the state of the run")?;
+            same(&*ids, written, "the writes of the run")
         }
         other => expect(false, &format!("the run is {state} and not {other:?}")),
     }

@@ -10,7 +10,7 @@ use crate::store::{
     BreadcrumbStoreExt, Claim, DeadLetter, FailureClass, RunEnd, RunRef, RunState, Wake,
 };
 
-/// **Counted at claim.** An attempt counts when it starts, so one whose worker dies counts.
+/// **Counted at claim.** An attempt counts when it starts, so an attempt whose worker dies counts too.
 pub async fn counted_at_claim<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -22,7 +22,7 @@ pub async fn counted_at_claim<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
         same(
             claim.lease.abandoned,
             attempt - 1,
-            "the number of leases that ran out",
+            "the number of expired leases",
         )?;
         same(
             some(row(ledger, &run).await?, "the row")?.attempts,
@@ -34,7 +34,7 @@ pub async fn counted_at_claim<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
     Ok(())
 }
 
-/// A run that was given back in order was not abandoned.
+/// A retry after a failed attempt resets the number of consecutive expired leases.
 pub async fn a_retry_ends_the_row_of_abandoned_leases<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -46,18 +46,18 @@ pub async fn a_retry_ends_the_row_of_abandoned_leases<S: StoreUnderTest>(
 
     let second = granted(ledger.claim(&run, None).await)?.lease;
     let at = second.granted_at;
-    same(second.abandoned, 1, "the number of leases that ran out")?;
+    same(second.abandoned, 1, "the number of expired leases")?;
     ledger.retry(second, at, true, None).await?;
     let third = granted(ledger.claim(&run, None).await)?;
 
     same(
         (third.attempt, third.lease.abandoned),
         (3, 0),
-        "the attempt, and the number of leases that ran out",
+        "the attempt, and the number of expired leases",
     )
 }
 
-/// An owner that reports its lost lease did not abandon it. A second report changes nothing, and later leases still count.
+/// An owner that reports its lost lease has not abandoned it. A second report changes nothing, and later leases still count.
 pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -67,28 +67,40 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: StoreUnd
     let mut leases = Vec::new();
     for abandoned in 0..3 {
         let lease = granted(ledger.claim(&run, None).await)?.lease;
-        same(lease.abandoned, abandoned, "the number before a report")?;
+        same(
+            lease.abandoned,
+            abandoned,
+            "the number of expired leases before a report",
+        )?;
         leases.push(lease);
         subject.advance_clock(OVER).await;
     }
     let second = leases.swap_remove(1);
 
-    // After the second, the third lease can have been abandoned.
+    // The third lease, which follows the reported one, can have been abandoned.
     for (reports, abandoned) in [(1, 1), (2, 2)] {
         for _ in 0..reports {
             same(
                 ledger.heartbeat(std::slice::from_ref(&second)).await?.len(),
                 1,
-                "lost",
+                "the number of lost leases",
             )?;
         }
         let lease = granted(ledger.claim(&run, None).await)?.lease;
-        same(lease.abandoned, abandoned, "the number after a report")?;
+        same(
+            lease.abandoned,
+            abandoned,
+            "the number of expired leases after a report",
+        )?;
         subject.advance_clock(OVER).await;
     }
 
     let last = granted(ledger.claim(&run, None).await)?.lease;
-    same(last.abandoned, 3, "the number before the run is redone")?;
+    same(
+        last.abandoned,
+        3,
+        "the number of expired leases before a redo",
+    )?;
     let failed = RunEnd::Failed(DeadLetter::new(FailureClass::CrashLoop, "", 1));
     end(&store, &last, failed, Vec::new()).await?;
     ledger.redo(&run).await?;
@@ -99,12 +111,12 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: StoreUnd
     same(
         redone.abandoned,
         1,
-        "the number after a report of another epoch",
+        "the number of expired leases after a report of another epoch",
     )
 }
 
-/// A lease that expired may have executed its run. Later claims learn that, also after its owner reported the lost lease and another
-/// owner released the run. A run that is redone starts again without it.
+/// The owner of an expired lease may have executed its run. Later claims report this, also after the owner reported the lost
+/// lease and another owner released the run. A redo of the run resets it.
 pub async fn a_claim_knows_that_an_earlier_lease_expired<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -112,29 +124,45 @@ pub async fn a_claim_knows_that_an_earlier_lease_expired<S: StoreUnderTest>(
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?.lasting(SHORT);
     let first = granted(ledger.claim(&run, None).await)?.lease;
-    same(first.may_have_executed, false, "before a lease expired")?;
+    same(
+        first.may_have_executed,
+        false,
+        "`may_have_executed` before a lease expired",
+    )?;
     subject.advance_clock(OVER).await;
 
     let second = next_due(ledger, &run).await?.lease;
-    same(second.may_have_executed, true, "after a lease expired")?;
+    same(
+        second.may_have_executed,
+        true,
+        "`may_have_executed` after a lease expired",
+    )?;
     ledger.heartbeat(&[first]).await?;
     ledger.release(second).await?;
     let third = granted(ledger.claim(&run, None).await)?.lease;
 
-    same(third.abandoned, 0, "the number after a report")?;
+    same(
+        third.abandoned,
+        0,
+        "the number of expired leases after a report",
+    )?;
     same(
         third.may_have_executed,
         true,
-        "after a report and a release",
+        "`may_have_executed` after a report and a release",
     )?;
     let failed = RunEnd::Failed(DeadLetter::new(FailureClass::OutcomeUnknown, "", 1));
     end(&store, &third, failed, Vec::new()).await?;
     ledger.redo(&run).await?;
     let redone = granted(ledger.claim(&run, None).await)?.lease;
-    same(redone.may_have_executed, false, "after the run is redone")
+    same(
+        redone.may_have_executed,
+        false,
+        "`may_have_executed` after a redo",
+    )
 }
 
-/// **Fenced.** Once another worker has claimed the run, the old lease can do nothing.
+/// **Fenced.** After another worker has claimed the run, the old lease permits no operation.
 pub async fn fenced<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -167,11 +195,11 @@ pub async fn fenced<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let lost = ledger.heartbeat(&[stale.clone(), current.clone()]).await?;
 
     let lost: Vec<_> = lost.iter().map(|lost| (&lost.run, lost.token)).collect();
-    same(lost, [(&run, stale.token)], "the leases lost")?;
+    same(lost, [(&run, stale.token)], "the lost leases")?;
     same(
         ids_of(&store, "note.v1").await?,
         [run.trigger_id],
-        "what is written",
+        "the written breadcrumbs",
     )?;
     running(ledger.claim(&run, None).await)?;
     end(&store, &current, RunEnd::Done, vec![create("a")]).await?;
@@ -183,7 +211,7 @@ pub async fn fenced<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     lease_lost(end(&store, &current, RunEnd::Done, vec![create("a")]).await)
 }
 
-/// **Fenced.** The token decides and not the clock: a lease that ran out may commit until the run is claimed again.
+/// **Fenced.** The token decides, not the clock: an expired lease permits a commit until the run is claimed again.
 pub async fn a_lease_that_ran_out_may_still_commit<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -205,12 +233,12 @@ pub async fn a_lease_that_ran_out_may_still_commit<S: StoreUnderTest>(
         Claim::Done {
             state: RunState::Done,
             written: told,
-        } => same(told, written, "what the run wrote"),
+        } => same(told, written, "the writes of the run"),
         other => expect(false, &format!("the run is done and not {other:?}")),
     }
 }
 
-/// **The store's clock.** Leases and times are the store's, and it passes.
+/// **The store's clock.** Leases and times of breadcrumbs use the store's clock, and the clock advances.
 pub async fn the_stores_clock<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -227,7 +255,7 @@ pub async fn the_stores_clock<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
     same(
         second.attempt_since,
         second.granted_at,
-        "when the attempt was first claimed after a release",
+        "the start of the attempt after a release",
     )?;
     expect(
         second.granted_at.since(first.granted_at) >= OVER,
@@ -244,7 +272,8 @@ pub async fn the_stores_clock<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
     expect(apart < HOUR / 60, "leases and breadcrumbs have one clock")
 }
 
-/// **Before and after a suspension.** What was committed before it and with it is told from what came later by the time it was suspended.
+/// **Before and after a suspension.** The time of a suspension separates breadcrumbs that were committed before or with it from
+/// later ones.
 pub async fn a_suspension_parts_before_from_after<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -256,7 +285,7 @@ pub async fn a_suspension_parts_before_from_after<S: StoreUnderTest>(
         let run = RunRef::new("agent", before.id, before.version);
         let lease = granted(ledger.claim(&run, None).await)?.lease;
         let none = some(row(ledger, &run).await?, "the row")?.suspended_at;
-        same(none, None, "the time of a suspension that was not")?;
+        same(none, None, "the time of the suspension of a running run")?;
 
         let writes = with_a_write.then(|| create("with"));
         let (wake, state) = (Wake::on(Selector::schema("answer.v1")), Json::default());
@@ -267,12 +296,21 @@ pub async fn a_suspension_parts_before_from_after<S: StoreUnderTest>(
 
         let at = some(row(ledger, &run).await?, "the row")?.suspended_at;
         let at = some(at, "the time of the suspension")?;
-        expect(at >= lease.granted_at, "it is when the run was suspended")?;
-        expect(before.updated_at <= at, "what was there is not later")?;
-        expect(after.updated_at > at, "what comes next is later")?;
+        expect(
+            at >= lease.granted_at,
+            "the time of the suspension is not before the lease",
+        )?;
+        expect(
+            before.updated_at <= at,
+            "earlier breadcrumbs have no later time than the suspension",
+        )?;
+        expect(
+            after.updated_at > at,
+            "later breadcrumbs have a later time than the suspension",
+        )?;
         ledger.resume(&run, after.id).await?;
         let none = some(row(ledger, &run).await?, "the row")?.suspended_at;
-        same(none, None, "the time of a suspension that is over")?;
+        same(none, None, "the time of the suspension of a woken run")?;
     }
     Ok(())
 }

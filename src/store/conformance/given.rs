@@ -1,4 +1,4 @@
-//! What the promises begin with.
+//! Fixtures and helpers for the promises.
 
 use super::Broken;
 use super::StoreUnderTest;
@@ -13,9 +13,9 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A lease, or a time to wait, that is meant to run out.
+/// Length of a lease or a wait that must expire during a test.
 pub(super) const SHORT: Duration = Duration::from_millis(500);
-/// After this, [`SHORT`] is over.
+/// Time after which [`SHORT`] has expired.
 pub(super) const OVER: Duration = Duration::from_secs(1);
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -31,7 +31,7 @@ pub(super) fn create(text: &str) -> Write {
     Write::Create(note(text))
 }
 
-/// A breadcrumb from outside, for runs to be triggered by.
+/// Creates a breadcrumb from outside of runs, as a trigger.
 pub(super) async fn trigger(store: &impl BreadcrumbStore) -> Result<Arc<Breadcrumb>, StoreError> {
     store.create(note("trigger")).await
 }
@@ -40,7 +40,7 @@ pub(super) fn run_of(executor: &str, trigger: &Breadcrumb) -> RunRef {
     RunRef::new(executor, trigger.id, trigger.version)
 }
 
-/// So many notes, written one after another.
+/// Creates `n` notes, one after another.
 pub(super) async fn some_notes(
     store: &impl BreadcrumbStore,
     n: usize,
@@ -52,7 +52,7 @@ pub(super) async fn some_notes(
     Ok(made)
 }
 
-/// A run on a new trigger.
+/// Creates a trigger and returns a run for it.
 pub(super) async fn new_run(
     store: &impl BreadcrumbStore,
     executor: &str,
@@ -60,7 +60,7 @@ pub(super) async fn new_run(
     Ok(run_of(executor, &*trigger(store).await?))
 }
 
-/// `n` runs on new triggers, added to the ledger one after another.
+/// Creates `n` triggers and adds their runs to the ledger, one after another.
 pub(super) async fn enqueued(
     store: &impl BreadcrumbStore,
     ledger: &dyn RunLedger,
@@ -76,7 +76,7 @@ pub(super) async fn enqueued(
     Ok(runs)
 }
 
-/// `n` runs with an ordering key, on new triggers, added in one step.
+/// Creates `n` triggers and adds their runs with an ordering key, in one step.
 pub(super) async fn line(
     store: &impl BreadcrumbStore,
     ledger: &dyn RunLedger,
@@ -93,21 +93,21 @@ pub(super) async fn line(
     Ok(runs)
 }
 
-/// Returns the ledger of a store. A store without a ledger is not checked for promises that need one.
+/// Returns the ledger of a store, or an error without one. The suite does not check the promises of a ledger on a store without
+/// one.
 #[track_caller]
 pub(super) fn ledger_of(store: &impl BreadcrumbStore) -> Result<&dyn RunLedger, Broken> {
     some(store.ledger(), "a ledger")
 }
 
-/// Returns a ledger that knows the breadcrumbs and which run wrote each version.
+/// Returns a ledger that records which run wrote each version of the breadcrumbs.
 #[track_caller]
 pub(super) fn lineage_of(store: &impl BreadcrumbStore) -> Result<&dyn RunLedger, Broken> {
     expect(store.capabilities().lineage, "the store has a lineage")?;
     ledger_of(store)
 }
 
-/// Returns the breadcrumbs that a run wrote, as its ledger reports them after a run that did not fail. A ledger without
-/// a lineage reports none.
+/// Returns the writes that the ledger reports for a run that did not fail. A ledger without a lineage reports none.
 pub(super) fn recorded(
     store: &impl BreadcrumbStore,
     written: Vec<BreadcrumbId>,
@@ -118,7 +118,7 @@ pub(super) fn recorded(
     }
 }
 
-/// Returns the name of a second tenant. It is a UUID if the store takes no other names.
+/// Returns the name of a second tenant. The name is a UUID if the store accepts no other names.
 pub(super) fn other_name(store: &impl BreadcrumbStore) -> &'static str {
     match store.capabilities().named_tenants {
         true => "theirs",
@@ -150,7 +150,7 @@ pub(super) async fn end(
         .await
 }
 
-/// The row of a run.
+/// Returns the row of a run, or `None` if the ledger does not have it.
 pub(super) async fn row(ledger: &dyn RunLedger, run: &RunRef) -> Result<Option<Run>, StoreError> {
     let rows = ledger
         .runs(&RunFilter::all().trigger(run.trigger_id))
@@ -192,7 +192,7 @@ pub(super) fn next_due<'r>(
     }
 }
 
-/// The ids of up to a thousand breadcrumbs of a schema, newest first.
+/// Returns the IDs of up to a thousand breadcrumbs of a schema, newest first.
 pub(super) async fn ids_of(
     store: &impl BreadcrumbStore,
     schema: &str,

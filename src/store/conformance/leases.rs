@@ -6,7 +6,7 @@ use crate::model::Json;
 use crate::store::{RunEnd, RunState, Saved, Wake};
 use serde_json::json;
 
-/// A heartbeat extends a lease from now, even one that ran out, as long as nobody else claimed the run.
+/// A heartbeat extends a lease from now, also an expired one, as long as no other worker has claimed the run.
 pub async fn a_heartbeat_extends_the_lease<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -29,7 +29,7 @@ pub async fn a_heartbeat_extends_the_lease<S: StoreUnderTest>(subject: &S) -> Re
     )
 }
 
-/// A heartbeat tells which leases are lost: to another worker, or because the run is over.
+/// A heartbeat returns the lost leases: another worker has claimed the run, or the run has ended.
 pub async fn a_heartbeat_tells_what_is_lost<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -52,16 +52,16 @@ pub async fn a_heartbeat_tells_what_is_lost<S: StoreUnderTest>(subject: &S) -> R
     same(
         lost,
         [ended.run, given_back.run],
-        "the runs whose lease is lost",
+        "the runs with a lost lease",
     )?;
     same(
         ledger.heartbeat(&[]).await?.len(),
         0,
-        "the number lost of none",
+        "the number of lost leases for an empty list",
     )
 }
 
-/// A run given back for later is due at that time and not before; its attempt counts.
+/// A run that is released for a retry is due at the given time and not before. Its attempt counts.
 pub async fn a_retry_waits_for_its_time<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -97,7 +97,7 @@ pub async fn a_retry_waits_for_its_time<S: StoreUnderTest>(subject: &S) -> Resul
     same(next_due(ledger, &soon).await?.attempt, 2, "the attempt")
 }
 
-/// A rate limit uses no attempt.
+/// A retry need not count, for example after a rate limit: it then uses no attempt.
 pub async fn a_retry_need_not_count<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -112,7 +112,7 @@ pub async fn a_retry_need_not_count<S: StoreUnderTest>(subject: &S) -> Result<()
     Ok(())
 }
 
-/// The first claim of an attempt is its start, and a retry that does not count continues it.
+/// An attempt starts with its first claim, and a retry that does not count continues it.
 pub async fn an_attempt_begins_with_its_first_claim<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -179,15 +179,15 @@ pub async fn a_release_refunds_the_attempt<S: StoreUnderTest>(subject: &S) -> Re
     same(
         (again.attempt, again.lease.abandoned),
         (1, 0),
-        "the attempt, and the number of leases that ran out",
+        "the attempt, and the number of expired leases",
     )?;
     expect(
         again.lease.token > first.token,
-        "the token grows all the same",
+        "the token grows after a release",
     )
 }
 
-/// What a run saves is there for its next attempt, however the one before ended.
+/// The next attempt of a run has the saved state, regardless of the end of the previous attempt.
 pub async fn the_next_attempt_goes_on_with_what_was_saved<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -212,8 +212,12 @@ pub async fn the_next_attempt_goes_on_with_what_was_saved<S: StoreUnderTest>(
     ledger.release(after_a_retry.lease.clone()).await?;
     let after_a_release = granted(ledger.claim(&run, None).await)?;
 
-    same(first.state, None, "what the first attempt begins with")?;
-    same(after_a_crash.state, saved(2), "what is left by a crash")?;
-    same(after_a_retry.state, saved(3), "what is left by a retry")?;
-    same(after_a_release.state, saved(3), "what is left by a release")
+    same(first.state, None, "the state of the first attempt")?;
+    same(
+        after_a_crash.state,
+        saved(2),
+        "the state after an expired lease",
+    )?;
+    same(after_a_retry.state, saved(3), "the state after a retry")?;
+    same(after_a_release.state, saved(3), "the state after a release")
 }

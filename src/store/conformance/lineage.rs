@@ -10,7 +10,7 @@ use crate::store::{
 use serde_json::json;
 use std::sync::Arc;
 
-/// An executor does not run on what it wrote itself, by hand or from the queue.
+/// An executor does not run on its own breadcrumbs, neither after a claim of one run nor after a claim of due runs.
 pub async fn own_breadcrumbs_are_known<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -21,10 +21,7 @@ pub async fn own_breadcrumbs_are_known<S: StoreUnderTest>(subject: &S) -> Result
     own(&ledger.claim(&run, None).await?)?;
     ledger.enqueue(vec![run.clone().into()]).await?;
     let claimed = next_due(ledger, &run).await?;
-    expect(
-        claimed.is_own,
-        "the run is claimed as one on an own trigger",
-    )?;
+    expect(claimed.is_own, "the claimed run has `is_own` set")?;
     end(&store, &claimed.lease, RunEnd::Skipped("own"), Vec::new()).await?;
     own(&ledger.claim(&run, None).await?)?;
 
@@ -36,7 +33,7 @@ pub async fn own_breadcrumbs_are_known<S: StoreUnderTest>(subject: &S) -> Result
     granted(ledger.claim(&run_of("another", &written), None).await).map(drop)
 }
 
-/// Own is the version the executor wrote, not one that somebody else wrote later.
+/// Only the version that the executor wrote counts as its own, not a later version of another writer.
 pub async fn own_is_a_version<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -45,11 +42,7 @@ pub async fn own_is_a_version<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
 
     let by_ann = store.update(first.id, 1, Patch::new().title("b")).await?;
     let claim = granted(ledger.claim(&run_of("agent", &by_ann), None).await)?;
-    same(
-        claim.lineage,
-        Lineage::origin(first.id),
-        "where it came from",
-    )?;
+    same(claim.lineage, Lineage::origin(first.id), "the lineage")?;
     let again = Write::Update {
         id: first.id,
         version: 2,
@@ -61,7 +54,7 @@ pub async fn own_is_a_version<S: StoreUnderTest>(subject: &S) -> Result<(), Brok
     own(&ledger.claim(&run_of("agent", &by_agent), None).await?)
 }
 
-/// Hops and correlation follow what the ledger knows, from run to run.
+/// Hops and correlation ID come from the records of the ledger, from run to run.
 pub async fn lineage_follows_the_ledger<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -82,7 +75,7 @@ pub async fn lineage_follows_the_ledger<S: StoreUnderTest>(subject: &S) -> Resul
     Ok(())
 }
 
-/// What a payload or an author says of where it came from counts for nothing.
+/// A forged origin in the payload or the author has no effect on the lineage.
 pub async fn lineage_is_not_read_from_payloads<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -98,7 +91,7 @@ pub async fn lineage_is_not_read_from_payloads<S: StoreUnderTest>(
     same(
         claim.lineage,
         Lineage::origin(outside.id),
-        "the lineage of what came from outside",
+        "the lineage of a breadcrumb from outside of runs",
     )?;
     ledger.release(claim.lease).await?;
     let written = answered(&store, ledger, "agent", &outside, Write::Create(forged)).await?;
@@ -107,11 +100,12 @@ pub async fn lineage_is_not_read_from_payloads<S: StoreUnderTest>(
     same(
         claim.lineage,
         Lineage::origin(outside.id).next(),
-        "the lineage of what the run wrote",
+        "the lineage of the run's breadcrumb",
     )
 }
 
-/// The store names the writer of the current version of a breadcrumb and of no other version; its fields do not matter.
+/// The store returns the writer of the current version of a breadcrumb, and of no other version. The fields of the breadcrumb
+/// have no effect.
 pub async fn the_store_tells_who_wrote_a_version<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -121,7 +115,7 @@ pub async fn the_store_tells_who_wrote_a_version<S: StoreUnderTest>(
     same(
         ledger.written_by(&unknown).await?,
         vec![WrittenBy::Unknown],
-        "of what is not there",
+        "the writer of a missing breadcrumb",
     )?;
     let forged = NewBreadcrumb::new("note.v1").created_by("agent");
     let outside = store.create(forged).await?;
@@ -142,7 +136,7 @@ pub async fn the_store_tells_who_wrote_a_version<S: StoreUnderTest>(
             WrittenBy::Unknown,
             by_agent(),
         ],
-        "of what was created",
+        "the writers of the created breadcrumbs",
     )?;
 
     store.update(written.id, 1, Patch::new().title("b")).await?;
@@ -167,11 +161,11 @@ pub async fn the_store_tells_who_wrote_a_version<S: StoreUnderTest>(
             WrittenBy::Unknown,
             by_agent(),
         ],
-        "of what was changed",
+        "the writers of the changed breadcrumbs",
     )
 }
 
-/// What a run writes on the way, and the dead letter it leaves, come from it too.
+/// Intermediate writes of a run, and its dead letter, have the lineage of the run too.
 pub async fn everything_a_run_writes_comes_from_it<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -203,7 +197,7 @@ pub async fn everything_a_run_writes_comes_from_it<S: StoreUnderTest>(
     Ok(())
 }
 
-/// A row knows where its trigger came from even when that has changed since.
+/// A row records the origin of its trigger, also if the trigger changes later.
 pub async fn lineage_is_noted_when_enqueued<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -222,7 +216,7 @@ pub async fn lineage_is_noted_when_enqueued<S: StoreUnderTest>(subject: &S) -> R
     )
 }
 
-/// On a store with tombstones a deletion has a lineage as well.
+/// On a store with tombstones, a deletion has a lineage too.
 pub async fn a_deletion_has_a_lineage<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -242,7 +236,7 @@ pub async fn a_deletion_has_a_lineage<S: StoreUnderTest>(subject: &S) -> Result<
     )
 }
 
-/// Runs an executor on a trigger, and returns the one thing it writes.
+/// Runs an executor on a trigger, and returns the only breadcrumb that the run writes.
 async fn answered(
     store: &impl BreadcrumbStore,
     ledger: &dyn RunLedger,
@@ -252,7 +246,7 @@ async fn answered(
 ) -> Result<Arc<Breadcrumb>, Broken> {
     let lease = granted(ledger.claim(&run_of(executor, cause), None).await)?.lease;
     let committed = end(store, &lease, RunEnd::Done, vec![write]).await?;
-    some(committed.written.into_iter().next(), "what was written")
+    some(committed.written.into_iter().next(), "a written breadcrumb")
 }
 
 #[track_caller]

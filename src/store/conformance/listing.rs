@@ -6,7 +6,7 @@ use crate::store::{
     ClaimId, ExecutorLimits, NewRun, RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError,
 };
 
-/// Rows are listed by executor, trigger, state and handle, and no more than asked for.
+/// Rows are listed by executor, trigger, state and claim, and at most as many as requested.
 pub async fn runs_are_listed_by_what_they_are<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -23,21 +23,21 @@ pub async fn runs_are_listed_by_what_they_are<S: StoreUnderTest>(
         .await?;
 
     let count = async |filter: RunFilter| listed(ledger, &filter).await.map(|runs| runs.len());
-    same(count(RunFilter::all()).await?, 4, "all")?;
+    same(count(RunFilter::all()).await?, 4, "the number of all rows")?;
     same(
         count(RunFilter::all().executor("a")).await?,
         3,
-        "those of an executor",
+        "the number of rows of an executor",
     )?;
     same(
         count(RunFilter::all().executor("c")).await?,
         0,
-        "those of nobody",
+        "the number of rows of an unknown executor",
     )?;
     same(
         count(RunFilter::all().state(RunState::Running)).await?,
         2,
-        "those that run",
+        "the number of running rows",
     )?;
     same(
         count(
@@ -47,28 +47,32 @@ pub async fn runs_are_listed_by_what_they_are<S: StoreUnderTest>(
         )
         .await?,
         2,
-        "those of two states",
+        "the number of rows in two states",
     )?;
     same(
         count(RunFilter::all().executor("a").state(RunState::Done)).await?,
         0,
-        "those of both",
+        "the number of done rows of an executor",
     )?;
-    same(count(RunFilter::of_claim(id)).await?, 1, "those of a claim")?;
+    same(count(RunFilter::of_claim(id)).await?, 1, "the claim's rows")?;
     same(
         count(RunFilter::all().limit(3)).await?,
         3,
-        "the first three",
+        "the number of rows with a limit of 3",
     )?;
-    same(count(RunFilter::all().limit(0)).await?, 0, "the first none")?;
+    same(
+        count(RunFilter::all().limit(0)).await?,
+        0,
+        "the number of rows with a limit of 0",
+    )?;
     for run in waiting.iter().chain([&claimed, &done]) {
         let found = listed(ledger, &RunFilter::all().trigger(run.trigger_id)).await?;
-        same(found, [run.clone()], "the run on a trigger")?;
+        same(found, [run.clone()], "the run of a trigger")?;
     }
     Ok(())
 }
 
-/// Rows are listed in the order in which they are due, then were added; what is over comes last.
+/// Rows are listed in the order in which they are due, then in which they were added. Rows that are over come last.
 pub async fn runs_are_listed_in_the_order_they_are_due<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

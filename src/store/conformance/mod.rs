@@ -1,10 +1,10 @@
-//! The suite that every store passes, this crate's and yours.
+//! Conformance tests for every [`BreadcrumbStore`] and its [`RunLedger`](super::RunLedger), in this crate or in yours.
 //!
-//! Each promise of [`BreadcrumbStore`] and [`RunLedger`](super::RunLedger) is a function that checks it on a fresh store.
-//! [`store_conformance!`](crate::store_conformance) makes a module with a `#[test]` for each. A promise that needs a capability
-//! which the store does not declare ([`Capabilities`](super::Capabilities)) is not checked. The test
-//! `undeclared_capabilities_are_printed` of the module prints these capabilities with their promises, and [`unchecked`] returns them.
-//! A promise that is called on a store without its capability fails.
+//! Each promise of the two traits is a function that checks the promise on a fresh store. The macro
+//! [`store_conformance!`](crate::store_conformance) creates a module with a `#[test]` for each promise. A promise that needs a
+//! capability which the store does not declare ([`Capabilities`](super::Capabilities)) is not checked. The test
+//! `undeclared_capabilities_are_printed` of the module prints these capabilities with their promises, and [`unchecked`] returns
+//! them. A promise that is called on a store without its capability fails.
 //!
 //! ```
 //! use std::time::Duration;
@@ -40,7 +40,7 @@
 //! ```
 #![expect(
     clippy::missing_errors_doc,
-    reason = "every promise fails alike: with what is broken about it"
+    reason = "every promise fails with a description of the violation"
 )]
 
 mod announce;
@@ -199,32 +199,35 @@ use super::BreadcrumbStore;
 use crate::source::EventSource;
 use std::time::Duration;
 
-/// The store under test: how to make one, and how its time passes.
+/// The store under test, with the control of its clock.
 pub trait StoreUnderTest: Send + Sync {
-    /// The store. A clone is another handle on the same data.
+    /// The type of the store. A clone is another handle on the same data.
     type Store: BreadcrumbStore + Clone;
 
-    /// A store without breadcrumbs and runs, whatever other tests do at the same time.
+    /// Creates a store without breadcrumbs and runs, regardless of other tests that run at the same time.
     fn fresh(&self) -> impl Future<Output = Self::Store> + Send;
 
-    /// A handle on the same store, bound to another tenant; none if the store has only one. The name is a UUID unless the store
-    /// declares [`Capabilities::named_tenants`](super::Capabilities::named_tenants).
+    /// Returns a handle on the same store, bound to another tenant. `None` if the store has only one tenant. The name is a UUID
+    /// unless the store declares [`Capabilities::named_tenants`](super::Capabilities::named_tenants).
     fn in_tenant(
         &self,
         store: &Self::Store,
         tenant: &str,
     ) -> impl Future<Output = Option<Self::Store>> + Send;
 
-    /// The commits of a store as events; none if the store does not tell them.
+    /// Returns a source of the events of a store's commits. `None` if the store publishes no events.
     fn events(&self, store: &Self::Store) -> Option<Box<dyn EventSource>>;
 
-    /// Lets at least that much time pass on the store's clock. The suite asks for a second at a time.
+    /// Advances the store's clock by at least `duration`, for example by sleeping. The suite advances the clock by one second at
+    /// a time.
     fn advance_clock(&self, duration: Duration) -> impl Future<Output = ()> + Send;
 }
 
-/// Makes a module with one `#[test]` for each promise of [`store::conformance`](crate::store::conformance), named
-/// after it, from a name for the module and a [`StoreUnderTest`](crate::store::conformance::StoreUnderTest). The subject is made
-/// anew for each test.
+/// Creates a module with one `#[test]` for each promise of [`store::conformance`](crate::store::conformance), named after the
+/// promise.
+///
+/// The arguments are the name of the module and an expression for the
+/// [`StoreUnderTest`](crate::store::conformance::StoreUnderTest). The expression is evaluated for each test.
 ///
 /// Promises that need a capability which the store does not declare are not checked. The test
 /// `undeclared_capabilities_are_printed` prints them.

@@ -1,13 +1,13 @@
-//! Promises by the capabilities that they need.
+//! Table of capabilities and the promises that need them.
 
-/// The promises that need a capability.
+/// Promises that need a capability, as a whole or in part.
 pub(super) struct Needs {
     pub(super) capability: &'static str,
     pub(super) promises: &'static [&'static str],
     pub(super) in_part: &'static [&'static str],
 }
 
-/// A promise that is listed for no capability needs none.
+/// A promise that is not listed here needs no capability.
 pub(super) const NEEDS: &[Needs] = &[
     Needs {
         capability: "ledger",

@@ -16,14 +16,22 @@ pub async fn ordered<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 
     for run in &runs {
         let lease = only_next(ledger, run).await?;
-        same(due(ledger, "agent", 9).await?, 0, "the number beside it")?;
+        same(
+            due(ledger, "agent", 9).await?,
+            0,
+            "the number of other due runs",
+        )?;
         end(&store, &lease, RunEnd::Done, Vec::new()).await?;
     }
 
-    same(due(ledger, "agent", 9).await?, 0, "the number that is left")
+    same(
+        due(ledger, "agent", 9).await?,
+        0,
+        "the number of remaining due runs",
+    )
 }
 
-/// A run that is not due yet keeps those added later waiting: it is their turn after it, not before.
+/// A run that is not due yet blocks the later runs with its ordering key.
 pub async fn a_run_added_for_later_keeps_its_turn<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -38,19 +46,19 @@ pub async fn a_run_added_for_later_keeps_its_turn<S: StoreUnderTest>(
 
     same(due(ledger, "agent", 9).await?, 0, "the number of runs due")?;
 
-    // By hand no time is waited for, but the order is kept.
+    // A claim of one run does not wait for its due time, but keeps the order.
     let until = behind(ledger, &only(&runs)?).await?;
     same(
         Some(until),
         some(row(ledger, &later).await?, "the row")?.due,
-        "until when",
+        "the end of the wait",
     )?;
     let lease = granted(ledger.claim(&later, None).await)?.lease;
     end(&store, &lease, RunEnd::Skipped("gone"), Vec::new()).await?;
     only_next(ledger, &only(&runs)?).await.map(drop)
 }
 
-/// A run that is to be tried again keeps those behind it waiting.
+/// A run that waits for a retry blocks the later runs with its ordering key.
 pub async fn a_retry_keeps_its_line_waiting<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -71,7 +79,7 @@ pub async fn a_retry_keeps_its_line_waiting<S: StoreUnderTest>(subject: &S) -> R
     only_next(ledger, &second).await.map(drop)
 }
 
-/// A suspended run keeps those behind it waiting until it is woken and over.
+/// A suspended run blocks the later runs with its ordering key until it is woken and has ended.
 pub async fn a_suspended_run_keeps_its_line_waiting<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -95,12 +103,16 @@ pub async fn a_suspended_run_keeps_its_line_waiting<S: StoreUnderTest>(
 
     let lease = only_next(ledger, &first).await?;
     end(&store, &lease, RunEnd::Continues, Vec::new()).await?;
-    same(due(ledger, "agent", 9).await?, 0, "the number beside it")?;
+    same(
+        due(ledger, "agent", 9).await?,
+        0,
+        "the number of other due runs",
+    )?;
     end(&store, &lease, RunEnd::Done, Vec::new()).await?;
     only_next(ledger, &second).await.map(drop)
 }
 
-/// A run whose lease ran out is claimed again before those behind it.
+/// A run with an expired lease is claimed again before the later runs with its ordering key.
 pub async fn a_lease_that_ran_out_keeps_its_line_waiting<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -117,12 +129,12 @@ pub async fn a_lease_that_ran_out_keeps_its_line_waiting<S: StoreUnderTest>(
 
     behind(ledger, &second).await?;
     let lease = only_next(ledger, &first).await?;
-    same(lease.abandoned, 1, "the number of leases that ran out")?;
+    same(lease.abandoned, 1, "the number of expired leases")?;
     end(&store, &lease, RunEnd::Done, Vec::new()).await?;
     only_next(ledger, &second).await.map(drop)
 }
 
-/// Runs of another key, of none, and of another executor with the same key do not wait.
+/// Runs do not wait for runs with another ordering key, for runs without one, or for runs of another executor with the same key.
 pub async fn other_lines_do_not_wait<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -149,12 +161,12 @@ pub async fn other_lines_do_not_wait<S: StoreUnderTest>(subject: &S) -> Result<(
     Ok(())
 }
 
-/// Claims whatever can be claimed of an executor, which is this run alone, and takes its lease.
+/// Claims all due runs of the executor, which must be this run alone, and returns its lease.
 pub(super) async fn only_next(ledger: &dyn RunLedger, run: &RunRef) -> Result<Lease, Broken> {
     Ok(next_due(ledger, run).await?.lease)
 }
 
-/// Expects a run to be behind another; returns until when it is to wait.
+/// Expects that a run is behind another run. Returns the time until which it waits.
 pub(super) async fn behind(ledger: &dyn RunLedger, run: &RunRef) -> Result<Timestamp, Broken> {
     running(ledger.claim(run, None).await)
 }

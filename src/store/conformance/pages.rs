@@ -5,7 +5,7 @@ use super::given::{ids, some_notes};
 use crate::model::{BreadcrumbId, Order, Patch, Selector};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query};
 
-/// **Newest first.** What is found is ordered by update time, then version, then id; an update moves to the front.
+/// **Newest first.** Results are ordered by update time, then version, then ID. An update moves a breadcrumb to the front.
 pub async fn newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let mut made = some_notes(&store, 6).await?;
@@ -34,7 +34,7 @@ pub async fn newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> 
     )
 }
 
-/// The limit counts what is newest; oldest first turns the same ones round.
+/// The limit selects the newest breadcrumbs. The order "oldest first" reverses the same breadcrumbs.
 pub async fn the_limit_keeps_the_newest<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let made = some_notes(&store, 5).await?;
@@ -44,16 +44,20 @@ pub async fn the_limit_keeps_the_newest<S: StoreUnderTest>(subject: &S) -> Resul
     same(ids(&store, &query(3)).await?, &*newest, "the newest")?;
     let mut turned = ids(&store, &query(3).order(Order::OldestFirst)).await?;
     turned.reverse();
-    same(turned, &*newest, "the newest, turned round twice")?;
-    same(ids(&store, &query(0)).await?, [], "the newest none")?;
+    same(turned, &*newest, "the newest, reversed twice")?;
+    same(
+        ids(&store, &query(0)).await?,
+        [],
+        "the result with a limit of 0",
+    )?;
     same(
         ids(&store, &query(9)).await?.len(),
         5,
-        "the number there is",
+        "the number of all breadcrumbs",
     )
 }
 
-/// One breadcrumb can be left out, before the limit counts.
+/// An excluded breadcrumb does not count towards the limit.
 pub async fn exclude_comes_before_the_limit<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let made: Vec<BreadcrumbId> = some_notes(&store, 3)
@@ -62,23 +66,23 @@ pub async fn exclude_comes_before_the_limit<S: StoreUnderTest>(subject: &S) -> R
         .map(|note| note.id)
         .collect();
     let [oldest, middle, newest] = *made else {
-        return expect(false, "three are made");
+        return expect(false, "the store has three notes");
     };
     let query = |id| Query::new(Selector::any()).limit(2).exclude(id);
 
     same(
         ids(&store, &query(newest)).await?,
         [middle, oldest],
-        "the newest but one and what is before",
+        "the result without the newest breadcrumb",
     )?;
     same(
         ids(&store, &query(middle)).await?,
         [newest, oldest],
-        "all but the middle",
+        "the result without the middle breadcrumb",
     )
 }
 
-/// Asking for what is before the last one seen goes through all of them, each once, while others are updated.
+/// Queries before the last breadcrumb of the previous page return each breadcrumb once, while other breadcrumbs are updated.
 pub async fn paging_sees_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let made = some_notes(&store, 10).await?;
@@ -92,7 +96,7 @@ pub async fn paging_sees_each_once<S: StoreUnderTest>(subject: &S) -> Result<(),
         expect(
             page.iter()
                 .all(|found| query.before.is_none_or(|key| found.order_key() < key)),
-            "it is older",
+            "the page has only older breadcrumbs",
         )?;
         seen.extend(page.iter().map(|found| found.id));
         query = query.before(last);
@@ -104,17 +108,17 @@ pub async fn paging_sees_each_once<S: StoreUnderTest>(subject: &S) -> Result<(),
     }
 
     let wanted: Vec<BreadcrumbId> = made.iter().rev().map(|note| note.id).collect();
-    same(seen, wanted, "what the pages hold")
+    same(seen, wanted, "the breadcrumbs of all pages")
 }
 
-/// A query can be limited to breadcrumbs updated after a time, together with a place and a limit.
+/// A query can select only breadcrumbs that were updated after a time, together with `before` and a limit.
 pub async fn what_is_not_after_a_time_is_not_found<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let made = some_notes(&store, 5).await?;
     let [_, second, third, fourth, fifth] = &*made else {
-        return expect(false, "five are made");
+        return expect(false, "the store has five notes");
     };
     let tagged = Selector::schema("note.v1");
     for selector in [Selector::any(), tagged] {
@@ -123,12 +127,12 @@ pub async fn what_is_not_after_a_time_is_not_found<S: StoreUnderTest>(
         same(
             ids(&store, &query(second.updated_at)).await?,
             [fifth.id, fourth.id, third.id],
-            "what is newer than the second",
+            "the breadcrumbs after the second",
         )?;
         same(
             ids(&store, &query(second.updated_at).before(fifth.order_key())).await?,
             [fourth.id, third.id],
-            "what is between the second and the fifth",
+            "the breadcrumbs between the second and the fifth",
         )?;
         same(
             ids(&store, &query(second.updated_at).limit(1)).await?,
@@ -138,7 +142,7 @@ pub async fn what_is_not_after_a_time_is_not_found<S: StoreUnderTest>(
         same(
             ids(&store, &query(fifth.updated_at)).await?,
             [],
-            "what is newer than the newest",
+            "the breadcrumbs after the newest",
         )?;
     }
     Ok(())

@@ -14,8 +14,8 @@ use crate::store::{
 use std::slice;
 use std::sync::Arc;
 
-/// No claim starts a run of a paused executor: neither a claim of due runs, nor one that adds the runs, nor a claim of a named run. All of
-/// them add their rows. Other executors are claimed, and after the pause so are the runs.
+/// No claim starts a run of a paused executor: no claim of due runs, no claim that adds the runs, and no claim of one run. All of
+/// these claims add rows. Runs of other executors are claimed. After the pause, the runs of this executor are claimed too.
 pub async fn a_paused_executor_is_not_claimed<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -56,7 +56,7 @@ pub async fn a_paused_executor_is_not_claimed<S: StoreUnderTest>(
     same(attempts, [1, 1, 1], "the attempts")
 }
 
-/// A pause holds for every handle on the store, and so does its end.
+/// A pause, and the end of a pause, affect every handle on the store.
 pub async fn a_pause_holds_for_every_handle<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
@@ -73,8 +73,8 @@ pub async fn a_pause_holds_for_every_handle<S: StoreUnderTest>(subject: &S) -> R
     next_due(here, &run).await.map(drop)
 }
 
-/// A pause and its end say whether they changed anything, and a second pause keeps the time of the first. Paused executors are
-/// listed in the order of their IDs.
+/// The calls that start and end a pause return `true` if they changed the state, and a second pause retains the time of the
+/// first. Paused executors are listed in the order of their IDs.
 pub async fn paused_executors_are_listed<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -85,12 +85,18 @@ pub async fn paused_executors_are_listed<S: StoreUnderTest>(subject: &S) -> Resu
     )?;
     let before = super::given::trigger(&store).await?.updated_at;
     for executor in ["b", "agent", "Z", "é"] {
-        expect(ledger.pause_executor(executor).await?, "it pauses")?;
+        expect(
+            ledger.pause_executor(executor).await?,
+            "the executor pauses",
+        )?;
     }
     let first = ledger.paused_executors().await?;
     subject.advance_clock(OVER).await;
 
-    expect(!ledger.pause_executor("b").await?, "it is paused already")?;
+    expect(
+        !ledger.pause_executor("b").await?,
+        "the executor is paused already",
+    )?;
 
     same(
         ledger.paused_executors().await?,
@@ -104,8 +110,11 @@ pub async fn paused_executors_are_listed<S: StoreUnderTest>(subject: &S) -> Resu
         first.iter().all(is_later),
         "a pause has the time of its call",
     )?;
-    expect(ledger.resume_executor("b").await?, "it resumes")?;
-    expect(!ledger.resume_executor("b").await?, "it has resumed")?;
+    expect(ledger.resume_executor("b").await?, "the executor resumes")?;
+    expect(
+        !ledger.resume_executor("b").await?,
+        "the executor has resumed already",
+    )?;
     same(
         names(ledger).await?,
         ["Z", "agent", "é"],
@@ -113,8 +122,8 @@ pub async fn paused_executors_are_listed<S: StoreUnderTest>(subject: &S) -> Resu
     )
 }
 
-/// A running run of a paused executor continues: its lease can be extended and released, its state saved, and it can end. After a
-/// failure, a release or the end of its lease it waits for the end of the pause.
+/// A running run of a paused executor continues: its lease can be extended and released, its state can be saved, and it can end.
+/// After a failure, a release or the end of its lease, the run waits for the end of the pause.
 pub async fn a_running_run_of_a_paused_executor_continues<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -158,7 +167,8 @@ pub async fn a_running_run_of_a_paused_executor_continues<S: StoreUnderTest>(
     same(attempts, [1, 2, 2], "the attempts")
 }
 
-/// A suspended run of a paused executor can be resumed, and its wait can end, but the run starts only after the pause.
+/// A suspended run of a paused executor can be resumed, and its wait can reach its time limit, but the run starts only after the
+/// pause.
 pub async fn a_suspended_run_of_a_paused_executor_waits<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -182,7 +192,8 @@ pub async fn a_suspended_run_of_a_paused_executor_waits<S: StoreUnderTest>(
     same(state.with, Some(woken.trigger_id), "the awaited breadcrumb")
 }
 
-/// A later version of a trigger supersedes the running run of a paused executor, and does not start before the end of the pause.
+/// A later version of a trigger supersedes the running run of a paused executor. Its own run does not start before the end of the
+/// pause.
 pub async fn a_later_version_waits_for_the_end_of_a_pause<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -257,7 +268,7 @@ pub async fn pauses_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Resu
     same(names(here).await?, ["agent"], "the paused executors here")
 }
 
-/// Expects that a claim of the run finds the executor paused.
+/// Expects that the claim of a run finds its executor paused.
 async fn is_paused(ledger: &dyn RunLedger, run: &RunRef) -> Result<(), Broken> {
     let listed = ledger.paused_executors().await?;
     let listed = listed.iter().find(|paused| paused.executor == run.executor);
@@ -279,7 +290,7 @@ async fn names(ledger: &dyn RunLedger) -> Result<Vec<String>, Broken> {
         .collect())
 }
 
-/// An end that waits for a breadcrumb.
+/// Returns an end that waits for a breadcrumb.
 fn waits() -> RunEnd {
     RunEnd::Suspended {
         wake: Wake::on(Selector::schema("answer.v1")),

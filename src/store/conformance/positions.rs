@@ -16,7 +16,8 @@ async fn of(ledger: &dyn RunLedger, executor: &str) -> Result<Option<Vec<u8>>, S
     Ok(found.pop().flatten())
 }
 
-/// A position is read back as it was saved, in the order of the request; an executor without one has none.
+/// A saved position is read back unchanged. The result has the order of the request, and `None` for an executor without a
+/// position.
 pub async fn a_position_is_read_back_as_it_was_saved<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -47,7 +48,7 @@ pub async fn a_position_is_read_back_as_it_was_saved<S: StoreUnderTest>(
     )
 }
 
-/// A position replaces the earlier one of the same executor, and no other.
+/// A position replaces the earlier position of the same executor, and of no other executor.
 pub async fn the_latest_position_counts<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -68,7 +69,7 @@ pub async fn the_latest_position_counts<S: StoreUnderTest>(subject: &S) -> Resul
     )
 }
 
-/// A position that is too large is refused, with all others of the call.
+/// A position that is too large is rejected, with all other positions of the call.
 pub async fn a_position_that_is_too_large_is_refused<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -81,7 +82,11 @@ pub async fn a_position_that_is_too_large_is_refused<S: StoreUnderTest>(
 
     let is_refused = matches!(&refused, Err(StoreError::PositionTooLarge { executor, .. }) if **executor == *"tool");
     expect(is_refused, "a position that is too large is refused")?;
-    same(of(ledger, "agent").await?, None, "the position beside it")
+    same(
+        of(ledger, "agent").await?,
+        None,
+        "the other position of the call",
+    )
 }
 
 /// No tenant sees or replaces the positions of another tenant.

@@ -35,22 +35,22 @@ pub async fn whole_selector<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
     same(
         ids(&store, &selector("note.v1")).await?,
         [wanted],
-        "what is found",
+        "the result",
     )?;
     same(
         ids(&store, &selector("*")).await?,
         [elsewhere, wanted],
-        "what is found of any schema",
+        "the result for any schema",
     )?;
     let none = Selector::schema("note.v1").any_tags(Vec::<String>::new());
     same(
         ids(&store, &Query::new(none)).await?,
         [],
-        "what has one of no tags",
+        "the result for an empty list of alternative tags",
     )
 }
 
-/// Every operator of a condition is the store's to apply.
+/// The store evaluates every operator of a condition.
 pub async fn conditions<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let hit = json!({"n": 5, "s": "paris", "list": ["a", "b"], "deep": [{"k": 1}, {"k": 2}]});
@@ -107,7 +107,7 @@ pub async fn a_condition_that_cannot_be_evaluated_is_an_error<S: StoreUnderTest>
     Ok(())
 }
 
-/// A breadcrumb with several of the tags asked for is found once.
+/// A breadcrumb with several of the requested tags is found once.
 pub async fn any_tags_find_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let a = store.create(note("a").tags(["x", "y"])).await?.id;
@@ -123,13 +123,13 @@ pub async fn any_tags_find_each_once<S: StoreUnderTest>(subject: &S) -> Result<(
         same(
             ids(&store, &Query::new(tagged)).await?,
             [c, b, a],
-            "what is found",
+            "the result",
         )?;
     }
     Ok(())
 }
 
-/// Scope tags are asked for beside those of the selector.
+/// A query requires its scope tags in addition to the tags of the selector.
 pub async fn scope_tags<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let both = store
@@ -146,21 +146,21 @@ pub async fn scope_tags<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     same(
         ids(&store, &query()).await?,
         [one, both],
-        "what is in the session",
+        "the result for the session",
     )?;
     same(
         ids(&store, &query().scope_tag("user:1")).await?,
         [both],
-        "what is also the user's",
+        "the result for the session and the user",
     )?;
     same(
         ids(&store, &query().scope_tag("user:2")).await?,
         [],
-        "what is also another's",
+        "the result for the session and another user",
     )
 }
 
-/// After an update or a deletion only what the current version says is found.
+/// After an update, a breadcrumb is found only by its new content. After a deletion, it is not found.
 pub async fn only_the_current_version_is_found<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -184,7 +184,7 @@ pub async fn only_the_current_version_is_found<S: StoreUnderTest>(
         same(
             ids(&store, &Query::new(nothing)).await?,
             [],
-            "what the old versions said",
+            "the result for the content of the old versions",
         )?;
     }
     for now in [
@@ -195,13 +195,13 @@ pub async fn only_the_current_version_is_found<S: StoreUnderTest>(
         same(
             ids(&store, &Query::new(now)).await?,
             [moved.id],
-            "what the new version says",
+            "the result for the content of the new version",
         )?;
     }
     Ok(())
 }
 
-/// A breadcrumb with a time to live is there until then.
+/// A breadcrumb exists until its time to live ends.
 pub async fn what_expires_is_gone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let stays = store.create(note("a")).await?;
@@ -213,10 +213,14 @@ pub async fn what_expires_is_gone<S: StoreUnderTest>(subject: &S) -> Result<(), 
 
     not_found(store.get(expires.id).await)?;
     not_found(store.update(expires.id, 1, Patch::new()).await)?;
-    same(ids_of(&store, "note.v1").await?, [stays.id], "what is left")
+    same(
+        ids_of(&store, "note.v1").await?,
+        [stays.id],
+        "the remaining breadcrumb",
+    )
 }
 
-/// A store says whether it can search by meaning, and fails if it cannot.
+/// A store that declares vector search supports it. Any other store fails.
 pub async fn vector_search_is_as_declared<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     some_notes(&store, 3).await?;

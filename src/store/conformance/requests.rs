@@ -14,8 +14,8 @@ use futures::StreamExt as _;
 use futures::future::join_all;
 use std::sync::Arc;
 
-/// A request creates its breadcrumb as a commit does. Repeated requests with the key return the same trigger, also after it changed,
-/// after its run ended, and after it was deleted.
+/// A request creates its breadcrumb like a commit. A repeated request with the key returns the same trigger, also after the
+/// trigger changed, its run ended, or the trigger was deleted.
 pub async fn a_repeated_request_returns_the_first_trigger<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -48,7 +48,7 @@ pub async fn a_repeated_request_returns_the_first_trigger<S: StoreUnderTest>(
     )
 }
 
-/// A request that creates a breadcrumb announces it once. A repeated request announces nothing.
+/// A request that creates a breadcrumb publishes one event. A repeated request publishes none.
 pub async fn a_request_is_announced_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = requests_of(&store)?;
@@ -73,7 +73,7 @@ pub async fn a_request_is_announced_once<S: StoreUnderTest>(subject: &S) -> Resu
     Ok(())
 }
 
-/// Of many requests with one key at a time, on several handles, exactly one creates a breadcrumb. All return its ID.
+/// Of many concurrent requests with one key, on several handles, exactly one creates a breadcrumb. All return its ID.
 pub async fn of_many_requests_with_one_key_one_creates<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -118,7 +118,7 @@ pub async fn a_request_with_another_breadcrumb_is_a_conflict<S: StoreUnderTest>(
     is_existing(ledger, first.id).await
 }
 
-/// Executors and keys are apart: another executor can use the same key, and one executor several keys.
+/// Keys belong to their executor: another executor can use the same key, and one executor can use several keys.
 pub async fn keys_belong_to_their_executor<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = requests_of(&store)?;
@@ -146,7 +146,7 @@ pub async fn keys_belong_to_their_executor<S: StoreUnderTest>(subject: &S) -> Re
     same(count, all.len(), "the number of breadcrumbs")
 }
 
-/// No tenant sees the keys of another tenant.
+/// A tenant cannot see the keys of another tenant.
 pub async fn keys_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;
@@ -159,7 +159,7 @@ pub async fn keys_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result
     same(count, 1, "the number of breadcrumbs here")
 }
 
-/// A request that is refused creates nothing and records no key.
+/// A rejected request creates nothing and records no key.
 pub async fn a_refused_request_records_no_key<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

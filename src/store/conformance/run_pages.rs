@@ -8,7 +8,8 @@ use crate::store::{
     RunState, StoreError,
 };
 
-/// A page has the runs of the executor, the states, the code and the times that its query names, the most recently enqueued first.
+/// A page has the runs that match the executor, the states, the code and the times of its query, the most recently enqueued
+/// first.
 pub async fn a_page_of_runs_has_what_the_query_selects<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -67,7 +68,8 @@ pub async fn a_page_of_runs_has_what_the_query_selects<S: StoreUnderTest>(
     )
 }
 
-/// The pages of one walk have each run once that did not change meanwhile, although others are added, claimed and redone.
+/// The pages of one walk have each run that does not change meanwhile exactly once, although other runs are added, claimed and
+/// redone.
 pub async fn pages_of_runs_see_each_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -110,7 +112,7 @@ pub async fn pages_of_runs_see_each_once<S: StoreUnderTest>(subject: &S) -> Resu
     same(seen, wanted, "the runs of all pages")
 }
 
-/// A page has at least one run and at most 1,000, and 100 without a limit.
+/// A page has at least 1 and at most 1,000 runs, and 100 without a limit.
 pub async fn a_page_of_runs_is_bounded<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -128,7 +130,7 @@ pub async fn a_page_of_runs_is_bounded<S: StoreUnderTest>(subject: &S) -> Result
         same(
             found,
             (wanted, true),
-            "the number of runs, and whether more follow",
+            "the number of runs, and the existence of a next page",
         )?;
     }
     same(
@@ -168,7 +170,8 @@ pub async fn a_run_that_left_its_position_is_on_the_first_page<S: StoreUnderTest
     same(names(&page), [third, second, first], "the runs")
 }
 
-/// Adds runs of executors `a` and `b`: a ready run, one whose lease expired, a failed, a done, a cancelled and a running one.
+/// Adds runs of executors `a` and `b`: one that is ready, one with an expired lease, and one each that failed, is done, is
+/// cancelled and is running.
 async fn in_each_state<S: StoreUnderTest>(
     subject: &S,
     store: &S::Store,

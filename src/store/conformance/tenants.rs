@@ -7,7 +7,7 @@ use crate::store::{
     BreadcrumbStore, BreadcrumbStoreExt, RunEnd, RunFilter, RunQuery, StoreError, Write,
 };
 
-/// **Identified.** Clones of a handle have the same identity, and handles on other data another one.
+/// **Identified.** Clones of a handle have the same identity. Handles on other data have another one.
 pub async fn an_identity_is_that_of_the_data<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let (ours, others) = (subject.fresh().await, subject.fresh().await);
     let identity = ours.identity();
@@ -26,11 +26,11 @@ pub async fn an_identity_is_that_of_the_data<S: StoreUnderTest>(subject: &S) -> 
     same(
         others_differ,
         true,
-        "whether other data has another identity",
+        "the difference between the identities of two stores",
     )
 }
 
-/// **Tenants apart.** Breadcrumbs of one tenant cannot be read, changed or deleted through another.
+/// **Tenants apart.** A handle of another tenant cannot read, change or delete the breadcrumbs of a tenant.
 pub async fn tenants_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
     let theirs = other_tenant(subject, &ours).await?;
@@ -42,10 +42,18 @@ pub async fn tenants_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken>
     same(
         identities_differ,
         true,
-        "whether their identity is another one",
+        "the difference between the identities of two tenants",
     )?;
-    same(ids_of(&ours, "note.v1").await?, [kept.id], "what we have")?;
-    same(ids_of(&theirs, "*").await?, [other.id], "what they have")?;
+    same(
+        ids_of(&ours, "note.v1").await?,
+        [kept.id],
+        "the breadcrumbs of the first tenant",
+    )?;
+    same(
+        ids_of(&theirs, "*").await?,
+        [other.id],
+        "the breadcrumbs of the second tenant",
+    )?;
     not_found(theirs.get(kept.id).await)?;
     not_found(theirs.update(kept.id, 1, Patch::new().title("c")).await)?;
     not_found(theirs.delete(kept.id).await)?;
@@ -58,7 +66,11 @@ pub async fn tenants_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken>
     ];
     not_found(theirs.commit(mixed.into()).await)?;
 
-    same(&*ours.get(kept.id).await?, &*kept, "what we have")?;
+    same(
+        &*ours.get(kept.id).await?,
+        &*kept,
+        "the breadcrumbs of the first tenant",
+    )?;
     ours.delete(kept.id).await?;
     let untold = |error: &StoreError| {
         matches!(
@@ -71,17 +83,17 @@ pub async fn tenants_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken>
     };
     super::broken::fails(
         theirs.get(kept.id).await,
-        "NotFound without our tombstone",
+        "NotFound without the tombstone of the first tenant",
         untold,
     )?;
     same(
         ids_of(&theirs, "note.v1").await?,
         [other.id],
-        "what they have",
+        "the breadcrumbs of the second tenant",
     )
 }
 
-/// **Tenants apart.** Runs of one tenant cannot be seen, claimed or ended through another.
+/// **Tenants apart.** A handle of another tenant cannot see, claim or end the runs of a tenant.
 pub async fn runs_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
     let theirs = other_tenant(subject, &ours).await?;
@@ -91,23 +103,27 @@ pub async fn runs_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result
     same(
         due(their_ledger, "agent", 5).await?,
         0,
-        "the number of our runs they can claim",
+        "the number of runs of the first tenant that the second can claim",
     )?;
     same(
         their_ledger.runs(&RunFilter::all()).await?.len(),
         0,
-        "the number of our runs they see",
+        "the number of runs of the first tenant in the list of the second",
     )?;
     same(
         their_ledger.runs_page(&RunQuery::all()).await?.runs.len(),
         0,
-        "the number of our runs on their page",
+        "the number of runs of the first tenant on the page of the second",
     )?;
     for run in &runs {
         let lease = granted(our_ledger.claim(run, None).await)?.lease;
         lease_lost(end(&theirs, &lease, RunEnd::Done, vec![create("a")]).await)?;
         lease_lost(their_ledger.release(lease.clone()).await)?;
-        same(ids_of(&theirs, "*").await?, [], "what they have")?;
+        same(
+            ids_of(&theirs, "*").await?,
+            [],
+            "the breadcrumbs of the second tenant",
+        )?;
         end(&ours, &lease, RunEnd::Done, Vec::new()).await?;
     }
     Ok(())

@@ -8,7 +8,7 @@ use super::ordered::{behind, only, only_next, two};
 use crate::model::{Json, Patch, Selector};
 use crate::store::{BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, RunRef, RunState, Wake};
 
-/// A claim by hand of a run that is behind another adds its row and says that it is running; later it is granted.
+/// A claim of one run that is behind another adds its row and returns `Running`. Later the claim is granted.
 pub async fn a_claim_by_hand_keeps_the_order<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -18,7 +18,7 @@ pub async fn a_claim_by_hand_keeps_the_order<S: StoreUnderTest>(subject: &S) -> 
 
     let until = behind(ledger, &second).await?;
 
-    same(until, lease.until, "until when it waits at least")?;
+    same(until, lease.until, "the end of the wait")?;
     let kept = some(row(ledger, &second).await?, "the row")?;
     same((kept.state, kept.attempts), (RunState::Ready, 0), "the row")?;
     end(&store, &lease, RunEnd::Done, Vec::new()).await?;
@@ -29,7 +29,7 @@ pub async fn a_claim_by_hand_keeps_the_order<S: StoreUnderTest>(subject: &S) -> 
     )
 }
 
-/// How long to wait for a run that may be claimed at once, or is suspended for ever, is unknown: not the past.
+/// The wait of a run behind a ready or a suspended run has no known end. The claim then returns a time in the future.
 pub async fn what_is_behind_another_waits_for_some_time<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -42,7 +42,7 @@ pub async fn what_is_behind_another_waits_for_some_time<S: StoreUnderTest>(
 
     expect(
         behind(ledger, &second).await? > now,
-        "it waits for one that is ready",
+        "a run behind a ready run waits until a time in the future",
     )?;
     let lease = only_next(ledger, &first).await?;
     let (wake, state) = (Wake::on(Selector::schema("answer.v1")), Json::default());
@@ -56,11 +56,11 @@ pub async fn what_is_behind_another_waits_for_some_time<S: StoreUnderTest>(
 
     expect(
         behind(ledger, &second).await? > now,
-        "it waits for one that is suspended",
+        "a run behind a suspended run waits until a time in the future",
     )
 }
 
-/// A run that is redone goes to the end of its line.
+/// A run that is redone goes to the end of the order of its key.
 pub async fn a_run_that_is_redone_goes_to_the_end<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -84,7 +84,7 @@ pub async fn a_run_that_is_redone_goes_to_the_end<S: StoreUnderTest>(
     Ok(())
 }
 
-/// A run that is made ready again because its version came after all goes to the end of its line.
+/// A run that is made ready again because its trigger version now exists goes to the end of the order of its key.
 pub async fn a_version_announced_too_early_goes_to_the_end<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -107,7 +107,8 @@ pub async fn a_version_announced_too_early_goes_to_the_end<S: StoreUnderTest>(
     Ok(())
 }
 
-/// The older run is superseded and lets the next in its line go; the newer takes its place at the end of its own.
+/// The older run is superseded and no longer blocks the next run of its key. The newer run goes to the end of the order of its
+/// own key.
 pub async fn a_later_version_keeps_the_order<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -131,7 +132,7 @@ pub async fn a_later_version_keeps_the_order<S: StoreUnderTest>(subject: &S) -> 
     only_next(ledger, &newer).await.map(drop)
 }
 
-/// The newer run stands behind the older in one line, and is granted since the older is superseded in the same step.
+/// A newer run that is behind the older run of the same key is granted, because the older run is superseded in the same step.
 pub async fn a_later_version_behind_the_older_is_granted<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -147,7 +148,7 @@ pub async fn a_later_version_behind_the_older_is_granted<S: StoreUnderTest>(
     granted(ledger.claim(&newer, Some(lease)).await).map(drop)
 }
 
-/// A row has the ordering key with which it was added, and shows it.
+/// A row retains the ordering key with which it was added, and returns it.
 pub async fn a_row_keeps_its_ordering_key<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -169,7 +170,7 @@ pub async fn a_row_keeps_its_ordering_key<S: StoreUnderTest>(subject: &S) -> Res
     granted(ledger.claim(&of_b, None).await).map(drop)
 }
 
-/// A run that was added without an ordering key waits for no other run when it is redone under a name with one.
+/// A run that was added without an ordering key waits for no other run when it is redone by a reference with a key.
 pub async fn a_run_without_an_ordering_key_is_redone_without_one<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {

@@ -1,4 +1,4 @@
-//! The capabilities that promises need, and the promises that a store is not checked for.
+//! Detection of promises that cannot be checked, because the store does not declare their capability.
 
 use super::needs::NEEDS;
 use super::{Broken, StoreUnderTest, run};
@@ -11,11 +11,11 @@ use std::io::{self, Write as _};
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Unchecked {
-    /// The field of [`Capabilities`], or `ledger`, `tenants` or `events` for a part of the subject that is missing.
+    /// The name of the field of [`Capabilities`], or `ledger`, `tenants` or `events` for a part that the subject does not have.
     pub capability: &'static str,
-    /// The promises that are not checked at all.
+    /// The promises that the suite does not check.
     pub promises: Vec<&'static str>,
-    /// The promises that are checked in part.
+    /// The promises that the suite checks only in part.
     pub in_part: Vec<&'static str>,
 }
 
@@ -37,8 +37,8 @@ impl fmt::Display for Unchecked {
     }
 }
 
-/// Lists the capabilities that the store of a subject does not declare, with the promises that the suite does not check for that
-/// reason. Every other promise is checked as a whole.
+/// Lists the capabilities that a store does not declare, each with the promises that the suite cannot check without it. Every
+/// other promise is checked in full.
 ///
 /// ```
 /// use std::time::Duration;
@@ -93,7 +93,7 @@ pub async fn unchecked<S: StoreUnderTest>(subject: &S) -> Vec<Unchecked> {
     found
 }
 
-/// Checks one promise, unless the store does not declare a capability that the promise needs. Prints the capability then.
+/// Checks one promise. If the store does not declare a capability that the promise needs, prints the capability instead.
 #[doc(hidden)]
 pub fn check<S: StoreUnderTest>(
     subject: &S,
@@ -116,7 +116,7 @@ pub fn check<S: StoreUnderTest>(
     })
 }
 
-/// Prints the capabilities that a store does not declare, whether or not the test harness captures the output of tests.
+/// Prints the capabilities that a store does not declare, also if the test harness captures the output of tests.
 #[doc(hidden)]
 pub fn report<S: StoreUnderTest>(subject: &S, suite: &str) -> Result<(), Broken> {
     run(async {
@@ -144,7 +144,8 @@ fn print(text: &str) {
     eprint!("{text}");
 }
 
-/// Each capability, and whether it is declared. A new field of [`Capabilities`] does not compile until it is listed here.
+/// Returns each capability with `true` if the store declares it. A new field of [`Capabilities`] does not compile until it is
+/// listed here.
 async fn declared<S: StoreUnderTest>(subject: &S, store: &S::Store) -> Vec<(&'static str, bool)> {
     let Capabilities {
         reads_own_writes,
@@ -180,11 +181,11 @@ async fn declared<S: StoreUnderTest>(subject: &S, store: &S::Store) -> Vec<(&'st
         ("embeds_updates", embeds_updates),
         ("embeds_hinted", embeds_hinted),
         ("oldest_first", oldest_first),
-        // These describe a ledger.
+        // These capabilities describe a ledger.
         ("lineage", lineage || !has_ledger),
         ("atomic_ends", atomic_ends || !has_ledger),
         ("keyed_requests", keyed_requests || !has_ledger),
-        // A store with a ledger has no use for it.
+        // A store with a ledger does not need this capability.
         ("run_keys", run_keys || has_ledger),
     ]
 }

@@ -1,4 +1,4 @@
-//! Several versions of one executor on one store.
+//! Promises about transfers between several versions of one executor on one store.
 
 use super::Broken;
 use super::StoreUnderTest;
@@ -24,7 +24,7 @@ async fn accept_transfers(
         .await?)
 }
 
-/// A transferred run becomes due when its version is accepted, and not before. It has used no attempt.
+/// A transferred run becomes due when a worker of its version accepts it, and not before. It has used no attempt.
 pub async fn a_run_that_is_transferred_waits_for_its_version<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -45,19 +45,27 @@ pub async fn a_run_that_is_transferred_waits_for_its_version<S: StoreUnderTest>(
         (RunState::Ready, 0, Some(until), None),
         "the row",
     )?;
-    same(kept.transferred_to.as_deref(), Some("new"), "its version")?;
+    same(
+        kept.transferred_to.as_deref(),
+        Some("new"),
+        "the version of the transfer",
+    )?;
     same(due(ledger, "agent", 1).await?, 0, "the number of runs due")?;
     same(
         accept_transfers(ledger, "agent", "old").await?,
         0,
-        "of another version",
+        "the number of runs accepted for another version",
     )?;
     same(
         accept_transfers(ledger, "tool", "new").await?,
         0,
-        "of another executor",
+        "the number of runs accepted for another executor",
     )?;
-    same(ledger.accept_transfers(&[]).await?, 0, "of none")?;
+    same(
+        ledger.accept_transfers(&[]).await?,
+        0,
+        "the number of runs accepted for no version",
+    )?;
     let versions: [(Arc<str>, Arc<str>); 2] = [
         ("tool".into(), "new".into()),
         ("agent".into(), "new".into()),
@@ -65,12 +73,12 @@ pub async fn a_run_that_is_transferred_waits_for_its_version<S: StoreUnderTest>(
     same(
         ledger.accept_transfers(&versions).await?,
         1,
-        "of this version",
+        "the number of runs accepted for this version",
     )?;
     same(
         accept_transfers(ledger, "agent", "new").await?,
         0,
-        "of it again",
+        "the number of runs accepted by a second call",
     )?;
     let claim = next_due(ledger, &run).await?;
     same(claim.attempt, 1, "the attempt")?;
@@ -101,11 +109,11 @@ pub async fn a_run_that_no_worker_accepts_is_due_at_its_time<S: StoreUnderTest>(
     same(
         accept_transfers(ledger, "agent", "new").await?,
         0,
-        "transferred runs",
+        "the number of accepted runs",
     )
 }
 
-/// A transferred run that holds its position keeps the runs behind it waiting.
+/// A transferred run that holds its position blocks the later runs with its ordering key.
 pub async fn a_run_that_is_transferred_keeps_its_line_waiting<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -123,12 +131,12 @@ pub async fn a_run_that_is_transferred_keeps_its_line_waiting<S: StoreUnderTest>
     same(
         accept_transfers(ledger, "agent", "new").await?,
         1,
-        "accepted",
+        "the number of accepted runs",
     )?;
     next_due(ledger, first).await.map(drop)
 }
 
-/// Claims the only run that can be claimed, which is this one, and transfers it out of its position until a time.
+/// Claims the only due run, which must be this run, and transfers it out of its position until a time.
 async fn transfer_out_of_position(
     ledger: &dyn RunLedger,
     run: &RunRef,
@@ -142,7 +150,7 @@ async fn transfer_out_of_position(
     Ok(())
 }
 
-/// A transferred run that left its position keeps no other run waiting. When it is accepted, it goes to the end.
+/// A transferred run that left its position blocks no other run. When it is accepted, it goes to the end of the order.
 pub async fn a_run_that_left_its_position_goes_to_the_end<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -161,12 +169,12 @@ pub async fn a_run_that_left_its_position_goes_to_the_end<S: StoreUnderTest>(
     same(
         accept_transfers(ledger, "agent", "old").await?,
         0,
-        "of another version, before its time",
+        "the number of runs accepted for another version before their time",
     )?;
     same(
         accept_transfers(ledger, "agent", "new").await?,
         1,
-        "of its version",
+        "the number of runs accepted for their version",
     )?;
     behind(ledger, &first).await?;
     end(&store, &lease, RunEnd::Done, Vec::new()).await?;
@@ -178,7 +186,8 @@ pub async fn a_run_that_left_its_position_goes_to_the_end<S: StoreUnderTest>(
     same(lease.run, first, "the last run")
 }
 
-/// A line that all runs left is empty: a later run does not wait. The runs that left it retain their order among themselves.
+/// If all runs of an ordering key left their positions, a later run of the key does not wait. The runs that left retain their
+/// order among themselves.
 pub async fn runs_that_left_their_positions_retain_their_order<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -193,7 +202,7 @@ pub async fn runs_that_left_their_positions_retain_their_order<S: StoreUnderTest
     same(
         accept_transfers(ledger, "agent", "new").await?,
         3,
-        "accepted",
+        "the number of accepted runs",
     )?;
     end(&store, &lease, RunEnd::Done, Vec::new()).await?;
 
@@ -204,7 +213,8 @@ pub async fn runs_that_left_their_positions_retain_their_order<S: StoreUnderTest
     Ok(())
 }
 
-/// Once its time has passed, a run that left its position is accepted by a worker of any version of its executor, and by no other.
+/// Once its time has passed, a run that left its position is accepted by a worker of any version of its executor, and of no other
+/// executor.
 pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -219,20 +229,20 @@ pub async fn a_run_that_left_its_position_is_accepted_at_its_time<S: StoreUnderT
     same(
         accept_transfers(ledger, "tool", "old").await?,
         0,
-        "of another executor",
+        "the number of runs accepted for another executor",
     )?;
     same(
         accept_transfers(ledger, "agent", "old").await?,
         1,
-        "of another version",
+        "the number of runs accepted for another version",
     )?;
     same(
         accept_transfers(ledger, "agent", "new").await?,
         0,
-        "of its version afterwards",
+        "the number of runs accepted for their version afterwards",
     )?;
     let kept = some(row(ledger, &first).await?, "the row")?;
-    same(kept.transferred_to, None, "its version")?;
+    same(kept.transferred_to, None, "the version of the transfer")?;
     behind(ledger, &first).await?;
     end(&store, &lease, RunEnd::Done, Vec::new())
         .await
@@ -262,7 +272,7 @@ pub async fn a_run_that_left_its_position_is_claimed_by_hand_at_the_end<S: Store
     Ok(())
 }
 
-/// A transferred run can be skipped, wherever it stands, and no other run starts because of it before its turn.
+/// A transferred run can be skipped, with or without its position, and no later run starts early because of it.
 pub async fn a_run_that_is_transferred_can_be_skipped<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -309,7 +319,7 @@ fn three(runs: Vec<RunRef>) -> Result<[RunRef; 3], Broken> {
     some(runs.try_into().ok(), "three runs")
 }
 
-/// A lost lease transfers nothing.
+/// A transfer with a lost lease fails and changes nothing.
 pub async fn a_lost_lease_transfers_nothing<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -327,7 +337,7 @@ pub async fn a_lost_lease_transfers_nothing<S: StoreUnderTest>(subject: &S) -> R
     same(due(ledger, "agent", 1).await?, 1, "the number of runs due")
 }
 
-/// A run that was skipped as unmatched can be redone, and no other skipped run can.
+/// A run that was skipped as unmatched can be redone. No other skipped run can.
 pub async fn a_run_that_was_skipped_as_unmatched_can_be_redone<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -349,7 +359,7 @@ pub async fn a_run_that_was_skipped_as_unmatched_can_be_redone<S: StoreUnderTest
     same((claim.attempt, claim.lease.epoch), (1, 1), "the new epoch")
 }
 
-/// A worker is listed with its last record, and the times of the first and the last one.
+/// A worker is listed with its last record, and with the times of its first and its last record.
 pub async fn workers_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -375,14 +385,22 @@ pub async fn workers_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), 
     same(
         (&one.record, one.is_live),
         (&first, false),
-        "one that stopped",
+        "the stopped worker",
     )?;
-    same((&two.record, two.is_live), (&second, true), "one that runs")?;
+    same(
+        (&two.record, two.is_live),
+        (&second, true),
+        "the running worker",
+    )?;
     expect(
         one.seen_at.since(one.started_at) >= OVER,
-        "it was seen again",
+        "the stopped worker stored its record again",
     )?;
-    same(two.seen_at, two.started_at, "when the other was seen")?;
+    same(
+        two.seen_at,
+        two.started_at,
+        "the time of the last record of the running worker",
+    )?;
     let read = Subscriptions::from_json(&one.record.executors.first().map_or_else(
         || serde_json::Value::Null,
         |executor| executor.subscriptions.clone().into_value(),
@@ -395,7 +413,7 @@ pub async fn workers_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), 
     )
 }
 
-/// No tenant sees the workers of another tenant, or accepts its transferred runs.
+/// A tenant cannot see the workers of another tenant, or accept its transferred runs.
 pub async fn workers_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = other_tenant(subject, &store).await?;
@@ -418,11 +436,11 @@ pub async fn workers_of_tenants_are_apart<S: StoreUnderTest>(subject: &S) -> Res
     same(
         accept_transfers(there, "agent", "new").await?,
         0,
-        "accepted there",
+        "the number of runs accepted by the other tenant",
     )?;
     same(
         accept_transfers(ledger, "agent", "new").await?,
         1,
-        "accepted here",
+        "the number of runs accepted by the tenant of the run",
     )
 }

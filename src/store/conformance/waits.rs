@@ -11,7 +11,7 @@ use crate::store::{
 };
 use serde_json::json;
 
-/// A suspended run holds no lease, is not due, and says what it waits for.
+/// A suspended run has no lease, is not due, and its row has the condition for which it waits.
 pub async fn a_suspended_run_waits<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -45,11 +45,11 @@ pub async fn a_suspended_run_waits<S: StoreUnderTest>(subject: &S) -> Result<(),
     same(
         (kept.wake, kept.written),
         (Some(wake), recorded(&store, asked)),
-        "what it waits for and what it wrote",
+        "the wake and the writes of the run",
     )
 }
 
-/// A suspended run is woken once; it goes on with its state and what woke it, and remembers what it wrote.
+/// A suspended run is woken once. It continues with its state and the breadcrumb that woke it, and its row still has its writes.
 pub async fn a_suspended_run_is_resumed_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -77,7 +77,7 @@ pub async fn a_suspended_run_is_resumed_once<S: StoreUnderTest>(subject: &S) -> 
     same(
         again.state,
         went_on_with(Some(woken_by)),
-        "what it goes on with",
+        "the saved state and the breadcrumb that woke the run",
     )?;
     wrong_state(ledger.resume(&run, woken_by).await)?;
     written.extend(
@@ -88,12 +88,12 @@ pub async fn a_suspended_run_is_resumed_once<S: StoreUnderTest>(subject: &S) -> 
     same(
         some(row(ledger, &run).await?, "the row")?.written,
         recorded(&store, written),
-        "what it wrote",
+        "the writes of the run",
     )?;
     wrong_state(ledger.resume(&run, woken_by).await)
 }
 
-/// Of many that wake a run at once, one does.
+/// Of several concurrent calls that wake a run, one succeeds.
 pub async fn racing_resumes_let_one_through<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -110,7 +110,7 @@ pub async fn racing_resumes_let_one_through<S: StoreUnderTest>(subject: &S) -> R
     same(
         resumed.iter().filter(|resumed| resumed.is_ok()).count(),
         1,
-        "the number of resumes",
+        "the number of successful resumes",
     )?;
     let winner = answers
         .into_iter()
@@ -125,11 +125,11 @@ pub async fn racing_resumes_let_one_through<S: StoreUnderTest>(subject: &S) -> R
     same(
         granted(ledger.claim(&run, None).await)?.state,
         went_on_with(winner),
-        "what it goes on with",
+        "the saved state and the breadcrumb that woke the run",
     )
 }
 
-/// What woke a run stays with it when it is tried again, also after it saved its progress.
+/// A retry of a woken run still has the breadcrumb that woke it, also after the run saved its progress.
 pub async fn what_woke_a_run_stays_with_it<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -146,11 +146,11 @@ pub async fn what_woke_a_run_stays_with_it<S: StoreUnderTest>(subject: &S) -> Re
     same(
         granted(ledger.claim(&run, None).await)?.state,
         wanted,
-        "what it goes on with",
+        "the saved state and the breadcrumb that woke the run",
     )
 }
 
-/// A suspended run whose time is up is due, and woken by nothing.
+/// A suspended run is due when its time limit is reached, without a breadcrumb that woke it.
 pub async fn a_wait_ends_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -176,15 +176,23 @@ pub async fn a_wait_ends_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<(
     same(
         (first.attempt, first.lease.abandoned),
         (1, 0),
-        "the attempt, and the number of leases that ran out",
+        "the attempt, and the number of expired leases",
     )?;
-    same(first.state, went_on_with(None), "what it goes on with")?;
+    same(
+        first.state,
+        went_on_with(None),
+        "the saved state and the breadcrumb that woke the run",
+    )?;
     let claimed = next_due(ledger, &due).await?;
     wrong_state(ledger.resume(&due, due.trigger_id).await)?;
-    same(claimed.state, went_on_with(None), "what it goes on with")
+    same(
+        claimed.state,
+        went_on_with(None),
+        "the saved state and the breadcrumb that woke the run",
+    )
 }
 
-/// A suspended run can suspend again, for something else.
+/// A run that was woken can be suspended again, with another condition.
 pub async fn a_run_can_wait_again<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -199,18 +207,18 @@ pub async fn a_run_can_wait_again<S: StoreUnderTest>(subject: &S) -> Result<(), 
     same(
         some(row(ledger, &run).await?, "the row")?.wake,
         Some(other),
-        "what it waits for",
+        "the wake",
     )?;
     let later = store.create(note("later")).await?.id;
     ledger.resume(&run, later).await?;
     same(
         granted(ledger.claim(&run, None).await)?.state,
         went_on_with(Some(later)),
-        "what it goes on with",
+        "the saved state and the breadcrumb that woke the run",
     )
 }
 
-/// A wait that nothing could end is refused, and the run is still the caller's.
+/// A suspension that could never end is rejected, and the caller still has the run.
 pub async fn a_wait_without_end_is_refused<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

@@ -7,8 +7,8 @@ use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Commit, Query, StoreErro
 use futures::future::join_all;
 use serde_json::json;
 
-/// What is created has an id, version 1, a time and its author, and is read back whole, also by a search: what it may show
-/// a model is among it.
+/// A created breadcrumb has an ID, version 1, a time and its author. Reads and searches return the whole breadcrumb, including
+/// its LLM hints.
 pub async fn a_created_breadcrumb_is_read_back_whole<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -17,11 +17,15 @@ pub async fn a_created_breadcrumb_is_read_back_whole<S: StoreUnderTest>(
 
     let created = store.create(new.clone()).await?;
 
-    same(&*store.get(created.id).await?, &*created, "what is read")?;
+    same(
+        &*store.get(created.id).await?,
+        &*created,
+        "the breadcrumb that is read",
+    )?;
     let found = store
         .search(&Query::new(Selector::schema("note.v1")))
         .await?;
-    same(found, vec![created.clone()], "what is found")?;
+    same(found, vec![created.clone()], "the search result")?;
     same(created.version, 1, "the version")?;
     same(
         created.created_at,
@@ -34,10 +38,10 @@ pub async fn a_created_breadcrumb_is_read_back_whole<S: StoreUnderTest>(
     }
     wanted.updated_by.clone_from(&created.updated_by);
     wanted.owner_id.clone_from(&created.owner_id);
-    same(&*created, &wanted, "what was created")
+    same(&*created, &wanted, "the created breadcrumb")
 }
 
-/// An update makes the next version, with its own time and author; creation stays what it was.
+/// An update creates the next version, with its own time and author. The time and the author of the creation do not change.
 pub async fn an_update_makes_the_next_version<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -48,7 +52,11 @@ pub async fn an_update_makes_the_next_version<S: StoreUnderTest>(
         .update(before.id, 1, Patch::new().title("b").updated_by("bob"))
         .await?;
 
-    same(&*store.get(before.id).await?, &*after, "what is read")?;
+    same(
+        &*store.get(before.id).await?,
+        &*after,
+        "the breadcrumb that is read",
+    )?;
     same(
         (after.id, after.version),
         (before.id, 2),
@@ -69,7 +77,7 @@ pub async fn an_update_makes_the_next_version<S: StoreUnderTest>(
     Ok(())
 }
 
-/// A patch replaces the fields it names and keeps all others.
+/// A patch replaces the fields that it names and retains all others.
 pub async fn a_patch_keeps_what_it_does_not_name<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -113,10 +121,14 @@ pub async fn optimistic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let missing = BreadcrumbId::unique();
     not_found(store.update(missing, 1, Patch::new()).await)?;
 
-    same(&*store.get(first.id).await?, &*second, "what is read")
+    same(
+        &*store.get(first.id).await?,
+        &*second,
+        "the breadcrumb that is read",
+    )
 }
 
-/// Of many updates made from one version, one succeeds and the others are conflicts. Without
+/// Of many concurrent updates from one version, one succeeds and the others are conflicts. Without
 /// [`Capabilities::exclusive_updates`](crate::store::Capabilities::exclusive_updates), at least one succeeds. In both cases there
 /// is one new version.
 pub async fn racing_updates_let_one_through<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
@@ -133,8 +145,8 @@ pub async fn racing_updates_let_one_through<S: StoreUnderTest>(subject: &S) -> R
 
     let let_through = answers.iter().filter(|answer| answer.is_ok()).count();
     match store.capabilities().exclusive_updates {
-        true => same(let_through, 1, "the number of updates let through")?,
-        false => expect(let_through > 0, "at least one update is let through")?,
+        true => same(let_through, 1, "the number of successful updates")?,
+        false => expect(let_through > 0, "at least one update succeeds")?,
     }
     for refused in answers.into_iter().filter(Result::is_err) {
         fails(refused, "Conflict", |error| {
@@ -144,7 +156,7 @@ pub async fn racing_updates_let_one_through<S: StoreUnderTest>(subject: &S) -> R
     same(store.get(before.id).await?.version, 2, "the version")
 }
 
-/// The writes of one commit see each other, in order.
+/// Each write of a commit sees the earlier writes of the same commit.
 pub async fn several_writes_to_one_breadcrumb_build_on_each_other<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -168,7 +180,7 @@ pub async fn several_writes_to_one_breadcrumb_build_on_each_other<S: StoreUnderT
         .iter()
         .map(|one| (one.version, &*one.title))
         .collect();
-    same(versions, [(2, "b"), (3, "c")], "what was written")?;
+    same(versions, [(2, "b"), (3, "c")], "the written breadcrumbs")?;
     fails(stale, "Conflict", |error| {
         matches!(error, StoreError::Conflict { found: 4, .. })
     })?;
@@ -178,7 +190,7 @@ pub async fn several_writes_to_one_breadcrumb_build_on_each_other<S: StoreUnderT
     same(store.get(id).await?.version, 3, "the version")
 }
 
-/// A commit tells what it wrote, one version for each write in order, as it is then read.
+/// A commit returns the written versions, one for each write, in order. Later reads return the same versions.
 pub async fn a_commit_tells_what_it_wrote_in_order<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -195,14 +207,18 @@ pub async fn a_commit_tells_what_it_wrote_in_order<S: StoreUnderTest>(
         .await?;
 
     let titles: Vec<&str> = committed.written.iter().map(|one| &*one.title).collect();
-    same(titles, ["c", "b", "d"], "what was written")?;
+    same(titles, ["c", "b", "d"], "the written breadcrumbs")?;
     for written in &committed.written {
-        same(&*store.get(written.id).await?, &**written, "what is read")?;
+        same(
+            &*store.get(written.id).await?,
+            &**written,
+            "the breadcrumb that is read",
+        )?;
     }
     same(committed.ids().get(1), Some(&id), "the second id")
 }
 
-/// A commit takes a thousand writes, and no more.
+/// A commit has at most 1,000 writes.
 pub async fn a_commit_takes_a_thousand_writes<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -222,7 +238,7 @@ pub async fn a_commit_takes_a_thousand_writes<S: StoreUnderTest>(
     })
 }
 
-/// What is deleted is not found any more; a store with tombstones shows its last version, one higher.
+/// A deleted breadcrumb is not found. A store with tombstones returns its last version, with the next version number.
 pub async fn a_deleted_breadcrumb_is_gone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = store.create(note("a")).await?;
@@ -234,20 +250,24 @@ pub async fn a_deleted_breadcrumb_is_gone<S: StoreUnderTest>(subject: &S) -> Res
 
     store.commit(vec![delete].into()).await?;
 
-    same(ids_of(&store, "note.v1").await?, [stays.id], "what is left")?;
+    same(
+        ids_of(&store, "note.v1").await?,
+        [stays.id],
+        "the remaining breadcrumb",
+    )?;
     let tombstone = match store.get(before.id).await {
         Err(StoreError::NotFound { id, tombstone }) if id == before.id => tombstone,
         other => {
             return expect(
                 false,
-                &format!("it fails with NotFound and is not {other:?}"),
+                &format!("the read fails with NotFound and is not {other:?}"),
             );
         }
     };
     same(
         tombstone.is_some(),
         store.capabilities().tombstones,
-        "whether there is a tombstone",
+        "the existence of a tombstone",
     )?;
     if let Some(tombstone) = tombstone {
         same(
@@ -256,7 +276,11 @@ pub async fn a_deleted_breadcrumb_is_gone<S: StoreUnderTest>(subject: &S) -> Res
             "the tombstone",
         )?;
         if store.capabilities().chosen_author {
-            same(tombstone.author(), Some("bob"), "who deleted it")?;
+            same(
+                tombstone.author(),
+                Some("bob"),
+                "the author of the tombstone",
+            )?;
         }
     }
     not_found(store.update(before.id, 1, Patch::new()).await)?;
@@ -264,7 +288,7 @@ pub async fn a_deleted_breadcrumb_is_gone<S: StoreUnderTest>(subject: &S) -> Res
     not_found(store.delete(before.id).await)
 }
 
-/// What was never there is not found, and has no tombstone.
+/// A breadcrumb that never existed is not found, and has no tombstone.
 pub async fn what_was_never_there_is_not_found<S: StoreUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -295,16 +319,16 @@ pub async fn shared<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     same(
         &*store.get(by_store.id).await?,
         &*by_clone,
-        "what the other handle wrote",
+        "the breadcrumb that the other handle wrote",
     )?;
     drop(store);
     same(
         &*some(
             clone.latest("note.v1").await?,
-            "the breadcrumb of a handle that is gone",
+            "the breadcrumb of a dropped handle",
         )?,
         &*by_clone,
-        "it",
+        "the breadcrumb of a dropped handle",
     )
 }
 
