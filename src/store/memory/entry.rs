@@ -1,10 +1,10 @@
-//! One breadcrumb of a tenant: its writer, its place in the update order, and its end.
+//! A breadcrumb of a tenant with its writer, its position in the update order, and its expiry.
 
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::store::Lineage;
 use std::sync::Arc;
 
-/// The place of a breadcrumb in the update order: update time, version and ID.
+/// Position of a breadcrumb in the update order: update time, version and ID.
 pub(super) type OrderKey = (Timestamp, u64, BreadcrumbId);
 
 /// The run that wrote a version of a breadcrumb: its executor and lineage.
@@ -18,7 +18,7 @@ pub(super) struct Writer {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) breadcrumb: Arc<Breadcrumb>,
-    /// None: it came from outside.
+    /// The run that wrote the breadcrumb; `None` for a write from outside of runs.
     pub(super) writer: Option<Writer>,
 }
 

@@ -1,4 +1,4 @@
-//! The rows of the ledger by all that they are looked up by.
+//! Indexes of the rows of the ledger, one for each lookup.
 
 use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::row::Row;
@@ -7,13 +7,12 @@ use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Number of executors above which those without due rows are removed from the index. The others retain their memory for the next
-/// row.
+/// Maximum number of executors that remain in the index without due rows. They retain their memory for the next row.
 const MOST_IDLE: usize = 1_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Rows that can be claimed at a time, by executor.
+    /// Rows with a due time that are first in their order, by executor.
     due: HashMap<Arc<str>, BTreeMap<(Timestamp, u64), RunRef>, RandomState>,
     /// Rows with an ordering key that are in their position and not over, in the order of the key.
     keys: BTreeMap<Position, RunRef>,
@@ -113,13 +112,13 @@ impl Index {
         }
     }
 
-    /// The row of an executor that has been due for the longest time.
+    /// Returns the row of an executor that has been due for the longest time, or `None` without a due row.
     pub(super) fn first_due(&self, executor: &str, now: Timestamp) -> Option<&RunRef> {
         let (&(due, _), run) = self.due.get(executor)?.first_key_value()?;
         (due <= now).then_some(run)
     }
 
-    /// The first rows with the ordering key of a run, with their sequences.
+    /// Returns the rows with the ordering key of a run, in their order, with their sequences.
     pub(super) fn of_key(&self, run: &RunRef) -> impl Iterator<Item = (u64, &RunRef)> {
         let key = run.order.as_ref();
         let range = key.map(|key| {
@@ -130,7 +129,7 @@ impl Index {
         rows.map(|((.., sequence), run)| (*sequence, run))
     }
 
-    /// Suspended rows: on one trigger, or all.
+    /// Returns the suspended rows of one trigger, or of all triggers.
     pub(super) fn suspended(
         &self,
         on: Option<BreadcrumbId>,
@@ -146,14 +145,14 @@ impl Index {
         }
     }
 
-    /// Suspended rows with a lower sequence, or all, the highest sequence first.
+    /// Returns the suspended rows with a sequence below `end`, or all suspended rows, the highest sequence first.
     pub(super) fn suspended_before(&self, end: Option<u64>) -> impl Iterator<Item = &RunRef> {
         let before = self.waits.range(..end.unwrap_or(u64::MAX));
         before.rev().map(|(_, run)| run)
     }
 
-    /// Rows that were transferred to a version of an executor, and rows that were transferred to another version and left their
-    /// position, each in the order of their sequences.
+    /// Returns the rows that were transferred to a version of an executor, and the rows that were transferred to another version
+    /// and left their position. Both are in the order of their sequences.
     pub(super) fn transferred<'i>(
         &'i self,
         version: &'i (Arc<str>, Arc<str>),
@@ -171,7 +170,7 @@ impl Index {
         )
     }
 
-    /// The row that has been over for the longest time, if more than `keep` rows are over.
+    /// Returns the row that has been over for the longest time, if more than `keep` rows are over.
     pub(super) fn oldest_over(&self, keep: usize) -> Option<&RunRef> {
         let oldest = self.over.first_key_value().map(|(_, run)| run);
         oldest.filter(|_| self.over.len() > keep)

@@ -1,4 +1,4 @@
-//! The ledger of one handle.
+//! Implementation of [`RunLedger`] for [`MemoryStore`].
 
 use super::entry::Writer;
 use super::stage::difference;
@@ -69,7 +69,8 @@ impl RunLedger for MemoryStore {
         if let Some(change) = change {
             state.runs.apply(change);
         }
-        // Not before: what ended in this step must not cost the run that is asked for its place.
+        // Rows are removed only after the claim. Otherwise the row that ends in this step could displace the row of the claimed
+        // run.
         state.runs.forget(self.shared.limits.finished_runs);
         Ok(claim)
     }
@@ -257,7 +258,7 @@ impl RunLedger for MemoryStore {
 }
 
 impl MemoryStore {
-    /// Returns the state of a run, and the time until it is due; `None` for an unknown run.
+    /// Returns the state of a run, and the time until it is due, or `None` for an unknown run.
     pub(in crate::store) fn state_of(&self, run: &RunRef) -> Option<(RunState, Duration)> {
         let now = self.now();
         let row = self.tenant.read().runs.row(run)?;
@@ -265,8 +266,8 @@ impl MemoryStore {
         Some((row.state, wait))
     }
 
-    /// Returns `true` if adding these runs changes nothing. Several workers add each run, so most calls end here, without the lock
-    /// for writing.
+    /// Returns `true` if adding these runs changes nothing. Several workers add each run, so most calls end here and need no
+    /// write lock.
     fn are_added(state: &State, runs: &[NewRun]) -> bool {
         runs.iter().all(|new| state.runs.is_added(&new.run))
     }
@@ -323,7 +324,7 @@ impl MemoryStore {
         claimed
     }
 
-    /// Changes the row of a run.
+    /// Applies the change that `decide` returns for the row of a run.
     fn change(
         &self,
         run: &RunRef,

@@ -1,4 +1,4 @@
-//! The events of one tenant in the order of the commits, and the source over them.
+//! Events of one tenant in the order of the commits, and the event source that delivers them.
 
 use super::{MemoryLimits, Tenant};
 use crate::model::{Breadcrumb, Event, EventKind, Json, Timestamp};
@@ -14,11 +14,11 @@ use tokio::sync::watch;
 /// Maximum number of events that a subscriber reads under one lock.
 const AT_ONCE: usize = 64;
 
-/// An event of the log. It shares its breadcrumb with the store, so that a commit copies nothing for it.
+/// An event of the log. It shares its breadcrumb with the store, so that a commit copies nothing for the event.
 #[derive(Clone, Debug)]
 enum Logged {
     Shared(EventKind, Arc<Breadcrumb>),
-    /// The event of a breadcrumb that is larger than an event may be: the log must not keep it alive.
+    /// The event of a breadcrumb that exceeds the maximum size of an event. The log must not retain such a breadcrumb in memory.
     Alone(Arc<Event>),
 }
 
@@ -30,7 +30,7 @@ impl Logged {
         }
     }
 
-    /// Number of bytes that the event keeps in memory besides its envelope, if nothing else does.
+    /// Returns the maximum number of bytes that the event retains in memory in addition to its envelope.
     fn bytes(&self) -> usize {
         match self {
             Self::Shared(_, breadcrumb) => breadcrumb.size(),
@@ -38,7 +38,7 @@ impl Logged {
         }
     }
 
-    /// Drops the breadcrumb or the context. A subscriber reads it from the store instead.
+    /// Drops the breadcrumb or the context. Subscribers then read the breadcrumb from the store.
     fn drop_context(&mut self) {
         *self = Self::Alone(Arc::new(self.event().envelope()));
     }
@@ -66,7 +66,7 @@ fn event_of(kind: EventKind, breadcrumb: &Breadcrumb) -> Event {
     }
 }
 
-/// The latest events; positions count from 1.
+/// The most recent events. Positions start at 1.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     events: VecDeque<Logged>,
@@ -120,8 +120,8 @@ impl Log {
         }
     }
 
-    /// Returns the position of the oldest event after a time, or that of the next event. The times of events grow with their
-    /// positions.
+    /// Returns the position of the oldest event after a time, or the position of the next event. The times of events grow with
+    /// their positions.
     fn first_after(&self, time: Timestamp) -> u64 {
         let before = self
             .events
@@ -129,10 +129,10 @@ impl Log {
         self.first() + before as u64
     }
 
-    /// Adds the events from a position on, at most [`AT_ONCE`], to `found`.
+    /// Adds at most [`AT_ONCE`] events from a position on to `found`.
     ///
     /// # Errors
-    /// The number of events from the position on that are gone.
+    /// The number of events from the position on that the log has dropped.
     fn read(&self, position: u64, found: &mut VecDeque<Logged>) -> Result<(), u64> {
         let Some(index) = position.checked_sub(self.first()) else {
             return Err(self.first() - position);
@@ -143,14 +143,14 @@ impl Log {
         Ok(())
     }
 
-    /// The event at a position, if it is in the log.
+    /// Returns the event at a position, if the log still has it.
     fn at(&self, position: u64) -> Option<&Logged> {
         let index = position.checked_sub(self.first())?;
         self.events.get(usize::try_from(index).ok()?)
     }
 }
 
-/// The commits of one tenant as events.
+/// Event source of the commits of one tenant.
 #[derive(Clone, Debug)]
 pub(super) struct MemoryEvents {
     pub(super) tenant: Arc<Tenant>,
@@ -169,14 +169,14 @@ impl EventSource for MemoryEvents {
         let next = match from {
             StartAt::Now => end,
             StartAt::Beginning => first,
-            // A position from the future is of another store's life: nothing from now on may be missed for it.
+            // A position in the future belongs to an earlier store: the subscriber must not miss the events from now on.
             StartAt::After(position) => position.saturating_add(1).min(end),
             StartAt::Since(time) => state.log.first_after(time),
         };
         let time = state.log.time_of(next - 1);
         let delivered_to = match from {
             StartAt::Now | StartAt::Beginning => time,
-            // The event before the oldest one is gone.
+            // The event before the oldest one is no longer in the log.
             StartAt::Since(_) => {
                 let oldest = || state.log.time_of(next).map(Timestamp::just_before);
                 time.or_else(oldest)
@@ -210,9 +210,9 @@ struct Subscriber {
     tenant: Arc<Tenant>,
     changed: watch::Receiver<u64>,
     next: u64,
-    /// The events from `next` on that were read from the log already.
+    /// Events from `next` on that have been read from the log.
     read: VecDeque<Logged>,
-    /// Time of the newest event up to `next` that was delivered or precedes the subscription.
+    /// The time of the newest event up to `next` that was delivered or precedes the subscription.
     delivered_to: Option<Timestamp>,
     returned: Arc<Nacked<Logged>>,
 }
@@ -226,7 +226,7 @@ impl Subscriber {
             if let Some(event) = self.read.pop_front() {
                 let position = self.next;
                 self.next += 1;
-                // The next event may be of the same commit.
+                // The next event can belong to the same commit.
                 let before = event.updated_at().just_before();
                 self.delivered_to = self.delivered_to.max(Some(before));
                 return Some(Ok(self.delivery(position, event)));

@@ -35,14 +35,15 @@ use table::Table;
 use tokio::sync::watch;
 use workers::Workers;
 
-/// A store in memory: the whole contract, and nothing left when the process ends.
+/// A [`BreadcrumbStore`] and [`RunLedger`] in memory. All data is lost when the process ends.
 ///
-/// A clone is another handle on the same data. The clock starts at the wall time of the store's creation and then
-/// runs with tokio's clock, so a test that pauses time controls leases and update times. Every commit gets a later
-/// time than the one before.
+/// A clone is another handle on the same data. The clock starts at the wall time of the store's creation and then follows tokio's
+/// clock, so a test that pauses tokio's time controls leases and update times. Every commit has a later time than the previous
+/// one.
 ///
-/// Memory is bounded by [`MemoryLimits`]. Old versions are not kept; of what is over, the newest 100,000 runs and
-/// events are: an event redelivered later than that runs again.
+/// [`MemoryLimits`] bounds the memory. The store retains only the current version of a breadcrumb. By default, it retains the
+/// newest 100,000 events, and the newest 100,000 runs that are over. If the event of an older run is delivered again, the run is
+/// executed again.
 ///
 /// ```
 /// use universal_executor::{BreadcrumbStore, MemoryStore};
@@ -60,29 +61,31 @@ pub struct MemoryStore {
     id: StoreId,
 }
 
-/// How much a [`MemoryStore`] holds, per tenant.
+/// Limits of a [`MemoryStore`] for each tenant.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct MemoryLimits {
-    /// Breadcrumbs; one more is [`StoreError::Full`]. 1,000,000 by default.
+    /// Maximum number of breadcrumbs. A further one is [`StoreError::Full`]. Defaults to 1,000,000.
     pub breadcrumbs: usize,
-    /// Bytes of one breadcrumb, see [`Breadcrumb::size`]; more is [`StoreError::Rejected`]. 1 MiB by default.
+    /// Maximum size of one breadcrumb in bytes, see [`Breadcrumb::size`]. A larger one is [`StoreError::Rejected`]. Defaults to 1
+    /// MiB.
     pub breadcrumb_bytes: usize,
-    /// Bytes of all breadcrumbs and of the saved states of all runs. A write or a saved state that exceeds it is [`StoreError::Full`];
-    /// a change that reduces the sum succeeds. 1 GiB by default.
+    /// Maximum size of all breadcrumbs and saved states of runs in bytes. A write or a saved state that exceeds it is
+    /// [`StoreError::Full`]. A change that reduces the sum succeeds. Defaults to 1 GiB.
     pub bytes: usize,
-    /// Runs that are not over; one more is [`StoreError::Full`]. 1,000,000 by default.
+    /// Maximum number of runs that are not over. A further one is [`StoreError::Full`]. Defaults to 1,000,000.
     pub open_runs: usize,
-    /// Runs that are over; the oldest are forgotten. 100,000 by default.
+    /// Maximum number of runs that are over. The store removes the oldest. Defaults to 100,000.
     pub finished_runs: usize,
-    /// Events; the oldest are forgotten. 100,000 by default.
+    /// Maximum number of events. The store removes the oldest. Defaults to 100,000.
     pub events: usize,
-    /// Bytes of the breadcrumbs that the events share, also of replaced and deleted ones. Beyond it, the oldest events are delivered without
-    /// context, and the runtime reads the breadcrumb from the store. 64 MiB by default.
+    /// Maximum size in bytes of the breadcrumbs that events share, including replaced and deleted ones. Beyond it, the oldest
+    /// events are delivered without context, and the runtime reads the breadcrumb from the store. Defaults to 64 MiB.
     pub event_bytes: usize,
-    /// Tombstones; the oldest are forgotten. 10,000 by default.
+    /// Maximum number of tombstones. The store removes the oldest. Defaults to 10,000.
     pub tombstones: usize,
-    /// Bytes of all tombstones, which have the last versions of deleted breadcrumbs; the oldest are removed. 64 MiB by default.
+    /// Maximum size of all tombstones in bytes. A tombstone has the last version of a deleted breadcrumb. The store removes the
+    /// oldest. Defaults to 64 MiB.
     pub tombstone_bytes: usize,
 }
 
@@ -104,11 +107,11 @@ impl Default for MemoryLimits {
 
 struct Shared {
     limits: MemoryLimits,
-    /// None: nothing has a vector.
+    /// `None` for a store without an embedder.
     keepers: Option<Keepers>,
     clock: Clock,
     tenants: Tenants<Tenant>,
-    /// Identity of the default tenant.
+    /// The identity of the default tenant.
     id: StoreId,
 }
 
@@ -132,7 +135,8 @@ struct State {
 }
 
 impl State {
-    /// Fails if breadcrumbs and saved states that grow by `more` bytes exceed a limit, after `less` bytes are removed.
+    /// Returns an error if breadcrumbs and saved states exceed the limit after they grow by `more` bytes and `less` bytes are
+    /// removed.
     fn check_bytes(&self, more: isize, less: usize, limit: usize) -> Result<(), StoreError> {
         let before = self.table.bytes() + self.runs.bytes();
         let after = before.saturating_add_signed(more).saturating_sub(less);
@@ -150,14 +154,14 @@ impl State {
 const NAME: &str = "MemoryStore";
 
 impl MemoryStore {
-    /// An empty store with limits of its own.
+    /// Creates an empty store with these limits.
     #[must_use]
     pub fn with_limits(limits: MemoryLimits) -> Self {
         Self::with(limits, None)
     }
 
-    /// An empty store with limits of its own that can be searched by meaning. Vectors are kept in memory too: four bytes for
-    /// each dimension.
+    /// Creates an empty store with these limits and with vector search. The vectors are in memory too, with four bytes for each
+    /// dimension.
     #[must_use]
     pub fn with_embeddings(limits: MemoryLimits, config: EmbeddingConfig) -> Self {
         Self::with(limits, Some(Keepers::new(config)))
@@ -174,14 +178,15 @@ impl MemoryStore {
         Self::handle(shared, "default")
     }
 
-    /// A handle on the same store, bound to a tenant. A tenant without data takes no memory once its last handle is dropped.
+    /// Returns a handle on the same store, bound to a tenant. A tenant without data uses no memory after its last handle is
+    /// dropped.
     #[must_use]
     pub fn in_tenant(&self, tenant: &str) -> Self {
         Self::handle(Arc::clone(&self.shared), tenant)
     }
 
-    /// The commits of this tenant as events. A subscriber that falls more than [`MemoryLimits::events`] behind is
-    /// told how many it missed.
+    /// Returns a source of the events of this tenant's commits. A subscriber that is more than [`MemoryLimits::events`] behind
+    /// receives an error with the number of missed events.
     #[must_use]
     pub fn events(&self) -> impl EventSource + use<> {
         MemoryEvents {
@@ -189,12 +194,12 @@ impl MemoryStore {
         }
     }
 
-    /// Waits until everything that was written to this tenant before has a vector, and says of how many breadcrumbs it
-    /// found the text to be one that the embedder cannot do: those are not tried again until they change. A
-    /// store without an embedder has nothing to wait for.
+    /// Waits until all breadcrumbs that were written to this tenant before have vectors. Returns the number of breadcrumbs whose
+    /// text the embedder rejects. The store retries these only after they change. Returns 0 at once for a store without an
+    /// embedder.
     ///
     /// # Errors
-    /// If the embedder fails.
+    /// [`StoreError::Embedding`] if the embedder fails.
     pub async fn embedded(&self) -> Result<usize, StoreError> {
         match &self.keeper {
             Some(keeper) => keeper.embedded(self).await,
@@ -202,7 +207,7 @@ impl MemoryStore {
         }
     }
 
-    /// Puts whole breadcrumbs in, as they are and without events. They come from outside every run.
+    /// Adds whole breadcrumbs unchanged and without events. They count as written from outside of runs.
     #[cfg(feature = "mock")]
     pub(in crate::store) fn seed(&self, breadcrumbs: impl Iterator<Item = Arc<Breadcrumb>>) {
         let mut state = self.tenant.write();
@@ -231,7 +236,7 @@ impl MemoryStore {
         Timestamp::from_micros(self.shared.clock.micros())
     }
 
-    /// Where the trigger of a run comes from, if the version is the current one.
+    /// Returns the origin of the trigger of a run, if the trigger version is the current one.
     fn origin(table: &Table, run: &RunRef) -> Origin {
         match table.writer(run.trigger_id, run.trigger_version) {
             None => Origin::Unknown,
@@ -262,7 +267,7 @@ impl MemoryStore {
         Ok(committed)
     }
 
-    /// Room for so many more rows.
+    /// Returns an error if `more` rows would exceed the maximum number of open runs.
     fn check_room(&self, runs: &Runs, more: usize) -> Result<(), StoreError> {
         let limit = self.shared.limits.open_runs;
         rules::check_room(NAME, runs.open(), more, limit)
@@ -282,7 +287,7 @@ impl Tenant {
         }
     }
 
-    /// Reports whether nothing was ever stored in this tenant, so that a new one equals it.
+    /// Returns `true` if nothing was ever stored in this tenant, so that it equals a new one.
     fn is_unused(&self) -> bool {
         let state = self.read();
         state.latest == 0
@@ -293,7 +298,7 @@ impl Tenant {
             && state.requests.is_empty()
     }
 
-    // A panic while the lock was held cannot leave the state half changed: changes are staged, then applied.
+    // A panic while the lock is held cannot leave a partial change: changes are staged, then applied.
     fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -398,7 +403,7 @@ impl BreadcrumbStore for MemoryStore {
             .read()
             .table
             .nearest_of_few(&mut nearest, &to, query, now);
-        // Of many the vectors are compared without the lock, and others of the task go on meanwhile.
+        // Many vectors are compared without the lock, and the task yields meanwhile.
         for some in vectors.unwrap_or_default().chunks(vectors::AT_ONCE) {
             for chunk in some {
                 chunk.add_nearest(&mut nearest, &to, &query.query, now);
@@ -416,7 +421,7 @@ impl BreadcrumbStore for MemoryStore {
         };
         let (keeping, deleted) = (keeper.begin(), embedding::deleted(&writes));
         let committed = self.commit_now(writes, end)?;
-        // Boxed, so that commits to a store without embeddings need no room for it.
+        // The future is boxed, so that it does not enlarge the futures of commits to stores without embeddings.
         Box::pin(keeping.committed(self, &committed.written, deleted)).await;
         Ok(committed)
     }

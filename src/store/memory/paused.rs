@@ -1,4 +1,4 @@
-//! The paused executors of one tenant.
+//! Paused executors of one tenant.
 
 use super::NAME;
 use crate::model::Timestamp;
@@ -6,7 +6,7 @@ use crate::store::{PausedExecutor, StoreError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Executor IDs, with the times since which they are paused.
+/// Start time of each pause, by executor ID.
 #[derive(Debug, Default)]
 pub(super) struct Paused(BTreeMap<Arc<str>, Timestamp>);
 
@@ -15,12 +15,12 @@ impl Paused {
         self.0.is_empty()
     }
 
-    /// The time since which an executor is paused.
+    /// Returns the start time of the pause of an executor, or `None` if it is not paused.
     pub(super) fn since(&self, executor: &str) -> Option<Timestamp> {
         self.0.get(executor).copied()
     }
 
-    /// Pauses an executor. Returns `false` if it is paused already.
+    /// Pauses an executor. Returns `false` if the executor was paused already.
     pub(super) fn pause(&mut self, executor: &str, now: Timestamp) -> Result<bool, StoreError> {
         if self.0.contains_key(executor) {
             return Ok(false);
@@ -32,7 +32,7 @@ impl Paused {
         Ok(true)
     }
 
-    /// Ends the pause of an executor. Returns `false` if it is not paused.
+    /// Ends the pause of an executor. Returns `false` if the executor is not paused.
     pub(super) fn resume(&mut self, executor: &str) -> bool {
         self.0.remove(executor).is_some()
     }

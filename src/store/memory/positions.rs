@@ -1,4 +1,4 @@
-//! The saved positions of the workers of one tenant.
+//! Saved positions of the workers of one tenant.
 
 use crate::store::SavedPosition;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! The keys of the requests of one tenant.
+//! Keys of the requests of one tenant.
 
 use super::{MemoryLimits, NAME, State, stage};
 use crate::model::{BreadcrumbId, Timestamp};
@@ -7,7 +7,7 @@ use crate::store::{Committed, Requested, RunRef, StoreError, Write};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Maximum number of old keys that a request checks while there is room for more keys.
+/// Maximum number of old keys that a request checks while the limit of keys is not reached.
 const SWEPT: usize = 64;
 
 /// Executor ID and key.
@@ -16,9 +16,9 @@ type Name = (Arc<str>, Arc<str>);
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     keys: HashMap<Name, Recorded>,
-    /// The keys in the order in which they are checked: by the time when each was added or renewed, and a number.
+    /// The keys by the time when each was added or renewed, and a number. Old keys are checked in this order.
     checks: BTreeMap<(Timestamp, u64), Name>,
-    /// The last number.
+    /// The last number in `checks`.
     last: u64,
 }
 
@@ -37,7 +37,7 @@ impl Requests {
         self.checks.insert((time, self.last), name);
     }
 
-    /// Deletes old keys without a run. It checks up to `most` keys.
+    /// Checks up to `most` old keys, and deletes those without a run.
     fn sweep(&mut self, has_run: impl Fn(&RunRef) -> bool, now: Timestamp, most: usize) {
         let until = Checked::checked_before(now);
         for _ in 0..most {

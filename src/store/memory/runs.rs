@@ -1,4 +1,4 @@
-//! The rows of the ledger of one tenant, which the rules read and change.
+//! Rows of the ledger of one tenant, which the rules read and change.
 
 use super::index::Index;
 use super::paused::Paused;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    /// Boxed, so that a resize of the map moves pointers and an empty slot is small.
+    /// The rows are boxed, so that a resize of the map moves pointers and an empty slot is small.
     rows: HashMap<RunRef, Box<Row>, RandomState>,
     index: Index,
     open: usize,
@@ -41,17 +41,17 @@ fn newest(mut rows: Vec<&Row>, most: usize) -> Vec<&Row> {
 }
 
 impl Runs {
-    /// How many rows are not over.
+    /// Returns the number of rows that are not over.
     pub(super) fn open(&self) -> usize {
         self.open
     }
 
-    /// Sum of the sizes of the saved states in bytes.
+    /// Returns the sum of the sizes of the saved states in bytes.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Reports whether no row was ever added, and no executor is paused.
+    /// Returns `true` if no row was ever added, and no executor is paused.
     pub(super) fn is_unused(&self) -> bool {
         self.sequence == 0 && self.paused.is_empty()
     }
@@ -68,17 +68,17 @@ impl Runs {
         self.rows.get(run).map(|row| Row::clone(row))
     }
 
-    /// The next sequence number.
+    /// Returns the next sequence number.
     pub(super) fn next(&self) -> u64 {
         self.sequence + 1
     }
 
-    /// Reports whether adding a run makes one more row that is not over.
+    /// Returns `true` if adding a run adds one row that is not over.
     pub(super) fn opens(&self, run: &RunRef, origin: &Origin) -> bool {
         rules::opens(self.rows.get(run).map(Box::as_ref), origin)
     }
 
-    /// Returns `true` if [adding](rules::enqueue) a run changes nothing: its row exists, and knows the origin of its trigger.
+    /// Returns `true` if [adding](rules::enqueue) a run changes nothing: its row exists, and has the origin of its trigger.
     pub(super) fn is_added(&self, run: &RunRef) -> bool {
         let row = self.rows.get(run);
         row.is_some_and(|row| row.lineage.is_some()) && !planted("no-key")
@@ -90,7 +90,7 @@ impl Runs {
         due.any(|limits| self.first_due(&limits.executor, now).is_some())
     }
 
-    /// The run of an executor that has been due for the longest time, unless the executor is paused.
+    /// Returns the run of an executor that has been due for the longest time, or `None` if the executor is paused.
     fn first_due(&self, executor: &str, now: Timestamp) -> Option<&RunRef> {
         match self.paused.since(executor) {
             Some(_) => None,
@@ -113,7 +113,7 @@ impl Runs {
         }
     }
 
-    /// The first other row with the ordering key of a run.
+    /// Returns the first other row with the ordering key of a run.
     fn first(&self, run: &RunRef) -> Option<First> {
         let mut rows = self.index.of_key(run).filter(|(_, other)| *other != run);
         let (sequence, first) = rows.next()?;
@@ -151,7 +151,7 @@ impl Runs {
         }
     }
 
-    /// Lets the first row with the ordering key of a run be claimed.
+    /// Marks the first row with the ordering key of a run as the head, so that it can be claimed.
     fn promote(&mut self, run: &RunRef) {
         let first = self.index.of_key(run).next().map(|(_, first)| first);
         let row = first.and_then(|first| self.rows.get(first));
@@ -162,7 +162,7 @@ impl Runs {
         }
     }
 
-    /// Leases due runs, one of each executor in turn. `origin` returns the origin of a trigger.
+    /// Claims due runs, one of each executor in turn. `origin` returns the origin of a trigger.
     pub(super) fn claim_next(
         &mut self,
         n: usize,
@@ -202,7 +202,7 @@ impl Runs {
     }
 
     /// Makes rows due that were transferred to versions of executors, and rows of these executors that left their position and
-    /// reached their time; returns their number.
+    /// reached their time. Returns their number.
     pub(super) fn accept_transfers(
         &mut self,
         versions: &[(Arc<str>, Arc<str>)],
@@ -225,19 +225,19 @@ impl Runs {
         accepted.len()
     }
 
-    /// Where the trigger of a run came from.
+    /// Returns the origin of the trigger of a run.
     pub(super) fn lineage(&self, run: &RunRef) -> Lineage {
         self.rows
             .get(run)
             .map_or_else(|| Lineage::origin(run.trigger_id), |row| row.lineage())
     }
 
-    /// The row of a lease that is still the newest.
+    /// Returns the row of a lease that is still the newest, or an error if the lease is lost.
     pub(super) fn held(&self, lease: &Lease) -> Result<Row, StoreError> {
         rules::held(self.row(&lease.run), lease)
     }
 
-    /// Forgets the oldest rows that are over, all but so many.
+    /// Removes the oldest rows that are over, except for the newest `keep`.
     pub(super) fn forget(&mut self, keep: usize) {
         while let Some(run) = self.index.oldest_over(keep).cloned() {
             let before = self.rows.remove(&run);
@@ -276,7 +276,7 @@ impl Runs {
         )
     }
 
-    /// Returns rows among which are all rows in these states: on one trigger, or all.
+    /// Returns rows that include all rows in these states, of one trigger or of all.
     fn in_states(
         &self,
         states: &[RunState],

@@ -1,4 +1,4 @@
-//! One commit: staged against the current state, then applied without failing.
+//! A commit: staged against the current state, then applied without a possible failure.
 
 use super::entry::{Writer, lives};
 use super::{MemoryLimits, NAME, State};
@@ -10,13 +10,13 @@ use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Everything a commit changes, decided before anything is changed.
+/// Changes of a commit, which are complete before the state changes.
 struct Stage<'s> {
     state: &'s State,
     now: Timestamp,
     latest: i64,
     written: Vec<(EventKind, Arc<Breadcrumb>)>,
-    /// Breadcrumbs as this commit leaves them; `None` for a deleted one. Empty for a commit of one write, which reads none of them.
+    /// Breadcrumbs after the staged writes; `None` for a deleted one. Empty for a commit of one write, which reads none of them.
     current: HashMap<BreadcrumbId, Option<Arc<Breadcrumb>>, RandomState>,
     is_single: bool,
     created: usize,
@@ -26,7 +26,7 @@ struct Stage<'s> {
     breadcrumb_bytes: usize,
 }
 
-/// Returns by how many bytes `after` exceeds `before`.
+/// Returns the number of bytes by which `after` exceeds `before`.
 pub(super) fn difference(after: usize, before: usize) -> isize {
     let amount = isize::try_from(after.abs_diff(before)).unwrap_or(isize::MAX);
     if after < before { -amount } else { amount }
@@ -40,7 +40,7 @@ pub(super) fn commit(
     tenant: &str,
     now: Timestamp,
 ) -> Result<Committed, StoreError> {
-    /// What expired makes room for at least so much more.
+    /// Maximum number of expired breadcrumbs that a commit removes. A commit with more writes removes more.
     const EXPIRED_AT_ONCE: usize = 64;
     let most = EXPIRED_AT_ONCE.max(writes.len() + 1);
     let row = match &end {
@@ -74,13 +74,13 @@ pub(super) fn commit(
     let more = stage.growth + state_growth(end.as_ref(), row.as_ref());
     state.check_bytes(more, expired_bytes, limits.bytes)?;
     if let Some((_, RunEnd::Suspended { .. })) = &end {
-        // What is committed from now on is later than this, also if nothing was written.
+        // Later commits must have a later time than the suspension, also if this commit has no writes.
         stage.next_time();
     }
     let (written, latest) = (stage.written, stage.latest);
     let writer = end.as_ref().map(|(lease, _)| writer_of(state, lease));
     state.latest = latest;
-    // Not before: a commit that fails changes nothing.
+    // Expired breadcrumbs are removed only now, because a failed commit must not change anything.
     state.table.expire(now, most);
     for (kind, breadcrumb) in &written {
         apply(state, *kind, breadcrumb, writer.as_ref(), limits);
@@ -100,7 +100,7 @@ pub(super) fn commit(
     Ok(committed)
 }
 
-/// Returns by how many bytes the saved state of a run grows.
+/// Returns the number of bytes by which the saved state of a run grows.
 fn state_growth(end: Option<&(Lease, RunEnd)>, row: Option<&Row>) -> isize {
     let before = row.map_or(0, Row::state_bytes);
     match end {
@@ -132,7 +132,7 @@ fn apply(
     state.log.push(kind, breadcrumb, limits);
 }
 
-/// Who writes under a lease, and where that came from: one hop after the trigger.
+/// Returns the writer of breadcrumbs under a lease. Its lineage is one hop after the trigger.
 fn writer_of(state: &State, lease: &Lease) -> Writer {
     let lineage = state.runs.lineage(&lease.run);
     Writer {
@@ -210,7 +210,7 @@ impl<'s> Stage<'s> {
         })
     }
 
-    /// The whole breadcrumb: each of its parts may fit and all of them together not.
+    /// Checks the size of the whole breadcrumb. The single fields were checked before.
     fn check_size(&self, index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
         let (size, limit) = (breadcrumb.size(), self.breadcrumb_bytes);
         if size > limit {
@@ -231,7 +231,7 @@ impl<'s> Stage<'s> {
         self.written.push((kind, breadcrumb));
     }
 
-    /// Later than every commit before, so that update order is commit order.
+    /// Returns a time later than every earlier commit, so that the update order is the commit order.
     fn next_time(&mut self) -> Timestamp {
         self.latest = self.now.as_micros().max(self.latest + 1);
         Timestamp::from_micros(self.latest)

@@ -1,4 +1,4 @@
-//! The breadcrumbs of one tenant, under the orders in which they are asked for.
+//! Breadcrumbs of one tenant, with indexes by update order, schema and tag.
 
 use super::MemoryLimits;
 use super::entry::{Entry, OrderKey, Writer, lives};
@@ -28,9 +28,9 @@ pub(super) struct Table {
     all: Ordered,
     by_schema: HashMap<String, SchemaIndex>,
     by_tag: HashMap<String, Ordered>,
-    /// Those that stop to exist at a time.
+    /// Breadcrumbs with a time to live, by the time of their expiry.
     ends: BTreeMap<(Timestamp, BreadcrumbId), ()>,
-    /// None: nothing has a vector.
+    /// `None` for a store without an embedder.
     vectors: Option<VectorTable>,
 }
 
@@ -45,7 +45,7 @@ impl Table {
         self.entries.len()
     }
 
-    /// Sum of the sizes of the breadcrumbs in bytes, without tombstones.
+    /// Returns the sum of the sizes of the breadcrumbs in bytes, without tombstones.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -61,13 +61,14 @@ impl Table {
         self.tombstones.get(&id).map(|entry| &entry.breadcrumb)
     }
 
-    /// Who wrote a version (none: it came from outside), if it is the current one or the tombstone.
+    /// Returns the writer of a version, if the version is the current one or the tombstone. `Some(None)` for a write from outside
+    /// of runs.
     pub(super) fn writer(&self, id: BreadcrumbId, version: u64) -> Option<Option<&Writer>> {
         let entry = self.entries.get(&id).or_else(|| self.tombstones.get(&id))?;
         (entry.breadcrumb.version == version).then_some(entry.writer.as_ref())
     }
 
-    /// Puts a new version in the place of the one before.
+    /// Adds a version of a breadcrumb, and replaces the previous one.
     pub(super) fn put(&mut self, breadcrumb: Arc<Breadcrumb>, writer: Option<Writer>) {
         self.take_out(breadcrumb.id);
         self.bytes += breadcrumb.size();
@@ -132,7 +133,7 @@ impl Table {
         })
     }
 
-    /// Removes up to `most` breadcrumbs whose time is over.
+    /// Removes up to `most` expired breadcrumbs.
     pub(super) fn expire(&mut self, now: Timestamp, most: usize) {
         for _ in 0..most {
             match self.ends.first_key_value() {
@@ -144,7 +145,7 @@ impl Table {
         }
     }
 
-    /// What a query selects, newest first.
+    /// Returns the breadcrumbs that a query selects, newest first.
     pub(super) fn search<'t>(
         &'t self,
         query: &'t Query,
@@ -157,12 +158,12 @@ impl Table {
             .take(query.limit)
     }
 
-    /// Begins to keep vectors.
+    /// Starts to store vectors.
     pub(super) fn keep_vectors(&mut self) {
         self.vectors = Some(VectorTable::default());
     }
 
-    /// What has no vector of its version, from a time on.
+    /// Returns a page of the breadcrumbs without a vector of their current version that were updated after a time.
     pub(super) fn without_vector(&self, after: Timestamp, most: usize, until: Timestamp) -> Page {
         let missing = self.vectors.iter().flat_map(|table| table.missing(after));
         let mut found: Vec<_> = missing
@@ -180,7 +181,7 @@ impl Table {
         }
     }
 
-    /// Keeps vectors of the versions that are still there.
+    /// Stores vectors of breadcrumb versions that are still current.
     pub(super) fn put_vectors(&mut self, made: Vec<Made>) {
         let Some(vectors) = &mut self.vectors else {
             return;
@@ -199,7 +200,7 @@ impl Table {
         }
     }
 
-    /// Adds the nearest of what a query selects, if an index says that these are few; else hands out all vectors.
+    /// Compares the breadcrumbs that a query selects, if an index bounds them to a small number. Otherwise returns all vectors.
     pub(super) fn nearest_of_few(
         &self,
         nearest: &mut Nearest<'_>,
@@ -207,7 +208,7 @@ impl Table {
         query: &VectorQuery,
         now: Timestamp,
     ) -> Option<Vec<Arc<Chunk>>> {
-        /// What is compared while the lock is held.
+        /// Maximum number of breadcrumbs that are compared while the lock is held.
         const FEW: usize = 1_024;
         let vectors = self.vectors.as_ref()?;
         let query = &query.query;
@@ -255,7 +256,7 @@ impl Table {
         Some(breadcrumb)
     }
 
-    /// The smallest index that holds everything the query could select, newest first.
+    /// Returns the smallest index that contains every breadcrumb that the query can select, newest first.
     fn candidates<'t>(&'t self, query: &Query) -> Newest<'t> {
         let selector = &query.selector;
         let (all, by_tag) = match selector.schema_name() {
@@ -308,7 +309,7 @@ fn remove(by_tag: &mut HashMap<String, Ordered>, tag: &str, key: &OrderKey) {
 
 type NewestOf<'t> = Rev<Range<'t, OrderKey, Arc<Breadcrumb>>>;
 
-/// Ordered sets walked as one, newest first, each breadcrumb once.
+/// Iterator over several ordered sets, newest first, with each breadcrumb once.
 enum Newest<'t> {
     One(NewestOf<'t>),
     Merged(Vec<Peekable<NewestOf<'t>>>),
@@ -358,7 +359,7 @@ mod tests {
     use super::*;
     use crate::model::{NewBreadcrumb, Selector};
 
-    /// 1,000 breadcrumbs of two schemas; every hundredth is tagged rare, the others common.
+    /// Creates 1,000 breadcrumbs of two schemas. Every hundredth has the tag "rare", the others "common".
     fn table() -> Table {
         let mut table = Table::default();
         for number in 0..1_000_u32 {

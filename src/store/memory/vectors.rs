@@ -1,5 +1,6 @@
-//! The vectors of one tenant, side by side in chunks that are shared with whoever compares them and copied by whoever
-//! changes one meanwhile.
+//! Vectors of one tenant, in chunks of contiguous memory.
+//!
+//! A search shares the chunks. A change of a chunk that a search shares copies the chunk.
 
 use super::entry::{OrderKey, lives};
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
@@ -8,22 +9,22 @@ use crate::store::embedding::{Nearest, similarity};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// How many vectors a chunk has.
+/// Number of vectors in a full chunk.
 const CHUNK: usize = 256;
-/// How many chunks are compared before others of the task go on.
+/// Number of chunks that a search compares before its task yields.
 pub(super) const AT_ONCE: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct VectorTable {
-    /// All full but the last.
+    /// The chunks. All but the last are full.
     chunks: Vec<Arc<Chunk>>,
-    /// Where the vector of a breadcrumb is: the chunk, and the place in it.
+    /// The position of each breadcrumb's vector: the index of the chunk, and the index in the chunk.
     places: HashMap<BreadcrumbId, (usize, usize)>,
-    /// What has no vector of its version.
+    /// The breadcrumbs without a vector of their current version.
     missing: BTreeSet<OrderKey>,
 }
 
-/// Some vectors of one length, and whose they are.
+/// Vectors of equal length in one buffer, with their breadcrumbs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunk {
     numbers: Vec<f32>,
@@ -31,18 +32,18 @@ pub(super) struct Chunk {
 }
 
 impl VectorTable {
-    /// Something new is there, without a vector.
+    /// Adds a breadcrumb without a vector.
     pub(super) fn expect(&mut self, key: OrderKey) {
         self.missing.insert(key);
     }
 
-    /// What has no vector, from a time on.
+    /// Returns the breadcrumbs without a vector that were updated after a time.
     pub(super) fn missing(&self, after: Timestamp) -> impl Iterator<Item = &OrderKey> {
         let from = Timestamp::from_micros(after.as_micros().saturating_add(1));
         self.missing.range((from, 0, BreadcrumbId::NIL)..)
     }
 
-    /// Keeps the vector of something that was without one; none if it cannot have one.
+    /// Stores the vector of a breadcrumb that had none. `None` marks a breadcrumb that cannot have a vector.
     pub(super) fn put(&mut self, breadcrumb: &Arc<Breadcrumb>, vector: Option<Vec<f32>>) {
         if !self.missing.remove(&breadcrumb.order_key()) {
             return;
@@ -65,7 +66,7 @@ impl VectorTable {
         }
     }
 
-    /// Forgets what is not there any more. The last vector moves to its place.
+    /// Removes a breadcrumb and its vector. The last vector moves to the free position.
     pub(super) fn remove(&mut self, breadcrumb: &Breadcrumb) {
         self.missing.remove(&breadcrumb.order_key());
         let Some((at, place)) = self.places.remove(&breadcrumb.id) else {
@@ -85,7 +86,7 @@ impl VectorTable {
         }
     }
 
-    /// How near a breadcrumb is, if it has a vector.
+    /// Returns the similarity of a breadcrumb's vector to another vector, or `None` without a vector.
     pub(super) fn similarity(&self, of: BreadcrumbId, to: &[f32]) -> Option<f64> {
         let (at, place) = self.places.get(&of)?;
         let vector = self.chunks.get(*at)?.vector(*place)?;
@@ -98,7 +99,7 @@ impl VectorTable {
 }
 
 impl Chunk {
-    /// Adds what is near and what a query selects.
+    /// Adds the breadcrumbs that a query selects, if they are among the most similar so far.
     pub(super) fn add_nearest(
         &self,
         nearest: &mut Nearest<'_>,

@@ -1,4 +1,4 @@
-//! The records of the workers of one tenant.
+//! Records of the workers of one tenant.
 
 use crate::model::Timestamp;
 use crate::store::{Worker, WorkerRecord};
