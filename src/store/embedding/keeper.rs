@@ -1,4 +1,4 @@
-//! Keeps the vectors of a store up to date: after each commit, and in passes over the breadcrumbs without a vector.
+//! Updates of the vectors of a store: after each commit, and in passes over the breadcrumbs without a vector.
 
 use super::{EmbeddingConfig, text};
 use crate::backoff::full_jitter;
@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Maximum time between two passes of a store in use. The passes embed breadcrumbs that other processes left without a vector.
 const PASS_EVERY: Duration = Duration::from_secs(60);
 
-/// A store of one tenant that persists vectors.
+/// A store of one tenant that saves vectors.
 #[async_trait]
 pub(in crate::store) trait Vectors: BreadcrumbStore + Clone {
     /// Returns a function that creates another handle, or returns `None` after the store was closed. The function does not keep the
@@ -33,7 +33,7 @@ pub(in crate::store) trait Vectors: BreadcrumbStore + Clone {
     /// Returns at most `most` breadcrumbs that were written after `after` and have no vector of their version, oldest first.
     async fn without_vector(&self, after: Timestamp, most: usize) -> Result<Page, StoreError>;
 
-    /// Persists the vectors of breadcrumbs whose version is still the current one. Idempotent.
+    /// Saves the vectors of breadcrumbs whose version is still the current one. Idempotent.
     async fn put_vectors(&self, made: Vec<Made>) -> Result<(), StoreError>;
 }
 

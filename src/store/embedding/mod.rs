@@ -171,7 +171,10 @@ impl EmbeddingConfig {
         // A panic counts as a failure, so that it ends neither a commit nor the background task.
         let asked = AssertUnwindSafe(async { self.embedder.embed(texts).await });
         let answer = asked.catch_unwind().await.unwrap_or_else(|_| {
-            let (model, source) = (self.embedder.model().to_owned(), "it panicked".into());
+            let (model, source) = (
+                self.embedder.model().to_owned(),
+                "the embedder panicked".into(),
+            );
             Err(EmbedError::Failed { model, source })
         })?;
         let (model, dimensions) = (self.embedder.model(), self.embedder.dimensions());

@@ -1,4 +1,4 @@
-//! The text of a breadcrumb that is embedded: the parts that LLM hints do not hide.
+//! Embedded text of a breadcrumb: the parts that LLM hints do not exclude.
 
 use super::MAX_TEXT_BYTES;
 use crate::model::Breadcrumb;

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A store, or a source of events, that fails, is slow or hangs as a plan says: how does my executor behave then?
+/// A wrapper around a store or an event source that injects errors, delays and hangs, to test how executors react to them.
 ///
-/// The plan is asked before each call, and again after it if it succeeded; an error of what is inside is passed on as
-/// it is. It is asked on the thread of the caller, so it may as well count, block, or kill its own process.
+/// A *plan* decides about each call: the wrapper calls the plan before the call, and again after a successful call. It returns
+/// errors of the inner store unchanged. The plan runs on the thread of the caller, so it may also count calls, block, or kill its
+/// own process.
 ///
 /// ```
 /// use serde_json::json;
@@ -19,7 +20,7 @@ use uuid::Uuid;
 /// use universal_executor::{BreadcrumbStoreExt, MemoryStore, NewBreadcrumb};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// // Commits are done, and nobody hears of it.
+/// // Commits succeed, but the caller receives an error.
 /// let store = Faulty::new(MemoryStore::default(), |operation, moment| match (operation, moment) {
 ///     (Operation::Commit, Moment::After) => Fault::Fail,
 ///     _ => Fault::None,
@@ -35,15 +36,14 @@ use uuid::Uuid;
 /// ```
 ///
 /// # Stores
-/// Everything else is that of the store inside: its tenant, its capabilities, and whether there is a ledger. Its identity is
-/// another one, so a runtime keeps it apart from handles without these faults. A store made
-/// from a handle, by `in_tenant` or as `events`, has no faults; [`beside`](Self::beside) gives it the same.
+/// The wrapper has the tenant, the capabilities and the ledger of the inner store. Its identity is different, so a runtime
+/// separates it from handles without these faults. A store from `in_tenant` and a source from `events` of the inner store have no
+/// faults. Wrap each of them with [`beside`](Self::beside).
 ///
 /// # Sources
-/// No fault loses an event. [`Fault::Fail`] at [`Operation::Next`] is an error in the stream, which goes on after it:
-/// the event that was due, or that was taken from the source already, comes next. The plan is asked before the stream
-/// waits for an event, and again once there is one. What a source does not want to be told, because its deliveries need
-/// no acknowledgement, does not fail either.
+/// No fault loses an event. [`Fault::Fail`] at [`Operation::Next`] is an error in the stream, and the stream then continues with
+/// the event that was due or already received. The plan is called before the stream waits for an event, and again when the event
+/// has arrived. It is not called for the `ack` or `nack` of a delivery without a [`Receipt`](crate::source::Receipt).
 #[derive(Clone)]
 pub struct Faulty<S> {
     inner: S,
@@ -52,47 +52,48 @@ pub struct Faulty<S> {
     name: Arc<str>,
 }
 
-/// When a plan is asked.
+/// Time at which a plan decides about a call.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Moment {
-    /// Nothing was done yet.
+    /// Before the call, when nothing has been done yet.
     Before,
-    /// It was done, and its answer is not out yet.
+    /// After a successful call, before the caller receives the result.
     After,
 }
 
-/// What happens at a moment.
+/// Decision of a plan about a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
-    /// The call fails as [`StoreError::Unavailable`] or [`SourceError::Unavailable`], with [`Injected`] as its source:
-    /// nothing was done if it is before, and if it is after it was done and the answer is lost.
+    /// The call fails with [`StoreError::Unavailable`] or [`SourceError::Unavailable`], and [`Injected`] is the source of the
+    /// error. At [`Moment::Before`], the operation is not performed. At [`Moment::After`], it has been performed, and its result
+    /// is lost.
     Fail,
-    /// The call goes on after a time.
+    /// The call continues after this delay.
     Delay(Duration),
-    /// The call never ends; its caller can only drop it.
+    /// The call never returns. Its caller can only drop the future.
     Hang,
 }
 
-/// The source of an error that a plan asked for.
+/// Source of an error that a plan injected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a fault was injected {} {operation}", moment.name())]
 #[non_exhaustive]
 pub struct Injected {
-    /// What failed.
+    /// The operation that failed.
     pub operation: Operation,
-    /// When.
+    /// The time of the fault relative to the call.
     pub moment: Moment,
 }
 
 type Plan = Arc<dyn Fn(Operation, Moment) -> Fault + Send + Sync>;
 
 impl<S> Faulty<S> {
-    /// What an injected error says of when to try again.
+    /// Delay before the next attempt in every injected error: 100 ms.
     pub const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-    /// A store or a source with faults.
+    /// Wraps a store or an event source. `plan` decides about each call.
     #[must_use]
     pub fn new(
         inner: S,
@@ -105,7 +106,7 @@ impl<S> Faulty<S> {
         }
     }
 
-    /// Another store or source under the same plan.
+    /// Wraps another store or event source with the same plan.
     #[must_use]
     pub fn beside<T>(&self, other: T) -> Faulty<T> {
         Faulty {
@@ -115,7 +116,7 @@ impl<S> Faulty<S> {
         }
     }
 
-    /// What is inside, without faults.
+    /// Returns the inner store or event source, without faults.
     #[must_use]
     pub const fn inner(&self) -> &S {
         &self.inner
@@ -150,7 +151,7 @@ impl<S: fmt::Debug> fmt::Debug for Faulty<S> {
 
 const NAME: &str = "Faulty";
 
-/// Does what a plan says at a moment.
+/// Performs the decision of a plan at a moment.
 async fn inject(plan: &Plan, operation: Operation, moment: Moment) -> Result<(), Injected> {
     match plan(operation, moment) {
         Fault::None => {}
@@ -161,7 +162,7 @@ async fn inject(plan: &Plan, operation: Operation, moment: Moment) -> Result<(),
     Ok(())
 }
 
-/// A call with what a plan says before and after it.
+/// Performs a call, with the decisions of a plan before and after it.
 async fn around<T, E: From<Injected>, F: Future<Output = Result<T, E>>>(
     plan: &Plan,
     operation: Operation,

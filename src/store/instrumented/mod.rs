@@ -21,7 +21,7 @@ use tokio::time::Instant;
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let store = Instrumented::new("sessions", MemoryStore::default());
 ///
-/// // DEBUG asked a store name="sessions" tenant="default" operation="commit" outcome="ok" retryable=false took=12.3µs
+/// // DEBUG store call ended name="sessions" tenant="default" operation="commit" outcome="ok" retryable=false took=12.3µs
 /// store.create(NewBreadcrumb::new("note.v1")).await?;
 /// # Ok::<(), universal_executor::store::StoreError>(())
 /// # })?;
@@ -161,11 +161,18 @@ impl<'o> Watch<'o> {
                     outcome,
                     retryable,
                     ?took,
-                    "asked a store"
+                    "store call ended"
                 );
             }
             None => {
-                tracing::debug!(name, operation, outcome, retryable, ?took, "asked a source");
+                tracing::debug!(
+                    name,
+                    operation,
+                    outcome,
+                    retryable,
+                    ?took,
+                    "source call ended"
+                );
             }
         }
     }

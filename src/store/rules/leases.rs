@@ -6,7 +6,7 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{End, Origin, Row};
 use crate::store::{ClaimId, Claimed, KeyPosition, Lease, RunEnd, RunRef, RunState, StoreError};
 
-/// The row of a lease that is still the newest.
+/// Returns the row of a lease that is still the newest, or [`StoreError::LeaseLost`].
 pub(in crate::store) fn held(row: Option<Row>, lease: &Lease) -> Result<Row, StoreError> {
     let held = row.filter(|row| row.is_held(lease));
     held.ok_or_else(|| StoreError::LeaseLost {
@@ -14,7 +14,7 @@ pub(in crate::store) fn held(row: Option<Row>, lease: &Lease) -> Result<Row, Sto
     })
 }
 
-/// Grants a due row to a claim. `origin` is the origin of its trigger, for a row without one.
+/// Grants a due row to a claim. `origin` is the origin of the trigger, for a row without one.
 pub(in crate::store) fn grant(
     mut row: Row,
     id: ClaimId,
@@ -35,7 +35,7 @@ pub(in crate::store) fn grant(
     (claimed, Change::of(row))
 }
 
-/// Completes the grant of a row without the origin of its trigger.
+/// Completes the grant of a row that has no origin of its trigger.
 #[cfg(feature = "postgres")]
 pub(in crate::store) fn learn(mut row: Row, origin: Origin) -> (Claimed, Change) {
     let is_own = matches!(origin, Origin::Own);
@@ -53,7 +53,7 @@ pub(in crate::store) fn learn(mut row: Row, origin: Origin) -> (Claimed, Change)
     (claimed, change)
 }
 
-/// Extends a lease by its length. `false` if the lease is lost: then it counts that its owner lives.
+/// Extends a lease by its length and returns `true`. If the lease is lost, records that its owner is alive and returns `false`.
 pub(in crate::store) fn heartbeat(
     row: Option<Row>,
     lease: &Lease,
@@ -117,7 +117,8 @@ pub(in crate::store) fn transfer(
     })
 }
 
-/// Makes a transferred row due. A row that left its position comes behind all others of its key, where it may be alone.
+/// Makes a transferred row due. A row that left its position goes behind all others of its key. `is_alone` is `true` if there are
+/// no others.
 pub(in crate::store) fn accept(row: Row, is_alone: bool, next: u64, now: Timestamp) -> Change {
     let mut change = Change::of(row);
     (change.row.due, change.row.reason) = (Some(now), None);

@@ -1,9 +1,9 @@
-//! The rules of the ledger, as pure functions: from the facts of a run to the answer and the change of its row.
+//! Rules of the ledger as pure functions. They take the facts of a run and return the answer and the change of its row.
 //!
 //! A store reads the row of a run, calls the function of an operation, and applies the [`Change`] in the same step. Times,
-//! sequence numbers and IDs are arguments. Rules about leases, attempts, order and origins are only here, with one exception:
-//! PostgreSQL grants due runs, extends leases and saves states with one statement each, which repeats [`grant`], [`heartbeat`]
-//! and [`save`] in SQL.
+//! sequence numbers and IDs are arguments. Only this module has rules about leases, attempts, order and origins, with one
+//! exception: PostgreSQL grants due runs, extends leases and saves states with one statement each, which repeats [`grant`],
+//! [`heartbeat`] and [`save`] in SQL.
 
 mod leases;
 mod turns;
@@ -24,39 +24,39 @@ use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Timestamp};
 use std::time::Duration;
 
-/// Facts of a run that an operation may add.
+/// Facts that an operation needs about a run, which may have no row yet.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Facts<'r> {
     /// The run that the caller named.
     pub(in crate::store) run: &'r RunRef,
-    /// Its row, if it was added before.
+    /// The row of the run; `None` for a run that was not added before.
     pub(in crate::store) row: Option<Row>,
-    /// Origin of its trigger.
+    /// The origin of the trigger.
     pub(in crate::store) origin: Origin,
     /// The first other row with its ordering key.
     pub(in crate::store) first: Option<First>,
     pub(in crate::store) now: Timestamp,
     /// The next sequence number.
     pub(in crate::store) next: u64,
-    /// The time since which the executor is paused. Only [`claim`] reads it.
+    /// The time since which the executor is paused, or `None`. Only [`claim`] reads it.
     pub(in crate::store) paused: Option<Timestamp>,
 }
 
-/// The first row with an ordering key, of the rows that are in their position and not over.
+/// The first row with an ordering key, of the rows that hold their position and are not over.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) struct First {
     pub(in crate::store) sequence: u64,
     pub(in crate::store) due: Option<Timestamp>,
-    /// Length of its leases.
+    /// The length of the row's leases.
     pub(in crate::store) lease: Duration,
 }
 
 /// The change of one row, and of the counters of its tenant.
 #[derive(Debug)]
 pub(in crate::store) struct Change {
-    /// The row from now on.
+    /// The row after the change.
     pub(in crate::store) row: Row,
-    /// If `false`, the row is as it was, and nothing is to be done.
+    /// If `false`, the row does not change, and the store has nothing to apply.
     pub(in crate::store) is_changed: bool,
     /// Change of the number of rows that are not over.
     pub(in crate::store) opened: i8,
@@ -64,12 +64,12 @@ pub(in crate::store) struct Change {
     pub(in crate::store) finished: i8,
     /// Number of sequence numbers that the change uses.
     pub(in crate::store) sequences: u64,
-    /// If `true`, the row left its position in the order of its key: the row behind it may be the first now.
+    /// If `true`, the row left its position in the order of its key, so the row behind it may be the first now.
     pub(in crate::store) leaves: bool,
 }
 
 impl Change {
-    /// No change of a row.
+    /// Returns no change of a row.
     fn none(row: Row) -> Self {
         Self {
             row,
@@ -81,7 +81,7 @@ impl Change {
         }
     }
 
-    /// A change of a row that stays in its position.
+    /// Returns a change of a row that stays in its position.
     fn of(row: Row) -> Self {
         Self {
             is_changed: true,
@@ -89,7 +89,7 @@ impl Change {
         }
     }
 
-    /// Ends the row, which takes a sequence number.
+    /// Ends the row, which uses a sequence number.
     fn finish(
         &mut self,
         state: RunState,
@@ -107,14 +107,14 @@ impl Change {
         self.leaves = true;
     }
 
-    /// Returns `true` if the row is due now. A store then has to remember that its clock has shown this time, so that the row stays due
-    /// after the clock was set back.
+    /// Returns `true` if the row is due now. A store must then remember that its clock has shown this time, so that the row stays
+    /// due after the clock is set back.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn is_due(&self, now: Timestamp) -> bool {
         self.row.due.is_some_and(|due| due <= now)
     }
 
-    /// Puts the row behind all others of its key, which takes a sequence number. It is due now.
+    /// Moves the row behind all others of its key, which uses a sequence number. The row is due now.
     fn join_last(&mut self, is_alone: bool, now: Timestamp, next: u64) {
         self.row.sequence = next + self.sequences;
         self.row.head = is_alone;
@@ -132,7 +132,7 @@ impl Change {
     }
 }
 
-/// Fails if there is no room for more rows that are not over.
+/// Returns an error if `more` rows would exceed the maximum number of rows that are not over.
 pub(in crate::store) fn check_room(
     store: &'static str,
     open: usize,
@@ -149,15 +149,16 @@ pub(in crate::store) fn check_room(
     Ok(())
 }
 
-/// Reports whether [`enqueue`] makes one more row that is not over.
+/// Returns `true` if [`enqueue`] adds one row that is not over.
 pub(in crate::store) fn opens(row: Option<&Row>, origin: &Origin) -> bool {
     let is_known = matches!(origin, Origin::Known(_));
     row.is_none_or(|row| row.would_reopen(is_known))
 }
 
-/// Adds a run. A row that exists stays as it is, except that it learns where its trigger comes from. If it ended for want of the
-/// version that is known by now, it is made ready again. So a row whose origin is known stays as it is, and PostgreSQL does not
-/// read it.
+/// Adds a run. An existing row stays as it is, but the function records the origin of its trigger if the row has none.
+///
+/// If the row ended because the store did not have the trigger version, and the version exists now, the row is made ready again.
+/// A row with an origin never changes, so PostgreSQL does not read it.
 pub(in crate::store) fn enqueue(facts: Facts<'_>, at: Option<Timestamp>) -> Change {
     let Facts { now, next, .. } = facts;
     let is_alone = facts.first.is_none() || planted("no-lines");
@@ -210,8 +211,8 @@ pub(in crate::store) fn claim(facts: Facts<'_>) -> (Claim, Option<Change>) {
     (claim, Some(change))
 }
 
-/// Claims a row without regard to the rows before it with its ordering key. A row that could start stays as it is if its executor
-/// is paused.
+/// Claims a row regardless of the rows before it with its ordering key. If its executor is paused, a row that could start stays
+/// as it is.
 fn claim_out_of_order(
     change: &mut Change,
     length: Duration,
@@ -242,8 +243,8 @@ fn claim_out_of_order(
     }
 }
 
-/// Ends an unclaimed row because its executor wrote the trigger. It waits for neither the rows before it nor a pause, because
-/// nothing is executed.
+/// Ends an unclaimed row because its executor wrote the trigger. The end waits for no earlier rows and no pause, because nothing
+/// is executed.
 fn skip_own(mut change: Change, now: Timestamp, next: u64) -> Change {
     let length = change.row.run.lease;
     if let Claim::Granted(_) = claim_out_of_order(&mut change, length, now, None) {
@@ -252,7 +253,7 @@ fn skip_own(mut change: Change, now: Timestamp, next: u64) -> Change {
     change
 }
 
-/// Wakes a suspended run with the breadcrumb it waited for.
+/// Wakes a suspended run with the breadcrumb that it waited for.
 pub(in crate::store) fn resume(
     row: Option<Row>,
     run: &RunRef,
@@ -265,7 +266,7 @@ pub(in crate::store) fn resume(
     Ok(Change::of(row))
 }
 
-/// Repeats a run that failed or that its executor did not match.
+/// Repeats a run that failed, or that was skipped because its executor did not match.
 pub(in crate::store) fn redo(facts: Facts<'_>) -> Result<Change, StoreError> {
     let is_alone = facts.first.is_none() || planted("no-lines");
     let row = existing(facts.row, facts.run)?;
@@ -275,7 +276,7 @@ pub(in crate::store) fn redo(facts: Facts<'_>) -> Result<Change, StoreError> {
     Ok(change)
 }
 
-/// Ends a run that is not over as failed with the code `cancelled`. Its lease, if it has one, is lost.
+/// Ends a run that is not over as failed, with the code `cancelled`. Its lease is lost.
 pub(in crate::store) fn cancel(
     row: Option<Row>,
     run: &RunRef,
@@ -285,7 +286,7 @@ pub(in crate::store) fn cancel(
     Ok((cancel_open(&mut change, next), change))
 }
 
-/// Ends a run like [`cancel`], after it was added like [`enqueue`].
+/// Adds a run like [`enqueue`], then ends it like [`cancel`].
 pub(in crate::store) fn enqueue_cancelled(facts: Facts<'_>) -> (Cancelled, Change) {
     let next = facts.next;
     let mut change = enqueue(facts, None);
@@ -306,7 +307,7 @@ fn cancel_open(change: &mut Change, next: u64) -> Cancelled {
     cancelled
 }
 
-/// The row of a run that has to exist.
+/// Returns the row of a run, or [`StoreError::UnknownRun`] without a row.
 fn existing(row: Option<Row>, run: &RunRef) -> Result<Row, StoreError> {
     row.ok_or_else(|| StoreError::UnknownRun { run: run.clone() })
 }

@@ -30,7 +30,7 @@ enum Step {
     Accept,
 }
 
-/// An operation under a lease.
+/// Operation under a lease.
 #[derive(Clone, Copy, Debug)]
 enum Use {
     Heartbeat,
@@ -41,7 +41,7 @@ enum Use {
     End(RunState),
 }
 
-/// Knowledge of the store about the origin of a trigger.
+/// Origin of a trigger, as far as the store has recorded it.
 #[derive(Clone, Copy, Debug)]
 enum Known {
     Own,
@@ -59,7 +59,7 @@ impl Known {
     }
 }
 
-/// The rows of a ledger and its counters, as the simplest store would keep them.
+/// Model of a ledger: its rows and counters in the simplest form.
 struct Book {
     rows: Vec<Row>,
     sequence: u64,
@@ -93,7 +93,7 @@ impl Book {
         self.rows.iter().find(|row| row.run == *run).cloned()
     }
 
-    /// Rows with an ordering key, in their order.
+    /// Returns the rows with an ordering key, in their order.
     fn of_key(&self, run: &RunRef) -> Vec<&Row> {
         let is_there = |row: &&Row| {
             let is_of_key = row.run.order.is_some() && row.run.order == run.order;
@@ -168,7 +168,7 @@ impl Book {
         self.leases.extend(claimed.into_iter().map(|run| run.lease));
     }
 
-    /// Uses a lease. A lease that is not the newest one changes nothing but the number of abandoned leases.
+    /// Uses a lease. A lease that is not the newest one changes only the number of abandoned leases.
     fn using(&mut self, which: usize, how: Use) {
         if self.leases.is_empty() {
             return;
@@ -321,7 +321,7 @@ impl Book {
     }
 }
 
-/// A lease may do something exactly as long as it is the newest of a running row.
+/// Checks that a lease permits a change exactly if it is the newest of a running row. Returns the change.
 fn decided(holds: bool, change: Result<Change, StoreError>) -> Option<Change> {
     match change {
         Ok(change) => {

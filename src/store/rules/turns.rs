@@ -3,8 +3,8 @@
 use crate::store::ExecutorLimits;
 use std::sync::Arc;
 
-/// Takes up to `n` items in turns: one of each executor with a free place, then one of each again. `next` returns the next item of an
-/// executor. An executor that is named twice has the places of both names.
+/// Takes up to `n` items in turns: one of each executor with capacity, then one of each again. `next` returns the next item of an
+/// executor. An executor that is named twice has the capacity of both entries.
 pub(in crate::store) fn take_turns<T, E>(
     n: usize,
     of: &[ExecutorLimits],

@@ -1,4 +1,4 @@
-//! The write path over a store and the ledger of another: a response is saved, written, and then its run is ended.
+//! Write path over a store and the ledger of another store: saves the response, writes it, then ends the run.
 
 use super::journal;
 use crate::error::{Chain, Retry};
@@ -9,28 +9,29 @@ use crate::store::{
 };
 use std::time::Duration;
 
-/// The maximum time that an attempt waits for an unavailable store, from its first claim.
+/// Maximum time for which an attempt retries the write of a saved response, since its first claim.
 const MAX_AGE: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
-/// Maximum pause of such a run, also if the store requests a longer one.
+/// Maximum delay between two attempts to write a saved response, also if the store requests a longer delay.
 const MAX_PAUSE: Duration = Duration::from_secs(5 * 60);
 
 /// A store and the ledger of another store, for one call.
 #[derive(Clone, Copy)]
 pub(in crate::store) struct Joined<'s> {
     pub(in crate::store) store: &'s dyn BreadcrumbStore,
-    /// Ends the runs of `ledger`.
+    /// The store of `ledger`, whose commits end the runs.
     pub(in crate::store) ledger_store: &'s dyn BreadcrumbStore,
     pub(in crate::store) ledger: &'s dyn RunLedger,
-    /// If `true`, the dead letters that `ledger_store` writes for itself are deleted, because they are in `store` already.
+    /// If `true`, the dead letters that `ledger_store` writes are deleted, because `store` has them already.
     pub(in crate::store) deletes_letters: bool,
 }
 
 impl Joined<'_> {
-    /// Commits as [`WithLedger`](super::WithLedger) does.
+    /// Commits like [`WithLedger`](super::WithLedger).
     ///
     /// # Errors
-    /// The errors of both stores. [`StoreError::ResponseSaved`] if the ledger has the response and the store does not.
+    /// The errors of both stores. [`StoreError::ResponseSaved`] if the ledger has saved the response and the store has not
+    /// written it.
     pub(in crate::store) async fn commit(self, commit: Commit) -> Result<Committed, StoreError> {
         let Commit { mut writes, end } = commit;
         let Some((lease, end)) = end else {
@@ -51,7 +52,7 @@ impl Joined<'_> {
         }
         let kept = self.keep(&lease, &writes, &end).await?;
         match self.write_and_end(&lease, writes, end).await {
-            // The attempt that executed the run counts; later attempts only write.
+            // The attempt that executed the run counts. Later attempts only write the response.
             Err(error) if kept => Err(Box::pin(self.defer(&lease, error, true)).await),
             committed => committed,
         }
@@ -77,8 +78,8 @@ impl Joined<'_> {
         }
     }
 
-    /// Saves a response or a failure until it is written. Returns `false` if it cannot be saved, for example because it is
-    /// too large; it is then written unsaved.
+    /// Saves a response or a failure until it is written. Returns `false` if it cannot be saved, for example because it is too
+    /// large. The response is then written without being saved.
     async fn keep(self, lease: &Lease, writes: &[Write], end: &RunEnd) -> Result<bool, StoreError> {
         let Some(response) = journal::of(lease, writes, end) else {
             return Ok(false);
@@ -90,7 +91,8 @@ impl Joined<'_> {
         }
     }
 
-    /// Writes if the lease is held. A store with [`Capabilities::run_keys`] receives the run and its end.
+    /// Writes if the lease is held. A store with [`Capabilities::run_keys`](crate::store::Capabilities::run_keys) receives the
+    /// run and its end.
     async fn write(
         self,
         lease: &Lease,
@@ -110,7 +112,7 @@ impl Joined<'_> {
         }
     }
 
-    /// Writes, then ends the run.
+    /// Writes the response, then ends the run.
     async fn write_and_end(
         self,
         lease: &Lease,
@@ -129,7 +131,7 @@ impl Joined<'_> {
         if let RunEnd::Suspended { wake, .. } = &mut end
             && let Some(at) = committed.written.iter().map(|one| one.updated_at).max()
         {
-            // An answer may be older than the suspension. The row has that time, because the search below may fail.
+            // An answer may be older than the suspension. The row has the time of the writes, because the search below may fail.
             wake.since = Some(wake.since.map_or(at, |since| since.min(at)));
             asked = Some((wake.clone(), at));
         }
@@ -137,7 +139,7 @@ impl Joined<'_> {
         if let Some((wake, at)) = asked
             && let Err(error) = self.catch_up(&lease.run, &wake, at).await
         {
-            tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot search for an early answer; the runtime will retry");
+            tracing::warn!(run = %lease.run, code = error.code(), error = %Chain(&error), "cannot search for an answer from before the suspension, the runtime will retry");
         }
         Ok(committed)
     }
@@ -177,8 +179,8 @@ impl Joined<'_> {
         Ok(())
     }
 
-    /// Writes the response that an earlier attempt saved, and ends its run. Returns `None` if the run has to be executed
-    /// again: the store refuses the response for good, or the run is too old to wait for the store.
+    /// Writes the response that an earlier attempt saved, and ends its run. Returns `None` if the run must be executed again: the
+    /// store rejects the response permanently, or the run has waited for the store for too long.
     async fn finish(
         self,
         lease: &Lease,
@@ -239,9 +241,9 @@ impl Joined<'_> {
         Ok(Claim::Granted(claimed))
     }
 
-    /// Releases the lease of a run whose response is saved, so that no holder of this lease can write anything else.
-    /// `counts` is true after the attempt that executed the run. An error that a retry cannot fix is returned as it is,
-    /// and the lease stays.
+    /// Releases the lease of a run whose response is saved, so that no holder of this lease can write anything else. `counts` is
+    /// `true` after the attempt that executed the run. An error that a retry cannot fix is returned unchanged, and the lease
+    /// stays.
     async fn defer(self, lease: &Lease, error: StoreError, counts: bool) -> StoreError {
         let Retry::After(pause) = error.retry() else {
             return error;
@@ -268,7 +270,8 @@ impl Joined<'_> {
     }
 }
 
-/// Returns the end of a run as the store of the breadcrumbs sees it. A suspended run may ask the same again.
+/// Returns the end of a run for the store of the breadcrumbs. A suspended run has not ended for this store, because it may repeat
+/// its writes.
 fn seen_by_store(end: &RunEnd) -> RunEnd {
     match end {
         RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,

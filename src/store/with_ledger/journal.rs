@@ -1,4 +1,4 @@
-//! The response or failure of a run, saved in its row until the store has it. Pure.
+//! Saved response or failure of a run, in the row of the run until the store has written it. Pure.
 
 use crate::model::{Json, NewBreadcrumb, parse_as};
 use crate::store::{DeadLetter, Lease, RunEnd, StoreError, Write, canonical};
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::borrow::Cow;
 
-/// The field that tells it from what an executor saves, which may have no such field.
+/// The field that marks a state as a saved response. States of executors may not have this field.
 const FIELD: &str = "ux:response";
 
-/// A response, as text: so it may nest as deep as a breadcrumb may.
+/// A saved response. It is stored as a JSON string, so that its breadcrumbs may have the full depth.
 #[derive(Deserialize, Serialize)]
 struct Kept<'c> {
-    /// A run that is redone responds anew.
+    /// The epoch of the run. A response of an earlier epoch is ignored, because a run that is redone responds again.
     epoch: u32,
     creates: Vec<Cow<'c, NewBreadcrumb>>,
     /// The dead letter, if the run failed.
@@ -27,7 +27,7 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// Returns the end of the run that the response belongs to.
+    /// Returns the end of the run.
     pub(super) fn end(&self) -> RunEnd {
         match &self.letter {
             Some(letter) => RunEnd::Failed(letter.clone()),
@@ -47,7 +47,7 @@ pub(super) fn of(lease: &Lease, writes: &[Write], end: &RunEnd) -> Option<Json> 
             return None;
         }
     };
-    // What nests too deep must not be written out, and what is refused is refused by the store.
+    // A breadcrumb that is nested too deeply must not be serialized, and the store rejects such a response anyway.
     let writes = canonical::writes(writes.to_vec(), Json::MAX_BYTES).ok()?;
     let creates: Option<Vec<_>> = writes
         .iter()
@@ -66,12 +66,12 @@ pub(super) fn of(lease: &Lease, writes: &[Write], end: &RunEnd) -> Option<Json> 
     Some(json!({FIELD: text}).into())
 }
 
-/// Whether a state is a response that was kept.
+/// Returns `true` if a state is a saved response.
 pub(super) fn is_one(state: &Json) -> bool {
     state.get(FIELD).is_some()
 }
 
-/// The response that was kept; none if it is one of another epoch, or cannot be read.
+/// Returns the saved response in a state. `None` for a response of another epoch, or one that cannot be read.
 pub(super) fn response(lease: &Lease, state: &Json) -> Option<Response> {
     let text = state.get(FIELD)?.as_str()?;
     let kept: Kept<'_> = parse_as(text.as_bytes()).ok()?;
@@ -82,7 +82,7 @@ pub(super) fn response(lease: &Lease, state: &Json) -> Option<Response> {
     })
 }
 
-/// Refuses a state that looks like a saved response, because a saved response is written without further checks.
+/// Rejects a state that looks like a saved response, because a saved response is written without further checks.
 pub(super) fn check(state: &Json) -> Result<(), StoreError> {
     match is_one(state) {
         true => Err(StoreError::Forbidden {

@@ -12,17 +12,17 @@ use crate::model::{Breadcrumb, BreadcrumbId};
 use async_trait::async_trait;
 use std::sync::Arc;
 
-/// A store with the run ledger of another: for breadcrumbs that live where no ledger is.
+/// A store that combines the breadcrumbs of one store with the run ledger of another, for a store without a ledger.
 ///
-/// Breadcrumbs are read from and written to the one, runs are claimed from and ended in the other. What the other
-/// store holds beside its ledger is not looked at, and neither is a ledger of the first.
+/// Breadcrumbs are read from and written to the first store. Runs are claimed and ended in the second store. The breadcrumbs of
+/// the second store and a ledger of the first store are not used.
 ///
 /// ```
 /// use universal_executor::store::{Claim, Claimed, Commit, RunEnd, RunRef, Write};
 /// use universal_executor::{BreadcrumbStore, BreadcrumbStoreExt, MemoryStore, NewBreadcrumb, WithLedger};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// // The first stands for a service that keeps breadcrumbs and knows of no runs.
+/// // The first store represents a service with breadcrumbs and without a ledger.
 /// let (service, runs) = (MemoryStore::default(), MemoryStore::default());
 /// let store = WithLedger::new(service.clone(), runs);
 /// let question = store.create(NewBreadcrumb::new("question.v1")).await?;
@@ -41,55 +41,58 @@ use std::sync::Arc;
 /// # Ok::<(), universal_executor::BoxError>(())
 /// ```
 ///
-/// # What it promises
-/// One run for each version of a trigger, however often that is announced; leases, attempts, retries, order, suspended
-/// runs and dead letters. Runs are counted, listed, redone and resumed as in any ledger.
+/// # Guarantees
+/// There is one run for each trigger version, however often it is announced, with leases, attempts, retries, order, suspension
+/// and dead letters. Runs are counted, listed, redone and resumed as in any ledger.
 ///
-/// A response that only creates breadcrumbs is executed once. It is saved in the ledger before it is written, and so is a
-/// failure with its dead letter. If the commit then fails for now, it returns [`StoreError::ResponseSaved`] and releases
-/// the lease, so the run can neither fail nor be executed again, also in its last attempt. A later
-/// [`claim`](super::RunLedger::claim) writes the response, with pauses of up to five minutes, and returns
-/// [`Claim::Done`](super::Claim::Done). If the store refuses the response for good, or three days after the run was added,
-/// the run is executed again if it has an attempt left and may be executed more than once.
+/// A response that only creates breadcrumbs is executed once. The ledger saves the response, or the failure with its dead letter,
+/// before the store writes it. If the commit then fails for a transient reason, it returns [`StoreError::ResponseSaved`] and
+/// releases the lease. The run can then neither fail nor be executed again, also in its last attempt.
 ///
-/// # What it cannot promise
-/// A response and the end of its run are two steps, in this order. The lease is renewed right before the first.
-/// - **At least once.** A store with [`Capabilities::run_keys`] is told of the run, and finds again what that responded
-///   with before. To any other, if the process dies between the two, the commit is dropped or the ledger fails, the
-///   response is written again. An error of a commit does not mean that nothing was written.
-/// - **Some are executed again.** After a crash between the two a response that updates or deletes, one whose text is
-///   larger than a state may be, one that the store refuses, and a suspension are made anew. What an executor writes on
-///   the way is written again as well.
-/// - **A stale worker may write.** It writes nothing if its lease is known to be lost. But one that is held up, for
-///   longer than its lease, between that check and its write does write, although another has the run by now. It is
-///   told [`StoreError::LeaseLost`] when it ends the run.
-/// - **Lineage is as claimed.** The ledger does not see the breadcrumbs, so [`Capabilities::lineage`] is false: hops and
-///   own breadcrumbs are read from the creator in each payload, which whoever writes there can forge.
-/// - **No keys of requests.** The key of a [request](super::RunLedger::request) and its breadcrumb would be recorded in two steps, so a
-///   crash between the two would lose or repeat the breadcrumb. Requests are [`StoreError::Unsupported`], and
-///   [`Capabilities::keyed_requests`] is false.
-/// - **Rows say less.** They do not tell what their runs wrote, so neither does an event that comes again. One that ended
-///   because the store did not have the announced version yet is not made ready again when that comes.
+/// A later [`claim`](super::RunLedger::claim) writes the response, after delays of up to five minutes, and returns
+/// [`Claim::Done`](super::Claim::Done). If the store rejects the response permanently, or the writes have failed for three days,
+/// the run is executed again, provided that it has an attempt left and may be executed more than once.
+///
+/// # Limitations
+/// A response and the end of its run are two steps, in this order. The lease is renewed right before the first step.
+/// - **At least once.** A store with [`Capabilities::run_keys`] receives the run with each write, and finds the earlier response
+///   of the run. In any other store, the response is written again if the process dies between the two steps, the future of the
+///   commit is dropped, or the ledger fails. After an error of a commit, the writes may have succeeded.
+/// - **Some runs are executed again.** After a crash between the two steps, the run is executed again if its response updates or
+///   deletes breadcrumbs, is larger than a saved state may be, is rejected by the store, or belongs to a suspension. Intermediate
+///   writes of the executor are then repeated too.
+/// - **A stale worker may write.** A worker whose lease is known to be lost writes nothing. But a worker that is delayed between
+///   this check and its write, for longer than its lease, writes although another worker has the run. It receives
+///   [`StoreError::LeaseLost`] when it ends the run.
+/// - **Lineage is not verified.** The ledger does not have the breadcrumbs, so [`Capabilities::lineage`] is `false`. Hops and own
+///   breadcrumbs are read from the `creator` field of each payload, which any writer can forge.
+/// - **No keys of requests.** The key of a [request](super::RunLedger::request) and its breadcrumb would be recorded in two
+///   steps, so a crash between the two would lose or repeat the breadcrumb. Requests are [`StoreError::Unsupported`], and
+///   [`Capabilities::keyed_requests`] is `false`.
+/// - **Rows have less information.** They do not name the breadcrumbs of their runs, so the claim of a finished run does not
+///   return them. A run that ended because the store did not have the announced version yet is not made ready again when the
+///   version exists.
 ///
 /// # Suspended runs
-/// The writes precede the suspension, so that no run waits for an answer to a question that was never asked. An answer can
-/// arrive between the two. It wakes the run, because [`Wake::since`](super::Wake::since) becomes the time of the last write by the store's
-/// clock. [`Run::suspended_at`](super::Run::suspended_at) is by the ledger's clock. A suspension without writes compares
-/// the two clocks: if the store's clock is behind by more than an answer takes, the answer seems to be older and wakes
-/// nothing. Keep the two clocks together, and set a time limit for such a wait.
+/// The writes precede the suspension, so that no run waits for an answer to a question that was never written. An answer can
+/// arrive between the two steps. It wakes the run, because [`Wake::since`](super::Wake::since) becomes the time of the last write
+/// by the store's clock.
+///
+/// [`Run::suspended_at`](super::Run::suspended_at) is by the ledger's clock. A suspension without writes therefore compares the
+/// two clocks: if the store's clock is behind, a fast answer can seem to be older than the suspension, and then does not wake the
+/// run. Synchronise the two clocks, and set a time limit for such a wait.
 ///
 /// # Dead letters
-/// The dead letter of a failed run is written to the store and counts among the at most
-/// [`MAX_WRITES`](Commit::MAX_WRITES) of the commit. The ledger's own store writes one for itself, which nobody reads.
+/// The dead letter of a failed run is written to the store, and counts towards the maximum of [`MAX_WRITES`](Commit::MAX_WRITES)
+/// of the commit. The store of the ledger writes another dead letter for itself, which is not used.
 ///
-/// # What a run saves
-/// A state with the field `ux:response` is refused: it would be taken for a response that was kept, which is not checked
-/// again when it is written.
+/// # Saved states
+/// A state with the field `ux:response` is rejected. It would count as a saved response, which is written without further checks.
 ///
 /// # Tenants
-/// Its tenant is that of the store, from which keys of runs are made; the rows are in the tenant of the handle that has
-/// the ledger. Bind both to the same, or the runs of two tenants meet in one ledger: a worker of one then claims those of
-/// the other, does not find their triggers, and ends them. A warning tells of two that differ.
+/// The tenant is that of the first store, and run keys are made of it. The rows are in the tenant of the second handle. Bind both
+/// handles to the same tenant. Otherwise the runs of two tenants are in one ledger: a worker of one tenant claims runs of the
+/// other, does not find their triggers, and ends them. [`new`](Self::new) logs a warning if the tenants differ.
 #[derive(Clone, Debug)]
 pub struct WithLedger<S, L> {
     store: S,
@@ -100,7 +103,7 @@ pub struct WithLedger<S, L> {
 const NAME: &str = "WithLedger";
 
 impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
-    /// The breadcrumbs of a store with the ledger of another. Without a ledger there this has none either.
+    /// Combines the breadcrumbs of `store` with the ledger of `ledger_store`. The result has no ledger if `ledger_store` has none.
     #[must_use]
     pub fn new(store: S, ledger_store: L) -> Self {
         let (tenant, of_ledger) = (store.tenant(), ledger_store.tenant());
@@ -108,7 +111,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
             tracing::warn!(
                 tenant,
                 of_ledger,
-                "the ledger is bound to another tenant than the store; bind it to the same"
+                "the store and its ledger are bound to different tenants; bind both to the same tenant"
             );
         }
         let id = store.identity().with_runs_of(&ledger_store.identity());
@@ -124,7 +127,7 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
         &self.store
     }
 
-    /// The two stores for one call; `None` if the second has no ledger.
+    /// Returns the two stores for one call, or `None` if the second store has no ledger.
     fn joined(&self) -> Option<Joined<'_>> {
         let ledger = self.ledger_store.ledger()?;
         Some(Joined {

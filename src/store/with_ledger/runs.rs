@@ -1,4 +1,4 @@
-//! The ledger beside the store: as it is, but for responses that it keeps until they are written.
+//! Implementation of [`RunLedger`] for [`WithLedger`]: forwards to the ledger, and writes saved responses before a run starts.
 
 use super::joined::Joined;
 use super::{NAME, WithLedger, journal};

@@ -75,7 +75,7 @@ async fn who_was_asked_what_and_how_long_it_took_is_told() {
     store.create(NewBreadcrumb::new("note.v1")).await.unwrap();
 
     let text = log.text();
-    let line = text.lines().find(|line| line.contains("asked a store"));
+    let line = text.lines().find(|line| line.contains("store call ended"));
     let line = line.unwrap_or_else(|| panic!("nothing is told in {text:?}"));
     assert!(line.contains("DEBUG"), "{line}");
     for (name, value) in [
