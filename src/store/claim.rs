@@ -220,7 +220,7 @@ impl From<ClaimId> for Uuid {
     }
 }
 
-/// A lease that is lost: another worker has claimed the run, or the run has ended.
+/// A lease that is lost: another worker has claimed the run, or the run was released or has ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Lost {

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
 
-/// An atomic write of a store: breadcrumbs, and optionally the end of a run, with the events of both.
+/// Input of [`BreadcrumbStore::commit`](super::BreadcrumbStore::commit): writes, and optionally the end of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
     /// The writes, in the order in which they are applied. At most [1,000](Self::MAX_WRITES).

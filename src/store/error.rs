@@ -30,8 +30,10 @@ pub enum StoreError {
         /// The current version.
         found: u64,
     },
-    /// Another worker has claimed the run, or the run has ended. Write nothing for the run.
-    #[error("the lease of {run} is lost: another worker has claimed the run, or the run has ended")]
+    /// Another worker has claimed the run, or the run was released or has ended. Write nothing for the run.
+    #[error(
+        "the lease of {run} is lost: another worker has claimed the run, or the run was released or has ended"
+    )]
     LeaseLost {
         /// The run.
         run: RunRef,
@@ -158,7 +160,7 @@ pub enum StoreError {
     /// The store read the maximum number of breadcrumbs, and the search is not complete. Select a schema or a tag that fewer
     /// breadcrumbs have.
     #[error(
-        "{store} read {looked_at} breadcrumbs, the maximum of one search, and found no end; select a schema or a tag that fewer breadcrumbs have"
+        "{store} read {looked_at} breadcrumbs without completing the search; select a schema or a tag that fewer breadcrumbs have"
     )]
     TooFar {
         /// The store name.

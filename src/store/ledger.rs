@@ -71,7 +71,7 @@ pub trait RunLedger: Send + Sync {
     /// Claims up to `n` due runs. Executors take turns, and the runs of one executor start with the oldest. The result has this
     /// order. Omits [paused](Self::pause_executor) executors.
     ///
-    /// `of` limits the number of runs of each executor. Executors that `of` does not name have none.
+    /// `of` limits the number of runs of each executor. Only executors that `of` names are claimed.
     ///
     /// `id` names this claim, so that a lost answer loses no leases. If the answer does not arrive, list the leases with
     /// [`RunFilter::of_claim`] and [release](Self::release) them.
@@ -139,7 +139,7 @@ pub trait RunLedger: Send + Sync {
     /// recorded cause as it is.
     ///
     /// # Errors
-    /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run has ended.
+    /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run was released or has ended.
     async fn retry(
         &self,
         lease: Lease,
@@ -151,7 +151,7 @@ pub trait RunLedger: Send + Sync {
     /// Releases a run at once, as if it had not been claimed. Workers release their runs when they shut down.
     ///
     /// # Errors
-    /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run has ended.
+    /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run was released or has ended.
     async fn release(&self, lease: Lease) -> Result<(), StoreError>;
 
     /// Releases a run for another version of its executor, which matches the trigger. The attempt does not count.
@@ -161,7 +161,7 @@ pub trait RunLedger: Send + Sync {
     /// claimed before it is accepted: at `until` or later, a worker of any version of its executor accepts it.
     ///
     /// # Errors
-    /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run has ended.
+    /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run was released or has ended.
     async fn transfer(
         &self,
         lease: Lease,
@@ -170,9 +170,9 @@ pub trait RunLedger: Send + Sync {
         position: KeyPosition,
     ) -> Result<(), StoreError>;
 
-    /// Makes transferred runs due: the runs that were [transferred](Self::transfer) to these versions of executors, and the runs
-    /// of these executors that left their position and reached their time, whichever version they were transferred to. `versions`
-    /// has pairs of executor ID and version.
+    /// Makes transferred runs due: the runs that were [transferred](Self::transfer) to one of `versions`, given as pairs of
+    /// executor ID and version. Also makes the runs of these executors due that left their position and reached their time,
+    /// whichever version they were transferred to.
     ///
     /// A run that left its position goes to the end of the order of its ordering key. Several such runs retain their order among
     /// themselves.
@@ -221,8 +221,8 @@ pub trait RunLedger: Send + Sync {
     /// Saves the progress of a run, from which the next attempt continues.
     ///
     /// # Errors
-    /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run has ended. [`StoreError::Rejected`] if the
-    /// state is nested too deeply or too large.
+    /// [`StoreError::LeaseLost`] if another worker has claimed the run, or the run was released or has ended.
+    /// [`StoreError::Rejected`] if the state is nested too deeply or too large.
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError>;
 
     /// Wakes a suspended run with the breadcrumb that it waited for.

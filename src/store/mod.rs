@@ -180,19 +180,20 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
     /// Writes breadcrumbs, ends a run and publishes the events of both, all or nothing.
     ///
     /// # Errors
-    /// Nothing is written if the commit fails with one of these errors:
+    /// With [`Capabilities::atomic`], nothing is written if the commit fails with one of these errors:
     /// - [`StoreError::Conflict`] or [`StoreError::NotFound`] if an update is from an older version, or the breadcrumb was
     ///   deleted
-    /// - [`StoreError::LeaseLost`] if another worker has claimed the run, or the run has ended
+    /// - [`StoreError::LeaseLost`] if another worker has claimed the run, or the run was released or has ended
     /// - [`StoreError::Rejected`], [`StoreError::TooManyWrites`], [`StoreError::TooManyTags`], [`StoreError::TagTooLong`] or
     ///   [`StoreError::SchemaTooLong`] if the content exceeds a limit of all stores
+    /// - [`StoreError::Full`] if the store has reached a limit
     /// - [`StoreError::EmptyWake`] or [`StoreError::InvalidQuery`] if the commit would suspend the run for ever
     ///
     /// After [`StoreError::Unavailable`], the commit may have succeeded.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the commit happens as a whole or not at all. To find out, claim the run again or read the
-    /// breadcrumbs.
+    /// If the future is dropped, a store with [`Capabilities::atomic`] performs the commit as a whole or not at all. To find out,
+    /// claim the run again or read the breadcrumbs.
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError>;
 
     /// Returns the run ledger of this store, or `None` if the store has no ledger.
@@ -226,7 +227,7 @@ pub trait BreadcrumbStore: Debug + Send + Sync + 'static {
 )]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// If `true`, a read returns the result of every earlier commit, so a breadcrumb that is not found has been deleted.
+    /// If `true`, a read returns the result of every earlier commit, so a breadcrumb that is not found does not exist.
     pub reads_own_writes: bool,
     /// If `true`, the last version of a deleted breadcrumb can still be read, so deletions can trigger.
     pub tombstones: bool,

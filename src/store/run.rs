@@ -175,7 +175,7 @@ pub enum RunState {
     Running,
     /// The run waits for a breadcrumb or a time.
     Suspended,
-    /// The run ended with a response.
+    /// The run succeeded. Its response can be empty.
     Done,
     /// The run ended with a dead letter, or was [cancelled](super::RunLedger::cancel).
     Failed,

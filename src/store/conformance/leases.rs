@@ -29,7 +29,7 @@ pub async fn a_heartbeat_extends_the_lease<S: StoreUnderTest>(subject: &S) -> Re
     )
 }
 
-/// A heartbeat returns the lost leases: another worker has claimed the run, or the run has ended.
+/// A heartbeat returns the lost leases: another worker has claimed the run, or the run was released or has ended.
 pub async fn a_heartbeat_tells_what_is_lost<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

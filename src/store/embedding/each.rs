@@ -19,7 +19,7 @@ pub(super) struct Found {
 
 impl EmbeddingConfig {
     /// Embeds all strings in one call. If the call fails and the embedder still embeds [`PLAIN`], splits the batch in halves and
-    /// embeds each half, so that one bad string does not prevent the search for the others.
+    /// embeds each half. So one bad string does not prevent the search for the others.
     ///
     /// A string is rejected only if the embedder fails twice at this string alone and embeds [`PLAIN`] after each failure. A batch
     /// takes at most five calls per string, and few calls if most strings are valid. An embedder that is down receives two calls.

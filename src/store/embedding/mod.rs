@@ -55,9 +55,10 @@
 //!
 //! # Time of embedding
 //! By default, a commit returns when its breadcrumbs have vectors, or after [`EmbeddingConfig::commit_timeout`]. With
-//! [`EmbeddingConfig::later`], the store embeds in the background. A commit never fails because of the embedder. The next use of the
-//! tenant starts a background task that embeds all breadcrumbs without a vector, including the breadcrumbs that were written before
-//! the store had an embedder or shortly before a crash.
+//! [`EmbeddingConfig::later`], the store embeds in the background. A commit never fails because of the embedder.
+//!
+//! The next use of the tenant starts a background task that embeds all breadcrumbs without a vector. These include breadcrumbs
+//! from before the store had an embedder, or from shortly before a crash.
 //!
 //! # Limits
 //! The search compares vectors only and has no keyword search. Stores compare the query with the vector of every breadcrumb that the

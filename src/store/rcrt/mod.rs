@@ -70,8 +70,8 @@ use std::time::Duration;
 /// - **Concurrent updates do not exclude one another.** The server compares the version and writes in two steps, so several updates
 ///   from one version can succeed, and the last one replaces the others.
 /// - **Updates do not change vectors.** Vector search finds a breadcrumb by its first version, with its whole context.
-/// - **Some updates make the server panic.** The store refuses an update whose context has a character of several bytes across byte
-///   200 of its JSON text, with [`SplitCharacter`] as the cause.
+/// - **Some updates make the server panic.** The store rejects an update whose context has a multi-byte character across byte 200
+///   of its JSON text, with [`SplitCharacter`] as the cause.
 /// - **A commit of several writes is not atomic.** The store validates the whole commit first, then sends the writes one by one.
 ///   If a write fails or the future is dropped, the earlier writes remain.
 /// - **No ledger.** Without a ledger, a trigger is answered at least once, normally once. The breadcrumbs of a response have the
@@ -79,11 +79,10 @@ use std::time::Duration;
 ///   `<run key>:<index>:<try>`. So a second attempt finds the breadcrumbs of the first one and creates only the rest. The indexes of a
 ///   dead letter, and of breadcrumbs that are written with it, start with an `f`. A creation that takes longer than
 ///   [`lookup_timeout`](RcrtBuilder::lookup_timeout) can lead to several breadcrumbs with one index. Readers then use the oldest.
-/// - **Recovery after a crash needs `look_back`.** A runtime that starts at the beginning and [looks
-///   back](crate::runtime::RuntimeBuilder::look_back), for example for a day, finds the triggers that were in progress. A trigger
-///   whose whole response exists is not executed again. A trigger without a response, or with updates alone, is executed again,
-///   and an update is then made from the current version. With [`WithLedger`](super::WithLedger), each trigger has one run
-///   instead.
+/// - **Recovery after a crash needs `look_back`.** A runtime finds the triggers that were in progress if it starts at the
+///   beginning and [looks back](crate::runtime::RuntimeBuilder::look_back), for example for a day. A trigger whose whole response
+///   exists is not executed again. A trigger without a response, or with updates alone, is executed again, and an update is then
+///   made from the current version. With [`WithLedger`](super::WithLedger), each trigger has one run instead.
 /// - **A field cannot be set to null.** The server retains the old value for null. So setting a context or hints to null is
 ///   [`StoreError::Unsupported`].
 /// - **No tombstones.** A deleted breadcrumb cannot be read, and the store publishes no event of the deletion.

@@ -51,16 +51,16 @@ use std::sync::Arc;
 ///
 /// A later [`claim`](super::RunLedger::claim) writes the response, after delays of up to five minutes, and returns
 /// [`Claim::Done`](super::Claim::Done). If the store rejects the response permanently, or the writes have failed for three days,
-/// the run is executed again, provided that it has an attempt left and may be executed more than once.
+/// the run is executed again. It then needs a remaining attempt, and must not be a run that may be executed at most once.
 ///
 /// # Limitations
 /// A response and the end of its run are two steps, in this order. The lease is renewed right before the first step.
 /// - **At least once.** A store with [`Capabilities::run_keys`] receives the run with each write, and finds the earlier response
 ///   of the run. In any other store, the response is written again if the process dies between the two steps, the future of the
 ///   commit is dropped, or the ledger fails. After an error of a commit, the writes may have succeeded.
-/// - **Some runs are executed again.** After a crash between the two steps, the run is executed again if its response updates or
-///   deletes breadcrumbs, is larger than a saved state may be, is rejected by the store, or belongs to a suspension. Intermediate
-///   writes of the executor are then repeated too.
+/// - **Some runs are executed again.** After a crash between the two steps, some responses cannot be recovered: updates,
+///   deletions and suspensions, a response that is larger than a saved state may be, and a response that the store rejects. Their
+///   runs are executed again, and repeat their intermediate writes.
 /// - **A stale worker may write.** A worker whose lease is known to be lost writes nothing. But a worker that is delayed between
 ///   this check and its write, for longer than its lease, writes although another worker has the run. It receives
 ///   [`StoreError::LeaseLost`] when it ends the run.
