@@ -6,9 +6,10 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The deliveries of one subscription, as a stream.
+/// Stream of the deliveries of one subscription.
 ///
-/// An error in the stream tells what happened to it ([`SourceError::Lagged`]); the stream goes on after it unless it ends.
+/// An error item does not end the stream. It reports a loss ([`SourceError::Lagged`]) or a failure of the source, and
+/// the next item follows once the source delivers again. The stream has ended when it returns `None`.
 #[must_use = "a stream does nothing unless it is polled"]
 pub struct Deliveries {
     start: Option<u64>,
@@ -17,7 +18,8 @@ pub struct Deliveries {
 }
 
 impl Deliveries {
-    /// Makes the deliveries of a source that has no positions.
+    /// Creates the deliveries of a source without positions. Sets neither [`start`](Self::start) nor
+    /// [`delivered_after`](Self::delivered_after).
     pub fn new(stream: impl Stream<Item = Result<Delivery, SourceError>> + Send + 'static) -> Self {
         Self {
             start: None,
@@ -26,19 +28,21 @@ impl Deliveries {
         }
     }
 
-    /// Sets the [start](Self::start).
+    /// Sets the position that [`start`](Self::start) returns.
     pub fn starting_after(mut self, position: impl Into<Option<u64>>) -> Self {
         self.start = position.into();
         self
     }
 
-    /// Sets the time after which [every event](Self::delivered_after) is delivered.
+    /// Sets the time that [`delivered_after`](Self::delivered_after) returns.
     pub fn delivering_after(mut self, time: impl Into<Option<Timestamp>>) -> Self {
         self.delivered_after = time.into();
         self
     }
 
-    /// Replaces the stream by one that is made of it, and keeps the start. For wrappers of a source.
+    /// Replaces the stream by the stream that `wrapper` returns. Keeps [`start`](Self::start) and
+    /// [`delivered_after`](Self::delivered_after). Use this in an [`EventSource`](super::EventSource) that wraps
+    /// another one.
     pub fn wrap<S>(self, wrapper: impl FnOnce(Self) -> S) -> Self
     where
         S: Stream<Item = Result<Delivery, SourceError>> + Send + 'static,
@@ -57,8 +61,9 @@ impl Deliveries {
         self.start
     }
 
-    /// Returns the time after which this subscription delivers every event, or reports it as missed. Its consumer has acknowledged
-    /// the earlier ones, or the subscription starts after them. `None` if the source does not know.
+    /// Returns the time after which this subscription delivers every event or reports its loss. The consumer has
+    /// acknowledged the earlier events, or the subscription starts after them. Returns `None` if the source does not
+    /// know the time.
     ///
     /// The runtime reads the store for events between its saved position and this time.
     #[must_use]

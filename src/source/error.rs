@@ -2,40 +2,44 @@ use crate::error::{BoxError, Retry};
 use crate::model::Timestamp;
 use std::time::Duration;
 
-/// Why a source could not deliver or be told. Variants name what the caller can do next.
+/// Error of an [`EventSource`](super::EventSource), its subscription or an acknowledgement.
+///
+/// [`retry`](Self::retry) returns whether and when a retry can succeed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// The subscriber was too slow and events were dropped: look into the store for what was missed.
-    #[error("{missed} events were dropped because the subscriber was too slow")]
+    /// The subscriber was too slow, and the source dropped events. Search the store for the missed triggers. The stream
+    /// continues.
+    #[error("event source dropped {missed} events because the subscriber was too slow")]
     Lagged {
         /// Number of dropped events.
         missed: u64,
-        /// A time that every dropped event follows: each event committed up to it was delivered or acknowledged, or
-        /// precedes the subscription. `None` if the source does not know such a time.
+        /// Lower bound of the commit times of the dropped events: all events up to this time were delivered,
+        /// acknowledged, or committed before the subscription. `None` if the source does not know such a time.
         after: Option<Timestamp>,
     },
-    /// The event will not come again; process it now.
-    #[error("the event is not taken back: {reason}")]
+    /// The source does not redeliver a nacked event. The caller has to process or redeliver the event itself.
+    #[error("cannot redeliver the nacked event: {reason}")]
     NotTakenBack {
-        /// Why.
+        /// The cause, for example a source without acknowledgements.
         reason: &'static str,
     },
-    /// The source will not deliver, however often it is subscribed to.
-    #[error("the event source refuses to deliver")]
+    /// The source rejects the subscription. A retry does not help: the configuration has to change.
+    #[error("event source rejected the subscription")]
     Refused(#[source] BoxError),
-    /// The source is unreachable.
-    #[error("the event source is unavailable")]
+    /// The source is unreachable or its server failed. A retry can succeed.
+    #[error("event source is unavailable; retry in {retry_after:?}")]
     Unavailable {
-        /// When to try again.
+        /// Minimum delay before a retry.
         retry_after: Duration,
-        /// What its driver says.
+        /// The error of the connection or the driver.
         source: BoxError,
     },
 }
 
 impl SourceError {
-    /// Whether repeating the operation could succeed.
+    /// Returns whether and when a retry can succeed: at once after [`Lagged`](Self::Lagged), after the requested delay
+    /// (at most one hour) after [`Unavailable`](Self::Unavailable), and never for the other variants.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -45,7 +49,7 @@ impl SourceError {
         }
     }
 
-    /// A short name for records and metrics: `lagged`, `not_taken_back`, `refused`, `unavailable`.
+    /// Returns a short name for records and metrics: `lagged`, `not_taken_back`, `refused` or `unavailable`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

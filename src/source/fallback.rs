@@ -11,17 +11,18 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// An event source that combines a quick source, which may lose events, with a sure source, which loses none. For example, the quick
-/// source is NATS, and the sure source reads the events that a store retains for a named consumer.
+/// An event source that combines a quick source, which may lose events, with a sure source, which loses none. For
+/// example, the quick source is NATS, and the sure source reads the events that a store retains for a named consumer.
 ///
-/// While the quick source delivers, the sure source is polled for unacknowledged events at an interval, 60 s by default. While the
-/// quick source is unreachable, the sure source is read continuously. Most events are therefore delivered twice, and the run ledger
-/// removes the duplicates. A loss of the quick source, even while no worker runs, loses no event and causes only a short delay.
+/// While the quick source delivers, the combination polls the sure source for unacknowledged events at an interval,
+/// 60 s by default. While the quick source is unreachable, the combination reads the sure source continuously. Most
+/// events are therefore delivered twice, and the run ledger removes the duplicates. A failure of the quick source, even
+/// while no worker runs, loses no event and causes only a short delay.
 ///
-/// The sure source must persist acknowledgements. It determines if the combination is [complete](EventSource::is_complete). All
-/// workers with the same consumer name at the sure source need the same executors, because an event that one worker acknowledged is
-/// not delivered to the others. An event of the quick source has the quick source's position, and an event of the sure source has no
-/// position.
+/// The sure source must persist acknowledgements. The combination is [complete](EventSource::is_complete) if the sure
+/// source is. All workers with the same consumer name at the sure source need the same executors, because the sure
+/// source does not deliver an acknowledged event to another worker. An event of the quick source has the quick source's
+/// position, and an event of the sure source has no position.
 ///
 /// ```
 /// use futures::StreamExt;
@@ -120,8 +121,8 @@ impl EventSource for FallbackSource {
         format!("{quick}, backed by {sure}")
     }
 
-    /// Returns `true`: the sure source is read from time to time only, and does not repeat what another worker with the
-    /// same consumer name acknowledged in the meantime.
+    /// Returns `true`: the sure source is only polled at intervals, and does not repeat an event that another worker
+    /// with the same consumer name acknowledged in the meantime.
     fn is_shared(&self) -> bool {
         true
     }
@@ -324,7 +325,7 @@ mod tests {
             match self.0.is_out.load(Ordering::SeqCst) {
                 true => Err(SourceError::Unavailable {
                     retry_after: SECOND,
-                    source: "it is out".into(),
+                    source: "the source is unreachable".into(),
                 }),
                 false => Ok(()),
             }
@@ -424,7 +425,10 @@ mod tests {
             assert_eq!(within(&mut events, SECOND).await, Some((version, Some(7))));
         }
 
-        assert!(events.next().await.unwrap().is_err(), "once it is due");
+        assert!(
+            events.next().await.unwrap().is_err(),
+            "the sure source is polled after the interval"
+        );
     }
 
     #[tokio::test]

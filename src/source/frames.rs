@@ -1,62 +1,62 @@
-//! The lines of `text/event-stream`, taken apart into frames however they are cut into chunks. Pure.
+//! Incremental parser for `text/event-stream`, independent of the chunk boundaries. Pure.
 //!
 //! Follows the [HTML standard](https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation).
 
 use std::mem;
 use std::time::Duration;
 
-/// Takes a body apart into what it says.
+/// Incremental parser of a `text/event-stream` body.
 #[derive(Debug)]
 pub(crate) struct Frames {
     line: Vec<u8>,
-    /// What the frame has of data so far; none if it has no such field.
+    /// Data of the current frame so far, or `None` without a `data` field.
     data: Option<Vec<u8>>,
     name: Vec<u8>,
     id: Option<String>,
-    /// Whether the frame has any line so far.
+    /// If `true`, the current frame has at least one line.
     begun: bool,
     after_return: bool,
-    /// A byte order mark may stand before the first line.
+    /// If `true`, a byte order mark may precede the next line.
     is_first_line: bool,
     max_line: usize,
     max_event: usize,
 }
 
-/// What a stream says.
+/// An item that a stream contains.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Heard {
-    /// An event.
+    /// A frame with data.
     Event(Frame),
-    /// A frame without data: a comment, for instance.
+    /// A frame without data, for example a comment.
     Nothing,
-    /// How long to wait before coming again.
+    /// The reconnection delay that the server requests.
     Retry(Duration),
 }
 
-/// One event of a stream.
+/// An event of a stream.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Frame {
-    /// Its name, `message` unless the stream says another.
+    /// Event name. Defaults to `message`.
     pub(crate) name: String,
-    /// Its data, lines parted by a line feed.
+    /// Event data, with lines joined by a line feed.
     pub(crate) data: Vec<u8>,
-    /// The last id that the stream told of.
+    /// The last event ID of the stream.
     pub(crate) id: Option<String>,
 }
 
-/// A line or an event is longer than its limit.
+/// Error for a line or an event that is longer than its limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{what} of the stream has more than {limit} bytes")]
+#[error("{what} of the event stream is longer than {limit} bytes")]
 pub(crate) struct TooLong {
     what: &'static str,
     limit: usize,
 }
 
-/// The longest id that is remembered, in bytes: it has to fit into a header.
+/// Maximum length of an event ID in bytes. A reconnect sends the ID in a header.
 const MAX_ID: usize = 1 << 10;
 
 impl Frames {
-    /// Frames of a stream that begins, with lines and data of events up to so many bytes.
+    /// Creates a parser for a new stream. `max_line` limits a line, and `max_event` the data of an event, in bytes.
     pub(crate) fn new(max_line: usize, max_event: usize) -> Self {
         Self {
             line: Vec::new(),
@@ -71,7 +71,7 @@ impl Frames {
         }
     }
 
-    /// Reads the next chunk, and tells what it completes. What was complete before an error is told.
+    /// Parses a chunk, and appends the completed items to `heard`, also those before an error.
     pub(crate) fn read(
         &mut self,
         chunk: &[u8],
@@ -79,7 +79,7 @@ impl Frames {
     ) -> Result<(), TooLong> {
         let mut rest = chunk;
         while let Some((&first, behind)) = rest.split_first() {
-            // A line ends with LF, CR or CRLF, and CRLF is one end even if a chunk parts it.
+            // A line ends with LF, CR or CRLF, and a CRLF may be split between two chunks.
             if mem::take(&mut self.after_return) && first == b'\n' {
                 rest = behind;
                 continue;
@@ -109,7 +109,7 @@ impl Frames {
             self.begun = true;
             heard.extend(self.field(&line)?);
         }
-        // Its room is used again.
+        // The next line reuses the buffer.
         line.clear();
         self.line = line;
         Ok(())
@@ -160,7 +160,7 @@ impl Frames {
                 let millis = text.parse().unwrap_or(u64::MAX);
                 return Ok(Some(Heard::Retry(Duration::from_millis(millis))));
             }
-            // A comment, a field of no meaning here, or a value that is none.
+            // The standard ignores comments, unknown fields and invalid values.
             _ => {}
         }
         Ok(None)

@@ -1,7 +1,14 @@
-//! Where events come from.
+//! Event sources: streams that announce changes of breadcrumbs.
 //!
-//! A source says "look": it may deliver an event twice, late or out of order, and none of that changes what is
-//! answered. A store offers its own commits as a source ([`MemoryStore::events`](crate::store::MemoryStore::events)).
+//! Use this module to choose the event source of a [`Runtime`](crate::Runtime), or to write one. An event is only a
+//! hint that a breadcrumb changed, because the runtime reads the breadcrumb from the store. A source may therefore
+//! deliver an event twice, late or out of order.
+//!
+//! A store is also the source of the events of its commits, see
+//! [`MemoryStore::events`](crate::store::MemoryStore::events). [`FallbackSource`] combines a fast source with a
+//! complete one. `NatsSource` (feature `nats`) delivers events through NATS JetStream, and `SseSource` (feature `rcrt`)
+//! reads the event stream of an RCRT (Right Context Right Time) server. `source::conformance` (feature `conformance`)
+//! tests the contract of [`EventSource`].
 //!
 //! ```
 //! use futures::StreamExt;
@@ -52,41 +59,45 @@ use std::time::Duration;
 /// A stream of events that can be subscribed to any number of times.
 ///
 /// # Contract
-/// Every source keeps these promises; `source::conformance` checks each by name.
-/// - **Every commit.** Each write of each commit is announced to whoever listens, at least once: an event may come twice.
-/// - **In order.** Events that are new come in the order of the commits, and of the writes within one. What comes again
-///   comes at any time.
-/// - **Where it begins.** Now, the beginning and a position mean what [`StartAt`] says, or the subscription fails.
-/// - **Positions grow.** If events have positions, each has one that is greater than that of the event before, and the
-///   same for everybody.
-/// - **No silent loss.** A source that [is complete](Self::is_complete) says [`SourceError::Lagged`] for what it dropped,
-///   with how many, and the stream goes on.
-/// - **Resumes.** Whoever went away, even with the process, and goes on after the last position it has taken care of
-///   misses nothing.
-/// - **Remembered.** If the source knows a consumer by name, what that did not acknowledge comes again to its next
-///   subscription, and what it did acknowledge does not.
-/// - **Taken care of.** What is acknowledged does not come again by itself. Telling a source twice, or late, is harmless.
-/// - **Taken back.** What is given back comes again after its delay, not before, and holds up nothing else; or the source
-///   says [`SourceError::NotTakenBack`].
-/// - **Apart.** Subscriptions know nothing of each other: each has everything, and one that is slow, or dropped in the
-///   middle, holds up neither another nor a writer.
-/// - **Tenants apart.** Nobody hears of what another tenant does.
-/// - **Soon.** Whoever waits is woken by a commit.
-/// - **Bounded.** A context over [`Event::MAX_CONTEXT_BYTES`] does not travel.
-/// - **Its own version.** A context that travels is that of the version the event tells of.
-/// - **Cancel safe.** Nothing is lost if whoever waits for the next event stops waiting, and asks again.
+/// Every source keeps these promises. `source::conformance` (feature `conformance`) has tests for them.
+/// - **Every commit.** Each write of each commit is announced to every subscription at least once. Duplicates are
+///   possible.
+/// - **In order.** New events are delivered in commit order, and in the order of the writes within a commit. A repeated
+///   event is delivered at any time.
+/// - **Start position.** A subscription starts as [`StartAt`] describes, or fails.
+/// - **Positions grow.** If events have positions, the position of each event is greater than the previous one, and is
+///   the same for every subscriber.
+/// - **No silent loss.** A source that [is complete](Self::is_complete) reports the number of dropped events as
+///   [`SourceError::Lagged`], and the stream continues.
+/// - **Resumes.** A subscriber that resumes after the last position that it handled misses no event, also after a
+///   restart of its process.
+/// - **Saved consumers.** If the source saves consumers by name, the next subscription of a consumer delivers its
+///   unacknowledged events again, and no acknowledged ones.
+/// - **Acknowledged.** The source does not deliver an acknowledged event again by itself. A second or a late
+///   acknowledgement is harmless.
+/// - **Redelivered.** A nacked event is delivered again after its delay, not before, and delays no other event. A
+///   source that cannot redeliver events returns [`SourceError::NotTakenBack`].
+/// - **Independent subscriptions.** Each subscription delivers all events, unless the source
+///   [is shared](Self::is_shared). A slow or dropped subscription delays neither another one nor a writer.
+/// - **Tenants apart.** A subscription delivers no event of another tenant.
+/// - **Prompt.** A commit wakes a subscriber that waits for an event.
+/// - **Bounded.** An event carries no context larger than [`Event::MAX_CONTEXT_BYTES`].
+/// - **Matching context.** The context of an event belongs to the version that the event announces.
+/// - **Cancel safe.** No event is lost if the future for the next event is dropped.
 #[async_trait]
 pub trait EventSource: Send + Sync + 'static {
-    /// Subscribes to the events from a position on.
+    /// Subscribes to the events from a start position on.
     ///
-    /// The [start](Deliveries::start) is settled when this returns: events of later commits are in the stream.
+    /// The [start](Deliveries::start) is fixed when this method returns: the stream delivers the events of all later
+    /// commits.
     ///
     /// # Errors
-    /// Fails if the source cannot be reached, or does not keep this position.
+    /// Returns [`SourceError::Unavailable`] if the source cannot be reached. A source may also fail for a position that
+    /// it no longer retains.
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError>;
 
-    /// Whether it delivers every event, or says [`SourceError::Lagged`]: then nobody has to look into the store for what
-    /// it left out. Not unless it says so.
+    /// Returns `true` if the source delivers every event, or reports a loss as [`SourceError::Lagged`]. For other
+    /// sources, the runtime periodically searches the store for missed triggers. Defaults to `false`.
     fn is_complete(&self) -> bool {
         false
     }
@@ -98,7 +109,7 @@ pub trait EventSource: Send + Sync + 'static {
     }
 
     /// Describes this source in log lines, for example `SqliteStore, consumer "orders"`. It must not contain credentials.
-    /// Defaults to the name of the type.
+    /// Defaults to the type name.
     fn description(&self) -> String {
         let name = std::any::type_name::<Self>();
         let generics = name.find('<').unwrap_or(name.len());
@@ -106,21 +117,21 @@ pub trait EventSource: Send + Sync + 'static {
         path.rsplit("::").next().unwrap_or(path).to_owned()
     }
 
-    /// Number of events that wait for this source's consumer or are delivered but not acknowledged. `None` if the source
-    /// cannot count them.
+    /// Returns the number of events that wait for this source's consumer, or are delivered but not acknowledged.
+    /// Returns `None` if the source cannot count them, which is the default.
     ///
-    /// A server may count an event a moment after it confirmed it (NATS does). After an error of its subscription, the
-    /// runtime calls this method until it succeeds, and reports the source as unavailable until then: a source that can
-    /// become unreachable must return an error here while it is.
+    /// A server may count an event for a moment after it confirmed the acknowledgement, as NATS does. After an error of
+    /// a subscription, the runtime calls this method until it succeeds, and reports the source as unavailable until
+    /// then. A source that can become unreachable must therefore return an error here while it is unreachable.
     ///
     /// # Errors
-    /// Fails if the source cannot be reached.
+    /// Returns [`SourceError::Unavailable`] if the source cannot be reached.
     async fn behind(&self) -> Result<Option<u64>, SourceError> {
         Ok(None)
     }
 }
 
-/// A source behind a pointer is one too.
+/// Implements [`EventSource`] for a smart pointer to a source.
 macro_rules! forward {
     ($pointer:ident) => {
         #[async_trait]
@@ -151,61 +162,66 @@ macro_rules! forward {
 forward!(Arc);
 forward!(Box);
 
-/// Where a subscription begins.
+/// Start position of a subscription.
 ///
-/// A runtime whose executors have a [saved position](crate::RunLedger::save_positions) also reads the store for everything
-/// committed between that position and the start of the subscription.
+/// A runtime whose executors have a [saved position](crate::RunLedger::save_positions) also reads the store for
+/// everything committed between that position and the start of the subscription.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum StartAt {
-    /// With what happens from now on.
+    /// Events of later commits only.
     #[default]
     Now,
-    /// With the oldest event the source still has.
+    /// The oldest event that the source retains, and all later ones.
     Beginning,
-    /// After the event at this position; see [`Delivery::position`].
+    /// All events after this position; see [`Delivery::position`].
     After(u64),
-    /// With the oldest event after this time, by the store's clock. A source that does not know the times of its events starts
-    /// with its oldest event, or as it does for [`Beginning`](Self::Beginning).
+    /// The oldest event after this time by the store's clock, and all later ones. A source that does not know the times
+    /// of its events starts as for [`Beginning`](Self::Beginning).
     Since(Timestamp),
 }
 
-/// One delivered event. The runtime acknowledges it once its runs are in a ledger that outlives the process, or have ended.
+/// An event that a subscription delivered.
+///
+/// The runtime acknowledges the delivery once all runs of the event are in a ledger that outlives the process, or have
+/// ended.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Delivery {
     /// The event.
     pub event: Event,
-    /// Its place in the source, if that counts.
+    /// Position of the event in the source, or `None` if the source has no positions.
     pub position: Option<u64>,
     receipt: Option<Arc<dyn Receipt>>,
     /// If `true`, the source has not yet delivered all earlier events.
     is_ahead: bool,
 }
 
-/// How a source learns what became of a delivery.
+/// Acknowledgement handle of a [`Delivery`], implemented by an event source.
 #[async_trait]
 pub trait Receipt: Send + Sync {
-    /// The event is taken care of.
+    /// Acknowledges the event. The source must not deliver the event again by itself.
     ///
     /// # Errors
-    /// Fails if the source cannot be told; it will deliver again.
+    /// Returns [`SourceError::Unavailable`] if the source cannot be reached. The source then delivers the event again.
     async fn ack(&self) -> Result<(), SourceError>;
 
-    /// The event shall come again after a delay.
+    /// Requests redelivery of the event after `delay`.
     ///
     /// # Errors
-    /// Fails if the source cannot be told, or takes back no more.
+    /// Returns [`SourceError::Unavailable`] if the source cannot be reached, and [`SourceError::NotTakenBack`] if it
+    /// cannot redeliver the event, for example because too many nacked events wait.
     async fn nack(&self, delay: Duration) -> Result<(), SourceError>;
 
-    /// Returns `true` if [`ack`](Self::ack) has an effect. A runtime does not call the `ack` of other receipts. Defaults to `true`.
+    /// Returns `true` if [`ack`](Self::ack) has an effect. The runtime does not call the `ack` of other receipts.
+    /// Defaults to `true`.
     fn needs_ack(&self) -> bool {
         true
     }
 }
 
 impl Delivery {
-    /// A delivery that needs no acknowledgement.
+    /// Creates a delivery without a position and without an acknowledgement.
     #[must_use]
     pub fn new(event: Event) -> Self {
         Self {
@@ -227,21 +243,21 @@ impl Delivery {
         self.is_ahead
     }
 
-    /// Sets its place in the source.
+    /// Sets the position of the event in the source.
     #[must_use]
     pub fn at(mut self, position: u64) -> Self {
         self.position = Some(position);
         self
     }
 
-    /// Sets who learns what became of it.
+    /// Sets the handle for the acknowledgement of the event.
     #[must_use]
     pub fn with_receipt(mut self, receipt: Arc<dyn Receipt>) -> Self {
         self.receipt = Some(receipt);
         self
     }
 
-    /// Puts somebody in between who learns what became of it. Nobody, if it needs no acknowledgement.
+    /// Replaces the receipt by the one that `between` returns. Does nothing without a receipt.
     pub(crate) fn map_receipt(
         mut self,
         between: impl FnOnce(Arc<dyn Receipt>) -> Arc<dyn Receipt>,
@@ -250,15 +266,17 @@ impl Delivery {
         self
     }
 
-    /// Its event, its place, and who learns what became of it.
+    /// Returns the event, its position and its receipt.
     pub(crate) fn into_parts(self) -> (Event, Option<u64>, Option<Arc<dyn Receipt>>) {
         (self.event, self.position, self.receipt)
     }
 
-    /// Acknowledges the event: its runs are in a ledger that outlives the process, or have ended.
+    /// Acknowledges the event: its runs are in a ledger that outlives the process, or have ended. Does nothing if the
+    /// delivery needs no acknowledgement.
     ///
     /// # Errors
-    /// Fails if the source cannot be told; it will deliver again, which is harmless.
+    /// Returns [`SourceError::Unavailable`] if the source cannot be reached. The source then delivers the event again,
+    /// which is harmless.
     pub async fn ack(&self) -> Result<(), SourceError> {
         match &self.receipt {
             Some(receipt) => receipt.ack().await,
@@ -266,15 +284,16 @@ impl Delivery {
         }
     }
 
-    /// Asks for the event again after a delay. A source that takes nothing back says so.
+    /// Requests redelivery of the event after `delay`.
     ///
     /// # Errors
-    /// Fails if the source cannot be told, or takes nothing (more) back.
+    /// Returns [`SourceError::Unavailable`] if the source cannot be reached, and [`SourceError::NotTakenBack`] if it
+    /// cannot redeliver the event. A delivery without a receipt always returns the latter.
     pub async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
         match &self.receipt {
             Some(receipt) => receipt.nack(delay).await,
             None => Err(SourceError::NotTakenBack {
-                reason: "this source does not deliver again",
+                reason: "the delivery has no receipt",
             }),
         }
     }

@@ -5,14 +5,14 @@ use crate::model::Event;
 use crate::source::{SourceError, StartAt};
 use std::time::Duration;
 
-/// A delay that is meant to pass.
+/// Nack delay that expires during the test.
 const SHORT: Duration = Duration::from_millis(50);
-/// After this, [`SHORT`] is over.
+/// Time to advance the clock by so that [`SHORT`] has expired.
 const OVER: Duration = Duration::from_millis(100);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// **Taken back.** An event that is given back comes again after its delay, and others meanwhile. A source that takes
-/// nothing back says so.
+/// **Redelivered.** A nacked event is delivered again after its delay, and other events are delivered meanwhile. A
+/// source that cannot redeliver events returns [`SourceError::NotTakenBack`].
 pub async fn an_event_given_back_comes_again<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -24,7 +24,7 @@ pub async fn an_event_given_back_comes_again<S: SourceUnderTest>(
     let answer = give_back(&delivery, SHORT).await?;
     if !subject.abilities().takes_back {
         let refused = matches!(answer, Err(SourceError::NotTakenBack { .. }));
-        return expect(refused, "the source says that it takes nothing back");
+        return expect(refused, "the source refuses the nack with NotTakenBack");
     }
     answer?;
     subject.advance_clock(OVER).await;
@@ -45,7 +45,7 @@ pub async fn an_event_given_back_comes_again<S: SourceUnderTest>(
     )
 }
 
-/// **Taken back.** An event that is given back does not come before its delay is over.
+/// **Redelivered.** A nacked event is not delivered before its delay has expired.
 pub async fn an_event_given_back_waits_for_its_delay<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -62,7 +62,7 @@ pub async fn an_event_given_back_waits_for_its_delay<S: SourceUnderTest>(
     only(&mut reader, &commits(subject, &place, 3).await?).await
 }
 
-/// **Taken care of.** An event that is acknowledged does not come again by itself.
+/// **Acknowledged.** The source does not deliver an acknowledged event again by itself.
 pub async fn an_acknowledged_event_does_not_come_again<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -77,7 +77,7 @@ pub async fn an_acknowledged_event_does_not_come_again<S: SourceUnderTest>(
     Ok(())
 }
 
-/// Expects these events and no others between them.
+/// Reads exactly these events, with no other event between them, and acknowledges each.
 async fn only(reader: &mut Reader, wanted: &[Event]) -> Result<(), Broken> {
     for wanted in wanted {
         let delivery = reader.any().await?;
@@ -87,7 +87,7 @@ async fn only(reader: &mut Reader, wanted: &[Event]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// **Taken care of.** A source may be told twice, and after the subscription is gone.
+/// **Acknowledged.** A second acknowledgement, or one after the end of the subscription, is harmless.
 pub async fn telling_a_source_twice_or_late_is_harmless<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -99,7 +99,7 @@ pub async fn telling_a_source_twice_or_late_is_harmless<S: SourceUnderTest>(
     acknowledge(&first).await?;
     acknowledge(&first).await?;
     drop(reader);
-    // What it says does not matter, only that it ends and that others go on.
+    // Late calls may succeed or fail. They must return, and must not disturb later subscriptions.
     drop(in_time(first.ack()).await?);
     drop(in_time(second.nack(Duration::ZERO)).await?);
 

@@ -3,7 +3,7 @@ use super::broken::{Broken, expect, some};
 use super::reader::{Reader, Said, commit, commits};
 use crate::source::StartAt;
 
-/// **Where it begins.** A subscription to what happens from now on has nothing of before.
+/// **Start position.** [`StartAt::Now`] delivers no event from before the subscription.
 pub async fn now_begins_with_the_next_commit<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -16,7 +16,8 @@ pub async fn now_begins_with_the_next_commit<S: SourceUnderTest>(
     reader.expect(&after).await
 }
 
-/// **Where it begins.** The beginning is the oldest event that is kept. A source that keeps none begins with the next.
+/// **Start position.** [`StartAt::Beginning`] starts with the oldest retained event. A source that retains no events
+/// starts with the next one, or fails.
 pub async fn the_beginning_is_the_oldest_event<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -37,8 +38,10 @@ pub async fn the_beginning_is_the_oldest_event<S: SourceUnderTest>(
     reader.expect(&wanted).await
 }
 
-/// **Where it begins.** After each position come all events behind it, and after the start of a subscription all of its
-/// events. A source that keeps none refuses, says that it dropped something, or does not claim to be complete.
+/// **Start position.** [`StartAt::After`] delivers all events after the position. After the
+/// [start](crate::source::Deliveries::start) of a subscription, these are all events of that subscription.
+///
+/// A source without history fails, reports a loss, or is not [complete](crate::source::EventSource::is_complete).
 pub async fn after_a_position_comes_what_is_behind_it<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -76,12 +79,12 @@ async fn without_history<S: SourceUnderTest>(
     let said = reader.said().await?;
     expect(
         matches!(said, Said::Lagged(..)) || !claims_all,
-        "what is behind the position is said to be dropped",
+        "the source reports the events after the position as dropped",
     )
 }
 
-/// **Where it begins.** A position that the source never reached is of another life of it: what happens from now on is
-/// delivered all the same.
+/// **Start position.** A position that the source has not reached belongs to an earlier instance of the source. A
+/// subscription from there delivers all events from now on.
 pub async fn a_position_from_the_future_misses_nothing<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -100,7 +103,8 @@ pub async fn a_position_from_the_future_misses_nothing<S: SourceUnderTest>(
     Ok(())
 }
 
-/// **Positions grow.** Each new event has a greater position than the one before, the same for every subscriber.
+/// **Positions grow.** The position of each new event is greater than the previous one, and is the same for every
+/// subscriber.
 pub async fn positions_grow<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut one = Reader::open(subject, &place, "one", StartAt::Now).await?;
@@ -112,10 +116,16 @@ pub async fn positions_grow<S: SourceUnderTest>(subject: &S) -> Result<(), Broke
     let mut before = None;
     for _ in 0..20 {
         let (position, other) = (one.next().await?.position, two.next().await?.position);
-        expect(position == other, "both subscribers see one position")?;
+        expect(
+            position == other,
+            "both subscribers receive the same position",
+        )?;
         let must = subject.abilities().history;
-        expect(position.is_some() || !must, "an event has a position")?;
-        expect(position > before || position.is_none(), "positions grow")?;
+        expect(position.is_some() || !must, "the event has a position")?;
+        expect(
+            position > before || position.is_none(),
+            "the position is greater than the one before",
+        )?;
         before = position;
     }
     Ok(())

@@ -3,21 +3,21 @@ use crate::source::SourceError;
 use std::fmt::Debug;
 use std::panic::Location;
 
-/// An expectation that was not met, and where in the suite it stands.
+/// Failed check of a conformance suite: the expectation, its location in the suite, and the cause.
 #[derive(Debug, thiserror::Error)]
-#[error("{expected}, at {at}")]
+#[error("conformance check failed at {at}: expected that {expected}")]
 #[non_exhaustive]
 pub struct Broken {
-    /// What was expected, and what came instead.
+    /// The expectation, with both values if values were compared. At most 2,000 bytes.
     pub expected: String,
-    /// The line of the suite that expected it.
+    /// Location in the suite of the failed check.
     pub at: &'static Location<'static>,
-    /// What was said, if something failed.
+    /// The error of the operation that had to succeed, or `None` if another check failed.
     pub source: Option<BoxError>,
 }
 
 impl Broken {
-    /// A breadcrumb of a megabyte is not printed in full.
+    /// Maximum length of `expected` in bytes, because a compared breadcrumb can have megabytes.
     const MOST_SAID: usize = 2_000;
 
     #[track_caller]
@@ -30,7 +30,7 @@ impl Broken {
         }
     }
 
-    /// Something failed that was to succeed.
+    /// Returns the failure of an operation that had to succeed.
     #[track_caller]
     pub(crate) fn failed(error: impl Into<BoxError>) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl From<SourceError> for Broken {
     }
 }
 
-/// Expects a fact.
+/// Checks a condition. `expected` describes the condition as a clause.
 #[track_caller]
 pub(crate) fn expect(holds: bool, expected: &str) -> Result<(), Broken> {
     if holds {
@@ -57,10 +57,10 @@ pub(crate) fn expect(holds: bool, expected: &str) -> Result<(), Broken> {
     }
 }
 
-/// Expects two things to be equal.
+/// Checks that two values are equal. `what` names the value.
 #[expect(
     clippy::needless_pass_by_value,
-    reason = "reads as an equation, of values and of references"
+    reason = "callers pass values or references"
 )]
 #[track_caller]
 pub(crate) fn same<T: Debug + PartialEq<U>, U: Debug>(
@@ -72,11 +72,11 @@ pub(crate) fn same<T: Debug + PartialEq<U>, U: Debug>(
         return Ok(());
     }
     Err(Broken::new(&format!(
-        "{what} is {wanted:?} and not {found:?}"
+        "{what} is {wanted:?}, found {found:?}"
     )))
 }
 
-/// Expects something to be there.
+/// Returns the value of an option that must not be `None`. `what` names the value.
 #[track_caller]
 pub(crate) fn some<T>(found: Option<T>, what: &str) -> Result<T, Broken> {
     found.ok_or_else(|| Broken::new(&format!("there is {what}")))

@@ -7,7 +7,7 @@ use futures::future::{join, try_join_all};
 use serde_json::json;
 use std::collections::HashSet;
 
-/// **Every commit.** What is created, updated and deleted is announced, with schema, tags, version and time.
+/// **Every commit.** Each created, updated and deleted breadcrumb is announced with its schema, tags, version and time.
 pub async fn every_commit<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
@@ -25,11 +25,11 @@ pub async fn every_commit<S: SourceUnderTest>(subject: &S) -> Result<(), Broken>
         EventKind::Updated,
         EventKind::Deleted,
     ];
-    same(kinds, wanted, "what was done")?;
+    same(kinds, wanted, "the list of event kinds")?;
     reader.expect(&announced).await
 }
 
-/// **In order.** New events come in the order of the commits, and of the writes within one.
+/// **In order.** New events are delivered in commit order, and in the order of the writes within a commit.
 pub async fn in_order<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
@@ -44,7 +44,8 @@ pub async fn in_order<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     reader.expect(&announced).await
 }
 
-/// **Every commit.** What is committed by many at the same time is delivered, each in its own order, while they write.
+/// **Every commit.** Commits of concurrent writers are all delivered while the writers run, in the order of each
+/// writer.
 pub async fn commits_at_the_same_time_are_all_delivered<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -74,8 +75,8 @@ pub async fn commits_at_the_same_time_are_all_delivered<S: SourceUnderTest>(
     Ok(())
 }
 
-/// **Bounded.** An event whose context is over [`Event::MAX_CONTEXT_BYTES`] comes without it, and one that is not may
-/// have it.
+/// **Bounded.** An event whose context is larger than [`Event::MAX_CONTEXT_BYTES`] is delivered without its context. An
+/// event with a smaller context may be delivered with it.
 pub async fn a_large_context_does_not_travel<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -90,12 +91,16 @@ pub async fn a_large_context_does_not_travel<S: SourceUnderTest>(
         let event = reader.next().await?.event;
         same_event(&event, wanted)?;
         let is_large = event.schema_name.as_deref() == Some("large.v1");
-        expect(!is_large || event.context.is_none(), "it has no context")?;
+        expect(
+            !is_large || event.context.is_none(),
+            "an event with a large context is delivered without the context",
+        )?;
     }
     Ok(())
 }
 
-/// **Its own version.** The context of an event is that of its version or is not there, also if it is read late.
+/// **Matching context.** A delivered context belongs to the event's version, also if the event is read late. Otherwise
+/// the event has no context.
 pub async fn a_context_is_that_of_its_version<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -107,7 +112,7 @@ pub async fn a_context_is_that_of_its_version<S: SourceUnderTest>(
     reader.expect(&announced).await
 }
 
-/// Creates a note and changes it, so that it has so many versions.
+/// Creates a note and updates it until it has `n` versions.
 async fn versions<S: SourceUnderTest>(
     subject: &S,
     place: &S::Backend,
@@ -122,10 +127,10 @@ async fn versions<S: SourceUnderTest>(
     Ok(announced)
 }
 
-/// The name of a second tenant. Some servers take only UUIDs.
+/// Name of a second tenant: a UUID, because some servers accept only UUIDs.
 const THEIRS: &str = "7d0b7f0e-5d0c-4c66-9b51-0a53b8d1b8f4";
 
-/// **Tenants apart.** Nobody hears of what another tenant does.
+/// **Tenants apart.** A subscription delivers no event of another tenant.
 pub async fn tenants_apart<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
     let Some(theirs) = subject.in_tenant(&ours, THEIRS).await else {

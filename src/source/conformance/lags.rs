@@ -4,20 +4,20 @@ use super::reader::{Reader, Said, commit, commits, same_event, version};
 use crate::model::{Event, Timestamp};
 use crate::source::StartAt;
 
-/// How many events a place is told to keep.
+/// Number of events that the backend under test retains.
 const KEPT: usize = 8;
 
-/// The items that a subscriber received before the first event.
+/// Counts of the items that a subscriber received up to an event.
 struct Told {
     delivered: usize,
     missed: u64,
-    /// The latest time after which events were missed.
+    /// The latest of the reported times after which events were missed.
     after: Option<Timestamp>,
 }
 
-/// Reads up to an event.
+/// Reads and counts items up to the event `last`.
 async fn until(reader: &mut Reader, last: &Event) -> Result<Told, Broken> {
-    // More than any promise commits: who says that for ever says nothing.
+    // No test commits this many events, so the limit stops a source that reports losses without end.
     const MOST: u64 = 100_000;
     let mut told = Told {
         delivered: 0,
@@ -25,7 +25,10 @@ async fn until(reader: &mut Reader, last: &Event) -> Result<Told, Broken> {
         after: None,
     };
     loop {
-        expect(told.missed < MOST, "no more is missed than there was")?;
+        expect(
+            told.missed < MOST,
+            "the source reports no more dropped events than were committed",
+        )?;
         match reader.said().await? {
             Said::Lagged(more, after) => {
                 told.missed = told.missed.saturating_add(more.max(1));
@@ -41,8 +44,8 @@ async fn until(reader: &mut Reader, last: &Event) -> Result<Told, Broken> {
     }
 }
 
-/// **No silent loss.** A subscriber that is too slow is told how many events it missed, and the stream goes on. What does
-/// not claim to be complete need not tell, and goes on too.
+/// **No silent loss.** A slow subscriber receives the number of dropped events, and the stream continues. A source that
+/// is not [complete](crate::source::EventSource::is_complete) may omit the report.
 pub async fn what_is_dropped_is_told<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     const COMMITS: usize = 50;
     const NOTES: usize = 40;
@@ -59,15 +62,20 @@ pub async fn what_is_dropped_is_told<S: SourceUnderTest>(subject: &S) -> Result<
     let told = until(&mut reader, &some(last, "an event")?).await?;
     let (delivered, missed) = (told.delivered, told.missed);
     if tells {
-        expect(missed > 0, "something is said to be dropped")?;
+        expect(missed > 0, "the source reports dropped events")?;
         let all = u64::try_from(delivered).unwrap_or(u64::MAX) + missed;
-        same(all, (COMMITS * NOTES) as u64, "what came and what did not")?;
+        same(
+            all,
+            (COMMITS * NOTES) as u64,
+            "the number of delivered and dropped events",
+        )?;
     }
     let next = commits(subject, &place, 3).await?;
     reader.expect(&next).await
 }
 
-/// **No silent loss.** Whoever goes on after a position whose next event is gone is told how many it missed.
+/// **No silent loss.** A subscription after a position whose next events were deleted receives the number of missed
+/// events.
 pub async fn what_is_gone_behind_a_position_is_told<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -93,17 +101,22 @@ pub async fn what_is_gone_behind_a_position_is_told<S: SourceUnderTest>(
     let told = until(&mut reader, last).await?;
     let (delivered, missed) = (told.delivered, told.missed);
 
-    expect(missed > 0, "something is said to be dropped")?;
+    expect(missed > 0, "the source reports dropped events")?;
     let all = u64::try_from(delivered).unwrap_or(u64::MAX) + missed;
-    same(all, 10 * KEPT as u64, "what came and what did not")?;
+    same(
+        all,
+        10 * KEPT as u64,
+        "the number of delivered and dropped events",
+    )?;
     let first = some(announced.first(), "an event")?;
     expect(
         told.after.is_none_or(|after| after < first.updated_at),
-        "each missed event follows the time after which events were missed",
+        "every missed event is newer than the reported time",
     )
 }
 
-/// **Where it begins.** The beginning is what is still kept: what was forgotten before is not missed.
+/// **Start position.** [`StartAt::Beginning`] starts with the oldest retained event. Events that were deleted before
+/// are not reported as missed.
 pub async fn what_is_gone_before_the_beginning_is_not_missed<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -120,6 +133,6 @@ pub async fn what_is_gone_before_the_beginning_is_not_missed<S: SourceUnderTest>
     let told = until(&mut reader, last).await?;
     let (delivered, missed) = (told.delivered, told.missed);
 
-    same(missed, 0, "the number of events that were missed")?;
-    expect(delivered >= 1, "the newest events are there")
+    same(missed, 0, "the number of missed events")?;
+    expect(delivered >= 1, "the newest events are delivered")
 }

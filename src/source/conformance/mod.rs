@@ -1,9 +1,11 @@
-//! The suite that every source passes, this crate's and yours.
+//! Conformance suite for implementations of [`EventSource`].
 //!
-//! Each promise of [`EventSource`] is a function that tests it on a fresh backend, the origin of the events. The optional abilities of
-//! a source are in its [`Abilities`]. Where a missing ability has a defined behavior, the suite tests that: a source that takes no
-//! event back has to return an error that states this. [`source_conformance!`](crate::source_conformance) creates a module with a
-//! `#[test]` for each promise:
+//! Use this when you write a source. Each promise of [`EventSource`] is a function that tests the source on a fresh
+//! backend, the origin of the events. [`Abilities`] declares the optional abilities of the source. Where a missing
+//! ability has a defined behavior, the suite tests this behavior: for example, a source that cannot redeliver an event
+//! has to refuse a nack with [`SourceError::NotTakenBack`](super::SourceError::NotTakenBack).
+//!
+//! [`source_conformance!`](crate::source_conformance) creates a module with a `#[test]` for each promise:
 //!
 //! ```
 //! use std::time::Duration;
@@ -59,7 +61,7 @@
 //! ```
 #![expect(
     clippy::missing_errors_doc,
-    reason = "every promise fails alike: with what is broken about it"
+    reason = "every function returns `Broken` if the source does not keep the promise"
 )]
 
 mod again;
@@ -105,18 +107,18 @@ use crate::error::BoxError;
 use crate::model::{BreadcrumbId, Event, NewBreadcrumb, Patch};
 use std::time::Duration;
 
-/// A source under test: creates the backend of its events, and commits changes there.
+/// A source under test, with the backend whose events the source delivers.
 pub trait SourceUnderTest: Send + Sync {
     /// The origin of the events: a store, or a connection to the server that announces its commits.
     type Backend: Send + Sync;
 
-    /// What the source can do.
+    /// Returns the optional abilities of the source.
     fn abilities(&self) -> Abilities;
 
     /// Creates a backend without events, isolated from other tests that run at the same time.
     fn fresh(&self) -> impl Future<Output = Self::Backend> + Send;
 
-    /// Creates a backend that retains at most so many events. Returns `None` if the source retains all events.
+    /// Creates a backend that retains at most `events` events. Returns `None` if the source retains all events.
     fn keeping(&self, events: usize) -> impl Future<Output = Option<Self::Backend>> + Send;
 
     /// Returns the same backend, bound to another tenant, or `None` if the backend has one tenant only.
@@ -134,48 +136,49 @@ pub trait SourceUnderTest: Send + Sync {
     /// Returns the events of a backend, for a consumer with a name. A source without saved consumers ignores the name.
     fn source(&self, backend: &Self::Backend, consumer: &str) -> Box<dyn EventSource>;
 
-    /// Does all changes in one step, and returns the event that is to announce each: with the schema, tags and context
-    /// of the version it tells of. For a store this is `store::conformance::announce`.
+    /// Commits all changes in one step, and returns one event per change. Each event has the schema, tags and context
+    /// of the version that it announces. For a store, call `store::conformance::announce`.
     fn commit(
         &self,
         backend: &Self::Backend,
         changes: Vec<Change>,
     ) -> impl Future<Output = Result<Vec<Event>, BoxError>> + Send;
 
-    /// Lets at least that much time pass for the source. The suite asks for a tenth of a second at a time.
+    /// Advances the clock of the source by at least `duration`. The suite passes 100 ms.
     fn advance_clock(&self, duration: Duration) -> impl Future<Output = ()> + Send;
 }
 
-/// What a source can do beyond delivering what happens while somebody listens.
+/// Optional abilities of a source. A source without any of them delivers only the events of the time of a subscription.
 ///
-/// Whether it tells of everything it drops is what it says itself: [`EventSource::is_complete`].
+/// [`EventSource::is_complete`] states whether the source reports each loss.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Abilities {
-    /// It keeps events for a while: each has a position, and [`StartAt`](super::StartAt) has all its meanings.
+    /// If `true`, the source retains events for some time: each event has a position, and [`StartAt`](super::StartAt)
+    /// is supported in full.
     pub history: bool,
-    /// It remembers by the name of a consumer what that has acknowledged.
+    /// If `true`, the source saves the acknowledgements of each consumer under the consumer's name.
     pub remembers: bool,
-    /// What is given back comes again.
+    /// If `true`, the source delivers a nacked event again.
     pub takes_back: bool,
 }
 
 impl Abilities {
-    /// Sets whether it keeps events for a while.
+    /// Sets whether the source retains events. Defaults to `false`.
     #[must_use]
     pub const fn history(mut self, yes: bool) -> Self {
         self.history = yes;
         self
     }
 
-    /// Sets whether it remembers what a consumer has acknowledged.
+    /// Sets whether the source saves the acknowledgements of each named consumer. Defaults to `false`.
     #[must_use]
     pub const fn remembers(mut self, yes: bool) -> Self {
         self.remembers = yes;
         self
     }
 
-    /// Sets whether what is given back comes again.
+    /// Sets whether the source delivers a nacked event again. Defaults to `false`.
     #[must_use]
     pub const fn takes_back(mut self, yes: bool) -> Self {
         self.takes_back = yes;
@@ -183,29 +186,29 @@ impl Abilities {
     }
 }
 
-/// Something that is to happen, and be announced.
+/// A change that [`SourceUnderTest::commit`] commits and the source announces.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Change {
-    /// A breadcrumb is created.
+    /// Creates a breadcrumb.
     Create(NewBreadcrumb),
-    /// A breadcrumb at a version is changed.
+    /// Updates a breadcrumb.
     Update {
-        /// Its id.
+        /// ID of the breadcrumb.
         id: BreadcrumbId,
-        /// The version it has.
+        /// Current version of the breadcrumb.
         version: u64,
-        /// What becomes of it.
+        /// Changed fields.
         patch: Patch,
     },
-    /// A breadcrumb is deleted.
+    /// Deletes a breadcrumb.
     Delete {
-        /// Its id.
+        /// ID of the breadcrumb.
         id: BreadcrumbId,
     },
 }
 
-/// Runs a promise to its end on a runtime of its own, on this thread.
+/// Runs a conformance function to its end, on a new single-threaded tokio runtime on this thread.
 #[doc(hidden)]
 pub fn run(promise: impl Future<Output = Result<(), Broken>>) -> Result<(), Broken> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -214,9 +217,11 @@ pub fn run(promise: impl Future<Output = Result<(), Broken>>) -> Result<(), Brok
     runtime.map_err(Broken::failed)?.block_on(promise)
 }
 
-/// Makes a module with one `#[test]` for each promise of [`source::conformance`](crate::source::conformance), named
-/// after it, from a name for the module and a [`SourceUnderTest`](crate::source::conformance::SourceUnderTest). The subject is made
-/// anew for each test.
+/// Creates a test module for a source: one `#[test]` for each function of
+/// [`source::conformance`](crate::source::conformance), with the function's name.
+///
+/// The first argument is the module name. The second argument is an expression for a
+/// [`SourceUnderTest`](crate::source::conformance::SourceUnderTest), which each test evaluates.
 #[macro_export]
 macro_rules! source_conformance {
     ($name:ident, $subject:expr) => {
@@ -255,7 +260,7 @@ macro_rules! source_conformance {
     };
     (@promises $name:ident, $subject:expr, $($promise:ident)+) => {
         mod $name {
-            #[allow(unused_imports, reason = "the subject may name what is around the module")]
+            #[allow(unused_imports, reason = "the subject expression may use items of the surrounding module")]
             use super::*;
 
             $(

@@ -1,4 +1,4 @@
-//! What the promises have in common: notes to commit, and a reader of a subscription.
+//! Helpers of the conformance functions: commits of notes, and a reader of a subscription.
 
 use super::broken::{Broken, same, some};
 use super::{Change, SourceUnderTest};
@@ -10,12 +10,12 @@ use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long a source may take for what it owes.
+/// Timeout for one answer or item of a source.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// How often in a row a source may say that it is unavailable.
+/// Maximum number of consecutive [`SourceError::Unavailable`] errors of one operation.
 const FAILURES: usize = 20;
 
-/// A version that an event tells of.
+/// ID and version that an event announces.
 pub(super) type Version = (BreadcrumbId, u64);
 
 pub(super) fn version(event: &Event) -> Version {
@@ -35,7 +35,7 @@ pub(super) fn update(of: &Event, n: usize) -> Change {
     }
 }
 
-/// So many notes in one commit.
+/// Creates `notes` notes in one commit.
 pub(super) async fn commit<S: SourceUnderTest>(
     subject: &S,
     place: &S::Backend,
@@ -44,7 +44,7 @@ pub(super) async fn commit<S: SourceUnderTest>(
     change(subject, place, (0..notes).map(create).collect()).await
 }
 
-/// So many commits of one note.
+/// Creates `n` notes, each in its own commit.
 pub(super) async fn commits<S: SourceUnderTest>(
     subject: &S,
     place: &S::Backend,
@@ -57,7 +57,7 @@ pub(super) async fn commits<S: SourceUnderTest>(
     Ok(announced)
 }
 
-/// Commits changes; fails unless there is an event for each.
+/// Commits changes, and checks that the backend returns one event per change.
 pub(super) async fn change<S: SourceUnderTest>(
     subject: &S,
     place: &S::Backend,
@@ -70,20 +70,20 @@ pub(super) async fn change<S: SourceUnderTest>(
     Ok(announced)
 }
 
-/// A subscription, and what it delivered so far.
+/// A subscription, and the versions that it delivered so far.
 pub(super) struct Reader {
     deliveries: Deliveries,
     seen: HashSet<Version>,
 }
 
-/// What a subscription says.
+/// An item of a subscription.
 pub(super) enum Said {
     Delivered(Delivery),
     Lagged(u64, Option<Timestamp>),
 }
 
 impl Reader {
-    /// Subscribes. One that is unavailable is asked again.
+    /// Subscribes. Retries while the source is unavailable.
     pub(super) async fn open<S: SourceUnderTest>(
         subject: &S,
         place: &S::Backend,
@@ -109,13 +109,13 @@ impl Reader {
         self.deliveries.start()
     }
 
-    /// What comes next, pings and times of being unavailable left out.
+    /// Returns the next item. Skips pings and [`SourceError::Unavailable`].
     pub(super) async fn said(&mut self) -> Result<Said, Broken> {
         let mut failures = 0;
         loop {
             let next = timeout(PATIENCE, self.deliveries.next()).await;
-            let next = some(next.ok(), "something in the stream")?;
-            match some(next, "more in the stream")? {
+            let next = some(next.ok(), "an item in the stream within 10 s")?;
+            match some(next, "another item in the stream")? {
                 Ok(delivery) if delivery.event.kind == EventKind::Ping => {}
                 Ok(delivery) => {
                     self.seen.insert(version(&delivery.event));
@@ -130,17 +130,17 @@ impl Reader {
         }
     }
 
-    /// The next delivery, be it the first of its event or not.
+    /// Returns the next delivery, including repeated deliveries.
     pub(super) async fn any(&mut self) -> Result<Delivery, Broken> {
         match self.said().await? {
             Said::Delivered(delivery) => Ok(delivery),
             Said::Lagged(missed, _) => Err(Broken::new(&format!(
-                "nothing is dropped, but {missed} events are said to be"
+                "the source drops no events, but it reported {missed} dropped events"
             ))),
         }
     }
 
-    /// The next delivery of an event that did not come before; none of those is taken for new.
+    /// Returns the next delivery of an event that was not delivered before. Skips repeated deliveries.
     pub(super) async fn next(&mut self) -> Result<Delivery, Broken> {
         loop {
             let before = self.seen.len();
@@ -151,7 +151,7 @@ impl Reader {
         }
     }
 
-    /// Expects events that did not come before, in this order, and acknowledges them.
+    /// Checks that the next new deliveries are these events in this order, and acknowledges them.
     pub(super) async fn expect(&mut self, wanted: &[Event]) -> Result<(), Broken> {
         for wanted in wanted {
             let delivery = self.next().await?;
@@ -166,7 +166,7 @@ impl Reader {
     }
 }
 
-/// Acknowledges a delivery; a source that is unavailable is told again.
+/// Acknowledges a delivery. Retries while the source is unavailable.
 pub(super) async fn acknowledge(delivery: &Delivery) -> Result<(), Broken> {
     let mut failures = 0;
     loop {
@@ -177,7 +177,7 @@ pub(super) async fn acknowledge(delivery: &Delivery) -> Result<(), Broken> {
     }
 }
 
-/// Gives a delivery back; a source that is unavailable is told again. What it says else is for the caller.
+/// Nacks a delivery. Retries while the source is unavailable, and returns any other result.
 pub(super) async fn give_back(
     delivery: &Delivery,
     delay: Duration,
@@ -191,16 +191,16 @@ pub(super) async fn give_back(
     }
 }
 
-/// Expects an answer, whatever it is.
+/// Waits for `answer`, for at most [`PATIENCE`].
 #[track_caller]
 pub(super) fn in_time<T>(
     answer: impl Future<Output = T>,
 ) -> impl Future<Output = Result<T, Broken>> {
-    let late = Broken::new("the source answers in time");
+    let late = Broken::new("the source answers within 10 s");
     async move { timeout(PATIENCE, answer).await.map_err(|_| late) }
 }
 
-/// Expects an event to tell what happened. It may come without the context, and with no other than that of its version.
+/// Checks that `found` is the event `wanted`. `found` may omit the context, but must not have another one.
 #[track_caller]
 pub(super) fn same_event(found: &Event, wanted: &Event) -> Result<(), Broken> {
     let kind = found.effective_kind();
@@ -210,7 +210,11 @@ pub(super) fn same_event(found: &Event, wanted: &Event) -> Result<(), Broken> {
     };
     same(told, wanted.envelope(), "the event")?;
     match &found.context {
-        Some(context) => same(Some(context), wanted.context.as_ref(), "its context"),
+        Some(context) => same(
+            Some(context),
+            wanted.context.as_ref(),
+            "the context of the event",
+        ),
         None => Ok(()),
     }
 }

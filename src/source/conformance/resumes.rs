@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// **Resumes.** However often a reader goes away in the middle, what it goes on with has everything that it did not
-/// acknowledge: after a position if there is history, by its name if the source remembers it.
+/// **Resumes.** A reader that disconnects repeatedly and resumes receives every event that it did not acknowledge. It
+/// resumes after a position if the source has history, and otherwise by its consumer name.
 pub async fn nothing_is_lost_across_reconnects<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -45,16 +45,17 @@ pub async fn nothing_is_lost_across_reconnects<S: SourceUnderTest>(
             from = position.filter(|_| abilities.history).unwrap_or(from);
         }
         if !seen.is_superset(&wanted) {
-            // It is taken out of the stream, and the reader dies before it has taken care of it.
+            // The reader receives this event, and is dropped before it acknowledges the event.
             drop(current.any().await?);
         } else if wanted.len() >= EVENTS {
             return Ok(());
         }
     }
-    Err(Broken::new("all events are seen in the end"))
+    Err(Broken::new("every event is delivered in the end"))
 }
 
-/// **Resumes.** After a restart a subscription goes on after a position, with what was committed before and since.
+/// **Resumes.** A position is valid after a restart: the subscription delivers the events committed before and after
+/// the restart.
 pub async fn a_position_outlives_a_restart<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     if !subject.abilities().history {
         return Ok(());
@@ -75,8 +76,8 @@ pub async fn a_position_outlives_a_restart<S: SourceUnderTest>(subject: &S) -> R
     reader.expect(announced.get(2..).unwrap_or_default()).await
 }
 
-/// **Remembered.** An event that was delivered and not acknowledged comes again to the next subscription of its
-/// consumer, also if later ones were, and with all that came since.
+/// **Saved consumers.** The next subscription of a consumer delivers its unacknowledged events again, also those before
+/// an acknowledged event, and all events since.
 pub async fn an_unacknowledged_event_comes_again<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -104,7 +105,8 @@ pub async fn an_unacknowledged_event_comes_again<S: SourceUnderTest>(
     Ok(())
 }
 
-/// **Remembered.** A consumer goes on after what it acknowledged, wherever it is said to begin, also after a restart.
+/// **Saved consumers.** A consumer resumes after its acknowledged events, regardless of `StartAt`, also after a
+/// restart.
 pub async fn a_consumer_goes_on_after_what_it_acknowledged<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -134,7 +136,8 @@ pub async fn a_consumer_goes_on_after_what_it_acknowledged<S: SourceUnderTest>(
     Ok(())
 }
 
-/// **Remembered.** What is given back is not acknowledged: it waits for the next subscription too.
+/// **Saved consumers.** A nacked event is not acknowledged: the next subscription of the consumer delivers it without
+/// waiting for the delay.
 pub async fn what_is_given_back_is_not_lost<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     const DAY: Duration = Duration::from_secs(86_400);
     let abilities = subject.abilities();
@@ -157,7 +160,8 @@ pub async fn what_is_given_back_is_not_lost<S: SourceUnderTest>(subject: &S) -> 
     same_event(&delivery.event, wanted)
 }
 
-/// **Remembered.** What one consumer acknowledges is not taken from another, and a new one begins where it is said to.
+/// **Saved consumers.** An acknowledgement of one consumer does not affect another. A new consumer starts at its
+/// `StartAt`.
 pub async fn consumers_are_remembered_apart<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     if !subject.abilities().remembers {
         return Ok(());
@@ -174,11 +178,11 @@ pub async fn consumers_are_remembered_apart<S: SourceUnderTest>(subject: &S) -> 
     two.expect(&announced).await?;
     let next = commits(subject, &place, 1).await?;
     three.expect(&next).await?;
-    expect(!announced.is_empty(), "there is something to be remembered")
+    expect(!announced.is_empty(), "the backend announces its commits")
 }
 
-/// **Remembered.** How far a consumer is behind is what there is that it did not acknowledge: nothing for one that is new,
-/// and what is not remembered is not told.
+/// **Saved consumers.** [`EventSource::behind`] returns the number of unacknowledged events of a consumer, which is 0
+/// for a new one.
 pub async fn what_is_left_for_a_consumer_is_told<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -204,7 +208,8 @@ pub async fn what_is_left_for_a_consumer_is_told<S: SourceUnderTest>(
     Ok(())
 }
 
-/// Expects so much to be left, soon: how far somebody came may be noted a little later.
+/// Checks that [`EventSource::behind`] returns `wanted` within [`PATIENCE`], because a source may count an
+/// acknowledgement late.
 async fn left(source: &dyn EventSource, wanted: u64) -> Result<(), Broken> {
     let begun = Instant::now();
     loop {
@@ -213,7 +218,10 @@ async fn left(source: &dyn EventSource, wanted: u64) -> Result<(), Broken> {
             return Ok(());
         }
         let is_late = behind.is_none() || begun.elapsed() > PATIENCE;
-        expect(!is_late, &format!("{wanted} are left, and not {behind:?}"))?;
+        expect(
+            !is_late,
+            &format!("the source is {wanted} events behind, but it reported {behind:?}"),
+        )?;
         sleep(Duration::from_millis(5)).await;
     }
 }

@@ -7,7 +7,7 @@ use futures::future::{join, try_join_all};
 use futures::{FutureExt as _, StreamExt as _};
 use tokio::time::{Instant, timeout};
 
-/// **Apart.** Two subscribers both get everything, whatever the other does.
+/// **Independent subscriptions.** Two subscriptions each deliver all events, also after one of them was dropped.
 pub async fn two_subscribers_both_get_all<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut one = Reader::open(subject, &place, "one", StartAt::Now).await?;
@@ -20,7 +20,7 @@ pub async fn two_subscribers_both_get_all<S: SourceUnderTest>(subject: &S) -> Re
     two.expect(&commits(subject, &place, 3).await?).await
 }
 
-/// **Apart.** A source can be subscribed to many times, one after another and at a time.
+/// **Independent subscriptions.** A source accepts many subscriptions, in sequence and at the same time.
 pub async fn many_subscribe<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     for n in 0..40 {
@@ -38,7 +38,8 @@ pub async fn many_subscribe<S: SourceUnderTest>(subject: &S) -> Result<(), Broke
     try_join_all(read).await.map(drop)
 }
 
-/// **Apart.** A subscriber that reads nothing, or went away in the middle, holds up neither a writer nor another reader.
+/// **Independent subscriptions.** A subscription that is not read, or was dropped, delays neither a writer nor another
+/// reader.
 pub async fn an_unread_stream_holds_up_nobody<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
@@ -62,7 +63,7 @@ pub async fn an_unread_stream_holds_up_nobody<S: SourceUnderTest>(
         }
         Ok::<_, Broken>(written)
     });
-    let written = some(written.await.ok(), "an end of the commits")??;
+    let written = some(written.await.ok(), "an end of the commits within 10 s")??;
 
     for _ in 0..2 {
         reader.next().await?;
@@ -72,7 +73,7 @@ pub async fn an_unread_stream_holds_up_nobody<S: SourceUnderTest>(
     reader.expect(&commits(subject, &place, 1).await?).await
 }
 
-/// **Soon.** Whoever waits for an event is woken by a commit.
+/// **Prompt.** A commit wakes a subscriber that waits for an event.
 pub async fn a_waiting_subscriber_is_woken<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let place = subject.fresh().await;
     let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
@@ -80,8 +81,11 @@ pub async fn a_waiting_subscriber_is_woken<S: SourceUnderTest>(subject: &S) -> R
         let began = Instant::now();
         let (delivery, announced) = join(reader.next(), commits(subject, &place, 1)).await;
         let delivery = delivery?;
-        // Who gives up waiting looks once more, and may find what it was not woken for.
-        expect(began.elapsed() < PATIENCE, "it is woken by the commit")?;
+        // A reader whose wait times out polls the stream again, and may find an event without being woken.
+        expect(
+            began.elapsed() < PATIENCE,
+            "the commit wakes the subscriber within 10 s",
+        )?;
         for announced in &announced? {
             same_event(&delivery.event, announced)?;
         }
@@ -90,7 +94,7 @@ pub async fn a_waiting_subscriber_is_woken<S: SourceUnderTest>(subject: &S) -> R
     Ok(())
 }
 
-/// **Cancel safe.** Nothing is lost if whoever waits for the next event stops waiting at any moment, and asks again.
+/// **Cancel safe.** No event is lost if the future for the next event is dropped at any moment.
 pub async fn cancel_safe<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     const EVENTS: usize = 80;
     let place = subject.fresh().await;
@@ -98,7 +102,7 @@ pub async fn cancel_safe<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> 
     let mut wanted = Vec::new();
     let mut seen = Vec::new();
     for n in 0..EVENTS {
-        // Asked, and not waited for: before there is something, right after, and some turns later.
+        // Each future is polled once and dropped: before an event exists, right after the commit, and some turns later.
         glance(&mut reader, &mut seen).await?;
         wanted.append(&mut commits(subject, &place, 1).await?);
         glance(&mut reader, &mut seen).await?;
@@ -117,7 +121,7 @@ pub async fn cancel_safe<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> 
     Ok(())
 }
 
-/// Takes what is there, without waiting for it.
+/// Polls the stream once, and records the delivery if there is one.
 async fn glance(reader: &mut Reader, seen: &mut Vec<Event>) -> Result<(), Broken> {
     match reader.stream().next().now_or_never() {
         Some(Some(Ok(delivery))) => note(delivery, seen).await,

@@ -11,7 +11,7 @@ fn hear(chunks: &[&[u8]]) -> (Vec<Heard>, bool) {
     (heard, failed)
 }
 
-/// The data of the events in a body.
+/// Returns the data of the events in a body.
 fn data(body: &[u8]) -> Vec<String> {
     let (heard, failed) = hear(&[body]);
     assert!(!failed);
@@ -154,7 +154,8 @@ proptest! {
     }
 }
 
-/// Reads a body whole, byte by byte, in given chunks, and cut in two at each of its first bytes.
+/// Checks that a body yields the same items when it is parsed whole, byte by byte, in the given chunks, and split in
+/// two at each of its first 64 bytes.
 fn is_heard_the_same_in_any_chunks((body, lengths): &(crate::fuzz::Bytes, Vec<usize>)) -> bool {
     let whole = hear(&[body]);
     let bytes: Vec<_> = body.chunks(1).collect();

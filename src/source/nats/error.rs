@@ -1,61 +1,62 @@
 use crate::error::{BoxError, Retry};
 use std::time::Duration;
 
-/// Why NATS cannot be used. No text in it has an address or a password.
+/// Error of a NATS connection, stream or consumer. No message contains an address or a password.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NatsError {
     /// The server cannot be reached.
-    #[error("the NATS server cannot be reached")]
+    #[error("cannot connect to the NATS server; check that it runs and can be reached")]
     Unreachable(#[source] BoxError),
-    /// The server does not let this client in, or the client does not trust the server.
-    #[error("the NATS server and this client do not trust each other")]
+    /// The server rejected the login, or the client does not trust the server's certificate.
+    #[error("NATS server rejected the login, or its TLS certificate is not trusted")]
     Refused(#[source] BoxError),
-    /// Something that was said of the server cannot be used.
-    #[error("the {setting} for NATS cannot be used")]
+    /// A setting of the [`NatsServer`](super::NatsServer) or the tenant is invalid.
+    #[error("invalid {setting} for NATS")]
     Setting {
-        /// What.
+        /// Name of the setting, for example `address`.
         setting: &'static str,
-        /// Why.
+        /// Reason why the value is invalid.
         source: BoxError,
     },
-    /// The server is so old that its answers mean something else.
-    #[error(
-        "the NATS server is of version {version:?}, and {oldest} is the oldest that can be used"
-    )]
+    /// The server is too old: it does not support the JetStream features that this crate uses.
+    #[error("NATS server version {version:?} is not supported; use {oldest} or later")]
     TooOld {
-        /// What it says of itself.
+        /// Version that the server reports.
         version: String,
-        /// What would do.
+        /// Oldest supported version.
         oldest: &'static str,
     },
-    /// The server has no JetStream, or none for this account.
-    #[error("the NATS server has no JetStream for this account; start it with -js")]
-    NoJetStream(#[source] BoxError),
-    /// The stream, or the consumer of the group, exists and has other settings than this crate needs.
+    /// JetStream is not enabled on the server, or not for this account.
     #[error(
-        "the NATS {what} {name:?} has other settings: {difference}; delete it, or use another name"
+        "JetStream is not enabled on the NATS server for this account; start the server with -js"
+    )]
+    NoJetStream(#[source] BoxError),
+    /// The existing stream, or the existing consumer of the group, has settings that this crate cannot use.
+    #[error(
+        "NATS {what} {name:?} has other settings: {difference}; delete the {what}, or use another name"
     )]
     OtherSettings {
         /// `stream` or `consumer`.
         what: &'static str,
-        /// The name of the stream or the consumer.
+        /// Name of the stream or the consumer.
         name: String,
-        /// The setting that differs.
+        /// The setting that differs, with the expected value.
         difference: String,
     },
-    /// The server did not do something.
-    #[error("NATS could not {operation}")]
+    /// A request to the server failed. A retry can succeed.
+    #[error("NATS failed to {operation}")]
     Failed {
-        /// What.
+        /// The operation, for example `create the stream`.
         operation: &'static str,
-        /// What it says.
+        /// The error of the client or the server.
         source: BoxError,
     },
 }
 
 impl NatsError {
-    /// Whether trying again could succeed.
+    /// Returns a delay of one second for [`Unreachable`](Self::Unreachable) and [`Failed`](Self::Failed), and
+    /// [`Retry::Never`] for the other variants.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -68,7 +69,7 @@ impl NatsError {
         }
     }
 
-    /// It could not do something.
+    /// Returns the error of a failed operation.
     pub(super) fn failed(operation: &'static str, source: impl Into<BoxError>) -> Self {
         Self::Failed {
             operation,

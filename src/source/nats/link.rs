@@ -1,4 +1,4 @@
-//! A connection, and the stream it is about.
+//! Connection to a NATS server, with the stream of events.
 
 use super::{NatsError, NatsServer, subject};
 use crate::backoff::full_jitter;
@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Logs that the connection was opened or lost. The client connects again by itself.
+/// Logs that the connection was opened or lost. The client reconnects by itself.
 async fn log_event(event: Event) {
     match event {
         Event::Connected => tracing::info!("connected to NATS"),
-        Event::Disconnected => tracing::warn!("lost the connection to NATS, will connect again"),
+        Event::Disconnected => tracing::warn!("connection to NATS lost, will reconnect"),
         Event::LameDuckMode
         | Event::Draining
         | Event::Closed
@@ -38,17 +38,17 @@ pub(super) struct Link {
     pub(super) stream: String,
     replicas: usize,
     max_bytes: Option<u64>,
-    /// The most bytes of a message that the stream takes, headers included; no bound if that is negative.
+    /// Maximum message size of the stream in bytes, headers included. Negative if the stream has no limit.
     largest: Arc<AtomicI32>,
 }
 
 impl Link {
-    /// The oldest server that does what is asked of it here, and the oldest without known trouble.
+    /// The oldest supported server version.
     const OLDEST: (i64, i64, i64) = (2, 9, 0);
+    /// The oldest server version without known losses of messages or consumers.
     const SOUND: (i64, i64, i64) = (2, 10, 23);
 
-    /// Connects, and makes the stream if it is not there. While the server cannot be reached it is tried again, for as
-    /// long as was asked for.
+    /// Connects, and creates the stream if it does not exist. Retries an unreachable server for the configured time.
     pub(super) async fn open(server: &NatsServer) -> Result<Self, NatsError> {
         let until = later(Instant::now(), server.patience);
         let mut attempts = 0;
@@ -56,7 +56,7 @@ impl Link {
             match Self::try_open(server).await {
                 Err(error) if error.retry() != Retry::Never && Instant::now() < until => {
                     attempts += 1;
-                    tracing::warn!(error = %Chain(&error), attempts, "NATS is tried again");
+                    tracing::warn!(error = %Chain(&error), attempts, "connecting to NATS failed, will retry");
                     sleep(pause(attempts).min(until.saturating_duration_since(Instant::now())))
                         .await;
                 }
@@ -87,7 +87,10 @@ impl Link {
         let stream = link.make_stream().await?;
         if stream.cached_info().config.num_replicas <= 1 && stream.cached_info().cluster.is_some() {
             let stream = &link.stream;
-            tracing::warn!(stream, "one server of the cluster keeps all of this stream");
+            tracing::warn!(
+                stream,
+                "NATS stream has one replica in a cluster, set replicas to survive the loss of a server"
+            );
         }
         Ok(link)
     }
@@ -108,15 +111,15 @@ impl Link {
             let version = version();
             tracing::warn!(
                 version,
-                "servers before 2.10.23 are known to lose messages or consumers"
+                "NATS server is older than 2.10.23 and may lose messages or consumers, upgrade the server"
             );
         }
         Ok(())
     }
 
-    /// How many messages a consumer has not acknowledged; none if there is no such consumer.
+    /// Returns the number of messages that a consumer has not acknowledged, or `None` if the consumer does not exist.
     pub(super) async fn behind(&self, consumer: &str) -> Result<Option<u64>, NatsError> {
-        const ASK: &str = "say how far the consumer is";
+        const ASK: &str = "read the state of the consumer";
         let stream = self.jetstream.get_stream_no_info(&self.stream).await;
         let stream = stream.map_err(|error| NatsError::failed(ASK, error))?;
         match stream.consumer_info(consumer).await {
@@ -129,14 +132,14 @@ impl Link {
         }
     }
 
-    /// Makes the stream, or checks the one that is there.
+    /// Creates the stream, or checks the settings of the existing one.
     pub(super) async fn make_stream(&self) -> Result<Stream, NatsError> {
         let config = stream::Config {
             name: self.stream.clone(),
             subjects: vec![subject::of_all()],
             max_age: Duration::from_secs(7 * 24 * 60 * 60),
             duplicate_window: Duration::from_secs(120),
-            // -1 is without a limit.
+            // -1 means no limit.
             max_bytes: self
                 .max_bytes
                 .map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
@@ -155,7 +158,7 @@ impl Link {
             {
                 NatsError::NoJetStream(error.into())
             }
-            _ => NatsError::failed("make the stream", error),
+            _ => NatsError::failed("create the stream", error),
         })?;
         match difference(&stream.cached_info().config) {
             None => {
@@ -173,11 +176,11 @@ impl Link {
 }
 
 impl Link {
-    /// The most bytes of a message that server and stream take, headers included.
+    /// Returns the maximum message size in bytes that the server and the stream accept, headers included.
     pub(super) fn largest(&self) -> usize {
         let of_stream = usize::try_from(self.largest.load(Ordering::Relaxed));
         let of_server = self.client.max_payload();
-        // The stream says so if it has no bound: that of some servers is 0.
+        // A stream without a limit reports -1, and on some servers 0.
         match of_stream {
             Ok(of_stream) if of_stream > 0 => of_server.min(of_stream),
             Ok(_) | Err(_) => of_server,
@@ -185,7 +188,7 @@ impl Link {
     }
 }
 
-/// Whether there is no consumer of this name.
+/// Returns `true` if the error means that the consumer does not exist.
 pub(super) fn is_unknown(error: &ConsumerInfoError) -> bool {
     match error.kind() {
         ConsumerInfoErrorKind::NotFound => true,
@@ -196,19 +199,19 @@ pub(super) fn is_unknown(error: &ConsumerInfoError) -> bool {
     }
 }
 
-/// What a stream has that one of breadcrumbs cannot have.
+/// Returns the setting that makes a stream unsuitable for events, or `None` if the stream is suitable.
 fn difference(found: &stream::Config) -> Option<String> {
     let wanted = subject::of_all();
     let has_all = |subject: &String| *subject == wanted || subject == ">";
     if !found.subjects.iter().any(has_all) {
         let subjects = found.subjects.join(", ");
-        Some(format!("it has {subjects}, and {wanted} is needed"))
+        Some(format!("subjects are {subjects}, expected {wanted}"))
     } else if found.retention != RetentionPolicy::Limits {
-        Some("it gives up messages that other groups may not have seen".to_owned())
+        Some("retention policy deletes messages that other groups have not received".to_owned())
     } else if found.no_ack {
-        Some("it does not say when it has a message".to_owned())
+        Some("no_ack is set, so the server does not confirm messages".to_owned())
     } else if found.sealed {
-        Some("it takes nothing any more".to_owned())
+        Some("stream is sealed and accepts no messages".to_owned())
     } else {
         None
     }
@@ -231,15 +234,14 @@ fn not_connected(error: ConnectError) -> NatsError {
     }
 }
 
-/// Whether it is a certificate that is not trusted, which the client takes for data that cannot be read.
+/// Returns `true` if the client does not trust the server's certificate, which the client reports as invalid data.
 fn is_mistrust(error: &ConnectError) -> bool {
     let source = std::error::Error::source(error);
     let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
     source.is_some_and(|source| source.kind() == std::io::ErrorKind::InvalidData)
 }
 
-/// How long is waited before what failed so often in a row is tried again: longer and longer, up to 30 s, and not by all
-/// clients of a server at the same time.
+/// Returns the delay before a retry: exponential backoff with full jitter, between 50 ms and 30 s.
 pub(super) fn pause(attempts: u32) -> Duration {
     const SHORTEST: Duration = Duration::from_millis(50);
     const FIRST: Duration = Duration::from_millis(200);

@@ -1,16 +1,18 @@
-//! Events through NATS JetStream, for workers on many machines.
+//! Event source over NATS JetStream, for workers on many machines.
 //!
-//! A [`NatsRelay`] publishes what a store commits to `breadcrumbs.<tenant>.<schema>`; a [`NatsSource`] delivers it to the
-//! workers of a group, each event to one of them. NATS only says "look": the store decides what runs, a run is in its
-//! ledger before the event is acknowledged, and a [`Runtime`](crate::Runtime) looks into the store for what no event told,
-//! so that losing all of NATS costs time and no trigger.
+//! A [`NatsRelay`] publishes the events of a store to the subjects `breadcrumbs.<tenant>.<schema>`. A [`NatsSource`]
+//! delivers each event to one worker of a group.
+//!
+//! NATS messages are only hints: the store decides which executors run, and a run is in its ledger before its event is
+//! acknowledged. A [`Runtime`](crate::Runtime) also sweeps the store for triggers without an event. The loss of all
+//! data in NATS therefore delays triggers, and loses none.
 //!
 //! ```no_run
 //! use universal_executor::source::{NatsRelay, NatsSource};
 //! use universal_executor::{BoxError, Runtime, SqliteStore, UniversalExecutor};
 //!
 //! async fn serve(store: SqliteStore, agent: impl UniversalExecutor + 'static) -> Result<(), BoxError> {
-//!     // Once, or on each worker: what is published twice is stored once.
+//!     // On one worker or on each: JetStream removes duplicate messages.
 //!     let relay = NatsRelay::connect("nats://127.0.0.1:4222", "default").await?;
 //!     let relayed = relay.run(store.events_of("nats"));
 //!
@@ -46,24 +48,30 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The largest message there is: a context, and as much again as schema and tags may take. What is larger is nobody's.
+/// Maximum message size in bytes: the maximum context, and 64 KiB for the other fields. The source skips larger
+/// messages.
 const LARGEST_MESSAGE: usize = Event::MAX_CONTEXT_BYTES + (64 << 10);
 
-/// The events of one tenant, as a stream of JetStream has them.
+/// An event source that reads the events of one tenant from a NATS JetStream stream (feature `nats`).
 ///
-/// With a [`group`](NatsSourceBuilder::group) it is a durable consumer: where it begins counts the first time, what it has
-/// not acknowledged comes again, to whichever worker of the group asks, and each event goes to one of them. Without, each
-/// subscription has everything, from where it begins on.
+/// A source with a [`group`](NatsSourceBuilder::group) is one durable consumer, which the workers of the group share.
+/// The server delivers each event to one of them, and repeats an unacknowledged event to any of them. The start
+/// position applies only when the consumer is created. Without a group, each subscription receives all events from its
+/// start position on.
 ///
 /// Positions are sequence numbers of the stream. A nacked delivery is repeated after its delay. The source is not
-/// [complete](EventSource::is_complete): a sweep of the store finds the events that a relay has not published or the server lost.
-/// With [`FallbackSource`](super::FallbackSource), events that were committed while no worker ran are delivered as well.
+/// [complete](EventSource::is_complete): a sweep of the store finds the events that a relay has not published or the
+/// server lost. With [`FallbackSource`](super::FallbackSource), events that were committed while no worker ran are
+/// delivered as well.
 ///
-/// A connection that is lost is made again, with longer and longer pauses up to 30 s; the subscription says so with an error
-/// and goes on. A consumer that is gone is made again, where it was, and so is a stream, from its beginning on.
+/// The source reopens a lost connection, with an exponential backoff of at most 30 s. The subscription reports the loss
+/// as an error item and continues. The source creates a lost consumer again at its last position, and a lost stream
+/// again from its beginning.
 ///
-/// Anyone who may publish there can put anything into the stream. What is no event, or larger than 320 KiB, is left out with
-/// a warning and does not come again; what is an event and not true finds nothing in the store, or what is there.
+/// # Security
+/// Every client with permission to publish to the subjects can put any message into the stream. The source skips a
+/// message that is not an event, or is larger than 320 KiB, with a warning. A forged event starts a run only if the
+/// store has a matching breadcrumb.
 #[derive(Clone)]
 pub struct NatsSource {
     link: Link,
@@ -85,7 +93,8 @@ pub struct NatsSourceBuilder {
 }
 
 impl NatsSource {
-    /// A source at a server, of a tenant. An address alone will do for a server: see [`NatsServer::new`].
+    /// Returns a builder for a source of a tenant's events on a NATS server. `server` is a [`NatsServer`] or its
+    /// address.
     pub fn builder(
         server: impl Into<NatsServer>,
         tenant: impl Into<Arc<str>>,
@@ -99,7 +108,7 @@ impl NatsSource {
         }
     }
 
-    /// What JetStream is told of a consumer.
+    /// Returns the JetStream settings of a consumer.
     fn config(&self, from: StartAt) -> pull::Config {
         let deliver_policy = match from {
             StartAt::Now => DeliverPolicy::New,
@@ -130,28 +139,29 @@ impl NatsSource {
 }
 
 impl NatsSourceBuilder {
-    /// Makes all subscriptions of this name, in whichever process, one durable consumer.
+    /// Shares one durable consumer with all subscriptions of this name, in all processes. Defaults to no group.
     pub fn group(mut self, name: impl Into<Arc<str>>) -> Self {
         self.group = Some(name.into());
         self
     }
 
-    /// Sets when an event that was not acknowledged comes again; after 30 s by default.
+    /// Sets the time after which the server delivers an unacknowledged event again. Defaults to 30 s.
     pub fn ack_wait(mut self, wait: Duration) -> Self {
         self.ack_wait = wait;
         self
     }
 
-    /// Sets how many events may be on their way without being acknowledged; 1,024 by default.
+    /// Sets the maximum number of events that are delivered and not acknowledged. Defaults to 1,024, at least 1.
     pub fn max_unacknowledged(mut self, events: usize) -> Self {
         self.max_unacknowledged = events.max(1);
         self
     }
 
-    /// Connects, and makes the stream if it is not there.
+    /// Connects to the server, and creates the stream if it does not exist.
     ///
     /// # Errors
-    /// [`NatsError`]: the server cannot be reached or used, or its stream is for something else.
+    /// Returns a [`NatsError`] if a setting is invalid, the server cannot be reached or used, or the existing stream
+    /// has other settings than this crate needs.
     pub async fn connect(self) -> Result<NatsSource, NatsError> {
         subject::check_tenant(&self.tenant)?;
         Ok(NatsSource {
@@ -182,7 +192,8 @@ impl EventSource for NatsSource {
         self.group.is_some()
     }
 
-    /// None before the group has subscribed, and without one: nobody knows which subscription is meant.
+    /// Returns the group's number of unacknowledged events. Returns `None` before the group's first subscription, and
+    /// for a source without a group.
     async fn behind(&self) -> Result<Option<u64>, SourceError> {
         match &self.group {
             Some(group) => {

@@ -67,7 +67,10 @@ mod tests {
         assert!((0..most).all(|position| returned.set(position, soon)));
 
         assert!(!returned.set(most, soon));
-        assert!(returned.set(0, soon), "one that is known needs no room");
+        assert!(
+            returned.set(0, soon),
+            "a known position needs no further entry"
+        );
         tokio::time::advance(Duration::from_secs(2)).await;
 
         assert!(returned.set(most, Instant::now() + Duration::from_secs(1)));

@@ -1,18 +1,18 @@
-//! Where a consumer begins, the first time and when it was lost.
+//! Start position of a consumer, at its first creation and after a loss.
 
 use crate::source::StartAt;
 use async_nats::datetime::DateTime;
 
-/// How far a subscription has come in a stream, which may be lost and made anew.
+/// Position of a subscription in a stream. The stream may be lost and created again.
 pub(super) struct Place {
     asked: StartAt,
     known: Option<Known>,
 }
 
 struct Known {
-    /// When the stream was made, which tells one from the next of the same name.
+    /// Creation time of the stream, which distinguishes streams of the same name.
     stream: DateTime,
-    /// Up to this everything was delivered, or was there before.
+    /// Position up to which all events were delivered, or precede the subscription.
     reached: u64,
 }
 
@@ -21,18 +21,20 @@ impl Place {
         Self { asked, known: None }
     }
 
-    /// Where a consumer begins that has to be made now, in a stream that has come so far. What was given back comes
-    /// again; what another worker of the group holds does, if it dies, by the store.
+    /// Returns the start position of a consumer that has to be created in a stream whose last position is `last`. The
+    /// consumer delivers the nacked events again, from `returned` on. An event that another worker of the group holds
+    /// is not repeated; if that worker dies, a sweep of the store finds the trigger.
     pub(super) fn begin(&mut self, stream: DateTime, last: u64, returned: Option<u64>) -> StartAt {
         let begin = match (&self.known, self.asked) {
             (Some(known), _) if known.stream == stream => {
                 let before = returned.map_or(u64::MAX, |first| first.saturating_sub(1));
                 StartAt::After(known.reached.min(before))
             }
-            // Whatever is in a stream that was made meanwhile is new.
+            // Every event in a stream that was created since is new.
             (Some(_), _) | (None, StartAt::Beginning | StartAt::Since(_)) => StartAt::Beginning,
             (None, StartAt::After(position)) if position <= last => StartAt::After(position),
-            // A position from the future is of another stream: nothing from now on may be missed for it.
+            // A position after the last one belongs to another stream. The subscription must not miss events of this
+            // stream.
             (None, StartAt::Now | StartAt::After(_)) => StartAt::After(last),
         };
         let reached = match begin {
@@ -43,25 +45,25 @@ impl Place {
         begin
     }
 
-    /// Returns the position after which the consumer begins, once there is one.
+    /// Returns the position after which the consumer starts, or `None` before the consumer exists.
     pub(super) fn start(&self) -> Option<u64> {
         self.known.as_ref().map(|known| known.reached)
     }
 
-    /// Whether a stream is another one than that of before.
+    /// Returns `true` if the stream is not the one of the last consumer.
     pub(super) fn is_of_another(&self, stream: DateTime) -> bool {
         let known = self.known.as_ref();
         known.is_some_and(|known| known.stream != stream)
     }
 
-    /// Notes that there is a consumer, for which everything up to a position was acknowledged.
+    /// Records that the consumer exists, and that all events up to a position are acknowledged.
     pub(super) fn goes_on_after(&mut self, acknowledged: u64) {
         if let Some(known) = &mut self.known {
             known.reached = acknowledged;
         }
     }
 
-    /// Notes that everything up to a position was delivered.
+    /// Records that all events up to a position were delivered.
     pub(super) fn reached(&mut self, position: u64) {
         if let Some(known) = &mut self.known {
             known.reached = known.reached.max(position);

@@ -13,30 +13,32 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How many events may be on their way to the server at a time.
+/// Maximum number of events that are published at the same time.
 const AT_ONCE: usize = 64;
 
-/// How much of the largest message a server takes is for headers.
+/// Part of the server's maximum message size that is reserved for headers, in bytes.
 const HEADERS: usize = 1 << 10;
 
-/// Publishes what a store commits: the outbox of a store whose events are remembered by name.
+/// Publishes the events of a store to NATS JetStream (feature `nats`), for a store that saves consumers by name.
 ///
-/// Events are published in the order of the commits, and come to JetStream in that order unless the connection is lost
-/// meanwhile. An event is acknowledged to the store once JetStream has it, so one that a crash took is published again; the
-/// server knows it by its `Nats-Msg-Id` for two minutes, and workers by their ledger for longer. Any number may run.
+/// The relay publishes events in commit order. JetStream stores them in this order unless the connection is lost in
+/// between. The relay acknowledges an event to the store once JetStream has stored it, and publishes the event again
+/// after a crash in between. The server removes such a duplicate for two minutes by its `Nats-Msg-Id`, and later
+/// duplicates find their runs in the ledger. Any number of relays may run.
 ///
-/// An event that is too large for the server goes without its context, or without its tags; one that is still too large is
-/// left to those who look into the store.
+/// The relay omits the context of an event that is too large for the server, and then its tags. It skips an event that
+/// is still too large, with a warning. A sweep of the store finds the trigger.
 pub struct NatsRelay {
     link: Link,
     tenant: Arc<str>,
 }
 
 impl NatsRelay {
-    /// A relay to a server, for a tenant. An address alone will do for a server: see [`NatsServer::new`].
+    /// Connects to a NATS server as the relay of a tenant, and creates the stream if it does not exist. `server` is a
+    /// [`NatsServer`] or its address.
     ///
     /// # Errors
-    /// As [`NatsSourceBuilder::connect`](super::NatsSourceBuilder::connect).
+    /// Returns a [`NatsError`] in the same cases as [`NatsSourceBuilder::connect`](super::NatsSourceBuilder::connect).
     pub async fn connect(
         server: impl Into<NatsServer>,
         tenant: impl Into<Arc<str>>,
@@ -49,10 +51,14 @@ impl NatsRelay {
         })
     }
 
-    /// Publishes the events of a source until it ends. What cannot be published now is tried again.
+    /// Publishes the events of a source until its stream ends. Retries an event that cannot be published, with an
+    /// exponential backoff of at most 30 s.
     ///
     /// # Errors
-    /// Only if the source cannot be subscribed to.
+    /// Returns a [`SourceError`] if the subscription to the source fails.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the source delivers the events that are not acknowledged to the next relay.
     pub async fn run(self, source: impl EventSource) -> Result<(), SourceError> {
         let events = source.subscribe(StartAt::Beginning).await?;
         let deliveries = events.then(delivered).filter_map(future::ready);
@@ -68,26 +74,31 @@ impl NatsRelay {
         let mut attempts = 0;
         while let Err(error) = self.publish(&delivery.event).await {
             attempts += 1;
-            tracing::warn!(error = %Chain(&error), attempts, "an event is published later");
+            tracing::warn!(error = %Chain(&error), attempts, "cannot publish an event to NATS, will retry");
             sleep(pause(attempts)).await;
-            // It may be that which is missing.
+            // The stream may be missing.
             drop(self.link.make_stream().await);
         }
         if let Err(error) = delivery.ack().await {
-            tracing::warn!(code = error.code(), error = %Chain(&error), "an event will be published again");
+            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot acknowledge a published event, will publish it again");
         }
     }
 
-    /// Publishes one event, and waits until JetStream has it. One that is too large for the server is left out.
+    /// Publishes one event, and waits until JetStream has stored it. Skips an event that is too large for the server,
+    /// with a warning.
     ///
     /// # Errors
-    /// [`NatsError::Failed`].
+    /// Returns [`NatsError::Failed`] if the event cannot be published.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the event may or may not be published. Publishing it again is safe: the server removes
+    /// duplicates for two minutes.
     pub async fn publish(&self, event: &Event) -> Result<(), NatsError> {
         const PUBLISH: &str = "publish an event";
         let payload = self.payload(event);
         let payload = payload.map_err(|error| NatsError::failed(PUBLISH, error))?;
         let Some(payload) = payload else {
-            tracing::warn!(breadcrumb = %event.breadcrumb_id, "an event is too large to be published");
+            tracing::warn!(breadcrumb = %event.breadcrumb_id, "event is too large for NATS, not published");
             return Ok(());
         };
         let subject = subject::of_event(&self.tenant, event.schema_name.as_deref());
@@ -106,21 +117,23 @@ impl NatsRelay {
         match stored {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
-                tracing::warn!(breadcrumb = %event.breadcrumb_id, "the server takes no event of this size");
+                tracing::warn!(breadcrumb = %event.breadcrumb_id, "NATS server rejected an event as too large, not published");
                 Ok(())
             }
             Err(error) => Err(NatsError::failed(PUBLISH, error)),
         }
     }
 
-    /// The event as JSON; without its context, or its tags too, if server or stream take no message as large as that.
+    /// Returns the event as JSON, without its context or its tags if the server or the stream does not accept the
+    /// whole. Returns `None` if the event is still too large.
     fn payload(&self, event: &Event) -> Result<Option<Vec<u8>>, serde_json::Error> {
         let takes = self.link.largest().saturating_sub(HEADERS);
         smallest(event, takes.min(LARGEST_MESSAGE))
     }
 }
 
-/// As much of an event as there is room for, if there is for any.
+/// Returns the JSON of an event in at most `largest` bytes: whole, without its context, or without its context and
+/// tags.
 fn smallest(event: &Event, largest: usize) -> Result<Option<Vec<u8>>, serde_json::Error> {
     let fits = |payload: &Vec<u8>| payload.len() <= largest;
     let whole = serde_json::to_vec(event)?;
@@ -136,13 +149,13 @@ fn smallest(event: &Event, largest: usize) -> Result<Option<Vec<u8>>, serde_json
     Ok(Some(serde_json::to_vec(&less)?).filter(fits))
 }
 
-/// A delivery; none after an error, and a while later.
+/// Returns the delivery. After an error, waits for the delay before a retry and returns `None`.
 async fn delivered(next: Result<Delivery, SourceError>) -> Option<Delivery> {
     let error = match next {
         Ok(delivery) => return Some(delivery),
         Err(error) => error,
     };
-    tracing::warn!(error = %Chain(&error), "the events of the store stumbled");
+    tracing::warn!(error = %Chain(&error), "reading events to publish failed, will retry");
     sleep(match error.retry() {
         Retry::After(delay) => delay,
         Retry::Never => Duration::from_secs(1),

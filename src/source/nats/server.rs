@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The default name of the stream.
+/// Default stream name.
 const STREAM: &str = "BREADCRUMBS";
 
-/// Where a NATS server is, how to be let in, and the stream to use there.
+/// Address, login and stream of a NATS server.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,7 +34,7 @@ pub struct NatsServer {
 
 #[derive(Clone)]
 enum Login {
-    /// What the addresses say, if anything.
+    /// The login in the addresses, if any.
     OfAddress,
     Password(String, String),
     Token(String),
@@ -42,9 +42,12 @@ enum Login {
 }
 
 impl NatsServer {
-    /// A server at an address, or a cluster at several, separated by commas: `nats://host:4222`, `tls://..` for one with
-    /// TLS. A name and a password may stand in it (`nats://name:password@host`), or a token (`nats://token@host`), with
-    /// `%40` for an `@` in them and so on; in the first address, for all.
+    /// Returns the settings for a server, or for a cluster with several addresses separated by commas:
+    /// `nats://host:4222`, or `tls://host:4222` to require TLS.
+    ///
+    /// An address can contain a user name and a password (`nats://name:password@host`), or a token
+    /// (`nats://token@host`). Percent-encode special characters, for example `@` as `%40`. The login in the first
+    /// address that has one is used for all addresses.
     pub fn new(addresses: impl Into<String>) -> Self {
         Self {
             addresses: addresses.into(),
@@ -59,7 +62,7 @@ impl NatsServer {
         }
     }
 
-    /// Logs in with a name and a password.
+    /// Logs in with a user name and a password, instead of a login in an address.
     pub fn user_and_password(
         mut self,
         user: impl Into<String>,
@@ -69,25 +72,27 @@ impl NatsServer {
         self
     }
 
-    /// Logs in with a token.
+    /// Logs in with a token, instead of a login in an address.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.login = Login::Token(token.into());
         self
     }
 
-    /// Logs in with a file of credentials (`.creds`: a JWT and the key to it), which is read when it connects.
+    /// Logs in with a credentials file (`.creds`: a JWT and its key). Each `connect` of a source or relay reads the
+    /// file.
     pub fn credentials_file(mut self, path: impl AsRef<Path>) -> Self {
         self.login = Login::CredentialsFile(path.as_ref().to_owned());
         self
     }
 
-    /// Trusts the certificates in a PEM file beside those of the machine. It says nothing of whether TLS is used.
+    /// Trusts the certificates in a PEM file, in addition to the certificates of the machine. Does not enable TLS, see
+    /// [`require_tls`](Self::require_tls).
     pub fn root_certificates(mut self, path: impl AsRef<Path>) -> Self {
         self.root_certificates.push(path.as_ref().to_owned());
         self
     }
 
-    /// Shows a certificate to the server, from PEM files with it and with its key.
+    /// Presents a client certificate to the server, from PEM files with the certificate and with its key.
     pub fn client_certificate(
         mut self,
         certificate: impl AsRef<Path>,
@@ -98,34 +103,34 @@ impl NatsServer {
         self
     }
 
-    /// Connects with TLS or not at all, also where the address says `nats://`. Without, TLS is used if the server asks
-    /// for it.
+    /// Requires TLS, also for an address with `nats://`. By default, TLS is used if the server requires it.
     pub fn require_tls(mut self) -> Self {
         self.requires_tls = true;
         self
     }
 
-    /// Sets how long connecting goes on trying while the server cannot be reached, with pauses of up to 30 s; not at all
-    /// by default. A connection that is lost later is made again, however long that takes.
+    /// Sets the time for which `connect` retries an unreachable server, with an exponential backoff of at most 30 s.
+    /// Defaults to zero, which means no retry. A connection that is lost later is reopened without a time limit.
     pub fn wait_for(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Sets the stream; `BREADCRUMBS` by default. It is made if it is not there, and has all of `breadcrumbs.>`: so there
-    /// can be one in an account.
+    /// Sets the stream name. Defaults to `BREADCRUMBS`. The stream is created if it does not exist. It contains all
+    /// subjects of `breadcrumbs.>`, so an account can have only one such stream.
     pub fn stream(mut self, name: impl Into<String>) -> Self {
         self.stream = name.into();
         self
     }
 
-    /// Sets how many servers of a cluster keep the stream, if it has to be made; 1 by default.
+    /// Sets the number of servers of a cluster that store the stream, if the stream has to be created. Defaults to 1,
+    /// at least 1.
     pub fn replicas(mut self, servers: usize) -> Self {
         self.replicas = servers.max(1);
         self
     }
 
-    /// Sets the maximum size of the stream in bytes, if the stream has to be created. Without a limit by default, and then only the
+    /// Sets the maximum size of the stream in bytes, if the stream has to be created. Defaults to no limit: only the
     /// limits of the account apply.
     ///
     /// At the limit the server deletes the oldest events. A runtime finds their triggers when it sweeps the store.
@@ -134,7 +139,7 @@ impl NatsServer {
         self
     }
 
-    /// The addresses without what stands before an `@`, and how to connect to them.
+    /// Returns the addresses without logins, and the connection options.
     pub(super) async fn options(&self) -> Result<(Vec<String>, ConnectOptions), NatsError> {
         let (addresses, said) = addresses(&self.addresses)?;
         let mut options = ConnectOptions::new();
@@ -148,7 +153,7 @@ impl NatsServer {
             Some(Login::Token(token)) => options.token(token),
             Some(Login::CredentialsFile(path)) => {
                 let read = options.credentials_file(path).await;
-                read.map_err(|error| setting("file of credentials", error))?
+                read.map_err(|error| setting("credentials file", error))?
             }
         };
         for path in &self.root_certificates {
@@ -161,7 +166,7 @@ impl NatsServer {
     }
 }
 
-/// Takes addresses apart. The client would not use what stands before an `@`, and show it in what it logs.
+/// Separates addresses from their logins. The client ignores a login in an address, and would show it in its logs.
 fn addresses(text: &str) -> Result<(Vec<String>, Option<Login>), NatsError> {
     let mut login = None;
     let mut bare = Vec::new();
@@ -182,12 +187,12 @@ fn addresses(text: &str) -> Result<(Vec<String>, Option<Login>), NatsError> {
     Ok((bare, login))
 }
 
-/// Text of an address, with `%` and two digits for what cannot stand there.
+/// Decodes the percent-encoded characters of a login.
 fn plain(escaped: &str) -> Result<String, NatsError> {
     let wrong = || {
         setting(
             "login in the address",
-            "a % without two hex digits, or no UTF-8",
+            "invalid percent-encoding, or not UTF-8",
         )
     };
     let mut bytes = Vec::with_capacity(escaped.len());
@@ -227,7 +232,7 @@ impl From<String> for NatsServer {
 }
 
 impl fmt::Debug for NatsServer {
-    /// Without the address and the login, which may be secrets.
+    /// Omits the addresses and the login, which may contain secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NatsServer")
             .field("stream", &self.stream)
@@ -245,7 +250,7 @@ mod tests {
         let login = login.map(|login| match login {
             Login::Password(user, password) => (user, password),
             Login::Token(token) => (token, String::new()),
-            Login::OfAddress | Login::CredentialsFile(_) => panic!("an address has none"),
+            Login::OfAddress | Login::CredentialsFile(_) => panic!("unexpected kind of login"),
         });
         (bare, login)
     }

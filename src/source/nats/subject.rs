@@ -1,5 +1,6 @@
-//! Names in NATS: what is not allowed in them is written as `=` and two hex digits, so that different names stay different.
-//! Not as `%`: a server of 2.9 takes the name of a consumer for a format.
+//! Names in NATS. A character that is not allowed is written as `=` and two hex digits, so that different names stay
+//! different. The escape character is not `%`, because a server of version 2.9 reads the name of a consumer as a format
+//! string.
 
 use super::NatsError;
 use crate::model::{Event, EventKind};
@@ -8,11 +9,11 @@ use std::fmt::Write as _;
 /// The first token of all subjects.
 pub(super) const PREFIX: &str = "breadcrumbs";
 
-/// How long the names in a subject may be: a server takes no longer line than 4 KiB.
+/// Maximum lengths of the names in a subject in bytes, because a server limits a protocol line to 4 KiB.
 const LONGEST_SCHEMA: usize = 1_024;
 const LONGEST_TENANT: usize = 200;
 
-/// The subject of an event: `breadcrumbs.<tenant>.<schema>`, `_` for one without a schema or with a very long one.
+/// Returns the subject of an event: `breadcrumbs.<tenant>.<schema>`, with `_` for a missing or a very long schema name.
 pub(super) fn of_event(tenant: &str, schema: Option<&str>) -> String {
     let schema = schema.filter(|schema| !schema.is_empty()).map(tokens);
     let schema = schema.filter(|schema| schema.len() <= LONGEST_SCHEMA);
@@ -20,21 +21,20 @@ pub(super) fn of_event(tenant: &str, schema: Option<&str>) -> String {
     format!("{PREFIX}.{}.{schema}", token(tenant))
 }
 
-/// Whether a tenant can have subjects and consumers of its own.
+/// Checks that the tenant name is short enough for subjects and consumer names.
 pub(super) fn check_tenant(tenant: &str) -> Result<(), NatsError> {
     let length = token(tenant).len();
     match length <= LONGEST_TENANT {
         true => Ok(()),
         false => Err(NatsError::Setting {
-            setting: "name of the tenant",
-            source: format!("it takes {length} bytes in a subject, and {LONGEST_TENANT} may be")
-                .into(),
+            setting: "tenant name",
+            source: format!("escaped name has {length} bytes, maximum {LONGEST_TENANT}").into(),
         }),
     }
 }
 
-/// What an event is known by, to tell one that is published twice. It travels in a header, where a tenant may not stand as
-/// it is.
+/// Returns the message ID by which the server detects a duplicate. The ID is sent in a header, so the tenant name is
+/// escaped.
 pub(super) fn message_id(tenant: &str, event: &Event) -> String {
     let kind = match event.kind {
         EventKind::Created | EventKind::Updated => "written",
@@ -45,22 +45,22 @@ pub(super) fn message_id(tenant: &str, event: &Event) -> String {
     format!("{tenant}:{id}:{version}:{kind}")
 }
 
-/// What matches all events of a tenant.
+/// Returns the subject filter for all events of a tenant.
 pub(super) fn of_tenant(tenant: &str) -> String {
     format!("{PREFIX}.{}.>", token(tenant))
 }
 
-/// What matches everything that a stream of breadcrumbs has.
+/// Returns the subject filter for all events of all tenants.
 pub(super) fn of_all() -> String {
     format!("{PREFIX}.>")
 }
 
-/// The name of a durable consumer, which NATS wants without dots.
+/// Returns the name of a durable consumer, which must not contain dots.
 pub(super) fn durable(group: &str, tenant: &str) -> String {
     format!("{}@{}", token(group), token(tenant))
 }
 
-/// A name as one token: without dots, wildcards, spaces and control characters.
+/// Escapes a name as one subject token, without dots, wildcards, spaces and control characters.
 fn token(name: &str) -> String {
     match name.is_empty() {
         true => "=".to_owned(),
@@ -68,7 +68,7 @@ fn token(name: &str) -> String {
     }
 }
 
-/// A name with dots as tokens, none of which is empty.
+/// Escapes a name with dots as subject tokens, without empty ones.
 fn tokens(name: &str) -> String {
     let tokens: Vec<_> = name.split('.').map(token).collect();
     tokens.join(".")
@@ -83,7 +83,7 @@ fn escaped(name: &str) -> String {
         }
         let mut bytes = [0; 4];
         for byte in character.encode_utf8(&mut bytes).bytes() {
-            // Writing to a string cannot fail.
+            // Writing to a `String` cannot fail.
             if write!(text, "={byte:02X}").is_err() {
                 text.clear();
             }

@@ -171,9 +171,9 @@ fn read(payload: &[u8]) -> Result<Event, Unreadable> {
         bytes: payload.len(),
     };
     if payload.len() > LARGEST_MESSAGE {
-        return Err(unreadable("it is too large"));
+        return Err(unreadable("message is too large"));
     }
-    serde_json::from_slice(payload).map_err(|_| unreadable("it is not the JSON of an event"))
+    serde_json::from_slice(payload).map_err(|_| unreadable("payload is not the JSON of an event"))
 }
 
 /// Returns the pull consumer with this name, or `None` if it does not exist.
@@ -183,7 +183,7 @@ async fn find(stream: &Stream, name: &str) -> Result<Option<PullConsumer>, NatsE
         Ok(info) if info.config.deliver_subject.is_some() => Err(NatsError::OtherSettings {
             what: "consumer",
             name: name.to_owned(),
-            difference: "it is a push consumer".to_owned(),
+            difference: "expected a pull consumer, found a push consumer".to_owned(),
         }),
         Ok(_) => {
             let found = stream.get_consumer(name).await;
@@ -215,20 +215,23 @@ async fn make(stream: &Stream, wanted: &pull::Config) -> Result<PullConsumer, Na
 fn check(wanted: &pull::Config, found: &Config) -> Result<(), NatsError> {
     let difference = if found.filter_subject != wanted.filter_subject {
         format!(
-            "it filters {:?}, and {:?} is needed",
+            "filter subject is {:?}, expected {:?}",
             found.filter_subject, wanted.filter_subject
         )
     } else if found.max_deliver != wanted.max_deliver {
-        format!("it gives up after {} deliveries", found.max_deliver)
+        format!("server gives up after {} deliveries", found.max_deliver)
     } else if found.ack_policy != wanted.ack_policy {
-        format!("its acknowledgements are {:?}", found.ack_policy)
+        format!(
+            "acknowledgements are {:?}, expected Explicit",
+            found.ack_policy
+        )
     } else if found.max_ack_pending != wanted.max_ack_pending {
         format!(
-            "it waits after {} unacknowledged events, and {} are wanted",
+            "delivery stops after {} unacknowledged events, expected {}",
             found.max_ack_pending, wanted.max_ack_pending
         )
     } else if found.headers_only {
-        "it delivers only the headers of messages".to_owned()
+        "only message headers are delivered".to_owned()
     } else {
         if found.ack_wait != wanted.ack_wait {
             let (found, wanted) = (found.ack_wait, wanted.ack_wait);

@@ -2,7 +2,7 @@ use crate::error::BoxError;
 use crate::model::{BreadcrumbId, Event, Timestamp};
 use async_trait::async_trait;
 
-/// A list of changes, which an [`SseSource`](super::SseSource) queries for the events that its stream did not deliver.
+/// A list of changes that an [`SseSource`](super::SseSource) queries for events that the stream did not deliver.
 #[async_trait]
 pub trait Backfill: Send + Sync + 'static {
     /// Returns the time of the newest change by the server's clock, or [`Timestamp::UNIX_EPOCH`] without a change.

@@ -24,7 +24,7 @@ pub struct SseSourceBuilder {
     buffer: usize,
 }
 
-/// Error of [`SseSourceBuilder::build`].
+/// Error returned by [`SseSourceBuilder::build`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SseError {

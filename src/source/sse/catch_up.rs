@@ -1,30 +1,30 @@
-//! Looking for what a stream left out, step by step beside the stream.
+//! State of the backfill queries of a connection, which run next to the event stream.
 
 use crate::error::BoxError;
 use crate::model::{Event, Timestamp};
 use futures::future::{BoxFuture, pending};
 use tokio::time::{Instant, sleep_until};
 
-/// What a look found.
+/// Result of a backfill query.
 pub(super) struct Found {
     pub(super) events: Vec<Event>,
-    /// The time of the newest change there was when it began: all up to then is known with it.
+    /// Time of the newest change when the query started. All changes up to this time are known after the query.
     pub(super) newest: Timestamp,
 }
 
-/// Where a look for what was left out stands.
+/// State of the backfill queries of one connection.
 pub(super) enum Look {
-    /// Nobody can be asked.
+    /// No backfill is configured.
     Never,
-    /// It begins then.
+    /// The next query starts at this time.
     Waits(Instant),
-    /// The server is asked.
+    /// A query is in flight.
     Asks(BoxFuture<'static, Result<Found, BoxError>>),
-    /// What was found may still come by the stream until then.
+    /// The query has returned. The stream may still deliver the found events until `until`.
     Settles { found: Found, until: Instant },
 }
 
-/// What a look has come to.
+/// Event that changes a [`Look`].
 pub(super) enum Step {
     Begin,
     Answered(Result<Found, BoxError>),
@@ -32,7 +32,7 @@ pub(super) enum Step {
 }
 
 impl Look {
-    /// What comes next of it. Whoever stops waiting loses nothing.
+    /// Waits for the next step. Cancel safe.
     pub(super) async fn next(&mut self) -> Step {
         match self {
             Self::Never => pending().await,

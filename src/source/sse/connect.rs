@@ -1,4 +1,4 @@
-//! One connection: opened with the token and the last id, and read chunk by chunk.
+//! One connection: opened with the token and the last event ID, and read chunk by chunk.
 
 use super::settings::Settings;
 use super::token::TokenError;
@@ -8,28 +8,28 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use reqwest::{Response, StatusCode};
 
-/// Error that ended the event stream, or kept it from being opened.
+/// Error that ended the event stream, or prevented its opening.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Broke {
-    #[error("no token for the event stream")]
+    #[error("cannot get a token for the event stream")]
     Token(#[from] TokenError),
-    #[error("the server refuses to open the event stream, status {status}: {said}{}", remedy(*status))]
+    #[error("server refused to open the event stream with status {status}: {said}{}", remedy(*status))]
     Status { status: u16, said: String },
-    #[error("the answer is no event stream; check the URL")]
+    #[error("response is not an event stream (text/event-stream); check the URL")]
     NoStream,
-    #[error("the connection of the event stream broke")]
+    #[error("connection of the event stream failed")]
     Broken(#[source] BoxError),
-    #[error("the server ended the stream")]
+    #[error("server closed the event stream")]
     Ended,
-    #[error("the stream was silent for too long")]
+    #[error("event stream timed out: no complete frame within the watchdog time")]
     Silent,
     #[error(transparent)]
     TooLong(#[from] crate::source::frames::TooLong),
-    #[error("cannot read the earlier events from the server")]
+    #[error("cannot read the latest changes from the server before opening the event stream")]
     Unseeded(#[source] BoxError),
 }
 
-/// Returns the remedy for a status.
+/// Returns the remedy for an HTTP status, or an empty string.
 const fn remedy(status: u16) -> &'static str {
     match status {
         401 => "; check the token of the service",
@@ -60,7 +60,7 @@ impl From<reqwest::Error> for Broke {
     }
 }
 
-/// Opens the stream; a token that is refused is renewed once.
+/// Opens the stream. Renews the token once if the server refuses it.
 pub(super) async fn open(settings: &Settings, last_id: Option<&str>) -> Result<Response, Broke> {
     let mut renewed = false;
     loop {
@@ -86,7 +86,7 @@ pub(super) async fn open(settings: &Settings, last_id: Option<&str>) -> Result<R
     }
 }
 
-/// What comes of an open stream, chunk by chunk.
+/// Returns the body of an open stream, chunk by chunk.
 pub(super) fn chunks(response: Response) -> BoxStream<'static, Result<Vec<u8>, Broke>> {
     let next = |mut response: Response| async {
         let chunk = response.chunk().await.map_err(Broke::from).transpose()?;
@@ -108,7 +108,7 @@ fn request(
     if let Some(token) = token {
         request = request.header(AUTHORIZATION, token);
     }
-    // An id that no header can hold is not sent: then the server begins where it likes.
+    // An ID that a header cannot contain is not sent. The server then chooses the start.
     if let Some(id) = last_id.and_then(|id| HeaderValue::from_str(id).ok()) {
         request = request.header(LAST_EVENT_ID, id);
     }

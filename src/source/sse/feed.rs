@@ -1,4 +1,4 @@
-//! What one connection hears, for all who subscribed.
+//! Events of one connection, sent to all subscribers.
 
 use super::health::SseHealth;
 use super::recent::Recent;
@@ -7,19 +7,19 @@ use crate::model::{BreadcrumbId, Event};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{broadcast, watch};
 
-/// What a subscriber is told.
+/// Message to a subscriber.
 #[derive(Clone, Debug)]
 pub(super) enum Said {
     Event(Event),
-    /// The connection is gone, and why.
+    /// The connection ended, with the cause.
     Broke(Arc<str>),
 }
 
-/// How far the first connection has come.
+/// State of the connection attempts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
     pub(super) is_ready: bool,
-    /// How many connections failed, and why the last one did.
+    /// Number of failed connections. `why` has the cause of the last failure.
     pub(super) failures: u64,
     pub(super) why: Option<Arc<str>>,
 }
@@ -42,25 +42,25 @@ impl Feed {
         }
     }
 
-    /// What can be told of an event; nothing of one that is too large, which counts as told of, so that it is not looked
-    /// for again and again.
+    /// Removes a context that is too large. Returns `None` for an event whose tags and schema name are too large, and
+    /// records the event's version, so that backfill queries do not find it again.
     pub(super) fn fit(&self, event: Event) -> Option<Event> {
         let (id, version) = (event.breadcrumb_id, event.version);
         let fits = fitting(event);
         if fits.is_none() && self.note(id, version) {
             self.health().unreadable += 1;
-            tracing::debug!(%id, version, "an event has too much in its tags and is not told of");
+            tracing::debug!(%id, version, "event has too large tags or a too large schema name, skipped");
         }
         fits
     }
 
-    /// Tells of an event that [fits](Self::fit); false if its version was told of before.
+    /// Sends an event that [fits](Self::fit) to the subscribers. Returns `false` if its version was sent before.
     pub(super) fn tell(&self, event: Event) -> bool {
         if !self.note(event.breadcrumb_id, event.version) {
             return false;
         }
         self.health().told += 1;
-        // Nobody may be there to hear it.
+        // Sending fails if there is no subscriber.
         self.said.send(Said::Event(event)).ok();
         true
     }

@@ -1,4 +1,4 @@
-//! Keeps a connection, and what it left out.
+//! Keeps a connection to the event stream open, and finds the events that the stream omitted.
 
 use super::catch_up::{Found, Look, Step};
 use super::connect::{self, Broke};
@@ -17,19 +17,19 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// A connection that held for so long was a good one.
+/// Duration of a connection after which a failure resets the reconnect backoff.
 const STEADY: Duration = Duration::from_secs(30);
 
 /// Delay after a refusal of the credentials. An operator has to act, and a server may count failed logins.
 const UNAUTHORIZED_PAUSE: Duration = Duration::from_secs(60);
 
-/// Longest time for which events of the stream wait for earlier ones. A slow server takes long to list them.
+/// Maximum time for which events of the stream wait for earlier events, because a slow server takes long to list them.
 const MOST_WAIT: Duration = Duration::from_secs(5);
 
-/// How often in a row a living stream may leave something out before that is an alarm.
+/// Number of consecutive backfill queries with omitted events after which the stream counts as deaf.
 const PATIENCE: u32 = 2;
 
-/// Follows the stream until it is told to stop.
+/// Follows the stream until `stop` is cancelled.
 pub(super) async fn follow(settings: Arc<Settings>, feed: Arc<Feed>, stop: CancellationToken) {
     let mut follower = Follower::new(settings, feed);
     tokio::select! {
@@ -41,15 +41,15 @@ pub(super) async fn follow(settings: Arc<Settings>, feed: Arc<Feed>, stop: Cance
 struct Follower {
     settings: Arc<Settings>,
     feed: Arc<Feed>,
-    /// The last id that the stream told of.
+    /// The last event ID of the stream.
     last_id: Option<String>,
-    /// The first pause between two connections.
+    /// First delay between two connection attempts.
     base: Duration,
-    /// All that happened up to this was told of; none before the first connection.
+    /// Time up to which all changes were delivered, or `None` before the first connection.
     caught_up: Option<Timestamp>,
-    /// How many looks in a row found what a living stream had left out.
+    /// Number of backfill queries with omitted events since the last new event of the stream.
     left_out: u32,
-    /// How many looks in a row failed.
+    /// Number of consecutive failed backfill queries.
     failed: u32,
 }
 
@@ -80,7 +80,7 @@ impl Follower {
             };
             let pause = self.pause(&why, attempt);
             let url = http::without_query(&self.settings.url);
-            tracing::warn!(url = url.as_str(), error = %Chain(&why), ?pause, "the event stream ended, will connect again");
+            tracing::warn!(url = url.as_str(), error = %Chain(&why), ?pause, "event stream ended, will reconnect");
             self.feed.broke(&Chain(&why).to_string());
             sleep(pause).await;
         }
@@ -128,13 +128,13 @@ impl Follower {
                 () = sleep_until(dead), if has_room => return Err(Broke::Silent),
             }
             if !has_room {
-                // Nobody listened, so the server was not silent.
+                // The stream was not read, so the server was not silent.
                 line.alive = Instant::now();
             }
         }
     }
 
-    /// Notes what was there before the first connection: nobody is told of that.
+    /// Records the changes from before the first connection, which are not delivered.
     async fn begin(&mut self) -> Result<(), BoxError> {
         let Some(backfill) = self
             .settings
@@ -151,8 +151,8 @@ impl Follower {
             false
         };
         let after = earlier(newest, self.settings.overlap);
-        // A slow server may take longer. Then the stream may deliver events from before this moment, also to a subscriber that
-        // starts at `StartAt::Now`.
+        // A slow server may take longer. The stream may then deliver events from before this moment, also to a
+        // subscription that starts at `StartAt::Now`.
         if let Some(noted) = within(MOST_WAIT, backfill.since(after, &note)).await {
             noted?;
         }
@@ -181,7 +181,7 @@ impl Follower {
             tracing::debug!(
                 name = frame.name,
                 bytes = frame.data.len(),
-                "an event of the stream cannot be read"
+                "frame of the event stream is not an event, skipped"
             );
             return;
         };
@@ -202,7 +202,7 @@ impl Follower {
         }
     }
 
-    /// Tells of what came by the stream.
+    /// Delivers an event that the stream sent.
     fn tell_live(&mut self, event: Event) {
         if self.feed.tell(event) {
             self.left_out = 0;
@@ -234,9 +234,9 @@ impl Follower {
                 tracing::warn!(
                     error = %Chain(&*error),
                     ?pause,
-                    "what the stream left out is looked for later"
+                    "backfill query for omitted events failed, will retry"
                 );
-                // Until then what comes is told of all the same.
+                // Events of the stream do not wait for the retry.
                 self.go_live(line);
                 Look::Waits(later(now, pause))
             }
@@ -256,7 +256,7 @@ impl Follower {
         }
     }
 
-    /// Tells of what was found by asking, and did not come by the stream meanwhile.
+    /// Delivers the found events that the stream did not deliver in the meantime.
     fn settle(&mut self, found: Found) {
         let missed = self.tell_found(found);
         if missed == 0 {
@@ -268,12 +268,13 @@ impl Follower {
         if self.left_out >= PATIENCE && !std::mem::replace(&mut health.is_deaf, true) {
             tracing::error!(
                 missed = health.missed,
-                "the stream of events is alive and leaves events out; they are found by asking, later. Restart the server"
+                "event stream is connected but omits events, backfill queries deliver them late; restart the server"
             );
         }
     }
 
-    /// Tells of what was found, and how much of it was new; all before it is known then.
+    /// Delivers the events of a backfill query, and returns the number of new ones. All changes up to `newest` are then
+    /// known.
     fn tell_found(&mut self, found: Found) -> u64 {
         let mut new = 0;
         for event in found.events {
@@ -284,7 +285,7 @@ impl Follower {
         new
     }
 
-    /// Asks for what happened since the last time that all was known, and a bit before.
+    /// Starts a backfill query for the changes since `caught_up`, minus the overlap.
     fn ask(&self) -> Look {
         let (Some(backfill), Some(caught_up)) = (self.settings.backfill.clone(), self.caught_up)
         else {
@@ -294,7 +295,7 @@ impl Follower {
         let feed = Arc::clone(&self.feed);
         let answer = async move {
             let newest = backfill.newest().await?;
-            // A clock that was set back makes what is newest older than what was.
+            // After the server sets its clock back, its newest change is older than `caught_up`.
             let after = earlier(caught_up.min(newest), overlap);
             let wanted = move |id, version| !feed.knows(id, version);
             let events = backfill.since(after, &wanted).await?;

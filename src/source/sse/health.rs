@@ -2,16 +2,17 @@
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct SseHealth {
-    /// If `true`, the source has a connection and has read the events from before it.
+    /// If `true`, the source is connected and has read the events from before the connection.
     pub is_connected: bool,
-    /// Number of connections that were opened.
+    /// Number of connections that the source opened.
     pub connections: u64,
     /// Number of events that the source sent to its subscribers.
     pub told: u64,
-    /// Number of these events that a living stream had omitted.
+    /// Number of sent events that the stream omitted while it was connected.
     pub missed: u64,
-    /// Number of frames that are not an event, or whose event has too large tags to be delivered.
+    /// Number of frames without a valid event, and of events whose tags and schema name are too large.
     pub unreadable: u64,
-    /// If `true`, the stream is alive and repeatedly omits events. They arrive late, and the server needs a restart.
+    /// If `true`, the stream is connected but repeatedly omits events. Backfill queries deliver these events late, and
+    /// the server needs a restart.
     pub is_deaf: bool,
 }

@@ -1,4 +1,4 @@
-//! What is known of one connection.
+//! State of one connection.
 
 use super::catch_up::Look;
 use super::connect::Broke;
@@ -7,24 +7,24 @@ use crate::source::frames::Frames;
 use futures::stream::BoxStream;
 use tokio::time::Instant;
 
-/// The longest line, and the longest event, in bytes: a frame has a whole breadcrumb in it.
+/// Maximum length of a line and of an event in bytes. A frame contains a whole breadcrumb.
 const MAX_FRAME: usize = 4 << 20;
 
-/// One connection.
+/// State of an open connection.
 pub(super) struct Line {
     pub(super) chunks: BoxStream<'static, Result<Vec<u8>, Broke>>,
     pub(super) frames: Frames,
-    /// When the last frame was complete, or when it was listened to again after a time in which nobody did.
+    /// Time of the last complete frame, or the time at which reading resumed after a pause.
     pub(super) alive: Instant,
-    /// Whether what happened before it is not known yet.
+    /// If `true`, no backfill query of this connection has succeeded yet.
     pub(super) is_behind: bool,
-    /// What has come by it until the first look has ended; none afterwards, when what comes is told at once.
+    /// Events that wait for the first backfill query, or `None` once events are delivered at once.
     pub(super) waiting: Option<Waiting>,
     pub(super) look: Look,
 }
 
 impl Line {
-    /// A connection that was just opened, with the first look for what happened before it.
+    /// Creates the state of a new connection, with its first backfill query.
     pub(super) fn new(chunks: BoxStream<'static, Result<Vec<u8>, Broke>>, look: Look) -> Self {
         let is_behind = !matches!(look, Look::Never);
         Self {
@@ -37,7 +37,7 @@ impl Line {
         }
     }
 
-    /// Whether what comes next can be kept.
+    /// Returns `true` if a further event of the stream can be stored.
     pub(super) fn has_room(&self) -> bool {
         self.waiting.as_ref().is_none_or(Waiting::has_room)
     }

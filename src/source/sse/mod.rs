@@ -1,4 +1,4 @@
-//! Events from a server that sends them (`text/event-stream`).
+//! Event source over server-sent events (`text/event-stream`).
 
 mod backfill;
 mod builder;

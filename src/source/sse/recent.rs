@@ -1,9 +1,9 @@
-//! Which versions were told of lately.
+//! Recently delivered versions, to detect duplicates.
 
 use crate::model::BreadcrumbId;
 use std::collections::{HashSet, VecDeque};
 
-/// The last versions that were told of. What is older is told of again, which is harmless.
+/// The most recently delivered versions. An older version may be delivered again, which is harmless.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     known: HashSet<(BreadcrumbId, u64)>,
@@ -11,14 +11,14 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// How many are remembered.
+    /// Maximum number of versions in memory.
     const MOST: usize = 65_536;
 
     pub(super) fn knows(&self, id: BreadcrumbId, version: u64) -> bool {
         self.known.contains(&(id, version))
     }
 
-    /// Notes a version; false if it was noted before.
+    /// Records a version. Returns `false` if the version is already recorded.
     pub(super) fn note(&mut self, id: BreadcrumbId, version: u64) -> bool {
         if !self.known.insert((id, version)) {
             return false;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How a stream is followed.
+/// Settings of an SSE source.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) client: Client,
@@ -24,13 +24,13 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// How long to wait before the next connection: at least half of what the attempt comes to, and the rest by chance.
+    /// Returns the delay before the next attempt: half of the exponential delay, plus a random part of the other half.
     pub(super) fn pause(&self, attempt: u32, base: Duration) -> Duration {
         let half = |chance| full_jitter(attempt, base, self.longest_pause, chance) / 2;
         half(1.0) + half(chance())
     }
 
-    /// The pause that a server asks for, as far as it is one.
+    /// Returns the reconnection delay that a server requests, clamped to between 0.5 s and 60 s.
     pub(super) fn asked_pause(&self, asked: Duration) -> Duration {
         asked.clamp(Duration::from_millis(500), Duration::from_secs(60))
     }
@@ -44,7 +44,7 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// A number from 0 to 1, by chance.
+/// Returns a random number between 0 and 1.
 fn chance() -> f64 {
     let bits = Uuid::new_v4().as_u64_pair().1 & u64::from(u32::MAX);
     u32::try_from(bits).map_or(0.0, |bits| f64::from(bits) / f64::from(u32::MAX))

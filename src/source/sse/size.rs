@@ -1,19 +1,20 @@
-//! What an event takes of memory, and what of it is told.
+//! Memory size of an event, and size limits of a delivered event.
 
 use crate::model::{Breadcrumb, Event};
 
-/// The largest context that is told of, in bytes; an event with a larger one goes without.
+/// Maximum size of a delivered context in bytes. A larger context is omitted.
 const MAX_CONTEXT: usize = 16 << 10;
 
-/// What a text takes beside its bytes.
+/// Memory overhead of a string in bytes.
 const PER_TEXT: usize = 64;
 
-/// What the tags and the schema of the largest breadcrumb take that any store here keeps: about 80 KiB.
+/// Maximum memory size of the tags and the schema name: the size for the largest breadcrumb that a store of this crate
+/// accepts, about 80 KiB.
 const MAX_LABELS: usize = Breadcrumb::MAX_TAGS * (PER_TEXT + Breadcrumb::MAX_TAG_BYTES)
     + PER_TEXT
     + Breadcrumb::MAX_SCHEMA_BYTES;
 
-/// About how many bytes of memory an event takes.
+/// Returns the approximate memory size of an event in bytes.
 pub(crate) fn event_size(event: &Event) -> usize {
     let context = event.context.as_ref().map_or(0, |context| context.size());
     size_of::<Event>()
@@ -21,8 +22,8 @@ pub(crate) fn event_size(event: &Event) -> usize {
         .saturating_add(context)
 }
 
-/// What is told of an event: nothing if its tags and its schema are larger than those of any breadcrumb that a store here
-/// keeps.
+/// Removes a context that is larger than [`MAX_CONTEXT`]. Returns `None` if the tags and the schema name are larger
+/// than [`MAX_LABELS`].
 pub(super) fn fitting(mut event: Event) -> Option<Event> {
     event.context = event
         .context
@@ -58,7 +59,7 @@ mod tests {
 
         assert!(fitting(event(largest, 100)).is_some());
         assert!(fitting(event(longer, 100)).is_none());
-        // Many short ones take as much as a few long ones.
+        // Many short tags take as much memory as a few long ones.
         assert!(fitting(event(vec![String::new(); 2_000], 100)).is_none());
     }
 

@@ -12,12 +12,13 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Events from a server that sends them: an RCRT server at `/events/stream`, or any other whose data are
-/// [`Event`](crate::Event)s (feature `rcrt`).
+/// An event source over server-sent events: an RCRT (Right Context Right Time) server at `/events/stream`, or any other
+/// server that sends [`Event`](crate::Event)s as data (feature `rcrt`).
 ///
-/// All clones and all subscriptions share one connection. It is opened by the first subscription and closed when the last
-/// of them is gone. A connection that ends, breaks or is silent is opened again, with longer and longer pauses and
-/// `Last-Event-ID` where the server tells ids; subscribers are told with an error, and go on.
+/// All clones and subscriptions share one connection. The first subscription opens the connection, which is closed when
+/// the last clone and subscription are dropped. The source reopens a connection that ends, fails or is silent, with an
+/// exponential backoff. A reconnect sends `Last-Event-ID` if the server sends IDs. Subscribers receive an error item
+/// and continue.
 ///
 /// ```no_run
 /// use universal_executor::source::{BearerToken, SseSource};
@@ -31,30 +32,34 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// }
 /// ```
 ///
-/// # What it promises
-/// Events of the time with a connection are delivered. Each version is delivered once, as long as it is among the last 65,536. With a
-/// [backfill](super::SseSourceBuilder::backfill), as in [`RcrtStore::events`](crate::store::RcrtStore::events), events that the stream omitted and
-/// events of the time without a connection are delivered too, after newer ones. An event is missing if a later version, a deletion or the
-/// end of the time to live came before the list was read.
+/// # Guarantees
+/// The source delivers the events of the time with a connection. Each version is delivered once, as long as it is among
+/// the last 65,536 versions. With a [backfill](super::SseSourceBuilder::backfill), as in
+/// [`RcrtStore::events`](crate::store::RcrtStore::events), the source also delivers the events that the stream omitted
+/// and the events of the time without a connection, after newer ones. An event is lost if a later version, a deletion
+/// or the end of the time to live came before the backfill query.
 ///
-/// # What it does not
-/// Nothing is remembered: it has no positions, [`StartAt::Beginning`] and [`StartAt::After`] begin now, nothing is taken
-/// back, and it is not [complete](EventSource::is_complete). Deletions come only from servers that tell of them.
+/// # Limitations
+/// The source saves no state and has no positions. [`StartAt::Beginning`], [`StartAt::After`] and [`StartAt::Since`]
+/// start like [`StartAt::Now`]. A delivery cannot be nacked, and the source is not
+/// [complete](EventSource::is_complete). Only some servers announce deletions.
 ///
 /// # Clocks
-/// How far back it asks goes by the times that the server gives, and never by one that is later than the clock of the server
-/// says: something stamped a day ahead hides nothing that comes after it. Where a server has several clocks they may differ
-/// by the [overlap](super::SseSourceBuilder::overlap). After the server sets its clock back, a backfill query covers
-/// only the overlap before the new time. Only a sweep of the store finds older changes.
+/// A backfill query uses the times of the server, and never a time after the server's current time. A breadcrumb with a
+/// time in the future therefore hides no later change. The clocks of a server may differ by at most the
+/// [overlap](super::SseSourceBuilder::overlap). After the server sets its clock back, a backfill query covers only the
+/// overlap before the new time. Only a sweep of the store finds older changes.
 ///
-/// # Bounds
-/// A frame of more than 4 MiB breaks the connection. A context of more than 16 KiB does not travel. An event whose tags and
-/// schema are larger than those of any breadcrumb that a store here keeps (256 tags of 256 bytes) is not told of at all; it
-/// counts as [unreadable](SseHealth::unreadable), and only a look into the store finds its breadcrumb. So an event takes
-/// 97 KiB of memory at the most, and those that wait for a slow subscriber that much times the
-/// [buffer](super::SseSourceBuilder::buffer). While the backfill query of a new connection runs, events wait. From
-/// 2,048 events or 8 MiB on, the source stops reading the stream until the query ends, and does not count this time as
-/// silence.
+/// # Limits
+/// - A frame of more than 4 MiB ends the connection.
+/// - A context of more than 16 KiB is omitted.
+/// - An event whose tags and schema name are larger than those of any breadcrumb that a store of this crate accepts
+///   (256 tags of 256 bytes) is skipped. It counts as [unreadable](SseHealth::unreadable), and only a sweep of the
+///   store finds its breadcrumb.
+/// - An event therefore takes at most 97 KiB of memory, and the events that wait for a slow subscriber at most that
+///   times the [buffer](super::SseSourceBuilder::buffer).
+/// - Events wait while the backfill query of a new connection runs. From 2,048 events or 8 MiB on, the source stops
+///   reading the stream until the query ends, and does not count this time as silence.
 #[derive(Clone)]
 pub struct SseSource(Arc<Inner>);
 
@@ -63,7 +68,7 @@ struct Inner {
     running: Mutex<Option<Arc<Running>>>,
 }
 
-/// A connection that is kept as long as somebody holds this.
+/// A connection that stays open until this value is dropped.
 struct Running {
     feed: Arc<Feed>,
     task: JoinHandle<()>,
@@ -71,7 +76,7 @@ struct Running {
 }
 
 impl SseSource {
-    /// How the stream fares; nothing yet if nobody has subscribed.
+    /// Returns the state and the counters of the stream. Returns default values before the first subscription.
     #[must_use]
     pub fn health(&self) -> SseHealth {
         let running = self.lock().clone();
@@ -85,7 +90,8 @@ impl SseSource {
         }))
     }
 
-    /// The connection there is, or a new one. One whose runtime has ended is none.
+    /// Returns the current connection. Opens a new connection before the first subscription, or after the tokio runtime
+    /// of the current connection has ended.
     fn running(&self) -> Arc<Running> {
         let mut running = self.lock();
         if let Some(running) = running
@@ -143,23 +149,26 @@ impl EventSource for SseSource {
         Ok(Deliveries::new(stream::unfold((said, running), next)))
     }
 
-    /// Returns `None`: the server does not count events.
+    /// Returns `Ok(None)`, because the server does not count events.
     ///
     /// # Errors
-    /// Fails while subscribers exist and the connection is down.
+    /// Returns [`SourceError::Unavailable`] while subscribers exist and the connection is down.
     async fn behind(&self) -> Result<Option<u64>, SourceError> {
         let running = self.lock().clone();
         match running {
             Some(running) if !running.feed.health().is_connected => {
                 let why = running.feed.progress.borrow().why.clone();
-                Err(unavailable(why.as_deref().unwrap_or("not connected yet")))
+                Err(unavailable(
+                    why.as_deref()
+                        .unwrap_or("event stream is not connected yet"),
+                ))
             }
             Some(_) | None => Ok(None),
         }
     }
 }
 
-/// Waits for the first connection, or for the next that fails before there was one.
+/// Waits until the source is connected. Fails if an attempt to connect fails before.
 async fn ready(feed: &Feed) -> Result<(), SourceError> {
     let mut progress = feed.progress.subscribe();
     let failures = progress.borrow().failures;
@@ -167,7 +176,7 @@ async fn ready(feed: &Feed) -> Result<(), SourceError> {
     match reached.await {
         Ok(now) if now.is_ready => Ok(()),
         Ok(now) => Err(unavailable(now.why.as_deref().unwrap_or_default())),
-        Err(_) => Err(unavailable("the source is closed")),
+        Err(_) => Err(unavailable("event source is closed")),
     }
 }
 

@@ -13,10 +13,11 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// How long a token is waited for.
+/// Timeout for a request for a token.
 const LONGEST_ASK: Duration = Duration::from_secs(30);
 
-/// The token that requests to a server carry, in a header and nowhere else. Clones share it, and renew it once for all.
+/// Bearer token for requests to a server, sent in the `Authorization` header only. Clones share the token and its
+/// renewal.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,7 +36,7 @@ pub struct BearerToken(Arc<Inner>);
 struct Inner {
     origin: Origin,
     held: Mutex<Option<Held>>,
-    /// Whoever renews the token, one at a time.
+    /// Permit to renew the token. Only one caller renews it at a time.
     renewing: Semaphore,
 }
 
@@ -45,7 +46,7 @@ enum Origin {
     Asked(Box<Ask>),
 }
 
-/// A token and how long it lasts.
+/// A token and its lifetime.
 type Given = (Secret, Option<Duration>);
 type Ask = dyn Fn() -> BoxFuture<'static, Result<Given, TokenError>> + Send + Sync;
 
@@ -55,30 +56,31 @@ struct Held {
     until: Option<Instant>,
 }
 
-/// Why there is no token. No text in it has one.
+/// Error of a request for a bearer token. No message contains a token.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// Whoever gives tokens gives none for this agent: its owner, id and roles have to change.
+    /// The token server issues no token for this agent. Its owner, ID and roles have to change.
     #[error(
-        "no token is given for this agent (status {status}): {said}; check owner, agent and roles"
+        "token request refused with status {status}: {said}; check owner, ID and roles of the agent"
     )]
     Refused {
-        /// The HTTP status.
+        /// HTTP status of the response.
         status: u16,
-        /// What the server says, at most 200 bytes of it.
+        /// Start of the response body, at most 200 bytes.
         said: String,
     },
-    /// The token has characters that no HTTP header may have.
-    #[error("the token cannot be sent in a header")]
+    /// The token contains characters that are not allowed in an HTTP header.
+    #[error("bearer token contains characters that are not allowed in an HTTP header")]
     Unsendable,
-    /// Whoever gives tokens does not answer, or in other words.
-    #[error("no token can be had now")]
+    /// The token server or the function does not answer, or its answer is invalid. A retry can succeed.
+    #[error("cannot obtain a bearer token")]
     Unavailable(#[source] BoxError),
 }
 
 impl TokenError {
-    /// Whether asking again could succeed.
+    /// Returns a delay of one second for [`Unavailable`](Self::Unavailable), and [`Retry::Never`] for the other
+    /// variants.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -97,20 +99,22 @@ impl BearerToken {
         }
     }
 
-    /// No token at all.
+    /// Creates an empty token: requests carry no `Authorization` header.
     #[must_use]
     pub fn none() -> Self {
         Self::of(Origin::None)
     }
 
-    /// This token, as long as it lasts.
+    /// Creates a token that is never renewed.
     #[must_use]
     pub fn fixed(token: Secret) -> Self {
         Self::of(Origin::Fixed(token))
     }
 
-    /// A token that a function gives, with how long it lasts if that is known. It is asked again shortly before the end,
-    /// and once when the server refuses the token, and has 30 s to answer. Its error must not have the token in it.
+    /// Creates a token that a function returns, with its lifetime if that is known.
+    ///
+    /// The function is called again shortly before the token expires, and after the server refuses the token. A call
+    /// has 30 s to answer. The returned error must not contain the token.
     #[must_use]
     pub fn asked<F, T>(ask: F) -> Self
     where
@@ -123,7 +127,7 @@ impl BearerToken {
         })))
     }
 
-    /// A token that a server gives at `/auth/token` to whoever asks in the name of an agent of an owner.
+    /// Creates a token that a server issues at `/auth/token` for an agent of an owner.
     pub(crate) fn issued(client: Client, base: &Url, agent: Agent) -> Self {
         let (url, agent) = (http::below(base, &["auth", "token"]), Arc::new(agent));
         Self::of(Origin::Asked(Box::new(move || {
@@ -139,7 +143,8 @@ impl BearerToken {
         }))
     }
 
-    /// The header to send, renewed if the token ends soon; none without a token.
+    /// Returns the `Authorization` header, with a renewed token if the current one expires soon. Returns `None` for an
+    /// empty token.
     pub(crate) async fn header(&self) -> Result<Option<HeaderValue>, TokenError> {
         let ask = match &self.0.origin {
             Origin::None => return Ok(None),
@@ -149,15 +154,15 @@ impl BearerToken {
         if let Some(held) = self.held() {
             return Ok(Some(held));
         }
-        // It is never closed, so there is always a permit.
+        // The semaphore is never closed, so `acquire` cannot fail.
         let _one = self.0.renewing.acquire().await;
         if let Some(held) = self.held() {
             return Ok(Some(held));
         }
-        // All others wait for the answer.
+        // Concurrent callers wait for the permit, and then use this token.
         let given = within(LONGEST_ASK, ask()).await;
         let (token, lasts) =
-            given.ok_or_else(|| TokenError::Unavailable("no answer within 30 s".into()))??;
+            given.ok_or_else(|| TokenError::Unavailable("no token within 30 s".into()))??;
         let header = header_of(&token)?;
         let until = lasts.map(|lasts| later(Instant::now(), lasts - margin(lasts)));
         let held = Held {
@@ -168,7 +173,7 @@ impl BearerToken {
         Ok(Some(header))
     }
 
-    /// Forgets a token that the server refused; false if there is no other to be had.
+    /// Discards a token that the server refused. Returns `false` if no other token can be obtained.
     pub(crate) fn refused(&self, header: Option<&HeaderValue>) -> bool {
         match &self.0.origin {
             Origin::None | Origin::Fixed(_) => false,
@@ -199,7 +204,7 @@ impl fmt::Debug for BearerToken {
     }
 }
 
-/// In whose name a token is asked for.
+/// The agent for which a token is requested.
 #[derive(Clone, Debug)]
 pub(crate) struct Agent {
     pub(crate) owner: String,
@@ -207,7 +212,7 @@ pub(crate) struct Agent {
     pub(crate) roles: Vec<String>,
 }
 
-/// How long before its end a token is renewed: a fifth of its time, a minute at the most.
+/// Returns how long before its expiry a token is renewed: a fifth of its lifetime, at most one minute.
 fn margin(lasts: Duration) -> Duration {
     (lasts / 5).min(Duration::from_secs(60))
 }
@@ -238,7 +243,7 @@ async fn issue(client: Client, url: Url, agent: Arc<Agent>) -> Result<Given, Tok
         roles: &agent.roles,
         ttl_sec: ASKED_FOR.as_secs(),
     };
-    // Texts and numbers can always be written.
+    // Serializing strings and numbers cannot fail.
     let body = serde_json::to_string(&asked).unwrap_or_default();
     let lost = |error: reqwest::Error| TokenError::Unavailable(error.without_url().into());
     let request = client
@@ -252,11 +257,11 @@ async fn issue(client: Client, url: Url, agent: Arc<Agent>) -> Result<Given, Tok
         text.extend_from_slice(&chunk);
         if text.len() > MAX_BYTES {
             return Err(TokenError::Unavailable(
-                "the answer with the token is too large".into(),
+                "response with the token is larger than 64 KiB".into(),
             ));
         }
     }
-    // What a success says has the token in it, and is told nowhere.
+    // The body of a successful response contains the token, so only other bodies are reported.
     if !status.is_success() {
         let said = excerpt(String::from_utf8_lossy(&text).trim(), 200).into_owned();
         return Err(match status.is_client_error() && status.as_u16() != 429 {
@@ -267,9 +272,9 @@ async fn issue(client: Client, url: Url, agent: Arc<Agent>) -> Result<Given, Tok
             false => TokenError::Unavailable(format!("status {status}: {said}").into()),
         });
     }
-    // The words of the parser may quote what it read.
+    // The parser's message may quote the token, so the error omits it.
     let issued: Issued = serde_json::from_slice(&text)
-        .map_err(|_| TokenError::Unavailable("the answer has no token".into()))?;
+        .map_err(|_| TokenError::Unavailable("response contains no token".into()))?;
     let lasts = issued.exp.map(|end| {
         let micros = end.saturating_mul(1_000_000).saturating_sub(wall_micros());
         Duration::from_micros(u64::try_from(micros).unwrap_or(0))
@@ -282,7 +287,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// A token that lasts for ten seconds, with the number of times it was asked for.
+    /// Returns a token with a lifetime of ten seconds, whose value counts the calls of its function.
     fn counted() -> BearerToken {
         let asked = AtomicU32::new(0);
         BearerToken::asked(move || {
@@ -349,7 +354,7 @@ mod tests {
 
         assert!(token.refused(refused.as_ref()));
         assert_eq!(sent(&token).await, "Bearer t2");
-        // Somebody else was refused with the same token, and comes late.
+        // A second refusal of the old token arrives late, and must not discard the new one.
         assert!(token.refused(refused.as_ref()));
         assert_eq!(sent(&token).await, "Bearer t2");
         assert!(!BearerToken::fixed(Secret::new("t")).refused(None));

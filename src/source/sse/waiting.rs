@@ -1,13 +1,14 @@
-//! What comes by a new connection before it is known what happened before it.
+//! Events of a new connection that wait for the first backfill query.
 
 use super::size::event_size;
 use crate::model::Event;
 
-/// How many events wait, and how many bytes they take together. With more the stream waits.
+/// Maximum number of waiting events, and their maximum size in bytes. At either limit, the source stops reading the
+/// stream.
 const MAX_EVENTS: usize = 2_048;
 const MAX_BYTES: usize = 8 << 20;
 
-/// Events that wait, in the order they came in.
+/// Waiting events, in the order of their arrival.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     events: Vec<Event>,
@@ -15,7 +16,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Whether more may be read of the stream.
+    /// Returns `true` if the source may read more of the stream.
     pub(super) fn has_room(&self) -> bool {
         self.events.len() < MAX_EVENTS && self.bytes < MAX_BYTES
     }
@@ -36,7 +37,7 @@ mod tests {
     use crate::model::{NewBreadcrumb, Timestamp};
     use serde_json::json;
 
-    /// How many events with a context of so many bytes wait until there is no room.
+    /// Returns the number of events with a context of `bytes` bytes that fit.
     fn waiting(bytes: usize) -> usize {
         let new = NewBreadcrumb::new("x.v1").context(json!("x".repeat(bytes)));
         let event = Event::created(&new.first_version(Default::default(), Timestamp::UNIX_EPOCH));

@@ -172,7 +172,7 @@ fn consumers(tenant: &str) -> [(&'static str, pull::Config, Option<&'static str>
     [
         ("fine", fine(), None),
         ("gives-up", gives_up, Some("gives up after 3")),
-        ("all", of_all, Some("it filters \"breadcrumbs.>\"")),
+        ("all", of_all, Some("filter subject is \"breadcrumbs.>\"")),
         ("stops", stops, Some("after 7 unacknowledged")),
         ("forgets", forgets, Some("acknowledgements are None")),
     ]

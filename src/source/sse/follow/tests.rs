@@ -8,10 +8,10 @@ use tokio::time::timeout;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Somebody to ask who notes when, knows of nothing, and answers as told.
+/// A backfill without changes, which records its calls and answers as configured.
 struct Asked {
     began: Instant,
-    /// How long after that it was asked.
+    /// Times of the calls, since `began`.
     at: Mutex<Vec<Duration>>,
     answer: fn(usize) -> bool,
     takes: Duration,
@@ -27,7 +27,7 @@ impl Asked {
         })
     }
 
-    /// The time between one time that it was asked and the next.
+    /// Returns the time between each two consecutive calls.
     fn pauses(&self) -> Vec<Duration> {
         let at = self.at.lock().unwrap();
         at.windows(2).map(|two| two[1] - two[0]).collect()
@@ -58,7 +58,7 @@ impl Backfill for Asked {
     }
 }
 
-/// Who follows a stream that was opened just now, with somebody to ask.
+/// Returns a follower that has caught up, with the given backfill.
 fn follower(asked: &Arc<Asked>) -> Follower {
     let built =
         SseSource::builder("http://localhost:1").backfill(Arc::clone(asked) as Arc<dyn Backfill>);
@@ -73,7 +73,7 @@ fn frame(id: u128) -> Vec<u8> {
     format!("data: {{\"type\":\"breadcrumb.updated\",\"breadcrumb_id\":\"{id}\",\"version\":1,\"updated_at\":\"2026-11-21T20:33:40Z\"}}\n\n").into_bytes()
 }
 
-/// A ping every five seconds.
+/// Returns a stream with one ping every 5 s.
 fn pings() -> BoxStream<'static, Result<Vec<u8>, Broke>> {
     let next = |()| async {
         sleep(5 * SECOND).await;
@@ -83,7 +83,7 @@ fn pings() -> BoxStream<'static, Result<Vec<u8>, Broke>> {
     stream::unfold((), next).boxed()
 }
 
-/// Listens to a stream for a time, and says why it ended before.
+/// Reads a stream for at most `limit`, and returns the error that ended it before.
 async fn listen(
     follower: &mut Follower,
     chunks: BoxStream<'static, Result<Vec<u8>, Broke>>,
@@ -127,7 +127,7 @@ async fn a_look_that_fails_is_made_again_after_pauses_that_grow_and_begin_anew_w
 
     assert!(ended.is_none(), "{ended:?}");
     let pauses = asked.pauses();
-    // A timer may be late by a millisecond.
+    // A timer may fire up to a millisecond late.
     let is_about = |pause: Duration, shortest: Duration, longest: Duration| {
         pause >= shortest && pause <= longest + SECOND / 500
     };
@@ -135,7 +135,7 @@ async fn a_look_that_fails_is_made_again_after_pauses_that_grow_and_begin_anew_w
         let longest = longest * SECOND;
         assert!(is_about(*pause, longest / 2, longest), "{pauses:?}");
     }
-    // After the ninth, which is answered, comes the usual one, and that fails.
+    // The ninth query succeeds. The regular interval follows, and the query after it fails.
     let (usual, next) = (pauses[8], pauses[9]);
     assert!(is_about(usual, 60 * SECOND, 60 * SECOND), "{pauses:?}");
     assert!(is_about(next, SECOND / 2, SECOND), "{pauses:?}");
@@ -147,7 +147,7 @@ async fn what_comes_while_looks_fail_is_told_of_at_once() {
     let mut follower = follower(&asked);
     let mut said = follower.feed.said.subscribe();
     let late = stream::once(async {
-        // A look has failed by then, and the next one is far.
+        // A query has failed before this moment, and the next one is not due.
         sleep(100 * SECOND).await;
         Ok(frame(1))
     });
