@@ -21,41 +21,44 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How long is waited before a run that somebody else works on is looked at again.
+/// Maximum time after which a run that another worker holds, or that is paused, is checked again.
 const LOOKS: Duration = Duration::from_secs(5);
 
-/// A run that is due so soon goes on at once, as one that only makes way for another attempt. Clocks may differ a little.
+/// Maximum wait of a run that continues within the turn, as a run that only yields to another attempt. Clocks may
+/// differ by about this much.
 const SOON: Duration = Duration::from_secs(1);
 
-/// How long is waited at least before such a run goes on.
+/// Minimum delay before such a run continues.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Version of the breadcrumb that a run writes for the executor.
 const FIRST: u64 = 1;
 
-/// Any executor as a workload: each message is written to its store as a breadcrumb that sets it off, and what it writes because of
-/// that is what the run comes to.
+/// Definition that runs any executor as a workload. Each message is written to the store as a trigger of the executor,
+/// and the executor's response is the output of the run.
 ///
-/// Within a [`WorkloadExecutor`](super::WorkloadExecutor) that breadcrumb is written as part of its run, to the store of the
-/// workload, which has to be that of the executor too: it is one of the schemas that the run may write, is by the executor of that
-/// run, follows from its trigger, and does not set off the same executor again.
+/// Within a [`WorkloadExecutor`](super::WorkloadExecutor), the trigger is written as part of the outer run, to the
+/// store of the workload. The executor must use the same store. The outer run may write the trigger's schema. The
+/// trigger has the outer executor as its author, follows from the outer trigger, and does not trigger the outer
+/// executor.
 ///
-/// Only the first version of that breadcrumb counts: if another writer changes it before it is answered, the run fails with the
-/// code `changed`.
+/// Only the first version of the trigger counts: if another writer changes it before the executor has answered, the run
+/// fails with the code `changed`.
 ///
-/// It is run by [`process_event`](UniversalExecutor::process_event), so that the run is claimed and committed as any other. One that
-/// suspends itself is woken by a [`Runtime`](crate::Runtime) on the same store, or whoever else
-/// [resumes](crate::RunLedger::resume) it; the turn is suspended meanwhile. One that is due at once, since it makes way for another
-/// attempt, goes on within the turn; within a run that has a time that run makes way as well.
+/// The executor runs through [`process_event`](UniversalExecutor::process_event), so its run is claimed and committed
+/// as any other run. If the executor suspends its run, the turn is suspended too. A [`Runtime`](crate::Runtime) on the
+/// same store, or a call of [`resume`](crate::RunLedger::resume), wakes the inner run. An inner run that is due at
+/// once, because it yields to another attempt, continues within the turn. If the outer run has a deadline, the outer
+/// run yields as well.
 ///
-/// What happens within an executor is not told by the stream of the run. A [`WorkloadExecutor`](super::WorkloadExecutor) is a run of its
-/// own, whose events name the outer one as their [parent](super::WorkloadEvent::parent): whoever hears of the outer run is told them
-/// live, for as long as that works on it. The tag `parent:` of the breadcrumb names the outer run too. The outer run adds to the
-/// session; the inner one has a conversation of its own there.
+/// The stream of the run contains no events of the executor. A [`WorkloadExecutor`](super::WorkloadExecutor) has a
+/// separate run, whose events name the outer run as their [parent](super::WorkloadEvent::parent). Listeners of the
+/// outer run receive these events while the outer run waits for the inner one. The tag `parent:` of the trigger names
+/// the outer run too. The outer run adds to the session, and the inner run has a separate conversation in the session.
 ///
-/// The inner run is one of the ledger, and stays there when the outer one is stopped, fails or is
-/// [given up](super::Supervisor::give_up): a runtime on the same store may still bring it to its end. Later turns of the session wait
-/// for it only if the [profile](crate::Profile) of the executor orders runs by the tag `session:`, whatever they belong to.
+/// The inner run is in the ledger, and stays there when the outer run is stopped, fails or is
+/// [given up](super::Supervisor::give_up): a runtime on the same store may still finish it. Later turns of the session
+/// wait for the inner run only if the executor's [profile](crate::Profile) orders all runs by the tag `session:`.
 pub struct ExecutorDefinition {
     meta: Meta,
     executor: Arc<dyn UniversalExecutor>,
@@ -63,7 +66,8 @@ pub struct ExecutorDefinition {
 }
 
 impl ExecutorDefinition {
-    /// An executor that is set off by `user.message.v1`, with a text as `message` in its context.
+    /// Creates a definition for an executor that `user.message.v1` triggers, with the message as `message` in its
+    /// context. Its name is the executor ID.
     #[must_use]
     pub fn new(executor: Arc<dyn UniversalExecutor>) -> Self {
         Self {
@@ -73,14 +77,14 @@ impl ExecutorDefinition {
         }
     }
 
-    /// Sets the schema of what sets it off.
+    /// Sets the schema of the trigger. Defaults to `user.message.v1`.
     #[must_use]
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = schema.into();
         self
     }
 
-    /// Sets what it is good for.
+    /// Sets the description.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.meta = self.meta.description(description);
@@ -193,7 +197,7 @@ impl ByExecutor {
                 | RunState::Failed
                 | RunState::Skipped
                 | RunState::Superseded => {
-                    WorkloadEventKind::failed("not_done", format!("the run ended as {state}"))
+                    WorkloadEventKind::failed("not_done", format!("executor run ended as {state}"))
                 }
             },
             Outcome::Suspended { until, .. } => waits(until.map_or(soon, |until| until.min(soon))),
@@ -201,30 +205,32 @@ impl ByExecutor {
             Outcome::Paused { .. } => waits(soon),
             Outcome::Failed { class, written } => {
                 let told = self.told(cx, &written).await?;
-                let message =
-                    told.unwrap_or_else(|| format!("the run of the executor failed: {class}"));
+                let message = told.unwrap_or_else(|| format!("executor run failed: {class}"));
                 WorkloadEventKind::failed("executor_failed", message)
             }
             Outcome::Gone => {
                 let executor = self.executor.id();
                 let message = format!(
-                    "what sets off {executor} is not in its store, or not any more; that has to be the store of the run around it"
+                    "trigger of executor {executor} is missing in its store; use the store of the outer run for this executor"
                 );
                 WorkloadEventKind::failed("gone", message)
             }
             Outcome::Superseded => self.changed(),
             Outcome::Unmatched | Outcome::ContextNoted | Outcome::OwnBreadcrumb => {
                 let executor = self.executor.id();
-                let message = format!("a {} does not set off {executor}", self.schema);
+                let message = format!(
+                    "schema {} does not trigger executor {executor}",
+                    self.schema
+                );
                 WorkloadEventKind::failed("unmatched", message)
             }
         })
     }
 
-    /// Has the executor work until its run ends or waits.
+    /// Processes the trigger until the executor's run ends or waits.
     ///
-    /// One that makes way for another attempt has the run around it do so too, if that has a time: its steps would be cut off
-    /// when that is up.
+    /// If the outer run has a deadline, this method also returns when the inner run yields to another attempt. The
+    /// outer run then yields too, because the deadline would interrupt the steps of the inner run.
     async fn process(&self, cx: &RunCx, trigger: &Breadcrumb) -> Result<Outcome, BoxError> {
         // Only the version that this run wrote counts, even if another writer changed the breadcrumb since.
         let mut event = Event::created(trigger);
@@ -245,12 +251,13 @@ impl ByExecutor {
             if rest > SOON || cx.context().deadline().is_some() {
                 return Ok(outcome);
             }
-            // However far apart the clocks are, nothing spins.
+            // The minimum delay prevents a busy loop, however far the clocks differ.
             sleep(rest.max(PAUSE)).await;
         }
     }
 
-    /// What sets the executor off: the same breadcrumb in each attempt.
+    /// Returns the trigger for the executor, which is the same breadcrumb in each attempt. Creates it in the first
+    /// attempt.
     async fn trigger(
         &self,
         cx: &RunCx,
@@ -279,13 +286,14 @@ impl ByExecutor {
         }
         let context = cx.context();
         Ok(match context.correlation_id() {
-            // It says which run it follows from, so that that is not set off by it, and is one of what that may write.
+            // The bound store records the outer run: the trigger does not trigger its executor, and counts as one of
+            // its writes.
             Some(_) => {
                 let store = context.bound_store(Arc::clone(&self.store));
                 store.create(new).await?
             }
             None => {
-                // The store counts this write as one from outside.
+                // The store counts this write as a write from outside.
                 if !has_words(context, &message.content).await? {
                     new = new.tag(DATA_TAG);
                 }
@@ -294,7 +302,7 @@ impl ByExecutor {
         })
     }
 
-    /// What a run comes to that has written this.
+    /// Returns the end of a run that wrote these breadcrumbs.
     async fn end_of(
         &self,
         cx: &RunCx,
@@ -332,13 +340,13 @@ impl ByExecutor {
     fn changed(&self) -> WorkloadEventKind {
         let executor = self.executor.id();
         let message = format!(
-            "the {} for {executor} was changed by another writer before it was answered",
+            "{} for executor {executor} was changed by another writer before the executor answered it",
             self.schema
         );
         WorkloadEventKind::failed("changed", message)
     }
 
-    /// What an executor that failed tells whoever asked it.
+    /// Returns the message that a failed executor wrote in its response, or `None` if there is no such message.
     async fn told(&self, cx: &RunCx, written: &[BreadcrumbId]) -> Result<Option<String>, BoxError> {
         let Some(first) = written.first() else {
             return Ok(None);

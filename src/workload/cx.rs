@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a workload is told.
+/// A message for a workload: the input of one turn.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkloadMessage {
-    /// A text, or anything else that is JSON.
+    /// The content: a string, or any other JSON value.
     pub content: Json,
-    /// Who says it.
+    /// The name of the author, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// The flow to start, if a request names one.
@@ -32,7 +32,7 @@ pub struct WorkloadMessage {
 }
 
 impl WorkloadMessage {
-    /// A message.
+    /// Creates a message without an author.
     #[must_use]
     pub fn new(content: impl Into<Json>) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl WorkloadMessage {
         }
     }
 
-    /// Sets who says it.
+    /// Sets the name of the author.
     #[must_use]
     pub fn by(mut self, name: impl Into<String>) -> Self {
         self.from = Some(name.into());
@@ -67,7 +67,7 @@ impl From<String> for WorkloadMessage {
     }
 }
 
-/// What a run of a workload works with. A clone is another handle on the same run.
+/// The context of one run of a workload. A clone is another handle on the same run.
 #[derive(Clone, Debug)]
 pub struct RunCx {
     context: ExecutionContext,
@@ -80,10 +80,10 @@ pub struct RunCx {
 }
 
 impl RunCx {
-    /// What a run of this name works with, which belongs to no session.
+    /// Creates the context of a run, without a session.
     ///
-    /// The context has what the workload is set off by, keeps its progress if it belongs to a run of an executor, and has the
-    /// [state](ExecutionContext::with_resumed) that a suspended run goes on with.
+    /// `context` has the trigger of the workload and the [state](ExecutionContext::with_resumed) of a suspended run
+    /// that continues. It saves the progress of the run if it belongs to a run of an executor.
     #[must_use]
     pub fn new(run: impl Into<Arc<str>>, context: ExecutionContext) -> Self {
         let run = run.into();
@@ -97,60 +97,69 @@ impl RunCx {
         }
     }
 
-    /// Sets the run that this one belongs to.
+    /// Sets the outer run that this run belongs to.
     #[must_use]
     pub fn parent(mut self, run: impl Into<Arc<str>>) -> Self {
         self.outlet = Outlet::new(Arc::clone(&self.run), Some(run.into()));
         self
     }
 
-    /// Sets who hears of runs within this one.
+    /// Sets the listeners for events of runs within this run.
     pub(super) fn listeners(mut self, sink: Sink) -> Self {
         self.outlet.listeners = sink;
         self
     }
 
-    /// Sets the session whose conversation the run goes on with.
+    /// Sets the session whose conversation the run continues.
     #[must_use]
     pub fn session(mut self, session: Conversation) -> Self {
         self.session = Some(session);
         self
     }
 
-    /// The name of the run.
+    /// Returns the name of the run.
     #[must_use]
     pub fn run(&self) -> &str {
         &self.run
     }
 
-    /// What the workload is set off by, and what keeps its progress.
+    /// Returns the execution context, which has the trigger and saves the progress.
     #[must_use]
     pub fn context(&self) -> &ExecutionContext {
         &self.context
     }
 
-    /// The session whose conversation the run goes on with; none if it stands alone. Only the turn itself adds to it while it runs:
-    /// whatever else does, the workload included, makes it fail with a conflict.
+    /// Returns the session whose conversation the run continues, or `None` for a run without a session.
+    ///
+    /// Only the turn itself may add to the session while the turn runs. If another writer adds an entry, including the
+    /// workload, the turn fails with a conflict.
     #[must_use]
     pub fn session_of(&self) -> Option<&Conversation> {
         self.session.as_ref()
     }
 
-    /// Tells of something in a step, once there is room for it. That a run begins or ends is told by beginning or ending it, so
-    /// that is not told.
+    /// Emits an event of a step. Waits while the buffer of the stream is full. Ignores start and end events, because
+    /// the stream emits these itself.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped while it waits, the event is not emitted.
     pub async fn tell(&self, path: &StepPath, kind: WorkloadEventKind) {
         if !kind.is_end() && !kind.begins() {
             self.outlet.tell_in_turn(path, kind).await;
         }
     }
 
-    /// Tells more of the text of the answer, once there is room for it.
+    /// Emits a further part of the answer's text. Waits while the buffer of the stream is full.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped while it waits, the text is not emitted.
     pub async fn say(&self, text: impl Into<String>) {
         let kind = WorkloadEventKind::Text(text.into());
         self.tell(&StepPath::new(""), kind).await;
     }
 
-    /// The stream of a run that this work is: what the workload returns. The work ends with the last event.
+    /// Returns the event stream of a run that does `work`, as [`Workload::run`](super::Workload::run) returns it. The
+    /// output of `work` is the last event.
     pub fn stream<'w>(
         &self,
         work: impl Future<Output = WorkloadEventKind> + Send + 'w,
@@ -158,12 +167,12 @@ impl RunCx {
         EventStream::new(self.outlet.clone(), work)
     }
 
-    /// Keeps the calls of tools, and what they came to, for the session: they stand between the message and the answer.
+    /// Saves the tool calls and their results for the session, which contains them between the message and the answer.
     pub(super) fn keep(&self, messages: Vec<agent::ChatMessage>) {
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = messages;
     }
 
-    /// Returns the last event of a run that an error ended, and keeps the error for the executor of the run.
+    /// Returns the last event of a run that an error ended, and stores the error for the executor of the run.
     pub(super) fn broken(&self, error: BoxError) -> WorkloadEventKind {
         let end = WorkloadEventKind::of_error(&error);
         *self.cause.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);

@@ -11,14 +11,14 @@ pub(crate) enum Entry {
     Agent(String),
 }
 
-/// What a run begins with if neither the caller nor the definition says.
+/// Start of a run if neither the caller nor the definition names a flow or agent.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum EntryPolicy {
-    /// The caller has to say.
+    /// Fails with [`EntryError::Ambiguous`]: the caller has to select a flow or agent.
     #[default]
     Ask,
-    /// The first flow by name, else the first agent: what stands in a definition has no order of its own.
+    /// The first flow in alphabetical order, otherwise the first agent, because a definition is not ordered.
     First,
 }
 
@@ -26,14 +26,14 @@ pub enum EntryPolicy {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntryError {
-    /// There is no flow or agent of the name that was asked for.
-    #[error("there is no flow or agent {name:?}{}; there are: {candidates}", nearest.as_ref().map_or(String::new(), |name| format!("; did you mean {name:?}?")))]
+    /// No flow or agent has the requested name.
+    #[error("unknown flow or agent {name:?}{}; known: {candidates}", nearest.as_ref().map_or(String::new(), |name| format!("; did you mean {name:?}?")))]
     Unknown {
-        /// The name.
+        /// The requested name, at most 80 bytes of it.
         name: String,
-        /// The closest name that there is.
+        /// The most similar known name, if there is one.
         nearest: Option<String>,
-        /// All there are.
+        /// All known names, separated by commas.
         candidates: String,
     },
     /// Several flows or agents can start a run, and none is selected or named `main` or `default`.
@@ -43,28 +43,28 @@ pub enum EntryError {
          workflow.def.v1; candidates: {candidates}"
     )]
     Ambiguous {
-        /// The names of the flows and agents.
+        /// The names of the flows and agents, separated by commas.
         candidates: String,
     },
-    /// There are neither flows nor agents.
-    #[error("the definition has neither flows nor agents")]
+    /// The definition has no flows and no agents.
+    #[error("the definition has neither flows nor agents; add one")]
     Empty,
 }
 
 impl EntryError {
-    /// Always [`Retry::Never`]: the definition or the name has to change.
+    /// Returns [`Retry::Never`]: the definition or the name has to change.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         Retry::Never
     }
 }
 
-/// What a run of a definition begins with: what the caller names, else the flow `main`, the flow `default`, the agent `main`, the
-/// agent `default`, the only flow, the only agent where there are no flows, else what the policy says. A name that is a flow and an
-/// agent is the flow.
+/// Returns the flow or agent that starts a run of a workflow: the one that the caller names, otherwise the flow `main`,
+/// the flow `default`, the agent `main`, the agent `default`, the only flow, the only agent of a workflow without
+/// flows, or the one that `policy` selects. A name of both a flow and an agent means the flow.
 ///
 /// # Errors
-/// [`EntryError`] lists what there is.
+/// Returns an [`EntryError`] with the known names.
 pub(crate) fn select_entry(
     workflow: &Workflow,
     named: Option<&str>,
@@ -116,7 +116,7 @@ pub(crate) fn select_entry(
 /// agent only in a workflow without flows.
 ///
 /// # Errors
-/// As [`select_entry`].
+/// Returns the errors of [`select_entry`].
 pub(crate) fn select_entry_of_request(
     workflow: &Workflow,
     named: Option<&str>,
@@ -229,7 +229,8 @@ mod tests {
         );
         let none = select_entry(&workflow(&["x", "y"], &[]), None, EntryPolicy::Ask);
 
-        let message = "there is no flow or agent \"reviev\"; did you mean \"review\"?; there are: review, critic";
+        let message =
+            "unknown flow or agent \"reviev\"; did you mean \"review\"?; known: review, critic";
         assert_eq!(error.unwrap_err().to_string(), message);
         assert!(none.unwrap_err().to_string().ends_with("candidates: x, y"));
     }

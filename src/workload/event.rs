@@ -9,25 +9,26 @@ use crate::workflow::{FlowEventKind, MayRetry, StepEvent, StepEventKind, StepFai
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Something that happens in a run of a workload.
+/// An event of a run of a workload.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct WorkloadEvent {
-    /// The run.
+    /// The name of the run.
     pub run: Arc<str>,
-    /// The run that this one belongs to, if there is one.
+    /// The name of the outer run, if this run is within another one.
     pub parent: Option<Arc<str>>,
-    /// The step it happens in, and within it the agents that its agent asked, each by its name; empty for the run itself.
+    /// Path of the step that the event is about, followed by the names of the agents that its agent called. Empty for
+    /// the run itself.
     pub path: StepPath,
-    /// Its number among those of the run in the stream, counted from 1 without gaps.
+    /// Number of the event in the stream of its run, counted from 1 without gaps.
     pub sequence: u64,
-    /// When, by the clock of the machine.
+    /// Time of the event, by the clock of this machine.
     pub at: Timestamp,
-    /// What.
+    /// Kind of the event, with its data.
     pub kind: WorkloadEventKind,
 }
 
-/// What can happen in a run of a workload.
+/// Kinds of events of a run.
 ///
 /// The first event of a stream is [`Started`](Self::Started). Only the last one [ends it](Self::is_end). Between them, each step that
 /// starts ends once, after the steps below it, unless the run is suspended first. A suspended run continues in a new stream, in which
@@ -47,74 +48,75 @@ pub enum WorkloadEventKind {
     Restarted {
         /// The number of the next attempt.
         attempt: u32,
-        /// The error of the attempt before.
+        /// The error of the previous attempt.
         failure: StepFailure,
-        /// How long is waited.
+        /// The delay before the next attempt.
         after: Duration,
     },
-    /// Something of a step: it began, ended, waits for somebody, ..
+    /// A change of a step, for example its start, its end or its wait for a person.
     Step(FlowEventKind),
-    /// A model is asked.
+    /// A model call started.
     Asked,
-    /// More of the text that a model answers.
+    /// A further part of the text of a model's answer.
     Text(String),
-    /// What an answer of a model cost so far.
+    /// Usage of the current model call so far.
     Usage(Usage),
-    /// The answer of a model is not what it should be, and it is told why.
+    /// The answer of a model was invalid. The model receives the problem and answers again.
     Repaired {
-        /// What is wrong with it.
+        /// The problem of the answer.
         problem: String,
     },
     /// An agent calls a tool.
     ToolCalled {
-        /// The call.
+        /// ID of the call.
         call: String,
-        /// The tool, as the model wrote its name.
+        /// Tool name, as the model wrote it.
         tool: String,
     },
-    /// An agent is given what a call came to.
+    /// An agent received the result of a tool call.
     ToolAnswered {
-        /// The call.
+        /// ID of the call.
         call: String,
-        /// Whether that is an error.
+        /// If `true`, the result is an error.
         is_error: bool,
     },
-    /// A conversation became too long and was made shorter, and that is kept.
+    /// A conversation was too long and was shortened. The shortened form is saved.
     Compacted {
-        /// How many turns are not shown any more; of an agent at work, how many of the messages within its turn.
+        /// Number of omitted turns, or number of omitted messages if a running agent shortened its own turn.
         left_out: u64,
-        /// Whether a summary stands in their place.
+        /// If `true`, a summary replaces the omitted part.
         summed_up: bool,
     },
-    /// Details that found no room, since whoever listens is slow: they are left out.
+    /// Details were dropped, because the reader of the stream is slow.
     Missed {
-        /// How many.
+        /// Number of dropped events.
         events: u64,
     },
-    /// The run is over, and has come to something.
+    /// The run succeeded.
     Final {
-        /// What it returned, else the last result of its steps.
+        /// The value that the run returned, otherwise the last result of its steps.
         output: Json,
     },
-    /// The run is over, and has failed.
+    /// The run failed.
     Error {
-        /// What went wrong.
+        /// The code and the message of the failure.
         failure: StepFailure,
-        /// Whether it may go better another time.
+        /// The decision on a retry of the run.
         retry: MayRetry,
     },
-    /// The run waits for others, or is due at once for [another attempt](crate::workflow#what-a-driver-does). It goes on if it is run again on a context that is
-    /// [resumed](crate::ExecutionContext::with_resumed) with this state.
+    /// The run waits for others, or is due at once for [another attempt](crate::workflow#what-a-driver-does). The run
+    /// continues when the workload runs again with a context that is [resumed](crate::ExecutionContext::with_resumed)
+    /// with this state.
     Suspended {
-        /// What wakes it.
+        /// The breadcrumbs or the time that the run waits for.
         wake: Wake,
-        /// What it goes on with.
+        /// The saved state from which the run continues.
         state: Json,
     },
 }
 
 impl WorkloadEventKind {
-    /// Whether it is the last event of its stream.
+    /// Returns `true` for the last event of a stream.
     #[must_use]
     pub const fn is_end(&self) -> bool {
         matches!(
@@ -123,12 +125,12 @@ impl WorkloadEventKind {
         )
     }
 
-    /// Whether it says that a run begins, or begins again.
+    /// Returns `true` for an event that starts a run, or starts it again.
     pub(super) const fn begins(&self) -> bool {
         matches!(self, Self::Started | Self::Restarted { .. })
     }
 
-    /// A run that has failed, and would again.
+    /// Returns the end of a run that failed and would fail again.
     #[must_use]
     pub fn failed(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Error {
@@ -137,7 +139,8 @@ impl WorkloadEventKind {
         }
     }
 
-    /// How a run ends that an error ended. Of one that is not of this crate nothing is said, since events are read by many.
+    /// Returns the end of a run that an error ended. Omits the message of an error from outside this crate, because
+    /// events have many readers.
     pub(super) fn of_error(error: &BoxError) -> Self {
         let retry = match class_of(error.as_ref()).retry() {
             Retry::Never => MayRetry::Never,
@@ -150,20 +153,20 @@ impl WorkloadEventKind {
         } else {
             StepFailure::new(
                 "failed",
-                "the run failed; what its error says is kept out of here",
+                "run failed; the error text is omitted, because it may contain secrets",
             )
         };
         Self::Error { failure, retry }
     }
 
-    /// Returns the event for the client of a chat turn. `None` for events that such a client does not get.
+    /// Returns the event for the client of a chat turn, or `None` for an event that such a client does not receive.
     pub(super) fn into_record(self) -> Option<Record> {
         match self {
             Self::Text(text) => Some(Record::Text(text)),
             Self::ToolCalled { call, tool } => Some(Record::ToolCalled { call, tool }),
             Self::ToolAnswered { call, is_error } => Some(Record::ToolAnswered { call, is_error }),
             Self::Missed { .. } => Some(Record::Missed),
-            // The model call is repeated.
+            // The client receives the text of the repeated model call from the start.
             Self::Repaired { .. } | Self::Step(FlowEventKind::Retried { .. }) => {
                 Some(Record::Repeated)
             }
@@ -179,7 +182,8 @@ impl WorkloadEventKind {
         }
     }
 
-    /// Whether it says what the run does rather than where it is: it may be left out where there is no room.
+    /// Returns `true` for details of a run, which may be dropped when the buffer is full. Starts and ends of steps and
+    /// runs are no details.
     pub(super) const fn is_detail(&self) -> bool {
         match self {
             Self::Asked

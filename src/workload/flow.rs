@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 /// A flow or an agent of a [`Workflow`] as a workload.
 ///
-/// Its input is the content of the message. It can name only models, providers, tools and guardrails of the [`Services`].
+/// The input is the content of the message. The workflow can name only models, providers, tools and guardrails of the
+/// [`Services`].
 #[derive(Clone)]
 pub struct FlowDefinition {
     meta: Meta,
@@ -34,16 +35,17 @@ impl FlowDefinition {
     /// agent `default`, the only flow, or the only agent of a workflow without flows.
     ///
     /// # Errors
-    /// [`EntryError`] if the workflow does not say.
+    /// Returns an [`EntryError`] if the workflow has no default entry.
     pub fn new(name: impl Into<String>, workflow: Workflow) -> Result<Self, EntryError> {
         Self::with_entry(name, workflow, None, EntryPolicy::default())
     }
 
-    /// Returns the workload that starts with the flow or agent `named`, otherwise with the one that the policy chooses. Requests can
-    /// start only a flow that is named here.
+    /// Returns the workload that starts with the flow or agent `named`, otherwise with the one that the policy selects.
+    /// If `named` is set, requests can start only this one.
     ///
     /// # Errors
-    /// [`EntryError`] if there is no such flow or agent, or if several could be meant.
+    /// Returns an [`EntryError`] if no flow or agent has this name, or if several can start a run and the policy
+    /// selects none.
     pub fn with_entry(
         name: impl Into<String>,
         workflow: Workflow,
@@ -64,7 +66,7 @@ impl FlowDefinition {
         let (workflow, entry, speaker) = match entry {
             Entry::Flow(flow) => (workflow, flow, None),
             Entry::Agent(agent) => {
-                // The agent exists, so a flow can be made of it.
+                // The agent exists, so a flow for it can be created.
                 let workflow = workflow
                     .with_flow_of(&agent)
                     .map_err(|_| EntryError::Empty)?;
@@ -188,7 +190,7 @@ impl fmt::Debug for FlowDefinition {
     }
 }
 
-/// A definition with its services and its store, whose names are looked up.
+/// A definition whose services were looked up, with its store.
 struct Prepared {
     definition: FlowDefinition,
     assembly: Arc<Assembly>,
@@ -304,7 +306,7 @@ impl Workload for FlowWorkload {
     }
 
     async fn close(&mut self) -> Result<(), BoxError> {
-        // What its agents have under way ends with the run, which is gone when its stream is.
+        // Calls of its agents end when the stream of the run is dropped.
         Ok(())
     }
 }

@@ -1,11 +1,13 @@
-//! Workloads: whatever runs turn by turn for a session and streams what happens.
+//! Workloads: agents, flows and code that answer the messages of a session turn by turn, and stream their events.
 //!
-//! An agent, a flow, a closure and any [`UniversalExecutor`](crate::UniversalExecutor) are run by one protocol. A
-//! [`Definition`] describes a workload, and creates a [`Workload`] for each turn. A workload takes a [`WorkloadMessage`] and returns a
-//! stream of [`WorkloadEvent`]s. A [`WorkloadExecutor`] makes an executor of any definition, whose runs are durable.
+//! Use this module for conversations with an agent or a flow, and for durable runs of workflows. A [`Definition`]
+//! describes a workload, and creates a [`Workload`] for each turn. A workload receives a [`WorkloadMessage`] and
+//! returns a stream of [`WorkloadEvent`]s. A [`WorkloadExecutor`] runs any definition as an executor, whose runs are
+//! durable.
 //!
-//! With the feature `workloads`, a `WorkloadManager` loads definitions from files, the store or code, a `Supervisor` runs the turns of
-//! many sessions without an executor, and `NativeDefinition` and `ExecutorDefinition` make workloads of closures and executors.
+//! With the feature `workloads`, a `WorkloadManager` loads definitions from files, the store or code, a `Supervisor`
+//! runs the turns of many sessions without an executor, and `NativeDefinition` and `ExecutorDefinition` make workloads
+//! of closures and executors.
 //!
 //! ```
 //! use serde_json::json;
@@ -42,25 +44,30 @@
 //! ```
 //!
 //! # Events
-//! The events of nested runs are told while they happen. A run stands still while nobody reads its stream, and what it tells
-//! between two reads waits in a buffer of 1,024 events: beyond that texts are put together, and other details (calls of tools,
-//! costs) are left out, which [`Missed`](WorkloadEventKind::Missed) says. Where a run is, its steps and its end, is always told: that
-//! is bounded by the [limit of steps](crate::workflow::WorkflowLimits::steps).
+//! A run emits its events, and the events of its nested runs, while they happen. The run makes no progress while its
+//! stream is not read. Events between two reads wait in a buffer of 1,024 events. When the buffer is full, further text
+//! is joined to the last text event, and other details (tool calls, usage) are dropped, which
+//! [`Missed`](WorkloadEventKind::Missed) reports. The starts and ends of steps and of the run are never dropped: their
+//! number is bounded by the [limit of steps](crate::workflow::WorkflowLimits::steps).
 //!
 //! # Sessions
-//! A [`Conversation`] is a log in the store. Each turn adds the message and the answer; an agent sees the log, with the calls
-//! it made itself. In a flow each agent has a conversation of its own as well, by the path of its step. It is shown what was said in
-//! the turns before its own, also if that starts again after a crash. The text of the user's message is a user message in later
-//! turns. Any other input of a turn or an agent, and the summary of a long conversation, is data: models see it in a fence, as in
-//! the [context of an agent](crate::executor::ModelContext::render). A turn that fails adds nothing. Two workers cannot interleave
-//! a session: the one that comes second fails with a conflict, and may begin again, as the `Restart` of its supervisor or its
-//! [`Profile`](crate::Profile) says. Only a durable turn, of which steps are done
-//! already, then goes on with these, and is added to what was said meanwhile.
+//! A [`Conversation`] is a log in the store. Each turn adds its message and its answer. An agent sees the log, with its
+//! own tool calls. In a flow, each agent also has a separate conversation, identified by the path of its step. A turn
+//! sees the messages of earlier turns, also if it starts again after a crash. A turn that fails adds nothing.
 //!
-//! # Turns that wait
-//! A turn whose flow asks a person, or waits for a breadcrumb, is suspended. A [`WorkloadExecutor`] in a
-//! [`Runtime`](crate::Runtime) is woken. A `Supervisor` ends the turn as [`Suspended`](TurnStatus::Suspended) until its method `resume`
-//! is called. A [question to a person](crate::workflow#questions-to-people) is a `human.request.v1` in the store.
+//! The text of the user's message is a user message in later turns. Any other input of a turn or an agent, and the
+//! summary of a long conversation, is data: models see it in a fence, as in the
+//! [context of an agent](crate::executor::ModelContext::render).
+//!
+//! Two workers cannot interleave the entries of a session. The second writer fails with a conflict, and the turn may
+//! start again, as the supervisor's `Restart` or the executor's [`Profile`](crate::Profile) specifies. Only a durable
+//! turn with finished steps continues after these steps, and its entry is added after the other writer's entry.
+//!
+//! # Suspended turns
+//! A turn whose flow asks a person, or waits for a breadcrumb, is suspended. A [`Runtime`](crate::Runtime) wakes the
+//! suspended runs of a [`WorkloadExecutor`]. A `Supervisor` ends the turn as [`Suspended`](TurnStatus::Suspended), and
+//! continues it when its method `resume` is called. A [question to a person](crate::workflow#questions-to-people) is a
+//! `human.request.v1` breadcrumb in the store.
 
 #[cfg(feature = "workloads")]
 mod by_executor;
@@ -119,45 +126,49 @@ use crate::workflow::WorkflowWarning;
 use async_trait::async_trait;
 use std::sync::Arc;
 
-/// Something that runs turn by turn and streams what happens.
+/// An instance of a workload, which runs one turn after another and streams their events.
 ///
 /// # Contract
-/// - **One run at a time.** The stream borrows the workload: the next run begins when it is gone.
-/// - **Lazy.** A run goes on only while its stream is read, and dropping the stream stops it where it is.
-/// - **Well formed.** The events of a stream keep to the grammar of [`WorkloadEventKind`], which [`RunCx::stream`] sees to.
-/// - **Closed.** The code that creates a workload closes it, as [`WorkloadScope`] does; closing again does nothing.
+/// - **One run at a time.** The stream borrows the workload, so the next run starts after the stream was dropped.
+/// - **Lazy.** A run makes progress only while its stream is read. Dropping the stream stops the run.
+/// - **Well formed.** The events of a stream follow the order that [`WorkloadEventKind`] describes. [`RunCx::stream`]
+///   enforces this.
+/// - **Closed.** The code that creates a workload closes it, as [`WorkloadScope`] does. A second call of
+///   [`close`](Self::close) does nothing.
 #[async_trait]
 pub trait Workload: Send {
-    /// Runs one turn. Without a message a suspended run goes on.
+    /// Runs one turn with a message. Without a message, continues a suspended run.
     fn run(&mut self, cx: RunCx, message: Option<WorkloadMessage>) -> EventStream<'_>;
 
-    /// Ends all it has under way, and waits until that has ended.
+    /// Stops all work of the workload, and waits until it has stopped.
     ///
     /// # Errors
-    /// Says what did not end. It is not closed again all the same.
+    /// Returns an error that names the work that did not stop. The caller does not call `close` again.
     async fn close(&mut self) -> Result<(), BoxError>;
 }
 
-/// Definition of a workload. Any number of independent workloads can be made from it.
+/// Definition of a workload, from which any number of independent workloads can be created.
 ///
-/// Its methods get the services that it may name and the store that it reads and writes.
+/// Its methods receive the services that the definition can name, and the store that its workloads read and write.
 pub trait Definition: Send + Sync {
-    /// Returns its name and other data that needs no workload.
+    /// Returns the name and other data of the definition.
     fn meta(&self) -> &Meta;
 
-    /// Checks that a workload can be made.
+    /// Checks that a workload can be created.
     ///
     /// Executors and supervisors do not call this method if [`prepare`](Self::prepare) returns a definition: that call has the same
     /// errors.
     ///
     /// # Errors
-    /// Names the missing item, such as a model or a tool: a definition can name only items of `services`.
+    /// Returns an error that names the missing item, such as a model or a tool. A definition can name only items of
+    /// `services`.
     fn check(&self, services: &Services, store: &Arc<dyn BreadcrumbStore>) -> Result<(), BoxError>;
 
-    /// Returns `true` if durable runs of it need a store with a run ledger, because they wait for others. Defaults to `false`.
+    /// Returns `true` if durable runs of the workload need a store with a run ledger, because they wait for others.
+    /// Defaults to `false`.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Returns the errors of [`check`](Self::check).
     fn needs_a_ledger(
         &self,
         _services: &Services,
@@ -166,10 +177,11 @@ pub trait Definition: Send + Sync {
         Ok(false)
     }
 
-    /// Returns the schemas that runs of it write besides their responses, or `None` (the default) if these are not known, as for code.
+    /// Returns the schemas that runs of the workload write in addition to their responses. Returns `None`, the default,
+    /// if these are not known, as for code.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Returns the errors of [`check`](Self::check).
     fn writes(
         &self,
         _services: &Services,
@@ -182,7 +194,7 @@ pub trait Definition: Send + Sync {
     /// the end. Defaults to `true`.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Returns the errors of [`check`](Self::check).
     fn streams_text(
         &self,
         _services: &Services,
@@ -203,7 +215,7 @@ pub trait Definition: Send + Sync {
     /// turn.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Returns the errors of [`check`](Self::check).
     fn prepare(
         &self,
         _services: &Services,
@@ -212,10 +224,10 @@ pub trait Definition: Send + Sync {
         Ok(None)
     }
 
-    /// Makes a workload.
+    /// Creates a workload.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Returns the errors of [`check`](Self::check).
     fn instantiate(
         &self,
         services: &Services,
@@ -223,22 +235,22 @@ pub trait Definition: Send + Sync {
     ) -> Result<Box<dyn Workload>, BoxError>;
 }
 
-/// What is known of a workload without making one.
+/// Description of a workload, available without creating one.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Meta {
-    /// Its name.
+    /// The name of the workload.
     pub name: String,
-    /// What it is good for.
+    /// The purpose of the workload, if the definition states it.
     pub description: Option<String>,
-    /// What names its content: another content has another. Empty if nobody can tell.
+    /// Hash of the definition, which changes with its content. Empty if unknown.
     pub hash: String,
-    /// The flow or agent with which a run begins. Empty for a workload that is no flow.
+    /// The flow or agent that a run starts with. Empty for a workload that is not a flow.
     pub entry: String,
 }
 
 impl Meta {
-    /// A workload of this name.
+    /// Creates a description with a name.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -247,7 +259,7 @@ impl Meta {
         }
     }
 
-    /// Sets what it is good for.
+    /// Sets the purpose of the workload.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());

@@ -18,11 +18,12 @@ type Work = dyn Fn(RunCx, Option<WorkloadMessage>) -> BoxFuture<'static, Result<
     + Send
     + Sync;
 
-/// A closure as a workload. It tells what happens by its [`RunCx`], and what it returns is what the run comes to.
+/// Definition of a workload that runs a closure. The closure emits events through its [`RunCx`], and returns the output
+/// of the run.
 ///
-/// An error ends the run, and states by [`permanent`](crate::permanent) and [`retry_after`](crate::retry_after) whether the run is
-/// retried. Events and responses do not contain its text; the log and the dead letter of a retried error do.
-/// [`suspend`](crate::suspend) suspends the run.
+/// An error ends the run. [`permanent`](crate::permanent) and [`retry_after`](crate::retry_after) decide whether the
+/// run is retried. Events and responses do not contain the text of the error; the log and the dead letter of a retried
+/// error do. [`suspend`](crate::suspend) suspends the run.
 ///
 /// ```
 /// use futures::StreamExt;
@@ -59,7 +60,7 @@ pub struct NativeDefinition {
 }
 
 impl NativeDefinition {
-    /// A closure under a name.
+    /// Creates a definition with a name and a closure.
     #[must_use]
     pub fn new<F, W, J>(name: impl Into<String>, work: F) -> Self
     where
@@ -76,7 +77,7 @@ impl NativeDefinition {
         }
     }
 
-    /// Sets what it is good for.
+    /// Sets the purpose of the workload.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.meta = self.meta.description(description);
@@ -140,11 +141,11 @@ impl Workload for Native {
     }
 }
 
-/// Error of a closure, whose text can contain secrets. The response to a trigger has only this message; the log and the dead letter
-/// have the source too.
+/// Error of a closure, whose text can contain secrets. The response to a trigger has only this message. The log and the
+/// dead letter also have the source.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the closure of workload {name:?} failed; only the log of the worker and the dead letter of the run have its error"
+    "the closure of workload {name:?} failed; for the cause, see the log of the worker or the dead letter of the run"
 )]
 struct ClosureFailed {
     name: String,

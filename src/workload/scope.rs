@@ -11,14 +11,14 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-/// The default time limit for a workload to close.
+/// Default timeout for closing a workload.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Workloads that were made, so that all of them are closed in the end.
+/// Collection of workloads that are closed together.
 ///
-/// The scope closes each workload once, in the order of creation. A workload that fails, panics or times out does not prevent the
-/// others from being closed. A scope that is dropped before it was closed closes its workloads in a spawned task. Needs a tokio
-/// runtime with time enabled.
+/// The scope closes each workload once, in the order of creation. A workload that fails, panics or times out does not
+/// prevent the others from being closed. A scope that is dropped before it was closed closes its workloads in a spawned
+/// task. Needs a tokio runtime with time enabled.
 ///
 /// ```
 /// use serde_json::json;
@@ -43,7 +43,7 @@ pub struct WorkloadScope {
     patience: Duration,
 }
 
-/// Workloads could not be closed as they should. All of them were tried.
+/// Error returned when workloads could not be closed. The scope has tried to close all of them.
 #[derive(Debug, thiserror::Error)]
 #[error("{} of {tried} workloads could not be closed: {}", failures.len(), names(failures))]
 #[non_exhaustive]
@@ -55,7 +55,7 @@ pub struct CloseError {
 }
 
 impl CloseError {
-    /// Logs the names of the workloads: their errors can contain anything.
+    /// Logs the names of the workloads without their errors, which may contain secrets.
     pub(super) fn log(&self, run: Option<&str>) {
         tracing::warn!(
             run,
@@ -82,18 +82,18 @@ impl Default for WorkloadScope {
 }
 
 impl WorkloadScope {
-    /// Sets how long each workload has to close; 30 seconds by default. One that takes longer is dropped, and is among those that
-    /// were [not closed](CloseError).
+    /// Sets the timeout for closing each workload. Defaults to 30 s. A workload that takes longer is dropped, and is
+    /// listed in [`CloseError`].
     #[must_use]
     pub const fn close_timeout(mut self, timeout: Duration) -> Self {
         self.patience = timeout;
         self
     }
 
-    /// Makes a workload, to be closed with the others.
+    /// Creates a workload, and adds it to the scope.
     ///
     /// # Errors
-    /// The error of [`Definition::instantiate`].
+    /// Returns the error of [`Definition::instantiate`].
     pub fn instantiate(
         &mut self,
         definition: &dyn Definition,
@@ -104,7 +104,7 @@ impl WorkloadScope {
         Ok(self.add(definition.meta().name.clone(), made))
     }
 
-    /// Adds a workload, to be closed with the others.
+    /// Adds a workload to the scope.
     pub fn add(
         &mut self,
         name: impl Into<String>,
@@ -112,20 +112,26 @@ impl WorkloadScope {
     ) -> &mut dyn Workload {
         self.open.push((name.into(), workload));
         let at = self.open.len() - 1;
-        #[expect(clippy::indexing_slicing, reason = "it was pushed right before")]
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "the element was pushed right before"
+        )]
         &mut *self.open[at].1
     }
 
-    /// Returns the number of workloads that are still to be closed.
+    /// Returns the number of workloads that are not closed yet.
     #[must_use]
     pub fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// Closes all. Does nothing if they are closed already.
+    /// Closes all workloads of the scope. Does nothing if they are already closed.
     ///
     /// # Errors
-    /// [`CloseError`] has all that went wrong.
+    /// Returns a [`CloseError`] with all workloads that could not be closed.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the workloads that are not closed yet are dropped without being closed.
     pub async fn close(&mut self) -> Result<(), CloseError> {
         close(std::mem::take(&mut self.open), self.patience).await
     }
@@ -138,13 +144,13 @@ async fn close(
     let tried = open.len();
     let mut failures = Vec::new();
     for (name, mut workload) in open {
-        // It may panic before it gives something to wait for, and when it is dropped.
+        // `close` may panic before it returns a future, and the workload may panic when it is dropped.
         let closed = async move { timeout(patience, workload.close()).await };
         match AssertUnwindSafe(closed).catch_unwind().await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(error))) => failures.push((name, error)),
-            Ok(Err(_)) => failures.push((name, format!("it took longer than {patience:?}").into())),
-            Err(_) => failures.push((name, "it panicked".into())),
+            Ok(Err(_)) => failures.push((name, format!("timed out after {patience:?}").into())),
+            Err(_) => failures.push((name, "panicked".into())),
         }
     }
     match failures.is_empty() {
@@ -170,7 +176,7 @@ impl Drop for WorkloadScope {
             }
             Err(_) => tracing::warn!(
                 left = open.len(),
-                "workloads were dropped without being closed"
+                "workloads dropped without being closed, because no tokio runtime is running"
             ),
         }
     }
@@ -183,13 +189,13 @@ impl fmt::Debug for WorkloadScope {
     }
 }
 
-/// Makes a workload, lets something be done with it, and closes it, however that ends.
+/// Creates a workload, runs `work` with it, and closes it, even if `work` fails or panics.
 ///
 /// # Errors
-/// The error of the definition or of the work, otherwise [`CloseError`].
+/// Returns the error of the definition or of `work`, otherwise a [`CloseError`] if the workload could not be closed.
 ///
 /// # Panics
-/// If the work does, once the workload is closed.
+/// Panics if `work` panics, after the workload was closed.
 pub async fn with_workload<T>(
     definition: &dyn Definition,
     services: &Services,
@@ -232,7 +238,7 @@ mod tests {
         async fn close(&mut self) -> Result<(), BoxError> {
             self.closed.fetch_add(1, Ordering::Relaxed);
             match self.fails {
-                true => Err("it is stuck".into()),
+                true => Err("close failed".into()),
                 false => Ok(()),
             }
         }

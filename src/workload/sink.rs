@@ -7,20 +7,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A listener, and whether it has panicked.
+/// A listener, and a flag that is set once it has panicked.
 struct Listener<F: ?Sized = dyn Fn(WorkloadEvent) + Send + Sync> {
     has_panicked: AtomicBool,
     hear: F,
 }
 
 impl Listener {
-    /// Calls the listener. A panic of the listener affects neither the turn nor other listeners, and the listener still receives the
-    /// next events.
+    /// Calls the listener. A panic of the listener affects neither the turn nor other listeners, and the listener still
+    /// receives the next events.
     fn hear(&self, event: WorkloadEvent) {
         let heard = catch_unwind(AssertUnwindSafe(|| (self.hear)(event)));
         if heard.is_err() && !self.has_panicked.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "a listener to the events of a workload panicked; it is called all the same"
+                "listener for workload events panicked, later events will still be sent to it"
             );
         }
     }

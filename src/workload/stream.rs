@@ -1,4 +1,4 @@
-//! Events on their way from a run to whoever reads them: a bounded buffer, and a stream that does the work.
+//! Events from a run to its reader: a bounded buffer, and a stream that drives the run.
 
 use super::event::{WorkloadEvent, WorkloadEventKind};
 use super::sink::Sink;
@@ -16,25 +16,26 @@ use std::task::{Context, Poll, ready};
 use tokio::sync::Notify;
 use tokio::task::coop;
 
-/// How many events wait to be read. Beyond that details are left out, and texts are put together.
+/// Maximum number of buffered events. In a full buffer, text events are joined and other details are dropped.
 pub(super) const ROOM: usize = 1_024;
 
-/// How large a text becomes that others are added to.
+/// Maximum size in bytes of a joined text.
 const TEXT: usize = 64 << 10;
 
-/// The events of one run, as they happen. Reading them is what makes the run go on: while nobody reads, it stands still.
-/// Dropping the stream stops the run where it is. One that always has something to tell lets others of its task have their turn
-/// all the same, so that whoever reads it can be stopped.
+/// Stream of the events of one run.
+///
+/// Reading the stream drives the run: the run makes no progress while the stream is not read. Dropping the stream stops
+/// the run. A run that always has a next event still yields to other tasks, so that its reader can be cancelled.
 pub struct EventStream<'w> {
     outlet: Outlet,
-    /// None when the work is done.
+    /// The work of the run, or `None` once it has ended.
     work: Option<BoxFuture<'w, WorkloadEventKind>>,
-    /// If `true`, the work waits or lets other tasks run, and events of it were read since.
+    /// If `true`, the work has returned `Pending` and the reader has received an event since.
     yields: bool,
 }
 
 impl<'w> EventStream<'w> {
-    /// The stream of some work, which tells of itself by the outlet and ends with the last event.
+    /// Creates the stream of `work`, which emits events through `outlet` and returns the last event.
     pub(super) fn new(
         outlet: Outlet,
         work: impl Future<Output = WorkloadEventKind> + Send + 'w,
@@ -65,7 +66,7 @@ impl Stream for EventStream<'_> {
             if let Some(event) = outlet.take() {
                 return Poll::Ready(Some(event));
             }
-            // A reader that polls for event after event would poll the work again before other tasks had their turn.
+            // A reader that polls for event after event would poll the work again before other tasks run.
             if std::mem::take(yields) {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
@@ -73,7 +74,7 @@ impl Stream for EventStream<'_> {
             let Some(going) = work else {
                 return Poll::Ready(None);
             };
-            // Tasks that the work has spawned tell as well.
+            // Tasks that the work has spawned also emit events.
             outlet.waker.register(context.waker());
             match going.as_mut().poll(context) {
                 Poll::Ready(end) => {
@@ -101,12 +102,12 @@ impl fmt::Debug for EventStream<'_> {
     }
 }
 
-/// Where a run tells what happens. A clone is another handle on the same.
+/// Emitter of the events of a run. A clone is another handle on the same buffer.
 #[derive(Clone)]
 pub(super) struct Outlet {
     run: Arc<str>,
     parent: Option<Arc<str>>,
-    /// Who hears of runs within this one, whose events are not in its stream.
+    /// Listeners for the events of runs within this run, which are not in its stream.
     pub(super) listeners: Sink,
     buffer: Arc<Mutex<Buffer>>,
     waker: Arc<AtomicWaker>,
@@ -133,7 +134,7 @@ impl Outlet {
         }
     }
 
-    /// Tells at once. A detail that finds no room is left out.
+    /// Emits an event at once. Drops a detail if the buffer is full.
     pub(super) fn tell(&self, path: &StepPath, kind: WorkloadEventKind) {
         let mut buffer = self.buffer();
         if buffer.is_over {
@@ -148,7 +149,7 @@ impl Outlet {
         self.waker.wake();
     }
 
-    /// Tells once there is room.
+    /// Emits an event once the buffer is not full.
     pub(super) async fn tell_in_turn(&self, path: &StepPath, kind: WorkloadEventKind) {
         loop {
             let taken = self.taken.notified();
@@ -199,7 +200,7 @@ impl Outlet {
 }
 
 impl Buffer {
-    /// Adds a text to the one before it, and counts what else there is no room for.
+    /// Joins a text to the previous event if that is a text of the same step, and counts any other event as dropped.
     fn squeeze(&mut self, path: &StepPath, kind: &WorkloadEventKind) {
         if let (WorkloadEventKind::Text(more), Some(last)) = (kind, self.queue.back_mut())
             && let WorkloadEventKind::Text(text) = &mut last.kind
@@ -257,7 +258,7 @@ mod tests {
             done()
         });
 
-        // The first event was read before the work began.
+        // The first event was read before the work started.
         assert_eq!(events.len(), ROOM + 3);
         assert_eq!(
             events[ROOM + 1].kind,

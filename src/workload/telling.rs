@@ -1,4 +1,4 @@
-//! What is told of a turn: one stream, however often the turn is tried, and one end.
+//! Events of a turn: one stream with one end, for all attempts of the turn.
 
 #[cfg(feature = "workloads")]
 mod restart;
@@ -12,18 +12,18 @@ use crate::workflow::{FlowEventKind, StepPath};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The events of a turn on their way to whoever listens. What the runs of a workload tell is numbered anew, and their ends are held
-/// back until it is known what the turn came to. One that is dropped before tells that the turn was stopped.
+/// Emitter of a turn's events for listeners. Renumbers the events of the workload's runs, and withholds their ends
+/// until the outcome of the turn is known. An emitter that is dropped before its end emits the end of a cancelled turn.
 #[derive(Debug)]
 pub(super) struct Telling {
     run: Arc<str>,
     parent: Option<Arc<str>>,
     sink: Sink,
     last: u64,
-    /// Whether its name is known.
+    /// If `true`, the name of the run is final.
     #[cfg(feature = "workloads")]
     is_named: bool,
-    /// The steps under way, each after those around it, whose paths its own begins with.
+    /// The running steps. The path of an outer step is a prefix of its inner steps' paths, and sorts before them.
     open: BTreeSet<StepPath>,
     is_over: bool,
 }
@@ -54,7 +54,7 @@ impl Telling {
         &self.sink
     }
 
-    /// Tells what happens in an attempt, except how that begins and ends.
+    /// Emits an event of an attempt, except for the start and the end of the attempt.
     pub(super) fn tell(&mut self, event: WorkloadEvent) {
         let WorkloadEvent { path, at, kind, .. } = event;
         self.begin(at);
@@ -67,7 +67,7 @@ impl Telling {
         self.send(path, at, kind);
     }
 
-    /// Tells what the turn came to, once.
+    /// Emits the end of the turn, once.
     pub(super) fn end(&mut self, status: &TurnStatus) {
         if std::mem::replace(&mut self.is_over, true) {
             return;
@@ -104,7 +104,7 @@ impl Telling {
         }
     }
 
-    /// Nothing goes on in the steps under way any more.
+    /// Emits a cancellation for each running step.
     fn close_steps(&mut self) {
         while let Some(path) = self.open.pop_last() {
             let kind = WorkloadEventKind::Step(FlowEventKind::Cancelled);
@@ -127,7 +127,7 @@ impl Telling {
 
 impl Drop for Telling {
     fn drop(&mut self) {
-        // A listener that panics while something else does would end the process.
+        // A listener that panics during another panic would abort the process.
         if !std::thread::panicking() {
             self.end(&TurnStatus::Cancelled);
         }
@@ -138,29 +138,30 @@ fn now() -> Timestamp {
     Timestamp::from_micros(clock::wall_micros())
 }
 
-/// The prefix of the tag of a trigger that names the outer run.
+/// Prefix of the trigger's tag that names the outer run.
 pub(super) const PARENT: &str = "parent:";
 
 tokio::task_local! {
     static OUTER: Outer;
 }
 
-/// The run within which others run, in the same task: `process_event` has no argument for it.
+/// The run within which other runs start in the same task. A task-local value, because `process_event` has no argument
+/// for it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outer {
     pub(super) run: Option<Arc<str>>,
-    /// Who hears of it.
+    /// Listeners of the run.
     pub(super) sink: Sink,
 }
 
 impl Outer {
-    /// Runs something within this run.
+    /// Runs a future within this run.
     #[cfg(feature = "workloads")]
     pub(super) async fn around<T>(self, work: impl Future<Output = T>) -> T {
         OUTER.scope(self, work).await
     }
 
-    /// The run within which this is called, if there is one.
+    /// Returns the outer run of the current task, or an empty value.
     pub(super) fn current() -> Self {
         OUTER.try_with(Self::clone).unwrap_or_default()
     }

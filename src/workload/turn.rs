@@ -20,15 +20,15 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// What a turn came to.
+/// The outcome of a turn.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct TurnOutcome {
-    /// The run.
+    /// The name of the run.
     pub run: Arc<str>,
-    /// How it ended.
+    /// The status at the end of the turn.
     pub status: TurnStatus,
-    /// What could not be closed after it.
+    /// The workloads that could not be closed after the turn.
     pub not_closed: Option<CloseError>,
     /// The error that ended the run, if the workload did not end it.
     pub(super) cause: Option<BoxError>,
@@ -48,7 +48,7 @@ impl Panic {
 }
 
 impl TurnOutcome {
-    /// Returns the outcome of a turn for which no workload was made.
+    /// Returns the outcome of a turn for which no workload was created.
     pub(super) fn of(run: &Arc<str>, status: TurnStatus) -> Self {
         Self {
             run: Arc::clone(run),
@@ -59,7 +59,7 @@ impl TurnOutcome {
         }
     }
 
-    /// Returns the outcome of a turn that an error ended before a workload was made.
+    /// Returns the outcome of a turn that an error ended before a workload was created.
     pub(super) fn broken(run: &Arc<str>, error: BoxError) -> Self {
         let status = TurnStatus::of_error(&error);
         Self {
@@ -68,7 +68,8 @@ impl TurnOutcome {
         }
     }
 
-    /// What it came to as a text: a text as it is, anything else as JSON; none if it came to nothing.
+    /// Returns the output of a completed turn as text: a string as it is, any other value as JSON. Returns `None` for a
+    /// turn that did not complete.
     #[must_use]
     pub fn final_text(&self) -> Option<String> {
         match &self.status {
@@ -80,47 +81,47 @@ impl TurnOutcome {
     }
 }
 
-/// A turn to be run.
+/// A turn to run.
 pub(super) struct TurnOf<'t> {
     pub(super) definition: &'t dyn Definition,
     pub(super) services: &'t Services,
     pub(super) store: &'t Arc<dyn BreadcrumbStore>,
     pub(super) context: ExecutionContext,
-    /// The session whose conversation it goes on with.
+    /// The session whose conversation the turn continues.
     pub(super) session: Option<Place>,
     pub(super) message: WorkloadMessage,
     pub(super) halt: Halt<'t>,
 }
 
-/// Where in a session a turn is.
+/// Position of a turn in a session.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) session: Conversation,
-    /// How often something had been added to it when the turn began.
+    /// Number of entries in the session when the turn started.
     pub(super) added: u64,
 }
 
-/// How a turn is stopped from outside.
+/// Cancellation of a turn from outside.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Halt<'t> {
     pub(super) stop: &'t CancellationToken,
-    /// How long what must not be broken off is waited for.
+    /// Maximum time to wait for work that must not be interrupted.
     pub(super) patience: Duration,
 }
 
-/// What a run came to, before that is settled.
+/// The result of a run, before the session has its messages.
 struct Ran {
     end: WorkloadEventKind,
-    /// What was said in it.
+    /// The messages of the run.
     said: Vec<agent::ChatMessage>,
-    /// The error that ended it, if the workload did not.
+    /// The error that ended the run, if the workload did not end it.
     cause: Option<BoxError>,
 }
 
-/// A turn whose workload did not run to an end.
+/// A turn whose workload did not run to its end.
 struct NotRun {
     status: TurnStatus,
-    /// The error of the store or the context that ended it.
+    /// The error of the store or the context that ended the turn.
     cause: Option<BoxError>,
     panic: Option<Panic>,
 }
@@ -159,8 +160,8 @@ impl From<TurnStatus> for Box<NotRun> {
 }
 
 impl TurnOf<'_> {
-    /// Runs it: makes the workload, tells what happens while it happens, adds what was said to the session, and closes all
-    /// that was made, however it ends. Its end is for the caller to tell.
+    /// Runs the turn: creates the workload, emits its events, adds the messages to the session, and closes the workload
+    /// in any case. The caller emits the end of the turn.
     pub(super) async fn run(self, telling: &mut Telling) -> TurnOutcome {
         let halt = self.halt;
         let mut scope = WorkloadScope::default().close_timeout(halt.patience);
@@ -220,7 +221,7 @@ impl TurnOf<'_> {
         let is_from_user = cx.context().is_from_user().await;
         let is_from_user =
             is_from_user.map_err(|error| Box::new(NotRun::of_error(error.into())))?;
-        // Data of this turn stays data in later turns.
+        // Data of this turn is data in later turns too.
         let asked = match self.message.content.as_str() {
             Some(text) if is_from_user => agent::ChatMessage::user(text),
             Some(_) | None => agent::ChatMessage::data(self.message.content.clone()),
@@ -239,7 +240,7 @@ impl TurnOf<'_> {
     }
 }
 
-/// What a turn came to, once what was said is in its session.
+/// Returns the status of a turn after its messages were added to the session.
 async fn settled(
     ran: Result<(WorkloadEventKind, Vec<agent::ChatMessage>), TurnStatus>,
     place: Option<&Place>,
@@ -261,8 +262,8 @@ async fn settled(
 }
 
 impl Place {
-    /// Adds what came of a turn to the session. Nothing stops that once it has begun, except that the store takes too long for
-    /// a turn that is stopped. Else says how the turn ends.
+    /// Adds the entry of a turn to the session. Once started, the write is interrupted only if the turn is stopped and
+    /// the store exceeds the timeout. Returns the status of a turn whose entry could not be added.
     pub(super) async fn keep(
         &self,
         run: &str,
@@ -275,7 +276,7 @@ impl Place {
             () = stop.cancelled() => return Err(TurnStatus::Cancelled),
             log = self.session.load() => log.map_err(TurnStatus::of_session)?,
         };
-        // It may have been made shorter meanwhile, but what was said is the same.
+        // A compaction may have changed the log in the meantime, but the messages are the same.
         if log.added() != self.added {
             return Err(TurnStatus::of_session(self.session.conflict()));
         }
@@ -288,7 +289,7 @@ impl Place {
             kept = self.session.append(&log, run, entry) => kept.map_err(TurnStatus::of_session),
             () = too_long => Err(TurnStatus::failed(
                 "session",
-                "the store took too long, so it is not known whether the session has the turn",
+                "the store timed out, so the session may or may not contain the turn",
                 MayRetry::Never,
             )),
         }

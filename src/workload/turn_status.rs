@@ -12,7 +12,7 @@ use std::time::Duration;
 pub enum TurnStatus {
     /// The turn has an output.
     Completed {
-        /// The value that the workload returned, else the last result of its steps.
+        /// The output: the value that the workload returned, otherwise the last result of its steps.
         output: Json,
     },
     /// The turn failed.
@@ -99,7 +99,7 @@ impl TurnStatus {
             | WorkloadEventKind::Compacted { .. }
             | WorkloadEventKind::Missed { .. } => Self::failed(
                 "broke_off",
-                "the workload ended without saying what it came to",
+                "the workload ended its event stream without a final event",
                 MayRetry::Never,
             ),
         }

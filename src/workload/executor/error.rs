@@ -4,7 +4,7 @@ use crate::model::{DefinitionError, DefinitionPath};
 use crate::workflow::WorkflowLoadError;
 use crate::workload::EntryError;
 
-/// Error returned when an executor of a workload cannot be made.
+/// Error returned when the executor of a workload cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
@@ -41,8 +41,8 @@ pub enum WorkloadError {
         /// The position and the problem.
         source: WorkflowLoadError,
     },
-    /// The definition names something that the services do not have.
-    #[error("cannot make workload {workload:?} from its definition")]
+    /// The definition names a model, tool or guardrail that the services do not have.
+    #[error("cannot create workload {workload:?} from its definition")]
     Definition {
         /// The workload name.
         workload: String,
@@ -57,13 +57,13 @@ pub enum WorkloadError {
         /// The subscription and its problem.
         source: DefinitionError,
     },
-    /// The executor can never work on its store.
-    #[error("the workload cannot work on its store")]
+    /// The executor cannot work, for example because its ID is invalid or its store has no ledger.
+    #[error("invalid executor for a workload")]
     Invalid(#[from] InvalidExecutor),
 }
 
 impl WorkloadError {
-    /// Always [`Retry::Never`]: the definition, the services or the store has to change.
+    /// Returns [`Retry::Never`]: the definition, the services or the store has to change.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         Retry::Never

@@ -19,7 +19,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// The kind of the executor, and the field of a response that has its ID.
+    /// Returns the kind of the executor, which is also the response field with the executor ID.
     pub(super) const fn kind(self) -> &'static str {
         match self {
             Self::Request => "workflow",
@@ -27,7 +27,7 @@ impl Form {
         }
     }
 
-    /// The schema of the responses.
+    /// Returns the schema of the responses.
     pub(super) const fn result(self) -> &'static str {
         match self {
             Self::Request => WorkloadExecutor::REQUEST_RESULT,

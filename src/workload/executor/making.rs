@@ -21,10 +21,12 @@ use std::time::Duration;
 impl WorkloadExecutor {
     /// Creates the executor of a workload for messages that match `subscriptions`. The store handle is cloned.
     ///
-    /// By default a turn may take an hour, and can write its response and the schemas that the [definition](Definition::writes) lists.
+    /// By default, a turn may take an hour, and can write its response and the schemas that the
+    /// [definition](Definition::writes) lists.
     ///
     /// # Errors
-    /// [`WorkloadError`]: a problem that would fail every trigger is an error here.
+    /// Returns a [`WorkloadError`] if every trigger would fail, for example because the definition names a tool that
+    /// the services do not have.
     pub fn new<B>(
         id: impl Into<String>,
         definition: Arc<dyn Definition>,
@@ -44,7 +46,7 @@ impl WorkloadExecutor {
     /// handle is cloned.
     ///
     /// # Errors
-    /// See [`new`](Self::new).
+    /// Returns the errors of [`new`](Self::new).
     pub fn on_requests<B>(
         id: impl Into<String>,
         definition: Arc<dyn Definition>,
@@ -70,7 +72,8 @@ impl WorkloadExecutor {
     /// only flow; in a workflow without flows, with the agent `main`, the agent `default` or the only agent.
     ///
     /// # Errors
-    /// [`WorkloadError::Entry`] if the workflow has no such flow or agent; otherwise see [`new`](Self::new).
+    /// Returns [`WorkloadError::Entry`] if the workflow has no such flow or agent, otherwise the errors of
+    /// [`new`](Self::new).
     pub fn of_workflow<B>(
         id: impl Into<String>,
         workflow: Workflow,
@@ -85,14 +88,15 @@ impl WorkloadExecutor {
         Self::on_requests(id, Arc::new(definition), services, store)
     }
 
-    /// Creates the executor that a `workflow.def.v1` breadcrumb, or its context, defines: `workflow_id`, `definition` (the workflow
-    /// as an object, or as text in JSON or, with the feature `yaml`, in YAML), and optionally `flow` (the only flow that a run can
-    /// begin with) and `subscriptions` (its triggers; defaults to [requests](Self::REQUEST)).
+    /// Creates the executor that a `workflow.def.v1` breadcrumb, or its context, defines. The fields are `workflow_id`,
+    /// `definition` (the workflow as an object, or as a string in JSON or, with the feature `yaml`, in YAML), and
+    /// optionally `flow` (the only flow that a run can start with) and `subscriptions` (the triggers; defaults to
+    /// [requests](Self::REQUEST)).
     ///
     /// An unknown field has no effect, and a warning names it.
     ///
     /// # Errors
-    /// [`WorkloadError`] names the field or the missing service.
+    /// Returns a [`WorkloadError`] that names the invalid field or the missing service.
     pub fn from_definition<B>(
         definition: &Value,
         services: &Services,
@@ -107,7 +111,8 @@ impl WorkloadExecutor {
     /// Creates the executor of a definition with options, for example in [strict](DefinitionOptions::strict) mode.
     ///
     /// # Errors
-    /// See [`from_definition`](Self::from_definition). In strict mode every unknown field is an error.
+    /// Returns the errors of [`from_definition`](Self::from_definition). In strict mode, every unknown field is an
+    /// error.
     pub fn from_definition_with<B>(
         definition: &Value,
         services: &Services,
@@ -146,10 +151,10 @@ impl WorkloadExecutor {
         Ok(executor)
     }
 
-    /// Replaces the triggers. The forms of input and response stay.
+    /// Replaces the triggers. The forms of input and response do not change.
     ///
     /// # Errors
-    /// [`WorkloadError::Invalid`] if the store does not support a trigger.
+    /// Returns [`WorkloadError::Invalid`] if the store does not support a trigger.
     pub fn with_subscriptions(
         mut self,
         subscriptions: Subscriptions,
@@ -192,7 +197,7 @@ impl WorkloadExecutor {
         Ok(executor)
     }
 
-    /// Reads from the definition which schemas runs may write.
+    /// Reads the requirements of the definition, and the schemas that runs may write.
     fn settle(&mut self) -> Result<(), WorkloadError> {
         let (definition, services, store) = (&*self.definition, &self.services, &self.store);
         let fault = |source| broken(definition, source);
@@ -253,7 +258,7 @@ fn workflow_of(
         Some(_) | None => {
             return Err(WorkloadError::Field {
                 field: "definition",
-                expected: "an object, or its text",
+                expected: "an object, or a string with JSON or YAML",
             });
         }
     };

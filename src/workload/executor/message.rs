@@ -1,4 +1,4 @@
-//! The message that a trigger brings to a workload.
+//! The message that a trigger contains for a workload.
 
 use super::{Form, WorkloadExecutor, WorkloadMessage};
 use crate::executor::{
@@ -86,7 +86,7 @@ fn message_of(trigger: &Breadcrumb, shown: &Json) -> WorkloadMessage {
     }
 }
 
-/// Returns the context of a trigger. One that another run wrote for this one has no `creator`.
+/// Returns the context of a trigger. Removes `creator` from a trigger that another run wrote for this one.
 fn without_creator(trigger: &Breadcrumb, shown: &Json) -> Json {
     let mut context = shown.clone();
     if tag_of(trigger, PARENT).is_some() && context.get(CREATOR).is_some() {

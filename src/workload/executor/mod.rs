@@ -33,37 +33,40 @@ use tokio_util::sync::CancellationToken;
 
 /// Executor that runs a workload: a flow, an agent, a closure or another executor.
 ///
-/// A turn is a durable run: a flow continues after its last finished step, and one that waits is suspended and holds no worker.
-/// The executor has one of two forms:
+/// A turn is a durable run: a flow continues after its last finished step. A flow that waits is suspended and needs no
+/// worker. The executor has one of two forms:
 ///
 /// | | requests | messages |
 /// |---|---|---|
-/// | made by | [`of_workflow`](Self::of_workflow), [`on_requests`](Self::on_requests), [`from_definition`](Self::from_definition) | [`new`](Self::new) |
+/// | created by | [`of_workflow`](Self::of_workflow), [`on_requests`](Self::on_requests), [`from_definition`](Self::from_definition) | [`new`](Self::new) |
 /// | triggers | `workflow.request.v1` with its ID as `workflow`, or [others](Self::with_subscriptions) | its subscriptions |
 /// | input | `input` of the trigger, otherwise the whole context | the string in `message`, otherwise the whole context |
 /// | order | none | one turn of a session at a time, by the tag `session:` |
 /// | response | `workflow.result.v1` | `workload.result.v1` |
 ///
-/// Fields that the hints of the trigger exclude are omitted from the input, because models see it. Hints that cannot be used fail
-/// the run with the code `withheld`. Code reads the whole trigger from [`RunCx::context`](super::RunCx::context).
+/// Fields that the hints of the trigger exclude are omitted from the input, because models see the input. Hints that
+/// cannot be used fail the run with the code `withheld`. Code reads the whole trigger from
+/// [`RunCx::context`](super::RunCx::context).
 ///
-/// **Requests.** A request can name the `flow` to start. If the definition names one, by
-/// [`FlowDefinition::with_entry`](super::FlowDefinition::with_entry) or the field `flow`, requests can start only that flow. Otherwise
-/// they can start the flow with which a run begins and each flow that no other flow runs as a step, so a request cannot skip the
-/// steps around an inner flow. `"progress": true` requests [`workflow.progress.v1`](crate::workflow::RunOptions::store_progress) breadcrumbs. The response
-/// has `workflow`, `flow`, `run` (the ID of the trigger), `status` (`success`, `error` or `cancelled`), `output` or `error` (`code`,
+/// **Requests.** A request can name the `flow` to start. If the definition names a flow, by
+/// [`FlowDefinition::with_entry`](super::FlowDefinition::with_entry) or the field `flow`, requests can start only that
+/// flow. Otherwise they can start the default flow, and each flow that no other flow runs as a step, so a request
+/// cannot skip the steps around an inner flow. `"progress": true` requests
+/// [`workflow.progress.v1`](crate::workflow::RunOptions::store_progress) breadcrumbs. The response has `workflow`,
+/// `flow`, `run` (the ID of the trigger), `status` (`success`, `error` or `cancelled`), `output` or `error` (`code`,
 /// `message`, `step`), and the tags `request:` of the trigger.
 ///
-/// **Messages.** The message is the string in `message` of the trigger, or in `content` of a `user.message.v1`, otherwise the whole
-/// context. The tag `session:` of the trigger names the conversation of the turn. If another writer adds to the conversation
-/// meanwhile, the turn is retried: its finished steps are not repeated, and it is added after the other entry. The response has
-/// `workload`, `run`, `status` (`success` or `error`), and `output` or `error`. A trigger with the tag `parent:` starts an
-/// inner run within the run that the tag names, as `ExecutorDefinition` does. The events of the inner run
-/// name the outer run, and the inner run has a separate conversation in the session. It waits for no turn of the session, and no turn
-/// waits for it, because the outer run is ordered.
+/// **Messages.** The message is the string in `message` of the trigger, or in `content` of a `user.message.v1`,
+/// otherwise the whole context. The tag `session:` of the trigger names the conversation of the turn. If another writer
+/// adds to the conversation in the meantime, the turn is retried: its finished steps are not repeated, and the turn is
+/// added after the other entry. The response has `workload`, `run`, `status` (`success` or `error`), and `output` or
+/// `error`. A trigger with the tag `parent:` starts an inner run within the run that the tag names, as
+/// `ExecutorDefinition` does. The events of the inner run name the outer run, and the inner run has a separate
+/// conversation in the session. The inner run and the turns of the session do not wait for each other, because the
+/// outer run is ordered.
 ///
-/// A [`Control`](crate::workflow::Control::of) breadcrumb cancels, pauses or continues a run of a flow. The [`Profile`] decides how a
-/// run is retried that failed in a way that may pass.
+/// A [`Control`](crate::workflow::Control::of) breadcrumb cancels, pauses or continues a run of a flow. The [`Profile`]
+/// decides whether and when a run with a temporary error is retried.
 ///
 /// ```
 /// use serde_json::json;
@@ -121,8 +124,8 @@ impl WorkloadExecutor {
     /// The schema of responses to messages.
     pub const RESULT: &'static str = WORKLOAD_RESULT;
 
-    /// Lets tools and closures write other schemas than the definition names. No tool of a step writes requests, answers and
-    /// other records of the run, also if they are listed here.
+    /// Lets tools and closures write further schemas than the definition names. No tool of a step can write requests,
+    /// answers and other records of the run, even if they are listed here.
     #[must_use]
     pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
         // Without a list, all schemas are allowed.
@@ -132,8 +135,9 @@ impl WorkloadExecutor {
         self
     }
 
-    /// Replaces the lease, timeout, order and retry policy of its runs; kind and definition stay. If the profile lists the schemas
-    /// that runs may write, they may write only these; otherwise that list stays as well. By default a turn may take an hour.
+    /// Replaces the lease, timeout, order and retry policy of the executor's runs. The kind and the definition stay. If
+    /// `profile` lists the schemas that runs may write, runs may write only these; otherwise the current list stays. By
+    /// default, a turn may take an hour.
     #[must_use]
     pub fn with_profile(mut self, profile: Profile) -> Self {
         let written = profile.responds_with.clone();
@@ -144,17 +148,17 @@ impl WorkloadExecutor {
         self
     }
 
-    /// Calls `sink` for each event of its runs, and of the runs within them. `sink` must not block; a panic of it has no effect.
-    /// Each attempt of a run is a separate stream. An attempt that is interrupted ends as `cancelled`, and the next one may
-    /// continue the run.
+    /// Calls `sink` for each event of the executor's runs, and of the runs within them. `sink` must not block. A panic
+    /// of `sink` has no effect. Each attempt of a run is a separate stream. An interrupted attempt ends as `cancelled`,
+    /// and the next attempt may continue the run.
     #[must_use]
     pub fn with_events(mut self, sink: impl Fn(WorkloadEvent) + Send + Sync + 'static) -> Self {
         self.sink = Sink::new(sink);
         self
     }
 
-    /// Returns the warnings about the definition. One of them is about agents with a number as their `history` in an executor for
-    /// requests: these have no session whose last messages the agent could see.
+    /// Returns the warnings about the definition. For example, an executor for requests warns about an agent with a
+    /// number as its `history`, because a request has no session with earlier messages.
     #[must_use]
     pub fn warnings(&self) -> &[WorkflowWarning] {
         &self.warnings
@@ -239,7 +243,7 @@ impl WorkloadExecutor {
     }
 }
 
-/// Checks that a workload can be made from a definition, before the first turn.
+/// Checks that a workload can be created from a definition, before the first turn.
 pub(super) fn checked(
     definition: &dyn Definition,
     services: &Services,
@@ -292,7 +296,7 @@ impl UniversalExecutor for WorkloadExecutor {
         match status {
             TurnStatus::Completed { output } => Ok(self.form.success(flow, &output)),
             TurnStatus::Failed { failure, retry } => match (cause, retry, self.form) {
-                // An error of the run itself, with its class and its source.
+                // An error of the run itself keeps its class and its source.
                 (Some(cause), MayRetry::After(_), _) | (Some(cause), _, Form::Request) => {
                     Err(cause)
                 }

@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Makes a [`WorkloadManager`].
+/// Builder for a [`WorkloadManager`].
 #[derive(Debug)]
 #[must_use]
 pub struct WorkloadManagerBuilder {
     manager: WorkloadManager,
-    /// The name that two workloads made in code have.
+    /// The first duplicate name of the workloads registered in code.
     twice: Option<String>,
 }
 
 impl WorkloadManagerBuilder {
-    /// Reads JSON, and YAML with the feature `yaml`.
+    /// Creates a builder with the loader for JSON, and with the feature `yaml` the loader for YAML.
     pub(super) fn new() -> Self {
         let roots = Roots {
             roots: Vec::new(),
@@ -44,14 +44,14 @@ impl WorkloadManagerBuilder {
         builder
     }
 
-    /// Adds a folder in which is looked after those before it; one that does not exist has nothing.
+    /// Adds a folder to search, after the folders added before. A folder that does not exist is skipped.
     pub fn root(mut self, folder: impl Into<PathBuf>) -> Self {
         self.manager.roots.roots.push(folder.into());
         self
     }
 
-    /// Adds the folders in which users of an app expect theirs: `agents` in the folder of the project, then `<app>/agents` in the
-    /// user's folder for configuration.
+    /// Adds the usual folders of an application: `agents` in the project folder, then `<app>/agents` in the user's
+    /// configuration folder (`$XDG_CONFIG_HOME`, otherwise `~/.config`).
     pub fn usual_roots(self, project: &Path, app: &str) -> Self {
         let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
         let config = config.filter(|folder| folder.is_absolute());
@@ -63,13 +63,13 @@ impl WorkloadManagerBuilder {
         }
     }
 
-    /// Leaves files and folders of this name out, wherever they are below a root.
+    /// Excludes all files and folders of this name below the roots. `node_modules` and `target` are always excluded.
     pub fn exclude(mut self, name: impl Into<String>) -> Self {
         self.manager.roots.excluded.push(name.into());
         self
     }
 
-    /// Adds a format; of two for one ending the one added later counts.
+    /// Adds a loader for a file format. If several loaders read the same file extension, the last one is used.
     pub fn loader(mut self, loader: impl Loader + 'static) -> Self {
         let endings = loader
             .extensions()
@@ -80,7 +80,8 @@ impl WorkloadManagerBuilder {
         self
     }
 
-    /// Adds a workload that is made in code, under the name that it has. No two may have one name.
+    /// Adds a workload that is defined in code, under its own name. Two workloads with the same name fail
+    /// [`build`](Self::build).
     pub fn native(mut self, definition: Arc<dyn Definition>) -> Self {
         let name = definition.meta().name.clone();
         if let Some(before) = self.manager.native.insert(name, definition) {
@@ -89,36 +90,38 @@ impl WorkloadManagerBuilder {
         self
     }
 
-    /// Lets an [`Ident`](super::Ident) be the path of any file that the process may read. Without this it is refused, since idents
-    /// may come from users.
+    /// Allows an [`Ident`](super::Ident) to be the path of any file that the process can read. Disabled by default,
+    /// because identifiers may come from users.
     pub fn allow_paths(mut self) -> Self {
         self.manager.has_paths = true;
         self
     }
 
-    /// Sets the store for `store:<id>`: breadcrumbs of the schema `workflow.def.v1`, whose context has a workflow as `definition`,
-    /// an object or its text, and if wanted the `flow` that it begins with. Whoever may write these says what can be run.
+    /// Sets the store for `store:<id>`. The definitions are breadcrumbs of the schema `workflow.def.v1`, whose context
+    /// has a workflow as `definition` (an object or a string), and optionally the `flow` that a run starts with.
+    /// Everyone with permission to write these breadcrumbs decides which workloads can run.
     pub fn store(mut self, store: Arc<dyn BreadcrumbStore>) -> Self {
         self.manager.store = Some(store);
         self
     }
 
-    /// Sets what a run begins with if nobody says.
+    /// Sets the start of a run if neither the identifier nor the definition names a flow or agent. Defaults to
+    /// [`EntryPolicy::Ask`].
     pub fn entry_policy(mut self, policy: EntryPolicy) -> Self {
         self.manager.policy = policy;
         self
     }
 
-    /// Sets what becomes of a name whose file cannot be used.
+    /// Sets the behavior for a name whose file cannot be loaded. Defaults to [`BrokenPolicy::Fail`].
     pub fn broken(mut self, policy: BrokenPolicy) -> Self {
         self.manager.broken = policy;
         self
     }
 
-    /// The manager.
+    /// Builds the manager. Reads no files.
     ///
     /// # Errors
-    /// [`ManagerError`] says what is wrong with the settings.
+    /// Returns [`ManagerError::Twice`] if two workloads registered in code have the same name.
     pub fn build(self) -> Result<WorkloadManager, ManagerError> {
         match self.twice {
             Some(name) => Err(ManagerError::Twice { name }),
@@ -127,7 +130,7 @@ impl WorkloadManagerBuilder {
     }
 }
 
-/// The folder of the user.
+/// Returns the user's home folder.
 pub(super) fn home() -> Option<PathBuf> {
     std::env::home_dir().filter(|folder| folder.is_absolute())
 }

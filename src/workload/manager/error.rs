@@ -3,32 +3,32 @@ use crate::store::StoreError;
 use crate::workflow;
 use std::fmt;
 
-/// A workload cannot be loaded: all that was looked at, and why it was not that.
+/// Error returned when a workload cannot be loaded, with all searched locations.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct WorkloadLoadError {
-    /// What was asked for.
+    /// The requested identifier.
     pub ident: String,
-    /// Where it was looked for, in order.
+    /// The searched locations in order, each with the reason why it has no such workload.
     pub searched: Vec<Tried>,
-    /// Names that there are and that are much like it.
+    /// Similar existing names, the most similar first. At most 3.
     pub nearest: Vec<String>,
 }
 
-/// A manager cannot be made.
+/// Error returned when a [`WorkloadManager`](super::WorkloadManager) cannot be built.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
-    /// Two workloads that are made in code have one name.
-    #[error("two workloads made in code are called {name:?}; give one of them another name")]
+    /// Two workloads registered in code have the same name.
+    #[error("duplicate workload {name:?} registered in code; rename one of the two")]
     Twice {
-        /// The name.
+        /// The duplicate name.
         name: String,
     },
 }
 
 impl ManagerError {
-    /// Always [`Retry::Never`]: a name has to change.
+    /// Returns [`Retry::Never`]: a name has to change.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         match self {
@@ -37,22 +37,24 @@ impl ManagerError {
     }
 }
 
-/// Something that was looked at for a workload.
+/// A location that was searched for a workload.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Tried {
-    /// A file, a folder, a breadcrumb as `store:<id>`, or `code`.
+    /// The location: a file, a folder, a breadcrumb as `store:<id>`, `store`, `code`, or `this name` for an invalid
+    /// identifier.
     pub path: String,
-    /// Line and column, counted from 1, of what is wrong there, if that is known.
+    /// Line and column of the problem, counted from 1, if known.
     pub position: Option<(usize, usize)>,
-    /// Why it was not that.
+    /// The reason why the location has no such workload.
     pub reason: String,
-    /// The decision on another look at the place.
+    /// The decision on another read of the location.
     pub retry: Retry,
 }
 
 impl WorkloadLoadError {
-    /// Another attempt can succeed if a place could not be read. Otherwise the name or a file has to change.
+    /// Returns when another attempt can succeed: after a location could not be read. Otherwise returns
+    /// [`Retry::Never`], because the name or a file has to change.
     #[must_use]
     pub fn retry(&self) -> Retry {
         let mut retries = self.searched.iter().map(|tried| tried.retry);
@@ -71,7 +73,7 @@ impl Tried {
         }
     }
 
-    /// A store that cannot be read.
+    /// Returns the location of a store that cannot be read.
     pub(super) fn unread(path: impl Into<String>, error: &StoreError) -> Self {
         Self {
             retry: error.retry(),
@@ -79,7 +81,7 @@ impl Tried {
         }
     }
 
-    /// What is wrong with a definition, with all that its causes say.
+    /// Returns the location of an invalid definition, with the messages of all causes.
     pub(super) fn broken(path: impl Into<String>, error: &BoxError) -> Self {
         if let Some(error) = error.downcast_ref::<workflow::WorkflowLoadError>() {
             let reason = format!("{}: {}", error.path(), error.problem());
@@ -112,7 +114,7 @@ impl fmt::Display for Tried {
 
 impl fmt::Display for WorkloadLoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "workload {:?} cannot be loaded", self.ident)?;
+        write!(f, "cannot load workload {:?}", self.ident)?;
         if let [nearest, ..] = self.nearest.as_slice() {
             write!(f, "; did you mean {nearest:?}?")?;
         }

@@ -1,23 +1,24 @@
-//! Files below roots, found in an order that does not depend on the file system, and read within bounds.
+//! Search for files below roots, in an order that does not depend on the file system, with limits on count, depth and
+//! size.
 
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// How deep is looked below a root, and how many files and folders of it are looked at.
+/// Maximum depth of a folder below a root, and maximum number of checked files and folders below a root.
 const DEPTH: usize = 16;
 const MOST: usize = 10_000;
 
-/// The largest definition that is read.
+/// Maximum size of a definition file in bytes.
 const BYTES: u64 = 1 << 20;
 
-/// What is looked at.
+/// The folders to search, and the files to find.
 #[derive(Clone, Debug)]
 pub(super) struct Roots {
     pub(super) roots: Vec<PathBuf>,
-    /// Names of files and folders below a root that are left out.
+    /// Excluded names of files and folders below a root.
     pub(super) excluded: Vec<String>,
-    /// The endings of files that a loader knows.
+    /// The file extensions that a loader reads.
     pub(super) extensions: Vec<String>,
 }
 
@@ -28,7 +29,7 @@ pub(super) struct Candidate {
     pub(super) path: PathBuf,
 }
 
-/// All that may be a workload, in the order of precedence, and what could not be looked at.
+/// Files that may be workloads, in order of precedence, and locations that could not be checked.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) candidates: Vec<Candidate>,
@@ -52,7 +53,7 @@ impl Roots {
 
     fn walk(&self, root: &Path, found: &mut Found) {
         let mut looked = 0;
-        // What is left to do stands in the reverse order of precedence.
+        // The stack has the pending folders in reverse order of precedence.
         let mut open = vec![(root.to_owned(), 0)];
         while let Some((folder, depth)) = open.pop() {
             let names = match self.names(&folder) {
@@ -70,15 +71,15 @@ impl Roots {
                 let path = folder.join(&name);
                 let is_link = path.is_symlink();
                 match path.metadata() {
-                    // A link may lead in a circle.
+                    // A symbolic link to a folder can form a cycle.
                     Ok(data) if data.is_dir() && is_link => {}
                     Ok(data) if data.is_dir() && depth < DEPTH => folders.push((path, depth + 1)),
                     Ok(data) if data.is_dir() => {
-                        let reason = format!("more than {DEPTH} folders deep; it is not looked at");
+                        let reason = format!("more than {DEPTH} folders deep, skipped");
                         found.unseen.push((path, reason));
                     }
                     Ok(data) if data.is_file() && is_link && !leads_into(root, &path) => {
-                        let reason = "a symbolic link that leads out of its root; it is not read";
+                        let reason = "symbolic link leads out of its root, skipped";
                         found.unseen.push((path, reason.to_owned()));
                     }
                     Ok(data) if data.is_file() => found.candidates.extend(self.candidate(path)),
@@ -87,8 +88,7 @@ impl Roots {
                 }
             }
             if looked > MOST {
-                let reason =
-                    format!("more than {MOST} files and folders; the rest is not looked at");
+                let reason = format!("more than {MOST} files and folders, skipped the rest");
                 found.unseen.push((root.to_owned(), reason));
                 return;
             }
@@ -96,8 +96,8 @@ impl Roots {
         }
     }
 
-    /// The names in a folder, sorted, without those that are left out, and how many were looked at. The root itself may have
-    /// any name.
+    /// Returns the sorted names in a folder without the excluded ones, and the number of checked entries. The
+    /// exclusions do not apply to the root itself.
     fn names(&self, folder: &Path) -> io::Result<(Vec<String>, usize)> {
         let (mut names, mut looked) = (Vec::new(), 0);
         for entry in fs::read_dir(folder)?.take(MOST + 1) {
@@ -129,16 +129,16 @@ fn leads_into(root: &Path, path: &Path) -> bool {
     }
 }
 
-/// The text of a file, if it is one and not too large.
+/// Returns the content of a file of at most [`BYTES`].
 pub(super) fn read(path: &Path) -> io::Result<String> {
-    // Opening a pipe waits for whoever writes into it.
+    // Opening a named pipe blocks until another process opens it for writing.
     let data = fs::metadata(path)?;
     if !data.is_file() {
         let kind = match data.is_dir() {
             true => "a folder",
             false => "a pipe, a socket or a device",
         };
-        let reason = format!("it is {kind}, and no file");
+        let reason = format!("expected a file, found {kind}");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     }
     let mut text = String::new();
@@ -146,7 +146,7 @@ pub(super) fn read(path: &Path) -> io::Result<String> {
         .take(BYTES + 1)
         .read_to_string(&mut text)?;
     if u64::try_from(read).unwrap_or(u64::MAX) > BYTES {
-        let reason = format!("it is larger than {BYTES} bytes");
+        let reason = format!("file is larger than {BYTES} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
     }
     Ok(text)

@@ -4,17 +4,17 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What somebody calls a workload. It is read without looking at any file, so that what lies around in a folder changes no meaning.
+/// Identifier of a workload. Its kind depends on the string alone, and not on the files that exist.
 ///
-/// | text | what it is |
+/// | string | meaning |
 /// |---|---|
-/// | `name` | the workload of that name: that of a file without its ending, or one registered in code |
-/// | `./path`, `../path`, `~/path`, `/path` | that file, where paths are [allowed](crate::workload::WorkloadManagerBuilder::allow_paths) |
-/// | `store:<id>` | the definition in that breadcrumb |
+/// | `name` | the workload with this name: a file without its extension, or a workload registered in code |
+/// | `./path`, `../path`, `~/path`, `/path` | this file, where paths are [allowed](crate::workload::WorkloadManagerBuilder::allow_paths) |
+/// | `store:<id>` | the definition in this breadcrumb |
 ///
-/// Each may end with `#` and the flow or agent to begin with. A breadcrumb whose definition names a `flow` starts only that flow.
-/// Otherwise the reference can start any flow or agent, also one that other flows run as a step: do not take the part after `#`
-/// from users.
+/// Each kind may end with `#` and the flow or agent that a run starts with. A breadcrumb whose definition names a
+/// `flow` starts only this flow. Otherwise the identifier can start any flow or agent, also one that other flows run as
+/// a step: do not take the part after `#` from users.
 ///
 /// ```
 /// use universal_executor::workload::Ident;
@@ -27,49 +27,49 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Ident {
-    /// By name.
+    /// A workload by its name.
     Name {
-        /// The name.
+        /// The name of the workload.
         name: String,
-        /// The flow or agent to begin with, if one is named.
+        /// The flow or agent that a run starts with, if named.
         entry: Option<String>,
     },
-    /// By the path of a file.
+    /// A workload in a file.
     Path {
-        /// The path; one that begins with `~/` is below the home folder.
+        /// The path. A path that starts with `~/` is below the home folder.
         path: PathBuf,
-        /// The flow or agent to begin with, if one is named.
+        /// The flow or agent that a run starts with, if named.
         entry: Option<String>,
     },
-    /// By the breadcrumb that it is in.
+    /// A workload in a breadcrumb.
     Store {
-        /// Its id.
+        /// ID of the breadcrumb.
         id: BreadcrumbId,
-        /// The flow or agent to begin with, if one is named.
+        /// The flow or agent that a run starts with, if named.
         entry: Option<String>,
     },
 }
 
-/// A text that names no workload.
+/// Error returned when a string is not a valid [`Ident`].
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{ident:?} names no workload: {reason}")]
+#[error("invalid workload identifier {ident:?}: {reason}")]
 #[non_exhaustive]
 pub struct IdentError {
-    /// The text, cut short.
+    /// The string, at most 80 bytes of it.
     pub ident: String,
-    /// What is wrong with it, and what would do.
+    /// The problem, with the expected form.
     pub reason: &'static str,
 }
 
 impl IdentError {
-    /// Always [`Retry::Never`]: the name has to change.
+    /// Returns [`Retry::Never`]: the identifier has to change.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         Retry::Never
     }
 }
 
-/// How long a name may be, in bytes.
+/// Maximum length of an identifier in bytes.
 const LONGEST: usize = 4_096;
 
 impl FromStr for Ident {
@@ -81,13 +81,13 @@ impl FromStr for Ident {
             reason,
         };
         if text.len() > LONGEST {
-            return Err(refused("it is longer than 4,096 bytes"));
+            return Err(refused("longer than 4,096 bytes"));
         }
         if text.chars().any(char::is_control) {
-            return Err(refused("it has control characters"));
+            return Err(refused("contains control characters"));
         }
         let (of, entry) = match text.split_once('#') {
-            Some((_, "")) => return Err(refused("after the # stands a flow or an agent")),
+            Some((_, "")) => return Err(refused("expected a flow or an agent after #")),
             Some((of, entry)) => (of, Some(entry.to_owned())),
             None => (text, None),
         };
@@ -100,16 +100,15 @@ impl FromStr for Ident {
         }
         if let Some(id) = of.strip_prefix("store:") {
             let id = id.parse();
-            let id =
-                id.map_err(|_| refused("after store: stands the id of a breadcrumb, a UUID"))?;
+            let id = id.map_err(|_| refused("expected the UUID of a breadcrumb after store:"))?;
             return Ok(Self::Store { id, entry });
         }
         if of.is_empty() {
-            return Err(refused("it is empty"));
+            return Err(refused("the name is empty"));
         }
         if of.contains(['/', '\\', ':']) {
             return Err(refused(
-                "a path begins with ./, ../, ~/ or /, and a name has none of / \\ :",
+                "a path must start with ./, ../, ~/ or /, and a name must not contain / \\ :",
             ));
         }
         let name = of.to_owned();

@@ -3,47 +3,47 @@ use super::{Tried, WorkloadManager};
 use crate::model::BreadcrumbId;
 use std::path::PathBuf;
 
-/// Where a workload comes from.
+/// Origin of a workload.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum WorkloadOrigin {
-    /// A file.
+    /// The file with this path.
     File(PathBuf),
-    /// A breadcrumb. It is loaded as `store:<id>`, and not by its name.
+    /// The breadcrumb with this ID. The workload is loaded as `store:<id>`, and not by its name.
     Store(BreadcrumbId),
-    /// It was registered in code.
+    /// A registration in code.
     Code,
 }
 
-/// All workloads there are, as far as could be looked.
+/// All workloads that a [`WorkloadManager`] found.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Listing {
-    /// The workloads.
+    /// The workloads, in order of precedence.
     pub workloads: Vec<Listed>,
-    /// What was not looked at, or not to its end, and why.
+    /// Locations that were not checked, or not completely, each with the reason.
     pub unseen: Vec<Tried>,
 }
 
-/// A workload in a [listing](WorkloadManager::list).
+/// A workload in a [`Listing`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Listed {
-    /// Its name.
+    /// The name of the workload. A breadcrumb without a `workflow_id` is listed as `store:<id>`.
     pub name: String,
-    /// Where it comes from.
+    /// The origin of the workload.
     pub origin: WorkloadOrigin,
-    /// What it is good for, if it says so.
+    /// The description, if the definition has one.
     pub description: Option<String>,
-    /// Why it cannot be loaded, if it cannot.
+    /// The error, if the workload cannot be loaded.
     pub error: Option<Tried>,
-    /// Whether another one of that name comes before it.
+    /// If `true`, an earlier workload has the same name, and the name loads that one.
     pub is_hidden: bool,
 }
 
 impl WorkloadManager {
-    /// The names there are, sorted, without reading what they name: those that [`load`](Self::load) takes, and so none of the
-    /// store. Needs a tokio runtime.
+    /// Returns the sorted names that [`load`](Self::load) accepts, without reading the files. Workloads in the store
+    /// have no such name and are not included. Needs a tokio runtime.
     pub async fn names(&self) -> Vec<String> {
         let found = self.find().await;
         let mut names: Vec<String> = found.candidates.into_iter().map(|one| one.name).collect();
@@ -53,8 +53,8 @@ impl WorkloadManager {
         names
     }
 
-    /// All there are with what they say of themselves, in the order of precedence: this reads them. Of the store these are the
-    /// newest 500 definitions of the schema `workflow.def.v1`. Needs a tokio runtime.
+    /// Returns all workloads with their descriptions, in order of precedence. Reads all files. From the store, the
+    /// listing contains the newest 500 definitions of the schema `workflow.def.v1`. Needs a tokio runtime.
     pub async fn list(&self) -> Listing {
         let found = self.find().await;
         let mut listing = Listing::default();

@@ -3,47 +3,47 @@ use crate::workflow::Workflow;
 use crate::workload::{Definition, EntryPolicy, FlowDefinition};
 use std::sync::Arc;
 
-/// Reads definitions of one format.
+/// A reader for definition files of one format.
 pub trait Loader: Send + Sync {
-    /// What the format is called.
+    /// Returns the name of the format, for example `json`.
     fn format(&self) -> &str;
 
-    /// How names of files of this format end, without the dot.
+    /// Returns the file extensions of the format, without the dot.
     fn extensions(&self) -> &[&str];
 
-    /// Reads one. It runs nothing of what it reads.
+    /// Reads a definition. Must not execute any part of it.
     ///
     /// # Errors
-    /// Says what to mend, and where.
+    /// Returns an error that names the problem and its position.
     fn load(&self, source: &LoaderSource<'_>) -> Result<Arc<dyn Definition>, BoxError>;
 }
 
-/// What a [`Loader`] reads.
+/// The input of a [`Loader`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LoaderSource<'s> {
-    /// What the workload is called.
+    /// The name of the workload.
     pub name: &'s str,
-    /// The text.
+    /// The content of the file.
     pub text: &'s str,
-    /// The flow or agent to begin with, if one is named.
+    /// The flow or agent that a run starts with, if the identifier names one.
     pub entry: Option<&'s str>,
-    /// What to begin with if neither that nor the definition says.
+    /// The start of a run if neither the identifier nor the definition names a flow or agent.
     pub policy: EntryPolicy,
 }
 
 impl LoaderSource<'_> {
-    /// A workflow that was read from the text, as a workload.
+    /// Returns a workload for a workflow that was read from the text.
     ///
     /// # Errors
-    /// [`EntryError`](crate::workload::EntryError).
+    /// Returns an [`EntryError`](crate::workload::EntryError) if the start of a run cannot be determined.
     pub fn flow(&self, workflow: Workflow) -> Result<Arc<dyn Definition>, BoxError> {
         let made = FlowDefinition::with_entry(self.name, workflow, self.entry, self.policy)?;
         Ok(Arc::new(made))
     }
 }
 
-/// Reads workflows in JSON: files that end with `.json`.
+/// Loader for workflows in JSON (`.json`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct JsonLoader;
 
@@ -61,7 +61,7 @@ impl Loader for JsonLoader {
     }
 }
 
-/// Reads workflows in YAML: files that end with `.yaml` or `.yml`.
+/// Loader for workflows in YAML (`.yaml` and `.yml`).
 #[cfg(feature = "yaml")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct YamlLoader;
@@ -95,7 +95,7 @@ mod tests {
                 entry,
                 policy,
             };
-            // Whatever it says, it says it.
+            // Any result is allowed, but no panic.
             let is_ok = JsonLoader.load(&source).is_ok();
             #[cfg(feature = "yaml")]
             let is_ok = is_ok | YamlLoader.load(&source).is_ok();

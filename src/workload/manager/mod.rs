@@ -1,4 +1,4 @@
-//! Workloads by name: from files, the store and code.
+//! Workloads by name, from files, the store and code.
 
 mod builder;
 mod cache;
@@ -26,15 +26,18 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Finds workloads by what somebody [calls them](Ident).
+/// Finds and loads workloads by their [identifiers](Ident).
 ///
-/// A name is looked for below the roots, in their order, then among those registered in code; the first that has it wins. Below a root
-/// the files of a folder come before its folders, both sorted by name, whatever order the file system has. What is hidden or excluded
-/// below a root is not looked at; the root itself may have any name. A file is read only when it is asked for, and nothing in it is
-/// ever run by that. What was compiled is kept by its content, for up to 256 definitions.
+/// A name is searched below the roots in their order, then among the workloads registered in code. The first match
+/// wins. In each folder below a root, the files come before the subfolders, both sorted by name, regardless of the file
+/// system. Hidden and excluded files and folders are skipped; the root itself may have any name. A file is read only
+/// when it is loaded or listed, and loading never executes any part of it. Loaded definitions are cached by their
+/// content, at most 256.
 ///
-/// Whoever chooses an ident chooses among the names, and the definitions in the [store](WorkloadManagerBuilder::store) if there is
-/// one. Files elsewhere are read only where the service [lets idents be paths](WorkloadManagerBuilder::allow_paths).
+/// # Security
+/// A caller with control over an identifier can select any name, and any definition in the
+/// [store](WorkloadManagerBuilder::store) if there is one. Other files are read only if
+/// [paths are allowed](WorkloadManagerBuilder::allow_paths).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -45,7 +48,7 @@ use std::sync::Arc;
 /// let manager = WorkloadManager::builder().root("agents").native(Arc::new(echo)).build()?;
 ///
 /// assert_eq!(manager.load("echo").await?.meta().name, "echo");
-/// let error = manager.load("ecko").await.err().ok_or("it is there")?;
+/// let error = manager.load("ecko").await.err().ok_or("the workload exists")?;
 /// assert_eq!(error.nearest, ["echo"]);
 /// # Ok::<(), universal_executor::BoxError>(())
 /// # })?;
@@ -56,34 +59,34 @@ pub struct WorkloadManager {
     loaders: Vec<Arc<dyn Loader>>,
     native: BTreeMap<String, Arc<dyn Definition>>,
     store: Option<Arc<dyn BreadcrumbStore>>,
-    /// Whether an ident may be the path of any file.
+    /// If `true`, an identifier may be the path of any file.
     has_paths: bool,
     policy: EntryPolicy,
     broken: BrokenPolicy,
     cache: Cache,
 }
 
-/// What becomes of a name whose file cannot be used.
+/// Behavior for a name whose file cannot be loaded.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum BrokenPolicy {
-    /// It cannot be loaded.
+    /// Loading the name fails.
     #[default]
     Fail,
-    /// The next one of that name is taken, if there is one.
+    /// The next workload of the same name is loaded, if there is one.
     Next,
 }
 
 impl WorkloadManager {
-    /// Begins to make one, which reads JSON, and YAML with the feature `yaml`.
+    /// Returns a builder for a manager that reads JSON, and YAML with the feature `yaml`.
     pub fn builder() -> WorkloadManagerBuilder {
         WorkloadManagerBuilder::new()
     }
 
-    /// Loads what an [`Ident`] names. Needs a tokio runtime.
+    /// Loads the workload with an identifier, see [`Ident`]. Needs a tokio runtime.
     ///
     /// # Errors
-    /// [`WorkloadLoadError`] lists all searched locations, and existing names that are similar.
+    /// Returns a [`WorkloadLoadError`] with all searched locations and similar existing names.
     pub async fn load(&self, ident: &str) -> Result<Arc<dyn Definition>, WorkloadLoadError> {
         let parsed = ident.parse::<Ident>().map_err(|error| WorkloadLoadError {
             ident: error.ident,
@@ -93,10 +96,10 @@ impl WorkloadManager {
         self.load_ident(&parsed).await
     }
 
-    /// Loads what an ident names. Needs a tokio runtime.
+    /// Loads the workload with a parsed identifier. Needs a tokio runtime.
     ///
     /// # Errors
-    /// See [`load`](Self::load).
+    /// Returns a [`WorkloadLoadError`], as [`load`](Self::load) does.
     pub async fn load_ident(
         &self,
         ident: &Ident,
@@ -114,8 +117,7 @@ impl WorkloadManager {
             }
             Ident::Path { path, .. } if !self.has_paths => {
                 let path = path.display().to_string();
-                let reason =
-                    "it is a path, and only names are looked for here; allow_paths lets it be one";
+                let reason = "paths are not allowed; call WorkloadManagerBuilder::allow_paths, or use a name";
                 Err(alone(Tried::new(path, reason)))
             }
             Ident::Path { path, entry } => {
@@ -156,7 +158,7 @@ impl WorkloadManager {
             }
             searched.push(Tried::new(
                 "code",
-                "what is made in code has no flows to choose from",
+                "a workload registered in code has no flows to select; omit the part after #",
             ));
             return Err((searched, Vec::new()));
         }
@@ -164,20 +166,20 @@ impl WorkloadManager {
             let mut named = found.candidates.iter().filter(|one| one.name == name);
             if !named.any(|candidate| candidate.path.starts_with(root)) {
                 let reason = match found.absent.contains(root) {
-                    true => "there is no such folder",
-                    false => "has none of that name",
+                    true => "folder does not exist",
+                    false => "has no workload of this name",
                 };
                 searched.push(Tried::new(root.display().to_string(), reason));
             }
         }
-        searched.push(Tried::new("code", "has none of that name"));
+        searched.push(Tried::new("code", "has no workload of this name"));
         let unseen = found.unseen.iter();
         searched
             .extend(unseen.map(|(path, reason)| Tried::new(path.display().to_string(), &**reason)));
         Err((searched, self.like(name, &found)))
     }
 
-    /// Names that are much like one, the closest first.
+    /// Returns at most 3 similar names, the most similar first.
     fn like(&self, name: &str, found: &Found) -> Vec<String> {
         const MOST: usize = 3;
         let known = found
@@ -203,7 +205,7 @@ impl WorkloadManager {
         let roots = self.roots.clone();
         let found = tokio::task::spawn_blocking(move || roots.find()).await;
         found.unwrap_or_else(|_| {
-            let unseen = |root: &PathBuf| (root.clone(), "looking into it was stopped".to_owned());
+            let unseen = |root: &PathBuf| (root.clone(), "search was aborted".to_owned());
             Found {
                 candidates: Vec::new(),
                 unseen: self.roots.roots.iter().map(unseen).collect(),
@@ -212,7 +214,7 @@ impl WorkloadManager {
         })
     }
 
-    /// Reads and compiles a file, unless that was done before.
+    /// Reads and loads a file, or returns its cached definition.
     async fn read(
         &self,
         candidate: Candidate,
@@ -227,7 +229,7 @@ impl WorkloadManager {
             let known = self.roots.extensions.join(", ");
             return Err(Tried::new(
                 shown,
-                format!("no loader reads {ending:?}; they read {known}"),
+                format!("no loader for the file extension {ending:?}; supported: {known}"),
             ));
         };
         let read = {
@@ -237,7 +239,7 @@ impl WorkloadManager {
         let text = match read {
             Ok(Ok(text)) => text,
             Ok(Err(error)) => return Err(Tried::new(shown, error.to_string())),
-            Err(_) => return Err(Tried::new(shown, "reading it was stopped")),
+            Err(_) => return Err(Tried::new(shown, "read was aborted")),
         };
         let source = LoaderSource {
             name: &name,
@@ -252,7 +254,7 @@ impl WorkloadManager {
     }
 }
 
-/// A path that begins with `~/` below the home folder.
+/// Replaces a leading `~/` by the home folder.
 fn expanded(path: &Path) -> PathBuf {
     match (path.strip_prefix("~"), home()) {
         (Ok(below), Some(home)) => home.join(below),

@@ -1,4 +1,4 @@
-//! Workloads that are defined by breadcrumbs.
+//! Workloads in breadcrumbs.
 
 use super::{Listed, Listing, LoaderSource, Tried, WorkloadManager, WorkloadOrigin};
 use crate::error::{BoxError, excerpt};
@@ -9,7 +9,7 @@ use crate::workload::Definition;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// How many definitions are listed, and how many are read at a time.
+/// Maximum number of listed definitions, and number of definitions in one query.
 const MOST: usize = 500;
 const PAGE: usize = 50;
 
@@ -21,14 +21,18 @@ impl WorkloadManager {
     ) -> Result<Arc<dyn Definition>, Tried> {
         let place = format!("store:{id}");
         let Some(store) = &self.store else {
-            return Err(Tried::new(place, "there is no store to look in"));
+            return Err(Tried::new(
+                place,
+                "no store is configured; call WorkloadManagerBuilder::store",
+            ));
         };
         let found = store.get(id).await;
         let found = found.map_err(|error| Tried::unread(place, &error))?;
         self.stored(&found, entry)
     }
 
-    /// What a breadcrumb defines. Of another schema it defines nothing: not all who may write something may say what is run.
+    /// Returns the definition in a breadcrumb. Another schema is an error, because its writers may not be allowed to
+    /// decide which workloads run.
     fn stored(
         &self,
         found: &Breadcrumb,
@@ -38,12 +42,11 @@ impl WorkloadManager {
         let schema = found.schema_name.as_deref().unwrap_or_default();
         if schema != WORKFLOW_DEFINITION {
             let (schema, expected) = (excerpt(schema, 80), WORKFLOW_DEFINITION);
-            let reason =
-                format!("its schema is {schema:?}, and that of a definition is {expected:?}");
+            let reason = format!("schema is {schema:?}, expected {expected:?}");
             return Err(Tried::new(place, reason));
         }
         let Some(definition) = found.context.get("definition") else {
-            return Err(Tried::new(place, "its context has no \"definition\""));
+            return Err(Tried::new(place, "context has no field \"definition\""));
         };
         let text = match definition {
             Value::String(text) => text.clone(),
@@ -55,7 +58,7 @@ impl WorkloadManager {
         {
             let (flow, entry) = (excerpt(flow, 80), excerpt(entry, 80));
             let reason = format!(
-                "its definition names the flow {flow:?}, so a reference cannot start {entry:?}; omit the part after #"
+                "definition names the flow {flow:?}, so the identifier cannot start {entry:?}; omit the part after #"
             );
             return Err(Tried::new(place, reason));
         }
@@ -71,7 +74,7 @@ impl WorkloadManager {
         loaded.map_err(|error| Tried::broken(&*place, &error))
     }
 
-    /// Adds what the store has to a listing, the newest first.
+    /// Adds the definitions in the store to a listing, the newest first.
     pub(super) async fn list_stored(&self, listing: &mut Listing) {
         let Some(store) = &self.store else {
             return;
@@ -88,7 +91,7 @@ impl WorkloadManager {
             };
             let Some(oldest) = page.last() else { return };
             if listed >= MOST {
-                let reason = format!("more than {MOST} definitions; the older ones are not listed");
+                let reason = format!("more than {MOST} definitions, older ones are not listed");
                 listing.unseen.push(Tried::new("store", reason));
                 return;
             }
@@ -133,7 +136,7 @@ fn read(found: &Breadcrumb, text: &str) -> Result<Workflow, BoxError> {
             version = found.version,
             path = warning.path.to_string(),
             problem = warning.oddity.to_string(),
-            "a definition loaded with a warning"
+            "workflow definition in the store loaded with a warning"
         );
     }
     Ok(workflow)

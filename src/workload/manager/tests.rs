@@ -12,7 +12,7 @@ use serde_json::json;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A folder of its own, gone with it.
+/// A temporary folder that is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -360,7 +360,7 @@ async fn paths_entries_and_breadcrumbs_name_workloads_too() {
     assert!(error.to_string().ends_with("candidates: a, b"), "{error}");
     let error = manager.load("x#c").await.err().unwrap();
     assert!(
-        error.to_string().contains("no flow or agent \"c\""),
+        error.to_string().contains("unknown flow or agent \"c\""),
         "{error}"
     );
 }
@@ -459,10 +459,10 @@ async fn a_path_of_what_is_no_file_says_what_it_is() {
     let manager = manager(&folder, &["."]).allow_paths().build().unwrap();
 
     for (name, expected) in [
-        ("folder.json", "it is a folder, and no file"),
+        ("folder.json", "expected a file, found a folder"),
         (
             "device.json",
-            "it is a pipe, a socket or a device, and no file",
+            "expected a file, found a pipe, a socket or a device",
         ),
     ] {
         let path = folder.path(name).display().to_string();
@@ -566,7 +566,7 @@ async fn a_store_with_more_definitions_than_are_listed_says_so() {
     );
 }
 
-/// A store that finds fewer at a time than it is asked for.
+/// A store whose searches return fewer breadcrumbs than the limit of the query.
 #[derive(Debug)]
 struct ShortPages(MemoryStore);
 
@@ -619,7 +619,7 @@ async fn a_store_that_finds_fewer_at_a_time_has_no_more_listed() {
 
     let listing = manager.build().unwrap().list().await;
 
-    // The page that goes beyond 500 is the last one.
+    // The page that exceeds 500 is the last one.
     assert_eq!(listing.workloads.len(), 504);
     assert_eq!(listing.unseen.len(), 1);
 }
@@ -636,7 +636,7 @@ async fn a_breadcrumb_of_another_schema_defines_nothing() {
     let error = manager.load(&format!("store:{}", note.id)).await;
 
     let error = error.err().unwrap().to_string();
-    assert!(error.contains("its schema is \"note.v1\""), "{error}");
+    assert!(error.contains("schema is \"note.v1\""), "{error}");
 }
 
 #[tokio::test]
@@ -647,8 +647,11 @@ async fn a_root_that_does_not_exist_is_said_to_be_missing() {
     let error = manager.load("y").await.err().unwrap().to_string();
 
     let none = folder.path("none");
-    assert!(error.contains("one: has none of that name"), "{error}");
-    let absent = format!("{}: there is no such folder", none.display());
+    assert!(
+        error.contains("one: has no workload of this name"),
+        "{error}"
+    );
+    let absent = format!("{}: folder does not exist", none.display());
     assert!(error.contains(&absent), "{error}");
 }
 

@@ -1,4 +1,4 @@
-//! Conversations that became too long are made shorter between turns and steps.
+//! Compaction of long conversations, between turns and steps.
 
 use super::log::{About, Kept};
 use super::{Conversation, Log};
@@ -11,10 +11,10 @@ use crate::workflow::{Compaction, CompactionMethod};
 use crate::workload::event::WorkloadEventKind;
 use std::sync::Arc;
 
-/// A log, made shorter if it is too long, and what to tell of that, if it was.
+/// Returns the log, shortened if it is too long, and the event for the compaction if there was one.
 ///
 /// # Errors
-/// What the store says. A model that does not sum up leaves the conversation as it is.
+/// Returns the errors of the store. If the model returns no summary, the conversation stays as it is.
 pub(in crate::workload) async fn compacted(
     session: &Conversation,
     log: Log,
@@ -39,7 +39,9 @@ pub(in crate::workload) async fn compacted(
         CompactionMethod::Truncate => None,
         CompactionMethod::Summarise => {
             let Some(model) = model else {
-                tracing::warn!("a conversation is too long, and there is no model to sum it up");
+                tracing::warn!(
+                    "cannot summarise a long conversation, no model for summaries is configured"
+                );
                 return Ok((log, None));
             };
             match sum_up(&old, guardrails, &*model, Some(by)).await {
@@ -63,7 +65,8 @@ pub(in crate::workload) async fn compacted(
     };
     let head = match session.change(head, &about, None).await {
         Ok(head) => head,
-        // Another agent of the run has done the same, or the turn finds out in its end that it comes too late.
+        // Another agent of the run has compacted the log, or another turn added to it, which this turn detects at its
+        // end.
         Err(SessionError::Conflict { .. }) => return Ok((log, None)),
         Err(error) => return Err(error.into()),
     };
@@ -74,7 +77,7 @@ pub(in crate::workload) async fn compacted(
     Ok((Log { head, about, kept }, Some(event)))
 }
 
-/// How many of the oldest turns are left out, so that no more messages are kept than these: never the last.
+/// Returns the number of oldest turns to omit, so that at most `keep` messages remain. The last turn always remains.
 fn cut(kept: &[Kept], keep: u64) -> usize {
     let mut messages = 0_u64;
     for (at, turn) in kept.iter().enumerate().rev() {

@@ -8,17 +8,23 @@ use crate::workflow::StepPath;
 use std::sync::Arc;
 
 impl SessionStore {
-    /// Deletes a session: its log, the logs of the agents in its flows, and the summaries of these logs. Returns the number of deleted
-    /// breadcrumbs, which is 0 for an unknown session. Their contexts are emptied first, so that no tombstone has them.
+    /// Deletes a session: its log, the logs of the agents in its flows, and the summaries of these logs. Returns the
+    /// number of deleted breadcrumbs, which is 0 for an unknown session. The contexts of the breadcrumbs are emptied
+    /// first, so that no tombstone contains them.
     ///
-    /// A turn that runs or waits fails with [`SessionError::Deleted`] and adds nothing. The next message starts a new session with the
-    /// same ID, which this call does not delete. A durable run (of a [`WorkloadExecutor`](crate::workload::WorkloadExecutor)) detects
-    /// the deletion within an attempt. After a wait it detects the deletion unless a new session has started by then. An attempt after
-    /// an error is a turn of the new session. If a worker dies while it adds the text of an agent, this text can remain. No turn reads
-    /// it, and another call deletes it.
+    /// A turn that runs or waits fails with [`SessionError::Deleted`] and adds nothing. The next message starts a new
+    /// session with the same ID, which this call does not delete. A durable run (of a
+    /// [`WorkloadExecutor`](crate::workload::WorkloadExecutor)) detects the deletion within an attempt. After a wait,
+    /// the run detects the deletion unless a new session has started by then. An attempt after an error is a turn of
+    /// the new session. If a worker dies while it adds the text of an agent, this text can remain. No turn reads it,
+    /// and another call deletes it.
     ///
     /// # Errors
-    /// [`SessionError`]. Another call deletes the rest. The log of the session is deleted first, and without it no turn reads the rest.
+    /// Returns a [`SessionError`] if the store fails. Another call deletes the rest. The log of the session is deleted
+    /// first, and without it no turn reads the rest.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a part of the session may remain. Another call deletes the rest.
     pub async fn delete(&self, id: impl Into<Arc<str>>) -> Result<u64, SessionError> {
         let logs = SessionLogs::new(Arc::clone(&self.store), id.into());
         logs.delete().await

@@ -6,14 +6,15 @@ use crate::workload;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// How many entries of a log are read at the most, the newest.
+/// Maximum number of entries that are read from a log: the newest ones.
 pub(super) const MOST_ENTRIES: u64 = 1_000;
 
-/// How large an entry may be as JSON before the calls of tools are left out of it, and how large a text of it may be then.
+/// Maximum size of an entry as JSON before its tool calls are omitted, and maximum size of a text in it afterwards.
+/// Both in bytes.
 const ENTRY_BYTES: usize = 512 << 10;
 const TEXT_BYTES: usize = 128 << 10;
 
-/// A log, as it was read.
+/// The content of a session log, as it was read. Changes of the session do not change this value.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     pub(super) head: Option<(BreadcrumbId, u64)>,
@@ -21,54 +22,54 @@ pub struct Log {
     pub(super) kept: Vec<Kept>,
 }
 
-/// Something added to a log.
+/// An entry of a session log.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LogEntry {
-    /// What was said in a turn: the message, calls of tools with what they came to, and the answer.
+    /// The messages of a turn: the user's message, tool calls with their results, and the answer.
     Said {
-        /// In order.
+        /// The messages in order.
         messages: Vec<ChatMessage>,
     },
-    /// A turn that waits for others, and goes on if this is the last entry.
+    /// A suspended turn, which can continue while this is the last entry.
     Suspended {
-        /// What the workload was told.
+        /// The message of the turn.
         message: workload::WorkloadMessage,
-        /// What it was set off by.
+        /// The trigger of the turn.
         trigger: Box<Breadcrumb>,
-        /// What it goes on with.
+        /// The saved state from which the turn continues.
         state: Json,
     },
 }
 
-/// What is known of a log as a whole.
+/// The fields of a log's head breadcrumb.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct About {
-    /// Of the log of an agent: that of the session which it belongs to.
+    /// ID of the head breadcrumb of the session's log, in the log of an agent. `None` in the log of a session.
     #[serde(default)]
     pub(super) began: Option<BreadcrumbId>,
-    /// How many entries were ever added.
+    /// Number of entries that were ever added.
     pub(super) entries: u64,
-    /// Those before are not read any more.
+    /// Number of the first entry that is still read.
     pub(super) since: u64,
-    /// What those that are not read any more came to.
+    /// Summary of the entries before `since`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) summary: Option<String>,
 }
 
-/// An entry as it is kept.
+/// An entry with its position in the log.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Kept {
     pub(super) number: u64,
-    /// What names the turn that it is of, and the part of that.
+    /// Digest of the name of the entry's turn. `part` names the part of the turn.
     pub(super) turn: String,
     part: String,
     pub(super) entry: LogEntry,
 }
 
 impl Log {
-    /// What was read, in any order. What was added last for a part of a turn stands for all that was.
+    /// Creates a log from entries in any order. Only the last entry of each part of a turn remains.
     pub(super) fn new(head: (BreadcrumbId, u64), about: About, mut kept: Vec<Kept>) -> Self {
         kept.sort_by_key(|kept| std::cmp::Reverse(kept.number));
         let mut parts = BTreeSet::new();
@@ -81,8 +82,8 @@ impl Log {
         }
     }
 
-    /// What was said, as a model is shown it: a summary of what is not kept, then all messages, without calls that have no
-    /// result and results that have no call.
+    /// Returns the messages that a model sees: the summary of omitted entries, then all messages. Tool calls without a
+    /// result, and results without a call, are omitted.
     #[must_use]
     pub fn messages(&self) -> Vec<ChatMessage> {
         let summary = self.about.summary.as_ref();
@@ -91,35 +92,36 @@ impl Log {
         replay::well_formed(summary.into_iter().chain(said.cloned()).collect())
     }
 
-    /// Its entries, oldest first, the last of each turn, without those that are not read any more.
+    /// Returns the entries, oldest first. Contains the last entry of each part of a turn, and no entries that a
+    /// compaction omitted.
     #[must_use]
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &LogEntry> + ExactSizeIterator {
         self.kept.iter().map(|kept| &kept.entry)
     }
 
-    /// How often it was changed.
+    /// Returns the version of the log, which grows with each change. 0 for an empty session without a log.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.head.map_or(0, |(_, version)| version)
     }
 
-    /// How often something was added to it.
+    /// Returns the number of entries that were ever added.
     pub(in crate::workload) const fn added(&self) -> u64 {
         self.about.entries
     }
 
-    /// Whether all is here that was ever added.
+    /// Returns `true` if all entries that were ever added are still read.
     pub(super) const fn is_whole(&self) -> bool {
         self.about.since == 0 && self.about.entries <= MOST_ENTRIES
     }
 
-    /// The same without what a turn has added.
+    /// Returns the log without the entries of a turn.
     pub(in crate::workload) fn without(mut self, turn: &str) -> Self {
         self.kept.retain(|kept| kept.turn != turn);
         self
     }
 
-    /// The turns in which something was said.
+    /// Returns the digests of the turns that have messages.
     pub(in crate::workload) fn turns(&self) -> impl Iterator<Item = &str> {
         let said = self.kept.iter().filter(|kept| kept.is_said());
         said.map(|kept| &*kept.turn)
@@ -127,7 +129,7 @@ impl Log {
 }
 
 impl Kept {
-    /// Whether the turn came to something: one that was given up has said nothing.
+    /// Returns `true` if the entry has messages. The entry of a turn that was given up has none.
     pub(super) fn is_said(&self) -> bool {
         !self.entry.messages().is_empty()
     }
@@ -141,7 +143,8 @@ impl LogEntry {
         }
     }
 
-    /// The same as a store keeps it: of what is too large only the texts of the first and the last message, cut short.
+    /// Shortens an entry that is too large for a store: only the first and the last message remain, with shortened
+    /// text.
     pub(super) fn fitting(self) -> Self {
         let Self::Said { mut messages } = self else {
             return self;
@@ -155,7 +158,7 @@ impl LogEntry {
         for message in &mut messages {
             let mut most = TEXT_BYTES;
             message.cut(most);
-            // As JSON a text may be six times as long.
+            // A text can be six times as long in JSON.
             while most > 0 && written(message) > ENTRY_BYTES / 2 {
                 most /= 2;
                 message.cut(most);
@@ -165,8 +168,8 @@ impl LogEntry {
     }
 }
 
-/// How many bytes something takes as JSON, which is what a store counts.
+/// Returns the size in bytes of a value as JSON, by which a store measures a breadcrumb.
 pub(in crate::workload) fn written(what: &impl Serialize) -> usize {
-    // What cannot be written is for the store to refuse.
+    // The store rejects a value that cannot be serialized.
     serde_json::to_string(what).map_or(0, |text| text.len())
 }

@@ -1,4 +1,4 @@
-//! What was said in a session, kept in the store as a log.
+//! Sessions: logs of messages in the store.
 
 mod compact;
 mod held;
@@ -20,13 +20,15 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Sessions in a store.
+/// Access to the sessions in a store.
 ///
-/// A session has a log for itself, and one for each agent in a flow, by the path of its step. A log is a breadcrumb of the schema
-/// `session.log.v1`, whose version is that of the log, and one of `session.entry.v1` for each entry. Nothing is ever taken out of
-/// it unless the session is [deleted](Self::delete): where a turn adds more than once, as one does that waits or is done again
-/// after a crash, the last entry counts. Entries belong to the breadcrumb of their log, and the logs of agents to that of the
-/// session: one that is begun anew after it was deleted has none of what was there before.
+/// A session has a log for itself, and a log for each agent in a flow, identified by the path of its step. A log is a
+/// breadcrumb of the schema `session.log.v1`, whose version is the version of the log, and a breadcrumb of
+/// `session.entry.v1` for each entry. Entries are never removed unless the session is [deleted](Self::delete). If a
+/// turn adds several entries, because it waits or is repeated after a crash, the last entry counts.
+///
+/// Entries belong to the breadcrumb of their log, and the logs of agents to the breadcrumb of the session's log. A
+/// session that starts again after its deletion therefore contains nothing of the deleted one.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -41,7 +43,7 @@ use std::sync::Arc;
 /// session.append(&empty, "turn-1", LogEntry::Said { messages: said }).await?;
 ///
 /// assert_eq!(session.load().await?.messages().len(), 2);
-/// // Whoever began from the same log comes too late.
+/// // A writer that read the log before this entry fails with a conflict.
 /// let late = session.append(&empty, "turn-2", LogEntry::Said { messages: vec![] }).await;
 /// assert!(matches!(late, Err(SessionError::Conflict { .. })));
 /// # Ok::<(), universal_executor::BoxError>(())
@@ -53,24 +55,25 @@ pub struct SessionStore {
     store: Arc<dyn BreadcrumbStore>,
 }
 
-/// A session, or the conversation of an agent in it. A clone is another handle on the same.
+/// A session, or the conversation of an agent in it. A clone is another handle on the same conversation.
 #[derive(Clone, Debug)]
 pub struct Conversation {
     store: Arc<dyn BreadcrumbStore>,
     id: Arc<str>,
     scope: StepPath,
-    /// The log of the session that a turn began with, to which those of agents belong. What it adds is nobody's once that is deleted.
+    /// The session's log with which a turn started, to which the logs of agents belong. After the deletion of that log,
+    /// this handle adds nothing.
     held: Option<BreadcrumbId>,
 }
 
 impl SessionStore {
-    /// Sessions in this store.
+    /// Creates the access to the sessions in a store.
     #[must_use]
     pub fn new(store: Arc<dyn BreadcrumbStore>) -> Self {
         Self { store }
     }
 
-    /// The session of a name. One that nobody has added to is empty.
+    /// Returns the session with an ID. A session without entries is empty. Does not access the store.
     #[must_use]
     pub fn session(&self, id: impl Into<Arc<str>>) -> Conversation {
         Conversation {
@@ -83,13 +86,13 @@ impl SessionStore {
 }
 
 impl Conversation {
-    /// Its name.
+    /// Returns the ID of the session.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The conversation of the agent at a path.
+    /// Returns the conversation of the agent at a path.
     #[must_use]
     pub fn child(&self, path: &StepPath) -> Self {
         let scope = match self.scope.as_str() {
@@ -102,10 +105,11 @@ impl Conversation {
         }
     }
 
-    /// Reads the log.
+    /// Reads the log. Returns an empty log for a session without entries.
     ///
     /// # Errors
-    /// [`SessionError`].
+    /// Returns a [`SessionError`] if the store fails, a breadcrumb of the log is invalid, or the session was deleted
+    /// during the turn of this handle.
     pub async fn load(&self) -> Result<Log, SessionError> {
         let head = match self.placed().await? {
             Some(placed) => placed.head().await?,
@@ -117,7 +121,7 @@ impl Conversation {
         };
         let about: About = self.read(&head.context)?;
         let first = about.since.max(about.entries.saturating_sub(MOST_ENTRIES));
-        // Some may have been added since.
+        // Further entries may have been added in the meantime.
         let most = (about.entries - first).saturating_add(16);
         let all = Selector::schema(ENTRY);
         let mut kept = self.entries(head.id, all, most).await?;
@@ -125,15 +129,19 @@ impl Conversation {
         Ok(Log::new((head.id, head.version), about, kept))
     }
 
-    /// Adds what came of a turn to the log that was read. It stands for all that this turn has added before.
+    /// Adds the entry of a turn to the log. Replaces all earlier entries of the turn.
     ///
     /// # Errors
-    /// [`SessionError::Conflict`] if somebody has added to it since.
+    /// Returns [`SessionError::Conflict`] if another writer changed the log since `to` was read, and the errors of
+    /// [`load`](Self::load).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the entry may or may not be added. Read the log again before another attempt.
     pub async fn append(&self, to: &Log, turn: &str, entry: LogEntry) -> Result<(), SessionError> {
         self.add(to, turn, "", entry).await
     }
 
-    /// The same for a part of a turn, which has more than one where an agent is asked more than once.
+    /// Adds the entry for a part of a turn. A turn has several parts if it calls an agent several times.
     pub(super) async fn add(
         &self,
         to: &Log,
@@ -174,14 +182,14 @@ impl Conversation {
         Ok(())
     }
 
-    /// Reads the log of the agent at a path as far as it counts: without what it said in turns that came to nothing, which have
-    /// added nothing to the log of the session.
+    /// Reads the log of the agent at a path. Omits its messages from turns that failed, because these have no messages
+    /// in the session's log `of`.
     pub(super) async fn load_child(&self, path: &StepPath, of: &Log) -> Result<Log, SessionError> {
         let mut log = self.child(path).load().await?;
         let mut said: BTreeSet<String> = of.turns().map(str::to_owned).collect();
         let unknown = log.turns().filter(|turn| !said.contains(*turn));
         let unknown: Vec<&str> = unknown.collect();
-        // What is not read any more has to be asked for.
+        // Turns of entries that are no longer read need a query.
         if let Some((head, _)) = of.head
             && !(unknown.is_empty() || of.is_whole())
         {
@@ -198,7 +206,7 @@ impl Conversation {
         Ok(log)
     }
 
-    /// The newest entries of a log that are selected, in no order.
+    /// Returns the newest selected entries of a log, in any order.
     async fn entries(
         &self,
         head: BreadcrumbId,
@@ -215,7 +223,8 @@ impl Conversation {
             .collect()
     }
 
-    /// Changes what is known of the log, and adds to it, in one step. Says what the log is then.
+    /// Changes the fields of the head breadcrumb and adds an entry, in one commit. Returns the new ID and version of
+    /// the log.
     async fn change(
         &self,
         (id, version): (BreadcrumbId, u64),
@@ -231,8 +240,8 @@ impl Conversation {
         Ok(head.map(|head| (head.id, head.version)))
     }
 
-    /// Makes the log. Where two do so at the same time both find the older one. If somebody has added to that meanwhile, its
-    /// version says so.
+    /// Creates the log. Two concurrent calls both return the older log. Returns version 1, so that a log with entries
+    /// of another writer causes a conflict.
     async fn begin(&self) -> Result<(BreadcrumbId, u64), SessionError> {
         if let Some(head) = self.head().await? {
             self.check_held(Some(&head))?;
@@ -277,12 +286,13 @@ impl Conversation {
         }))
     }
 
-    /// What the log is found by. That of an agent is of the session as it was begun, not of its name.
+    /// Returns the tag of the log's head breadcrumb. For an agent, the tag contains the ID of the session's log, so
+    /// that a new session has new logs.
     fn tag(&self) -> String {
         log_tag(&self.id, self.scope.as_str(), self.part_of())
     }
 
-    /// All logs under the ID of the session.
+    /// Returns all logs under the ID of the session.
     fn logs(&self) -> SessionLogs {
         SessionLogs::new(Arc::clone(&self.store), Arc::clone(&self.id))
     }
@@ -307,12 +317,13 @@ impl Conversation {
     }
 }
 
-/// What the entries of a log are found by.
+/// Returns the tag of the entries of a log.
 fn tag_of_entries(head: BreadcrumbId) -> String {
     format!("session-entries:{head}")
 }
 
-/// A value that a store in memory keeps in a fraction of the room. What cannot be read as text is for the store to refuse.
+/// Converts a value to JSON text, which takes a fraction of the memory. A value that cannot be converted is left to the
+/// store to reject.
 fn as_text(value: Value) -> Json {
     Json::from_text(value.to_string()).unwrap_or_else(|_| value.into())
 }

@@ -1,14 +1,14 @@
-//! What of a conversation may be shown to a model: no I/O, no clock.
+//! The part of a conversation that a model sees. Pure.
 
 use crate::agent::{ChatMessage, Speaker};
 
-/// The same without calls that have no result and results that have no call, which providers refuse.
+/// Removes tool calls without a result and results without a call, because providers reject them.
 pub(super) fn well_formed(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
     let mut kept: Vec<ChatMessage> = Vec::with_capacity(messages.len());
     let mut rest = messages.into_iter().peekable();
     while let Some(mut message) = rest.next() {
         match message.speaker {
-            // Its call is not right before it.
+            // The call of this result does not directly precede it.
             Speaker::Tool => continue,
             Speaker::System | Speaker::User | Speaker::Assistant => {}
         }
@@ -44,7 +44,7 @@ pub(super) fn well_formed(messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
     kept
 }
 
-/// The last so many messages, beginning with one from outside.
+/// Returns at most the last `most` messages, from the first message of a user on.
 pub(in crate::workload) fn last(mut messages: Vec<ChatMessage>, most: u64) -> Vec<ChatMessage> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let cut = messages.len().saturating_sub(most);

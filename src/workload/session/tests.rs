@@ -39,12 +39,12 @@ fn policy(compaction: &serde_json::Value) -> crate::workflow::Compaction {
         .unwrap()
 }
 
-/// Who hears what summaries cost.
+/// Returns a callback that ignores the cost of summaries.
 fn nobody() -> HearCost {
     Arc::new(drop)
 }
 
-/// Makes a log shorter as a policy says; nobody hears of the cost.
+/// Compacts a log with a policy, and ignores the cost of the summary.
 async fn shortened(
     session: &Conversation,
     log: Log,
@@ -196,7 +196,7 @@ async fn a_turn_that_is_too_large_keeps_its_question_and_its_answer() {
 
 #[tokio::test]
 async fn a_turn_that_is_too_large_only_as_json_is_kept_as_well() {
-    // Each of these takes six bytes as JSON.
+    // Each of these characters takes six bytes in JSON.
     for size in [80 << 10, 200 << 10] {
         let session = session();
         let text = "\u{1}".repeat(size);
@@ -215,7 +215,7 @@ async fn a_turn_that_is_too_large_only_as_json_is_kept_as_well() {
     }
 }
 
-/// A store in which a session is deleted right before the next commit, if that is wanted.
+/// A store that deletes a session right before the next commit, if `deletes` is set.
 #[derive(Clone, Debug, Default)]
 struct Racing {
     inner: MemoryStore,

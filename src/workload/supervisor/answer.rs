@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An answer to the question of a turn has no effect.
+/// Error returned when an answer to the question of a turn has no effect.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnAnswerError {
@@ -21,10 +21,10 @@ pub enum TurnAnswerError {
         /// The ticket.
         ticket: String,
     },
-    /// Several different questions have this ticket. A turn asks different questions under different tickets, so others wrote all but one,
-    /// and the person may have seen other arguments than the call has.
+    /// Several different questions have this ticket. A turn asks different questions under different tickets, so other
+    /// writers created all but one, and the person may have seen other arguments than the call has.
     #[error(
-        "several different questions have the ticket {:?}, so the ticket does not say which one the person saw; delete the breadcrumb of the copy",
+        "several different questions have the ticket {:?}, and the person may have seen any of them; delete the breadcrumb of the copy",
         excerpt(ticket, 80)
     )]
     Ambiguous {
@@ -53,12 +53,12 @@ pub enum TurnAnswerError {
     NotAllowed {
         /// The ticket of the question.
         ticket: String,
-        /// The name of the person. If the store recorded the answer under another name, this name.
+        /// The name of the person, or the author that the store recorded instead.
         person: String,
-        /// The names of the people with the right to answer. A supervisor knows no roles of people.
+        /// The names of the people with the right to answer. A supervisor does not know the roles of people.
         allowed: Vec<String>,
     },
-    /// The time for an answer is over, by the clock of this machine.
+    /// The time for an answer has expired, by the clock of this machine.
     #[error("question {:?} expired at {at}", excerpt(ticket, 80))]
     Expired {
         /// The ticket of the question.
@@ -78,7 +78,7 @@ pub enum TurnAnswerError {
         problem: String,
     },
     /// The question cannot be read, or the answer cannot be written.
-    #[error("cannot answer a question")]
+    #[error("cannot read the question or write its answer")]
     Store(#[from] StoreError),
 }
 
@@ -112,7 +112,8 @@ impl TurnAnswerError {
     }
 }
 
-/// Writes the answer to a question, unless it has no effect. An equal answer of the same person is returned as it was written.
+/// Writes the answer to a question, unless the answer has no effect. Returns an equal earlier answer of the same
+/// person.
 pub(super) async fn answer(
     store: &dyn BreadcrumbStore,
     ticket: &str,
@@ -159,7 +160,8 @@ fn not_open(ticket: &str, earlier: &Breadcrumb) -> TurnAnswerError {
     }
 }
 
-/// Returns the error of an answer that was written and does not count: the store recorded another author than the person.
+/// Returns the error of a written answer that does not count: the store recorded another author than the person, or the
+/// answer was late.
 fn refused(ticket: &str, terms: &Terms, written: &Breadcrumb) -> TurnAnswerError {
     let ticket = ticket.to_owned();
     if let Some(at) = terms.expired(written.updated_at, CLOCK_MARGIN) {
@@ -174,8 +176,9 @@ fn refused(ticket: &str, terms: &Terms, written: &Breadcrumb) -> TurnAnswerError
     }
 }
 
-/// Returns the terms of the question with a ticket. A turn that starts again can write an equal question again: an answer must be to
-/// the newest one. The latest end of the time applies, since a copy with an earlier end must not close the question.
+/// Returns the terms of the question with a ticket. A turn that starts again can write an equal question again: an
+/// answer must be to the newest question. The latest expiry applies, because a copy with an earlier expiry must not
+/// close the question.
 async fn question(store: &dyn BreadcrumbStore, ticket: &str) -> Result<Terms, TurnAnswerError> {
     let mut questions = questions::with_id(store, ticket).await?;
     let Some((newest, mut terms)) = questions.pop() else {
@@ -192,7 +195,7 @@ async fn question(store: &dyn BreadcrumbStore, ticket: &str) -> Result<Terms, Tu
     Ok(terms)
 }
 
-/// Returns the contents of a question without its time.
+/// Returns the contents of a question without its expiry.
 fn shown(question: &Breadcrumb) -> Value {
     let mut context = (*question.context).clone();
     if let Value::Object(fields) = &mut context {
@@ -213,8 +216,8 @@ async fn earlier(
     Ok(oldest_first.find(|found| counts(terms, found)))
 }
 
-/// Returns `true` if an answer counts for the turn: it came after the question and in time. The clock of the store can differ from the
-/// clock of the turn.
+/// Returns `true` if an answer counts for the turn: it was written after the question and before the expiry. The clock
+/// of the store can differ from the clock of the turn.
 fn counts(terms: &Terms, answer: &Breadcrumb) -> bool {
     terms.is_before(answer) && terms.counts_in_time(answer, CLOCK_MARGIN)
 }
@@ -223,14 +226,14 @@ fn is_in(person: &str, list: &[String]) -> bool {
     !person.starts_with(ROLE) && list.iter().any(|one| one == person)
 }
 
-/// Returns the breadcrumb of an answer, or the reason why the answer does not fit its question. A question about a call takes `true` or
-/// `false`.
+/// Returns the breadcrumb of an answer, or the reason why the answer does not fit its question. A question about a tool
+/// call takes `true` or `false`.
 fn response(terms: &Terms, answer: &Json, by: &str) -> Result<NewBreadcrumb, String> {
-    // A store can record another author.
+    // The principal is in the context, because a store can record another author.
     let principal = json!({"name": by});
     let context = if let Some(digest) = &terms.digest {
         let Some(approved) = answer.as_bool() else {
-            return Err("a question about a call takes true or false".to_owned());
+            return Err("a question about a tool call takes true or false".to_owned());
         };
         json!({"approved": approved, "digest": digest, "principal": principal})
     } else {

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Makes a [`Supervisor`].
+/// Builder for a [`Supervisor`].
 #[must_use]
 pub struct SupervisorBuilder {
     definition: Arc<dyn Definition>,
@@ -32,48 +32,49 @@ impl SupervisorBuilder {
         }
     }
 
-    /// Sets how many turns run at a time, at the least one; 64 by default.
+    /// Sets the maximum number of turns that run at the same time, at least 1. Defaults to 64.
     pub const fn concurrency(mut self, turns: usize) -> Self {
         self.settings.at_once = turns;
         self
     }
 
-    /// Sets how many turns of one session wait, and how many of all, at the least one each, since a turn waits until it is taken
-    /// up; 16 and 10,000 by default.
+    /// Sets the maximum numbers of waiting turns: of one session, and of all sessions. Each is at least 1, because a
+    /// turn waits before it starts. Defaults to 16 and 10,000.
     pub const fn queue(mut self, of_session: usize, of_all: usize) -> Self {
         self.settings.queue = at_least_one(of_session);
         self.settings.queued = at_least_one(of_all);
         self
     }
 
-    /// Sets how many events are kept for subscribers of a session that are slow, at the least one; 1,024 by default. A session that
-    /// somebody listens to has the room for them, about 32 bytes each, whether there are events or not.
+    /// Sets the number of events that are buffered for slow subscribers of a session, at least 1. Defaults to 1,024. A
+    /// session with a subscriber allocates the whole buffer, about 32 bytes per event.
     pub const fn buffer(mut self, events: usize) -> Self {
         self.settings.buffer = events;
         self
     }
 
-    /// Sets the maximum number of subscribers of all sessions, at least one; 10,000 by default. Each session with a subscriber
-    /// uses the memory of its [`buffer`](Self::buffer), by default about 34 KB.
+    /// Sets the maximum number of subscribers of all sessions, at least 1. Defaults to 10,000. Each session with a
+    /// subscriber uses the memory of its [`buffer`](Self::buffer), by default about 34 KB.
     pub const fn subscribers(mut self, subscribers: usize) -> Self {
         self.settings.subscribers = at_least_one(subscribers);
         self
     }
 
-    /// Sets how often a turn is tried; once by default.
+    /// Sets the retry policy for turns. Defaults to a single attempt.
     pub const fn restart(mut self, restart: Restart) -> Self {
         self.settings.restart = restart;
         self
     }
 
-    /// Sets how long [`close`](Supervisor::close) waits for what is running; 30 seconds by default.
+    /// Sets the time for which [`close`](Supervisor::close) waits for running and waiting turns. Defaults to 30 s.
     pub const fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.settings.drain = timeout;
         self
     }
 
-    /// Sets how long a workload has to close, and the store to keep a turn that is stopped meanwhile; 30 seconds by default. A
-    /// workload that takes longer is dropped, and is among those [not closed](crate::workload::TurnOutcome::not_closed).
+    /// Sets the timeout for closing a workload, and for saving a turn that is stopped in the meantime. Defaults to
+    /// 30 s. A workload that takes longer is dropped, and is listed in
+    /// [`not_closed`](crate::workload::TurnOutcome::not_closed).
     pub const fn close_timeout(mut self, timeout: Duration) -> Self {
         self.settings.patience = timeout;
         self
@@ -82,7 +83,8 @@ impl SupervisorBuilder {
     /// Creates the supervisor.
     ///
     /// # Errors
-    /// [`WorkloadError`]: a problem that would fail every turn is an error here.
+    /// Returns a [`WorkloadError`] if every turn would fail, for example because the definition names a tool that the
+    /// services do not have.
     pub fn build(self) -> Result<Supervisor, WorkloadError> {
         let Self {
             definition,
@@ -130,8 +132,8 @@ mod tests {
     use serde_json::json;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A definition that looks up its services in `check` and in `prepare`, and counts these lookups. Its prepared definition counts
-    /// with it.
+    /// A definition that looks up its services in `check` and in `prepare`, and counts these lookups together with its
+    /// prepared definition.
     struct Counted {
         inner: NativeDefinition,
         lookups: Arc<AtomicUsize>,
@@ -189,7 +191,7 @@ mod tests {
         ) -> Result<Box<dyn Workload>, BoxError> {
             match self.is_prepared {
                 true => self.inner.instantiate(services, store),
-                false => Err("workloads are made from the prepared definition".into()),
+                false => Err("workloads are created from the prepared definition".into()),
             }
         }
     }

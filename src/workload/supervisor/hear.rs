@@ -4,25 +4,25 @@ use crate::workload::WorkloadEvent;
 use std::sync::{Arc, Weak};
 use tokio::sync::broadcast::{self, error::RecvError};
 
-/// Hears what happens in a session.
+/// Receives the events of a session.
 ///
-/// Each event names its run: a turn that is dropped while it waits can end while another one runs, and each run within a run
-/// has its own stream. [`SupervisedTurn::outcome`](super::SupervisedTurn::outcome) resolves at the end of a turn, also for a subscriber that
-/// [missed](SubscriberItem::Missed) its end.
+/// Each event names its run: a turn that is dropped while it waits can end while another turn runs, and each nested run
+/// has a separate stream. [`SupervisedTurn::outcome`](super::SupervisedTurn::outcome) resolves at the end of a turn,
+/// also for a subscriber that [missed](SubscriberItem::Missed) the end.
 #[derive(Debug)]
 pub struct Subscriber {
     session: Arc<str>,
-    /// None once it leaves: whoever is there is counted among those that hear.
+    /// The receiver, or `None` during drop: an existing receiver counts as a subscriber of the session.
     events: Option<broadcast::Receiver<Arc<WorkloadEvent>>>,
     shared: Weak<Shared>,
 }
 
-/// What a subscriber hears.
+/// An item that a [`Subscriber`] receives.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SubscriberItem {
-    /// Something that happens.
+    /// An event.
     Event(Arc<WorkloadEvent>),
-    /// It was too slow, and so many events were not kept for it. Those that follow were.
+    /// The subscriber was too slow, and this number of events was dropped. Later events follow.
     Missed(u64),
 }
 
@@ -36,7 +36,7 @@ impl Subscriber {
         })
     }
 
-    /// What happens next; none when the supervisor is closed. Cancel safe.
+    /// Returns the next item, or `None` after the supervisor was closed. Cancel safe.
     pub async fn next(&mut self) -> Option<SubscriberItem> {
         match self.events.as_mut()?.recv().await {
             Ok(event) => Some(SubscriberItem::Event(event)),

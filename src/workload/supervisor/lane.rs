@@ -1,4 +1,4 @@
-//! The turns of each session, one after the other.
+//! Turns of each session, which run one after the other.
 
 use super::settings::Settings;
 use super::{SupervisorError, SupervisorHealth};
@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, broadcast, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// What a supervisor and its tasks share.
+/// State that a supervisor shares with its tasks.
 pub(super) struct Shared {
     pub(super) definition: Arc<dyn Definition>,
     pub(super) services: Services,
@@ -29,14 +29,14 @@ pub(super) struct Shared {
     pub(super) stop: CancellationToken,
     pub(super) permits: Semaphore,
     lanes: Mutex<Lanes>,
-    /// How many sessions are at work.
+    /// Number of sessions with a running or waiting turn.
     at_work: watch::Sender<usize>,
 }
 
 #[derive(Default)]
 struct Lanes {
     by_session: HashMap<Arc<str>, Lane>,
-    /// What was counted, and whether no more turns are taken.
+    /// The counters, and the flag of a closed supervisor.
     health: SupervisorHealth,
 }
 
@@ -44,15 +44,15 @@ struct Lanes {
 #[derive(Default)]
 struct Lane {
     queue: VecDeque<Job>,
-    /// Stops the turn that is running. None if nothing is at work on the session.
+    /// Token that stops the running turn, or `None` if the session is idle.
     running: Option<CancellationToken>,
     events: Events,
 }
 
-/// Made for the first subscriber.
+/// Sender of a session's events, which the first subscriber creates.
 type Events = Arc<OnceLock<broadcast::Sender<Arc<WorkloadEvent>>>>;
 
-/// A turn that waits.
+/// A turn that waits to start.
 pub(super) struct Job {
     pub(super) run: Arc<str>,
     pub(super) id: BreadcrumbId,
@@ -60,10 +60,10 @@ pub(super) struct Job {
     told: oneshot::Sender<TurnOutcome>,
 }
 
-/// What a turn does.
+/// The input of a turn.
 pub(super) enum What {
     Message(WorkloadMessage),
-    /// Goes on with the turn before, if that waits for others.
+    /// Continues the previous turn, if that is suspended.
     Resume,
 }
 
@@ -78,12 +78,13 @@ impl Job {
         }
     }
 
-    /// Its events, for all who hear of its session. What a workload leaves behind does not keep them listening.
+    /// Returns the emitter of the turn's events for the subscribers of its session. The emitter holds the sender
+    /// weakly, so an emitter that a workload retains keeps no subscription open.
     fn telling(&self, events: &Events) -> Telling {
         let events = Arc::downgrade(events);
         let sink = Sink::new(move |event| {
             if let Some(events) = events.upgrade().as_ref().and_then(|events| events.get()) {
-                // That nobody listens is no error.
+                // Sending fails if there is no subscriber.
                 drop(events.send(Arc::new(event)));
             }
         });
@@ -117,7 +118,7 @@ impl Shared {
         }
     }
 
-    /// Lets a turn wait for its session, and sees to it that somebody works on that.
+    /// Adds a turn to the queue of its session, and starts a task for an idle session.
     pub(super) fn take(this: &Arc<Self>, session: &str, job: Job) -> Result<(), SupervisorError> {
         let Settings { queue, queued, .. } = this.settings;
         let mut lanes = this.lanes();
@@ -143,7 +144,7 @@ impl Shared {
         }
         lanes.health.waiting += 1;
         if is_idle {
-            // Whoever closes it meanwhile has to wait for this one.
+            // A concurrent `close` has to wait for this turn.
             this.at_work.send_modify(|at_work| *at_work += 1);
         }
         drop(lanes);
@@ -184,7 +185,7 @@ impl Shared {
         self.forget(session);
     }
 
-    /// Forgets a session that nobody has a use for any more.
+    /// Removes a session that has neither turns nor subscribers.
     pub(super) fn forget(&self, session: &str) {
         let mut lanes = self.lanes();
         let lane = lanes.by_session.get(session);
@@ -193,7 +194,7 @@ impl Shared {
         }
     }
 
-    /// How many sessions it knows of.
+    /// Returns the number of sessions in memory.
     #[cfg(test)]
     pub(super) fn sessions(&self) -> usize {
         self.lanes().by_session.len()
@@ -221,19 +222,19 @@ impl Shared {
         self.lanes().health
     }
 
-    /// Takes no more turns. Who hears of sessions without turns is told that nothing follows.
+    /// Rejects further turns, and ends the subscriptions of sessions without turns.
     pub(super) fn refuse(&self) {
         let mut lanes = self.lanes();
         lanes.health.is_closed = true;
         lanes.by_session.retain(|_, lane| lane.running.is_some());
     }
 
-    /// Resolves when nothing is at work.
+    /// Waits until no session has a running or waiting turn.
     pub(super) async fn idle(&self) {
         let mut at_work = self.at_work.subscribe();
-        // The sender is in `self`, so this ends only when nothing is at work.
+        // `self` owns the sender, so the wait ends only when the count is 0.
         if at_work.wait_for(|at_work| *at_work == 0).await.is_err() {
-            tracing::debug!("nothing can be at work any more");
+            tracing::debug!("supervisor count of busy sessions is gone");
         }
     }
 
@@ -249,12 +250,12 @@ impl Shared {
             telling.end(&outcome.status);
             this.count(&outcome.status);
             let is_heard = job.told.send(outcome).is_ok();
-            tracing::trace!(is_heard, "a turn has ended");
+            tracing::trace!(is_heard, "turn ended");
         }
         this.at_work.send_modify(|at_work| *at_work -= 1);
     }
 
-    /// The next turn of a session; none if nothing is to be done for it any more.
+    /// Returns the next turn of a session, or `None` once the session is idle.
     fn next(&self, session: &Arc<str>) -> Option<(Job, CancellationToken, Events)> {
         let mut lanes = self.lanes();
         let lane = lanes.by_session.get_mut(session)?;

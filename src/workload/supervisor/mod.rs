@@ -1,4 +1,4 @@
-//! Turns of many sessions, run side by side.
+//! Turns of many sessions, which run concurrently.
 
 mod answer;
 mod builder;
@@ -29,21 +29,24 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Turns messages into runs of a workload, each in its session, and tells any number of subscribers what happens.
+/// Runs the messages of many sessions as turns of a workload, and sends the events to any number of subscribers.
 ///
-/// # Promises
-/// - **In order.** The turns of one session run one at a time, in the order they were sent. Sessions run side by side.
-/// - **Reported.** Each subscriber of a session receives each accepted turn as one stream with one end, also if the turn never began,
-///   panicked or was retried. The end is sent before [`SupervisedTurn::outcome`] resolves, and both report the same. A turn is
-///   reported as completed or suspended only if the session has stored that.
-/// - **Bounded.** So many turns at a time, so many waiting, so many events kept for each subscriber. What finds no room is refused,
-///   or [missed](SubscriberItem::Missed), and that is told.
-/// - **Closed.** Whatever was made for a turn is closed when it ends, however it ends: by an error, a panic, or from outside.
-/// - **Nothing idle.** A session without turns and subscribers costs this nothing: all there is of it is in the store.
-/// - **Ends.** [`close`](Self::close) waits for what is running, for a time; dropping it stops all at once. Its tasks end with it.
+/// # Guarantees
+/// - **In order.** The turns of one session run one at a time, in the order of their messages. Sessions run
+///   concurrently.
+/// - **Reported.** Each subscriber of a session receives each accepted turn as one stream with one end, also if the
+///   turn never started, panicked or was retried. The end is sent before [`SupervisedTurn::outcome`] resolves, and both
+///   report the same. A turn is reported as completed or suspended only after this is saved in the session.
+/// - **Bounded.** The numbers of running turns, waiting turns and buffered events are limited. A turn beyond a limit is
+///   rejected with an error, and a dropped event is reported as [missed](SubscriberItem::Missed).
+/// - **Closed.** The workload of a turn is closed when the turn ends, also after an error, a panic or a cancellation.
+/// - **No idle state.** A session without turns and subscribers uses no memory of the supervisor, because its state is
+///   in the store.
+/// - **Ends.** [`close`](Self::close) waits for running turns, up to a timeout. Dropping the supervisor stops all turns
+///   at once. Its tasks end with it.
 ///
-/// What is running is lost in a crash: the session is then as it was before the turn. Turns that have to survive that are runs of a
-/// [`WorkloadExecutor`](super::WorkloadExecutor). Needs a tokio runtime with time enabled.
+/// A crash loses the running turns: each session is then in its state before the turn. For turns that survive a crash,
+/// use a [`WorkloadExecutor`](super::WorkloadExecutor). Needs a tokio runtime with time enabled.
 ///
 /// ```
 /// use serde_json::json;
@@ -74,10 +77,10 @@ use tokio::time::timeout;
 /// # Ok::<(), universal_executor::BoxError>(())
 /// ```
 ///
-/// # Turns that wait
-/// A turn whose flow asks a person, or waits for a breadcrumb, ends as [`Suspended`](TurnStatus::Suspended), and is the last of its
-/// session: another message fails with the code `suspended`. A supervisor does not check by itself for the answer or for the end of
-/// the time: [`resume`](Self::resume) does, and returns a new stream.
+/// # Suspended turns
+/// A turn whose flow asks a person, or waits for a breadcrumb, ends as [`Suspended`](TurnStatus::Suspended). Further
+/// messages of the session then fail with the code `suspended`. A supervisor does not check by itself for the answer or
+/// for the expiry: call [`resume`](Self::resume), which returns a new turn with a new stream.
 ///
 /// ```
 /// use serde_json::json;
@@ -111,16 +114,16 @@ pub struct Supervisor {
     shared: Arc<Shared>,
 }
 
-/// How often a turn is tried that fails in a way that may pass, or panics.
+/// Retry policy for turns that fail with a temporary error, or panic.
 ///
-/// Each attempt begins anew, with a workload of its own: steps that were done are done again, tools are called again.
+/// Each attempt starts from the beginning with a new workload: finished steps are repeated, and tools are called again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Restart {
-    /// How often it is tried, at the least once; once by default.
+    /// Maximum number of attempts. Defaults to 1, which means no retry.
     pub attempts: NonZeroU32,
-    /// How long is waited before the second attempt, and twice as long before each further one, but no more than a minute unless
-    /// this is longer itself; a second by default. An error that asks for more time is given it. Its session waits meanwhile; other
-    /// sessions may run in its place.
+    /// Delay before the second attempt, doubled for each further attempt, up to one minute or this value if it is
+    /// longer. Defaults to 1 s. The delay of an error that requests a longer one applies instead. During the delay, the
+    /// session waits, and other sessions can run.
     pub delay: Duration,
 }
 
@@ -133,30 +136,30 @@ impl Default for Restart {
     }
 }
 
-/// A turn could not be taken.
+/// Error returned when a supervisor accepts no turn or subscriber.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SupervisorError {
-    /// So many turns of the session wait already.
+    /// The maximum number of turns of the session is waiting.
     #[error("session {session:?} has {limit} turns waiting; send more when some have ended")]
     SessionFull {
-        /// The session.
+        /// The name of the session.
         session: String,
-        /// How many may wait.
+        /// The maximum number of waiting turns of one session.
         limit: usize,
     },
-    /// So many turns of all sessions wait already.
-    #[error("{limit} turns are waiting; send more when some have ended")]
+    /// The maximum number of turns of all sessions is waiting.
+    #[error("supervisor has {limit} turns waiting; send more when some have ended")]
     Full {
-        /// How many may wait.
+        /// The maximum number of waiting turns of all sessions.
         limit: usize,
     },
-    /// The name of the session is longer than a store keeps, or empty.
-    #[error("the name of a session has 1 to {limit} bytes, this one has {found}")]
+    /// The session name is empty, or longer than a store accepts.
+    #[error("invalid session name with {found} bytes; use 1 to {limit} bytes")]
     BadSession {
-        /// How many it has.
+        /// Length of the name in bytes.
         found: usize,
-        /// How many it may have.
+        /// Maximum length in bytes.
         limit: usize,
     },
     /// The maximum number of subscribers exists.
@@ -165,18 +168,18 @@ pub enum SupervisorError {
          SupervisorBuilder::subscribers"
     )]
     TooManySubscribers {
-        /// The session.
+        /// The name of the session.
         session: String,
         /// The maximum number of subscribers of all sessions.
         limit: usize,
     },
-    /// The supervisor takes no more turns.
-    #[error("the supervisor is closed")]
+    /// The supervisor is closed, and accepts no more turns and subscribers.
+    #[error("supervisor is closed and accepts no more turns and subscribers")]
     Closed,
 }
 
 impl SupervisorError {
-    /// Whether the same may be taken later.
+    /// Returns a delay of one second if the call can succeed later, and [`Retry::Never`] otherwise.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         match self {
@@ -188,29 +191,29 @@ impl SupervisorError {
     }
 }
 
-/// How a supervisor is.
+/// State and counters of a [`Supervisor`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct SupervisorHealth {
-    /// Sessions with turns running or waiting.
+    /// Number of sessions with running or waiting turns.
     pub active: usize,
-    /// Turns that wait.
+    /// Number of waiting turns.
     pub waiting: usize,
-    /// Subscribers of all sessions.
+    /// Number of subscribers of all sessions.
     pub subscribers: usize,
-    /// Turns that have ended, those included that failed, or were dropped while they waited.
+    /// Number of turns that have ended, including failed turns and turns that were dropped while they waited.
     pub ended: u64,
-    /// Turns that failed, each counted once.
+    /// Number of turns that failed. Each turn counts once.
     pub failed: u64,
-    /// Attempts after a failed one.
+    /// Number of attempts after a failed attempt.
     pub restarted: u64,
-    /// Turns that ended suspended.
+    /// Number of turns that ended as suspended.
     pub suspended: u64,
-    /// Whether it takes no more turns.
+    /// If `true`, the supervisor is closed and accepts no more turns.
     pub is_closed: bool,
 }
 
-/// A turn that was taken.
+/// A turn that a [`Supervisor`] accepted.
 #[derive(Debug)]
 pub struct SupervisedTurn {
     run: Arc<str>,
@@ -218,13 +221,15 @@ pub struct SupervisedTurn {
 }
 
 impl SupervisedTurn {
-    /// The run, as its events name it. A turn that goes on with another one is named as that is once it has begun.
+    /// Returns the name of the run, which the turn's events contain. A turn that resumes a suspended one has the name
+    /// of that turn once it has started.
     #[must_use]
     pub fn run(&self) -> &str {
         &self.run
     }
 
-    /// What the turn came to. Dropping this does not stop the turn.
+    /// Waits for the end of the turn, and returns its outcome. Dropping this value or the future does not stop the
+    /// turn.
     pub async fn outcome(self) -> TurnOutcome {
         let cancelled = TurnOutcome::of(&self.run, TurnStatus::Cancelled);
         self.outcome.await.unwrap_or(cancelled)
@@ -232,10 +237,10 @@ impl SupervisedTurn {
 }
 
 impl Supervisor {
-    /// The longest name of a session, in bytes: with `session:` before it, it is a tag.
+    /// Maximum length of a session name in bytes. The name is part of a tag with the prefix `session:`.
     pub const LONGEST_SESSION: usize = 200;
 
-    /// Starts to build a supervisor of a workload. The store handle is cloned.
+    /// Returns a builder for a supervisor of a workload. The store handle is cloned.
     pub fn builder<B>(
         definition: Arc<dyn Definition>,
         services: &Services,
@@ -247,11 +252,14 @@ impl Supervisor {
         SupervisorBuilder::new(definition, services.clone(), Arc::new(store.clone()))
     }
 
-    /// Takes a message to a session: the turn runs once those before it have ended. In a session whose last turn waits for others
-    /// it fails with the code `suspended`, until that turn is [gone on with](Self::resume) or [given up](Self::give_up).
+    /// Sends a message to a session. The turn runs after all earlier turns of the session have ended. If the last turn
+    /// of the session is suspended, this turn fails with the code `suspended`, until that turn is
+    /// [resumed](Self::resume) or [given up](Self::give_up).
     ///
     /// # Errors
-    /// [`SupervisorError`].
+    /// Returns [`SupervisorError::SessionFull`] or [`SupervisorError::Full`] if too many turns wait,
+    /// [`SupervisorError::BadSession`] for an invalid name, and [`SupervisorError::Closed`] after
+    /// [`close`](Self::close).
     pub fn send(
         &self,
         session: &str,
@@ -260,26 +268,28 @@ impl Supervisor {
         self.take(session, What::Message(message.into()))
     }
 
-    /// Goes on with the last turn of a session, if that waits for others: it looks whether what it waits for has come. A turn that
-    /// then fails for good waits no more, and the session goes on without it.
+    /// Resumes the last turn of a session, if that is suspended: the turn checks whether its answer or breadcrumb
+    /// exists, or its time has expired. If the turn then fails with a permanent error, it is no longer suspended, and
+    /// the session accepts messages again.
     ///
     /// # Errors
-    /// [`SupervisorError`].
+    /// Returns the errors of [`send`](Self::send).
     pub fn resume(&self, session: &str) -> Result<SupervisedTurn, SupervisorError> {
         self.take(session, What::Resume)
     }
 
-    /// Answers the question of a turn in the name of a person, by the ticket of its
-    /// [`Suspended`](crate::workflow::FlowEventKind::Suspended) event, which is also the `requestId` of the `human.request.v1`
-    /// breadcrumb. A question about a tool call takes `true` or `false`. The turn uses the answer when it is [resumed](Self::resume).
+    /// Answers the question of a turn in the name of a person. The ticket is in the turn's
+    /// [`Suspended`](crate::workflow::FlowEventKind::Suspended) event, and is the `requestId` of the `human.request.v1`
+    /// breadcrumb. A question about a tool call takes `true` or `false`. The turn uses the answer when it is
+    /// [resumed](Self::resume).
     ///
-    /// An agent can wait for several people at once. The event then has the ticket of one of its questions. The other questions are in
-    /// the store: [`recent("human.request.v1", n)`](crate::BreadcrumbStoreExt::recent) returns them.
+    /// An agent can wait for several people at once. The event then has the ticket of one of its questions. The other
+    /// questions are in the store: [`recent("human.request.v1", n)`](crate::BreadcrumbStoreExt::recent) returns them.
     ///
-    /// If several people answer at once, one answer is accepted, and the other calls fail with [`TurnAnswerError::NotOpen`]. On a store
-    /// without [keyed requests](crate::store::Capabilities::keyed_requests) all can be accepted, and the turn uses the first one. An
-    /// equal answer of the same person is no error. An answer that was changed after it was written does not count, and the question is
-    /// open again.
+    /// If several people answer at once, one answer is accepted, and the other calls fail with
+    /// [`TurnAnswerError::NotOpen`]. On a store without [keyed requests](crate::store::Capabilities::keyed_requests),
+    /// all can be accepted, and the turn uses the first one. An equal answer of the same person is not an error. An
+    /// answer that was changed after it was written does not count, and the question is open again.
     ///
     /// The call reads the question and not the turn, so these answers are accepted and have no effect:
     /// - An answer to a question of an earlier attempt of a step. A step that is retried asks again, under another ticket.
@@ -290,9 +300,13 @@ impl Supervisor {
     /// - An answer to a turn that was [given up](Self::give_up).
     ///
     /// # Errors
-    /// [`TurnAnswerError`] if the answer has no effect for another reason. Nothing is written then, except on a store that does not
-    /// record the [chosen author](crate::store::Capabilities::chosen_author): if the author that it records may not answer, the written
-    /// answer has no effect, and the error is [`TurnAnswerError::NotAllowed`] with the name of this author.
+    /// Returns a [`TurnAnswerError`] if the answer has no effect for another reason. Nothing is written then, except on
+    /// a store that does not record the [chosen author](crate::store::Capabilities::chosen_author): if the author that
+    /// it records may not answer, the written answer has no effect, and the error is [`TurnAnswerError::NotAllowed`]
+    /// with the name of this author.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the answer may or may not be written. Another call with the same answer is safe.
     pub async fn answer(
         &self,
         ticket: &str,
@@ -302,10 +316,11 @@ impl Supervisor {
         answer::answer(&*self.shared.store, ticket, &answer.into(), by).await
     }
 
-    /// Gives up the last turn of a session, if that waits for others. A run of an executor within it stays in the ledger.
+    /// Gives up the last turn of a session, if that is suspended. The session then accepts messages again. A run of an
+    /// executor within the turn stays in the ledger.
     ///
     /// # Errors
-    /// [`SessionError`].
+    /// Returns a [`SessionError`] if the store fails, or if another writer changed the session at the same time.
     pub async fn give_up(&self, session: &str) -> Result<(), SessionError> {
         let session = self.sessions().session(session);
         let log = session.load().await?;
@@ -318,35 +333,40 @@ impl Supervisor {
         session.append(&log, &trigger.id.to_string(), nothing).await
     }
 
-    /// Tells all that happens in a session from now on.
+    /// Subscribes to the events of a session from now on.
     ///
     /// # Errors
-    /// [`SupervisorError::BadSession`], [`SupervisorError::Closed`], and [`SupervisorError::TooManySubscribers`] if
-    /// [the limit](SupervisorBuilder::subscribers) is reached.
+    /// Returns [`SupervisorError::BadSession`], [`SupervisorError::Closed`], or [`SupervisorError::TooManySubscribers`]
+    /// if [the limit](SupervisorBuilder::subscribers) is reached.
     pub fn subscribe(&self, session: &str) -> Result<Subscriber, SupervisorError> {
         Subscriber::new(&self.shared, check(session)?)
     }
 
-    /// Stops the turn of a session that is running, and drops those that wait: each ends as cancelled. Those that wait are told to
-    /// end at once. A turn that is being added to the session ends as that does.
+    /// Stops the running turn of a session, and drops its waiting turns. Each ends as cancelled, and the waiting ones
+    /// at once. A turn that is just being saved in the session keeps its result.
     pub fn cancel(&self, session: &str) {
         self.shared.cancel(session);
     }
 
-    /// How it is.
+    /// Returns the state and the counters of the supervisor.
     #[must_use]
     pub fn health(&self) -> SupervisorHealth {
         self.shared.health()
     }
 
-    /// The sessions.
+    /// Returns the access to the sessions in the supervisor's store.
     #[must_use]
     pub fn sessions(&self) -> SessionStore {
         SessionStore::new(Arc::clone(&self.shared.store))
     }
 
-    /// Takes no more turns, waits for those that run and wait, stops those that take too long, and has closed all it made when it
-    /// returns, as far as that could be closed [in time](SupervisorBuilder::close_timeout).
+    /// Closes the supervisor: rejects further turns, waits for running and waiting turns, and stops them after the
+    /// [drain timeout](SupervisorBuilder::drain_timeout). When the method returns, all workloads are closed that could
+    /// be closed [in time](SupervisorBuilder::close_timeout).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the supervisor accepts no more turns, but running and waiting turns continue. Another
+    /// call waits for them.
     pub async fn close(&self) {
         self.shared.refuse();
         if timeout(self.shared.settings.drain, self.shared.idle())

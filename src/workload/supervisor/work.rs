@@ -1,4 +1,4 @@
-//! One turn of a session, from reading what was said before to how it ends.
+//! One turn of a session, from reading the log to its end.
 
 use super::Restart;
 use super::lane::{Job, Shared, What};
@@ -19,26 +19,28 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// The schema of the message of a turn. No store contains it.
+/// Schema of a turn's message. No store contains such a breadcrumb.
 const MESSAGE: &str = "workload.message.v1";
 
-/// How long is waited for another attempt, where neither the settings nor the error ask for more: others wait as well.
+/// Maximum delay before a retry, unless the settings or the error request a longer one, because other turns of the
+/// session wait.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What a turn begins with.
+/// The input of a turn attempt.
 struct Begun {
     message: WorkloadMessage,
     trigger: Breadcrumb,
     context: ExecutionContext,
-    /// The session, as long as it is not deleted, and how often something had been added to it.
+    /// The session with its log, which is invalid after a deletion. `added` is the number of entries when the turn
+    /// started.
     session: Conversation,
     added: u64,
-    /// What it goes on with, if it has waited before.
+    /// The saved state of a suspended turn that continues.
     resumed: Option<Json>,
 }
 
 impl Shared {
-    /// Runs a turn, as often as it may be tried.
+    /// Runs a turn, with retries.
     pub(super) async fn run(
         &self,
         session: &str,
@@ -48,7 +50,8 @@ impl Shared {
     ) -> TurnOutcome {
         let Restart { attempts, delay } = self.settings.restart;
         let mut attempt = 1;
-        // All attempts are for the session as the first one found it: one that is deleted since is not begun anew.
+        // All attempts use the session of the first one: a session that was deleted in the meantime is not created
+        // again.
         let mut session = SessionStore::new(Arc::clone(&self.store)).session(session);
         loop {
             let outcome = self.attempt(&mut session, job, stop, telling).await;
@@ -71,7 +74,7 @@ impl Shared {
         }
     }
 
-    /// Runs a turn once, when there is a place for it.
+    /// Runs one attempt of a turn, once fewer turns run than the limit.
     async fn attempt(
         &self,
         session: &mut Conversation,
@@ -87,7 +90,7 @@ impl Shared {
         if place.is_none() {
             return ended(telling, TurnStatus::Cancelled);
         }
-        // A store may panic as well, before the workload is made and after it is closed.
+        // A store may panic too, before the workload is created and after it is closed.
         let once = AssertUnwindSafe(self.run_once(session, job, stop, telling));
         let outcome = once.catch_unwind().await;
         outcome.unwrap_or_else(|_| ended(telling, TurnStatus::panicked()))
@@ -119,7 +122,7 @@ impl Shared {
             resumed,
         } = begun;
         session.clone_from(&held);
-        // A turn that goes on has the name that it had.
+        // A turn that continues has the name of the suspended turn.
         let run: Arc<str> = trigger.id.to_string().into();
         if !telling.name(&run) {
             return ended(telling, not_suspended());
@@ -147,7 +150,7 @@ impl Shared {
             && let Err(not_kept) = place.keep(&run, entry, halt).await
         {
             match &outcome.status {
-                // What the turn failed of says more, and it can still be given up.
+                // The error of the turn is more useful, and the turn can still be given up.
                 TurnStatus::Failed { .. } => not_kept.log_unsaved(&run),
                 TurnStatus::Suspended { .. }
                 | TurnStatus::Completed { .. }
@@ -157,7 +160,7 @@ impl Shared {
         outcome
     }
 
-    /// What a turn begins with, or why it does not.
+    /// Returns the input of a turn attempt, or the status of a turn that cannot start.
     async fn begin(
         &self,
         session: &Conversation,
@@ -189,7 +192,7 @@ impl Shared {
             (What::Resume, Some(LogEntry::Said { .. }) | None) => Ok(Err(not_suspended())),
             (What::Message(_), Some(LogEntry::Suspended { .. })) => failed(
                 "suspended",
-                "the turn before waits for others; go on with it, or give it up",
+                "the previous turn of the session is suspended; resume it, or give it up",
             ),
             (What::Message(message), Some(LogEntry::Said { .. }) | None) => {
                 let now = Timestamp::from_micros(clock::wall_micros());
@@ -211,12 +214,13 @@ impl Shared {
     }
 }
 
-/// Returns `true` if a message is the words of a user. A message of another shape is data.
+/// Returns `true` if a message is a string, which is the words of a user. Any other message is data.
 fn is_text(message: &WorkloadMessage) -> bool {
     message.content.is_string()
 }
 
-/// What a turn leaves in its session beside what was said: that it waits, or that it does not any more.
+/// Returns the log entry that a turn adds in addition to its messages: that the turn is suspended, or no longer
+/// suspended.
 fn left_by(
     status: &TurnStatus,
     resumed: Option<&Json>,
@@ -224,7 +228,7 @@ fn left_by(
     trigger: Breadcrumb,
 ) -> Option<LogEntry> {
     match status {
-        // A turn that still waits for the same is in the log already.
+        // The log already contains a turn that is suspended with the same state.
         TurnStatus::Suspended { state, .. } if resumed != Some(state) => {
             Some(LogEntry::Suspended {
                 message,
@@ -247,7 +251,7 @@ fn left_by(
 }
 
 fn not_suspended() -> TurnStatus {
-    let message = "no turn of the session waits for others";
+    let message = "no turn of the session is suspended";
     TurnStatus::failed("not_suspended", message, MayRetry::Never)
 }
 

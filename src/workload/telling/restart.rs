@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Telling {
-    /// Names the run. Returns `false` if listeners know it under another name.
+    /// Sets the name of the run. Returns `false` if listeners know the run under another name.
     pub(in crate::workload) fn name(&mut self, run: &Arc<str>) -> bool {
         if self.last == 0 {
             self.run = Arc::clone(run);
@@ -16,7 +16,7 @@ impl Telling {
         self.run == *run
     }
 
-    /// Emits the event of a retry of the turn. An attempt that ends before it has a run emits nothing.
+    /// Emits the event of a retry of the turn. Emits nothing for an attempt that ended before its run had a name.
     pub(in crate::workload) fn restart(
         &mut self,
         attempt: u32,

@@ -6,7 +6,8 @@ use crate::store::{
 };
 use async_trait::async_trait;
 
-/// A store that records its own user as the author of each breadcrumb, as a server does that knows the owner of a token.
+/// A store that records its own user as the author of each breadcrumb, as a server does that knows the owner of a
+/// token.
 #[derive(Debug, Default)]
 struct OneAuthor(MemoryStore);
 
