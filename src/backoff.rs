@@ -1,11 +1,11 @@
-//! From an attempt to the delay before the next one: exponential, capped, with full jitter.
+//! Retry delays: exponential backoff with a cap and full jitter.
 
 use std::time::Duration;
 
-/// A delay between zero and `min(cap, base * 2^(attempt - 1))`.
+/// Returns a delay between zero and `min(cap, base * 2^(attempt - 1))`.
 ///
-/// `chance` in `0.0..1.0` picks the place in that range ("full jitter"): spreading the retries of many
-/// runs over the whole range loads a recovering service least
+/// `chance` between 0 and 1 selects the delay within this range ("full jitter"). Delays over the whole range spread the
+/// retries of many runs, which loads a recovering service least
 /// (<https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/>).
 pub(crate) fn full_jitter(attempt: u32, base: Duration, cap: Duration, chance: f64) -> Duration {
     let doublings = attempt.saturating_sub(1).min(31);

@@ -1,8 +1,7 @@
-//! Mistakes made on purpose, with the private feature `_bugs`: `torture/` has to find each of them, or its finding
-//! nothing says nothing. Which one is made is chosen by the environment variable `UX_BUG`. Without the feature there
-//! are none.
+//! Deliberate bugs behind the private feature `_bugs`. The test program `torture/` has to find each of them. The
+//! environment variable `UX_BUG` selects the active bug. Without the feature, no bug is active.
 
-/// Whether the mistake of this name is made.
+/// Returns `true` if the bug with this name is active.
 #[cfg(feature = "_bugs")]
 pub(crate) fn planted(bug: &str) -> bool {
     static CHOSEN: std::sync::LazyLock<Option<String>> =

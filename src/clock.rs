@@ -1,12 +1,12 @@
-//! The one reader of wall time.
+//! Wall time and tokio time. This is the only module that reads the wall clock.
 
 use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::{Instant, timeout};
 
-/// A clock that starts at the wall time of its creation and then runs with tokio's clock: monotonic, and
-/// still while a test has paused time.
+/// A clock that starts at the wall time of its creation and then follows tokio's clock. It is monotonic, and stops
+/// while a test has paused time.
 #[derive(Debug)]
 pub(crate) struct Clock {
     origin: i64,
@@ -21,16 +21,16 @@ impl Clock {
         }
     }
 
-    /// Microseconds since 1970-01-01T00:00:00Z.
+    /// Returns the microseconds since 1970-01-01T00:00:00Z.
     pub(crate) fn micros(&self) -> i64 {
         self.origin.saturating_add(micros(self.started.elapsed()))
     }
 }
 
-/// The wall time in microseconds since 1970-01-01T00:00:00Z, 0 if the machine's clock is before that.
+/// Returns the wall time in microseconds since 1970-01-01T00:00:00Z, or 0 if the machine's clock is before that time.
 #[expect(
     clippy::disallowed_methods,
-    reason = "this module is the one reader of wall time"
+    reason = "this module is the only reader of wall time"
 )]
 pub(crate) fn wall_micros() -> i64 {
     SystemTime::now()
@@ -38,13 +38,14 @@ pub(crate) fn wall_micros() -> i64 {
         .map_or(0, micros)
 }
 
-/// A moment after another; thirty years later if that is beyond what the clock can hold.
+/// Returns the instant after a delay, or an instant in thirty years if the clock cannot represent the sum.
 pub(crate) fn later(from: Instant, delay: Duration) -> Instant {
     const THIRTY_YEARS: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
     from.checked_add(delay).unwrap_or(from + THIRTY_YEARS)
 }
 
-/// What a future comes to, or none if it takes longer. One that is ready at once costs no timer.
+/// Returns the output of a future, or `None` if it takes longer than `limit`. Creates no timer for a future that is
+/// ready at once.
 pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     if let Poll::Ready(done) = futures::poll!(future.as_mut()) {

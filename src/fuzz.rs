@@ -1,8 +1,8 @@
-//! Fuzz tests: the number of cases, generators that know the formats, and limits on each case.
+//! Fuzz tests: the number of cases, generators of almost valid inputs, and limits on each case.
 //!
 //! Two kinds of tests exist, and `scripts/fuzz` finds both by their use of this module:
-//! - property tests with [`config`], close to the code that they test,
-//! - structured tests with [`structured`]. Their inputs are near to valid: a [`Shape`] writes a format and mixes in the
+//! - property tests with [`config`], next to the code that they test,
+//! - structured tests with [`structured`]. Their inputs are almost valid: a [`Shape`] writes a format and mixes in the
 //!   [`known`] bad parts. Each case has a limit on CPU time, memory and stack.
 
 #[cfg_attr(
@@ -39,12 +39,11 @@ pub(crate) use wires::{CHUNK, SENT_CALL, SERVER_ANSWER, event_stream};
 
 use proptest::test_runner::Config;
 
-/// Cases per test if `FUZZ_CASES` is not set.
+/// Number of cases per test if `FUZZ_CASES` is not set.
 const CASES: u32 = 1_000;
 
-/// Returns a configuration with as many cases as the environment variable `FUZZ_CASES` says.
-///
-/// `make fuzz` sets it to a million.
+/// Returns a configuration with the number of cases in the environment variable `FUZZ_CASES`, which `make fuzz` sets to
+/// a million.
 pub(crate) fn config() -> Config {
     let cases = std::env::var("FUZZ_CASES").ok();
     Config::with_cases(cases.map_or(CASES, |cases| cases.parse().unwrap()))

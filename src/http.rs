@@ -1,4 +1,4 @@
-//! What clients over HTTP have in common: the client, a base URL, a bearer token in a header, and when to come again.
+//! Helpers of the HTTP clients: client settings, base URLs, bearer tokens in headers, and retry delays.
 
 use crate::error::Retry;
 #[cfg(any(feature = "openai", feature = "rcrt"))]
@@ -9,28 +9,29 @@ use reqwest::{Client, ClientBuilder, Url, redirect, retry};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// A client that sends a request once, to the server it was meant for.
+/// Returns the builder of a client that sends each request once, without redirects and automatic retries.
 pub(crate) fn client() -> ClientBuilder {
     Client::builder()
-        // A redirect would take the key elsewhere, and whether to try again is the caller's to say.
+        // A redirect could send the key to another server, and the caller decides about retries.
         .redirect(redirect::Policy::none())
         .retry(retry::never())
-        // What is read is bounded as it comes, so it must not grow afterwards.
+        // Without decompression, the limits on the received bytes also limit the decoded body.
         .no_gzip()
         .user_agent(concat!("universal-executor/", env!("CARGO_PKG_VERSION")))
 }
 
-/// Reads the URL that paths are added to, or says what is wrong with it without repeating it.
+/// Parses a base URL, to which paths are added. The error describes the problem without the URL, which can contain
+/// credentials.
 pub(crate) fn base_url(text: &str) -> Result<Url, &'static str> {
-    let url = Url::parse(text.trim()).map_err(|_| "cannot be read")?;
+    let url = Url::parse(text.trim()).map_err(|_| "is not a valid URL")?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err("is not one of http or https");
+        return Err("is not an http or https URL");
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("has credentials in it, which belong into the key");
+        return Err("contains credentials, which must be set as the key or token instead");
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err("has a query or a fragment");
+        return Err("has a query or a fragment, which must be removed");
     }
     if url.cannot_be_a_base() {
         return Err("has no path");
@@ -43,7 +44,7 @@ pub(crate) fn warn_if_exposed(url: &Url) {
     if let Some(host) = exposed_host(url) {
         tracing::warn!(
             host,
-            "the key or token is sent unencrypted over http; use an https URL for a host that is not this machine"
+            "key or token is sent unencrypted over http; use an https URL for a host other than this machine"
         );
     }
 }
@@ -62,11 +63,11 @@ fn exposed_host(url: &Url) -> Option<&str> {
     (url.scheme() == "http" && !is_loopback).then_some(host)
 }
 
-/// The URL of a path below another, however that one ends.
+/// Returns the URL of a path below a base URL, whether or not the base URL ends with a slash.
 #[cfg(feature = "rcrt")]
 pub(crate) fn below(base: &Url, path: &[&str]) -> Url {
     let mut url = base.clone();
-    // A URL of http always has a path.
+    // An http URL always has a path.
     if let Ok(mut segments) = url.path_segments_mut() {
         segments.pop_if_empty().extend(path);
     }
@@ -81,7 +82,8 @@ pub(crate) fn without_query(url: &Url) -> Url {
     shown
 }
 
-/// The header that carries a secret, marked as sensitive, so that no layer below prints it; none if no header can hold it.
+/// Returns the `Authorization` header with a secret, marked as sensitive so that lower layers do not print it. Returns
+/// `None` if a header cannot contain the secret.
 #[cfg(any(feature = "openai", feature = "rcrt"))]
 pub(crate) fn bearer(secret: &Secret) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(&format!("Bearer {}", secret.reveal())).ok()?;
@@ -89,13 +91,13 @@ pub(crate) fn bearer(secret: &Secret) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// The text of a header, if it is one.
+/// Returns the value of a header, or `None` if the header is missing or not text.
 #[cfg(any(feature = "openai", feature = "rcrt"))]
 pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// What an answer says that is an error, up to so many bytes, without the token of the request, should it repeat that.
+/// Reads the body of an error response, at most `limit` bytes of it. Removes the token of the request from the text.
 #[cfg(feature = "rcrt")]
 pub(crate) async fn said(
     response: &mut reqwest::Response,
@@ -132,7 +134,7 @@ pub(crate) fn retry_after(header: &str, now: i64) -> Option<Duration> {
     Some(delay.min(Retry::MAX_DELAY))
 }
 
-/// An HTTP date, in microseconds since 1970.
+/// Parses an HTTP date, and returns it in microseconds since 1970.
 pub(crate) fn date(header: &str) -> Option<i64> {
     let at = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(header.trim());
     Some(at.ok()?.as_microsecond())

@@ -1,9 +1,9 @@
 //! Removal of credentials from error messages before they are logged.
 
-/// Text in place of a credential.
+/// Replacement for a credential.
 const HIDDEN: &str = "[hidden]";
 
-/// Headers with a credential as their value.
+/// Names of headers whose value is a credential.
 const HEADERS: [&str; 5] = [
     "api-key",
     "authorization",
@@ -12,10 +12,10 @@ const HEADERS: [&str; 5] = [
     "x-api-key",
 ];
 
-/// Schemes before the credential of an `Authorization` header (RFC 9110, section 11.6.2).
+/// Authentication schemes before the credential of an `Authorization` header (RFC 9110, section 11.6.2).
 const SCHEMES: [&str; 5] = ["apikey", "basic", "bearer", "digest", "token"];
 
-/// Parameters of URLs and connection strings with a credential as their value.
+/// Names of parameters in URLs and connection strings whose value is a credential.
 const PARAMETERS: [&str; 9] = [
     "access_token",
     "api_key",
@@ -55,15 +55,15 @@ const KEY_PREFIXES: [&str; 23] = [
     "ya29.",
 ];
 
-/// Minimum length of a word that counts as an API key because of its prefix. Error messages of providers quote keys that are
-/// partly masked.
+/// Minimum length of a word that counts as an API key because of its prefix. Partly masked keys count too, because
+/// error messages of providers quote them.
 const SHORTEST_KEY: usize = 12;
 
 /// Replaces the user and password of each URL, the credentials in headers and after `Bearer`, the values of parameters
 /// such as `password` and `api_key`, and words with the form of an API key.
 ///
-/// A text that only looks like a credential is replaced too: a log line without a host name is better than one with a
-/// password.
+/// Also replaces text that only looks like a credential: a log line without a host name is better than a log line with
+/// a password.
 pub(crate) fn without_credentials(text: &str) -> String {
     let text = without_user_info(text);
     let mut words = Vec::new();
@@ -136,8 +136,8 @@ fn without_keys(word: &str) -> String {
     shown
 }
 
-/// Replaces everything between `://` and the last `@` before white space or another URL. A password can contain any of the
-/// characters that end the authority of a URL, if it was not encoded.
+/// Replaces everything between `://` and the last `@` before white space or another URL. A password that is not encoded
+/// can contain any of the characters that end the authority of a URL.
 fn without_user_info(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -158,7 +158,7 @@ fn without_user_info(text: &str) -> String {
     shown
 }
 
-/// Replaces the values of parameters with a credential in one word.
+/// Replaces the values of parameters that are credentials in one word.
 fn without_parameters(word: &str) -> String {
     const ENDS: [char; 8] = ['&', '#', '"', '\'', ',', ';', ')', '}'];
     let mut shown = String::with_capacity(word.len());

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// A key or token, which is never printed.
+/// A key or token, which is never printed. Its `Debug` output is `Secret(..)`.
 ///
 /// ```
 /// use universal_executor::Secret;
@@ -12,7 +12,7 @@ use std::fmt;
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps a text secret. White space around it, as files of keys end with, does not belong to it.
+    /// Creates a secret. Removes leading and trailing white space, for example the line end of a key file.
     #[must_use]
     pub fn new(text: impl AsRef<str>) -> Self {
         Self(text.as_ref().trim().to_owned())

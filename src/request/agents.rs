@@ -11,13 +11,13 @@ pub(crate) use asking::{REQUEST, RESPONSE, request};
 use crate::model::display_text;
 use serde_json::Value;
 
-/// Returns the answer of an agent in a response: its output, else its text.
+/// Returns the answer of an agent in a response: its output, otherwise its message, otherwise the whole context.
 pub(crate) fn said(context: &Value) -> Value {
     let message = context.get("message").and_then(Value::as_str);
     match (context.get("output"), message) {
         (Some(output), _) => output.clone(),
         (None, Some(message)) => message.into(),
-        // It answered with a breadcrumb of its own making.
+        // The agent answered with another kind of breadcrumb.
         (None, None) => without_creator(context),
     }
 }

@@ -30,19 +30,20 @@ use crate::model::{
 use crate::tool::{Approval, NeededApproval, People, ROLE};
 use serde_json::Value;
 
-/// A question to a person.
+/// Schema of a question to a person.
 pub(crate) const REQUEST: &str = "human.request.v1";
 
-/// The answer of a person.
+/// Schema of a person's answer.
 pub(crate) const RESPONSE: &str = "human.response.v1";
 
 /// Maximum size in bytes of arguments that a person changed.
 const MAX_CHANGED_BYTES: usize = 64 << 10;
 
-/// Maximum number of levels of changed arguments: the saved state of a run nests deeper.
+/// Maximum depth of changed arguments. The limit is lower than the limit of a breadcrumb, because the saved state of a
+/// run nests them deeper.
 const MAX_CHANGED_DEPTH: usize = MAX_DEPTH - 16;
 
-/// The breadcrumb of an answer of a person. It repeats the request ID of its question.
+/// Returns the breadcrumb of a person's answer, with the request ID of the question.
 pub(crate) fn response(request_id: &str, by: &str, mut context: Value) -> NewBreadcrumb {
     if let Value::Object(fields) = &mut context {
         fields.insert("request_id".to_owned(), request_id.into());
@@ -55,11 +56,12 @@ pub(crate) fn response(request_id: &str, by: &str, mut context: Value) -> NewBre
 
 /// Returns the decision in a breadcrumb, or `None` if the breadcrumb does not answer this question or its writer may not answer it.
 ///
-/// A breadcrumb of an executor is no answer: it has the `creator` that every run stamps. The caller checks that the breadcrumb was
-/// not [changed](crate::executor::is_changed).
+/// A breadcrumb of an executor is not an answer, because every run stamps the field `creator`. The caller checks that
+/// the breadcrumb was not [changed](crate::executor::is_changed).
 ///
-/// `shown` is the part of the context that a model may see: an answer and a comment come from there, and everything that
-/// decides whether the response counts comes from the whole context. An answer that is excluded as a whole is none.
+/// `shown` is the part of the context that a model may see. An answer and a comment come from `shown`, and everything
+/// that decides whether the response counts comes from the whole context. An answer that is excluded as a whole does
+/// not count.
 pub(crate) fn decision(
     response: &Breadcrumb,
     shown: &Json,
@@ -88,7 +90,7 @@ pub(crate) fn decision(
     }
 }
 
-/// Returns `true` if the writer of an answer is among people, by name or by role.
+/// Returns `true` if the writer of an answer is one of the permitted people, by name or by role.
 fn is_permitted(response: &Breadcrumb, people: &People) -> bool {
     let is_in = |by: &[String]| {
         response.created_by.as_ref().is_some_and(|writer| {
@@ -108,13 +110,13 @@ pub(crate) struct Change<'c> {
     pub(crate) is_same: bool,
     /// The rules for the people who change the arguments.
     pub(crate) rules: &'c [Approval],
-    /// The time of the question. `None` if it is unknown, so that the time of a rule counts as over.
+    /// The time of the question. `None` if the time is unknown, so that the time of a rule counts as expired.
     pub(crate) asked_at: Option<Timestamp>,
 }
 
 impl Change<'_> {
-    /// Returns `true` if the writer of an approval may make the change: by each of the rules that is for the changed arguments, and
-    /// within the time of these rules since the question.
+    /// Returns `true` if the writer of an approval may make the change: permitted by each rule for the changed
+    /// arguments, and within the time of these rules since the question.
     pub(crate) fn is_allowed(&self, response: &Breadcrumb) -> bool {
         if self.is_same {
             return true;
@@ -130,7 +132,7 @@ impl Change<'_> {
     }
 }
 
-/// Returns the reason why a run does not accept changed arguments, or `None` if they have a size that it can save.
+/// Returns the reason why a run does not accept changed arguments, or `None` if the run can save them.
 pub(crate) fn unfit_arguments(arguments: &Value) -> Option<String> {
     match size_within(arguments, MAX_CHANGED_DEPTH) {
         Ok(size) if size <= MAX_CHANGED_BYTES => None,
@@ -141,8 +143,8 @@ pub(crate) fn unfit_arguments(arguments: &Value) -> Option<String> {
     }
 }
 
-/// Returns `true` if the writer of an answer has one of the roles in a list of people. The service that writes answers of people
-/// states the roles; the name next to them must be the writer that the store has noted.
+/// Returns `true` if the writer of an answer has one of the roles in a list of people. The service that writes the
+/// answer states the roles. The name next to the roles must be the author that the store recorded.
 fn has_role(context: &Json, writer: &str, by: &[String]) -> bool {
     let name = context
         .get("principal")
@@ -161,7 +163,7 @@ fn has_role(context: &Json, writer: &str, by: &[String]) -> bool {
 /// The message of a rejection without a comment.
 pub(crate) const REJECTED: &str = "a person rejected the call";
 
-/// Returns the decision about a call, or `None` if a breadcrumb says neither yes nor no.
+/// Returns the decision about a call, or `None` if a breadcrumb neither approves nor rejects the call.
 fn verdict(response: &Breadcrumb, shown: &Json) -> Option<Reply> {
     let context = &response.context;
     if approved(context)? {
@@ -181,7 +183,8 @@ fn verdict(response: &Breadcrumb, shown: &Json) -> Option<Reply> {
     Some(Reply::Answer(Answer::error("rejected", message)))
 }
 
-/// Returns `true` if the context of an answer approves a call, and `false` if it rejects the call. `None` if it says neither.
+/// Returns `true` if the context of an answer approves a call, `false` if it rejects the call, and `None` if it does
+/// neither.
 pub(crate) fn approved(context: &Json) -> Option<bool> {
     match (context.get("approved"), context.get("decision")) {
         (Some(Value::Bool(approved)), None) => Some(*approved),

@@ -15,7 +15,7 @@ use crate::model::{Json, Selector, request_tag};
 #[derive(Debug, PartialEq)]
 pub(crate) enum Reply {
     Answer(Answer),
-    /// The call is approved, with the arguments that the person put in the place of those in the question, if any.
+    /// The call is approved, with the arguments that replace those in the question, if the person changed them.
     Approved(Option<Json>),
 }
 

@@ -1,4 +1,4 @@
-//! Requests of a run that wait for their answers: no I/O, no clock.
+//! Requests of a run that wait for their answers. Pure.
 
 use super::human::QuestionSchema;
 use super::{Reply, agents, answers_to, human};
@@ -24,7 +24,7 @@ pub(crate) enum Expected<'r> {
     Agent { agent: &'r str },
     /// The decision of one of these people about the call with this digest.
     Approval { digest: &'r str, by: &'r People },
-    /// The answer of a model that is reached as a tool.
+    /// The answer of a model that is called through a tool.
     Model { tool: &'r str },
     /// An answer that fits the schema, of one of these people, or of anyone if the list is empty.
     Question {
@@ -37,11 +37,11 @@ pub(crate) enum Expected<'r> {
 }
 
 impl<'r> Pending<'r> {
-    /// Reads the reply in a breadcrumb; `None` if the breadcrumb is not the answer to this request. An answer of an agent must follow
-    /// from the run with this correlation ID.
+    /// Reads the reply in a breadcrumb. Returns `None` if the breadcrumb is not the answer to this request. An answer
+    /// of an agent must follow from the run with this correlation ID.
     ///
-    /// The contents of the reply come from `shown`, the part of the breadcrumb's context that a model may see; everything that
-    /// decides whether the breadcrumb counts comes from the whole context.
+    /// The contents of the reply come from `shown`, the part of the breadcrumb's context that a model may see.
+    /// Everything that decides whether the breadcrumb counts comes from the whole context.
     pub(crate) fn reply(
         self,
         found: &Breadcrumb,
@@ -81,7 +81,7 @@ impl<'r> Pending<'r> {
         }
     }
 
-    /// Returns the answer to use if no answer has come in time.
+    /// Returns the answer to use if no answer was received in time.
     pub(crate) fn late(self) -> Answer {
         let code = match self.asked().of_person {
             true => "expired",
@@ -89,15 +89,15 @@ impl<'r> Pending<'r> {
         };
         let message = match self.expected {
             Expected::Agent { agent } => {
-                format!("agent {agent} has not answered in time; it may still be at work")
+                format!("agent {agent} has not answered in time, and may still be running")
             }
             Expected::Approval { .. } => {
-                "nobody has approved the call in time; it was not made".to_owned()
+                "no person approved the call in time; the call was not made".to_owned()
             }
             Expected::Model { .. } => "the model has not answered in time".to_owned(),
-            Expected::Question { .. } => "nobody has answered the question in time".to_owned(),
+            Expected::Question { .. } => "no person answered the question in time".to_owned(),
             Expected::Tool { tool } => {
-                format!("tool {tool} has not answered in time; it may have done its work")
+                format!("tool {tool} has not answered in time, and may have done its work")
             }
         };
         Answer::error(code, message)
@@ -138,10 +138,10 @@ impl<'r> Pending<'r> {
     }
 }
 
-/// Returns the time until which the answer of a person counts, by the store's clock, of a wait until this time.
+/// Returns the time until which a person's answer counts, by the store's clock, for a wait that ends at `until`.
 ///
-/// Outside a run, `until` is a time of the machine's clock, and the two clocks can differ. The margin is for this difference. The waiting
-/// side checks for answers at the end of the wait for the last time.
+/// Outside a run, `until` is a time of the machine's clock, and the margin allows for the difference of the two clocks.
+/// The waiting side checks for answers a last time at the end of the wait.
 pub(crate) fn answers_until(until: Timestamp, is_run: bool) -> Timestamp {
     match is_run {
         true => until,

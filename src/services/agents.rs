@@ -1,4 +1,4 @@
-//! Agents with a model of the services.
+//! Agents whose model is registered in [`Services`].
 
 use super::Services;
 use crate::agent::{Agent, AgentError, AgentExecutor};
@@ -6,11 +6,11 @@ use crate::store::BreadcrumbStore;
 use std::sync::Arc;
 
 impl Agent {
-    /// Returns the agent on a store, as [`bind`](Self::bind) does. An agent that [names its model](Self::new) gets the model or
-    /// provider with that name. The agent does not get the tools and guardrails of `services`.
+    /// Binds the agent to a store, as [`bind`](Self::bind) does. An agent that [names its model](Self::new) gets the
+    /// model or provider with that name. The agent does not get the tools and guardrails of `services`.
     ///
     /// # Errors
-    /// [`AgentError::Model`] if `services` have no such model; otherwise see [`bind`](Self::bind).
+    /// Returns [`AgentError::Model`] if `services` has no such model, otherwise the errors of [`bind`](Self::bind).
     pub fn bind_with<B>(self, store: &B, services: &Services) -> Result<AgentExecutor, AgentError>
     where
         B: BreadcrumbStore + Clone + 'static,

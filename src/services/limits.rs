@@ -1,25 +1,26 @@
 use serde::{Deserialize, Serialize};
 
-/// Maximum amounts that one run of a workflow may use: `policies.limits` of its definition.
-/// [`Services::limits`](crate::Services::limits) is the maximum that a definition can set.
+/// Limits of one run of a workflow: `policies.limits` of its definition. [`Services::limits`](crate::Services::limits)
+/// is the maximum that a definition can set.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkflowLimits {
-    /// Maximum number of steps that begin, each branch and each iteration of `for_each` included: `steps`. Defaults to 10,000. One
-    /// more ends the run, and no `on_failure` handles it.
+    /// Maximum number of started steps (`steps`), including each branch and each iteration of `for_each`. Defaults to
+    /// 10,000. A further step ends the run, and no `on_failure` handles this error.
     pub steps: u64,
-    /// Maximum number of items of one `for_each`: `items`. Defaults to 1,000.
+    /// Maximum number of items of one `for_each` (`items`). Defaults to 1,000.
     pub items: u64,
-    /// Maximum size of one value in bytes, as JSON: `value_bytes`. Defaults to 256 KiB. A step with a larger value fails.
+    /// Maximum size of one value in bytes, as JSON (`value_bytes`). Defaults to 256 KiB. A step with a larger value
+    /// fails.
     pub value_bytes: usize,
-    /// Maximum size of all values of a run together in bytes, as JSON: `total_bytes`. Defaults to 4 MiB. Variables and results count
-    /// each time that the saved state contains them, inputs of running steps if they were built for the step. The step that would
-    /// exceed the limit fails.
+    /// Maximum total size of all values of a run in bytes, as JSON (`total_bytes`). Defaults to 4 MiB. Variables and
+    /// results count each time that the saved state contains them. The input of a running step counts if it was built
+    /// for the step. The step that would exceed the limit fails.
     pub total_bytes: usize,
 }
 
 impl WorkflowLimits {
-    /// Returns the name, the value and the maximum of the first limit that is above its maximum.
+    /// Returns the name, the value and the maximum of the first limit that exceeds its maximum.
     pub(crate) fn over(&self, most: &Self) -> Option<(&'static str, u64, u64)> {
         let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
         let limits = [

@@ -1,4 +1,4 @@
-//! The registry of a service: the models, providers, tools, guardrails and limits that agents, workflows and stored definitions can
+//! Registry of the models, providers, tools, guardrails and limits that agents, workflows and stored definitions can
 //! name.
 
 mod agents;
@@ -22,7 +22,8 @@ use std::sync::Arc;
 
 /// Registry of everything that agents, workflows and stored definitions can name: models, providers, tools, guardrails and limits.
 ///
-/// A definition can use only its `Services`. To allow some definitions less than others, give them separate `Services`.
+/// A definition can use only the entries of its `Services`. To give definitions different permissions, create separate
+/// `Services`.
 ///
 /// A clone is cheap. A later change of the original does not change the clone.
 ///
@@ -71,7 +72,7 @@ struct Entries {
     model_tools: BTreeSet<String>,
 }
 
-/// A model or a provider. They share one set of names.
+/// A model or a provider. Both share one set of names.
 #[derive(Clone)]
 pub(crate) enum Registered {
     Model(Arc<dyn ChatModel>),
@@ -89,27 +90,29 @@ impl Registered {
 }
 
 impl Services {
-    /// Creates a registry without entries. The limits of workflows are the default ones.
+    /// Creates a registry without entries, with the default limits for workflows.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Registers a model. These can name it: [`Agent::new`](crate::agent::Agent::new), the field `model` of an `agent.def.v1`
-    /// definition, and the field `provider` in `models` of a workflow. Replaces a model or provider with the same name.
+    /// Registers a model. The name can be used in [`Agent::new`](crate::agent::Agent::new), the field `model` of an
+    /// `agent.def.v1` definition, and the field `provider` in `models` of a workflow. Replaces a model or provider with
+    /// the same name.
     #[must_use]
     pub fn model(self, name: impl Into<String>, model: impl ChatModel + 'static) -> Self {
         self.with_model(name.into(), Registered::Model(Arc::new(model)))
     }
 
-    /// Registers a provider, which can be named like a [`model`](Self::model), but by agents only. A workflow step that asks a model
-    /// directly needs a model. Replaces a model or provider with the same name.
+    /// Registers a provider. The name can be used like the name of a [`model`](Self::model), but by agents only. A
+    /// workflow step that calls a model directly needs a model. Replaces a model or provider with the same name.
     #[must_use]
     pub fn provider(self, name: impl Into<String>, provider: impl Provider + 'static) -> Self {
         self.with_model(name.into(), Registered::Provider(Arc::new(provider)))
     }
 
-    /// Sets the model for definitions that name none: agents, and `models` of a workflow without `provider`.
+    /// Sets the model for definitions that name none: agents, and `models` of a workflow without `provider`. Defaults
+    /// to no model.
     #[must_use]
     pub fn default_model(mut self, model: impl ChatModel + 'static) -> Self {
         let model = Registered::Model(Arc::new(model));
@@ -120,7 +123,8 @@ impl Services {
     /// Adds a tool that definitions can name.
     ///
     /// # Errors
-    /// [`ToolError::BadName`], [`ToolError::BadSchema`], and [`ToolError::Duplicate`] with both registrations of the name.
+    /// Returns [`ToolError::BadName`], [`ToolError::BadSchema`], or [`ToolError::Duplicate`] with both registrations of
+    /// the name.
     #[track_caller]
     pub fn tool(mut self, tool: impl Tool + 'static) -> Result<Self, ToolError> {
         let entries = self.entries_mut();
@@ -135,14 +139,14 @@ impl Services {
         self
     }
 
-    /// Lets agents for RCRT (Right Context Right Time) servers reach their model through a tool that others serve, for example
-    /// `openrouter`. By the [rules of RCRT servers](crate::model::DefinitionOptions::rcrt), `llm_config_id` in a definition is the ID of
-    /// a `tool.config.v1` breadcrumb, whose context has the tool name in `toolName` and an object `config` for the tool. Each request
-    /// to the tool has that ID as `config_id`.
+    /// Lets agents for RCRT (Right Context Right Time) servers reach their model through a tool of another service, for
+    /// example `openrouter`. By the [rules of RCRT servers](crate::model::DefinitionOptions::rcrt), `llm_config_id` in
+    /// a definition is the ID of a `tool.config.v1` breadcrumb, whose context has the tool name in `toolName` and an
+    /// object `config` for the tool. Each request to the tool has that ID as `config_id`.
     ///
-    /// The runtime reads the configuration when it loads the definition. A missing or malformed configuration rejects the definition
-    /// with [`BadModelConfig`](crate::runtime::definitions::BadModelConfig), and the runtime retries at intervals. Without any model
-    /// tool, `llm_config_id` has no effect.
+    /// The runtime reads the configuration when it loads the definition. A missing or malformed configuration rejects
+    /// the definition with [`BadModelConfig`](crate::runtime::definitions::BadModelConfig), and the runtime retries at
+    /// intervals. If no model tool is registered, `llm_config_id` has no effect.
     #[must_use]
     pub fn model_tool(mut self, name: impl Into<String>) -> Self {
         self.entries_mut().model_tools.insert(name.into());
@@ -172,7 +176,7 @@ impl Services {
     /// Returns the provider of an agent that names a model or provider.
     ///
     /// # Errors
-    /// [`NotRegistered::Name`] with the nearest name.
+    /// Returns [`NotRegistered::Name`] with the nearest name.
     pub(crate) fn find_provider(&self, name: &str) -> Result<Arc<dyn Provider>, NotRegistered> {
         match self.models().get(name) {
             Some(found) => Ok(found.provider()),
@@ -186,7 +190,7 @@ impl Services {
     /// Returns the provider of an agent that names no model.
     ///
     /// # Errors
-    /// [`NotRegistered::NoDefaultModel`].
+    /// Returns [`NotRegistered::NoDefaultModel`].
     pub(crate) fn default_provider(&self) -> Result<Arc<dyn Provider>, NotRegistered> {
         let default = self.default_registered();
         let default = default.ok_or(NotRegistered::NoDefaultModel)?;
@@ -196,7 +200,7 @@ impl Services {
     /// Returns a tool as it was registered.
     ///
     /// # Errors
-    /// [`NotRegistered::Name`] with the nearest name.
+    /// Returns [`NotRegistered::Name`] with the nearest name.
     pub(crate) fn find_tool(&self, name: &str) -> Result<Arc<dyn Tool>, NotRegistered> {
         let tools = self.tool_registry();
         let tool = tools.registered_tool(name);
@@ -206,7 +210,7 @@ impl Services {
     /// Checks that a model configuration can name a tool.
     ///
     /// # Errors
-    /// [`NotRegistered::ModelTool`] with the registered names.
+    /// Returns [`NotRegistered::ModelTool`] with the registered names.
     pub(crate) fn check_model_tool(&self, name: &str) -> Result<(), NotRegistered> {
         let tools = self.model_tools();
         match tools.contains(name) {
@@ -223,7 +227,7 @@ impl Services {
         self
     }
 
-    /// Returns the entries for a change. Clones of the registry keep the old entries.
+    /// Returns the entries for a change. Clones of the registry retain the old entries.
     fn entries_mut(&mut self) -> &mut Entries {
         Arc::make_mut(&mut self.entries)
     }

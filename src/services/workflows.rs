@@ -1,4 +1,4 @@
-//! The entries that only workflows name: guardrails and limits.
+//! Entries that only workflows can name: guardrails and limits.
 
 use super::{Services, WorkflowLimits};
 use crate::agent::guardrail::Guardrail;
@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Services {
-    /// Registers a guardrail under the name that it returns. Workflows name it in `policies.guardrails`. Replaces a guardrail with the
-    /// same name.
+    /// Registers a guardrail under its own name, which workflows list in `policies.guardrails`. Replaces a guardrail
+    /// with the same name.
     #[must_use]
     pub fn guardrail(mut self, guardrail: impl Guardrail + 'static) -> Self {
         let name = guardrail.name().to_owned();
@@ -18,7 +18,8 @@ impl Services {
 
     /// Sets the maximum for each limit in `policies.limits` of a workflow. Defaults to [`WorkflowLimits::default`].
     ///
-    /// A workflow without a limit has the default one. If the maximum is lower, each workflow must set a limit within it.
+    /// A workflow without a limit has the default limit. If the maximum is lower than the default, each workflow must
+    /// set a limit within the maximum.
     #[must_use]
     pub fn limits(mut self, limits: WorkflowLimits) -> Self {
         self.entries_mut().limits = limits;
@@ -30,7 +31,7 @@ impl Services {
         &self.entries.guardrails
     }
 
-    /// Returns the maximum of each limit of a workflow.
+    /// Returns the maximum for each limit of a workflow.
     pub(crate) fn max_limits(&self) -> &WorkflowLimits {
         &self.entries.limits
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Number of breadcrumbs that one commit deletes.
 const PAGE: usize = 32;
 
-/// Number of commits in a row that may fail, because others change or delete the same breadcrumbs.
+/// Maximum number of consecutive commits that may fail, because other writers change or delete the same breadcrumbs.
 const TRIES: usize = 64;
 
 /// The logs under one session ID: the log of the session, and the logs of the agents in its flows.
@@ -24,18 +24,18 @@ impl SessionLogs {
         Self { store, id }
     }
 
-    /// Deletes all logs and their entries. Returns the number of deleted breadcrumbs. Their contexts are emptied first, so that no
-    /// tombstone has them.
+    /// Deletes all logs and their entries. Returns the number of deleted breadcrumbs. The contexts are emptied first,
+    /// so that no tombstone contains them.
     ///
     /// # Errors
-    /// [`SessionError`]. Another call deletes the rest.
+    /// Returns a [`SessionError`] if the store fails. Another call deletes the rest.
     pub(crate) async fn delete(&self) -> Result<u64, SessionError> {
         // Without the log of the session, its turns fail and no turn reads the rest.
         let deleted = self.remove_heads().await?;
         Ok(deleted + self.sweep().await?)
     }
 
-    /// Deletes the present logs of the session, but no log that is created later.
+    /// Deletes the current logs of the session, but no log that is created later.
     async fn remove_heads(&self) -> Result<u64, SessionError> {
         let tag = log_tag(&self.id, "", None);
         let query = Query::new(Selector::schema(HEAD).all_tags([tag])).limit(PAGE);
@@ -56,10 +56,11 @@ impl SessionLogs {
         }
     }
 
-    /// Deletes the parts of sessions whose log is gone: first the logs of agents, so that no entry is added to them.
+    /// Deletes the parts of sessions whose log was deleted. Deletes the logs of agents first, so that no entry is added
+    /// to them.
     pub(crate) async fn sweep(&self) -> Result<u64, SessionError> {
         let mut removed = 0;
-        // The logs of sessions that exist.
+        // The logs of existing sessions.
         let mut present = Vec::new();
         for schema in [HEAD, ENTRY] {
             let mut tries = 0;
@@ -108,7 +109,8 @@ impl SessionLogs {
         found.map_err(|error| SessionError::of_store(&self.id, error))
     }
 
-    /// Empties and deletes breadcrumbs. Returns `false` if others have changed or deleted one of them; then all stay.
+    /// Empties and deletes breadcrumbs. Returns `false` and deletes nothing if another writer has changed or deleted
+    /// one of them.
     async fn forget(&self, found: &[Arc<Breadcrumb>]) -> Result<bool, SessionError> {
         if found.is_empty() {
             return Ok(true);

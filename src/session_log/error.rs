@@ -3,12 +3,11 @@ use crate::store::StoreError;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Error of an operation that reads a session or adds to it.
+/// Error of an operation on a session.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// Another writer has added to the session since it was read. Read the session again before the next attempt to add
-    /// to it.
+    /// Another writer has added to the session since it was read. Read the session again before another attempt.
     #[error(
         "cannot add to session {session:?}: another writer added to it since it was read; read it again"
     )]
@@ -16,14 +15,14 @@ pub enum SessionError {
         /// The session ID.
         session: Arc<str>,
     },
-    /// The session was deleted during the turn. The turn must not create it again.
-    #[error("session {session:?} was deleted meanwhile")]
+    /// The session was deleted during the operation. A turn must not create the session again.
+    #[error("session {session:?} was deleted during the operation")]
     Deleted {
         /// The session ID.
         session: Arc<str>,
     },
-    /// An entry of the session cannot be read.
-    #[error("an entry of session {session:?} cannot be read")]
+    /// A breadcrumb of the session is not valid.
+    #[error("cannot parse a breadcrumb of session {session:?}")]
     Unreadable {
         /// The session ID.
         session: Arc<str>,
@@ -31,7 +30,7 @@ pub enum SessionError {
         source: serde_json::Error,
     },
     /// The store failed.
-    #[error("session {session:?} cannot be reached")]
+    #[error("cannot read or write session {session:?}")]
     Store {
         /// The session ID.
         session: Arc<str>,
@@ -41,7 +40,7 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// Returns the error of a writer that comes after another one.
+    /// Returns the error of the later one of two writers.
     pub(crate) fn conflict(session: &Arc<str>) -> Self {
         Self::Conflict {
             session: Arc::clone(session),
@@ -55,7 +54,7 @@ impl SessionError {
         }
     }
 
-    /// Returns an error of the store as the error of a session.
+    /// Converts an error of the store into the error of a session.
     pub(crate) fn of_store(session: &Arc<str>, error: StoreError) -> Self {
         match error {
             StoreError::Conflict { .. } => Self::conflict(session),
@@ -67,7 +66,8 @@ impl SessionError {
         }
     }
 
-    /// Returns the decision on a retry that reads the session again.
+    /// Returns the decision on a retry: at once after a conflict, never for a deleted or invalid session, and otherwise
+    /// as the store specifies. A retry must read the session again.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

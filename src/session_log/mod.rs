@@ -1,7 +1,7 @@
-//! The logs of sessions, as far as their deletion needs them: schemas, tags and the error.
+//! Schemas, tags and deletion of session logs.
 //!
-//! A session has a log for itself, and one for each agent in its flows. `workload` writes and reads their entries. A client deletes
-//! the logs together with a chat session, also in a program without workloads.
+//! A session has a log for itself, and a log for each agent in its flows. `workload` writes and reads the entries of
+//! the logs. A client deletes the logs together with a chat session, also in a program without workloads.
 
 mod delete;
 mod error;
@@ -13,27 +13,27 @@ use crate::hex::hex;
 use crate::model::BreadcrumbId;
 use sha2::{Digest, Sha256};
 
-/// The schema of a log as a whole.
+/// Schema of the head breadcrumb of a log.
 pub(crate) const HEAD: &str = "session.log.v1";
 
-/// The schema of an entry of a log.
+/// Schema of an entry of a log.
 pub(crate) const ENTRY: &str = "session.entry.v1";
 
-/// Returns the tag of a log. `scope` is empty for the log of the session, and the path of its step for the log of an agent. `began`
-/// is the log of the session to which the log of an agent belongs.
+/// Returns the tag of a log. `scope` is empty for the log of the session, and the path of its step for the log of an
+/// agent. `began` is the ID of the session's log, for the log of an agent.
 pub(crate) fn log_tag(session: &str, scope: &str, began: Option<BreadcrumbId>) -> String {
     let began = began.map(|began| began.to_string());
     let parts = [session, scope, &began.unwrap_or_default()];
     format!("session-log:{}", digest(&parts))
 }
 
-/// Returns the tag of the entries of a session and of the logs of its agents. Sessions with the same ID share it.
+/// Returns the tag of the entries of a session and of the logs of its agents. Sessions with the same ID share the tag.
 pub(crate) fn parts_tag(session: &str) -> String {
     format!("session-parts:{}", digest(&[session]))
 }
 
-/// Returns the first 16 bytes of the hash of some strings, as hex. Two different lists of strings have different hashes. The tags of
-/// stored sessions contain it, so its form must not change.
+/// Returns the first 16 bytes of the hash of some strings, as hex. Different lists of strings have different hashes.
+/// The tags of stored sessions contain the hash, so its form must not change.
 pub(crate) fn digest(parts: &[&str]) -> String {
     let mut digest = Sha256::new();
     for part in parts {

@@ -277,6 +277,9 @@ impl Delivery {
     /// # Errors
     /// Returns [`SourceError::Unavailable`] if the source cannot be reached. The source then delivers the event again,
     /// which is harmless.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the source may deliver the event again, which is harmless.
     pub async fn ack(&self) -> Result<(), SourceError> {
         match &self.receipt {
             Some(receipt) => receipt.ack().await,
@@ -289,6 +292,9 @@ impl Delivery {
     /// # Errors
     /// Returns [`SourceError::Unavailable`] if the source cannot be reached, and [`SourceError::NotTakenBack`] if it
     /// cannot redeliver the event. A delivery without a receipt always returns the latter.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the source may not have received the request. Another call is safe.
     pub async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
         match &self.receipt {
             Some(receipt) => receipt.nack(delay).await,

@@ -196,6 +196,9 @@ impl fmt::Debug for WorkloadScope {
 ///
 /// # Panics
 /// Panics if `work` panics, after the workload was closed.
+///
+/// # Cancel safety
+/// If the future is dropped, the workload is closed in a spawned task.
 pub async fn with_workload<T>(
     definition: &dyn Definition,
     services: &Services,

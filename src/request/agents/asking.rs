@@ -5,13 +5,13 @@ use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, request_tag};
 use serde_json::{Value, json};
 
-/// A request to another agent.
+/// Schema of a request to another agent.
 pub(crate) const REQUEST: &str = "agent.request.v1";
 
-/// The answer of an agent.
+/// Schema of an agent's answer.
 pub(crate) const RESPONSE: &str = "agent.response.v1";
 
-/// The breadcrumb that asks an agent.
+/// Returns the breadcrumb of a request to an agent.
 pub(crate) fn request(agent: &str, prompt: &str, request_id: &str, by: &str) -> NewBreadcrumb {
     let context = json!({
         "agent": agent, "prompt": prompt, "requestId": request_id, "requestedBy": by,
@@ -24,9 +24,9 @@ pub(crate) fn request(agent: &str, prompt: &str, request_id: &str, by: &str) -> 
 
 /// Returns the answer of an agent to a request, or `None` if a breadcrumb is not its answer to this request.
 ///
-/// Any writer can name any creator, so the author must be that agent too if the store has an author. An agent copies the tags of
-/// its trigger to its answer, so the answer must also have the correlation ID of the run that asked: another request to the agent can
-/// have the same tags.
+/// Any writer can name any creator, so the author must be that agent too if the store records authors. An agent copies
+/// the tags of its trigger to its answer, so the answer must also have the correlation ID of the requesting run:
+/// another request to the agent can have the same tags.
 ///
 /// `shown` is the part of the context that a model may see: the message and the output come from there.
 pub(in crate::request) fn answer_of(

@@ -9,10 +9,11 @@ use crate::store::BreadcrumbStore;
 use crate::tool::{Approval, Checker, People, Tool};
 use serde_json::{Map, Value, json};
 
-/// Maximum size in bytes of the input schema of a tool in a question. A larger schema is omitted.
+/// Maximum size in bytes of a tool's input schema in a question. A larger schema is omitted.
 pub(super) const MAX_SCHEMA_BYTES: usize = 16 << 10;
 
-/// Maximum size in bytes of the rules for changed arguments in a question. With larger rules the client refuses changed arguments.
+/// Maximum size in bytes of the rules for changed arguments in a question. If the rules are larger, the client refuses
+/// changed arguments.
 const MAX_RULES_BYTES: usize = 16 << 10;
 
 /// The fields that only an approval has.
@@ -26,9 +27,9 @@ const APPROVAL_FIELDS: [&str; 7] = [
     "tool",
 ];
 
-/// Returns the question whether a call may be made, with its arguments and its digest. It names the tool as the service
-/// registered it, because a definition can give a dangerous tool a harmless name. `changes` are the rules for the people who
-/// change the arguments.
+/// Returns the fields of a question that asks to approve a call, with the arguments and the digest of the call. The
+/// question names the tool as the service registered it, because a definition can give a dangerous tool a harmless
+/// name. `changes` are the rules for the people who change the arguments.
 pub(crate) fn approval(
     call: &MachineCall,
     registered: Option<&dyn Tool>,
@@ -99,8 +100,8 @@ fn add_change_terms(
     }
 }
 
-/// Returns the fields of a question that is a text or an object with a text, options and other fields. A schema that cannot be used is
-/// omitted, since no answer would fit it.
+/// Returns the fields of a question from a string, or from an object with a question, options and other fields. Omits a
+/// schema that cannot be used, because no answer would fit it.
 pub(crate) fn question(payload: &Json) -> Value {
     let mut fields = json!({"kind": "question"});
     if let Value::Object(fields) = &mut fields {
@@ -114,11 +115,11 @@ pub(crate) fn question(payload: &Json) -> Value {
         for field in APPROVAL_FIELDS {
             fields.remove(field);
         }
-        // A model can have written the schema, so the log has only the reason.
+        // The log has only the reason, because a model can have written the schema.
         if let Some(reason) = fields.get("schema").and_then(problem_of) {
             tracing::warn!(
                 reason,
-                "a question has an answer schema that cannot be used; the question omits the schema"
+                "answer schema of a question cannot be used, the question omits the schema"
             );
             fields.remove("schema");
         }
@@ -135,7 +136,7 @@ pub(crate) fn question_of_tool(payload: &Json) -> Value {
     fields
 }
 
-/// Returns the reason why answers cannot be checked by a schema in a question. `None` if they can.
+/// Returns the reason why the schema in a question cannot check answers, or `None` if it can.
 fn problem_of(schema: &Value) -> Option<&'static str> {
     if schema.to_string().contains(reorders) {
         // A question shows these characters as escapes, which would change the schema.
@@ -145,13 +146,14 @@ fn problem_of(schema: &Value) -> Option<&'static str> {
     compiled.is_err().then_some("the schema cannot be compiled")
 }
 
-/// Returns the hash of the fields of a question, for the ID of the question: questions with different contents have different IDs.
+/// Returns the hash of the fields of a question, for the ID of the question. Questions with different contents have
+/// different IDs.
 pub(crate) fn fingerprint_of_question(fields: &Value) -> String {
     hash(&[&sorted_text(fields)])
 }
 
-/// The breadcrumb that asks. Characters that change the order of displayed text are escaped in all fields: a model could
-/// use them to make arguments look different from the values that the tool gets.
+/// Returns the breadcrumb of a question. Escapes characters that change the order of displayed text in all fields: a
+/// model could use them to make arguments look different from the values that the tool gets.
 pub(crate) fn request(
     fields: Value,
     request_id: &str,

@@ -13,7 +13,7 @@ pub(crate) const MOST: usize = 1_000;
 /// Returns the unchanged questions with an ID and their terms, the oldest first.
 ///
 /// # Errors
-/// The errors of the store.
+/// Returns the errors of the store.
 pub(crate) async fn with_id(
     store: &dyn BreadcrumbStore,
     request_id: &str,
@@ -29,11 +29,11 @@ pub(crate) async fn with_id(
     Ok(questions)
 }
 
-/// Returns whether an answer to a request counts. A turn outside a run can start again and ask an equal question under the same ID. The
-/// answer of a person then must be to the newest question.
+/// Returns `true` if an answer to a request counts. A turn outside a run can start again and ask an equal question
+/// under the same ID. The answer of a person must then be to the newest question.
 ///
 /// # Errors
-/// As [`ExecutionContext::accepts`], and the errors of the store.
+/// Returns the errors of [`ExecutionContext::accepts`] and of the store.
 pub(crate) async fn accepts(
     context: &ExecutionContext,
     answer: &Breadcrumb,
@@ -59,7 +59,7 @@ mod tests {
     use crate::store::{BreadcrumbStoreExt as _, MemoryStore};
     use serde_json::json;
 
-    /// Returns whether an answer counts for a turn outside a run.
+    /// Returns `true` if an answer counts for a turn outside a run.
     async fn counts(store: &MemoryStore, answer: &Breadcrumb) -> bool {
         let trigger = NewBreadcrumb::new("go.v1");
         let trigger = trigger.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);

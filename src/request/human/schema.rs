@@ -17,7 +17,7 @@ pub(crate) struct QuestionSchema {
 }
 
 impl QuestionSchema {
-    /// Reads the schema in a field of a question. `None` if the question does not have the field.
+    /// Reads the schema in a field of a question. Returns `None` if the question does not have the field.
     pub(crate) fn of(question: &Value, field: &str) -> Option<Self> {
         let schema = question.get(field).cloned()?;
         Some(Self {
@@ -34,7 +34,7 @@ impl QuestionSchema {
     /// Checks a value. A schema that cannot be compiled excludes no value.
     ///
     /// # Errors
-    /// The reason why the value does not fit.
+    /// Returns the reason why the value does not fit.
     pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
         let compile = || Checker::compile(&self.schema).ok();
         let compiled = self.compiled.get_or_init(compile).as_ref();
@@ -48,8 +48,8 @@ impl PartialEq for QuestionSchema {
     }
 }
 
-/// Returns `false` if the schema of a question excludes the value in the context of an answer. Runs decide by this rule, and so do
-/// the writers of answers.
+/// Returns `false` if the schema of a question excludes the value in the context of an answer. Runs and the writers of
+/// answers share this rule.
 pub(crate) fn has_fit_answer(answer: &Value, schema: Option<&QuestionSchema>) -> bool {
     match (schema, answer.get("answer")) {
         (Some(schema), Some(said)) => schema.check(said).is_ok(),

@@ -9,8 +9,8 @@ use crate::tool::{Approval, NeededApproval, People};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Maximum difference between two clocks. Where another clock than the store's decides about the time of an answer, the decision
-/// allows for it.
+/// Maximum assumed difference between two clocks. A decision about the time of an answer by another clock than the
+/// store's allows for this difference.
 pub(crate) const CLOCK_MARGIN: Duration = Duration::from_secs(5 * 60);
 
 /// The terms of a question: the data that decides whether an answer counts.
@@ -20,7 +20,7 @@ pub(crate) struct Terms {
     pub(crate) request_id: String,
     /// The breadcrumb of the question.
     pub(crate) breadcrumb: BreadcrumbId,
-    /// The digest of the call, which binds an approval to it. `None` of any other question.
+    /// The digest of the call, which binds an approval to the call. `None` for any other question.
     pub(crate) digest: Option<String>,
     /// The people with the right to answer.
     pub(crate) people: People,
@@ -41,8 +41,8 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Reads the terms of a question. `None` if the breadcrumb is not a question, if it was changed since it was written, or if it is an
-    /// approval without a digest.
+    /// Reads the terms of a question. Returns `None` if the breadcrumb is not a question, was changed since it was
+    /// written, or is an approval without a digest.
     pub(crate) fn of(question: &Breadcrumb) -> Option<Self> {
         let context = &question.context;
         let text = |field: &str| context.get(field).and_then(Value::as_str);
@@ -76,8 +76,8 @@ impl Terms {
         })
     }
 
-    /// Returns `true` if a breadcrumb is an answer that counts, at any time. The run that asked decides by the same rule, except that a run
-    /// knows its rules for changed arguments also if the question omits them.
+    /// Returns `true` if a breadcrumb is an answer that counts, regardless of its time. The requesting run decides by
+    /// the same rule, but knows its rules for changed arguments even if the question omits them.
     pub(crate) fn counts(&self, answer: &Breadcrumb) -> bool {
         let (context, digest) = (&answer.context, self.digest.as_deref());
         let decision = decision(answer, context, &self.request_id, digest, &self.people);
@@ -100,7 +100,7 @@ impl Terms {
         self.expires_at.is_none_or(is_in_time) && self.counts(answer)
     }
 
-    /// Returns `true` if an answer came after the question, by the store's clock, and names no other question.
+    /// Returns `true` if an answer was written after the question, by the store's clock, and names no other question.
     #[cfg(feature = "agents")]
     pub(crate) fn is_before(&self, answer: &Breadcrumb) -> bool {
         answer.updated_at >= self.asked_at && may_be_for(&answer.context, self.breadcrumb)
@@ -109,7 +109,7 @@ impl Terms {
     /// Checks an answer by the schema of the question.
     ///
     /// # Errors
-    /// The reason why the answer does not fit.
+    /// Returns the reason why the answer does not fit.
     pub(crate) fn fits(&self, answer: &Value) -> Result<(), String> {
         let schema = self.schema.as_ref();
         schema.map_or(Ok(()), |schema| schema.check(answer))
@@ -118,18 +118,18 @@ impl Terms {
     /// Checks changed arguments by the schema in the question.
     ///
     /// # Errors
-    /// The reason why the arguments do not fit.
+    /// Returns the reason why the arguments do not fit.
     pub(crate) fn fits_arguments(&self, arguments: &Value) -> Result<(), String> {
         let schema = self.arguments_schema.as_ref();
         schema.map_or(Ok(()), |schema| schema.check(arguments))
     }
 
-    /// Returns `true` if arguments are those in the question: they are no change.
+    /// Returns `true` if arguments equal the arguments in the question, so that nothing changes.
     pub(crate) fn is_asked(&self, arguments: &Value) -> bool {
         self.arguments.as_deref() == Some(arguments)
     }
 
-    /// Returns the approval that a change to these arguments needs. `None` if no rule is for them, or if nothing changes.
+    /// Returns the approval that a change to these arguments needs, or `None` if no rule applies or nothing changes.
     pub(crate) fn needed_for(&self, arguments: &Value) -> Option<NeededApproval> {
         match self.is_asked(arguments) {
             true => None,
@@ -137,14 +137,15 @@ impl Terms {
         }
     }
 
-    /// Returns the time after which a change to these arguments does not count, by the store's clock. `None` if no rule for them has a
-    /// time.
+    /// Returns the time after which a change to these arguments does not count, by the store's clock. Returns `None` if
+    /// no rule for these arguments has a time limit.
     pub(crate) fn end_of_change(&self, arguments: &Value) -> Option<Timestamp> {
         let time = self.needed_for(arguments)?.expires_in;
         time.map(|time| self.asked_at + time)
     }
 
-    /// Returns the end of the time for an answer, if it has passed by a clock that can differ by `margin` from the clock that decides.
+    /// Returns the expiry of the question if it has passed, by a clock that can differ by `margin` from the deciding
+    /// clock.
     pub(crate) fn expired(&self, now: Timestamp, margin: Duration) -> Option<Timestamp> {
         self.expires_at.filter(|end| *end + margin < now)
     }

@@ -1,32 +1,32 @@
-//! Writes of answers: however many people answer a question at once, one answer counts.
+//! Writes of answers. If several people answer a question at once, one answer counts.
 
 use super::{Terms, hash};
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, NewRequest, Requested, StoreError};
 use std::sync::Arc;
 
-/// The executor ID in the keys of answers.
+/// Executor ID in the keys of answers.
 const ANSWERS: &str = "universal-executor:answers";
 
-/// Maximum number of answers without effect to one question, after which a further answer is refused.
+/// Maximum number of answers without effect to one question. Further answers are refused.
 const MOST_REFUSED: usize = 16;
 
 /// The result of a write.
 #[derive(Debug)]
 pub(crate) enum Written {
-    /// The answer, or an equal one that was written before. It can be without effect.
+    /// The answer, or an equal earlier answer. The answer may have no effect.
     Own(Arc<Breadcrumb>),
-    /// Another answer that counts, so this one was not written.
+    /// Another answer that counts. The new answer was not written.
     Other(Arc<Breadcrumb>),
 }
 
-/// Writes an answer, unless another answer for which `counts` returns `true` was written with a key. An answer without effect does not
-/// exclude others.
+/// Writes an answer, unless another answer for which `counts` returns `true` was written with a key. An answer without
+/// effect does not exclude others.
 ///
 /// On a store without [keys](crate::store::Capabilities::keyed_requests), the answer is written in any case.
 ///
 /// # Errors
-/// [`StoreError::KeyConflict`] after too many answers without effect, and the errors of the store.
+/// Returns [`StoreError::KeyConflict`] after too many answers without effect, and the errors of the store.
 pub(crate) async fn write_once(
     store: &dyn BreadcrumbStore,
     terms: &Terms,
@@ -48,7 +48,7 @@ pub(crate) async fn write_once(
             Err(error) => return Err(error),
         };
         match store.get(id).await {
-            // An equal answer that was changed since is another answer.
+            // An equal answer that was changed in the meantime counts as another answer.
             Ok(earlier) if equal_version == Some(earlier.version) => {
                 return Ok(Written::Own(earlier));
             }
@@ -70,8 +70,8 @@ pub(crate) async fn write_once(
     }
 }
 
-/// Returns `true` if an answer that was given is equal to a new one, of the same person. A store can record another author than the
-/// person; the context of an answer names the person, too.
+/// Returns `true` if an earlier answer equals a new one and is from the same person. A store can record another author
+/// than the person, but the context of an answer names the person too.
 pub(crate) fn is_same(
     store: &dyn BreadcrumbStore,
     given: &Breadcrumb,
@@ -81,7 +81,7 @@ pub(crate) fn is_same(
     is_by_same && given.context == new.context
 }
 
-/// Returns the key of the answer to a question, after an answer without effect if there is one.
+/// Returns the key of the answer to a question. The key depends on the last answer without effect, if there is one.
 fn key(terms: &Terms, refused: Option<BreadcrumbId>) -> String {
     let question = terms.breadcrumb.to_string();
     match refused {

@@ -561,7 +561,11 @@ pub(super) async fn a_turn_under_way_does_not_bring_back_a_session_that_is_delet
         };
         let (failure, retry) = failed.unwrap();
         assert_eq!((&*failure.code, retry), ("session", MayRetry::Never));
-        assert!(failure.message.ends_with("was deleted meanwhile"));
+        assert!(
+            failure
+                .message
+                .ends_with("was deleted during the operation")
+        );
     }
     assert_eq!(now(&sessions.session("anew")).await, "after|to after");
     assert_eq!(kept(&store).await.len(), 2);
