@@ -127,7 +127,7 @@ impl EventSource for FallbackSource {
         true
     }
 
-    /// Returns the count of the quick source, or that of the sure source if the quick one has none.
+    /// Returns the quick source's count, or the sure source's count if the quick source is unreachable or cannot count.
     ///
     /// # Errors
     /// Fails if the sure source cannot be reached, as [`subscribe`](EventSource::subscribe) does.

@@ -198,7 +198,7 @@ impl fmt::Debug for WorkloadScope {
 /// Panics if `work` panics, after the workload was closed.
 ///
 /// # Cancel safety
-/// If the future is dropped, the workload is closed in a spawned task.
+/// If the future is dropped while `work` runs, the workload is closed in a spawned task.
 pub async fn with_workload<T>(
     definition: &dyn Definition,
     services: &Services,

@@ -19,7 +19,8 @@ const AT_ONCE: usize = 64;
 /// Part of the server's maximum message size that is reserved for headers, in bytes.
 const HEADERS: usize = 1 << 10;
 
-/// Publishes the events of a store to NATS JetStream (feature `nats`), for a store that saves consumers by name.
+/// Relay that publishes the events of a store to NATS JetStream (feature `nats`). The store must save consumers by
+/// name.
 ///
 /// The relay publishes events in commit order. JetStream stores them in this order unless the connection is lost in
 /// between. The relay acknowledges an event to the store once JetStream has stored it, and publishes the event again

@@ -26,7 +26,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Finds and loads workloads by their [identifiers](Ident).
+/// Manager that finds and loads workloads by their [identifiers](Ident).
 ///
 /// A name is searched below the roots in their order, then among the workloads registered in code. The first match
 /// wins. In each folder below a root, the files come before the subfolders, both sorted by name, regardless of the file

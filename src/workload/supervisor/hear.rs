@@ -4,7 +4,7 @@ use crate::workload::WorkloadEvent;
 use std::sync::{Arc, Weak};
 use tokio::sync::broadcast::{self, error::RecvError};
 
-/// Receives the events of a session.
+/// Receiver of the events of a session.
 ///
 /// Each event names its run: a turn that is dropped while it waits can end while another turn runs, and each nested run
 /// has a separate stream. [`SupervisedTurn::outcome`](super::SupervisedTurn::outcome) resolves at the end of a turn,

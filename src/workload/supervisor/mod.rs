@@ -29,7 +29,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Runs the messages of many sessions as turns of a workload, and sends the events to any number of subscribers.
+/// Supervisor that runs the messages of many sessions as turns of a workload, and sends the events to any number of
+/// subscribers.
 ///
 /// # Guarantees
 /// - **In order.** The turns of one session run one at a time, in the order of their messages. Sessions run
