@@ -1,4 +1,4 @@
-//! What a flow is made of, compiled: both forms of a definition become this, and one interpreter runs it.
+//! The compiled form of flows. The interpreter runs this form of both sequences and graphs.
 
 use super::event_form::EventForm;
 use super::expression::{Expression, Test};
@@ -10,8 +10,9 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     pub(super) description: Option<String>,
-    /// The schemas of what goes in and comes out.
+    /// Name of the input's schema.
     pub(super) input: Option<String>,
+    /// Name of the output's schema.
     pub(super) output: Option<String>,
     pub(super) body: Body,
 }
@@ -22,32 +23,32 @@ pub(super) enum Body {
     Graph(Graph),
 }
 
-/// Steps one after another; never empty.
+/// A sequence of steps, with at least one step.
 #[derive(Clone, Debug)]
 pub(super) struct Block(pub(super) Vec<Step>);
 
-/// Steps that each begin once all they depend on have ended.
+/// A graph of steps. A step begins when all its dependencies have ended.
 #[derive(Clone, Debug)]
 pub(super) struct Graph {
-    /// Each after all it depends on.
+    /// Nodes in topological order: each node follows its dependencies.
     pub(super) nodes: Vec<GraphNode>,
-    /// How many are under way at once.
+    /// Maximum number of steps in flight.
     pub(super) at_once: usize,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct GraphNode {
     pub(super) step: Step,
-    /// By their position among the nodes.
+    /// Positions of the dependencies in [`Graph::nodes`].
     pub(super) depends_on: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    /// Its part of the path: its id, or its position in the list.
+    /// The step's part of the path: its ID, or its position in the list.
     pub(super) segment: String,
     pub(super) place: DefinitionPath,
-    /// The variable that takes its result.
+    /// The variable that takes the step's result.
     pub(super) into: Option<String>,
     pub(super) escalations: Vec<Escalation>,
     pub(super) work: Work,
@@ -55,7 +56,7 @@ pub(super) struct Step {
 
 #[derive(Clone, Debug)]
 pub(super) enum Work {
-    /// Something that the driver does.
+    /// A task for the driver.
     Do(Box<Doing>),
     Flow {
         flow: String,
@@ -71,7 +72,7 @@ pub(super) enum Work {
         until: Option<Test>,
         body: Block,
     },
-    /// The first arm whose test holds. `if` has arms of its own, `match` has a value that they are about.
+    /// Runs the first arm whose test holds. `on` is the value of a `match`, or `None` for an `if`.
     Choose {
         on: Option<Expression>,
         arms: Vec<Arm>,
@@ -95,7 +96,7 @@ pub(super) struct Doing {
     pub(super) timeout: Option<Duration>,
 }
 
-/// A [`StepTask`](super::StepTask) with places for variables.
+/// A [`StepTask`](super::StepTask) with variables that are not resolved yet.
 #[derive(Clone, Debug)]
 pub(super) enum TaskForm {
     Agent {
@@ -128,7 +129,7 @@ pub(super) enum TaskForm {
 #[derive(Clone, Debug)]
 pub(super) struct Branch {
     pub(super) segment: String,
-    /// What `input` is within; that of the flow if absent.
+    /// The variable `input` of the branch. Defaults to the input of the flow.
     pub(super) input: Option<Expression>,
     pub(super) body: Block,
 }
@@ -136,7 +137,7 @@ pub(super) struct Branch {
 #[derive(Clone, Debug)]
 pub(super) struct ForEach {
     pub(super) list: Expression,
-    /// The variable that has the item.
+    /// The variable of the current item.
     pub(super) item: String,
     pub(super) at_once: usize,
     pub(super) join: Join,
@@ -146,12 +147,12 @@ pub(super) struct ForEach {
 #[derive(Clone, Debug)]
 pub(super) struct Arm {
     pub(super) segment: String,
-    /// None of the last arm, which is for all else.
+    /// The condition of the arm, or `None` for the last arm, `else`.
     pub(super) test: Option<Test>,
     pub(super) body: Block,
 }
 
-/// What happens if the result of a step is not what it should be.
+/// An action for a result that meets a condition.
 #[derive(Clone, Debug)]
 pub(super) struct Escalation {
     pub(super) when: Test,
@@ -160,18 +161,18 @@ pub(super) struct Escalation {
 
 #[derive(Clone, Debug)]
 pub(super) enum Handler {
-    /// The flow ends with this.
+    /// Ends the flow with this value.
     Return(Expression),
-    /// The step has this result instead.
+    /// Replaces the result of the step.
     Continue(Expression),
-    /// The step fails with this message.
+    /// Fails the step with this message.
     Abort(Expression),
-    /// These are run, and the step has their result.
+    /// Runs steps, whose result becomes the result of the step.
     Steps(Block),
 }
 
 impl Step {
-    /// The blocks within it, each with the name that its part of the path has.
+    /// Returns the blocks that the step contains, including the blocks of its escalations.
     pub(super) fn blocks(&self) -> Vec<&Block> {
         let mut blocks: Vec<&Block> = match &self.work {
             Work::Do(_)

@@ -5,7 +5,7 @@ use crate::model::{
 use serde_json::Value;
 use std::fmt;
 
-/// A workflow definition cannot be used. The error has the details to fix it: the path, the value and the nearest valid name.
+/// Error of a workflow definition that cannot be used. Names the path to fix, the value and the nearest valid name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkflowLoadError {
     path: DefinitionPath,
@@ -13,90 +13,90 @@ pub struct WorkflowLoadError {
     problem: Box<LoadProblem>,
 }
 
-/// The problem at a path of a definition.
+/// Problem at a path of a workflow definition.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadProblem {
-    /// The text is not JSON or YAML, has an object with a key twice, or has YAML that JSON does not have.
+    /// Text that is not valid JSON or YAML, has a duplicate key in an object, or uses YAML features that JSON does not have.
     #[error("{reason}")]
     Syntax {
-        /// The message of the parser.
+        /// Message of the parser.
         reason: String,
     },
-    /// The definition nests too deep.
-    #[error("it nests deeper than {MAX_DEPTH} levels")]
+    /// Definition that nests too deep.
+    #[error("nesting deeper than {MAX_DEPTH} levels is not allowed")]
     TooDeep,
-    /// There is more of something than may be.
+    /// More items than a limit allows.
     #[error("{found} {what} where at most {most} are allowed")]
     TooMany {
-        /// What there is too much of, in the plural.
+        /// Kind of the counted items, in the plural: `steps`, `bytes`.
         what: &'static str,
-        /// How many there are.
+        /// Number of items in the definition.
         found: usize,
-        /// The most that is allowed.
+        /// Maximum number of items.
         most: usize,
     },
-    /// The value has the wrong type or is out of range.
-    #[error("it must be {expected}, not {found}")]
+    /// Value with the wrong type or out of range.
+    #[error("must be {expected}, not {found}")]
     Shape {
-        /// What it must be.
+        /// Description of a valid value.
         expected: String,
-        /// What it is.
+        /// Description of the value in the definition.
         found: String,
     },
-    /// The field is absent and has no default.
-    #[error("it is missing; write {expected}")]
+    /// Required field that is absent or an empty list.
+    #[error("missing value; write {expected}")]
     Missing {
-        /// What to write.
+        /// Description of a valid value.
         expected: String,
     },
-    /// There is no such field.
-    #[error("there is no such field{}", did_you_mean(nearest.as_deref()))]
+    /// Field that does not exist.
+    #[error("unknown field{}", did_you_mean(nearest.as_deref()))]
     UnknownField {
-        /// The closest field that exists.
+        /// Closest field that exists.
         nearest: Option<String>,
     },
-    /// Something is named that the definition does not have.
-    #[error("there is no {what} {name:?}{}", or_write_it(what, nearest.as_deref()))]
+    /// Reference to a name that the definition does not have.
+    #[error("unknown {what} {name:?}{}", or_write_it(what, nearest.as_deref()))]
     UnknownName {
-        /// What kind of thing: `agent`, `tool`, `variable`.
+        /// Kind of the named item: `agent`, `tool`, `variable`.
         what: &'static str,
-        /// The name found.
+        /// Name in the definition.
         name: String,
-        /// The closest name that exists.
+        /// Closest name that exists.
         nearest: Option<String>,
     },
-    /// A name that cannot be used here.
-    #[error("{name:?} cannot be a name here: {reason}")]
+    /// Name that is not allowed at this path.
+    #[error("invalid name {name:?}: {reason}")]
     Name {
-        /// The name found.
+        /// Name in the definition.
         name: String,
-        /// Why not.
+        /// Rule that the name breaks.
         reason: &'static str,
     },
-    /// The fields of an object do not go together.
+    /// Fields of an object that exclude each other, or a required choice of fields that is missing.
     #[error("{reason}")]
     Fields {
-        /// Which, and what would do.
+        /// The fields, and the correction.
         reason: String,
     },
-    /// The text between `${` and `}` cannot be read.
-    #[error("{expression:?} cannot be read: {reason}")]
+    /// Text between `${` and `}`, or path of a condition, that cannot be parsed.
+    #[error("cannot parse expression {expression:?}: {reason}")]
     Expression {
-        /// The text found.
+        /// Text in the definition.
         expression: String,
-        /// What is wrong with it.
+        /// Message of the parser.
         reason: String,
     },
-    /// A condition cannot be evaluated.
+    /// Condition that cannot be evaluated.
     #[error("{0}")]
     Condition(ConditionError),
-    /// Things lead back to themselves.
-    #[error("{what} go round in a circle: {}", names.join(" -> "))]
+    /// Cycle of flows, agents or steps that refer to each other.
+    #[error("{what} form a cycle: {}; remove one of the references", names.join(" -> "))]
     Cycle {
-        /// What goes round, in the plural: `flows`, `agents`, `steps`.
+        /// Kind of the items, in the plural: `flows`, `agents`, `steps`.
         what: &'static str,
-        /// Those on the circle; the first is the last as well.
+        /// Names on the cycle. The first name is repeated at the end.
         names: Vec<String>,
     },
 }
@@ -140,32 +140,32 @@ impl WorkflowLoadError {
         Self::new(path, problem)
     }
 
-    /// Says where in the text it is; for loaders, which know lines and columns.
+    /// Sets the position in the text. For loaders, which know lines and columns.
     #[must_use]
     pub fn at(mut self, position: Position) -> Self {
         self.position = Some(Box::new(position));
         self
     }
 
-    /// Where in the definition it is.
+    /// Returns the path of the problem in the definition.
     #[must_use]
     pub fn path(&self) -> &DefinitionPath {
         &self.path
     }
 
-    /// Where in the text it is, if a loader said so.
+    /// Returns the position in the text, or `None` if the loader did not set it.
     #[must_use]
     pub fn position(&self) -> Option<&Position> {
         self.position.as_deref()
     }
 
-    /// What is wrong there.
+    /// Returns the problem at the path.
     #[must_use]
     pub fn problem(&self) -> &LoadProblem {
         &self.problem
     }
 
-    /// Always [`Retry::Never`]: the definition has to change.
+    /// Returns [`Retry::Never`]: the definition has to change.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         Retry::Never
@@ -187,19 +187,19 @@ fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map_or(String::new(), |name| format!("; did you mean {name:?}?"))
 }
 
-/// What would do in the place of a name that is not there. That a service has registered it is not enough: the definition has
-/// to list what it names.
+/// Returns the remedy for an unknown name: the closest name, or the section to which to add an entry. An entry is needed even if the
+/// services register the name.
 fn or_write_it(what: &str, nearest: Option<&str>) -> String {
     const SECTIONS: [&str; 6] = ["agent", "flow", "model", "prompt", "schema", "tool"];
     match nearest {
         None if SECTIONS.contains(&what) => {
-            format!("; the definition has to have it in \"{what}s\"")
+            format!("; add it to the section \"{what}s\" of the definition")
         }
         None | Some(_) => did_you_mean(nearest),
     }
 }
 
-/// A value for an error message.
+/// Formats a value for an error message.
 pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("a list of {} items", items.len()),
@@ -210,14 +210,14 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
-/// Something odd in a definition that can be used all the same.
+/// Warning about a definition that loads but is probably wrong.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WorkflowWarning {
-    /// Where it is.
+    /// Path of the problem in the definition.
     pub path: DefinitionPath,
-    /// Where in the text it is, if a loader said so.
+    /// Position in the text, or `None` if the loader did not set it.
     pub position: Option<Position>,
-    /// What is odd.
+    /// The problem.
     pub oddity: Oddity,
 }
 
@@ -231,31 +231,31 @@ impl WorkflowWarning {
     }
 }
 
-/// What is odd in a definition.
+/// Problem of a definition that loads.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Oddity {
-    /// Nothing refers to it.
+    /// Entry to which nothing refers.
     Unused {
-        /// What kind of thing: `agent`, `tool`.
+        /// Kind of the entry: `agent`, `tool`.
         what: &'static str,
-        /// Its name.
+        /// Name of the entry.
         name: String,
     },
-    /// No run gets here, because the step before always leaves the list.
+    /// Step that no run reaches, because the step before it always ends the list of steps.
     Unreachable,
-    /// It asks for a part of a conversation, and is run without a session that would have one.
+    /// `history` of an agent without a session, which has no effect.
     NoSession,
-    /// A variable of this name exists outside, and stays there as it is.
+    /// Variable of a branch that hides a variable of the same name outside of the branch. The outer variable keeps its value.
     Shadowed {
-        /// The variable.
+        /// Name of the variable.
         name: String,
     },
-    /// The field does not exist, so it has no effect. In strict mode this is an error.
+    /// Field that does not exist and has no effect. In strict mode this is an error.
     UnknownField {
-        /// The name of the field.
+        /// Name of the field.
         name: String,
-        /// The fields that the author can mean.
+        /// Fields that the author can mean.
         nearest: Vec<&'static str>,
     },
 }
@@ -273,13 +273,15 @@ impl fmt::Display for Oddity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unused { what, name } => write!(f, "the {what} {name:?} is not used"),
-            Self::Unreachable => f.write_str("no run gets to this step"),
+            Self::Unreachable => {
+                f.write_str("unreachable step: the previous step always ends the list")
+            }
             Self::NoSession => {
-                f.write_str("there is no session here to show messages of, so nothing is shown")
+                f.write_str("has no effect: without a session there are no earlier messages")
             }
             Self::Shadowed { name } => write!(
                 f,
-                "{name:?} hides a variable of the same name, which does not change with it"
+                "{name:?} hides an outer variable of the same name, whose value does not change"
             ),
             Self::UnknownField { name, nearest } => {
                 f.write_str(&unknown_field(Severity::Warning, name, nearest))

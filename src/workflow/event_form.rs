@@ -4,21 +4,21 @@ use super::expression::Expression;
 use crate::model::{Condition, ConditionError, Selector};
 use serde_json::Value;
 
-/// A selector with places for variables.
+/// The compiled `wait_for` field: a selector whose tags and values can contain variables.
 ///
 /// A condition without variables is compiled once, when the definition is read, and shared by all steps that wait: a regular
 /// expression takes milliseconds to compile and up to 256 KiB. A regular expression never has variables here.
 #[derive(Clone, Debug)]
 pub(super) struct EventForm {
     expression: Expression,
-    /// The conditions, as far as they have no variables.
+    /// The compiled conditions in order. A condition with variables is `None`.
     conditions: Vec<Option<Condition>>,
     /// The selector, if it has no variables.
     fixed: Option<Selector>,
 }
 
 impl EventForm {
-    /// Creates the form of an event from its expression and its conditions, each `None` if it has variables.
+    /// Creates the form from the fields of `wait_for` and its compiled conditions. A condition with variables is `None`.
     ///
     /// # Errors
     /// Returns the first condition that does not compile.
@@ -49,10 +49,10 @@ impl EventForm {
         self.fixed.as_ref()
     }
 
-    /// Returns the selector for an event that the expression resolved to.
+    /// Returns the selector for the value to which the expression resolved.
     ///
     /// # Errors
-    /// Returns the first condition that does not compile, so that no further one is compiled.
+    /// Returns the error of the first condition that does not compile. Later conditions are not compiled.
     pub(super) fn selector(&self, event: &Value) -> Result<Selector, ConditionError> {
         selector(event, &self.conditions)
     }
@@ -92,7 +92,8 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the strings of a list. A tag that is nothing but a variable keeps the type of the variable, and is written as JSON.
+/// Returns the items of a list as strings. A tag that is only a variable keeps the type of its value, so other types are written as
+/// JSON.
 pub(super) fn texts(value: &Value, field: &str) -> Option<Vec<String>> {
     let items = value.get(field)?.as_array()?.iter();
     let texts = items.map(|item| match item {

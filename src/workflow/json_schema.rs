@@ -4,13 +4,13 @@ use super::definition::Definition;
 use super::{Workflow, syntax};
 
 impl Workflow {
-    /// Returns the JSON Schema of definitions, in the draft 2020-12, for editors and for programs that write definitions.
+    /// Returns the JSON Schema (draft 2020-12) of definitions, for editors and for programs that write definitions.
     ///
     /// The schema has the fields of each object and the form of their values. Every definition that [`from_json`](Self::from_json)
-    /// accepts is valid. The schema does not check the parts of a definition against each other: unknown names, cycles, and
-    /// variables that no step sets. It does not check `${..}`, JSONPaths and the values of operators either, and equal IDs in one list.
+    /// accepts is valid. The schema does not find problems between parts of a definition: unknown names, cycles, variables that no
+    /// step sets, and equal IDs in one list. It also does not check `${..}`, JSONPaths and the values of operators.
     ///
-    /// The file `docs/workflow.schema.json` of the crate has the same schema.
+    /// The file `docs/workflow.schema.json` of the crate contains the same schema.
     ///
     /// ```
     /// use universal_executor::workflow::Workflow;

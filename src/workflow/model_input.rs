@@ -1,11 +1,11 @@
 use crate::model::Json;
 
-/// The input of a step that asks a model: instructions of the definition and data.
+/// Input of a model step: instructions from the definition, and data.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelInput {
-    /// A text of the definition, which is an instruction, with the values of its variables, which are data.
+    /// String of the definition with variables. The string is an instruction, and the values of its variables are data.
     Text(Vec<TextPart>),
-    /// A value as a whole, which is data.
+    /// Value that is data as a whole.
     Data(Json),
 }
 
@@ -19,16 +19,16 @@ impl ModelInput {
     }
 }
 
-/// A part of a text with variables.
+/// Part of a string with variables.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TextPart {
     /// Text of the definition.
     Text(String),
-    /// The value of a variable.
+    /// Value of a variable.
     Value {
-        /// The variable and path, as the definition has it between the braces.
+        /// Variable and path, as written between the braces in the definition.
         source: String,
-        /// The value.
+        /// Value of the variable at the path.
         value: Json,
     },
 }

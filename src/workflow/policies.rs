@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::time::Duration;
 
-/// Settings of a whole workflow: `policies`.
+/// Settings that apply to a whole workflow: the section `policies`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
@@ -129,7 +129,7 @@ pub enum CompactionMethod {
     Summarise,
 }
 
-/// Guardrails by name.
+/// Names of guardrails in the services, by the stage at which each guardrail checks.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
@@ -148,12 +148,12 @@ pub struct GuardrailNames {
     pub tool_result: Vec<String>,
 }
 
-/// Reads a list. Null is an empty list, also in a field whose name can have any JSON in other objects.
+/// Reads a list. Null is an empty list, although a field with this name can contain any JSON in other objects.
 fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// The limits as a definition has them.
+/// The fields of `limits` in a definition.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 struct LimitFields {

@@ -1,4 +1,4 @@
-//! Steps that write a breadcrumb or wait for one.
+//! Compiler of `emit` and `wait_for` steps.
 
 use crate::model::{Condition, DefinitionPath};
 use crate::workflow::ast::TaskForm;
@@ -8,13 +8,13 @@ use crate::workflow::expression::Expression;
 use crate::workflow::syntax::{Emit, Event, EventCondition, Written};
 use serde_json::Value;
 
-/// Returns the object in a field that a step has.
+/// Returns the object in a required field of a step.
 fn object<'v>(step: &Written<'v>, field: &str) -> Result<Written<'v>, WorkflowLoadError> {
     let missing = || WorkflowLoadError::missing(step.path.field(field), "an object");
     step.field(field).ok_or_else(missing)
 }
 
-/// A selector as in a subscription, with places for variables in tags and values.
+/// Compiles a `wait_for` step: a selector as in a subscription, with variables in tags and values.
 pub(super) fn wait_for(step: &Written<'_>) -> Result<TaskForm, WorkflowLoadError> {
     let event = object(step, "wait_for")?;
     check_schema_name(&event.read::<Event>()?.schema_name, &event.path)?;
@@ -35,7 +35,7 @@ pub(super) fn wait_for(step: &Written<'_>) -> Result<TaskForm, WorkflowLoadError
     Ok(TaskForm::WaitFor { event })
 }
 
-/// Returns the condition, or `None` if it has variables, and its fields as the definition has them.
+/// Returns a compiled condition, or `None` if the condition has variables, and its fields as in the definition.
 fn event_condition(written: &Written<'_>) -> Result<(Option<Condition>, Value), WorkflowLoadError> {
     let condition: EventCondition = written.read()?;
     let fields = Value::Object(written.fields_of::<EventCondition>());
@@ -50,7 +50,7 @@ fn event_condition(written: &Written<'_>) -> Result<(Option<Condition>, Value), 
     Ok((is_fixed.then_some(checked), fields))
 }
 
-/// A breadcrumb, with places for variables in title, tags and context.
+/// Compiles an `emit` step: a breadcrumb with variables in title, tags and context.
 pub(super) fn emit(step: &Written<'_>) -> Result<TaskForm, WorkflowLoadError> {
     let written = object(step, "emit")?;
     let emit: Emit = written.read()?;
@@ -67,10 +67,10 @@ pub(super) fn emit(step: &Written<'_>) -> Result<TaskForm, WorkflowLoadError> {
     })
 }
 
-/// Refuses variables in the name of a schema, so that a definition shows the schemas that its flows read and write.
+/// Refuses variables in a schema name, so that the definition lists all schemas that its flows read and write.
 fn check_schema_name(schema: &str, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
     if schema.contains("${") {
-        let reason = "the name of a schema has no variables in it";
+        let reason = "a schema name cannot contain variables; write the name itself";
         return Err(WorkflowLoadError::fields(
             place.field("schema_name"),
             reason,

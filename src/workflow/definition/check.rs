@@ -1,4 +1,4 @@
-//! What the parts of a definition say of each other: names, circles, depth, and what is odd.
+//! Checks between the parts of a definition: unknown names, cycles, depth, and warnings.
 
 use super::{Instruction, Workflow, circle, variables};
 use crate::model::DefinitionPath;
@@ -6,12 +6,16 @@ use crate::workflow::ast::{Block, Body, Flow, Step, TaskForm, Work};
 use crate::workflow::error::{LoadProblem, Oddity, WorkflowLoadError, WorkflowWarning};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How deep steps may stand within steps, those of the flows they run included.
+/// Maximum depth of nested steps, including the steps of inner flows.
 const DEPTH: usize = 48;
 
-/// How many agents may stand in a row of which each asks the next, or hands over to it: each holds one more conversation.
+/// Maximum length of a chain of agents that call or delegate to the next one. Each agent of the chain holds a conversation.
 const CHAIN: usize = 16;
 
+/// Checks a compiled workflow, and returns its warnings.
+///
+/// # Errors
+/// Returns the first unknown name or variable, the first cycle, or the first chain or nesting that is too deep.
 pub(super) fn check(workflow: &Workflow) -> Result<Vec<WorkflowWarning>, WorkflowLoadError> {
     let mut names = Names {
         workflow,
@@ -27,7 +31,7 @@ pub(super) fn check(workflow: &Workflow) -> Result<Vec<WorkflowWarning>, Workflo
     Ok(names.warnings)
 }
 
-/// Looks each name up, and notes that it is used.
+/// Checks that each name exists, and records the used names.
 struct Names<'w> {
     workflow: &'w Workflow,
     used: BTreeSet<(&'static str, String)>,
@@ -193,7 +197,8 @@ impl Names<'_> {
         self.find("model", &all.models, model, place.field("model"))
     }
 
-    /// Flows, and the agents of a workflow that has none, are where a run may begin.
+    /// Adds a warning for each unused entry. Flows are entry points of runs, and so are agents named `main` or `default` and all agents
+    /// of a workflow without flows.
     fn unused(&mut self) {
         let all = self.workflow;
         let agents = all.agents.keys().filter(|_| !all.flows.is_empty());
@@ -221,7 +226,7 @@ impl Names<'_> {
     }
 }
 
-/// Whether no step after this one is ever run.
+/// Returns `true` if a step always ends its list of steps, so that no later step runs.
 fn leaves(step: &Step) -> bool {
     let last_leaves = |block: &Block| block.0.last().is_some_and(leaves);
     match &step.work {
@@ -260,7 +265,10 @@ fn positions<'n>(names: impl Iterator<Item = &'n String>, all: &[&str]) -> Vec<u
         .collect()
 }
 
-/// The names are in order, which is that of the edges.
+/// Refuses a cycle in a graph of named items. The names are sorted, and `edges` has the successors of each name in the same order.
+///
+/// # Errors
+/// Returns [`LoadProblem::Cycle`].
 fn refuse_circle(
     what: &'static str,
     all: &[&str],
@@ -280,7 +288,11 @@ fn refuse_circle(
     ))
 }
 
-/// The names are in order, which is that of the edges. A round knows of one more agent in each row, so there are few.
+/// Refuses a chain of more than [`CHAIN`] agents. The parameters are those of [`refuse_circle`]. Each round of the loop finds chains
+/// that are one agent longer, so `CHAIN` rounds are enough.
+///
+/// # Errors
+/// Returns [`LoadProblem::TooMany`].
 fn refuse_chain(all: &[&str], edges: &[Vec<usize>]) -> Result<(), WorkflowLoadError> {
     let mut lengths = vec![1; all.len()];
     for _ in 0..CHAIN {
@@ -295,7 +307,7 @@ fn refuse_chain(all: &[&str], edges: &[Vec<usize>]) -> Result<(), WorkflowLoadEr
         return Ok(());
     };
     let place = DefinitionPath::default().field("agents").field(name);
-    let (what, most) = ("agents of which each asks the next", CHAIN);
+    let (what, most) = ("agents in a chain of \"use\" and \"delegate\"", CHAIN);
     let problem = LoadProblem::TooMany { what, found, most };
     Err(WorkflowLoadError::new(place, problem))
 }
@@ -305,7 +317,7 @@ pub(super) fn inner_flows(flow: &Flow) -> impl Iterator<Item = String> + use<> {
     runs(flow).into_keys()
 }
 
-/// The flows that a flow runs, each with how deep it stands at the most.
+/// Returns the flows that a flow runs as steps, each with the depth of its deepest step.
 fn runs(flow: &Flow) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     each_step(flow, |step, depth| {
@@ -330,7 +342,7 @@ fn each_step(flow: &Flow, mut tell: impl FnMut(&Step, usize)) {
     }
 }
 
-/// There are no circles, so each round knows the depth of at least one more flow.
+/// Refuses steps that are nested deeper than [`DEPTH`]. Without cycles, each round finds the depth of at least one more flow.
 fn refuse_depth(workflow: &Workflow) -> Result<(), WorkflowLoadError> {
     let mut known: BTreeMap<&str, usize> = BTreeMap::new();
     while known.len() < workflow.flows.len() {
@@ -348,7 +360,7 @@ fn refuse_depth(workflow: &Workflow) -> Result<(), WorkflowLoadError> {
             each_step(flow, |_, depth| deepest = deepest.max(depth));
             if deepest > DEPTH {
                 let place = DefinitionPath::default().field("flows").field(name);
-                let (what, found, most) = ("steps within steps", deepest, DEPTH);
+                let (what, found, most) = ("levels of nested steps", deepest, DEPTH);
                 let problem = LoadProblem::TooMany { what, found, most };
                 return Err(WorkflowLoadError::new(place, problem));
             }

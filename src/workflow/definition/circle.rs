@@ -1,6 +1,6 @@
-/// The circle among so many things that lead to others by position, if there is one: each on it once, in order.
+/// Returns the nodes of a cycle in order, each once, or `None` if there is no cycle. `edges[n]` has the successors of node `n`.
 ///
-/// Walks without recursion, so that a long chain does no harm.
+/// The search does not recurse, so a long chain cannot overflow the stack.
 pub(super) fn find(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Seen {
@@ -10,7 +10,7 @@ pub(super) fn find(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
     }
     let mut seen = vec![Seen::Never; edges.len()];
     for start in 0..edges.len() {
-        // Where we are, and how many of its edges we have followed.
+        // The path from `start`: each node with the number of its edges that were followed.
         let mut way: Vec<(usize, usize)> = vec![(start, 0)];
         while let Some((at, followed)) = way.last_mut() {
             let (at, edge) = (*at, *followed);
@@ -41,7 +41,7 @@ pub(super) fn find(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
     None
 }
 
-/// The names on a circle; the first is the last as well.
+/// Returns the names of the nodes on a cycle. The first name is repeated at the end.
 pub(super) fn names<'n>(circle: &[usize], name: impl Fn(usize) -> Option<&'n str>) -> Vec<String> {
     let round = circle.iter().chain(circle.first());
     round

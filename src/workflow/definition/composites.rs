@@ -1,4 +1,4 @@
-//! Steps that have steps within them.
+//! Compiler of steps that contain other steps.
 
 use super::steps::{Compiler, check_variable, twice};
 use crate::workflow::ast::{Arm, Block, Branch, ForEach, Work};
@@ -27,12 +27,12 @@ impl Compiler<'_> {
         Ok(Work::Parallel { branches, join })
     }
 
-    /// Some steps with an id and an input of their own, or a single step.
+    /// Compiles a branch: a single step, or a list of steps with a separate ID and input.
     fn branch(&mut self, at: usize, written: &Written<'_>) -> Result<Branch, WorkflowLoadError> {
         let step = syntax::Step::read(written)?;
         let syntax::Step::Steps(branch) = step else {
             let mut step = self.step(at, step, written)?;
-            // The id is the name of the branch.
+            // The ID of the step becomes the ID of the branch.
             let segment = std::mem::replace(&mut step.segment, "0".to_owned());
             step.into = None;
             let (input, body) = (None, Block(vec![step]));
@@ -139,7 +139,10 @@ impl Compiler<'_> {
 /// The variable that has the value of a `match`.
 pub(in crate::workflow) const MATCHED: &str = "matched";
 
-/// Returns the items of a list. Refuses an empty list, and one that is too long.
+/// Returns the items of a list.
+///
+/// # Errors
+/// Returns an error if the list is empty or has more than [`BRANCHES`] items.
 fn list<'v>(
     object: &Written<'v>,
     field: &str,

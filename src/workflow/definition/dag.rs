@@ -1,4 +1,4 @@
-//! Steps that name what they depend on.
+//! Compiler of graphs: steps with dependencies.
 
 use super::circle;
 use super::steps::{Compiler, steps, twice};
@@ -8,7 +8,7 @@ use crate::workflow::error::{LoadProblem, WorkflowLoadError};
 use crate::workflow::syntax::{self, GraphStep, Written};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A step, and on which it depends by position.
+/// A step with the positions of its dependencies.
 struct Node {
     step: Step,
     place: DefinitionPath,
@@ -59,11 +59,11 @@ fn check_kind(step: &syntax::Step, place: &DefinitionPath) -> Result<(), Workflo
     if matches!(step, Agent(_) | Tool(_) | Model(_) | Flow(_)) {
         return Ok(());
     }
-    let reason = "one of these is missing: agent, tool, model, flow";
+    let reason = "one of these fields is required: agent, tool, model, flow";
     Err(WorkflowLoadError::fields(place.clone(), reason))
 }
 
-/// What a step says it depends on, and the steps whose results it uses.
+/// Returns the positions of the steps in `depends_on`, and of the steps whose results the input uses.
 fn dependencies(
     step: &Step,
     place: &DefinitionPath,
@@ -119,7 +119,7 @@ fn refuse_circle(written: &[Node]) -> Result<(), WorkflowLoadError> {
     ))
 }
 
-/// Each after all it depends on, else as written. There is no circle.
+/// Sorts the nodes topologically, and otherwise keeps the order of the definition. The graph must be acyclic.
 fn in_order(written: Vec<Node>) -> Vec<GraphNode> {
     let mut left: Vec<(usize, Node)> = written.into_iter().enumerate().collect();
     let mut positions: BTreeMap<usize, usize> = BTreeMap::new();

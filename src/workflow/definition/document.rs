@@ -1,4 +1,4 @@
-//! A definition as text: its value, and the line and column of each part.
+//! The text of a definition: its value, and the line and column of each part.
 
 #[cfg(feature = "yaml")]
 use super::yaml;
@@ -20,10 +20,10 @@ pub(crate) enum Document<'t> {
 }
 
 impl<'t> Document<'t> {
-    /// Parses JSON of at most 1 MiB in which no object has a key twice.
+    /// Parses JSON of at most 1 MiB.
     ///
     /// # Errors
-    /// Returns the problem with its position.
+    /// Returns the problem with its position. A duplicate key in an object is an error.
     pub(crate) fn json(text: &'t str) -> Result<Self, WorkflowLoadError> {
         let value = read(text).map_err(unread)?;
         Ok(Self::Json { text, value })
@@ -38,7 +38,7 @@ impl<'t> Document<'t> {
         yaml::read(text).map(Self::Yaml).map_err(unread)
     }
 
-    /// Parses JSON if the text starts with an object, otherwise YAML where the feature is enabled.
+    /// Parses JSON if the text starts with `{`, otherwise YAML if the feature `yaml` is enabled.
     ///
     /// # Errors
     /// Returns the problem with its position.
@@ -58,7 +58,7 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Returns the line and column of a value, or of the innermost value on the way to a missing one.
+    /// Returns the line and column of a value, or of the innermost existing value on the path to a missing one.
     pub(crate) fn locate(&self, place: &DefinitionPath) -> Option<Position> {
         match self {
             Self::Json { text, .. } => Some(locate::locate(text, place)),

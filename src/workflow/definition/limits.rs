@@ -46,7 +46,7 @@ pub(super) fn check(definition: &Value, fields: &[&str]) -> Result<(), WorkflowL
 }
 
 impl Count {
-    /// Counts an object as a condition if it has the fields of one. Conditions stand in many places of a definition.
+    /// Counts an object as a condition if it has the fields of a condition, because many parts of a definition can have conditions.
     fn object(&mut self, fields: &Map<String, Value>) {
         let text = |name: &str| fields.get(name).and_then(Value::as_str);
         if let (Some(_), Some(operator)) = (text("path"), text("op")) {

@@ -1,8 +1,8 @@
-//! Where in the text of a definition a place is.
+//! Positions of paths in the JSON text of a definition.
 
 use crate::model::{DefinitionPath, DefinitionPathPart, Position};
 
-/// The line and column of a place in a text that is JSON: of the value, or of what it should be in if it is missing.
+/// Returns the line and column of a value in a JSON text, or of the innermost existing value on the path to a missing one.
 pub(super) fn locate(text: &str, place: &DefinitionPath) -> Position {
     let mut at = skip_blanks(text, 0);
     for part in place.parts() {
@@ -20,7 +20,7 @@ pub(super) fn locate(text: &str, place: &DefinitionPath) -> Position {
     }
 }
 
-/// Where a part of the value begins that begins at `at`.
+/// Returns the offset of a field or item of the value at offset `at`, or `None` if that value does not contain the part.
 fn find(text: &str, at: usize, part: &DefinitionPathPart) -> Option<usize> {
     let open = match part {
         DefinitionPathPart::Field(_) => b'{',
@@ -62,7 +62,7 @@ fn skip_blanks(text: &str, at: usize) -> usize {
     at + blanks.count()
 }
 
-/// Where the value ends that begins at `at`.
+/// Returns the offset of the end of the value at offset `at`.
 fn skip_value(text: &str, at: usize) -> usize {
     let mut depth = 0_usize;
     let mut in_string = false;
@@ -81,7 +81,7 @@ fn skip_value(text: &str, at: usize) -> usize {
         match byte {
             b'"' => in_string = true,
             b'{' | b'[' => depth += 1,
-            // The end of what a number or word stands in.
+            // The end of the enclosing list or object, or the next item, also ends a number or word.
             b'}' | b']' | b',' if depth == 0 => return here,
             b'}' | b']' => {
                 depth -= 1;

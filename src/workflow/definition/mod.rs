@@ -1,4 +1,4 @@
-//! The compiler of definitions, with errors that name the path to fix.
+//! Compiler of workflow definitions. Its errors name the path to fix.
 
 mod breadcrumbs;
 mod check;
@@ -37,20 +37,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use steps::Compiler;
 
-/// A workflow: what its definition says, checked and compiled.
+/// A workflow: a definition that was checked and compiled.
 ///
-/// What a field is for stands with the field of the same name; flows and their steps are described in the
-/// [module](crate::workflow).
+/// The public fields are the sections of the definition. The [module](crate::workflow) describes flows and their steps.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Workflow {
-    /// What it is called.
+    /// Name of the workflow.
     pub name: Option<String>,
-    /// What it is good for.
+    /// Description of the workflow.
     pub description: Option<String>,
     /// Models by name.
     pub models: BTreeMap<String, ModelSpec>,
-    /// Texts for agents and models by name.
+    /// Prompts of agents and models by name.
     pub prompts: BTreeMap<String, String>,
     /// JSON Schemas by name.
     pub schemas: BTreeMap<String, Json>,
@@ -58,7 +57,7 @@ pub struct Workflow {
     pub tools: BTreeMap<String, WorkflowToolSpec>,
     /// Agents by name.
     pub agents: BTreeMap<String, AgentSpec>,
-    /// What holds for all of it.
+    /// Settings that apply to the whole workflow.
     pub policies: Policies,
     flows: BTreeMap<String, Flow>,
     checkers: BTreeMap<String, Checker>,
@@ -67,33 +66,36 @@ pub struct Workflow {
     hash: String,
 }
 
-/// What is known of a flow without running it.
+/// Summary of a flow of a [`Workflow`], as returned by [`Workflow::flows`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct FlowSummary<'w> {
-    /// Its name.
+    /// Name of the flow.
     pub name: &'w str,
-    /// What it is good for.
+    /// Description of the flow.
     pub description: Option<&'w str>,
-    /// The schema of its input, by its name in `schemas`.
+    /// Name in `schemas` of the input's schema.
     pub input: Option<&'w str>,
-    /// The schema of its output, by its name in `schemas`.
+    /// Name in `schemas` of the output's schema.
     pub output: Option<&'w str>,
 }
 
 impl Workflow {
-    /// Reads a definition in strict mode: an unknown field is an error. Every object can have comments: the fields `comment`,
-    /// `metadata` and `$schema`, and fields that end with `_comment` or start with `x-`.
+    /// Reads a definition in strict mode, in which an unknown field is an error.
+    ///
+    /// Every object can have comments: the fields `comment`, `metadata` and `$schema`, and fields that end with `_comment` or start
+    /// with `x-`.
     ///
     /// # Errors
-    /// [`WorkflowLoadError`] names the path to fix.
+    /// Returns a [`WorkflowLoadError`] with the path to fix.
     pub fn from_json(definition: &Value) -> Result<Self, WorkflowLoadError> {
         Self::from_json_with(definition, &DefinitionOptions::default().strict())
     }
 
-    /// Reads a definition, in strict mode only if [`DefinitionOptions::strict`] is set. Without strict mode an unknown field has no effect, and
-    /// [`warnings`](Self::warnings) names it. The [`hash`](Self::hash) is that of the definition without these fields. The other
-    /// options are for subscriptions.
+    /// Reads a definition with options. Without [`DefinitionOptions::strict`], an unknown field has no effect.
+    ///
+    /// [`warnings`](Self::warnings) lists the unknown fields, and [`hash`](Self::hash) is the hash of the definition without them. The
+    /// other options apply only to subscriptions.
     ///
     /// # Errors
     /// See [`from_json`](Self::from_json). An unknown field is an error in every mode if its name is nearly that of a known field,
@@ -141,11 +143,11 @@ impl Workflow {
         Ok(workflow)
     }
 
-    /// Reads a definition from the text of its JSON. Errors and warnings say line and column.
+    /// Parses a definition in JSON, in strict mode. Errors and warnings have a line and column.
     ///
     /// # Errors
-    /// See [`from_json`](Self::from_json); also if the text is not JSON, is larger than 1 MiB or has a name twice in
-    /// one object.
+    /// See [`from_json`](Self::from_json). Also returns an error if the text is not JSON, is larger than 1 MiB or has a duplicate key in
+    /// an object.
     pub fn parse(text: &str) -> Result<Self, WorkflowLoadError> {
         Self::of_document(
             &Document::json(text)?,
@@ -153,7 +155,7 @@ impl Workflow {
         )
     }
 
-    /// Reads a document that was parsed. Errors and warnings have line and column.
+    /// Reads a parsed document. Errors and warnings have a line and column.
     pub(crate) fn of_document(
         document: &Document<'_>,
         options: &DefinitionOptions,
@@ -169,10 +171,10 @@ impl Workflow {
         Ok(workflow)
     }
 
-    /// The same with a flow of the name of an agent, in which that agent answers what the flow is given.
+    /// Adds a flow with the name of an agent. The only step of the flow runs the agent with the input of the flow.
     ///
     /// # Errors
-    /// [`WorkflowLoadError`] if there is no such agent.
+    /// Returns a [`WorkflowLoadError`] if the workflow has no agent with this name.
     pub(crate) fn with_flow_of(mut self, agent: &str) -> Result<Self, WorkflowLoadError> {
         let place = DefinitionPath::default().field("flows").field(agent);
         if !self.agents.contains_key(agent) {
@@ -193,12 +195,13 @@ impl Workflow {
         Ok(self)
     }
 
-    /// Reads a definition from YAML: one document, of what JSON has as well. Errors and warnings say line and column.
+    /// Parses a definition in YAML, in strict mode. Errors and warnings have a line and column.
     ///
-    /// The text nests at most 32 levels deep, which is half of the limit for JSON: the YAML parser needs more stack.
+    /// The text is one document that JSON can represent too. It nests at most 32 levels deep, which is half of the limit for JSON,
+    /// because the YAML parser needs more stack.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse).
+    /// See [`parse`](Self::parse).
     #[cfg(feature = "yaml")]
     pub fn from_yaml(text: &str) -> Result<Self, WorkflowLoadError> {
         Self::of_document(
@@ -207,7 +210,7 @@ impl Workflow {
         )
     }
 
-    /// Its flows, by name.
+    /// Returns a summary of each flow, ordered by name.
     pub fn flows(&self) -> impl Iterator<Item = FlowSummary<'_>> {
         self.flows.iter().map(|(name, flow)| FlowSummary {
             name,
@@ -217,25 +220,26 @@ impl Workflow {
         })
     }
 
-    /// What is odd in the definition.
+    /// Returns the problems of the definition that do not prevent its use.
     #[must_use]
     pub fn warnings(&self) -> &[WorkflowWarning] {
         &self.warnings
     }
 
-    /// SHA-256 of the definition in hex, the same in whatever order its keys are. A run goes on only with the definition
-    /// that it began with.
+    /// Returns the SHA-256 of the definition in hex, which does not depend on the order of keys.
+    ///
+    /// A run continues only with the definition with which it began, which this hash identifies.
     #[must_use]
     pub fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// The definition as its hash is made of it: JSON with sorted keys.
+    /// Returns the definition as JSON with sorted keys, the text that is hashed.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
-    /// All that its steps have a driver do.
+    /// Returns the tasks that the steps of all flows give to a driver.
     pub(super) fn tasks(&self) -> Vec<&TaskForm> {
         let mut open: Vec<&Step> = Vec::new();
         for flow in self.flows.values() {
@@ -261,10 +265,10 @@ impl Workflow {
         names.filter(|name| !inner.contains(*name)).collect()
     }
 
-    /// Whether a value fits a schema of this name.
+    /// Checks a value against the schema with this name. Accepts every value if `schema` is `None`.
     ///
     /// # Errors
-    /// Says what does not fit.
+    /// Returns a description of the mismatch.
     pub(super) fn check(&self, schema: Option<&str>, value: &Value) -> Result<(), String> {
         let checker = schema.and_then(|name| self.checkers.get(name));
         checker.map_or(Ok(()), |checker| checker.check(value))
@@ -275,7 +279,7 @@ impl Workflow {
     }
 }
 
-/// What is wrong with a text that cannot be read at all, and where, if that is known.
+/// Problem of a text that cannot be parsed, and its position if it is known.
 type Unread = (LoadProblem, Option<Position>);
 
 fn unread((problem, position): Unread) -> WorkflowLoadError {
@@ -301,7 +305,7 @@ fn problem(error: JsonError) -> Unread {
     }
 }
 
-/// The parser says where as well, which stands before what is wrong.
+/// Converts an error of the JSON parser. Removes the position from its message, because the load error shows the position first.
 fn not_json(error: &serde_json::Error) -> Unread {
     let (line, column) = (error.line(), error.column());
     let said = error.to_string();
@@ -315,7 +319,7 @@ fn not_json(error: &serde_json::Error) -> Unread {
     (LoadProblem::Syntax { reason }, position)
 }
 
-/// Refuses a model that writes no summary, also if it is null.
+/// Refuses `compaction.model` without the method `summarise`, also if the field is null.
 fn check_compaction(definition: &Value, policies: &Policies) -> Result<(), WorkflowLoadError> {
     let method = policies
         .compaction
@@ -328,11 +332,11 @@ fn check_compaction(definition: &Value, policies: &Policies) -> Result<(), Workf
     let place = DefinitionPath::default()
         .field("policies")
         .field("compaction");
-    let reason = "only the method \"summarise\" has a model; remove the model";
+    let reason = "only the method \"summarise\" uses a model; remove this field";
     Err(WorkflowLoadError::fields(place.field("model"), reason))
 }
 
-/// Returns JSON Schemas: objects, or `true` and `false`, which are schemas, too.
+/// Returns the section `schemas`. A JSON Schema is an object, `true` or `false`.
 fn schemas(schemas: BTreeMap<String, Value>) -> Result<BTreeMap<String, Json>, WorkflowLoadError> {
     let read = schemas.into_iter().map(|(name, schema)| {
         if schema.is_object() || schema.is_boolean() {
@@ -350,7 +354,7 @@ fn checkers(
     let compiled = schemas.iter().map(|(name, schema)| {
         let checker = Checker::compile(schema).map_err(|reason| {
             let place = DefinitionPath::default().field("schemas").field(name);
-            let reason = format!("it is no JSON Schema to check with: {reason}");
+            let reason = format!("cannot compile the JSON Schema: {reason}");
             WorkflowLoadError::fields(place, reason)
         })?;
         Ok((name.clone(), checker))

@@ -66,7 +66,7 @@ pub struct AgentSpec {
     /// Agents that this agent can call like tools: `use`.
     #[serde(default, rename = "use")]
     pub uses: Vec<String>,
-    /// Name of the answers' schema in `schemas`. Defaults to any text.
+    /// Name in `schemas` of the schema of the answers. Without a schema, an answer can be any text.
     pub output: Option<String>,
     /// Messages of the session that the agent gets: `all`, `none`, or a number of the last messages. Defaults to `all`.
     #[serde(default)]
@@ -96,7 +96,7 @@ impl AgentSpec {
     }
 }
 
-/// Description of right instructions, for errors.
+/// Description of valid instructions, for errors.
 const INSTRUCTION: &str = "a string, or {\"prompt\": name}";
 
 /// Instructions of an agent.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The most steps of a definition, all flows together.
+/// Maximum number of steps in a definition, in all flows together.
 const STEPS: usize = 2_000;
 
 /// Compiles steps, and counts them.
@@ -31,7 +31,10 @@ impl<'p> Compiler<'p> {
         Self { policies, steps: 0 }
     }
 
-    /// Compiles the list of steps in a field of an object. There is at least one, and their IDs differ.
+    /// Compiles the list of steps in a field of an object.
+    ///
+    /// # Errors
+    /// Returns an error if the list is empty, a step is invalid, or two steps have the same ID.
     pub(super) fn block(
         &mut self,
         object: &Written<'_>,
@@ -149,13 +152,14 @@ impl<'p> Compiler<'p> {
                 message: Expression::compile(&step.fail.into(), &place.field("fail"))?,
             },
             syntax::Step::Steps(_) => {
-                let reason = "a list of steps is a step only in \"parallel\"; write its steps here";
+                let reason =
+                    "a list of steps is allowed only in \"parallel\"; write its steps here";
                 return Err(WorkflowLoadError::fields(place.clone(), reason));
             }
         })
     }
 
-    /// Something that is run, for which the policies say what holds by default.
+    /// Creates the work of a step that runs an agent, a tool or a model. Its retry and timeout default to the policies.
     fn run(&self, task: TaskForm, driven: &Driven) -> Work {
         doing(task, self.policies.retry, self.policies.timeout, driven)
     }
@@ -189,7 +193,7 @@ pub(super) fn steps<'v>(
     Ok(steps)
 }
 
-/// Something that others have to answer, or that is only written.
+/// Creates the work of a step that waits for a breadcrumb, asks a person or writes a breadcrumb. The policies do not apply to it.
 fn exchange(task: TaskForm, driven: &Driven) -> Work {
     doing(task, StepRetry::default(), None, driven)
 }
@@ -204,20 +208,20 @@ fn doing(task: TaskForm, retry: StepRetry, timeout: Option<Duration>, driven: &D
 
 pub(super) fn twice(place: &DefinitionPath, id: &str) -> WorkflowLoadError {
     let name = id.to_owned();
-    let reason = "another step of this list has it";
+    let reason = "another step of this list has the same ID; choose another ID";
     WorkflowLoadError::new(place.field("id"), LoadProblem::Name { name, reason })
 }
 
-/// A name that a variable can have, and the id of a step, which names one.
+/// Checks the name of a variable, or the ID of a step, which is also the name of a variable.
 pub(super) fn check_variable(name: &str, place: &DefinitionPath) -> Result<(), WorkflowLoadError> {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let reason = if !starts || !name.chars().all(plain) {
-        "it has to begin with a letter and go on with letters, digits, _ and -"
+        "a name starts with a letter or _ and continues with letters, digits, _ and -"
     } else if name.len() > NAME_BYTES {
-        "it is longer than 64 bytes"
+        "a name has at most 64 bytes"
     } else if RESERVED.contains(&name) {
-        "this variable is set by itself"
+        "only the interpreter sets this variable; choose another name"
     } else {
         return Ok(());
     };
@@ -249,7 +253,7 @@ fn set(variables: &Map<String, Value>, place: &DefinitionPath) -> Result<Work, W
     ))
 }
 
-/// The input of a step. Defaults to the input of the flow.
+/// Compiles the input of a step. Defaults to the input of the flow.
 fn input(given: Option<Value>, place: &DefinitionPath) -> Result<Expression, WorkflowLoadError> {
     match given {
         Some(input) => Expression::compile(&input, &place.field("input")),

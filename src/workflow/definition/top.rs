@@ -1,4 +1,4 @@
-//! The top of a definition, as a type.
+//! The type of a whole definition.
 
 #[cfg(feature = "schema")]
 use super::sections::{AgentSpec, ModelSpec, WorkflowToolSpec};

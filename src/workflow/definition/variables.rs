@@ -1,4 +1,4 @@
-//! Which variables there are where: those that nobody sets are errors, those that hide others are odd.
+//! Checks of variables: a variable that no step sets is an error, and one that hides an outer variable is a warning.
 
 use super::MATCHED;
 use crate::model::DefinitionPath;
@@ -30,7 +30,7 @@ pub(super) fn check(
     }
 }
 
-/// The variables that a block sets, those of its branches apart, which keep theirs to themselves.
+/// Returns the variables that a block sets. The variables of its branches are not visible in the block, so they are excluded.
 fn assigned(block: &Block) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut open: Vec<&Block> = vec![block];
@@ -153,7 +153,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A block with variables of its own.
+    /// Checks a block with separate variables, and adds a warning for each variable that hides an outer one.
     fn branch(
         &mut self,
         block: &Block,
@@ -164,7 +164,7 @@ impl Checker<'_> {
         let hidden = own.iter().map(String::as_str).chain(locals.iter().copied());
         for name in hidden.filter(|name| self.visible.contains(*name)) {
             let name = name.to_owned();
-            // `index` of a `for_each` within another is meant to be the inner one.
+            // In a nested `for_each`, `index` intentionally refers to the inner loop.
             if name != "index" {
                 let warning = WorkflowWarning::new(place.clone(), Oddity::Shadowed { name });
                 self.warnings.push(warning);
@@ -179,7 +179,7 @@ impl Checker<'_> {
         checked
     }
 
-    /// With some variables that are there by themselves.
+    /// Runs a check with additional visible variables, which the interpreter sets.
     fn within(
         &mut self,
         names: &[&'static str],

@@ -1,4 +1,4 @@
-//! Definitions in YAML: the value that JSON would have, and where in the text each part of it stands.
+//! Parser of definitions in YAML. Returns the same value as for JSON, with the position of each part in the text.
 
 use crate::model::Json;
 use crate::model::{DefinitionPath, DefinitionPathPart, Position};
@@ -12,7 +12,7 @@ use std::fmt;
 /// without optimisation, and threads have 2 MiB.
 const MAX_LEVELS: usize = 32;
 
-/// A document that was read.
+/// A parsed document.
 #[derive(Debug)]
 pub(crate) struct Document(Spanned<Node>);
 
@@ -23,11 +23,11 @@ enum Node {
     Object(Vec<(String, Spanned<Self>)>),
 }
 
-/// Reads one document. What goes beyond JSON is refused: keys that are no texts, keys that are there twice, numbers that
-/// are none. Only `true` and `false` are truth values.
+/// Parses one document. Only `true` and `false` are booleans.
 ///
 /// # Errors
-/// Says what is wrong, and where if that is known.
+/// Returns the problem, and its position if it is known. YAML that JSON cannot represent is refused: keys that are not strings,
+/// duplicate keys, and numbers that are not finite.
 pub(super) fn read(text: &str) -> Result<Document, (LoadProblem, Option<Position>)> {
     const NODES: usize = 100_000;
     let (size, most) = (text.len(), Json::MAX_BYTES);
@@ -52,10 +52,11 @@ pub(super) fn read(text: &str) -> Result<Document, (LoadProblem, Option<Position
     })
 }
 
-/// What the parser says, without where, which stands before it, and without options of the parser, which nobody can set here.
+/// Returns the message of the parser without the position, which the load error shows first, and without advice to set options of the
+/// parser, which users cannot set.
 fn reason(said: &str, position: Option<&Position>) -> String {
     if said.contains("budget breached: Depth") || said.contains("recursion limit exceeded") {
-        return format!("it nests deeper than {MAX_LEVELS} levels");
+        return format!("nesting deeper than {MAX_LEVELS} levels is not allowed");
     }
     let place = position.map(|at| format!(" at line {}, column {}", at.line, at.column));
     let said = place
@@ -78,7 +79,7 @@ impl Document {
         self.0.value.to_value()
     }
 
-    /// The line and column of a place: of the value, or of what it should be in if it is missing.
+    /// Returns the line and column of a value, or of the innermost existing value on the path to a missing one.
     pub(super) fn locate(&self, place: &DefinitionPath) -> Option<Position> {
         let mut at = &self.0;
         for part in place.parts() {
@@ -110,7 +111,7 @@ fn position(location: Location) -> Option<Position> {
 }
 
 impl Node {
-    /// Nests no deeper than the reader lets it.
+    /// Converts the node to JSON. Recurses at most [`MAX_LEVELS`] levels, which the parser enforces.
     fn to_value(&self) -> Value {
         match self {
             Self::Scalar(value) => value.clone(),
@@ -136,7 +137,7 @@ impl<'de> Visitor<'de> for Reader {
     type Value = Node;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("what JSON has as well")
+        f.write_str("a value that JSON can represent")
     }
 
     fn visit_unit<E: Error>(self) -> Result<Node, E> {
@@ -165,7 +166,8 @@ impl<'de> Visitor<'de> for Reader {
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Node, E> {
         let number = Number::from_f64(value);
-        let number = number.ok_or_else(|| E::custom("a number that is not finite"))?;
+        let number =
+            number.ok_or_else(|| E::custom("number is not finite, which JSON cannot represent"))?;
         Ok(Node::Scalar(number.into()))
     }
 
@@ -242,9 +244,7 @@ flows:
             "{}",
             problem(&misspelt)
         );
-        assert!(
-            problem(&misspelt).ends_with("there is no tool \"serch\"; did you mean \"search\"?")
-        );
+        assert!(problem(&misspelt).ends_with("unknown tool \"serch\"; did you mean \"search\"?"));
         assert!(
             problem(&wrong).starts_with("line 11 column 16: "),
             "{}",
@@ -317,7 +317,7 @@ flows:
         assert_eq!(workflow.name.as_deref(), Some("no"));
     }
 
-    /// Reads a text on a thread with a stack of 2 MiB, as threads of `tokio` have it.
+    /// Parses a text on a thread with a stack of 2 MiB, which is the stack size of `tokio` threads.
     fn read_on_small_stack(text: &str) -> Result<Workflow, WorkflowLoadError> {
         let text = text.to_owned();
         let thread = std::thread::Builder::new().stack_size(2 << 20);

@@ -178,9 +178,9 @@ fn a_test_that_cannot_be_evaluated_is_refused_with_its_place() {
             json!({"pat": "draft", "op": "eq"}),
             "did you mean \"path\"?",
         ),
-        (json!({"all": [], "any": []}), "cannot stand side by side"),
+        (json!({"all": [], "any": []}), "are mutually exclusive"),
         (json!({"not": {"path": "a", "op": "eq"}}), "not.value: "),
-        (json!([]), "it must be an object"),
+        (json!([]), "must be an object"),
     ] {
         let error = holds(&test).unwrap_err();
 

@@ -135,11 +135,11 @@ pub(super) fn check_names<T>(
     }
     for name in named.keys() {
         let reason = if name.is_empty() {
-            "it is empty"
+            "a name must not be empty"
         } else if name.len() > NAME_BYTES {
-            "it is longer than 64 bytes"
+            "a name has at most 64 bytes"
         } else if !name.chars().all(plain) {
-            "it may have letters, digits, _, - and . only"
+            "only letters, digits, _, - and . are allowed"
         } else {
             continue;
         };

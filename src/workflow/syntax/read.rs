@@ -152,7 +152,7 @@ impl<'v> Written<'v> {
             given.retain(|kind| *kind != "steps");
         }
         if let [one, other, ..] = given.as_slice() {
-            let reason = format!("{one:?} and {other:?} cannot stand side by side; write one");
+            let reason = format!("{one:?} and {other:?} are mutually exclusive; write one of them");
             return Err(WorkflowLoadError::fields(self.path.clone(), reason));
         }
         Ok(given.first().copied())
@@ -166,7 +166,7 @@ impl<'v> Written<'v> {
         match near {
             Some((name, near)) => unknown_field(self.path.field(name), Some(near)),
             None => {
-                let reason = format!("one of these is missing: {}", kinds.join(", "));
+                let reason = format!("one of these fields is required: {}", kinds.join(", "));
                 WorkflowLoadError::fields(self.path.clone(), reason)
             }
         }
@@ -239,9 +239,9 @@ impl<'v> Written<'v> {
         for name in unknown {
             let path = self.path.field(name);
             if others.contains(&name.as_str()) {
-                let place = kind.map_or("here".to_owned(), |kind| format!("beside {kind:?}"));
+                let place = kind.map_or("here".to_owned(), |kind| format!("next to {kind:?}"));
                 let names = names.join(", ");
-                let reason = format!("there is no such field {place}; known fields: {names}");
+                let reason = format!("unknown field {place}; known fields: {names}");
                 return Err(WorkflowLoadError::fields(path, reason));
             }
             // The definition is refused for their number, and a suggestion for each of them would take long.

@@ -467,6 +467,6 @@ fn an_executor_without_sessions_warns_of_a_history_that_shows_nothing() {
 
     assert_eq!(
         warnings,
-        ["agents.a.history: there is no session here to show messages of, so nothing is shown"]
+        ["agents.a.history: has no effect: without a session there are no earlier messages"]
     );
 }

@@ -1,11 +1,11 @@
-//! The files of `examples/workloads/` show the whole language.
+//! Checks that the files of `examples/workloads/` together use the whole language.
 
 use super::super::yaml;
 use super::language::{SCHEMA, alternatives, definitions, objects, way};
 use super::*;
 use crate::model::is_comment;
 
-/// The part of the language that a definition shows: `Object.field`, and `name: word` for the words of a choice.
+/// The constructs that a definition uses: `Object.field`, and `name: word` for the words of a choice.
 type Shown = BTreeSet<String>;
 
 fn examples() -> Vec<(String, Value)> {
@@ -20,7 +20,7 @@ fn examples() -> Vec<(String, Value)> {
     read.collect()
 }
 
-/// Returns the name of an object. Kinds of flows and of steps have one name together.
+/// Returns the name under which an object is listed. All kinds of flows have one name, and so have all kinds of steps.
 fn group(name: &str) -> &str {
     match name {
         "Sequence" | "Graph" => "Flow",
@@ -29,7 +29,7 @@ fn group(name: &str) -> &str {
     }
 }
 
-/// Returns the words of a choice.
+/// Returns the strings that a choice allows.
 fn words(schema: &'static Value) -> Vec<&'static str> {
     let constant = schema.get("type").and(schema.get("const"));
     let listed = schema.get("enum").and_then(Value::as_array);
@@ -88,7 +88,7 @@ fn show_object(name: &str, schema: &'static Value, fields: &Map<String, Value>, 
     }
 }
 
-/// All that there is to show.
+/// Returns all constructs of the language.
 fn language() -> Shown {
     let mut all = Shown::new();
     for (name, schema) in definitions() {
@@ -111,7 +111,7 @@ fn language() -> Shown {
     all
 }
 
-/// Returns the words and the number that a value can be.
+/// Returns the strings and the number that a value can be, as constructs.
 fn choices(name: &str, schema: &'static Value) -> Vec<String> {
     let all = alternatives(schema).into_iter();
     let words = all.clone().flat_map(words);
@@ -121,7 +121,7 @@ fn choices(name: &str, schema: &'static Value) -> Vec<String> {
     words.chain(number).collect()
 }
 
-/// What an example is for, by its file, in the words of [`language`].
+/// The constructs that each example file must use, named as in [`language`].
 const CONSTRUCTS: [(&str, &[&str]); 28] = [
     ("agent", &["Workflow.agents", "AgentSpec.instruction"]),
     ("ask", &["Step.ask", "Step.of"]),
@@ -183,7 +183,7 @@ fn each_construct_has_a_file_that_shows_it() {
     let examples = examples();
     for (file, constructs) in CONSTRUCTS {
         let found = examples.iter().find(|(name, _)| name == file);
-        let (_, definition) = found.unwrap_or_else(|| panic!("there is no {file}.yaml"));
+        let (_, definition) = found.unwrap_or_else(|| panic!("missing file {file}.yaml"));
         let mut shown = Shown::new();
         show("Workflow", &SCHEMA, definition, &mut shown);
         for construct in constructs {
@@ -196,7 +196,7 @@ fn each_construct_has_a_file_that_shows_it() {
     assert_eq!(
         examples.len(),
         CONSTRUCTS.len(),
-        "a file is for no construct"
+        "a file in examples/workloads is not in CONSTRUCTS"
     );
 }
 

@@ -1,11 +1,11 @@
-//! The objects of the language, from its JSON Schema.
+//! The objects of the definition language, read from its JSON Schema.
 
 use super::*;
 use std::sync::LazyLock;
 
 pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(|| Workflow::json_schema().to_value());
 
-/// An object that a definition can have, in each of the ways in which it can be written.
+/// A kind of object in definitions, with all the ways to write the object.
 pub(super) struct Object {
     pub(super) name: &'static str,
     pub(super) ways: Vec<Way>,
@@ -18,7 +18,7 @@ pub(super) struct Way {
     pub(super) required: Vec<&'static str>,
 }
 
-/// Returns all objects. The top of a definition is `Workflow`.
+/// Returns all kinds of objects. The top level of a definition is `Workflow`.
 pub(super) fn objects() -> Vec<Object> {
     let object = |(name, schema)| Object {
         name,
@@ -28,7 +28,7 @@ pub(super) fn objects() -> Vec<Object> {
     objects.filter(|object| !object.ways.is_empty()).collect()
 }
 
-/// Returns the schemas that have a name.
+/// Returns the named schemas: `Workflow` and the entries of `$defs`.
 pub(super) fn definitions() -> impl Iterator<Item = (&'static str, &'static Value)> {
     let schema: &'static Value = &SCHEMA;
     let named = schema["$defs"].as_object().unwrap().iter();
@@ -36,7 +36,7 @@ pub(super) fn definitions() -> impl Iterator<Item = (&'static str, &'static Valu
     std::iter::once(("Workflow", schema)).chain(named)
 }
 
-/// Returns a schema and its inner alternatives, without the schemas that it refers to.
+/// Returns a schema and its inner alternatives, without following references.
 pub(super) fn alternatives(schema: &'static Value) -> Vec<&'static Value> {
     let lists = ["anyOf", "oneOf"].map(|keyword| schema.get(keyword));
     let inner = lists.into_iter().flatten().filter_map(Value::as_array);

@@ -7,7 +7,7 @@ fn refusal(definition: &Value) -> LoadProblem {
         .clone()
 }
 
-/// A definition with waiting steps of one condition each.
+/// Returns a definition with `count` waiting steps, each with one condition.
 fn waiting(count: usize, condition: &Value) -> Value {
     let event = json!({"schema_name": "a.v1", "context_match": [condition]});
     let blocks: Vec<Value> = vec![json!({"wait_for": event}); count];

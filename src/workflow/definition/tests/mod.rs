@@ -15,7 +15,7 @@ use super::*;
 use crate::workflow::Oddity;
 use serde_json::{Map, json};
 
-/// A definition with some of everything, in which nothing is odd.
+/// Returns a definition with every section, without warnings.
 fn sound() -> Value {
     json!({
         "name": "desk",
@@ -45,7 +45,7 @@ fn sound() -> Value {
     })
 }
 
-/// The sound definition with another value at a place: `flows/main/steps/0`. A null takes it out.
+/// Returns the sound definition with another value at a path such as `flows/main/steps/0`. Null stands for an absent field.
 fn with(pointer: &str, value: Value) -> Value {
     let mut definition = sound();
     let (parent, name) = pointer.rsplit_once('/').unwrap_or(("", pointer));
@@ -61,7 +61,7 @@ fn with(pointer: &str, value: Value) -> Value {
     definition
 }
 
-/// A definition with these steps in its only flow.
+/// Returns a definition with these steps in its only flow.
 fn with_steps(steps: &Value) -> Value {
     let mut definition = sound();
     definition["flows"] = json!({"main": {"steps": steps}});
@@ -115,7 +115,7 @@ fn a_loader_can_add_file_line_and_column() {
 
     assert_eq!(
         error.to_string(),
-        "desk.yaml:12:5: agents.writer.model: there is no model \"smal\"; did you mean \"small\"?"
+        "desk.yaml:12:5: agents.writer.model: unknown model \"smal\"; did you mean \"small\"?"
     );
 }
 
@@ -142,7 +142,7 @@ fn an_error_in_a_text_says_line_and_column() {
 
     assert_eq!(
         error,
-        "line 3 column 31: agents.writer.instruction: it must be a string, or {\"prompt\": name}, not 7"
+        "line 3 column 31: agents.writer.instruction: must be a string, or {\"prompt\": name}, not 7"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Any JSON at all, and definitions with something broken in them.
+//! Property tests of the loader with any JSON, and with definitions in which one value is replaced.
 
 use super::*;
 use crate::workflow::FlowRun;
@@ -44,7 +44,7 @@ const WORDS: [&str; 34] = [
     "input",
 ];
 
-/// JSON whose objects often have the fields of a definition.
+/// Generates JSON whose objects often have the field names of a definition.
 pub(super) fn any_json() -> impl Strategy<Value = Value> {
     const TEXTS: [&str; 8] = [
         "search",
@@ -77,7 +77,7 @@ pub(super) fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Each value within another, as a JSON pointer.
+/// Returns the JSON pointers of a value and of all values in it.
 pub(super) fn pointers(value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![(String::new(), value)];
@@ -159,7 +159,7 @@ proptest! {
         *definition.pointer_mut(&pointers[at.index(pointers.len())]).unwrap() = value;
         let Err(error) = Workflow::from_json(&definition) else { return Ok(()) };
 
-        // The last part may be what is missing.
+        // The last part of the path can be the missing field itself.
         let parts = error.path().parts();
         let mut found = Some(&definition);
         for part in parts.iter().take(parts.len().saturating_sub(1)) {

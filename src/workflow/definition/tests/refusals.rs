@@ -5,58 +5,58 @@ fn each_refusal_names_the_place_the_value_and_the_way_out() {
     for (definition, expected) in [
         (
             with("agent", json!({})),
-            "agent: there is no such field; did you mean \"agents\"?",
+            "agent: unknown field; did you mean \"agents\"?",
         ),
         (
             with("agents/writer/tols", json!([])),
-            "agents.writer.tols: there is no such field; did you mean \"tools\"?",
+            "agents.writer.tols: unknown field; did you mean \"tools\"?",
         ),
         (
             with("agents/writer/tools", json!(["serch"])),
-            "agents.writer.tools[0]: there is no tool \"serch\"; did you mean \"search\"?",
+            "agents.writer.tools[0]: unknown tool \"serch\"; did you mean \"search\"?",
         ),
         (
             with("agents/writer/tools", json!(["weather"])),
-            "agents.writer.tools[0]: there is no tool \"weather\"; the definition has to have it in \"tools\"",
+            "agents.writer.tools[0]: unknown tool \"weather\"; add it to the section \"tools\" of the definition",
         ),
         (
             with("agents/critic/instruction", json!({"prompt": "critik"})),
-            "agents.critic.instruction.prompt: there is no prompt \"critik\"; did you mean \"critic\"?",
+            "agents.critic.instruction.prompt: unknown prompt \"critik\"; did you mean \"critic\"?",
         ),
         (
             with("agents/critic/instruction", Value::Null),
-            "agents.critic.instruction: it is missing; write the instructions to the model",
+            "agents.critic.instruction: missing value; write the instructions to the model",
         ),
         (
             with(
                 "agents/writer/permissions",
                 json!({"approval": ["publish"]}),
             ),
-            "agents.writer.permissions.approval[0]: there is no tool of this agent \"publish\"",
+            "agents.writer.permissions.approval[0]: unknown tool of this agent \"publish\"",
         ),
         (
             with("agents/critic/history", json!("al")),
-            "agents.critic.history: it must be \"all\", \"none\" or a whole number from 1 to 10000, not \"al\"",
+            "agents.critic.history: must be \"all\", \"none\" or a whole number from 1 to 10000, not \"al\"",
         ),
         (
             with("models/small/temperature", json!("hot")),
-            "models.small.temperature: it must be a number, not \"hot\"",
+            "models.small.temperature: must be a number, not \"hot\"",
         ),
         (
             with("schemas/review", json!(7)),
-            "schemas.review: it must be a JSON Schema, not 7",
+            "schemas.review: must be a JSON Schema, not 7",
         ),
         (
             with("agents/critic/instruction", json!(["critic"])),
-            "agents.critic.instruction: it must be a string, or {\"prompt\": name}, not a list of 1 items",
+            "agents.critic.instruction: must be a string, or {\"prompt\": name}, not a list of 1 items",
         ),
         (
             with("policies/retry", json!([3, 2, 30])),
-            "policies.retry: it must be a number of attempts from 1 to 100, or an object with \"attempts\", not a list of 3 items",
+            "policies.retry: must be a number of attempts from 1 to 100, or an object with \"attempts\", not a list of 3 items",
         ),
         (
             with("flows/main/dag", json!("true")),
-            "flows.main.dag: it must be true or false, not \"true\"",
+            "flows.main.dag: must be true or false, not \"true\"",
         ),
     ] {
         assert_eq!(refusal(&definition), expected);
@@ -68,23 +68,23 @@ fn each_refusal_of_policies_and_flows_does_so_too() {
     for (definition, expected) in [
         (
             with("policies/retry/attempts", json!(0)),
-            "policies.retry.attempts: it must be a whole number from 1 to 100, not 0",
+            "policies.retry.attempts: must be a whole number from 1 to 100, not 0",
         ),
         (
             with("policies/compaction/method", json!("truncate")),
-            "policies.compaction.model: only the method \"summarise\" has a model; remove the model",
+            "policies.compaction.model: only the method \"summarise\" uses a model; remove this field",
         ),
         (
             with("flows/main/input", json!("reviw")),
-            "flows.main.input: there is no schema \"reviw\"; did you mean \"review\"?",
+            "flows.main.input: unknown schema \"reviw\"; did you mean \"review\"?",
         ),
         (
             with("flows/main/steps/1", json!({"flow": "reviews"})),
-            "flows.main.steps[1].flow: there is no flow \"reviews\"; did you mean \"review\"?",
+            "flows.main.steps[1].flow: unknown flow \"reviews\"; did you mean \"review\"?",
         ),
         (
             with("flows/a b", json!({})),
-            "flows: \"a b\" cannot be a name here: it may have letters, digits, _, - and . only",
+            "flows: invalid name \"a b\": only letters, digits, _, - and . are allowed",
         ),
     ] {
         assert_eq!(refusal(&definition), expected);
@@ -109,19 +109,19 @@ fn circles_are_refused_and_named() {
     for (definition, expected) in [
         (
             handing_over,
-            "agents.critic: agents go round in a circle: critic -> writer -> critic",
+            "agents.critic: agents form a cycle: critic -> writer -> critic; remove one of the references",
         ),
         (
             calling,
-            "flows.main: flows go round in a circle: main -> review -> main",
+            "flows.main: flows form a cycle: main -> review -> main; remove one of the references",
         ),
         (
             dag,
-            "flows.main.steps[0]: steps go round in a circle: a -> c -> b -> a",
+            "flows.main.steps[0]: steps form a cycle: a -> c -> b -> a; remove one of the references",
         ),
         (
             itself,
-            "flows.review: flows go round in a circle: review -> review",
+            "flows.review: flows form a cycle: review -> review; remove one of the references",
         ),
     ] {
         assert_eq!(refusal(&definition), expected);
@@ -144,7 +144,7 @@ fn a_chain_of_agents_that_ask_one_another_has_an_end() {
     assert!(Workflow::from_json(&chain(16)).is_ok());
     assert_eq!(
         refusal(&chain(17)),
-        "agents.row01: 17 agents of which each asks the next where at most 16 are allowed"
+        "agents.row01: 17 agents in a chain of \"use\" and \"delegate\" where at most 16 are allowed"
     );
 }
 
@@ -157,7 +157,7 @@ fn a_step_that_depends_on_what_is_not_there_is_refused() {
 
     assert_eq!(
         refusal(&dag),
-        "flows.main.steps[1].depends_on[0]: there is no step \"fecth\"; did you mean \"fetch\"?"
+        "flows.main.steps[1].depends_on[0]: unknown step \"fecth\"; did you mean \"fetch\"?"
     );
 }
 
@@ -166,15 +166,15 @@ fn in_a_graph_there_is_no_last_result_and_each_step_has_an_id() {
     for (steps, expected) in [
         (
             json!([{"id": "a", "tool": "search", "input": "${last}", "depends_on": []}]),
-            "steps[0].input: there is no variable \"last\"",
+            "steps[0].input: unknown variable \"last\"",
         ),
         (
             json!([{"tool": "search", "depends_on": []}]),
-            "steps[0].id: it is missing",
+            "steps[0].id: missing value",
         ),
         (
             json!([{"id": "a", "set": {"x": 1}, "depends_on": []}]),
-            "steps[0]: one of these is missing: agent, tool, model, flow",
+            "steps[0]: one of these fields is required: agent, tool, model, flow",
         ),
     ] {
         let refusal = refusal(&with_steps(&steps));
@@ -197,7 +197,7 @@ fn flows_within_flows_are_bounded_in_depth() {
     let refusal = refusal(&with("flows", Value::Object(flows)));
 
     assert!(
-        refusal.contains("steps within steps where at most 48 are allowed"),
+        refusal.contains("levels of nested steps where at most 48 are allowed"),
         "{refusal}"
     );
 }
@@ -209,13 +209,13 @@ fn a_definition_that_nests_too_deep_or_has_too_many_steps_is_refused() {
         deep = Value::Array(vec![deep]);
     }
     let deep_refusal = refusal(&deep);
-    // Dropping it level by level would overflow the stack.
+    // Dropping the value recursively would overflow the stack.
     crate::model::dismantle(deep);
     let many: Vec<Value> = (0..2_001).map(|_| json!({"tool": "search"})).collect();
 
     assert_eq!(
         deep_refusal,
-        "the definition: it nests deeper than 64 levels"
+        "the definition: nesting deeper than 64 levels is not allowed"
     );
     assert!(refusal(&with_steps(&json!(many))).contains("2001 steps where at most 2000"));
 }

@@ -1,4 +1,4 @@
-//! The JSON Schema says what the loader says, as far as it is about the form of a definition.
+//! Checks that the JSON Schema and the loader agree on the form of definitions.
 
 use super::language::{Object, SCHEMA, Way, objects};
 use super::properties::{any_json, pointers};
@@ -9,13 +9,13 @@ use std::sync::LazyLock;
 static VALIDATOR: LazyLock<jsonschema::Validator> =
     LazyLock::new(|| jsonschema::validator_for(&SCHEMA).unwrap());
 
-/// Whether an error is about what an object looks like, and not about what it says.
+/// Returns `true` if an error is about the form of an object, which the JSON Schema describes, and not about its content.
 fn is_of_form(error: &WorkflowLoadError) -> bool {
     match error.problem() {
         LoadProblem::Shape { .. }
         | LoadProblem::Missing { .. }
         | LoadProblem::UnknownField { .. } => true,
-        LoadProblem::Fields { reason } => !reason.starts_with("it is no JSON Schema"),
+        LoadProblem::Fields { reason } => !reason.starts_with("cannot compile the JSON Schema"),
         LoadProblem::Name { reason, .. } => !reason.starts_with("another step"),
         LoadProblem::TooMany { what, .. } => ["names", "items"].contains(what),
         LoadProblem::Syntax { .. }
@@ -27,7 +27,7 @@ fn is_of_form(error: &WorkflowLoadError) -> bool {
     }
 }
 
-/// What is odd about what the loader and the schema say of a definition.
+/// Returns a description of the results if the loader and the schema disagree about a definition, otherwise `None`.
 fn disagreement(definition: &Value) -> Option<String> {
     let is_valid = VALIDATOR.is_valid(definition);
     let said = match Workflow::from_json(definition) {
@@ -45,7 +45,7 @@ fn disagreement(definition: &Value) -> Option<String> {
     ))
 }
 
-/// A definition in which an object stands where it can.
+/// Returns a definition that contains a value as the given kind of object.
 fn host(object: &Object, value: Value) -> Value {
     let step = |step: Value| with_steps(&json!([step]));
     match object.name {
@@ -71,11 +71,11 @@ fn host(object: &Object, value: Value) -> Value {
         "Emit" => step(json!({"emit": value})),
         "GraphStep" => with("flows/main", json!({"dag": true, "steps": [value]})),
         name if name.ends_with("Step") => with("flows/main/steps/0", value),
-        other => panic!("no definition with the object {other:?} is known here"),
+        other => panic!("add a definition with the object {other:?} to `host`"),
     }
 }
 
-/// A value that a required field can have.
+/// Returns a valid value of a required field.
 fn sample(object: &Object, field: &str) -> Value {
     match (object.name, field) {
         ("EventCondition", "path") => json!("$.a"),
@@ -99,18 +99,18 @@ fn sample(object: &Object, field: &str) -> Value {
         (_, "method") => json!("truncate"),
         (_, "continue" | "for_each" | "is" | "match" | "return") => json!([1]),
         (_, "abort" | "ask" | "fail" | "instruction" | "path") => json!("input"),
-        (name, field) => panic!("no value is known of {name}.{field}"),
+        (name, field) => panic!("add a value of {name}.{field} to `sample`"),
     }
 }
 
-/// An object with all that it needs and nothing else.
+/// Returns an object with only the required fields.
 fn least(object: &Object, way: &Way) -> Value {
     let fields = way.required.iter();
     let fields = fields.map(|field| ((*field).to_owned(), sample(object, field)));
     Value::Object(fields.collect())
 }
 
-/// Values of every type, and those at which ranges begin and end.
+/// Values of every type, and the limits of ranges.
 const VALUES: &str = r#"[
     0, 1, 2, 100, 101, 256, 257, 1023, 1024, 10000, 10001, 1000000, 1000001, 1048576, 1048577, 31622400, 31622401,
     18446744073709551615, -1, 0.5, 1e300, null, true, false, "", "9", "a b", "input", "item", "all", "first", "none",
@@ -134,7 +134,10 @@ fn the_file_is_what_the_code_publishes() {
 
     let how =
         "cargo run --features workflows --example workflow_schema > docs/workflow.schema.json";
-    assert!(file == *SCHEMA, "write it again: {how}");
+    assert!(
+        file == *SCHEMA,
+        "docs/workflow.schema.json is outdated; write it again: {how}"
+    );
 }
 
 #[test]

@@ -61,8 +61,8 @@ fn a_variable_of_a_branch_that_hides_one_outside_is_told_of() {
     assert_eq!(
         hidden,
         [
-            "flows.main.steps[1]: \"draft\" hides a variable of the same name, which does not change with it",
-            "flows.main.steps[2]: \"page\" hides a variable of the same name, which does not change with it",
+            "flows.main.steps[1]: \"draft\" hides an outer variable of the same name, whose value does not change",
+            "flows.main.steps[2]: \"page\" hides an outer variable of the same name, whose value does not change",
         ]
     );
 }
