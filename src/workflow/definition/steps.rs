@@ -1,4 +1,4 @@
-//! The compiler of steps.
+//! Compiler of steps.
 
 use super::breadcrumbs::{emit, wait_for};
 use crate::model::DefinitionPath;

@@ -1,4 +1,4 @@
-//! The agents of a workflow, as builders.
+//! Builders of the agents of a workflow.
 
 use super::assembly::Assembly;
 use crate::agent::{Agent, AgentCapabilities, AgentExecutor, Provider, WaitSeconds};
@@ -9,7 +9,7 @@ use serde_json::json;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-/// The time in seconds that an agent waits for the agents that it asks. These end by themselves, or wait for people.
+/// Time in seconds for which an agent waits for the agents that it calls. They end by themselves, or wait for people.
 const MONTH: NonZeroU32 = match NonZeroU32::new(30 * 24 * 60 * 60) {
     Some(month) => month,
     None => NonZeroU32::MIN,
@@ -118,7 +118,7 @@ mod tests {
         .unwrap()
     }
 
-    /// The definition of an agent, with the fields that all agents of a workflow have.
+    /// Returns the definition of an agent, with the fields that all agents of a workflow have.
     fn definition(name: &str, fields: &Value) -> Value {
         let mut definition = json!({
             "agent_id": name,
@@ -135,7 +135,7 @@ mod tests {
         definition
     }
 
-    /// The parts of an agent that its definition decides.
+    /// Returns the parts of an agent that its definition determines.
     fn parts(agent: &AgentExecutor) -> Vec<String> {
         let AgentDefinition {
             agent_id,

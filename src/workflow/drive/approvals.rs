@@ -12,12 +12,12 @@ use crate::tool::{Approval, NeededApproval, Tool};
 use crate::workflow::{StepPath, StepTask};
 
 impl Assembly {
-    /// Returns the definitions of the workflow and of a tool, for the digest of an approval.
+    /// Returns the digest of the definitions of the workflow and a tool, which is part of the digest of an approval.
     fn fingerprint(&self, tool: &str) -> String {
         human::fingerprint(self.workflow().hash(), self.tools.registered(tool))
     }
 
-    /// Returns the digest of a call, which binds an approval to it.
+    /// Returns the digest of a tool call, which binds an approval to this call.
     pub(super) fn digest_of(&self, tool: &str, input: &Json) -> String {
         self.digest_with(tool, input, &self.fingerprint(tool))
     }
@@ -27,7 +27,7 @@ impl Assembly {
         human::digest(registered.unwrap_or(tool), input, definition)
     }
 
-    /// Returns the rules for the people who change the input of a step that calls a tool.
+    /// Returns the rules that permit people to change the input of a step that calls a tool.
     fn change_rules(&self, tool: &str) -> Vec<Approval> {
         let settings = self.tools.get(tool).map(Tool::settings);
         let rules = settings.into_iter().flat_map(|tool| &tool.approvals);
@@ -36,7 +36,7 @@ impl Assembly {
 }
 
 impl Step<'_> {
-    /// Asks a person whether the tool may be called.
+    /// Writes a question to a person whether the tool may be called, and waits for the answer.
     pub(super) async fn ask_approval(
         &self,
         tool: &str,
@@ -62,7 +62,7 @@ impl Step<'_> {
                 "an approval does not count, because its digest is not that of the call: the run asks again"
             );
         }
-        // A repeated question after an approval has a new ID: an answer to the earlier question does not count for it.
+        // A repeated question after an approval gets a new ID, so that an answer to the earlier question does not count.
         let what = match self.approvals {
             0 => "approval".to_owned(),
             earlier => format!("approval {earlier}"),
@@ -77,7 +77,7 @@ impl Step<'_> {
 }
 
 impl Drive<'_> {
-    /// Returns `false` if the approver of a step may not change the input in the question. The same input is no change.
+    /// Returns `false` if an approval changes the input of a step and the approver may not do so. Equal input is not a change.
     pub(super) fn may_change(
         &self,
         wait: &Wait,
@@ -96,7 +96,7 @@ impl Drive<'_> {
             return true;
         };
         let assembly = self.assembly;
-        // The definitions changed meanwhile: the run asks again, by the current rules.
+        // If the definitions changed meanwhile, the run asks again under the current rules.
         if assembly.fingerprint(tool) != *definition {
             return true;
         }
@@ -109,8 +109,8 @@ impl Drive<'_> {
         change.is_allowed(found)
     }
 
-    /// Lets the tool of a step be called. Changed input gets a new digest, unless the definitions changed since the question: then the
-    /// flow asks again.
+    /// Queues the approved call of a step's tool. Changed input gets a new digest. If the definitions have changed since the question, the
+    /// digest stays, does not match the call, and the flow asks again.
     pub(super) fn approve(&mut self, path: &StepPath, on: &Awaited, changed: Option<Json>) {
         let tool = self.ready.get(path).and_then(|ready| tool_of(&ready.task));
         let (
@@ -131,12 +131,12 @@ impl Drive<'_> {
             if current == *definition {
                 approved.clone_from(&digest);
             }
-            // The input in the question, sent back unchanged, is no change.
+            // Input that equals the input in the question is not a change.
             if digest != *asked {
                 kept.changed = Some(input);
             }
         }
-        // Only the call itself counts as having done something.
+        // Only the call itself, and not the question, can have effects.
         kept.approvals = kept.approvals.saturating_add(1);
         (kept.approved, kept.wait, kept.begun) = (Some(approved), None, false);
         self.queue.push_back(path.clone());

@@ -1,8 +1,8 @@
-//! Agents that work on a step, and those of the workflow that they ask: all in the run of the flow.
+//! Agents of a step, and the agents of the workflow that they call, within the run of the flow.
 //!
-//! An agent asks another one by a breadcrumb, and is suspended until that answers. Where both are of one workflow the
-//! request is not written: the other agent begins here, and what it says is handed over as the response would be. So an
-//! agent is the same in a flow and by itself, and what it was at is saved by one mechanism.
+//! An agent calls another agent with a request breadcrumb, and is suspended until the response arrives. If both agents belong to the
+//! workflow, the request is not written: the other agent runs here, and its answer is passed to the caller in the form of the
+//! response. An agent therefore behaves the same in a flow and on its own, and one mechanism saves its state.
 
 use super::conversations::Answered;
 use super::ended::{failed_after, failed_with, refused};
@@ -24,17 +24,17 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// What an agent came to.
+/// Result of an agent's work.
 enum Came {
-    /// The context of its response.
+    /// Context of the agent's response.
     Answer(Json),
     Failed(StepOutcome),
-    /// It waits for others than agents of this workflow.
+    /// The agent waits, but not for agents of this workflow.
     Waits(Wake),
 }
 
 impl Step<'_> {
-    /// Lets the agent of a step work until it has an answer, or waits.
+    /// Runs the agent of a step until it answers or waits.
     pub(super) async fn agent(&self, agent: &str, input: &Json) -> Result<Worked, BoxError> {
         let at_work = AtWork {
             agent: agent.to_owned(),
@@ -56,16 +56,16 @@ impl Step<'_> {
         })
     }
 
-    /// Lets an agent work until it has an answer, or waits.
+    /// Runs an agent until it answers or waits.
     ///
-    /// Each level is an agent that the one before may ask, and these lead in no circles, so this is no deeper than there
-    /// are agents.
+    /// The function recurses for each agent that an agent calls. These calls form no cycles, so the depth is at most the number of
+    /// agents.
     fn work_of_agent(&self, key: String, path: StepPath) -> BoxFuture<'_, Result<Came, BoxError>> {
         async move {
             let Some(at_work) = self.agents.get(&key) else {
                 return Ok(Came::Failed(StepOutcome::failure(
                     "misfit",
-                    "no such agent is at work",
+                    "the saved state has no such agent",
                 )));
             };
             let talk = self.conversations.as_deref();
@@ -114,7 +114,7 @@ impl Step<'_> {
                     wake.selectors.extend(came.selectors);
                     wake.until = wake.until.into_iter().chain(came.until).min();
                 }
-                // The answers are handed over one by one, since a run goes on with one breadcrumb at a time.
+                // The agent receives one answer at a time, because a run continues with one breadcrumb.
                 with = asked.iter().find_map(|child| self.response_of(child));
                 if with.is_none() {
                     return Ok(Came::Waits(wake));
@@ -124,7 +124,7 @@ impl Step<'_> {
         .boxed()
     }
 
-    /// Hands the answer of an agent to the conversations, if there are any.
+    /// Passes the answer of an agent to the conversations, if there are any.
     async fn remember(
         &self,
         key: &str,
@@ -146,7 +146,7 @@ impl Step<'_> {
         talk.answered(path, answered).await
     }
 
-    /// Lets an agent go on from where it is.
+    /// Continues an agent from its saved state, with an answer if there is one.
     async fn turn(
         &self,
         agent: &AgentExecutor,
@@ -168,13 +168,13 @@ impl Step<'_> {
         agent.execute(trigger, &context).await
     }
 
-    /// Keeps what a suspended agent goes on with, writes what it asks others, and says what would wake it. What it asks
-    /// agents of this workflow is kept as well.
+    /// Saves the state of a suspended agent, writes its requests, and returns the condition that wakes it. A request to an agent of this
+    /// workflow is added to `agents` instead.
     ///
-    /// The agent that it was fed the answer of is let go of together with that, and not before: an agent that fails with an
-    /// answer is fed it again, and passes over one that it has taken.
+    /// `fed` is the called agent whose answer this agent has received. Its removal is part of the same save: an agent that fails before
+    /// the save receives the answer again, and an agent ignores an answer that it has processed.
     ///
-    /// If the store refuses what it asks, that is what the step comes to.
+    /// Returns the outcome of the step as the inner error if the store refuses a request.
     async fn keep_turn(
         &self,
         key: &str,
@@ -212,11 +212,14 @@ impl Step<'_> {
             .map(|id| answers_to(id, agents::RESPONSE))
             .collect();
         wake.selectors.retain(|selector| !own.contains(selector));
-        tracing::debug!(path = path.as_str(), "an agent waits for others");
+        tracing::debug!(
+            path = path.as_str(),
+            "an agent is suspended until its requests are answered"
+        );
         Ok(Ok(wake))
     }
 
-    /// The agent of this workflow that a breadcrumb asks, if it asks one.
+    /// Returns the request in a breadcrumb and its ID, if the request is to an agent of this workflow.
     fn request_of(&self, new: &NewBreadcrumb, by: &str) -> Option<(String, AtWork)> {
         if new.schema_name.as_deref() != Some(agents::REQUEST) {
             return None;
@@ -238,7 +241,7 @@ impl Step<'_> {
         known.then(|| Some((new.context.text("requestId")?.to_owned(), asked)))?
     }
 
-    /// Lets an agent that was asked work, unless it has answered; what it waits for, if it does.
+    /// Runs a called agent, unless it has answered. Returns the condition that wakes it if it waits.
     async fn work_of_asked(&self, key: &str, path: &StepPath) -> Result<Option<Wake>, BoxError> {
         let Some(at_work) = self
             .agents
@@ -263,7 +266,7 @@ impl Step<'_> {
         Ok(None)
     }
 
-    /// The answer of an agent that was asked, as the breadcrumb that it would be.
+    /// Returns the answer of a called agent in the form of its response breadcrumb, if there is an answer.
     fn response_of(&self, key: &str) -> Option<(String, Arc<Breadcrumb>)> {
         let at_work = self.agents.get(key)?;
         let mut context = at_work.answer?.into_value();
@@ -283,7 +286,7 @@ impl Step<'_> {
         matches!(words, (Some(input), Some(message)) if input == message)
     }
 
-    /// What an agent is shown as its trigger.
+    /// Returns the trigger of an agent: a request breadcrumb with the input.
     fn asked(&self, at_work: &AtWork) -> Breadcrumb {
         let mut context = json!({"agent": at_work.agent});
         if let Value::Object(fields) = &mut context {
@@ -299,7 +302,7 @@ impl Step<'_> {
         asked.first_version(trigger.id, trigger.updated_at)
     }
 
-    /// What an agent ends with: its answer, which is remembered, and the breadcrumbs that it may write.
+    /// Handles the output of an agent: passes it to the conversations, and writes the breadcrumbs that the agent may write.
     async fn answered(
         &self,
         agent: &AgentExecutor,
@@ -332,7 +335,7 @@ impl Step<'_> {
         Ok(Came::Answer(output))
     }
 
-    /// The key of an agent that works on the step: the same in each attempt, since all of them are one conversation.
+    /// Returns the idempotency key of an agent. The key is the same in each attempt, because all attempts continue one conversation.
     fn key_of(&self, agent: &str) -> String {
         let key = &self.ready.idempotency_key;
         match agent {
@@ -345,17 +348,17 @@ impl Step<'_> {
 fn message(outcome: &StepOutcome) -> String {
     match outcome {
         StepOutcome::Failed { failure, .. } => failure.message.clone(),
-        StepOutcome::TimedOut => "it took too long".to_owned(),
+        StepOutcome::TimedOut => "the agent exceeded its timeout".to_owned(),
         StepOutcome::Succeeded(_) | StepOutcome::Suspended { .. } => String::new(),
     }
 }
 
-/// What a step makes of the response of its agent.
+/// Returns the outcome of a step whose agent has responded.
 fn result_of(answer: &Json) -> StepOutcome {
     StepOutcome::success(agents::said(answer))
 }
 
-/// Returns the ID of the first question to a person whose answers these selectors select. `None` if they select no answers of people.
+/// Returns the ID of the first question to a person whose answer these selectors select. `None` if they select no answers of people.
 fn question_in(selectors: &[Selector]) -> Option<&str> {
     let mut of_people = selectors
         .iter()

@@ -19,29 +19,30 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A workflow together with all that it names, ready to run.
+/// A workflow together with the models, tools and guardrails that it names, ready to run.
 pub struct Assembly {
     pub(super) workflow: Arc<Workflow>,
     pub(super) store: Arc<dyn BreadcrumbStore>,
-    /// By the names that the definition has for them.
+    /// Tools by their names in the definition.
     pub(super) tools: ToolRegistry,
     pub(super) guardrails: Guardrails,
-    /// What steps that ask a model have to be answered, by the name of the schema.
+    /// Expected answers of model steps, by schema name.
     pub(super) outputs: BTreeMap<String, Output>,
     models: BTreeMap<String, Registered>,
     default_model: Option<Registered>,
     writes: BTreeSet<String>,
-    /// The services of the definition of a run that began before this definition.
+    /// Services for the definitions of runs that began with another definition.
     pub(super) services: Services,
-    /// Whether it is settled that the definition is in the store, or cannot be.
+    /// If `true`, the definition is in the store, or the store refuses it permanently.
     pub(super) is_kept: AtomicBool,
 }
 
 impl Assembly {
-    /// Puts a workflow together with what it names. Runs of it read and write this store.
+    /// Creates an assembly of a workflow and the services that it names. Its runs read and write this store.
     ///
     /// # Errors
-    /// [`AssemblyError`] names what is not there, with the closest name that is.
+    /// Returns an [`AssemblyError`] if the services lack an item that the workflow names, if a model or tool cannot be used as the
+    /// workflow does, or if the workflow exceeds the limits of the services.
     pub fn new(
         workflow: impl Into<Arc<Workflow>>,
         services: &Services,
@@ -72,14 +73,14 @@ impl Assembly {
         Ok(assembly)
     }
 
-    /// The workflow.
+    /// Returns the workflow.
     #[must_use]
     pub fn workflow(&self) -> &Arc<Workflow> {
         &self.workflow
     }
 
-    /// What a tool was registered as, of the name that the definition has for it. Asking for the work of one that is served
-    /// elsewhere is idempotent; doing it need not be.
+    /// Returns the retry safety with which a tool was registered, by its name in the definition. The settings in `tools` can differ: for
+    /// a tool of another service, they describe only the request, which is idempotent.
     pub(super) fn safety(&self, name: &str) -> Option<RetrySafety> {
         let spec = self.workflow.tools.get(name)?;
         let registered = spec.tool.as_deref().unwrap_or(name);
@@ -87,12 +88,13 @@ impl Assembly {
         Some(tool.settings().retry)
     }
 
-    /// The schemas that runs of it may write, in order.
+    /// Returns the schemas that runs of the workflow can write, sorted by name.
     pub fn writes(&self) -> impl Iterator<Item = &str> {
         self.writes.iter().map(String::as_str)
     }
 
-    /// Whether its flows wait for others, or call tools of which the ledger has to keep that they were called.
+    /// Returns `true` if runs need a store with a run ledger: flows wait for people or breadcrumbs, or call tools that need an approval,
+    /// belong to another service or run at most once.
     pub(crate) fn needs_a_ledger(&self) -> bool {
         let waits =
             |task: &&TaskForm| matches!(task, TaskForm::Ask { .. } | TaskForm::WaitFor { .. });
@@ -108,12 +110,13 @@ impl Assembly {
             })
     }
 
-    /// Makes an agent of the workflow, the same wherever it is used. As an executor of its own it is set off by
-    /// `agent.request.v1` with its name as `agent`, and asks others of the workflow by breadcrumbs; in a step they work
-    /// in the run of the flow.
+    /// Creates an executor from an agent of the workflow.
+    ///
+    /// An `agent.request.v1` breadcrumb with its name in the field `agent` triggers the executor. It calls other agents of the workflow
+    /// through breadcrumbs. In a step of a flow, by contrast, the same agents work within the run of the flow.
     ///
     /// # Errors
-    /// [`AssemblyError::NotRegistered`] if the workflow has no agent of this name.
+    /// Returns [`AssemblyError::NotRegistered`] if the workflow has no agent with this name.
     pub fn build_agent(&self, name: &str) -> Result<AgentExecutor, AssemblyError> {
         self.agent(name, None, None, self.compactor(None))
     }
@@ -144,12 +147,12 @@ impl Assembly {
         })
     }
 
-    /// What all that is said to models has to pass.
+    /// Returns the guardrails of the workflow.
     pub(crate) const fn guardrails(&self) -> &Guardrails {
         &self.guardrails
     }
 
-    /// The model that sums up conversations which became too long.
+    /// Returns the model that summarises long conversations, or `None` without a compaction policy or a model for it.
     pub(crate) fn summariser(&self) -> Option<Arc<dyn ChatModel>> {
         let compaction = self.workflow.policies.compaction.as_ref()?;
         let found = match &compaction.model {
@@ -169,7 +172,7 @@ impl Assembly {
         }
     }
 
-    /// What makes the conversation of an agent at work shorter, if the policies say so, and who hears what summaries cost.
+    /// Returns the compactor of an agent's conversation, or `None` without a compaction policy. `by` receives the cost of summaries.
     pub(super) fn compactor(&self, by: Option<Listener>) -> Option<Arc<Compactor>> {
         let policy = self.workflow.policies.compaction.as_ref()?;
         let model = match policy.method {
@@ -180,7 +183,7 @@ impl Assembly {
         Some(Arc::new(compactor.heard_by(by.map(Listener::of_cost))))
     }
 
-    /// A model of the workflow, for a step.
+    /// Returns a model of the workflow for a step, or `None` if the name is unknown or belongs to a provider for agents.
     pub(super) fn model(&self, name: &str, by: Option<Listener>) -> Option<Heard> {
         match self.models.get(name)? {
             Registered::Model(model) => Some(self.heard(Arc::clone(model), Some(name), by)),
@@ -221,7 +224,7 @@ impl Assembly {
         })
     }
 
-    /// Whatever steps need beside agents.
+    /// Prepares the models and outputs of steps, and collects the schemas that steps write.
     fn settle_tasks(&mut self) -> Result<(), AssemblyError> {
         let workflow = Arc::clone(&self.workflow);
         for task in workflow.tasks() {
@@ -244,7 +247,7 @@ impl Assembly {
                     self.writes.insert(human::REQUEST.to_owned());
                 }
                 TaskForm::Tool { tool, .. } => {
-                    // It may ask a person.
+                    // A tool can ask a person.
                     self.writes.insert(human::REQUEST.to_owned());
                     let tool = self.tools.get(tool);
                     if tool.is_some_and(|tool| tool.settings().over_breadcrumbs) {
@@ -257,7 +260,7 @@ impl Assembly {
         Ok(())
     }
 
-    /// Whoever has to sum up conversations can do so.
+    /// Checks that a model for summaries exists if the policies need it.
     fn settle_compaction(&self) -> Result<(), AssemblyError> {
         let Some(compaction) = &self.workflow.policies.compaction else {
             return Ok(());
@@ -317,7 +320,7 @@ impl fmt::Debug for Assembly {
     }
 }
 
-/// The tools of a workflow under the names that it has for them.
+/// Returns the tools of a workflow by their names in the definition.
 fn tools(workflow: &Workflow, registered: &ToolRegistry) -> Result<ToolRegistry, AssemblyError> {
     let mut tools = ToolRegistry::default();
     for (name, spec) in &workflow.tools {
@@ -367,7 +370,7 @@ fn models(
     models.collect()
 }
 
-/// Tells what the machine of an agent wants done.
+/// Reports effects of an agent's state machine as events.
 fn observe(by: &Listener, effect: &Effect) {
     match effect {
         Effect::Execute(call) => by.tell(StepEventKind::ToolCalled {

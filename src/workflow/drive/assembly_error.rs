@@ -4,99 +4,102 @@ use crate::model::nearest;
 use crate::tool::ToolError;
 use std::collections::BTreeMap;
 
-/// A workflow names what it cannot have.
+/// Error of a workflow that cannot run with the registered services.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AssemblyError {
-    /// Something is not registered here.
-    #[error("{what} {name:?} is not registered here{}", instead(nearest.as_deref(), known))]
+    /// Item that the workflow names and the services do not have.
+    #[error("no {what} named {name:?} is registered{}", instead(nearest.as_deref(), known))]
     NotRegistered {
-        /// What kind of thing: `tool`, `model`, `guardrail`.
+        /// Kind of the item: `tool`, `model`, `guardrail`; `agent` for an unknown agent of the workflow.
         what: &'static str,
-        /// The name found.
+        /// Name in the definition.
         name: String,
-        /// The closest name that is registered.
+        /// Closest registered name.
         nearest: Option<String>,
-        /// All that are registered.
+        /// All registered names, separated by commas.
         known: String,
     },
-    /// A model is needed that nobody names, and none is the default.
-    #[error("{what} {name:?} names no model, and no default model is registered here")]
+    /// Missing model: the definition names none, and the services have no default model.
+    #[error(
+        "{what} {name:?} names no model, and no default model is registered; name a model in the definition, or register one with \
+         Services::default_model"
+    )]
     NoDefaultModel {
         /// `agent`, `model` or `compaction`.
         what: &'static str,
-        /// Its name.
+        /// Name of the agent or model in the definition, or `summarise`.
         name: String,
     },
-    /// A step, or what sums up conversations, asks what only agents can have.
+    /// Provider for agents that a step or the compaction policy uses as a model.
     #[error(
-        "model {name:?} is asked by a step or for summaries, and is a provider for agents; register a model for it"
+        "model {name:?} is used by a step or for summaries, but is registered as a provider for agents; register a model for it"
     )]
     NotForSteps {
-        /// Its name in `models`.
+        /// Name in `models`.
         name: String,
     },
-    /// There are schemas, and this build of the crate checks none.
+    /// Schemas in a build of the crate without the feature `validate`, which cannot check values against them.
     #[error(
-        "the workflow has schemas, which are checked only with the feature \"validate\"; turn it on, or leave them out"
+        "the workflow has schemas, which need the feature \"validate\"; enable the feature, or remove the schemas"
     )]
     NoValidation,
-    /// A run of it may use up more than this service lets it.
+    /// Limit in the definition that is above the maximum of the services.
     #[error(
-        "policies.limits.{limit} is {found}, and at most {most} is let here; say less in the definition, or let more with \
-         Services::limits"
+        "policies.limits.{limit} is {found}, and the services allow at most {most}; lower the limit in the definition, or raise the \
+         maximum with Services::limits"
     )]
     OverLimit {
         /// `steps`, `items`, `value_bytes` or `total_bytes`.
         limit: &'static str,
-        /// What the definition says, or has by default.
+        /// Limit in the definition, or its default.
         found: u64,
-        /// The most that is let.
+        /// Maximum that the services allow.
         most: u64,
     },
-    /// A step writes a schema that decides what others do: requests, answers of people, definitions.
-    #[error("a step emits {schema:?}, which no definition may write")]
+    /// Protected schema that a step or agent would write: requests, answers of people, definitions.
+    #[error("the definition writes schema {schema:?}, which is protected; use another schema")]
     Protected {
         /// The schema.
         schema: String,
     },
-    /// A tool that is served elsewhere is asked for by its name.
+    /// Other name for a tool of another service, which is requested by its own name.
     #[error(
-        "tool {tool:?} is served elsewhere, under that name; it cannot be called {name:?} here"
+        "tool {tool:?} belongs to another service and cannot be renamed to {name:?}; use its own name"
     )]
     CannotRename {
-        /// The tool.
+        /// Name of the tool.
         tool: String,
-        /// The name in the definition.
+        /// Name in the definition.
         name: String,
     },
-    /// A tool cannot be used.
-    #[error("tool {name:?} cannot be used")]
+    /// Tool that cannot be used.
+    #[error("cannot use tool {name:?}")]
     Tool {
-        /// Its name in `tools`.
+        /// Name in `tools`.
         name: String,
-        /// Why.
+        /// The cause.
         source: Box<ToolError>,
     },
-    /// An agent cannot be made.
-    #[error("agent {name:?} cannot be made")]
+    /// Agent that cannot be created, or output schema of a model step that cannot be used.
+    #[error("cannot set up agent or model {name:?}")]
     Agent {
-        /// Its name in `agents`.
+        /// Name in `agents`, or in `models` for a model step.
         name: String,
-        /// Why.
+        /// The cause.
         source: Box<AgentError>,
     },
 }
 
 impl AssemblyError {
-    /// Always [`Retry::Never`]: the definition has to change, or what is registered.
+    /// Returns [`Retry::Never`]: the definition or the registered services have to change.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         Retry::Never
     }
 }
 
-/// A name that is not among those that are registered.
+/// Returns the error for a name that is not a key of a map.
 pub(super) fn unknown<T>(
     what: &'static str,
     name: &str,
@@ -105,6 +108,7 @@ pub(super) fn unknown<T>(
     not_registered(what, name, known.keys().map(String::as_str))
 }
 
+/// Returns the error for a name that is not registered.
 pub(super) fn not_registered<'n>(
     what: &'static str,
     name: &str,
@@ -126,6 +130,6 @@ pub(super) fn not_registered<'n>(
 fn instead(nearest: Option<&str>, known: &str) -> String {
     match nearest {
         Some(name) => format!("; did you mean {name:?}?"),
-        None => format!("; there are: {known}"),
+        None => format!("; registered: {known}"),
     }
 }

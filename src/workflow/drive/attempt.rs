@@ -1,4 +1,4 @@
-//! One attempt at a run: begins what is due, waits for whatever is first, and tells the interpreter of it.
+//! One attempt at a run of a flow: starts due steps, waits for the first outcome or answer, and reports it to the interpreter.
 
 use super::ended::timed_out;
 use super::event::Emitter;
@@ -26,47 +26,53 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument as _;
 
-/// How many steps are at work at a time.
+/// Maximum number of steps that run at a time.
 const MOST_AT_ONCE: usize = 32;
 
-/// How long a run that has nothing else to do stays for a delay; for a longer one it is suspended.
+/// Longest delay for which an idle run sleeps. For a longer delay the run is suspended.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// What a step came to; none if it was stopped.
+/// Result of a step's work, or `None` if the step was aborted.
 type Done = Option<(StepPath, Result<Worked, BoxError>)>;
 
-/// One attempt at a run.
+/// State of one attempt at a run.
 pub(super) struct Drive<'d> {
     pub(super) assembly: &'d Assembly,
     pub(super) context: &'d ExecutionContext,
     pub(super) emitter: Arc<Emitter>,
     pub(super) run: FlowRun,
     pub(super) finished: Option<Finish>,
-    /// The steps under way, and what is known of each.
+    /// Tasks of the steps in flight, including waiting steps.
     pub(super) ready: BTreeMap<StepPath, Arc<Ready>>,
+    /// Saved driver state of the steps in flight.
     pub(super) kept: BTreeMap<StepPath, Kept>,
-    /// Those that have not begun in this attempt, or go on.
+    /// Steps to start or to continue in this attempt.
     pub(super) queue: VecDeque<StepPath>,
     pub(super) running: FuturesUnordered<BoxFuture<'d, Done>>,
     pub(super) aborts: BTreeMap<StepPath, AbortHandle>,
-    /// What would wake the agents that are suspended, and since when that counts.
+    /// Conditions that wake the suspended agents.
     pub(super) asleep: BTreeMap<StepPath, Wake>,
+    /// Handle with which running steps request a save.
     pub(super) saver: Saver,
+    /// Requests for a save, each with the sender that reports it.
     pub(super) saves: mpsc::Receiver<oneshot::Sender<()>>,
+    /// If `true`, the current state is saved.
     pub(super) is_saved: bool,
-    /// Whether a step has ended since the run was saved that is no agent's.
+    /// If `true`, a step other than an agent step has ended since the last save.
     pub(super) has_unkept: bool,
-    /// Who waits until the run is saved.
+    /// Senders that report the next save to the steps that requested it.
     pub(super) unheard: Vec<oneshot::Sender<()>>,
-    /// What has begun since the run was saved, as it was before: nothing is done of it yet.
+    /// Steps that were started since the last save, with their state before. Their futures are not polled before the next save.
     pub(super) unsaved: Vec<(StepPath, Kept)>,
     pub(super) stores_progress: bool,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
     /// The text of the user's message that started the turn.
     pub(super) user_message: Option<Arc<str>>,
-    /// What is not told yet.
+    /// Events that are not stored as breadcrumbs yet.
     pub(super) untold: Vec<FlowEvent>,
+    /// Position of the polls for answers and control orders.
     pub(super) looked: Looked,
+    /// Breadcrumbs that ended steps wrote or received.
     pub(super) lines: Lines,
     pub(super) next_check: NextCheck,
     pub(super) leaving: Leaving,
@@ -124,12 +130,12 @@ impl<'d> Drive<'d> {
         }
     }
 
-    /// Takes up what an earlier attempt has left.
+    /// Restores the steps that were in flight when the run was saved.
     pub(super) fn take_up(&mut self) {
         for ready in self.run.outstanding().into_iter().chain(self.run.waiting()) {
             let kept = self.kept.get(&ready.path);
             let kept = kept.filter(|kept| kept.attempt == ready.attempt);
-            // An agent that waits looks for itself whether it can go on.
+            // A suspended agent has no `wait`. Its step is queued, because the agent itself checks whether it can continue.
             if kept.is_none_or(|kept| kept.wait.is_none()) {
                 self.queue.push_back(ready.path.clone());
             }
@@ -140,7 +146,7 @@ impl<'d> Drive<'d> {
         }
     }
 
-    /// Goes on until the flow ends or waits. What came of its steps is kept although the attempt fails, if the store can.
+    /// Runs the flow until it ends or is suspended. If the attempt fails, tries to save the outcomes of its steps.
     pub(super) async fn run(mut self) -> Result<Driven, BoxError> {
         let driven = self.work().await;
         if let Err(error) = &driven
@@ -154,12 +160,12 @@ impl<'d> Drive<'d> {
     async fn work(&mut self) -> Result<Driven, BoxError> {
         loop {
             if let Some(finish) = self.finished.take() {
-                // The response may not be recorded at once, and the last step is not done again for it. An agent says what it
-                // said from its conversation, which those need who keep what was said.
+                // The commit of the response can fail, and its retry must not repeat the last step. An agent step needs no save: a
+                // retry takes the answer from the agent's saved conversation, and passes it to `conversations` again.
                 if self.has_unkept
                     && let Err(error) = self.save().await
                 {
-                    tracing::debug!(error = %Chain(&*error), "cannot save the state of a run that has ended");
+                    tracing::debug!(error = %Chain(&*error), "cannot save the final state of a flow, a retry repeats its last step");
                 }
                 self.tell_progress().await?;
                 return Ok(Driven::Finished(finish));
@@ -186,11 +192,11 @@ impl<'d> Drive<'d> {
                 Some(delay) if delay <= SHORT => {
                     self.save().await?;
                     tokio::time::sleep(delay).await;
-                    // Nothing begins after an order that came meanwhile.
+                    // A control order that arrived during the delay applies before further steps begin.
                     Box::pin(self.look()).await?;
                 }
                 Some(_) | None => {
-                    // A step that had no room may let others begin, or be the end of the run.
+                    // A step that failed because the state is too large can let other steps begin, or end the run.
                     let (state, false) = self.state().await? else {
                         continue;
                     };
@@ -201,7 +207,7 @@ impl<'d> Drive<'d> {
         }
     }
 
-    /// Lets others have their turn, then more steps begin.
+    /// Yields to other tasks, then lets more steps begin.
     async fn stride(&mut self) -> Result<(), BoxError> {
         tokio::task::yield_now().await;
         if self.next_check.is_due() {
@@ -212,7 +218,7 @@ impl<'d> Drive<'d> {
         Ok(())
     }
 
-    /// Begins steps for which there is a place, and which have no delay and are not held, unless the attempt comes to its end.
+    /// Starts queued steps that are due and not held, up to [`MOST_AT_ONCE`] running steps, unless the attempt is about to end.
     fn begin_what_is_due(&mut self) {
         let now = self.context.now();
         self.leaving.goes_on_after_all(now);
@@ -230,7 +236,7 @@ impl<'d> Drive<'d> {
         self.queue.append(&mut later);
     }
 
-    /// Whether a step has to wait until its run is no longer paused. One that has begun goes on.
+    /// Returns `true` if a step has to wait because the run is paused. A step that has begun continues.
     pub(super) fn is_held(&self, path: &StepPath) -> bool {
         let has_begun = self.kept.get(path).is_some_and(|kept| kept.begun);
         self.run.progress().is_paused() && !has_begun
@@ -283,10 +289,10 @@ impl<'d> Drive<'d> {
         self.is_saved = false;
     }
 
-    /// Keeps what is known, then waits for whatever is first.
+    /// Saves the run, then handles the first of these: a save request, a result of a step, a time limit, or the next poll.
     async fn go_on(&mut self) -> Result<(), BoxError> {
         self.save_or_leave().await?;
-        // What is due begins once there is a place for it.
+        // With the maximum number of running steps, a due step has to wait for the end of another step.
         let delay = match self.running.len() < MOST_AT_ONCE && self.leaving.how.is_none() {
             true => self.delay(),
             false => None,
@@ -307,7 +313,7 @@ impl<'d> Drive<'d> {
         }
     }
 
-    /// Takes what a step came to, and whatever else has ended by now, so that all is saved at once.
+    /// Handles the result of a step, and the results of all other steps that have ended by now, so that one save covers them.
     fn take(&mut self, done: Done) -> Result<(), BoxError> {
         self.take_one(done)?;
         while let Some(Some(done)) = self.running.next().now_or_never() {
@@ -346,7 +352,7 @@ impl<'d> Drive<'d> {
 
     fn suspended(&mut self, path: &StepPath, ticket: String) {
         self.is_saved = false;
-        // An agent may wait more than once, for one thing after the other.
+        // An agent can be suspended again with the same ticket.
         if self.ticket(path).as_ref() == Some(&ticket) {
             return;
         }
@@ -365,7 +371,7 @@ impl<'d> Drive<'d> {
         found.map(|(_, ticket)| ticket.to_owned())
     }
 
-    /// Tells the flow how a step ended.
+    /// Reports the outcome of a step to the interpreter.
     pub(super) fn tell(&mut self, path: &StepPath, outcome: StepOutcome) {
         let Some(ready) = self.ready.remove(path) else {
             return;
@@ -388,7 +394,7 @@ impl<'d> Drive<'d> {
         self.apply(next);
     }
 
-    /// Does what the flow wants next.
+    /// Applies the result of an interpreter step.
     pub(super) fn apply(&mut self, next: Next) {
         self.is_saved = false;
         for path in next.cancel {
@@ -400,7 +406,7 @@ impl<'d> Drive<'d> {
             self.queue.retain(|queued| *queued != path);
         }
         for event in &next.events {
-            // It may have been about to be tried again.
+            // A step that waits for a retry is only in `kept`.
             if matches!(
                 event.kind,
                 FlowEventKind::Failed(_) | FlowEventKind::Cancelled
@@ -421,13 +427,16 @@ impl<'d> Drive<'d> {
             self.untold.extend(next.events);
         }
         if let Some(anomaly) = next.anomaly {
-            tracing::debug!(?anomaly, "something of a run did not fit");
+            tracing::debug!(
+                ?anomaly,
+                "the interpreter ignored a report that does not match the state of the flow"
+            );
         }
         self.lines.fold(self.run.progress());
         self.finished = self.finished.take().or(next.finished);
     }
 
-    /// Lets go of what is known of a step that is over, but for what counts for those after it.
+    /// Removes the driver state of an ended step, and adds its marks to `lines` for later steps.
     fn forget(&mut self, path: &StepPath) -> Option<Kept> {
         let kept = self.kept.remove(path);
         if let Some(kept) = &kept {
@@ -450,7 +459,7 @@ impl<'d> Drive<'d> {
         kept
     }
 
-    /// How long it is until a step that waits for its time begins, and is not held; none if no step does.
+    /// Returns the time until the next delayed step is due, or `None` if no step is delayed. Ignores held steps.
     fn delay(&self) -> Option<Duration> {
         let now = self.context.now();
         let dues = self
@@ -458,7 +467,7 @@ impl<'d> Drive<'d> {
             .iter()
             .filter(|path| !self.is_held(path))
             .filter_map(|path| self.kept.get(path)?.due);
-        // No less than the store's clock can tell apart, so that nothing spins.
+        // The delay is at least the resolution of the store's clock, so that the loop does not spin.
         dues.min()
             .map(|due| due.since(now).max(Duration::from_millis(1)))
     }

@@ -1,4 +1,4 @@
-//! The end of an attempt before that of the flow.
+//! Ends an attempt before its flow ends: after a store error, or to yield to the next attempt.
 
 use super::Driven;
 use super::attempt::Drive;
@@ -11,21 +11,21 @@ use crate::store::Wake;
 use tokio::time::Instant;
 
 impl Drive<'_> {
-    /// Returns `true` if this attempt ends, so that no further step starts. The check can decide that the attempt makes
-    /// way for another one.
+    /// Returns `true` if this attempt is about to end, so that no further step starts. The check can decide that the attempt
+    /// yields to the next one.
     pub(super) fn is_leaving(&mut self, now: Timestamp) -> bool {
         if self.leaving.how.is_none() {
             let is_at_work = !self.running.is_empty();
             self.leaving.how = self.leaving.makes_way(now, is_at_work);
             if self.leaving.how.is_some() {
-                tracing::debug!("a run makes way for another attempt, since it came further");
+                tracing::debug!("a run yields to its next attempt");
             }
         }
         self.leaving.how.is_some()
     }
 
-    /// Handles a store error in a step. After a transient error, the attempt ends once the other running steps have
-    /// ended, so that their outcomes are saved. They have at most [`SIBLINGS`] to end.
+    /// Handles an error of the store or run in a step. After a transient error, the attempt ends once the other running steps
+    /// have ended, so that their outcomes are saved. They have at most [`SIBLINGS`] to end.
     ///
     /// # Errors
     /// The error itself if it is permanent.
@@ -77,7 +77,7 @@ impl Drive<'_> {
     pub(super) async fn end(&mut self, leave: Leave) -> Result<Option<Driven>, BoxError> {
         match leave {
             Leave::Yields { .. } => {
-                // A step that had no room may be the end of the run.
+                // A step that failed because the state is too large can end the run.
                 let (state, false) = self.state().await? else {
                     return Ok(None);
                 };

@@ -1,21 +1,21 @@
-//! Orders to a run: cancel it, let no further steps begin, let them begin again.
+//! Control orders to a run: cancel, pause and resume.
 
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector};
 use serde_json::json;
 
-/// An order to a run, as a `workflow.control.v1`.
+/// Control order to a run of a flow, written as a `workflow.control.v1` breadcrumb.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Control {
-    /// Ends the run, and all that is under way in it: `cancel`.
+    /// Ends the run and stops its steps in flight: `cancel`.
     Cancel,
-    /// Lets no further steps begin; what is under way may end: `pause`.
+    /// Prevents further steps from beginning. Steps in flight can end: `pause`.
     Pause,
     /// Lets steps begin again: `resume`.
     Resume,
 }
 
 impl Control {
-    /// The schema of orders.
+    /// Schema of control orders.
     pub const SCHEMA: &'static str = "workflow.control.v1";
 
     const ALL: [Self; 3] = [Self::Cancel, Self::Pause, Self::Resume];
@@ -28,8 +28,9 @@ impl Control {
         }
     }
 
-    /// The breadcrumb that orders it of the run that a trigger set off. Its context has `run`, the id of that trigger, and
-    /// `action`; its tag is `run:<id>`.
+    /// Returns a breadcrumb with this order to the run of a trigger.
+    ///
+    /// Its context has `run`, the ID of the trigger, and `action`. Its tag is `run:<id>`.
     #[must_use]
     pub fn of(self, trigger: BreadcrumbId) -> NewBreadcrumb {
         let action = self.name();
@@ -43,7 +44,7 @@ impl Control {
         Selector::schema(Self::SCHEMA).all_tags([tag(trigger)])
     }
 
-    /// What a breadcrumb orders; none if it says nothing that is known.
+    /// Returns the order in a breadcrumb, or `None` if its action is unknown.
     pub(super) fn read(order: &Breadcrumb) -> Option<Self> {
         let action = order.context.text("action")?;
         let mut all = Self::ALL.into_iter();

@@ -5,10 +5,10 @@ use crate::workflow::{History, StepPath};
 use async_trait::async_trait;
 use std::sync::Arc;
 
-/// Keeps what the agents in a run say, and shows it to them again.
+/// Saves the conversations of the agents in a run, and provides them to later turns.
 #[async_trait]
 pub(crate) trait Conversations: Send + Sync {
-    /// The provider of the agent at a path, with what its agent is shown of the past.
+    /// Returns a provider for the agent at a path that adds the agent's history to requests.
     fn around(
         &self,
         path: &StepPath,
@@ -16,21 +16,22 @@ pub(crate) trait Conversations: Send + Sync {
         provider: Arc<dyn Provider>,
     ) -> Arc<dyn Provider>;
 
-    /// Keeps what an agent has answered. After a crash it may be told again.
+    /// Saves the answer of an agent. After a crash, the same answer can be passed again.
     async fn answered(&self, path: &StepPath, answered: Answered<'_>) -> Result<(), BoxError>;
 
-    /// Whether an error is one of the conversations, which are not there any more: the agent has not failed, and another attempt at
-    /// its step would not help.
+    /// Returns `true` if an error means that the conversations no longer exist. The agent itself has not failed then, and a retry of its
+    /// step would not help.
     fn is_over(&self, error: &BoxError) -> bool;
 }
 
-/// What an agent has come to.
+/// Answer of an agent, with its request.
 pub(crate) struct Answered<'a> {
-    /// What names the request, if another agent asked; else empty.
+    /// ID of the request if another agent called this one, otherwise empty.
     pub(crate) request: &'a str,
+    /// Input of the agent.
     pub(crate) asked: &'a Json,
-    /// The context of its response.
+    /// Context of the agent's response.
     pub(crate) answer: &'a Json,
-    /// What its provider keeps; none if it was never started.
+    /// The provider's saved conversation, or `None` if the provider was never started.
     pub(crate) session: Option<&'a Json>,
 }

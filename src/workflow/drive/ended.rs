@@ -1,4 +1,4 @@
-//! How steps end: what errors and answers are to the flow, and whether it may try again.
+//! Outcomes of steps: converts answers and errors, and decides whether a step can be retried.
 
 use super::Assembly;
 use crate::agent::guardrail::Denied;
@@ -13,16 +13,16 @@ use crate::workflow::{MayRetry, StepFailure, StepOutcome, StepTask};
 use serde_json::Value;
 use std::time::Duration;
 
-/// An answer that is not what was asked for, with what was written instead.
+/// Returns the outcome of an answer that does not match the requested output, with an excerpt of the answer.
 pub(super) fn bad_output(problem: &str, raw: &str) -> StepOutcome {
     const RAW: usize = 2_048;
     let raw = excerpt(raw, RAW);
     let message =
-        format!("the answer is not the output that was asked for: {problem}; it was: {raw}");
+        format!("the answer does not match the requested output: {problem}; answer: {raw}");
     StepOutcome::transient("bad_output", message)
 }
 
-/// What a call of a tool came to.
+/// Returns the outcome of a tool call.
 pub(super) fn of_answer(answer: Answer, settings: &ToolSettings) -> StepOutcome {
     match answer {
         Answer::Success(output) => StepOutcome::Succeeded(output),
@@ -30,8 +30,8 @@ pub(super) fn of_answer(answer: Answer, settings: &ToolSettings) -> StepOutcome 
     }
 }
 
-/// An error, and whether the step may be tried again: a tool that failed may be called again, unless it runs at most once;
-/// where nobody knows whether it has done its work only one that is idempotent may.
+/// Returns the outcome of a failed tool call. A tool that reports a failure can be called again, unless it runs at most once. If it is
+/// unknown whether the tool did its work, only an idempotent tool can be called again.
 pub(super) fn of_error(answer: Answer, safety: Option<RetrySafety>) -> StepOutcome {
     let Answer::Error { code, message } = answer else {
         return StepOutcome::success(Value::Null);
@@ -58,11 +58,11 @@ pub(super) fn code_of(error: &BoxError) -> &'static str {
     model().or_else(store).or_else(denied).unwrap_or("error")
 }
 
-/// The outcome of a step that an error ends. What the error of a model or tool that is not of this crate says stays out
-/// of it, since variables and results are read by many.
+/// Returns the outcome of a step that ended with an error. The messages of errors that are not of this crate are omitted, because
+/// variables and results have many readers.
 ///
 /// # Errors
-/// What is wrong with the store or the run, and not with the step.
+/// Returns the error itself if it is an error of the store or the run, and not of the step.
 pub(super) fn failed_with(error: BoxError) -> Result<StepOutcome, BoxError> {
     let retried = |code: &str, message: String, retry: Retry| match retry {
         Retry::Never => StepOutcome::failure(code, message),
@@ -79,7 +79,7 @@ pub(super) fn failed_with(error: BoxError) -> Result<StepOutcome, BoxError> {
     }
     if let Some(failed @ AgentRunError::StateTooLarge { .. }) = find(&error) {
         let message = format!(
-            "{failed}; have its tools return less, or have it made shorter with policies.compaction"
+            "{failed}; return less from its tools, or shorten the conversation with policies.compaction"
         );
         return Ok(StepOutcome::failure("too_large", message));
     }
@@ -105,15 +105,18 @@ pub(super) fn failed_with(error: BoxError) -> Result<StepOutcome, BoxError> {
         verdict(error.as_ref()),
         Verdict::Transient(_) | Verdict::RateLimited(_)
     );
-    let message = "the agent failed, and what its provider says of it is kept out of here";
+    let message = "the agent failed; the message of its provider is not part of results";
     Ok(match may {
         true => StepOutcome::transient("agent", message),
         false => StepOutcome::failure("agent", message),
     })
 }
 
-/// The same of what is done once an agent has answered or asks others: an error that may pass is no failure of the agent,
-/// which goes on from there in the next attempt.
+/// Returns the outcome of a step whose agent has answered or made requests before the error. After a transient error, the agent
+/// continues from there in the next attempt, so the step does not fail.
+///
+/// # Errors
+/// Returns a transient error itself, and the errors of [`failed_with`].
 pub(super) fn failed_after(error: BoxError) -> Result<StepOutcome, BoxError> {
     match verdict(error.as_ref()) {
         Verdict::Permanent => failed_with(error),
@@ -121,7 +124,10 @@ pub(super) fn failed_after(error: BoxError) -> Result<StepOutcome, BoxError> {
     }
 }
 
-/// The same of what is written for an agent: the store refuses it, or the run has no place to write to any more.
+/// Returns the outcome of a step if the store refuses a breadcrumb of its agent.
+///
+/// # Errors
+/// Returns the error itself if it is transient or not from the store, for example if the run cannot write any more.
 pub(super) fn refused(error: BoxError) -> Result<StepOutcome, BoxError> {
     match find::<StoreError>(&error) {
         Some(_) => failed_after(error),
@@ -129,7 +135,7 @@ pub(super) fn refused(error: BoxError) -> Result<StepOutcome, BoxError> {
     }
 }
 
-/// An error of a type among an error and its sources.
+/// Returns the first error of a type among an error and its sources.
 fn find<E: std::error::Error + 'static>(error: &BoxError) -> Option<&E> {
     let mut link: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
     for _ in 0..16 {
@@ -142,7 +148,7 @@ fn find<E: std::error::Error + 'static>(error: &BoxError) -> Option<&E> {
     None
 }
 
-/// How a step ends whose time is up while it is at work, or waits for who does its work.
+/// Returns the outcome of a step that exceeds its timeout while it runs, or while it waits for a tool.
 pub(super) fn timed_out(task: &StepTask, assembly: &Assembly) -> StepOutcome {
     let StepTask::Tool { tool, .. } = task else {
         return StepOutcome::TimedOut;
@@ -152,7 +158,7 @@ pub(super) fn timed_out(task: &StepTask, assembly: &Assembly) -> StepOutcome {
         true => StepOutcome::TimedOut,
         false => StepOutcome::failure(
             "timed_out",
-            "the step took longer than its timeout; its tool may have done its work, and is not called again",
+            "the step took longer than its timeout; its tool may have taken effect, so the call is not retried",
         ),
     }
 }

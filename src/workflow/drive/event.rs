@@ -1,4 +1,4 @@
-//! What happens in a run, told while it happens.
+//! Events of a run, reported while the run is in progress.
 
 use crate::agent::Usage;
 use crate::workflow::{FlowEvent, FlowEventKind, StepPath};
@@ -6,75 +6,77 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Takes events of runs as they happen. It is called within the run, so it must not block: one that is slow puts them
-/// into a queue of its own, and leaves out what finds no room there.
+/// Receives the events of a run while the run is in progress.
 ///
-/// A later attempt at a run goes on from what was kept. What an earlier one told and could not keep is told again, and may
-/// come out otherwise, with the same number of the [`FlowEvent`]: the later counts.
+/// The run calls the sink directly, so the sink must not block. A slow receiver should put the events into a bounded queue, and drop
+/// events that do not fit.
+///
+/// A later attempt continues from the last saved state of the run. Events that an earlier attempt reported after its last save are
+/// reported again, and can differ, with the same number of the [`FlowEvent`]. The later event counts.
 pub type EventSink = Arc<dyn Fn(StepEvent) + Send + Sync>;
 
-/// Something that happens in a run, told once by each process that works on it.
+/// An event of a run. Each process that works on the run reports an event once.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StepEvent {
-    /// The run, as its [`Progress`](crate::workflow::Progress::run) has it.
+    /// ID of the run, as in [`Progress::run`](crate::workflow::Progress::run).
     pub run: Arc<str>,
-    /// The run that this one belongs to, if there is one.
+    /// ID of the enclosing run, if there is one.
     pub parent: Option<Arc<str>>,
-    /// The step, and within it the agents that its agent asked, each by its name.
+    /// Path of the step. For an agent that another agent called, the names of the called agents follow.
     pub path: StepPath,
-    /// Its number among all that this process tells of the run, counted from 1 without gaps.
+    /// Number of the event among all events that this process reports of the run, counted from 1 without gaps.
     pub sequence: u64,
-    /// What happens.
+    /// Kind of the event.
     pub kind: StepEventKind,
 }
 
-/// What can happen in a run.
+/// Kind of a [`StepEvent`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum StepEventKind {
-    /// Something of the flow itself.
+    /// Event of the flow itself.
     Flow {
-        /// The number that it has in the [`FlowEvent`], the same whoever tells it. Of two with one number the later counts.
+        /// Number of the [`FlowEvent`], the same in each process. Of two events with the same number, the later one counts.
         sequence: u64,
-        /// What.
+        /// Kind of the flow event.
         kind: FlowEventKind,
     },
-    /// A model is asked.
+    /// A request to a model starts.
     Asked,
-    /// More of the text that a model answers.
+    /// The next part of the text that a model answers.
     Text(String),
-    /// What an answer of a model cost so far.
+    /// The token usage of a model's answer so far.
     Usage(Usage),
-    /// The answer of a model is not what it should be, and it is told why.
+    /// The answer of a model is invalid. The model receives the problem and answers again.
     Repaired {
-        /// What is wrong with it.
+        /// Problem of the answer.
         problem: String,
     },
-    /// The conversation of an agent at work became too long and was made shorter, and that is kept.
+    /// The conversation of a running agent was compacted, and the shorter conversation is saved.
     Compacted {
-        /// How many of its messages are not shown any more.
+        /// Number of messages that the model no longer receives.
         left_out: u64,
-        /// Whether a summary stands in their place.
+        /// If `true`, a summary replaces these messages.
         summed_up: bool,
     },
     /// An agent calls a tool.
     ToolCalled {
-        /// The call.
+        /// ID of the call.
         call: String,
-        /// The tool, as the model wrote its name.
+        /// Tool name as the model wrote it, cut to 80 bytes.
         tool: String,
     },
-    /// An agent is given what a call came to.
+    /// An agent receives the result of a call.
     ToolAnswered {
-        /// The call.
+        /// ID of the call.
         call: String,
-        /// Whether that is an error.
+        /// If `true`, the result is an error.
         is_error: bool,
     },
 }
 
-/// Numbers the events of a run, and tells them.
+/// Numbers the events of a run and reports them to the sink.
 pub(super) struct Emitter {
     run: Arc<str>,
     parent: Option<Arc<str>>,
@@ -92,7 +94,7 @@ impl Emitter {
         }
     }
 
-    /// Whether somebody listens.
+    /// Returns `true` if there is a sink.
     pub(super) fn is_heard(&self) -> bool {
         self.sink.is_some()
     }

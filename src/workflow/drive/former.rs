@@ -1,4 +1,4 @@
-//! Definitions that runs began with, kept so that these can go on after another one has taken its place.
+//! Saved definitions. A run can continue with its definition after the workflow was replaced by another version.
 
 use super::Assembly;
 use crate::error::{Chain, Retry, excerpt};
@@ -9,19 +9,20 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The schema of definitions that are kept. A text in JSON, since a hash has to come out as it was.
+/// Schema of saved definitions. The definition is a JSON string in the context, so that its hash can be checked.
 const KEPT: &str = "workflow.kept.v1";
 
-/// How large a definition may be that is kept.
+/// Maximum size of a saved definition in bytes.
 const KEPT_BYTES: usize = Json::MAX_BYTES / 2;
 
-/// How many that say they are the one are looked at together, and how often. Anybody may write one, so it is the hash
-/// that decides, and whoever writes many must not hide the one that is it.
+/// Number of saved definitions per query, and maximum number of queries. Any client can write breadcrumbs with the tag of a hash, so
+/// the hash of the content decides. Many wrong ones must not hide the right one.
 const AT_ONCE: usize = 64;
 const MOST_LOOKS: usize = 64;
 
 impl Assembly {
-    /// Keeps the definition in the store, unless that is settled or it is too large. A run gets along without.
+    /// Saves the definition in the store, unless it is saved, refused by the store or too large. Runs do not need the saved definition
+    /// while the workflow does not change.
     pub(super) async fn keep_definition(&self) {
         if self.is_kept.load(Ordering::Relaxed) || self.workflow.text().len() > KEPT_BYTES {
             return;
@@ -29,8 +30,8 @@ impl Assembly {
         match self.write_definition().await {
             Ok(()) => self.is_kept.store(true, Ordering::Relaxed),
             Err(error) => {
-                tracing::warn!(code = error.code(), error = %Chain(&error), "cannot save the definition of a workflow");
-                // A store that does not take it is not asked again.
+                tracing::warn!(code = error.code(), error = %Chain(&error), "cannot save the definition of a workflow, its runs cannot continue after a new version");
+                // A permanent refusal of the store is not retried.
                 let is_settled = error.retry() == Retry::Never;
                 self.is_kept.store(is_settled, Ordering::Relaxed);
             }
@@ -49,10 +50,10 @@ impl Assembly {
         self.store.create(new).await.map(drop)
     }
 
-    /// The workflow that a run began with, with what is registered here now.
+    /// Returns an assembly of the definition with which a run began and the services that are registered now.
     ///
     /// # Errors
-    /// What the store says. That the definition is not to be had is no error of it, and within.
+    /// Returns errors of the store. A definition that is missing or cannot be used is the inner error.
     pub(super) async fn former(
         &self,
         progress: &Progress,
@@ -63,9 +64,9 @@ impl Assembly {
             reason,
         };
         let Some(mut workflow) = self.kept_definition(began).await? else {
-            return Ok(Err(gone("is not kept in this store".to_owned())));
+            return Ok(Err(gone("is missing in this store".to_owned())));
         };
-        // A workload that begins with an agent has a flow for it that no definition has.
+        // A workload that starts with an agent has a generated flow, which is not part of the definition.
         if workflow.flow(progress.flow()).is_none() {
             workflow = match workflow.with_flow_of(progress.flow()) {
                 Ok(workflow) => workflow,
@@ -73,10 +74,13 @@ impl Assembly {
             };
         }
         let assembly = Self::new(workflow, &self.services, Arc::clone(&self.store));
-        Ok(assembly.map_err(|error| gone(format!("cannot be used here any more: {error}"))))
+        Ok(
+            assembly
+                .map_err(|error| gone(format!("cannot run with the current services: {error}"))),
+        )
     }
 
-    /// The definition of this hash, if it is in the store.
+    /// Returns the saved definition with this hash, or `None` if the store does not have it.
     async fn kept_definition(&self, hash: &str) -> Result<Option<Workflow>, StoreError> {
         let tagged = Selector::schema(KEPT).all_tags([tag(hash)]);
         let mut query = Query::new(tagged).limit(AT_ONCE);

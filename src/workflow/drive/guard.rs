@@ -1,4 +1,4 @@
-//! The guardrails that a definition names, each where it is named.
+//! Guardrails of a definition, each limited to the stage for which the definition names it.
 
 use super::AssemblyError;
 use super::assembly_error::unknown;
@@ -12,7 +12,7 @@ use crate::workflow::GuardrailNames;
 use async_trait::async_trait;
 use std::sync::Arc;
 
-/// Those of a definition, in the order of their names there.
+/// Returns the guardrails of a definition, in the order in which the definition names them.
 pub(super) fn chain(
     names: &GuardrailNames,
     services: &Services,
@@ -43,7 +43,7 @@ enum Stage {
     ToolResult,
 }
 
-/// A guardrail that is asked in one place only.
+/// A guardrail that checks only one stage.
 struct At {
     stage: Stage,
     guardrail: Arc<dyn Guardrail>,

@@ -1,4 +1,4 @@
-//! A model as its definition wants it, of which somebody hears what it says.
+//! A model with the settings of its definition, which reports its requests and answers as events.
 
 use super::event::{Emitter, StepEventKind};
 use crate::agent::compaction::HearCost;
@@ -9,15 +9,16 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use std::sync::Arc;
 
+/// A model that applies the settings in `models` to requests, and reports requests and answers to a listener.
 pub(super) struct Heard {
     pub(super) model: Arc<dyn ChatModel>,
-    /// What `models` says of it; nothing of the service's own choice.
+    /// Settings in `models`, or `None` for the default model of the services.
     pub(super) spec: Option<ModelSpec>,
-    /// None if nobody listens.
+    /// Receiver of the events, or `None` if the run has no receiver.
     pub(super) by: Option<Listener>,
 }
 
-/// Where something is told, and as happening where.
+/// Reports the events of a step, or of an agent in it, with their path.
 #[derive(Clone, Debug)]
 pub(super) struct Listener {
     pub(super) emitter: Arc<Emitter>,
@@ -29,7 +30,8 @@ impl Listener {
         self.emitter.tell(&self.path, kind);
     }
 
-    /// Who hears what a summary cost: a model was asked, but what it answers is no text of the step.
+    /// Returns a callback for the usage of summaries. It reports a request and its usage, but no text, because a summary is not an answer
+    /// of the step.
     pub(super) fn of_cost(self) -> HearCost {
         Arc::new(move |usage| {
             self.tell(StepEventKind::Asked);

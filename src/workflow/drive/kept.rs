@@ -1,4 +1,4 @@
-//! What is saved of a run: where the flow is, and what its driver knows of the steps under way.
+//! Saved state of a run: the progress of the flow, and the driver's state of the steps in flight.
 
 use super::event::StepEventKind;
 use super::heard::Listener;
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
-/// What is read of a run that goes on.
+/// Saved state of a run, for reading.
 #[derive(Debug, Deserialize)]
 pub(super) struct Saved {
     pub(super) progress: Progress,
@@ -26,7 +26,7 @@ pub(super) struct Saved {
     pub(super) lines: Lines,
 }
 
-/// The same, to be written.
+/// Saved state of a run, for writing.
 #[derive(Debug, Serialize)]
 pub(super) struct Saving<'s> {
     pub(super) progress: &'s Progress,
@@ -35,35 +35,35 @@ pub(super) struct Saving<'s> {
     pub(super) lines: &'s Lines,
 }
 
-/// How far was looked for what others wrote.
+/// Position of the polls for answers and control orders.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Looked {
-    /// Whatever of it is older than this was seen.
+    /// Time up to which answers and control orders have been read.
     pub(super) since: Timestamp,
-    /// The last order that was carried out.
+    /// Order key of the last applied control order.
     pub(super) control: Option<(Timestamp, u64, BreadcrumbId)>,
     /// Versions of breadcrumbs that look like answers and do not count.
     #[serde(skip)]
     pub(super) refused: HashSet<(BreadcrumbId, u64)>,
 }
 
-/// A step under way.
+/// Driver state of a step in flight.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Kept {
     pub(super) attempt: u32,
-    /// It does not begin before this.
+    /// Time before which the step does not begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) due: Option<Timestamp>,
-    /// Its time is up then.
+    /// End of the step's timeout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) until: Option<Timestamp>,
-    /// Whether this attempt may have done something.
+    /// If `true`, this attempt may have had effects.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) begun: bool,
-    /// The digest of the call that a person agreed to.
+    /// Digest of the call that a person approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) approved: Option<String>,
-    /// The input that a person put in the place of that of the step.
+    /// Input that a person changed. Replaces the input of the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) changed: Option<Json>,
     /// Number of approvals of the call in this attempt.
@@ -85,8 +85,8 @@ const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// The agents that work on a step: the one of the step, whose key is empty, and those asked by others, by the ids of the
-/// requests. Shared by who saves and who works.
+/// Agents that work on a step, by key: an empty key for the agent of the step, and the ID of the request for an agent that another one
+/// called. Shared between the driver, which saves them, and the running step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Agents(Arc<Mutex<BTreeMap<String, AtWork>>>);
 
@@ -95,19 +95,19 @@ pub(super) struct Agents(Arc<Mutex<BTreeMap<String, AtWork>>>);
 pub(super) struct AtWork {
     pub(super) agent: String,
     pub(super) input: Json,
-    /// Where it is; none before it has come anywhere.
+    /// Saved state of the agent, or `None` before its first save.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<Json>,
-    /// The key of the agent that asked it.
+    /// Key of the calling agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) asked_by: Option<String>,
-    /// The context of its response, until the one that asked has taken it.
+    /// Context of its response, until the calling agent has received it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) answer: Option<Json>,
 }
 
 impl Kept {
-    /// Returns a size that the saved form has at least: that of the values of its agents.
+    /// Returns a lower bound of the saved size in bytes: the size of the values of the step's agents.
     pub(super) fn least_size(&self) -> usize {
         let agents = self.agents.all();
         let values = agents.values().flat_map(|agent| {
@@ -121,8 +121,8 @@ impl Kept {
         values.fold(0, usize::saturating_add)
     }
 
-    /// What another attempt goes on with: agents with what they said, and what their calls came to, so that none is made
-    /// again.
+    /// Returns the state for the next attempt: the agents with their conversations and the results of their calls, so that no call is
+    /// repeated.
     pub(super) fn for_another_attempt(self) -> Self {
         Self {
             attempt: self.attempt,
@@ -145,7 +145,7 @@ impl Agents {
         self.all().get(key).cloned()
     }
 
-    /// Adds one, unless it is there.
+    /// Adds an agent, unless the key exists.
     pub(super) fn add(&self, key: impl Into<String>, agent: AtWork) {
         self.all().entry(key.into()).or_insert(agent);
     }
@@ -160,8 +160,8 @@ impl Agents {
         }
     }
 
-    /// Keeps what one came to, until who asked has taken it. It is held to what values are held to, since it is kept among
-    /// them.
+    /// Stores the answer of an agent until the calling agent has received it. An answer that cannot be a value of a flow, for example
+    /// because it nests too deep, is replaced by an error, because answers are part of the saved state.
     pub(super) fn set_answer(&self, key: &str, answer: Json) {
         let answer = match size_within(&answer, DEPTH) {
             Ok(_) => answer,
@@ -175,7 +175,7 @@ impl Agents {
         }
     }
 
-    /// The keys of those that one has asked.
+    /// Returns the keys of the agents that an agent has called.
     pub(super) fn asked_by(&self, key: &str) -> Vec<String> {
         let all = self.all();
         let asked = all
@@ -198,12 +198,12 @@ impl<'de> Deserialize<'de> for Agents {
     }
 }
 
-/// Asks the driver to save the run, for what works on a step.
+/// Requests saves of the run from the driver, for a running step.
 #[derive(Clone, Debug)]
 pub(super) struct Saver(pub(super) mpsc::Sender<oneshot::Sender<()>>);
 
 impl Saver {
-    /// Resolves when all that was changed before is kept.
+    /// Waits until all changes made before the call are saved.
     pub(super) async fn save(&self) -> Result<(), ContextError> {
         let over = || ContextError::Unsupported {
             operation: "save",
@@ -215,13 +215,13 @@ impl Saver {
     }
 }
 
-/// Keeps the state of an agent that works on a step.
+/// Saves the state of an agent that works on a step.
 #[derive(Debug)]
 pub(super) struct Keeper {
     pub(super) agents: Agents,
     pub(super) key: String,
     pub(super) saver: Saver,
-    /// What makes its conversation shorter, and who hears of that once it is kept.
+    /// Compactor of the agent's conversation, and the listener to which a compaction is reported once it is saved.
     pub(super) told: Option<(Arc<Compactor>, Listener)>,
 }
 
@@ -242,21 +242,21 @@ impl KeepState for Keeper {
     }
 }
 
-/// The state of a run gone over what a store keeps, or read from what another version wrote.
+/// Error of the saved state of a run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlowStateError {
-    /// Its variables and its agents take more than a state may.
+    /// State that is larger than the maximum. Its variables and the conversations of its agents count.
     #[error(
-        "the state of the run takes {size} bytes where {limit} can be kept; keep less in variables"
+        "the saved state of the run has {size} bytes where at most {limit} are allowed; store less in variables"
     )]
     TooLarge {
-        /// Its size in bytes.
+        /// Size in bytes.
         size: usize,
-        /// The most that is kept.
+        /// Maximum size in bytes.
         limit: usize,
     },
-    /// It cannot be read.
-    #[error("the saved state of the run cannot be read")]
+    /// State that cannot be read, for example because another version of the crate wrote it.
+    #[error("cannot read the saved state of the run")]
     Unreadable(#[source] serde_json::Error),
 }

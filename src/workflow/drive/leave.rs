@@ -1,4 +1,4 @@
-//! Attempts that end before the flow does: no further step begins, and what is at work may end first.
+//! Decides when an attempt ends before its flow does. No further step begins then, and running steps have time to end.
 
 use super::ended::code_of;
 use crate::classes::verdict;
@@ -11,39 +11,39 @@ use futures::stream::FuturesUnordered;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// How long others at work may take to end after one of them met with an error of the store, and how long is tried to keep
-/// what came of it.
+/// Time in which running steps can end after a store error in one of them, and in which a failed attempt retries to save its outcomes.
 pub(super) const SIBLINGS: Duration = Duration::from_secs(60);
 
-/// How an attempt ends.
+/// Reason why an attempt ends before its flow does.
 pub(super) enum Leave {
-    /// The run is suspended and due at once, so that its attempts and its time count from here. If what is at work takes longer
-    /// than until then, the attempt goes on.
+    /// The run is suspended and due at once, so that its attempts and its time count from the start again. If steps are still
+    /// running at `until`, the attempt continues.
     Yields { until: Option<Instant> },
-    /// The store has failed a step: the run is tried again.
+    /// A step failed with a transient error of the store or run, and the run is retried. Running steps can end before `until`.
     Fails { error: BoxError, until: Instant },
 }
 
-/// Whether an attempt ends before the flow does.
+/// State for the decision whether an attempt ends before its flow does.
 pub(super) struct Leaving {
-    /// Whether a step has ended in this attempt.
+    /// If `true`, a step has ended in this attempt.
     pub(super) came_further: bool,
-    /// Whether the store keeps where the run is.
+    /// If `true`, the store has saved the state of the run in this attempt.
     pub(super) is_durable: bool,
-    /// The time of this attempt; none outside of a run.
+    /// Time limits of the attempt, or `None` outside of a run.
     time: Option<Time>,
-    /// How it ends once nothing is at work; no step begins any more then.
+    /// Decided end of the attempt, which happens once no step is running. No further step begins then.
     pub(super) how: Option<Leave>,
 }
 
-/// The time of an attempt, in fifths. After the first it makes way when nothing is at work, so that a step which begins by
-/// itself has the other four; after the fourth nothing begins any more.
+/// Time limits of an attempt, in fifths of its time. After the first fifth the attempt yields as soon as no step is running, so a
+/// step that begins alone has the other four fifths. After the fourth fifth no step begins.
 struct Time {
     fifth: Duration,
-    /// When it may make way.
+    /// Time from which the attempt can yield.
     early: Timestamp,
-    /// When others wait for a while for what is at work, so that it may.
+    /// Time from which no step begins for a while, so that the running steps can end and the attempt can yield.
     waits: Timestamp,
+    /// Time from which no step begins.
     late: Timestamp,
 }
 
@@ -52,7 +52,7 @@ impl Time {
         let now = context.now();
         let fifth = deadline.since(now) / 5;
         let early = match context.attempt() > 1 {
-            // It has lost workers before.
+            // The run has lost a worker or failed before, so it yields as early as possible.
             true => now,
             false => now + fifth,
         };
@@ -66,7 +66,7 @@ impl Time {
 }
 
 impl Leaving {
-    /// An attempt that begins now, and goes on.
+    /// Creates the state of an attempt that starts now.
     pub(super) fn new(context: &ExecutionContext) -> Self {
         let time = context.deadline();
         Self {
@@ -77,7 +77,7 @@ impl Leaving {
         }
     }
 
-    /// Resolves when what is still at work is waited for no longer.
+    /// Waits until the time of the running steps to end is over.
     pub(super) async fn patience(&self) {
         match &self.how {
             Some(Leave::Fails { until, .. } | Leave::Yields { until: Some(until) }) => {
@@ -87,7 +87,8 @@ impl Leaving {
         }
     }
 
-    /// Lets others begin beside what takes so long that the attempt cannot make way. A fifth of its time later they wait again.
+    /// Lets steps begin again if a running step takes so long that the attempt cannot yield. A fifth of the time later, the attempt
+    /// tries to yield again.
     pub(super) fn goes_on_after_all(&mut self, now: Timestamp) {
         if let Some(Leave::Yields { until: Some(until) }) = &self.how
             && Instant::now() >= *until
@@ -99,9 +100,11 @@ impl Leaving {
         }
     }
 
-    /// How the attempt makes way, if it does: it may have lost workers before it, or may not have the time for what begins.
+    /// Returns [`Leave::Yields`] if the attempt yields to the next one, so that lost workers and long flows do not use up the attempts
+    /// and the time of the run.
     ///
-    /// Only one that came further does. A run that loses its worker at the same step each time never does, and is given up.
+    /// An attempt yields only after a step has ended in it. A run that always loses its worker at the same step therefore exhausts its
+    /// attempts.
     pub(super) fn makes_way(&self, now: Timestamp, is_at_work: bool) -> Option<Leave> {
         let time = self.time.as_ref()?;
         if !self.came_further || !self.is_durable || now < time.early {
@@ -115,8 +118,11 @@ impl Leaving {
     }
 }
 
-/// What all of these come to. After an error that may pass the others have their time to end as well, so that what they come
-/// to is kept.
+/// Waits for all futures and returns their results. After a transient error, the other futures have [`SIBLINGS`] to end, so that their
+/// outcomes are saved.
+///
+/// # Errors
+/// Returns the first error.
 pub(super) async fn all_end<T>(
     work: impl IntoIterator<Item = impl Future<Output = Result<T, BoxError>>>,
 ) -> Result<Vec<T>, BoxError> {

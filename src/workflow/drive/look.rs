@@ -1,4 +1,4 @@
-//! Looking for what others wrote: answers to what steps wait for, and orders to the run.
+//! Polls of the store for answers to waiting steps, and for control orders to the run.
 
 use super::attempt::Drive;
 use super::control::Control;
@@ -18,10 +18,10 @@ use futures::future::BoxFuture;
 use std::sync::Arc;
 
 impl Drive<'_> {
-    /// Takes what has come, until nothing more does: what is older than the newest of it was seen then. Says whether
-    /// anything came of it.
+    /// Reads and applies answers and control orders until a poll finds nothing newer, so that nothing older is missed. Returns `true` if
+    /// anything was applied.
     pub(super) async fn look(&mut self) -> Result<bool, BoxError> {
-        // Registered before the store is read, so that nothing is missed between the two.
+        // The notification is registered before the store is read, so that no breadcrumb is missed in between.
         self.next_check.reset();
         self.next_check.follow(self.announced());
         let mut any = false;
@@ -34,8 +34,8 @@ impl Drive<'_> {
         }
     }
 
-    /// Looks while steps are at work. That the store could not be read for once does not stop them: what was not seen is
-    /// seen by the next look.
+    /// Polls while steps are running. A transient store error does not stop them, because the next poll reads everything that this one
+    /// did not.
     pub(super) async fn look_meanwhile(&mut self) -> Result<(), BoxError> {
         let Err(error) = self.look().await else {
             return Ok(());
@@ -54,7 +54,7 @@ impl Drive<'_> {
         Ok(())
     }
 
-    /// Returns a future that ends when a breadcrumb is announced that the run waits for, at the latest after
+    /// Returns a future that ends when a breadcrumb is announced for which the run waits, at the latest after
     /// [`until_lost`]. `None` if no runtime announces breadcrumbs to the run.
     fn announced(&self) -> Option<BoxFuture<'static, ()>> {
         let end = self.ends().min();
@@ -104,7 +104,7 @@ impl Drive<'_> {
         Ok(any)
     }
 
-    /// Whether what a step waits for has come, or comes too late.
+    /// Ends the wait of a step if an answer has arrived or the wait has expired. Returns `true` if the wait ended.
     async fn hear_answer(&mut self, path: &StepPath) -> Result<bool, BoxError> {
         let wait = self.kept.get(path).and_then(|kept| kept.wait.clone());
         let (Some(wait), Some(ready)) = (wait, self.ready.get(path).cloned()) else {
@@ -159,13 +159,14 @@ impl Drive<'_> {
         Ok(true)
     }
 
-    /// Returns `true` if an answer is to the request of this run, and a decision from a person. Every event counts.
+    /// Returns `true` if an answer belongs to the request of this run and, for a question, comes from a person. Always `true` for the
+    /// event of a `wait_for`.
     async fn counts(
         &mut self,
         pending: Option<Pending<'_>>,
         found: &Breadcrumb,
     ) -> Result<bool, BoxError> {
-        /// Limit of the refused versions in memory; each look checks the others again.
+        /// Maximum number of refused versions in memory. Each poll checks further versions again.
         const MOST_REFUSED: usize = 1_024;
         let Some(asked) = pending.map(Pending::asked) else {
             return Ok(true);
@@ -182,8 +183,8 @@ impl Drive<'_> {
         Ok(counts)
     }
 
-    /// Returns a wait with the end of its time by the store's clock. Outside a run, the end of an event or of a tool's result is not
-    /// compared with this clock, because the wait ends by the machine's clock.
+    /// Returns a wait whose end is a time of the store's clock. Outside of a run, a wait for an event or for a tool has no such end,
+    /// because it ends by the machine's clock.
     fn as_heard(&self, wait: &Wait, task: &StepTask) -> Wait {
         let is_run = self.context.correlation_id().is_some();
         let of_person = |pending: Pending<'_>| pending.asked().of_person;
@@ -197,7 +198,7 @@ impl Drive<'_> {
         }
     }
 
-    /// Whether an answer is what its question asks for.
+    /// Returns `true` if an answer matches the schema of an `ask` step.
     fn fits(&self, reply: &Reply, task: &StepTask) -> bool {
         match (reply, task) {
             (
@@ -254,7 +255,7 @@ impl Drive<'_> {
         }
     }
 
-    /// Lets an agent that waits look for itself, if there is anything to see.
+    /// Queues a suspended agent if one of its breadcrumbs has arrived or its time is over. The agent itself reads the breadcrumbs.
     async fn wake_agent(&mut self, path: &StepPath) -> Result<bool, BoxError> {
         let Some(wake) = self.asleep.get(path) else {
             return Ok(false);
@@ -273,7 +274,7 @@ impl Drive<'_> {
         Ok(is_woken)
     }
 
-    /// What was written after a time, or at it, oldest first; only what is after it with `strictly`.
+    /// Returns the matching breadcrumbs that were updated at or after a time, oldest first. With `strictly`, only those after it.
     async fn newer(
         &mut self,
         selector: Selector,
@@ -299,7 +300,7 @@ impl Drive<'_> {
         Ok(found)
     }
 
-    /// The waits of steps that are not done.
+    /// Returns the waits of the steps in flight.
     fn waits(&self) -> impl Iterator<Item = (&Wait, &StepTask)> {
         self.kept.iter().filter_map(|(path, kept)| {
             let ready = self.ready.get(path)?;
@@ -307,7 +308,7 @@ impl Drive<'_> {
         })
     }
 
-    /// The times at which steps have waited too long.
+    /// Returns the times at which waits expire.
     fn ends(&self) -> impl Iterator<Item = Timestamp> {
         let asleep = self.asleep.iter().flat_map(|(path, asleep)| {
             let own = self.kept.get(path).and_then(|kept| kept.until);
@@ -316,7 +317,7 @@ impl Drive<'_> {
         self.waits().map(|(wait, _)| wait.until).chain(asleep)
     }
 
-    /// What the run waits for, all together.
+    /// Returns the condition that wakes the run: all its waits together.
     pub(super) fn wake(&self) -> Wake {
         let control = Control::selector(self.context.trigger().id);
         let mut wake = Wake::on(control).since(self.looked.since);

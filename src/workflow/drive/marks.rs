@@ -1,6 +1,6 @@
-//! Which breadcrumbs answer a `wait_for`: of what was written after the trigger all that is what the step waits for, after the
-//! newest of it that the steps before it wrote, but for what answered one of those. So nothing is missed that comes before the
-//! step begins, and nothing counts twice.
+//! Rules for the breadcrumbs that can answer a `wait_for` step. A matching breadcrumb counts if it was written after the trigger and
+//! after the newest matching breadcrumb of the earlier steps, and has not answered one of these steps. So a breadcrumb that is written
+//! before the step begins is not missed, and no breadcrumb counts twice.
 
 use crate::model::{Breadcrumb, BreadcrumbId, Timestamp};
 use crate::workflow::{Progress, StepPath};
@@ -8,15 +8,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many breadcrumbs of a schema are told apart, the newest; what is older than those is over.
+/// Maximum number of tracked breadcrumbs of a schema, the newest ones. Older breadcrumbs no longer answer a step.
 const MOST: usize = 32;
 
-/// A breadcrumb that a step wrote or was given.
+/// A breadcrumb that a step wrote or received as an answer.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Mark {
-    /// When it was written as it was then.
+    /// Update time of the breadcrumb when the step wrote or received it.
     at: Timestamp,
-    /// When a step wrote it, if one did: what is older answers nothing, also once others have changed it.
+    /// Time when a step wrote the breadcrumb, if a step did. Breadcrumbs up to this time do not answer later steps, even if this one was
+    /// changed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     own: Option<Timestamp>,
 }
@@ -32,10 +33,10 @@ impl Mark {
     }
 }
 
-/// What is known of one schema.
+/// Tracked breadcrumbs of one schema.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 struct Known {
-    /// Only what comes after this counts.
+    /// Time after which breadcrumbs count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -64,7 +65,7 @@ impl Known {
 
 type Schemas = BTreeMap<String, Known>;
 
-/// What a step wrote, or was given by who else did. Shared by who saves and who works.
+/// Breadcrumbs that a step wrote or received, by schema. Shared between the driver, which saves them, and the running step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Marks(Arc<Mutex<Schemas>>);
 
@@ -98,12 +99,12 @@ impl<'de> Deserialize<'de> for Marks {
     }
 }
 
-/// The marks of steps that have ended, each at what it was part of and is under way.
+/// Marks of ended steps. Each mark is at the path of the innermost enclosing step that is still in flight.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Lines(BTreeMap<StepPath, Schemas>);
 
 impl Lines {
-    /// Adds what a step leaves that is over.
+    /// Adds the marks of an ended step.
     pub(super) fn add(&mut self, path: &StepPath, marks: &Marks) {
         let marks = std::mem::take(&mut *marks.all());
         for (schema, known) in marks {
@@ -111,7 +112,7 @@ impl Lines {
         }
     }
 
-    /// Hands what has ended on to what it was part of.
+    /// Moves the marks at ended paths to the innermost enclosing step in flight.
     pub(super) fn fold(&mut self, progress: &Progress) {
         let over = |path: &&StepPath| !path.as_str().is_empty() && !progress.is_under_way(path);
         let over: Vec<StepPath> = self.0.keys().filter(over).cloned().collect();
@@ -126,7 +127,7 @@ impl Lines {
         }
     }
 
-    /// Lets only breadcrumbs of a schema count that were written after a time.
+    /// Sets the time after which breadcrumbs of a schema count, for all steps of the run.
     pub(super) fn begin_after(&mut self, at: Timestamp, schema: String) {
         let known = Known {
             since: Some(at),
@@ -135,7 +136,8 @@ impl Lines {
         self.merge(&StepPath::new(""), schema, known);
     }
 
-    /// Returns the time after which breadcrumbs of a schema, or of any, may answer a step. `None` if the line of the step sets no time.
+    /// Returns the time after which breadcrumbs of a schema (or of any schema) can answer a step. `None` if the earlier steps set no
+    /// time.
     pub(super) fn since(
         &self,
         progress: &Progress,
@@ -145,7 +147,7 @@ impl Lines {
         self.known(progress, path, of).since
     }
 
-    /// Retains the breadcrumbs that may answer a step: they are newer than all breadcrumbs that the line of the step
+    /// Retains the breadcrumbs that can answer a step. They are newer than all breadcrumbs that earlier steps of its sequence
     /// wrote, and have not answered an earlier step since their last change.
     pub(super) fn retain_unused(
         &self,
@@ -169,7 +171,8 @@ impl Lines {
         schemas.entry(schema).or_default().merge(known);
     }
 
-    /// What came before in the line of a step: of a schema, or of all. Steps beside it do not count.
+    /// Returns the marks of the earlier steps in the sequence of a step, for one schema or for all. Excludes steps that run side by side
+    /// with it.
     fn known(&self, progress: &Progress, path: &StepPath, of: Option<&str>) -> Known {
         let around = progress.around(path).filter(|(_, is_line)| *is_line);
         let line = around.map(|(outer, _)| outer);

@@ -1,4 +1,4 @@
-//! Runs of flows, done: the interpreter says which steps are due, the driver does them and tells.
+//! Driver of flows: executes the steps that the interpreter returns, and reports their outcomes to it.
 
 mod agent;
 mod approvals;
@@ -42,22 +42,26 @@ use attempt::Drive;
 use kept::Saved;
 use std::sync::Arc;
 
-/// The schema of what tells how far a run is.
+/// Schema of the breadcrumbs with the events of a run.
 pub(crate) const PROGRESS: &str = "workflow.progress.v1";
 
-/// How many steps begin at a time before others on the thread, and orders, have their turn.
+/// Maximum number of steps that the interpreter begins before the driver yields to other tasks and polls for control orders.
 const STRIDE: u64 = 256;
 
 impl Assembly {
-    /// Runs a flow until it ends, or waits for others; from where it was if the context [goes on](ExecutionContext::resumed)
-    /// with something, and with the definition that it began with.
+    /// Runs a flow until it ends or is suspended.
     ///
-    /// All is done within this future: dropping it stops the run where it is. The run is called by the
-    /// [key](ExecutionContext::idempotency_key) of the context, and saved in it after each step, before anything is done that
-    /// rests on that; where nothing can be saved it begins anew when it is tried again.
+    /// If the context has a [saved state](ExecutionContext::resumed), the run continues from there, with the definition with which it
+    /// began. The run ID is the [idempotency key](ExecutionContext::idempotency_key) of the context. The context saves the state before
+    /// a step begins and after a step ends. On a store without a ledger nothing is saved, and a retry starts the flow from the beginning.
     ///
     /// # Errors
-    /// [`FlowStateError`]; what is wrong with the store or the lease. What goes wrong in a step is told to the flow, which decides.
+    /// Returns a [`FlowStateError`] if the state is too large or cannot be read, and errors of the store or the lease. A failure of a step
+    /// is not an error: the flow handles it.
+    ///
+    /// # Cancel safety
+    /// All work happens within this future. Dropping it stops the run, and a retry continues from the last saved state. Steps that were in
+    /// flight then begin again, as the section [What a driver does](crate::workflow#what-a-driver-does) describes.
     pub async fn drive(
         &self,
         context: &ExecutionContext,
@@ -92,7 +96,7 @@ impl Assembly {
         let mut drive = Drive::new(self, context, options, run);
         Box::pin(drive.mark_existing()).await?;
         drive.apply(next);
-        // An order may have been given before the run began.
+        // A control order can exist before the run begins.
         Box::pin(drive.look()).await?;
         drive.run().await
     }

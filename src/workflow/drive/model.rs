@@ -1,4 +1,4 @@
-//! Steps that ask a model: once, and once more if the answer is not what was asked for.
+//! Model steps: one request, and a second one if the answer does not match the requested output.
 
 use super::ended::{bad_output, failed_with};
 use super::event::StepEventKind;
@@ -30,14 +30,14 @@ impl Step<'_> {
         let Some(model) = self.assembly.model(name, Some(by.clone())) else {
             return Ok(StepOutcome::failure(
                 "unknown_model",
-                "there is no such model",
+                "the workflow has no such model",
             ));
         };
         let output = output.and_then(|name| self.assembly.outputs.get(name));
         let spec = workflow.models.get(name);
         let prompt = prompt.and_then(|prompt| workflow.prompts.get(prompt));
         let mut messages = self.messages(prompt.map(|prompt| &**prompt), input, output);
-        // A model that answers otherwise is told once what is wrong.
+        // After an invalid answer, the model gets the problem and one more chance.
         for repairs in [1, 0] {
             let shown = match self.assembly.guardrails.input(messages.clone()).await {
                 Ok(shown) => shown,
@@ -72,11 +72,11 @@ impl Step<'_> {
         }
         Ok(StepOutcome::failure(
             "bad_output",
-            "the model has no answer",
+            "the model gave no valid answer",
         ))
     }
 
-    /// What a model wrote, as the guardrails let it pass and the schema asks for.
+    /// Checks the answer of a model with the guardrails and the output schema, and returns the result of the step.
     async fn examine(&self, said: &str, output: Option<&Output>) -> Result<Value, Objection> {
         let text = match self.assembly.guardrails.output(said.to_owned()).await {
             Ok(text) => text,
@@ -93,14 +93,17 @@ impl Step<'_> {
     }
 }
 
+/// Reason why the answer of a model is not accepted.
 enum Objection {
+    /// A guardrail denies the answer.
     Denied(Denied),
+    /// The model can correct the answer.
     Mend(String),
 }
 
 impl Step<'_> {
     /// Returns the messages of a step to its model. The text of the definition and the user's own message are unchanged, and
-    /// all other values are fenced data. The user's message stands alone: the schema of the answer is then an instruction.
+    /// all other values are fenced data. Next to the user's message, the schema of the answer is in the system message.
     fn messages(
         &self,
         prompt: Option<&str>,
@@ -145,7 +148,7 @@ fn with_line(text: String, line: Option<String>) -> String {
     }
 }
 
-/// Returns a text of the definition with a label in the place of each value, after the fenced values.
+/// Returns the fenced values of variables, followed by the text of the definition with a label in place of each value.
 fn instruction(parts: &[TextPart]) -> String {
     let (mut text, mut values) = (String::new(), Vec::new());
     let mut known = BTreeSet::new();

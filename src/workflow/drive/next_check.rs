@@ -1,4 +1,4 @@
-//! Times of the checks for answers and orders to a run.
+//! Times of the polls for answers and control orders to a run.
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -42,7 +42,7 @@ impl NextCheck {
         self.announced = announced;
     }
 
-    /// Lets the next check happen soon: a step begins to wait, and its answer may be there.
+    /// Schedules the next check soon, because a step has begun to wait and its answer may already exist.
     pub(super) fn soon(&mut self) {
         self.announced = None;
         self.at = self.at.min(Instant::now() + MIN_POLL_INTERVAL);
@@ -65,7 +65,7 @@ impl NextCheck {
     }
 }
 
-/// Returns the time after which a run checks although no runtime has reported anything: when its first wait times out, within bounds.
+/// Returns the time after which a run polls although no runtime has notified it: when its first wait times out, within bounds.
 pub(super) fn until_lost(first_timeout: Option<Duration>) -> Duration {
     first_timeout.map_or(MAX_POLL_INTERVAL, |left| {
         left.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)

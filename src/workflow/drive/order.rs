@@ -5,41 +5,41 @@ use crate::workflow::{Finish, RunError};
 use std::fmt;
 use std::sync::Arc;
 
-/// Options with which a run of a flow starts.
+/// Options of a run of a flow, for [`Assembly::drive`](crate::workflow::Assembly::drive).
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct RunOptions {
-    /// The flow.
+    /// Name of the flow.
     pub flow: String,
-    /// The input of the flow. Models see it: an executor that takes it from a breadcrumb uses
+    /// Input of the flow. Models can see the input: an executor that takes it from a breadcrumb uses
     /// [`for_model`](crate::ExecutionContext::for_model), which applies the breadcrumb's hints.
     pub input: Json,
-    /// The run that this one belongs to, for its events.
+    /// ID of the enclosing run, which the events contain.
     pub parent: Option<String>,
-    /// The receiver of the events of the run.
+    /// Receiver of the events of the run.
     pub events: Option<EventSink>,
     /// If `true`, the events of the run are also stored, as `workflow.progress.v1`. Defaults to `false`.
     pub stores_progress: bool,
     /// The text of the user's message that started the turn. A model step whose whole input is this text sends it as the user's
     /// message, not as data.
     pub(crate) user_message: Option<Arc<str>>,
-    /// Who keeps what its agents say.
+    /// Store of the agents' conversations.
     pub(crate) conversations: Option<Arc<dyn Conversations>>,
 }
 
-/// How far a run of a flow came.
+/// Outcome of [`Assembly::drive`](crate::workflow::Assembly::drive).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Driven {
-    /// It did not begin, or cannot go on.
+    /// The run did not begin, or cannot continue.
     Refused(RunError),
-    /// To its end.
+    /// The run ended.
     Finished(Finish),
-    /// It waits for others, or has made way for [another attempt](crate::workflow#what-a-driver-does) and is due at once. It goes
-    /// on with this state once it is woken.
+    /// The run waits, or yields to [another attempt](crate::workflow#what-a-driver-does) and is due at once. It continues from this
+    /// state when it is woken.
     Suspended {
-        /// What wakes it.
+        /// Condition that wakes the run.
         wake: Wake,
-        /// What [`ExecutionContext::resumed`](crate::ExecutionContext::resumed) has to give then.
+        /// State that [`ExecutionContext::resumed`](crate::ExecutionContext::resumed) must return when the run continues.
         state: Json,
     },
 }
@@ -62,16 +62,18 @@ impl RunOptions {
         self
     }
 
-    /// Stores the events of the run as well, each time the run is saved: `workflow.progress.v1` with `run`, the id of the trigger,
-    /// and `events`, which are [`FlowEvent`](crate::workflow::FlowEvent)s. After a crash some may be told again, with their numbers; and
-    /// where an attempt could not keep what it came to, the next one may tell otherwise under the same number: the later counts.
+    /// Stores the events of the run as `workflow.progress.v1` breadcrumbs, each time the run is saved.
+    ///
+    /// The context of such a breadcrumb has `run`, the ID of the trigger, and `events`, a list of
+    /// [`FlowEvent`](crate::workflow::FlowEvent)s. After a crash, some events can be stored again with the same numbers. If an attempt
+    /// could not save its progress, the next attempt can store different events with the same numbers. The later event counts.
     #[must_use]
     pub fn store_progress(mut self) -> Self {
         self.stores_progress = true;
         self
     }
 
-    /// Sets the run that this one belongs to.
+    /// Sets the ID of the enclosing run, which the events contain.
     #[must_use]
     pub fn parent(mut self, run: impl Into<String>) -> Self {
         self.parent = Some(run.into());

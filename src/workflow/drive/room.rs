@@ -1,4 +1,4 @@
-//! What is kept of a run has a size that no store goes over. A step that leaves no room for it fails, and not the run.
+//! Size limit of the saved state of a run. If the state is too large or nests too deep, a step fails, and not the run.
 
 use super::attempt::Drive;
 use super::kept::{FlowStateError, Kept, Saving};
@@ -6,22 +6,23 @@ use crate::error::{BoxError, permanent};
 use crate::model::{Json, JsonError};
 use crate::workflow::{StepOutcome, StepPath};
 
-/// The size of the state of a run, compared with the size that a store accepts.
+/// Result of the check of a run's state against the limits of a saved state.
 enum Room {
     Fits(Json),
-    /// The state has at least so many bytes.
+    /// The state has at least this number of bytes.
     TooLarge(usize),
     /// The part of this step nests too deep.
     TooDeep(StepPath),
 }
 
 impl Drive<'_> {
-    /// What is kept of the run, and whether a step has failed for it: if it is too large, that under way whose part of it is
-    /// the largest does, if it nests too deep, one whose part does, and what the flow makes of that is kept. For that a run that
-    /// is paused goes on until there is room.
+    /// Returns the state of the run to save, and `true` if steps failed to make it small enough.
+    ///
+    /// If the state is too large, the steps in flight with the largest parts fail. If it nests too deep, a step fails whose part does.
+    /// The flow handles these failures, and a paused run continues until its state fits.
     ///
     /// # Errors
-    /// [`FlowStateError::TooLarge`] if it is although no step is under way.
+    /// Returns [`FlowStateError::TooLarge`] if the state is too large although no step is in flight.
     pub(super) async fn state(&mut self) -> Result<(Json, bool), BoxError> {
         let (mut has_failed, mut was_paused) = (false, false);
         loop {
@@ -41,12 +42,12 @@ impl Drive<'_> {
                 Room::TooLarge(size) => was_paused |= self.make_room(size)?,
             }
             has_failed = true;
-            // Many steps may have to fail before the rest has room.
+            // Many steps may have to fail before the rest fits.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Returns the state if it can be stored. The state is written only if its parts could have room.
+    /// Returns the state if it fits. The state is serialised only if the sizes of its values allow it.
     fn room(&self) -> Result<Room, BoxError> {
         let size = self.least_size();
         if size > Json::MAX_BYTES {
@@ -63,11 +64,11 @@ impl Drive<'_> {
         })
     }
 
-    /// Fails the running steps with the largest parts, or lets others begin if no step runs. Returns `true` if the run
-    /// was paused and continues for that.
+    /// Fails the steps in flight with the largest parts, or lets other steps begin if no step is in flight. Returns `true` if
+    /// the run was paused and continues for that.
     ///
     /// # Errors
-    /// [`FlowStateError::TooLarge`] if nothing is left that could make room.
+    /// Returns [`FlowStateError::TooLarge`] if no step is left that can fail or begin.
     fn make_room(&mut self, size: usize) -> Result<bool, BoxError> {
         let limit = Json::MAX_BYTES;
         let largest = self.largest(size.saturating_sub(limit));
@@ -77,7 +78,7 @@ impl Drive<'_> {
                     path = path.as_str(),
                     size,
                     part,
-                    "a step failed because it left no room in the state of its run"
+                    "a step failed, because its part of the run's saved state is the largest and the state is too large"
                 );
                 self.give_up(&path, too_large(size, limit, part));
             }
@@ -90,7 +91,7 @@ impl Drive<'_> {
         }
         // A run that has ended does not continue, paused or not.
         if self.is_paused() {
-            tracing::warn!("a paused run continues, because its state is too large to be stored");
+            tracing::warn!("a paused run continues, because its state is too large to be saved");
             let next = self.run.unpause();
             self.apply(next);
             return Ok(true);
@@ -112,7 +113,7 @@ impl Drive<'_> {
         })
     }
 
-    /// Ends a step for which there is no room.
+    /// Fails a step whose part of the state does not fit.
     fn give_up(&mut self, path: &StepPath, outcome: StepOutcome) {
         if let Some(abort) = self.aborts.remove(path) {
             abort.abort();
@@ -121,7 +122,7 @@ impl Drive<'_> {
         self.tell(path, outcome);
     }
 
-    /// A step under way whose part nests too deep where it is kept, two levels below the top.
+    /// Returns a step in flight whose part nests too deep at its position in the state, two levels below the top.
     fn too_deep(&self) -> Option<StepPath> {
         let is_too_deep = |path: &&StepPath| {
             let kept = self.kept.get(*path).map(serde_json::to_string);
@@ -134,15 +135,15 @@ impl Drive<'_> {
         self.ready.keys().find(is_too_deep).cloned()
     }
 
-    /// Returns a size that the state has at least, from the sizes of its values.
+    /// Returns a lower bound of the state's size in bytes, from the sizes of its values.
     fn least_size(&self) -> usize {
         let kept = self.kept.iter();
         let kept = kept.map(|(path, kept)| path.as_str().len().saturating_add(kept.least_size()));
         kept.fold(self.run.progress().least_size(), usize::saturating_add)
     }
 
-    /// Returns the running steps with the largest parts, each with its part, that together take half of the excess. Failing
-    /// a step may free less than its part or let others begin, so the rest is measured again.
+    /// Returns the steps in flight with the largest parts, which together take at least half of the excess, and the sizes of these
+    /// parts. A failed step can free less than its part or let others begin, so the caller measures the state again.
     fn largest(&self, excess: usize) -> Vec<(usize, StepPath)> {
         let parts = self.ready.keys().map(|path| {
             let kept = self.kept.get(path).map_or(0, Kept::least_size);
@@ -160,13 +161,13 @@ impl Drive<'_> {
     }
 }
 
-const TOO_DEEP: &str = "what is kept of the step nests deeper than can be kept; have its agents and tools say things that nest less";
+const TOO_DEEP: &str = "the saved data of the step nests too deep; return values with fewer levels from its agents and tools";
 
 fn too_large(size: usize, limit: usize, part: usize) -> StepOutcome {
     let message = format!(
-        "the state of the run takes at least {size} bytes where {limit} can be kept, {part} of them for this step, more than for any \
-         other; keep less in variables, have fewer agents at work at a time, or have their conversations made shorter \
-         with policies.compaction"
+        "the saved state of the run has at least {size} bytes where at most {limit} are allowed, and this step has the largest part \
+         with {part} bytes; store less in variables, run fewer agents at a time, or shorten their conversations with \
+         policies.compaction"
     );
     StepOutcome::failure("too_large", message)
 }

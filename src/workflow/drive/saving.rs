@@ -1,4 +1,4 @@
-//! Keeping where a run is, and telling of it.
+//! Saves the state of a run, and stores its events.
 
 use super::attempt::Drive;
 use super::leave::SIBLINGS;
@@ -14,14 +14,14 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// How many events are told by one breadcrumb.
+/// Maximum number of events in one breadcrumb.
 const TOLD_AT_ONCE: usize = 100;
 
-/// How long is waited before what could not be kept at the end of an attempt is tried again; each further time twice as long.
+/// Delay before the first retry of a failed save at the end of an attempt. Each further delay is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 impl Drive<'_> {
-    /// Saves the run for all that ask for it.
+    /// Saves the run for all steps that requested it.
     pub(super) async fn save_for(&mut self, first: oneshot::Sender<()>) -> Result<(), BoxError> {
         self.unheard.push(first);
         while let Ok(more) = self.saves.try_recv() {
@@ -31,7 +31,7 @@ impl Drive<'_> {
         self.save_or_leave().await
     }
 
-    /// Keeps where the run is, unless that is kept.
+    /// Saves the state of the run, unless the current state is saved.
     pub(super) async fn save(&mut self) -> Result<(), BoxError> {
         if self.is_saved {
             return Ok(());
@@ -52,12 +52,13 @@ impl Drive<'_> {
         self.unsaved.clear();
         for told in self.unheard.drain(..) {
             let is_heard = told.send(()).is_ok();
-            tracing::trace!(is_heard, "a run was saved for a step");
+            tracing::trace!(is_heard, "saved a run at the request of a step");
         }
         Ok(())
     }
 
-    /// Keeps what a run came to whose attempt has failed, after longer and longer pauses while the store cannot.
+    /// Saves the outcomes of an attempt that has failed. Retries with exponential backoff for at most [`SIBLINGS`], within the time of
+    /// the attempt.
     pub(super) async fn save_at_last(&mut self) {
         let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
         while let Err(error) = self.save().await {
@@ -73,7 +74,7 @@ impl Drive<'_> {
                     && ends.is_none_or(|ends| *next < ends.since(now))
             };
             let Some(next) = next.filter(has_time) else {
-                tracing::warn!(error = %Chain(&*error), "cannot save the progress of a failed run");
+                tracing::warn!(error = %Chain(&*error), "cannot save the progress of a failed attempt at a flow, the retry repeats its last steps");
                 return;
             };
             tokio::time::sleep(next).await;
@@ -81,7 +82,7 @@ impl Drive<'_> {
         }
     }
 
-    /// Writes what has happened, if that is wanted.
+    /// Stores the new events of the run as breadcrumbs, if its options require it.
     pub(super) async fn tell_progress(&mut self) -> Result<(), BoxError> {
         while let Some(events) = self.untold.chunks(TOLD_AT_ONCE).next() {
             let told = events.len();
@@ -97,12 +98,14 @@ impl Drive<'_> {
         Ok(())
     }
 
-    /// Ends the turn of the run until something comes, or is due.
+    /// Returns the suspended run with its state and the condition that wakes it.
     pub(super) fn suspend(&self, state: Json) -> Result<Driven, BoxError> {
         let wake = self.wake();
-        // A paused run waits for an order, and may do so for ever.
+        // A paused run waits for a control order without a time limit.
         if wake.selectors.len() == 1 && wake.until.is_none() && !self.run.progress().is_paused() {
-            return Err(permanent("the flow has nothing to do, and has not ended"));
+            return Err(permanent(
+                "the flow has not ended, but has no step to run and nothing to wait for",
+            ));
         }
         Ok(Driven::Suspended { wake, state })
     }

@@ -1,4 +1,4 @@
-//! What is done for one step: a future that ends with what is told of it.
+//! Work of one step: a future that ends with an outcome or a wait.
 
 use super::ended::{failed_with, of_answer, of_error};
 use super::event::Emitter;
@@ -18,29 +18,29 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long people and events are waited for if the step does not say.
+/// Time to wait for people and events if the step has no timeout.
 pub(super) const PATIENCE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// A step at work.
+/// A running step.
 pub(super) struct Step<'d> {
     pub(super) assembly: &'d Assembly,
     pub(super) context: &'d ExecutionContext,
     pub(super) emitter: Arc<Emitter>,
     pub(super) ready: Arc<Ready>,
-    /// Whether a worker that is gone may have done some of it.
+    /// If `true`, a lost worker may have done part of the work.
     pub(super) again: bool,
-    /// The digest of the call that a person agreed to.
+    /// Digest of the call that a person approved.
     pub(super) approved: Option<String>,
-    /// The input that a person put in the place of that of the step.
+    /// Input that a person changed. Replaces the input of the step.
     pub(super) changed: Option<Json>,
     /// Number of earlier approvals of the call.
     pub(super) approvals: u32,
-    /// Only what comes after this answers it, if it waits for a breadcrumb.
+    /// Time after which a breadcrumb can answer a `wait_for`.
     pub(super) since: Timestamp,
-    /// When its time is up, if it has a time.
+    /// End of the step's timeout, if it has one.
     pub(super) until: Option<Timestamp>,
     pub(super) agents: Agents,
-    /// What it writes.
+    /// Breadcrumbs that the step writes.
     pub(super) marks: Marks,
     pub(super) saver: Saver,
     pub(super) conversations: Option<Arc<dyn Conversations>>,
@@ -48,23 +48,21 @@ pub(super) struct Step<'d> {
     pub(super) user_message: Option<Arc<str>>,
 }
 
-/// How the work on a step ended.
+/// Result of the work on a step.
 pub(super) enum Worked {
+    /// The step ended.
     Told(StepOutcome),
-    /// It goes on with a breadcrumb.
+    /// The step waits for a breadcrumb.
     Waits(Wait),
-    /// Its agents go on with a breadcrumb, and say which.
-    Asleep {
-        ticket: String,
-        wake: Wake,
-    },
+    /// The agents of the step wait for breadcrumbs, which `wake` selects.
+    Asleep { ticket: String, wake: Wake },
 }
 
 impl Step<'_> {
-    /// Does it.
+    /// Executes the step.
     ///
     /// # Errors
-    /// What is wrong with the store or the run. What is wrong with the step is an outcome of it.
+    /// Returns errors of the store and the run. A failure of the step itself is an outcome.
     pub(super) async fn work(self) -> Result<Worked, BoxError> {
         match &self.ready.task {
             StepTask::Agent { agent, input } => self.agent(agent, input).await,
@@ -110,7 +108,7 @@ impl Step<'_> {
             Err(answer) => return Ok(Worked::Told(of_error(answer, None))),
         };
         let Some(settings) = assembly.tools.get(name).map(Tool::settings) else {
-            let failure = StepOutcome::failure("unknown_tool", "there is no such tool");
+            let failure = StepOutcome::failure("unknown_tool", "the workflow has no such tool");
             return Ok(Worked::Told(failure));
         };
         let digest = assembly.digest_of(name, &input);
@@ -143,7 +141,7 @@ impl Step<'_> {
         } = self.assembly;
         let call = MachineCall::new(self.ready.path.as_str(), name, input);
         let by = self.assembly.workflow().name.as_deref();
-        // A tool that writes its input could ask and answer in the name of the workflow otherwise.
+        // Otherwise a tool that writes its input could send requests and answers in the name of the workflow.
         let context = &self.context.writing_only(Share::Unreserved);
         let outcome = match is_approved {
             true => tools.call_approved(call, by, context, store).await,
@@ -166,7 +164,7 @@ impl Step<'_> {
             ToolOutcome::Deferred(
                 Deferral::Handoff { .. } | Deferral::PlannerOutput(_) | Deferral::Other { .. },
             ) => {
-                let message = "the tool leaves its result to somebody else, and a step has nobody who would give it";
+                let message = "the tool deferred its result, which only agents support; use the tool in an agent";
                 Ok(Worked::Told(StepOutcome::failure("cannot_defer", message)))
             }
         }
@@ -191,7 +189,8 @@ impl Step<'_> {
         }
     }
 
-    /// What a step asks, and what counts as an answer: whoever shows it to people cannot see the definition.
+    /// Returns the fields of a question. They include the people and the schema of the answer, because the service that shows the
+    /// question cannot see the definition.
     fn question(&self, question: &str, of: &[String], output: Option<&str>) -> Value {
         let mut asked = Map::from_iter([("question".to_owned(), Value::from(question))]);
         if !of.is_empty() {
@@ -204,8 +203,9 @@ impl Step<'_> {
         human::question(&Value::Object(asked).into())
     }
 
-    /// Asks a person. The question expires with the time of the step, or earlier, after `expires_in`. The ticket follows from the
-    /// fields: a flow that starts again can ask with other fields, and an answer counts only for the question that the person saw.
+    /// Writes a question to a person and waits for the answer. The question expires with the timeout of the step, or earlier after
+    /// `expires_in`. The ticket depends on the fields: a flow that starts again can ask with other fields, and an answer counts only for
+    /// the question that the person saw.
     pub(super) async fn ask_person(
         &self,
         what: &str,
@@ -239,14 +239,14 @@ impl Step<'_> {
         }
     }
 
-    /// Returns the end of the time for an answer, of a question with this time.
+    /// Returns the time until which a question that was written at `asked` can be answered.
     fn end_of_question(&self, asked: Timestamp, expires_in: Option<Duration>) -> Timestamp {
         let expires = expires_in.map(|time| asked + time);
         let ends = self.until.into_iter().chain(expires).min();
         ends.unwrap_or(asked + PATIENCE)
     }
 
-    /// Waits for what comes after a time, from another one on for so long.
+    /// Creates a wait for breadcrumbs after `since`. The wait ends with the timeout of the step, or `lasts` after `begins`.
     fn wait(
         &self,
         what: &str,
@@ -262,22 +262,22 @@ impl Step<'_> {
         })
     }
 
-    /// What names a request of this attempt, and what it waits for.
+    /// Returns the ID of a request of this attempt, which also identifies the answer.
     pub(super) fn ticket(&self, what: &str) -> String {
         let (key, attempt) = (&self.ready.idempotency_key, self.ready.attempt.to_string());
         human::hash(&[key, &attempt, what])
     }
 
-    /// Writes a breadcrumb of the step, or of an agent at work on it, once, whichever worker and attempt does it. `of` tells
-    /// those of a step apart.
+    /// Writes a breadcrumb of the step, or of one of its agents, once in all attempts on all workers. `of` distinguishes the breadcrumbs
+    /// of one step.
     pub(super) async fn emit(&self, new: NewBreadcrumb, of: &str) -> Result<Timestamp, BoxError> {
         let id = human::hash(&[&self.ready.idempotency_key, "emit", of]);
         let tag = format!("step:{id}");
         self.post(new.tag(&*tag), &tag).await
     }
 
-    /// Writes a breadcrumb that is known by a tag, unless a worker that is gone or an earlier attempt has written it. Says when
-    /// it was written.
+    /// Writes a breadcrumb that a tag identifies, unless a lost worker or an earlier attempt has written it. Returns the time when it was
+    /// written.
     pub(super) async fn post(&self, new: NewBreadcrumb, tag: &str) -> Result<Timestamp, BoxError> {
         let schema = new.schema_name.clone().unwrap_or_default();
         let written = match self.may_have_begun() && !tag.is_empty() {
@@ -300,7 +300,7 @@ impl Step<'_> {
         Ok(written.created_at)
     }
 
-    /// Whether what this attempt writes may be there already. An attempt whose time was up may have written it too.
+    /// Returns `true` if an earlier attempt may have written the breadcrumbs of this one. An attempt that timed out may have, too.
     fn may_have_begun(&self) -> bool {
         self.again || self.ready.attempt > 1
     }

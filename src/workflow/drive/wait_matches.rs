@@ -1,4 +1,4 @@
-//! Breadcrumbs that may answer the `wait_for` steps of a run.
+//! Breadcrumbs that can answer the `wait_for` steps of a run.
 
 use super::Assembly;
 use super::attempt::Drive;
@@ -9,7 +9,7 @@ use crate::workflow::{Ready, StepTask};
 use std::sync::Arc;
 
 impl Drive<'_> {
-    /// Returns the time after which a breadcrumb answers a step.
+    /// Returns the time after which a breadcrumb can answer a step.
     pub(super) fn since(&self, ready: &Ready) -> Timestamp {
         let trigger = self.context.trigger().updated_at;
         let StepTask::WaitFor { event } = &ready.task else {
@@ -20,7 +20,7 @@ impl Drive<'_> {
         since.unwrap_or(trigger)
     }
 
-    /// Returns the breadcrumbs that may answer a step, of those that match its task.
+    /// Filters breadcrumbs that match the task of a step. Returns the breadcrumbs that can answer the step.
     pub(super) fn may_answer(
         &self,
         ready: &Ready,
@@ -34,10 +34,10 @@ impl Drive<'_> {
         found
     }
 
-    /// Excludes the breadcrumbs that exist before the run, where no store says when the trigger was written: the clock of this process is
-    /// not the store's clock.
+    /// Excludes breadcrumbs that exist before the flow starts, if the trigger is not from the store: its time is then of this process's
+    /// clock, which is not the store's clock.
     pub(super) async fn mark_existing(&mut self) -> Result<(), StoreError> {
-        // The trigger of a run has a time of its store.
+        // The trigger of a run has a time of the store's clock.
         if self.context.correlation_id().is_some() {
             return Ok(());
         }

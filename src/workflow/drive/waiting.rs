@@ -1,4 +1,4 @@
-//! Breadcrumbs that steps wait for, and the replies in them: no I/O, no clock.
+//! Waits of steps, and the replies in the breadcrumbs that end them. Pure: no I/O and no clock.
 
 use crate::executor::ContextError;
 use crate::machine::Answer;
@@ -9,31 +9,32 @@ use crate::tool::{self, People};
 use crate::workflow::StepTask;
 use serde::{Deserialize, Serialize};
 
-/// Something that a step waits for.
+/// A wait of a step for a breadcrumb.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Wait {
-    /// Names the request, and its answer too.
+    /// ID of the request, which its answer contains.
     pub(super) ticket: String,
-    /// Only what comes after this answers it.
+    /// Start of the wait. Earlier breadcrumbs are not answers.
     pub(super) since: Timestamp,
-    /// Nothing answers it after this.
+    /// End of the wait. Later breadcrumbs are not answers.
     pub(super) until: Timestamp,
     pub(super) on: Awaited,
 }
 
+/// Kind of answer that a step waits for.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Awaited {
-    /// A breadcrumb that the step says.
+    /// A breadcrumb that matches the step's `wait_for`.
     Event,
-    /// The answer of a person, to the step or to its tool.
+    /// A person's answer to a question of the step or of its tool.
     Person {
         of: Vec<String>,
         /// The schema in the question of a tool.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         schema: Option<QuestionSchema>,
     },
-    /// That a person agrees to the call of the step.
+    /// A person's approval of the step's tool call.
     Approval {
         digest: String,
         /// The approvers.
@@ -43,7 +44,7 @@ pub(super) enum Awaited {
         #[serde(default)]
         definition: String,
     },
-    /// The result of a tool that is served elsewhere.
+    /// The result of a tool of another service.
     Tool,
 }
 
@@ -75,9 +76,8 @@ impl Wait {
         self.pending(task).map(Pending::selector)
     }
 
-    /// Reads the reply in a breadcrumb; `None` if the breadcrumb is not an answer. The contents of the reply come from `shown`, the
-    /// part of the breadcrumb's context that a model may see; everything that decides whether the breadcrumb counts comes from
-    /// the whole context.
+    /// Reads the reply in a breadcrumb, or returns `None` if the breadcrumb is not an answer. The contents of the reply come from `shown`,
+    /// the part of the breadcrumb's context that a model may see. The whole context decides whether the breadcrumb is an answer.
     pub(super) fn reply(&self, found: &Breadcrumb, shown: &Json, task: &StepTask) -> Option<Reply> {
         if found.updated_at > self.until {
             return None;

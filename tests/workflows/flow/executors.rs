@@ -39,34 +39,34 @@ fn a_definition_names_only_what_is_registered_and_is_told_the_nearest_name() {
     let cases = [
         (
             json!({"tools": {"serch": {}}}),
-            "tool \"serch\" is not registered here; did you mean \"search\"?",
+            "no tool named \"serch\" is registered; did you mean \"search\"?",
         ),
         (
             json!({"tools": {"weather": {}}}),
-            "tool \"weather\" is not registered here; there are: search",
+            "no tool named \"weather\" is registered; registered: search",
         ),
         (
             json!({"models": {"m": {"provider": "gpt-4"}}}),
-            "model \"gpt-4\" is not registered here; did you mean \"gpt-5\"?",
+            "no model named \"gpt-4\" is registered; did you mean \"gpt-5\"?",
         ),
         (
             json!({"models": {"m": {}}}),
-            "model \"m\" names no model, and no default model is registered here",
+            "model \"m\" names no model, and no default model is registered; name a model in the definition, or register one with Services::default_model",
         ),
         (
             json!({"agents": {"a": {"instruction": "A"}}}),
-            "agent \"a\" names no model, and no default model is registered here",
+            "agent \"a\" names no model, and no default model is registered; name a model in the definition, or register one with Services::default_model",
         ),
         (
             json!({"policies": {"guardrails": {"input": ["x"]}}}),
-            "guardrail \"x\" is not registered here; there are: none",
+            "no guardrail named \"x\" is registered; registered: none",
         ),
         (
             flow(
                 &json!({}),
                 json!([{"emit": {"schema_name": "tool.request.v1"}}]),
             ),
-            "a step emits \"tool.request.v1\", which no definition may write",
+            "the definition writes schema \"tool.request.v1\", which is protected; use another schema",
         ),
     ];
     for (definition, expected) in cases {

@@ -133,7 +133,7 @@ async fn the_step_that_leaves_no_room_for_what_is_kept_fails_and_the_flow_goes_o
     );
     assert_eq!(output[1]["code"], "too_large");
     let message = output[1]["message"].as_str().unwrap();
-    assert!(message.contains("1048576 can be kept"), "{message}");
+    assert!(message.contains("at most 1048576 are allowed"), "{message}");
     assert!(message.contains("policies.compaction"), "{message}");
 }
 

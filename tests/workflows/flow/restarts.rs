@@ -265,7 +265,7 @@ async fn a_run_whose_definition_is_gone_or_forged_is_refused_and_told_the_way_ou
         assert_eq!(result.context["error"]["code"], "refused", "{result:?}");
         let message = result.context["error"]["message"].as_str().unwrap();
         assert!(
-            message.contains("is not kept in this store; ask for a new run"),
+            message.contains("is missing in this store; start a new run"),
             "{message}"
         );
     }
@@ -288,7 +288,7 @@ async fn a_run_does_not_go_on_with_what_is_not_registered_any_more() {
 
     let message = result.context["error"]["message"].as_str().unwrap();
     assert!(
-        message.contains("\"before\" is not registered here"),
+        message.contains("no tool named \"before\" is registered"),
         "{message}"
     );
 }

@@ -45,7 +45,7 @@ fn sound() -> Value {
     })
 }
 
-/// Returns the sound definition with another value at a path such as `flows/main/steps/0`. Null stands for an absent field.
+/// Returns the sound definition with another value at a path such as `flows/main/steps/0`. Null represents an absent field.
 fn with(pointer: &str, value: Value) -> Value {
     let mut definition = sound();
     let (parent, name) = pointer.rsplit_once('/').unwrap_or(("", pointer));
