@@ -1,4 +1,4 @@
-//! `${path}` in JSON values, and tests of variables.
+//! Expressions: JSON values with `${path}` references, and conditions on variables.
 
 mod reference;
 mod test;
@@ -14,47 +14,47 @@ use crate::model::{Json, Path, PathError, size_within};
 use serde_json::{Map, Value};
 use text::Part;
 
-/// A JSON value with places for variables, compiled.
+/// A compiled JSON value that can contain variables.
 #[derive(Clone, Debug)]
 pub(super) enum Expression {
-    /// Has no variables in it.
+    /// A value without variables.
     Literal(Json),
-    /// A text that is nothing but one `${path}`, and keeps the type of what is there.
+    /// A string that is only one `${path}`. The result has the type of the referenced value.
     Reference(Reference),
-    /// A text with variables inside of it.
+    /// A string with variables in it.
     Text(Vec<Part>),
     List(Vec<Self>),
     Object(Vec<(String, Self)>),
 }
 
-/// Where expressions find variables.
+/// Source of the values of variables, with a budget for expensive work.
 pub(super) trait Variables {
     fn get(&self, name: &str) -> Option<Json>;
 
-    /// Takes the work of searching a value by a path, before the search.
+    /// Counts the work to search a value by a path, before the search.
     ///
     /// # Errors
-    /// [`Unresolved::Searches`] if the search takes too long.
+    /// Returns [`Unresolved::Searches`] if the search takes too many steps.
     fn search(&self, path: &Path, value: &Value) -> Result<(), Unresolved>;
 
-    /// Takes the work of compiling a regular expression that has variables in it.
+    /// Counts the work to compile a regular expression that has variables in it.
     ///
     /// # Errors
-    /// [`Unresolved::Patterns`] if there were too many.
+    /// Returns [`Unresolved::Patterns`] if the run has compiled too many.
     fn compile_pattern(&self) -> Result<(), Unresolved>;
 }
 
-/// Why an expression has no value.
+/// Reason why an expression has no value.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unresolved {
-    #[error("{0} has no value; write {0} with ? before the brace if it may be absent")]
+    #[error("{0} has no value; write ? before the closing brace if the value is optional")]
     Missing(String),
     #[error("{0}")]
     Path(PathError),
-    #[error("it is larger than {0} bytes or nests too deep")]
+    #[error("the value is larger than {0} bytes or nests too deep")]
     TooLarge(usize),
     #[error(
-        "the paths of the step take more than {0} steps to search their values; search smaller values, or use only names and indexes"
+        "the JSONPaths of the step take more than {0} steps to search values; search smaller values, or use only names and indexes"
     )]
     Searches(usize),
     #[error(
@@ -65,11 +65,11 @@ pub(super) enum Unresolved {
     Condition(crate::model::ConditionError),
 }
 
-/// How deep a value may nest. A store takes 64 levels, and some of those are the progress's.
+/// Maximum depth of a value. A store accepts 64 levels, and the saved state around the value needs some of them.
 pub(super) const DEPTH: usize = 48;
 
 impl Expression {
-    /// Compiles a value; one that nests no deeper than JSON may, as whoever read it has checked.
+    /// Compiles a value. The caller has checked its depth.
     pub(super) fn compile(
         value: &Value,
         place: &DefinitionPath,
@@ -106,7 +106,7 @@ impl Expression {
         Self::Literal(value.clone().into())
     }
 
-    /// A list or object without variables is a literal.
+    /// Converts a list or object without variables to a literal.
     fn folded(self) -> Self {
         match self {
             Self::List(items) => match items.iter().map(Self::as_literal).collect() {
@@ -127,7 +127,7 @@ impl Expression {
         }
     }
 
-    /// A text that an object has in a field, whatever its variables are.
+    /// Returns the string in a field of an object, or `None` if the field is absent, has variables or is not a string.
     pub(super) fn literal_field(&self, field: &str) -> Option<String> {
         let found = match self {
             Self::Literal(json) => json.get(field).cloned(),
@@ -156,7 +156,7 @@ impl Expression {
         }
     }
 
-    /// Its value, of at most so many bytes. What is only referred to is shared.
+    /// Returns the value of the expression, of at most `most` bytes. The value of a whole variable is shared, not copied.
     pub(super) fn resolve(
         &self,
         variables: &dyn Variables,
@@ -173,8 +173,8 @@ impl Expression {
         kept(json, most)
     }
 
-    /// Returns the input of a step that asks a model: the text of the definition apart from the values of its variables, which
-    /// together have at most so many bytes.
+    /// Returns the input of a model step: the text of the definition, separate from the values of its variables. Both together
+    /// have at most `most` bytes.
     pub(super) fn model_input(
         &self,
         variables: &dyn Variables,
@@ -219,7 +219,7 @@ impl Expression {
         })
     }
 
-    /// Tells of each variable it refers to.
+    /// Calls a function with the name of each variable in the expression.
     pub(super) fn each_variable(&self, tell: &mut dyn FnMut(&str)) {
         match self {
             Self::Literal(_) => {}
@@ -234,7 +234,7 @@ impl Expression {
     }
 }
 
-/// The value, if it is one that is kept: at most so many bytes, no deeper than [`DEPTH`].
+/// Returns a value if it can be a value of a flow: at most `most` bytes, and no deeper than [`DEPTH`].
 pub(super) fn kept(json: Json, most: usize) -> Result<Json, Unresolved> {
     match size_within(&json, DEPTH) {
         Ok(size) if size <= most => Ok(json),
@@ -242,7 +242,7 @@ pub(super) fn kept(json: Json, most: usize) -> Result<Json, Unresolved> {
     }
 }
 
-/// How much may still be copied into a value that is being built.
+/// The bytes that can still be copied into a value that is being built.
 struct Room {
     left: usize,
     most: usize,

@@ -2,19 +2,19 @@ use super::{Unresolved, Variables};
 use crate::model::{Json, Path};
 use serde_json::Value;
 
-/// A variable, or what is at a path in it.
+/// A reference to a variable, or to the value at a path in it.
 #[derive(Clone, Debug)]
 pub(in crate::workflow) struct Reference {
     variable: String,
-    /// From the value of the variable on; `None` for all of it.
+    /// Path in the value of the variable, or `None` for the whole value.
     path: Option<Path>,
-    /// Whether it may be absent and is null then.
+    /// If `true`, a missing value is null. If `false`, it is an error.
     optional: bool,
     source: String,
 }
 
 impl Reference {
-    /// Reads `draft`, `draft.text`, `$.items[0]`, `input.note?`.
+    /// Parses a reference such as `draft`, `draft.text`, `$.items[0]` or `input.note?`.
     pub(super) fn parse(source: &str) -> Result<Self, String> {
         let text = source.trim();
         let (text, optional) = match text.strip_suffix('?') {
@@ -38,7 +38,7 @@ impl Reference {
         &self.variable
     }
 
-    /// The variable and path, as the definition has it between the braces.
+    /// Returns the variable and path as written between the braces in the definition.
     pub(super) fn source(&self) -> &str {
         &self.source
     }
@@ -47,7 +47,7 @@ impl Reference {
         self.path.is_none()
     }
 
-    /// The value: shared if it is all of a variable, a list if the path can yield several nodes.
+    /// Returns the value. The value of a whole variable is shared, and a path that can match several nodes gives a list.
     pub(super) fn resolve(&self, variables: &dyn Variables) -> Result<Json, Unresolved> {
         let found = match (variables.get(&self.variable), &self.path) {
             (None, _) => None,
@@ -70,18 +70,17 @@ impl Reference {
     }
 }
 
-/// A path from the root of all variables, as the name of one and the rest.
+/// Splits a path from the root of all variables into the name of a variable and the remaining path.
 pub(super) fn split(text: &str) -> Result<(&str, &str), String> {
     let text = text.trim();
     let text = text.strip_prefix("$.").unwrap_or(text);
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let (name, rest) = text.split_at(text.find(|c| !is_name(c)).unwrap_or(text.len()));
     if name.is_empty() {
-        return Err("it has to begin with the name of a variable".to_owned());
+        return Err("an expression starts with a variable name".to_owned());
     }
     if !(rest.is_empty() || rest.starts_with(['.', '['])) {
-        let reason =
-            "after the name of a variable a path goes on with . or [, as in draft.text or items[0]";
+        let reason = "a variable name is followed by . or [, as in draft.text or items[0]";
         return Err(reason.to_owned());
     }
     Ok((name, rest))

@@ -6,7 +6,7 @@ use crate::workflow::error::{LoadProblem, WorkflowLoadError};
 use crate::workflow::syntax::{self, Written};
 use serde_json::{Map, Value};
 
-/// Whether something holds of the variables: one condition, or `all`, `any` and `not` of such.
+/// A compiled condition on variables: one comparison, or `all`, `any` or `not` of conditions.
 #[derive(Clone, Debug)]
 pub(in crate::workflow) enum Test {
     All(Vec<Self>),
@@ -15,18 +15,18 @@ pub(in crate::workflow) enum Test {
     Holds(Box<Comparison>),
 }
 
-/// The most bytes of a value with variables that something is compared with.
+/// Maximum size in bytes of a comparison value that has variables in it.
 const VALUE_BYTES: usize = 64 << 10;
 
-/// A condition on one variable.
+/// A comparison of one variable with a value.
 #[derive(Clone, Debug)]
 pub(in crate::workflow) struct Comparison {
     variable: String,
-    /// On the value of the variable.
+    /// Condition on the value of the variable.
     within: Condition,
-    /// On all variables, of which there are none: what holds if the variable is absent.
+    /// Condition to use if the variable is absent. It is evaluated on an empty object.
     absent: Condition,
-    /// What to compare with, if that has variables in it.
+    /// Value to compare with, if it has variables in it.
     value: Option<Expression>,
 }
 
@@ -63,7 +63,7 @@ impl Test {
         }
     }
 
-    /// A comparison of one variable with what does not change.
+    /// Compiles a comparison of a variable with a constant value.
     pub(in crate::workflow) fn of_variable(
         variable: &str,
         path: &str,
@@ -105,7 +105,7 @@ impl Test {
         })
     }
 
-    /// Tells of each variable it refers to.
+    /// Calls a function with the name of each variable in the condition.
     pub(in crate::workflow) fn each_variable(&self, tell: &mut dyn FnMut(&str)) {
         match self {
             Self::All(tests) | Self::Any(tests) => {
@@ -140,7 +140,7 @@ impl Comparison {
         match value {
             None => Self::new(variable, rest, op, None, place),
             Some(Expression::Literal(value)) => Self::new(variable, rest, op, Some(&value), place),
-            // The real value is not known yet; one that every operator takes shows whether the rest is right.
+            // The value is not known yet. A placeholder that every operator accepts lets the other parts be checked.
             Some(value) => {
                 let stand_in = Value::Bool(true);
                 let mut one = Self::new(variable, rest, op, Some(&stand_in), place)?;

@@ -80,7 +80,7 @@ fn what_has_no_value_names_the_expression_and_the_way_out() {
 
     assert_eq!(
         error,
-        "${draft.nothing} has no value; write ${draft.nothing} with ? before the brace if it may be absent"
+        "${draft.nothing} has no value; write ? before the closing brace if the value is optional"
     );
 }
 
@@ -89,15 +89,15 @@ fn what_cannot_be_read_names_place_and_text() {
     for (written, expected) in [
         (
             "${draft",
-            "x: \"draft\" cannot be read: the closing } is missing",
+            "x: cannot parse expression \"draft\": the closing } is missing",
         ),
         (
             "${}",
-            "x: \"}\" cannot be read: it has to begin with the name of a variable",
+            "x: cannot parse expression \"}\": an expression starts with a variable name",
         ),
         (
             "${a b}",
-            "x: \"a b}\" cannot be read: after the name of a variable a path goes on with . or [",
+            "x: cannot parse expression \"a b}\": a variable name is followed by . or [",
         ),
         ("${draft..a..b..c}", "at most 1 are allowed"),
     ] {
@@ -125,7 +125,10 @@ fn a_value_over_its_limit_is_refused_before_it_is_built() {
 
     let error = resolve(&json!(many)).unwrap_err();
 
-    assert_eq!(error, "it is larger than 1000 bytes or nests too deep");
+    assert_eq!(
+        error,
+        "the value is larger than 1000 bytes or nests too deep"
+    );
 }
 
 #[test]

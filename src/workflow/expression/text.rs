@@ -1,4 +1,4 @@
-//! Texts with `${path}` in them. `$${` is a `${` that means nothing.
+//! Strings with `${path}` references. `$${` is a literal `${`.
 
 use super::reference::Reference;
 use super::{Room, Unresolved, Variables};
@@ -63,7 +63,7 @@ pub(super) fn parse(text: &str, place: &DefinitionPath) -> Result<Parsed, Workfl
     })
 }
 
-/// Where the brace is that closes an expression; those in quotes do not.
+/// Returns the position of the closing brace of an expression. Braces in quotes do not close it.
 fn end(text: &str) -> Option<usize> {
     let mut quote = None;
     let mut escaped = false;
@@ -128,7 +128,7 @@ pub(super) fn parts(
     parts.collect()
 }
 
-/// Strings as they are, nothing for null, all else as JSON.
+/// Appends a value to a text: a string unchanged, nothing for null, and any other value as JSON.
 fn push(text: &mut String, value: &Value) {
     match value {
         Value::Null => {}
