@@ -3,21 +3,22 @@ use crate::workflow::expression::Unresolved;
 use serde_json::Value;
 use std::cell::Cell;
 
-/// The maximum number of regular expressions with variables that one run compiles.
+/// Maximum number of regular expressions with variables that one run compiles.
 const MAX_PATTERNS: u64 = 1_000;
 
-/// The bytes, search steps and regular expressions that take about as long as one step that begins and ends.
+/// Exchange rates between kinds of work: this number of bytes or search steps counts as one step, and a pattern counts as this number of
+/// steps.
 const STEP_BYTES: usize = 4 << 10;
 const STEP_SEARCHES: usize = 1 << 12;
 const PATTERN_STEPS: usize = 16;
 
-/// The work that a walk may do.
+/// The remaining work of a walk.
 pub(super) struct WorkBudget {
-    /// The steps that may begin before others have their turn. A large value, a search and a regular expression count as several.
+    /// Number of steps that can still begin. A large value, a search and a regular expression count as several steps.
     left: Cell<u64>,
-    /// The steps that the step at hand may take to search values.
+    /// Number of search steps that the current step can still take.
     searches: Cell<usize>,
-    /// The regular expressions that the run has compiled.
+    /// Number of regular expressions that the run has compiled.
     patterns: Cell<u64>,
 }
 
@@ -34,25 +35,25 @@ impl WorkBudget {
         self.left.get() == 0
     }
 
-    /// Takes the work of a step that begins.
+    /// Counts a step that begins.
     pub(super) fn begin(&self) {
         self.spend(1);
     }
 
-    /// Gives the step at hand its own steps for searches.
+    /// Resets the number of search steps for the next step.
     pub(super) fn renew_searches(&self) {
         self.searches.set(MAX_SEARCH_STEPS);
     }
 
-    /// Takes the work of a value of so many bytes that is built.
+    /// Counts a value that is built, by its size in bytes.
     pub(super) fn build(&self, bytes: usize) {
         self.spend(bytes / STEP_BYTES);
     }
 
-    /// Takes the work of a search.
+    /// Counts a search.
     ///
     /// # Errors
-    /// [`Unresolved::Searches`] if the step has searched too much.
+    /// Returns [`Unresolved::Searches`] if the searches of the step take too many steps.
     pub(super) fn search(&self, path: &Path, value: &Value) -> Result<(), Unresolved> {
         let left = self.searches.get();
         let Some(steps) = path.search_steps(value, left) else {
@@ -63,10 +64,10 @@ impl WorkBudget {
         Ok(())
     }
 
-    /// Takes the work of a regular expression that is compiled for the run.
+    /// Counts a regular expression that is compiled for the run.
     ///
     /// # Errors
-    /// [`Unresolved::Patterns`] if the run has compiled too many.
+    /// Returns [`Unresolved::Patterns`] if the run has compiled too many.
     pub(super) fn compile_pattern(&self) -> Result<(), Unresolved> {
         let patterns = self.patterns.get().saturating_add(1);
         if patterns > MAX_PATTERNS {
@@ -77,7 +78,7 @@ impl WorkBudget {
         Ok(())
     }
 
-    /// Returns the regular expressions that the run has compiled.
+    /// Returns the number of regular expressions that the run has compiled.
     pub(super) fn compiled(&self) -> u64 {
         self.patterns.get()
     }

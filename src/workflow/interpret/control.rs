@@ -1,4 +1,4 @@
-//! Steps that choose, repeat, take up failures or results.
+//! Control flow: loops, choices, `try` and escalations.
 
 use super::path::StepPath;
 use super::progress::{Cursor, Node, Produced};
@@ -85,7 +85,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// The first arm whose test holds.
+    /// Returns the index of the first arm whose test holds, or `None` if no arm matches.
     fn chosen(
         &self,
         on: Option<&Expression>,
@@ -149,7 +149,7 @@ impl<'r> Walk<'r> {
         Ok(walked)
     }
 
-    /// Looks whether an escalation takes up a result.
+    /// Applies the first escalation whose condition holds of a result. Without one, the result stays.
     pub(super) fn escalate(
         &mut self,
         step: &'r Step,
@@ -209,7 +209,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// The steps that took up a result. It stays if they have none.
+    /// Walks through the steps of an escalation. If they have no result, the original result stays.
     pub(super) fn handler(
         &mut self,
         step: &'r Step,

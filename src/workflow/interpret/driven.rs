@@ -1,4 +1,4 @@
-//! Steps that the driver does.
+//! Steps that the driver executes.
 
 use super::path::StepPath;
 use super::progress::{Leaf, Node, Phase, Produced};
@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// The longest message of a failure, in bytes.
+/// Maximum size of a failure message in bytes. Longer messages are cut.
 const MESSAGE_BYTES: usize = 4_096;
 
 impl Walk<'_> {
@@ -56,7 +56,7 @@ impl Walk<'_> {
             return Err(self.misfit(path));
         };
         let again = matches!(leaf.phase, Phase::Due { again: true });
-        // A step that is handed out again was counted the first time.
+        // The input of a step that is handed out again was counted the first time.
         if !again {
             self.held.check(bytes).map_err(Walked::failed)?;
             self.held.add(bytes);
@@ -90,7 +90,7 @@ impl Walk<'_> {
                 StepFailure::new("timed_out", "the step took longer than its timeout"),
                 MayRetry::After(Duration::ZERO),
             ),
-            // Whoever tells of this leaves the step suspended and does not walk.
+            // `FlowRun::tell` handles this outcome itself, so a walk never sees it.
             StepOutcome::Suspended { .. } => return Err(self.misfit(path)),
         };
         let failure = StepFailure {
@@ -136,7 +136,7 @@ impl Walk<'_> {
             | TaskForm::Ask { .. } => {}
         }
         let most = self.workflow.policies.limits.value_bytes;
-        // In the form a store gives it back, so that it is the same before and after a restart.
+        // The canonical form is the form that a store returns, so the value is the same before and after a restart.
         let canonical = value.canonical(most).ok();
         let kept = canonical.and_then(|value| kept(value, most).ok());
         match kept {
@@ -218,7 +218,7 @@ fn new_breadcrumb(value: &Json) -> Result<NewBreadcrumb, StepFailure> {
         .cloned()
         .unwrap_or_else(|| serde_json::json!({}));
     if !context.is_object() {
-        let message = "the context of a breadcrumb is an object";
+        let message = "the context of the emitted breadcrumb is not an object";
         return Err(StepFailure::new("unresolved", message));
     }
     let mut breadcrumb = NewBreadcrumb::new(text("schema_name")).title(text("title"));

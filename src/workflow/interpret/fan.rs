@@ -1,4 +1,4 @@
-//! Steps side by side: `parallel`, `for_each` and graphs.
+//! Steps that run side by side: `parallel`, `for_each` and graphs.
 
 use super::path::StepPath;
 use super::progress::{BodyState, Cursor, Node, Produced, Settled, Vars};
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
-/// What is run side by side.
+/// The branches or items that run side by side.
 enum Fan<'r> {
     Branches(&'r [Branch]),
     Items { each: &'r ForEach, list: Json },
@@ -68,15 +68,18 @@ impl<'r> Walk<'r> {
         scope: &Scope<'_>,
     ) -> Result<Walked, Walked> {
         self.enter(path, none_begun())?;
-        // The variables are as they were while this goes on, and so is the list.
+        // Outer variables do not change while the items run, so each walk computes the same list.
         let list = self.value(&each.list, scope).map_err(Walked::failed)?;
         let Some(items) = list.as_array() else {
-            let message = "for_each needs a list to go through";
+            let message = "the value of for_each is not a list";
             return Err(Walked::failed(StepFailure::new("not_a_list", message)));
         };
         let most = self.workflow.policies.limits.items;
         if items.len() as u64 > most {
-            let message = format!("{} items where at most {most} are allowed", items.len());
+            let message = format!(
+                "{} items where at most {most} are allowed by policies.limits.items",
+                items.len()
+            );
             return Err(Walked::failed(StepFailure::new("too_many_items", message)));
         }
         Ok(self.fan(&Fan::Items { each, list }, each.join, path, scope))
@@ -128,7 +131,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Walks through one branch, and says so if its end is the end of all.
+    /// Walks through one branch. Returns the end of the whole step if the end of this branch decides it.
     fn branch(
         &mut self,
         fan: &Fan<'r>,
@@ -153,7 +156,7 @@ impl<'r> Walk<'r> {
         self.held.add(end.bytes());
         let (_, settled) = self.fan_state(path)?;
         settled.insert(at, end);
-        // Together they become one value; what is too large for that is not gathered.
+        // The results become one value, so the step fails as soon as they are too large together.
         let bytes = settled.values().map(Settled::bytes);
         let bytes = bytes.fold(0, usize::saturating_add);
         (bytes > most).then(|| End::Failed(unresolved(&Unresolved::TooLarge(most))))
@@ -204,7 +207,7 @@ impl<'r> Walk<'r> {
         Ok(Vars::from([("input".to_owned(), input)]))
     }
 
-    /// What comes of all branches once each has ended: their results in order, or the first failure in that order.
+    /// Returns the end of the step once all branches have ended: their results in order, or the first failure in this order.
     fn joined(&mut self, count: usize, path: &StepPath) -> Walked {
         let most = self.workflow.policies.limits.value_bytes;
         let Some((_, settled)) = self.fan_state(path) else {
@@ -244,7 +247,7 @@ impl<'r> Walk<'r> {
         let Some(mut settled) = self.graph_state(path).map(mem::take) else {
             return self.misfit(path);
         };
-        // A step that ends makes room, or is what an earlier one waits for no more.
+        // A step that ends frees a slot for another step, and can be the last dependency of a step earlier in the list.
         loop {
             let before = settled.len();
             for (at, (node, path)) in graph.nodes.iter().zip(&paths).enumerate() {
@@ -300,7 +303,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// The result of the step that no other depends on; of several, all of them by id.
+    /// Returns the result of the step on which no other step depends. If there are several, returns an object of their results by ID.
     fn results(&self, graph: &Graph, scope: &Scope<'_>) -> Walked {
         let needed = graph.nodes.iter().flat_map(|node| &node.depends_on);
         let needed: BTreeSet<usize> = needed.copied().collect();

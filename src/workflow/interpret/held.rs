@@ -2,10 +2,10 @@ use super::progress::{Vars, variable_bytes};
 use super::protocol::StepFailure;
 use crate::model::Json;
 
-/// The running total of the bytes that all values of a run take, and its limit.
+/// The total size of all values of a run, and the limit of this size.
 ///
-/// A value counts each time that the saved state contains it. Memory is shared, but a restart separates the copies, so that a run
-/// would otherwise depend on restarts.
+/// A value counts each time that the saved state contains it. Copies share memory only until a restart, so counting them once would let
+/// the outcome of a run depend on restarts.
 pub(super) struct Held {
     bytes: usize,
     limit: usize,
@@ -20,10 +20,10 @@ impl Held {
         self.bytes
     }
 
-    /// Checks that more bytes have room.
+    /// Checks that `more` bytes can be added without exceeding the limit.
     ///
     /// # Errors
-    /// A failure of the step with the code `too_large` that names the limit.
+    /// Returns a failure with the code `too_large` that names the limit.
     pub(super) fn check(&self, more: usize) -> Result<(), StepFailure> {
         let total = self.bytes.saturating_add(more);
         if total <= self.limit {
@@ -37,7 +37,7 @@ impl Held {
         Err(StepFailure::new("too_large", message))
     }
 
-    /// Sets a variable without a check, for a value that was checked.
+    /// Sets a variable. The caller has checked the size of the value.
     pub(super) fn set(&mut self, vars: &mut Vars, name: &str, value: Json) {
         self.add(variable_bytes(name, &value));
         if let Some(before) = vars.insert(name.to_owned(), value) {

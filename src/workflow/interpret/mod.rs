@@ -1,4 +1,4 @@
-//! Flows run step by step, without doing anything: the driver does, and tells.
+//! Interpreter of flows: pure state transitions. A driver executes the steps and reports their outcomes.
 
 mod budget;
 mod control;
@@ -27,75 +27,77 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use walk::Walk;
 
-/// A run of a flow: a definition, and how far it has come.
+/// A run of a flow: a definition, and the progress of the run.
 ///
-/// Each step of the interpreter takes something that happened and gives what comes [`Next`]. The same steps always give
-/// the same. The driver saves [`progress`](Self::progress) after each, before it does what is next; after a restart
-/// [`restore`](Self::restore) goes on from there and [`outstanding`](Self::outstanding) says what was under way.
+/// Each call takes an event, such as the outcome of a step, and returns the actions that come [`Next`]. The same calls always have the
+/// same results. The driver saves [`progress`](Self::progress) after each call, before it carries out the actions. After a restart,
+/// [`restore`](Self::restore) continues from the saved progress, and [`outstanding`](Self::outstanding) returns the steps in flight.
 #[derive(Clone, Debug)]
 pub struct FlowRun {
     workflow: Arc<Workflow>,
     progress: Progress,
-    /// How many steps begin in one step of the interpreter.
+    /// Maximum number of steps that begin in one call.
     stride: u64,
-    /// Whether more could begin.
+    /// If `true`, more steps could begin than the last call started.
     goes_on: bool,
 }
 
-/// A run cannot begin, or go on.
+/// Error of a run that cannot begin or continue.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The workflow has no such flow.
+    /// Flow that the workflow does not have.
     #[error("the workflow has no flow {name:?}{}", nearest.as_ref().map_or(String::new(), |name| format!("; did you mean {name:?}?")))]
     NoSuchFlow {
-        /// The name asked for.
+        /// Requested name.
         name: String,
-        /// The closest name that exists.
+        /// Closest name that exists.
         nearest: Option<String>,
     },
-    /// The request names a flow that requests cannot start.
-    #[error("a request cannot start flow {name:?}; it can start {}", entries.join(", "))]
+    /// Request that names a flow that requests cannot start.
+    #[error("a request cannot start flow {name:?}; flows that requests can start: {}", entries.join(", "))]
     NotAnEntry {
-        /// The flow that the request names.
+        /// Flow that the request names.
         name: String,
-        /// The flows that requests can start.
+        /// Flows that requests can start.
         entries: Vec<String>,
     },
-    /// The input is over `value_bytes`, or nests too deep.
-    #[error("the input is larger than {most} bytes or nests too deep")]
+    /// Input that is larger than `policies.limits.value_bytes` or nests too deep.
+    #[error("the input of the flow is larger than {most} bytes or nests too deep")]
     InputTooLarge {
-        /// The most that is allowed.
+        /// Maximum size in bytes.
         most: usize,
     },
-    /// The input does not fit the schema of the flow.
-    #[error("the input does not fit the schema of flow {flow:?}: {reason}")]
+    /// Input that does not match the schema of the flow.
+    #[error("the input does not match the schema of flow {flow:?}: {reason}")]
     BadInput {
-        /// The flow.
+        /// Name of the flow.
         flow: String,
-        /// What does not fit.
+        /// Description of the mismatch.
         reason: String,
     },
-    /// The definition that the run began with was replaced, and cannot be had or used any more.
-    #[error("the run began with the definition {began}, which {reason}; ask for a new run")]
+    /// Run whose definition was replaced and is no longer available or usable.
+    #[error("the run began with definition {began}, which {reason}; start a new run")]
     DefinitionGone {
-        /// The hash of the definition that it began with.
+        /// Hash of the definition with which the run began.
         began: String,
-        /// Why it cannot go on with that one.
+        /// Reason why the run cannot continue with that definition.
         reason: String,
     },
-    /// The run began with another definition; read that one.
-    #[error("the run began with the definition {began}, and this is {found}")]
+    /// Run that began with another definition.
+    #[error(
+        "the run began with definition {began} and cannot continue with definition {found}; load the original definition"
+    )]
     OtherDefinition {
-        /// The hash of the definition that it began with.
+        /// Hash of the definition with which the run began.
         began: String,
-        /// The hash of the definition given.
+        /// Hash of the given definition.
         found: String,
     },
 }
 
 impl RunError {
-    /// Always [`Retry::Never`]: something else has to be given.
+    /// Returns [`Retry::Never`]: the flow, the input or the definition has to change.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         Retry::Never
@@ -103,10 +105,12 @@ impl RunError {
 }
 
 impl FlowRun {
-    /// Begins a run. `run` is what its idempotency keys begin with: no other run has it.
+    /// Begins a run of a flow.
+    ///
+    /// `run` is the ID of the run. It must be unique, because the idempotency keys of all steps start with it.
     ///
     /// # Errors
-    /// [`RunError`] if there is no such flow, or the input is too large.
+    /// Returns [`RunError::NoSuchFlow`], [`RunError::InputTooLarge`] or [`RunError::BadInput`].
     pub fn begin(
         workflow: Arc<Workflow>,
         flow: &str,
@@ -116,7 +120,8 @@ impl FlowRun {
         Self::begin_in_strides(u64::MAX, workflow, flow, run, input)
     }
 
-    /// The same for a run of which no more than so many steps begin at a time: [`go_on`](Self::go_on) lets the next ones begin.
+    /// Begins a run like [`begin`](Self::begin), with at most `stride` steps that begin per call. [`go_on`](Self::go_on) lets the next
+    /// steps begin.
     pub(super) fn begin_in_strides(
         stride: u64,
         workflow: Arc<Workflow>,
@@ -165,10 +170,10 @@ impl FlowRun {
         Ok((begun, next))
     }
 
-    /// Goes on with a run that was saved.
+    /// Restores a run from saved progress.
     ///
     /// # Errors
-    /// [`RunError::OtherDefinition`] if it began with another definition.
+    /// Returns [`RunError::OtherDefinition`] if the run began with another definition.
     pub fn restore(workflow: Arc<Workflow>, progress: Progress) -> Result<Self, RunError> {
         if progress.definition != workflow.hash() {
             return Err(RunError::OtherDefinition {
@@ -184,7 +189,8 @@ impl FlowRun {
         })
     }
 
-    /// Lets no more than so many steps begin at a time from now on, and whatever could have begun when the run was saved.
+    /// Sets the maximum number of steps that begin per call. [`go_on`](Self::go_on) then lets steps begin that could already begin when
+    /// the run was saved.
     pub(super) fn in_strides(self, stride: u64) -> Self {
         Self {
             stride,
@@ -193,30 +199,32 @@ impl FlowRun {
         }
     }
 
-    /// Whether more steps could begin than did at a time.
+    /// Returns `true` if more steps could begin than the last call started.
     pub(super) fn goes_on(&self) -> bool {
         self.goes_on && self.progress.finished.is_none()
     }
 
-    /// Lets the steps begin for which there was no room before.
+    /// Lets the steps begin that exceeded the maximum of the last call.
     pub(super) fn go_on(&mut self) -> Next {
         self.walk(|_| {})
     }
 
-    /// Where it is, to be saved.
+    /// Returns the progress of the run, to be saved.
     #[must_use]
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// Its definition.
+    /// Returns the definition of the run.
     #[must_use]
     pub fn workflow(&self) -> &Arc<Workflow> {
         &self.workflow
     }
 
-    /// Tells how an attempt at a step ended. One that is suspended may end so too, if its driver gives up waiting.
-    #[must_use = "what is next has to be done"]
+    /// Reports the outcome of an attempt at a step. A suspended step can also end this way, for example when its wait times out.
+    ///
+    /// A report for a step or attempt that is not in flight changes nothing and returns an [anomaly](Next::anomaly).
+    #[must_use = "the driver has to carry out the returned actions"]
     pub fn tell(&mut self, path: &StepPath, attempt: u32, outcome: StepOutcome) -> Next {
         let leaf = match self.leaf_under_way(path) {
             Ok(leaf) => leaf,
@@ -233,8 +241,10 @@ impl FlowRun {
         self.suspend(path, ticket)
     }
 
-    /// Gives a suspended step its result.
-    #[must_use = "what is next has to be done"]
+    /// Reports the result of the suspended step with a ticket.
+    ///
+    /// An unknown ticket changes nothing and returns an [anomaly](Next::anomaly).
+    #[must_use = "the driver has to carry out the returned actions"]
     pub fn resume(&mut self, ticket: &str, answer: impl Into<Json>) -> Next {
         if self.progress.finished.is_some() {
             return odd(FlowAnomaly::AfterEnd);
@@ -254,20 +264,20 @@ impl FlowRun {
         self.walk(|walk| walk.event(&path, FlowEventKind::Resumed { ticket }))
     }
 
-    /// Lets no further steps begin; what is under way may end. Does nothing if it is so already.
-    #[must_use = "what is next has to be done"]
+    /// Pauses the run: no further steps begin, and steps in flight can end. Does nothing if the run is paused.
+    #[must_use = "the driver has to carry out the returned actions"]
     pub fn pause(&mut self) -> Next {
         self.set_paused(true, FlowEventKind::Paused)
     }
 
-    /// Lets steps begin again.
-    #[must_use = "what is next has to be done"]
+    /// Ends a [pause](Self::pause), so that steps begin again. Does nothing if the run is not paused.
+    #[must_use = "the driver has to carry out the returned actions"]
     pub fn unpause(&mut self) -> Next {
         self.set_paused(false, FlowEventKind::Unpaused)
     }
 
-    /// Ends the run, and all that is under way in it.
-    #[must_use = "what is next has to be done"]
+    /// Ends the run and cancels its steps in flight.
+    #[must_use = "the driver has to carry out the returned actions"]
     pub fn cancel(&mut self) -> Next {
         if self.progress.finished.is_some() {
             return odd(FlowAnomaly::AfterEnd);
@@ -280,14 +290,15 @@ impl FlowRun {
         walk.next
     }
 
-    /// What is with the driver, to be looked at again after a restart: each as it was handed out, with `again`. What is
-    /// suspended is in [`waiting`](Self::waiting). Changes nothing, and may be asked again.
+    /// Returns the steps that were handed to the driver and have not ended, with [`again`](Ready::again) set.
+    ///
+    /// A driver calls this method after a restart. [`waiting`](Self::waiting) returns the suspended steps. The run does not change.
     #[must_use]
     pub fn outstanding(&self) -> Vec<Ready> {
         self.handed_out(|phase| *phase == Phase::Doing)
     }
 
-    /// What is suspended, each as it was handed out, with `again`. Changes nothing, and may be asked again.
+    /// Returns the suspended steps, with [`again`](Ready::again) set. The run does not change.
     #[must_use]
     pub fn waiting(&self) -> Vec<Ready> {
         self.handed_out(|phase| matches!(phase, Phase::Suspended { .. }))
@@ -295,7 +306,7 @@ impl FlowRun {
 
     fn handed_out(&self, which: impl Fn(&Phase) -> bool) -> Vec<Ready> {
         let mut progress = self.progress.clone();
-        // So that nothing else begins.
+        // In a paused copy, no other steps begin.
         progress.paused = true;
         for node in progress.nodes.values_mut() {
             if let Node::Leaf(leaf) = node
@@ -361,7 +372,7 @@ impl FlowRun {
     }
 }
 
-/// Nothing came of it.
+/// Returns the result of a report that was ignored.
 fn odd(anomaly: FlowAnomaly) -> Next {
     Next {
         anomaly: Some(anomaly),

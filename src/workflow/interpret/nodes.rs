@@ -1,4 +1,4 @@
-//! Steps that begin, end and are cancelled, with an event for each.
+//! Begins, ends and cancels steps, with an event for each.
 
 use super::path::StepPath;
 use super::progress::Node;
@@ -27,7 +27,8 @@ impl Walk<'_> {
         self.event(path, FlowEventKind::Started);
         let most = self.workflow.policies.limits.steps;
         if self.progress.steps > most {
-            let message = format!("the run has begun the {most} steps it may");
+            let message =
+                format!("the run exceeds policies.limits.steps, which allows {most} steps");
             let failure = StepFailure::new("too_many_steps", message);
             return Err(Walked::Ended(End::Broken(failure)));
         }

@@ -3,29 +3,29 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Which step of a run: `main/3/review#2` is the second iteration of `review` in the step at position 3 of `main`.
+/// Path of a step in a run: `main/3/review#2` is the second iteration of `review` in the step at position 3 of `main`.
 ///
-/// Parts are ids of steps and branches, or positions counted from 0 where there is no id; the name of a flow before
-/// the steps of that flow; `then`, `else`, `case0`, `try`, `on_failure` and `escalation0` before the steps of such a list.
-/// The same step of the same definition always has the same path.
+/// The parts of a path are the IDs of steps and branches, or positions counted from 0 for steps without an ID. The name of a flow comes
+/// before its steps, and `then`, `else`, `case0`, `try`, `on_failure` or `escalation0` before the steps of such a list. The same step of
+/// the same definition always has the same path.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct StepPath(Arc<str>);
 
 impl StepPath {
-    /// The path with this text.
+    /// Creates a path from its text, without a check.
     #[must_use]
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
-    /// Its text.
+    /// Returns the path as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The paths that it is below, the innermost first.
+    /// Returns the enclosing paths, the innermost first.
     pub(super) fn outer(&self) -> impl Iterator<Item = Self> + '_ {
         let ends = self.0.rmatch_indices(['/', '#']);
         ends.filter_map(|(end, _)| Some(Self::new(self.0.get(..end)?)))
@@ -35,14 +35,14 @@ impl StepPath {
         Self(format!("{}/{segment}", self.0).into())
     }
 
-    /// One of its iterations, counted from 1.
+    /// Returns the path of an iteration, counted from 1.
     pub(super) fn iteration(&self, number: u64) -> Self {
         Self(format!("{}#{number}", self.0).into())
     }
 
-    /// The two ranges that have exactly the paths below this one.
+    /// Returns the two ranges that contain exactly the paths below this one.
     pub(super) fn below(&self) -> [(Bound<Self>, Bound<Self>); 2] {
-        // What comes right after a character in the order of bytes ends the range of all that begins with it.
+        // `$` follows `#` and `0` follows `/` in byte order, so they end the ranges of the paths that continue with `#` or `/`.
         [("#", "$"), ("/", "0")].map(|(first, end)| {
             let bound = |mark: &str| Self(format!("{}{mark}", self.0).into());
             (Bound::Excluded(bound(first)), Bound::Excluded(bound(end)))

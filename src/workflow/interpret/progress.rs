@@ -6,87 +6,88 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Returns the bytes that a variable takes.
+/// Returns the size in bytes of a variable: its name and its value.
 pub(super) fn variable_bytes(name: &str, value: &Json) -> usize {
     name.len().saturating_add(value.size())
 }
 
-/// Variables by name. Values are shared.
+/// Variables by name. Clones share the values.
 pub(super) type Vars = BTreeMap<String, Json>;
 
-/// Where a run is: plain data, to be saved after each step of it.
+/// Progress of a run: plain data, to be saved after each call of a [`FlowRun`](super::FlowRun).
 ///
-/// It has what is under way and the variables. Of what has ended only the results that can still be used are kept, so
-/// it stays small however long a run goes on.
+/// It contains the steps in flight and the variables. Of the ended steps it retains only results that can still be used, so its
+/// size does not depend on the number of ended steps.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Progress {
-    /// What idempotency keys begin with.
+    /// ID of the run, with which idempotency keys start.
     pub(super) run: String,
-    /// The hash of the definition.
+    /// Hash of the definition.
     pub(super) definition: String,
     pub(super) flow: String,
     pub(super) paused: bool,
     pub(super) finished: Option<Finish>,
-    /// How many steps have begun.
+    /// Number of started steps.
     pub(super) steps: u64,
-    /// The number of the last event.
+    /// Number of the last event.
     pub(super) sequence: u64,
-    /// The number of regular expressions with variables that the run has compiled.
+    /// Number of regular expressions with variables that the run has compiled.
     #[serde(default, skip_serializing_if = "is_none")]
     pub(super) patterns: u64,
-    /// What has begun and not ended, by path.
+    /// State of the steps in flight, by path.
     pub(super) nodes: BTreeMap<StepPath, Node>,
 }
 
 impl Progress {
-    /// The run, as it was called when it began.
+    /// Returns the ID of the run, as passed to [`FlowRun::begin`](super::FlowRun::begin).
     #[must_use]
     pub fn run(&self) -> &str {
         &self.run
     }
 
-    /// The flow that it began with.
+    /// Returns the name of the flow with which the run began.
     #[must_use]
     pub fn flow(&self) -> &str {
         &self.flow
     }
 
-    /// The [hash](crate::workflow::Workflow::hash) of the definition that it began with.
+    /// Returns the [hash](crate::workflow::Workflow::hash) of the definition with which the run began.
     #[must_use]
     pub fn definition(&self) -> &str {
         &self.definition
     }
 
-    /// Whether no further steps begin for now.
+    /// Returns `true` if the run is paused, so that no further steps begin.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// How it ended, or `None` while it goes on.
+    /// Returns the end of the run, or `None` if the run has not ended.
     #[must_use]
     pub fn finished(&self) -> Option<&Finish> {
         self.finished.as_ref()
     }
 
-    /// How many steps have begun.
+    /// Returns the number of started steps, including ended steps.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// The number of the last event.
+    /// Returns the number of the last event, or 0 before the first event.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Whether something has begun at a path and not ended.
+    /// Returns `true` if the step at a path is in flight.
     pub(in crate::workflow) fn is_under_way(&self, path: &StepPath) -> bool {
         self.nodes.contains_key(path)
     }
 
-    /// What is under way around a path, the innermost first, and whether the steps in it go one after another.
+    /// Returns the enclosing steps in flight of a path, the innermost first. Each has `true` if its steps run one after another, and
+    /// `false` if they run side by side.
     pub(in crate::workflow) fn around(
         &self,
         path: &StepPath,
@@ -110,26 +111,27 @@ impl Progress {
         })
     }
 
-    /// About how many bytes are kept for a step and those around it that goes on beside others, and for nothing else.
+    /// Returns the approximate size in bytes of the state that only a step and its sequence use: the values of the enclosing steps up to
+    /// the first one whose steps run side by side.
     pub(in crate::workflow) fn part_of(&self, path: &StepPath) -> usize {
         let line = self.around(path).take_while(|(_, is_line)| *is_line);
         let nodes = line.filter_map(|(outer, _)| self.nodes.get(&outer));
         nodes.map(Node::bytes).sum()
     }
 
-    /// Returns the bytes that the values of the run take, each as often as the saved state contains it.
+    /// Returns the size in bytes of all values of the run. A value counts each time that the saved state contains it.
     pub(super) fn bytes(&self) -> usize {
         let nodes = self.nodes.values().map(Node::bytes);
         nodes.fold(0, usize::saturating_add)
     }
 
-    /// Returns a size that the saved form of the run has at least, without writing it.
+    /// Returns a lower bound of the saved size in bytes, without serialising the run.
     pub(in crate::workflow) fn least_size(&self) -> usize {
         let paths = self.nodes.keys().map(|path| path.as_str().len());
         paths.fold(self.bytes_in_state(), usize::saturating_add)
     }
 
-    /// Returns the bytes that values take in the saved state, to which inputs of steps do not belong.
+    /// Returns the size in bytes of the values in the saved state, which does not contain the inputs of steps.
     fn bytes_in_state(&self) -> usize {
         let nodes = self.nodes.values().map(|node| match node {
             Node::Leaf(_) => 0,
@@ -144,7 +146,7 @@ impl Progress {
         nodes.fold(0, usize::saturating_add)
     }
 
-    /// The steps that wait for somebody, each with its ticket, by path.
+    /// Returns the suspended steps with their tickets, ordered by path.
     pub fn suspended(&self) -> impl Iterator<Item = (&StepPath, &str)> {
         self.nodes.iter().filter_map(|(path, node)| {
             let Node::Leaf(Leaf {
@@ -159,23 +161,23 @@ impl Progress {
     }
 }
 
-/// Something that has begun and not ended.
+/// State of a step in flight.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Node {
-    /// What the driver does.
+    /// A step that the driver executes.
     Leaf(Leaf),
-    /// A flow, with variables of its own.
+    /// A flow, with separate variables.
     Flow {
         vars: Vars,
         body: BodyState,
     },
-    /// One branch of steps side by side, with the variables that it set.
+    /// A branch of steps that run side by side, with the variables that it set.
     Branch {
         vars: Vars,
         cursor: Cursor,
     },
-    /// Steps side by side.
+    /// Steps that run side by side: the number of started branches, and the outcomes of ended ones.
     Fan {
         begun: usize,
         settled: BTreeMap<usize, Settled>,
@@ -184,7 +186,7 @@ pub(super) enum Node {
         iteration: u32,
         cursor: Cursor,
     },
-    /// An arm that was chosen.
+    /// The chosen arm of an `if` or `match`.
     Chosen {
         arm: usize,
         cursor: Cursor,
@@ -193,7 +195,7 @@ pub(super) enum Node {
         failure: Option<StepFailure>,
         cursor: Cursor,
     },
-    /// A step that has a result, which an escalation has taken up.
+    /// A step with a result that the steps of an escalation handle.
     Escalated {
         escalation: usize,
         result: Json,
@@ -205,20 +207,20 @@ pub(super) enum Node {
 #[serde(rename_all = "snake_case")]
 pub(super) enum BodyState {
     Steps(Cursor),
-    /// What has ended, by its position in the graph; results are variables.
+    /// Positions in the graph of the ended steps, whose results are variables.
     Graph(BTreeSet<usize>),
 }
 
-/// How far steps one after another have come.
+/// Position in a sequence of steps.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Cursor {
-    /// The step that is next or under way.
+    /// Index of the current step.
     pub(super) at: usize,
-    /// The last result before it.
+    /// Last result of the steps before the current one.
     pub(super) value: Produced,
 }
 
-/// What comes of a step: some steps, `set` for example, have no result.
+/// Result of a step. Some steps, `set` for example, have no result.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Produced {
@@ -249,7 +251,7 @@ impl Produced {
     }
 }
 
-/// A branch that has ended.
+/// Outcome of a branch that has ended.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Settled {
@@ -269,10 +271,10 @@ impl Settled {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Leaf {
     pub(super) attempt: u32,
-    /// How long was to be waited before this attempt.
+    /// Delay before this attempt.
     pub(super) after: Duration,
     pub(super) phase: Phase,
-    /// The size of the input that was built for the step in bytes, while the driver has it.
+    /// Size in bytes of the input that was built for the step, while the driver has the input.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) input_bytes: usize,
 }
@@ -296,21 +298,21 @@ fn is_none(patterns: &u64) -> bool {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Phase {
-    /// To be handed to the driver, which may have had it before.
+    /// Ready for the driver. With `again`, the driver may have started the step before.
     Due {
         again: bool,
     },
-    /// With the driver.
+    /// Handed to the driver.
     Doing,
     Suspended {
         ticket: String,
     },
-    /// Told of, and looked at in this very step.
+    /// Reported by the driver. The walk of the same call handles the outcome.
     Told(StepOutcome),
 }
 
 impl Node {
-    /// A flow at its beginning.
+    /// Creates the node of a flow before its first step.
     pub(super) fn of_flow(flow: &Flow, input: Json) -> Self {
         let body = match &flow.body {
             Body::Steps(_) => BodyState::Steps(Cursor::default()),
@@ -320,7 +322,7 @@ impl Node {
         Self::Flow { vars, body }
     }
 
-    /// Returns the bytes that its values take.
+    /// Returns the size in bytes of the node's values.
     pub(super) fn bytes(&self) -> usize {
         let of = |vars: &Vars, cursor: usize| {
             let vars = vars.iter().map(|(name, value)| variable_bytes(name, value));
@@ -346,7 +348,7 @@ impl Node {
         }
     }
 
-    /// Whether a driver is at it.
+    /// Returns `true` if the driver has the step, running or suspended.
     pub(super) fn is_with_driver(&self) -> bool {
         match self {
             Self::Leaf(leaf) => leaf.is_with_driver(),

@@ -4,120 +4,120 @@ use crate::workflow::ModelInput;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What comes of a step of the interpreter. The driver carries it out in the order of the fields.
+/// Actions for the driver after a call of a [`FlowRun`](super::FlowRun). The driver carries them out in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Next {
-    /// Steps under way that have to be stopped; nothing is told of them any more.
+    /// Steps in flight to stop. The driver must not report their outcomes.
     pub cancel: Vec<StepPath>,
-    /// Steps to do. Each ends with [`FlowRun::tell`](super::FlowRun::tell).
+    /// Steps to execute. The driver reports each outcome with [`FlowRun::tell`](super::FlowRun::tell).
     pub ready: Vec<Ready>,
-    /// What happened, in order.
+    /// Events of this call, in order.
     pub events: Vec<FlowEvent>,
-    /// How the run ended, if it has by this.
+    /// End of the run, if this call ended the run.
     pub finished: Option<Finish>,
-    /// What did not fit and changed nothing.
+    /// Reason why the call was ignored, if it did not match the state of the run.
     pub anomaly: Option<FlowAnomaly>,
 }
 
-/// A step for the driver to do.
+/// A step for the driver to execute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ready {
-    /// Which step.
+    /// Path of the step.
     pub path: StepPath,
-    /// The same at each attempt and after each restart, for the outside world: run and path.
+    /// Idempotency key for external systems: run ID and path. It is the same in each attempt and after each restart.
     pub idempotency_key: String,
-    /// Which attempt, counted from 1.
+    /// Number of the attempt, counted from 1.
     pub attempt: u32,
-    /// Whether it may have been begun before, by a worker that was lost. Whether it is then done again is up to the
-    /// driver, which knows what the step does.
+    /// If `true`, a lost worker may have started this attempt. The driver decides whether to execute the step again, because it knows the
+    /// effects of the step.
     pub again: bool,
-    /// How long to wait before. A driver may wait less, to spread attempts.
+    /// Delay before the attempt. A driver may wait less, to spread attempts.
     pub after: Duration,
-    /// How long it may take, if the definition says so.
+    /// Timeout of the attempt, if the definition sets one.
     pub timeout: Option<Duration>,
-    /// What to do.
+    /// Task of the step.
     pub task: StepTask,
 }
 
-/// What a driver does.
+/// Task of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepTask {
-    /// Run an agent; its answer is the result.
+    /// Run an agent. Its answer is the result.
     Agent {
-        /// Its name in `agents`.
+        /// Name of the agent in `agents`.
         agent: String,
-        /// What it is asked.
+        /// Input of the agent.
         input: Json,
     },
-    /// Call a tool; what it returns is the result.
+    /// Call a tool. Its output is the result.
     Tool {
-        /// Its name in `tools`.
+        /// Name of the tool in `tools`.
         tool: String,
-        /// Its arguments.
+        /// Arguments of the call.
         input: Json,
     },
-    /// Ask a model; its answer is the result.
+    /// Call a model. Its answer is the result.
     Model {
-        /// Its name in `models`.
+        /// Name of the model in `models`.
         model: String,
-        /// What it is told, by a name in `prompts`.
+        /// Name in `prompts` of the system message.
         prompt: Option<String>,
         /// The task, and the data for the task.
         input: ModelInput,
-        /// The schema of its answer, by a name in `schemas`.
+        /// Name in `schemas` of the schema of the answer.
         output: Option<String>,
     },
-    /// Wait for a breadcrumb; its context is the result.
+    /// Wait for a breadcrumb. Its context is the result.
     WaitFor {
-        /// Which breadcrumb.
+        /// Selector of the breadcrumb.
         event: Selector,
     },
-    /// Ask people; what they answer is the result.
+    /// Ask people. The answer is the result.
     Ask {
         /// The question.
         question: String,
-        /// Who may answer; anybody if empty.
+        /// People allowed to answer. Everyone if empty.
         of: Vec<String>,
-        /// The schema of the answer, by a name in `schemas`.
+        /// Name in `schemas` of the schema of the answer.
         output: Option<String>,
     },
     /// Write a breadcrumb. There is no result.
     Emit {
-        /// What to write.
+        /// The new breadcrumb.
         breadcrumb: NewBreadcrumb,
     },
 }
 
-/// How a step that the driver did ended.
+/// Outcome of an attempt at a step, which the driver reports.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepOutcome {
-    /// It has a result.
+    /// The step has a result.
     Succeeded(Json),
-    /// It has none.
+    /// The attempt failed.
     Failed {
-        /// What went wrong.
+        /// Description of the failure.
         failure: StepFailure,
-        /// Whether it may be tried again.
+        /// Permission to retry the step.
         retry: MayRetry,
     },
-    /// It took longer than its timeout. It may be tried again.
+    /// The attempt took longer than its timeout. The step can be retried.
     TimedOut,
-    /// Its result comes later, by [`FlowRun::resume`](super::FlowRun::resume).
+    /// The result comes later, through [`FlowRun::resume`](super::FlowRun::resume).
     Suspended {
-        /// What the result comes with; no two of a run are the same.
+        /// ID with which the result is reported. Must be unique within the run.
         ticket: String,
     },
 }
 
 impl StepOutcome {
-    /// A result.
+    /// Creates a success with a result.
     #[must_use]
     pub fn success(value: impl Into<Json>) -> Self {
         Self::Succeeded(value.into())
     }
 
-    /// A failure that trying again cannot mend.
+    /// Creates a failure that a retry cannot fix.
     #[must_use]
     pub fn failure(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Failed {
@@ -126,7 +126,7 @@ impl StepOutcome {
         }
     }
 
-    /// A failure that may pass.
+    /// Creates a transient failure, which can be retried after the delay in the definition.
     #[must_use]
     pub fn transient(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Failed {
@@ -136,45 +136,47 @@ impl StepOutcome {
     }
 }
 
-/// Whether a step that failed may be tried again.
+/// Permission to retry a failed step.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MayRetry {
-    /// No sooner than this, if its definition lets it.
+    /// The step can be retried if its definition allows another attempt, after this delay at the earliest.
     After(Duration),
-    /// It would fail again.
+    /// A retry would fail again.
     Never,
-    /// It was not begun, since something is missing here: where that is there it may go on. A step is not tried again for it.
+    /// The step did not begin, because something is missing on this worker. A worker that has it can continue the run. The step itself is
+    /// not retried.
     Elsewhere,
 }
 
-/// What went wrong in a step.
+/// Failure of a step or a run.
 ///
-/// The interpreter has codes of its own:
+/// The interpreter itself uses these codes:
 ///
-/// | code | what happened |
+/// | code | meaning |
 /// |---|---|
-/// | `unresolved` | an expression has no value |
-/// | `too_large` | a value is over `value_bytes`, or nests too deep; of a driver also: what is kept of the run, or of an agent, is too large |
-/// | `not_a_list` | `for_each` was given something else |
-/// | `too_many_items` | `for_each` was given more than `items` |
-/// | `bad_input`, `bad_output` | what a flow is given, or comes to, does not fit its schema |
+/// | `unresolved` | an expression or a condition has no value |
+/// | `too_large` | a value exceeds `value_bytes` or nests too deep, all values exceed `total_bytes`, or the saved state is too large |
+/// | `too_much_work` | the paths of a step search too much, or the run compiles too many regular expressions with variables |
+/// | `not_a_list` | the value of `for_each` is not a list |
+/// | `too_many_items` | the list of `for_each` has more than `items` items |
+/// | `bad_input`, `bad_output` | the input or output of a flow does not match its schema |
 /// | `timed_out` | the step took longer than its timeout |
-/// | `escalated` | an escalation of the step says `abort` |
-/// | `too_many_steps` | the run has begun as many steps as it may |
-/// | `misfit` | the progress is not one of this definition |
+/// | `escalated` | an escalation of the step has `abort` |
+/// | `too_many_steps` | the run exceeds the limit `steps` |
+/// | `misfit` | the saved progress does not match the definition |
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct StepFailure {
-    /// What kind of failure, for programs.
+    /// Kind of the failure, for programs.
     pub code: String,
-    /// What happened, for people and models.
+    /// Description of the failure, for people and models.
     pub message: String,
-    /// The step that failed; filled in by the interpreter.
+    /// Path of the failed step. The interpreter sets it.
     pub step: Option<StepPath>,
 }
 
 impl StepFailure {
-    /// A failure.
+    /// Creates a failure without a path.
     #[must_use]
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
@@ -184,106 +186,106 @@ impl StepFailure {
         }
     }
 
-    /// The failure of this step, unless it comes from one within.
+    /// Sets the path of the failed step, unless the failure has the path of an inner step.
     pub(super) fn of(mut self, path: &StepPath) -> Self {
         self.step.get_or_insert_with(|| path.clone());
         self
     }
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
-    /// With what it returned, else with the last result of its steps, else with null.
+    /// The run completed.
     Completed {
-        /// That.
+        /// The value that the flow returned, otherwise the last result of its steps, otherwise null.
         output: Json,
     },
-    /// By a failure that no step took up.
+    /// The run failed, because no step handled a failure.
     Failed {
-        /// What went wrong.
+        /// The failure.
         failure: StepFailure,
     },
-    /// From outside.
+    /// The run was cancelled from outside.
     Cancelled,
 }
 
-/// Something that happened in a run.
+/// An event of a run.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct FlowEvent {
-    /// Its number, counted from 1 without gaps. One that was told before a crash and is told again has the same.
+    /// Number of the event, counted from 1 without gaps. An event that is reported again after a crash has the same number.
     pub sequence: u64,
-    /// Where it happened.
+    /// Path of the step, or of the flow for an event of the whole run.
     pub path: StepPath,
-    /// What happened.
+    /// Kind of the event.
     pub kind: FlowEventKind,
 }
 
-/// What can happen in a run.
+/// Kind of a [`FlowEvent`].
 ///
-/// Each path that is started ends once: finished, failed or cancelled. A path begins after the one it is below, and
-/// ends before it.
+/// Each path that starts ends once: finished, failed or cancelled. A path starts after the enclosing path, and ends before the enclosing
+/// path does.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlowEventKind {
-    /// It began.
+    /// The step or run began.
     Started,
-    /// It ended well.
+    /// The step or run succeeded.
     Finished,
-    /// It ended with a failure, which may be taken up further out.
+    /// The step or run failed. An enclosing `try` can handle the failure of a step.
     Failed(StepFailure),
-    /// It was stopped.
+    /// The step or run was cancelled.
     Cancelled,
-    /// It failed, and is tried again.
+    /// An attempt at the step failed, and the step is retried.
     Retried {
-        /// The attempt to come.
+        /// Number of the next attempt.
         attempt: u32,
-        /// What went wrong in the one before.
+        /// Failure of the previous attempt.
         failure: StepFailure,
-        /// How long is waited.
+        /// Delay before the next attempt.
         after: Duration,
     },
-    /// It waits for a person, a tool, an agent or a breadcrumb.
+    /// The step waits for a person, a tool, an agent or a breadcrumb.
     Suspended {
         /// Ticket of the result. If the step, or an agent in it, asks a person, this is the ID of the question: the `requestId` of
         /// its `human.request.v1` breadcrumb. An agent that asks again is suspended again, with the ID of the next question.
         ticket: String,
     },
-    /// What it waited for is there.
+    /// The result of the suspended step arrived.
     Resumed {
-        /// What it came with.
+        /// Ticket of the result.
         ticket: String,
     },
-    /// Its result is not what it should be.
+    /// An escalation of the step handles its result.
     Escalated {
-        /// Which of its escalations takes it up, counted from 0.
+        /// Index of the escalation in the step, counted from 0.
         escalation: usize,
     },
-    /// It repeated its steps as often as it may, and `until` still does not hold.
+    /// The loop ended because it reached its maximum number of iterations, and not because `until` held.
     LoopExhausted {
-        /// How often.
+        /// Number of iterations.
         iterations: u32,
     },
-    /// No further steps begin.
+    /// The run was paused, so no further steps begin.
     Paused,
-    /// Further steps begin.
+    /// The pause ended, so steps begin again.
     Unpaused,
 }
 
-/// Something told that does not fit. It changed nothing.
+/// Reason why a [`FlowRun`](super::FlowRun) ignored a call. The call changed nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum FlowAnomaly {
-    /// No step of this path is under way: it has ended, was cancelled, or never began.
+    /// No step with this path is in flight: it has ended, was cancelled, or never began.
     NotUnderWay {
-        /// The path that was told of.
+        /// Path in the report.
         path: StepPath,
     },
-    /// The attempt that was told of is not the one under way.
+    /// The reported attempt is not the current attempt of the step.
     StaleAttempt {
-        /// The path that was told of.
+        /// Path in the report.
         path: StepPath,
-        /// The attempt that was told of.
+        /// Attempt in the report.
         attempt: u32,
     },
     /// No step waits for this ticket.
@@ -291,11 +293,11 @@ pub enum FlowAnomaly {
         /// The ticket.
         ticket: String,
     },
-    /// Another step waits for this ticket already.
+    /// Another step already waits for this ticket.
     TicketInUse {
         /// The ticket.
         ticket: String,
     },
-    /// The run is over.
+    /// The run has ended.
     AfterEnd,
 }

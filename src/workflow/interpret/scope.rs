@@ -5,11 +5,10 @@ use crate::workflow::expression::{Unresolved, Variables};
 use serde_json::Value;
 use std::rc::Rc;
 
-/// The variables that a step sees: those that are there by themselves, those of its flow or branch, and in a branch
-/// those outside of it.
+/// The variables that a step can read: the variables of the interpreter, of the step's flow or branch and, in a branch, the outer ones.
 pub(super) struct Scope<'s> {
     pub(super) vars: Vars,
-    /// The innermost last.
+    /// Variables of the interpreter, the innermost last.
     locals: Vec<(String, Json)>,
     outside: Option<&'s Self>,
     work: Rc<WorkBudget>,
@@ -34,7 +33,7 @@ impl<'s> Scope<'s> {
         }
     }
 
-    /// Adds a variable that is there by itself, until it is [taken off](Self::pop).
+    /// Adds a variable of the interpreter, until [`pop`](Self::pop) removes it.
     pub(super) fn push(&mut self, name: &str, value: impl Into<Json>) {
         self.locals.push((name.to_owned(), value.into()));
     }

@@ -1,7 +1,7 @@
-//! From where a run is to what comes next: each step of the interpreter walks once through what is under way.
+//! State transition of a run: each call of the interpreter walks once through the steps in flight.
 //!
-//! The walk recurses as deep as steps stand within steps, which the loader bounds. What has ended is not walked again:
-//! a cursor says how far a list of steps has come.
+//! The walk recurses as deep as steps are nested, which the loader limits. Ended steps are not walked again, because a cursor has the
+//! position in each list of steps.
 
 use super::budget::WorkBudget;
 use super::held::Held;
@@ -20,29 +20,30 @@ pub(super) struct Walk<'r> {
     pub(super) workflow: &'r Workflow,
     pub(super) progress: &'r mut Progress,
     pub(super) next: Next,
-    /// The work that may still be done. Scopes share it.
+    /// Remaining work of this walk, shared with the scopes.
     pub(super) work: Rc<WorkBudget>,
-    /// Whether one did not, because of that.
+    /// If `true`, a step did not begin because the work budget is used up.
     pub(super) left_out: bool,
-    /// The bytes of all values of the run.
+    /// Total size of all values of the run.
     pub(super) held: Held,
 }
 
-/// How far a walk got.
+/// Result of a walk through a step.
 pub(super) enum Walked {
-    /// Something is under way.
+    /// The step is still in flight.
     Open,
     Ended(End),
 }
 
-/// How a step ended.
+/// End of a step.
 #[derive(Clone)]
 pub(super) enum End {
     Produced(Produced),
-    /// And with it the flow.
+    /// Ends the flow with a value.
     Return(Json),
+    /// Fails the step. An enclosing `try` can handle the failure.
     Failed(StepFailure),
-    /// And with it the run.
+    /// Fails the run. No `try` handles the failure.
     Broken(StepFailure),
 }
 
@@ -64,7 +65,7 @@ impl Walked {
 }
 
 impl End {
-    /// A failure says where it comes from.
+    /// Adds a path to a failure that has none.
     pub(super) fn of(self, path: &StepPath) -> Self {
         match self {
             Self::Failed(failure) => Self::Failed(failure.of(path)),
@@ -79,7 +80,7 @@ impl<'r> Walk<'r> {
         Self::in_stride(workflow, progress, u64::MAX)
     }
 
-    /// Starts a walk in which at most so many steps begin.
+    /// Creates a walk in which at most `stride` steps begin.
     pub(super) fn in_stride(
         workflow: &'r Workflow,
         progress: &'r mut Progress,
@@ -97,7 +98,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Walks through the run, and ends it if there is nothing left.
+    /// Walks through the run, and ends it if no step is left.
     pub(super) fn run(&mut self) {
         if self.progress.finished.is_some() {
             return;
@@ -107,7 +108,7 @@ impl<'r> Walk<'r> {
         debug_assert_eq!(
             self.held.bytes(),
             self.progress.bytes(),
-            "each change of a value is counted"
+            "the running total differs from the size of the values"
         );
     }
 
@@ -136,7 +137,7 @@ impl<'r> Walk<'r> {
         self.next.finished = Some(finish);
     }
 
-    /// What a flow came to, if that fits its schema.
+    /// Checks the output of a flow against its schema. Returns a failure if it does not match.
     fn checked(&self, flow: &Flow, walked: Walked) -> Walked {
         let Walked::Ended(End::Produced(Produced::Value(value)) | End::Return(value)) = &walked
         else {
@@ -145,7 +146,7 @@ impl<'r> Walk<'r> {
         match self.workflow.check(flow.output.as_deref(), value) {
             Ok(()) => walked,
             Err(reason) => {
-                let message = format!("the output of the flow does not fit its schema: {reason}");
+                let message = format!("the output of the flow does not match its schema: {reason}");
                 Walked::failed(StepFailure::new("bad_output", message))
             }
         }
@@ -166,7 +167,7 @@ impl<'r> Walk<'r> {
         walked
     }
 
-    /// Steps one after another. How far they have come stands in the node they belong to.
+    /// Walks through a sequence of steps. The cursor of the sequence is in the node at `node`.
     pub(super) fn block(
         &mut self,
         block: &'r Block,
@@ -245,7 +246,7 @@ impl<'r> Walk<'r> {
                 walked @ (Walked::Open | Walked::Ended(_)) => walked,
             }
         };
-        // The enclosing step must not depend on the walk in which this step ended.
+        // The searches of the enclosing step must not depend on the walk in which this step ended.
         self.work.renew_searches();
         match walked {
             Walked::Open => Walked::Open,
@@ -257,7 +258,7 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Returns the end of a step, or a failure if its result has no room among the values of the run.
+    /// Returns the end of a step, or a failure if its result exceeds the limit of all values of the run.
     fn within_room(&self, end: End) -> End {
         match end {
             End::Produced(Produced::Value(value)) => match self.held.check(value.size()) {
@@ -315,7 +316,7 @@ impl<'r> Walk<'r> {
             let input = self.value(input, scope).map_err(Walked::failed)?;
             let checked = self.workflow.check(flow.input.as_deref(), &input);
             checked.map_err(|reason| {
-                let message = format!("the input does not fit the schema of the flow: {reason}");
+                let message = format!("the input does not match the schema of the flow: {reason}");
                 Walked::failed(StepFailure::new("bad_input", message))
             })?;
             self.held.check(input.size()).map_err(Walked::failed)?;
@@ -338,7 +339,7 @@ impl<'r> Walk<'r> {
         let (mut values, mut bytes) = (Vec::new(), 0_usize);
         for (name, value) in variables {
             let value = self.value(value, scope).map_err(Walked::failed)?;
-            // The values are counted before all of them exist.
+            // Each value is counted before the next one is built.
             bytes = bytes.saturating_add(value.size());
             self.held.check(bytes).map_err(Walked::failed)?;
             values.push((name, value));
@@ -375,11 +376,11 @@ impl<'r> Walk<'r> {
     }
 
     pub(super) fn misfit(&self, path: &StepPath) -> Walked {
-        let message = format!("the progress does not fit the definition at {path}");
+        let message = format!("the saved progress does not match the definition at {path}");
         Walked::Ended(End::Broken(StepFailure::new("misfit", message)))
     }
 
-    /// What the driver does.
+    /// Walks through a step that the driver executes.
     fn leaf(&mut self, doing: &'r Doing, path: &StepPath, scope: &Scope<'_>) -> Walked {
         match self.driven(doing, path, scope) {
             Ok(walked) | Err(walked) => walked,
@@ -396,7 +397,7 @@ pub(super) fn unresolved(error: &Unresolved) -> StepFailure {
     StepFailure::new(code, error.to_string())
 }
 
-/// A value as a text for people: strings as they are.
+/// Formats a value for people: a string unchanged, any other value as JSON.
 pub(super) fn text(value: &Json) -> String {
     match value.as_str() {
         Some(text) => text.to_owned(),

@@ -1,27 +1,27 @@
-//! The work that steps may do: searches and regular expressions.
+//! Tests of the work limits of steps: searches and regular expressions.
 
 use super::*;
 use crate::model::Selector;
 
-/// A workflow with the limits that apply by default.
+/// Returns a workflow with default limits.
 fn workflow(flows: Value) -> Arc<Workflow> {
     let mut definition = definition(flows);
     definition["policies"] = json!({});
     Arc::new(Workflow::from_json(&definition).unwrap())
 }
 
-/// Returns how a flow ends that needs no driver.
+/// Runs a flow whose steps need no driver, and returns its output or failure.
 fn end_of(steps: &Value, input: Value) -> Result<Value, StepFailure> {
     let workflow = workflow(json!({"main": {"steps": steps}}));
     let (_, next) = FlowRun::begin(workflow, "main", "run", input).unwrap();
     match next.finished.expect("the flow needs no driver") {
         Finish::Completed { output } => Ok(output.into_value()),
         Finish::Failed { failure } => Err(failure),
-        Finish::Cancelled => panic!("nobody cancelled the run"),
+        Finish::Cancelled => panic!("the run was cancelled unexpectedly"),
     }
 }
 
-/// A list that takes about 400,000 steps to search.
+/// Returns a list that takes about 400,000 steps to search.
 fn list() -> Value {
     json!({"items": vec![0; 100_000]})
 }
@@ -96,13 +96,13 @@ fn a_run_that_continues_has_not_compiled_fewer_patterns() {
     assert_eq!(failure.code, "too_much_work", "{failure:?}");
 }
 
-/// The events that the steps of a flow wait for.
+/// Returns the selectors of the ready `wait_for` steps.
 fn awaited(next: &Next) -> Vec<Selector> {
     let tasks = next.ready.iter().map(|ready| &ready.task);
     tasks
         .map(|task| match task {
             StepTask::WaitFor { event } => event.clone(),
-            other => panic!("{other:?} waits for no event"),
+            other => panic!("{other:?} is not a wait for an event"),
         })
         .collect()
 }

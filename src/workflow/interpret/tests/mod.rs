@@ -1,4 +1,4 @@
-//! A script of outcomes in, what comes next as short texts out: `do main/0`, `stop main/0`, `done 3`.
+//! Tests of the interpreter with scripted outcomes. The actions of each call are compared as strings: `do main/0`, `stop main/0`, `done 3`.
 
 mod budget;
 mod control;
@@ -12,7 +12,7 @@ use super::*;
 use crate::workflow::ModelInput;
 use serde_json::{Value, json};
 
-/// A definition with these flows.
+/// Returns a definition with these flows.
 fn definition(flows: Value) -> Value {
     let mut definition = json!({
         "models": {"small": {}},
@@ -28,7 +28,7 @@ fn workflow(flows: Value) -> Arc<Workflow> {
     Arc::new(Workflow::from_json(&definition(flows)).unwrap())
 }
 
-/// A run that is saved and read back before each step, and what it said.
+/// A run that is saved and restored before each call, with its events and steps.
 struct Script {
     run: FlowRun,
     events: Vec<FlowEvent>,
@@ -36,7 +36,7 @@ struct Script {
 }
 
 impl Script {
-    /// A run of a flow with these steps, and what is next.
+    /// Begins a run of a flow with these steps. Returns the run and its first actions.
     fn of(steps: Value) -> (Self, Vec<String>) {
         let flow = Value::from_iter([("steps", steps)]);
         Self::of_flows(Value::from_iter([("main", flow)]))
@@ -54,7 +54,7 @@ impl Script {
         (script, shown)
     }
 
-    /// A worker is lost, and another one reads the progress.
+    /// Replaces the run with one restored from its saved progress, as after the loss of a worker.
     fn restart(&mut self) {
         let saved = serde_json::to_string(self.run.progress()).unwrap();
         let progress: Progress = serde_json::from_str(&saved).unwrap();
@@ -88,7 +88,7 @@ impl Script {
         self.tell(path, StepOutcome::failure("broken", "it broke"))
     }
 
-    /// The last that was handed out for a path.
+    /// Returns the step that was last handed out at a path.
     fn task(&self, path: &str) -> &Ready {
         let mut ready = self.ready.iter().rev();
         ready.find(|ready| ready.path.as_str() == path).unwrap()
@@ -105,7 +105,8 @@ impl Script {
         }
     }
 
-    /// All events so far: `+main/0`, `-main/0`, `!main/0 broken`, `~main/0`, and what else happened by name.
+    /// Returns all events as strings: `+main/0` (started), `-main/0` (finished), `!main/0 broken` (failed), `~main/0` (cancelled), and
+    /// other events by name.
     fn events(&self) -> Vec<String> {
         self.events.iter().map(show_event).collect()
     }

@@ -1,11 +1,11 @@
-//! Any flow, any outcomes, in any order.
+//! Property tests of the interpreter with random flows, and random outcomes in any order.
 
 use super::random::{Chance, Done, Player, chances, flows, graphs};
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// More than any run of these flows can need: 200 steps, each with three attempts, suspended and resumed.
+/// Upper bound of the number of calls in a run: 200 steps, each with three attempts, suspended and resumed.
 const BOUND: usize = 2_000;
 
 struct Played {
@@ -28,7 +28,7 @@ fn begin(workflow: &Arc<Workflow>) -> (FlowRun, Next) {
     FlowRun::begin(Arc::clone(workflow), "main", "run", Value::Null).unwrap()
 }
 
-/// The events of a run of which so many steps begin at a time. It is saved and read back in between.
+/// Returns the events of a run in which at most `stride` steps begin per call. The run is saved and restored between the calls.
 fn events_in_strides(workflow: &Arc<Workflow>, chances: &[Chance], stride: u64) -> Vec<FlowEvent> {
     let begun = FlowRun::begin_in_strides(stride, Arc::clone(workflow), "main", "run", Value::Null);
     let (mut run, mut came) = begun.unwrap();
@@ -45,7 +45,7 @@ fn events_in_strides(workflow: &Arc<Workflow>, chances: &[Chance], stride: u64) 
         came = run.go_on();
         if came == Next::default() && !run.goes_on() {
             let next = player.choose(chances.next());
-            came = next.expect("nothing is under way").to(&mut run);
+            came = next.expect("no step is in flight").to(&mut run);
         }
     }
 }
@@ -60,7 +60,7 @@ fn play(workflow: &Arc<Workflow>, chances: &[Chance]) -> Played {
         assert!(done.len() < BOUND, "the run does not end");
         let next = player
             .choose(chances.next())
-            .expect("nothing is under way and the run has not ended");
+            .expect("no step is in flight, but the run has not ended");
         let came = next.to(&mut run);
         assert_eq!(came.anomaly, None);
         player.take(&came);
@@ -107,7 +107,7 @@ proptest! {
             match &event.kind {
                 FlowEventKind::Started => {
                     let outside = open.iter().any(|path| is_below(&event.path, path));
-                    prop_assert!(outside || event.path.as_str() == "main", "{} is nowhere", event.path);
+                    prop_assert!(outside || event.path.as_str() == "main", "{} has no open parent", event.path);
                     prop_assert!(seen.insert(event.path.clone()), "{} began twice", event.path);
                     open.push(event.path.clone());
                 }
@@ -125,7 +125,7 @@ proptest! {
                 | FlowEventKind::LoopExhausted { .. }
                 | FlowEventKind::Paused
                 | FlowEventKind::Unpaused => {
-                    prop_assert!(open.contains(&event.path), "{:?} of what is not open", event);
+                    prop_assert!(open.contains(&event.path), "{:?} of a step that is not open", event);
                 }
             }
         }
@@ -159,7 +159,7 @@ proptest! {
         let mut seen = BTreeSet::new();
         for ready in played.all().flat_map(|next| &next.ready) {
             prop_assert!(!ready.again);
-            prop_assert!(seen.insert((ready.path.clone(), ready.attempt)), "{} again", ready.path);
+            prop_assert!(seen.insert((ready.path.clone(), ready.attempt)), "{} was handed out twice", ready.path);
         }
     }
 
@@ -199,7 +199,7 @@ proptest! {
     }
 }
 
-/// Each value within another, as a JSON pointer.
+/// Returns the JSON pointers of a value and of all values in it.
 fn pointers(value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![(String::new(), value)];
@@ -234,7 +234,7 @@ proptest! {
         }
         let mut saved = serde_json::to_value(run.progress()).unwrap();
         let pointers = pointers(&saved);
-        // A number that is something else, or a part of the progress in the place of another.
+        // Replaces a number with another one, or any other value with another part of the progress.
         let part = saved.pointer(&pointers[other.index(pointers.len())]).unwrap().clone();
         let place = saved.pointer_mut(&pointers[at.index(pointers.len())]).unwrap();
         *place = if place.is_number() { json!(number) } else { part };
@@ -268,7 +268,7 @@ proptest! {
         while run.progress().finished().is_none() {
             for one in &ready {
                 let at: usize = one.path.as_str().trim_start_matches("main/s").parse().unwrap();
-                prop_assert!(edges[at].iter().all(|on| finished.contains(on)), "{} is early", one.path);
+                prop_assert!(edges[at].iter().all(|on| finished.contains(on)), "{} began before its dependencies ended", one.path);
             }
             let at = picks.next().unwrap().index(ready.len());
             let one = ready.remove(at);

@@ -1,4 +1,4 @@
-//! Any flow, and any way its steps may end.
+//! Generators of random flows and random outcomes of their steps.
 
 use super::*;
 use proptest::collection::vec;
@@ -6,7 +6,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Steps of every kind, some of them within others.
+/// Generates steps of every kind, some of them nested.
 pub(super) fn steps() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         8 => (1_u8..4).prop_map(|attempts| json!({"tool": "search", "input": "${last?}", "retry": attempts})),
@@ -52,7 +52,7 @@ pub(super) fn steps() -> impl Strategy<Value = Value> {
 }
 
 pub(super) fn flows() -> impl Strategy<Value = Value> {
-    // A flow within itself would be refused, so the inner one runs a third.
+    // A recursive flow would be refused, so the inner flow runs a third one.
     (steps(), steps()).prop_map(|(main, sub)| {
         let sub = sub.to_string().replace("\"sub\"", "\"third\"");
         let sub: Value = serde_json::from_str(&sub).unwrap();
@@ -62,14 +62,14 @@ pub(super) fn flows() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What happens next, in numbers: which of the steps under way, and how it ends.
+/// Random choice of the next action: the number of a step in flight, and the number of an outcome.
 pub(super) type Chance = (u8, u8);
 
 pub(super) fn chances() -> impl Strategy<Value = Vec<Chance>> {
     vec(any::<Chance>(), 0..80)
 }
 
-/// Something that was done to a run, so that it can be done again.
+/// A recorded call of a run, which can be repeated.
 #[derive(Clone, Debug)]
 pub(super) enum Done {
     Told(StepPath, u32, StepOutcome),
@@ -91,10 +91,10 @@ impl Done {
     }
 }
 
-/// A driver that does what chance says.
+/// A driver that makes random choices.
 #[derive(Default)]
 pub(super) struct Player {
-    /// Steps handed out and not told of or cancelled.
+    /// Steps that were handed out and neither reported nor cancelled.
     pub(super) under_way: Vec<Ready>,
     tickets: Vec<(StepPath, String)>,
     paused: bool,
@@ -108,14 +108,14 @@ impl Player {
             self.under_way.retain(|ready| ready.path != *path);
             self.tickets.retain(|(waiting, _)| waiting != path);
             let after = self.under_way.len() + self.tickets.len();
-            assert_eq!(before, after + 1, "{path} was not under way");
+            assert_eq!(before, after + 1, "{path} was not in flight");
         }
         self.under_way.extend(next.ready.iter().cloned());
     }
 
-    /// The next thing to do; without chances left, all that is under way succeeds.
+    /// Returns the next call. Without a choice, a step in flight succeeds.
     pub(super) fn choose(&mut self, chance: Option<Chance>) -> Option<Done> {
-        // The order in which steps are handed out together is no promise, so the choice must not depend on it.
+        // The order of steps that are handed out together is not guaranteed, so the choice must not depend on it.
         self.under_way
             .sort_by(|one, other| one.path.as_str().cmp(other.path.as_str()));
         let (which, how) = chance.unwrap_or((0, u8::MAX));
@@ -153,7 +153,7 @@ impl Player {
     }
 }
 
-/// A graph of so many steps: what each depends on, by number, and the order in which they are written.
+/// Generates a graph: the dependencies of each step by number, and the order of the steps in the definition.
 pub(super) fn graphs() -> impl Strategy<Value = (Vec<Vec<usize>>, Vec<usize>)> {
     (1_usize..12).prop_flat_map(|count| {
         let edges = vec(vec(any::<prop::sample::Index>(), 0..3), count);
