@@ -99,10 +99,10 @@ impl StepRetry {
 ])))]
 #[non_exhaustive]
 pub struct Compaction {
-    /// The method for old messages.
+    /// Method for the old messages.
     #[serde(deserialize_with = "word")]
     pub method: CompactionMethod,
-    /// Estimated number of tokens from which a conversation is compacted, with the messages that must stay.
+    /// Estimated number of tokens from which a conversation is compacted. Messages that must stay count, too.
     #[serde(deserialize_with = "positive")]
     #[cfg_attr(
         feature = "schema",
@@ -125,7 +125,7 @@ pub struct Compaction {
 pub enum CompactionMethod {
     /// Removes old messages.
     Truncate,
-    /// A model summarises old messages, as JSON lines with the role of each message. The summary is data, not words of the user.
+    /// A model summarises old messages, which it receives as JSON lines with their roles. The summary is data, not a user message.
     Summarise,
 }
 

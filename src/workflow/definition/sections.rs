@@ -68,7 +68,7 @@ pub struct AgentSpec {
     pub uses: Vec<String>,
     /// Name in `schemas` of the schema of the answers. Without a schema, an answer can be any text.
     pub output: Option<String>,
-    /// Messages of the session that the agent gets: `all`, `none`, or a number of the last messages. Defaults to `all`.
+    /// Messages of the session that the agent receives: `all`, `none`, or the number of the last messages. Defaults to `all`.
     #[serde(default)]
     #[cfg_attr(
         feature = "schema",

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A flow: steps one after another, or a graph of steps. Each step of a graph begins when all steps have ended that it depends on.
+/// A flow: a sequence of steps, or a graph of steps. A step of a graph begins when all steps on which it depends have ended.
 #[derive(Debug)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(untagged))]
 pub(in crate::workflow) enum Flow {
@@ -47,7 +47,7 @@ impl Flow {
         });
         match misplaced {
             Some(path) => {
-                let reason = "the steps of a graph have no \"as\" and no \"escalate\", and other steps have no \"depends_on\"";
+                let reason = "\"as\" and \"escalate\" are not allowed in the steps of a graph, and \"depends_on\" is allowed only there; remove this field";
                 Err(WorkflowLoadError::fields(path, reason))
             }
             None if is_graph => written.read().map(Self::Graph),
@@ -71,7 +71,7 @@ impl GraphStep {
 }
 
 objects! {
-    /// Steps, one after another.
+    /// A sequence of steps.
     Sequence {
         /// Description of the flow.
         description: Option<String>,
@@ -116,7 +116,7 @@ objects! {
     /// A step of a graph.
     #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::graph_step"))]
     GraphStep {
-        /// IDs of the steps that must end before, in addition to the steps whose results the input uses.
+        /// IDs of the steps that must end before this step begins, in addition to the steps whose results the input uses.
         #[serde(default)]
         depends_on: Vec<String>,
     }

@@ -1,13 +1,13 @@
 //! The syntax of definitions, as types.
 //!
 //! The types derive `Deserialize`. With the feature `schema` they also derive `JsonSchema`, and their doc comments are the
-//! descriptions in the JSON Schema of the language. The module `definition` compiles them.
+//! descriptions in the JSON Schema of the language. The module `definition` compiles the types.
 //!
 //! [`Written::read`] fills one struct from the fields of one object. Nested parts are [`Nested`] in the structs: the compiler
-//! reads each of them on its own, so an error has the path to fix, the value and the reason. The rules of reading are:
+//! reads each part separately, so an error has the path to fix, the value and the reason. These rules apply:
 //! - The kind of a step, condition, case or escalation is the field that only this kind has.
 //! - A field that is null is absent, unless the field can have any JSON.
-//! - A field that the struct does not have is a comment, an error, or noted in [`UnknownFields`].
+//! - A field that the struct does not have is a comment, an error, or recorded in [`UnknownFields`].
 
 /// Declares structs of the syntax.
 macro_rules! objects {
@@ -93,7 +93,7 @@ pub(super) const BRANCHES: usize = 64;
 /// Maximum number of variables of one `set`.
 pub(super) const VARIABLES: usize = 64;
 
-/// Variables that only the interpreter sets.
+/// Names of the variables that only the interpreter sets.
 pub(super) const RESERVED: [&str; 8] = [
     "input",
     "last",
@@ -121,7 +121,7 @@ pub(super) fn section<T>(
     objects.collect()
 }
 
-/// Checks the names of a section. They are also parts of step paths, and of paths in messages.
+/// Checks the names of a section. Names are also parts of step paths, and of paths in messages.
 pub(super) fn check_names<T>(
     section: &str,
     named: &BTreeMap<String, T>,

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Attempts of a step: their number, or an object with the delays between them, too.
+/// Attempts of a step: a number, or an object that can also set the delays between attempts.
 #[derive(Debug, Deserialize)]
 #[serde(
     untagged,
@@ -114,10 +114,10 @@ objects! {
         /// Schema of the breadcrumb.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::schema_name"))]
         schema_name: String,
-        /// The breadcrumb has at least one of these tags.
+        /// Tags. The breadcrumb must have at least one of them.
         #[serde(default)]
         any_tags: Vec<String>,
-        /// Tags that the breadcrumb has.
+        /// Tags. The breadcrumb must have all of them.
         #[serde(default)]
         all_tags: Vec<String>,
         /// Conditions on the context of the breadcrumb. All of them must hold.

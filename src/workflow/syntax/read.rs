@@ -13,7 +13,7 @@ use std::cell::Cell;
 /// Names of fields.
 pub(in crate::workflow) type Names = &'static [&'static str];
 
-/// The field of an inner object, and the function that checks the object.
+/// Name of a field with an inner object, and the function that checks this object.
 type Part = (
     &'static str,
     fn(&Written<'_>) -> Result<(), WorkflowLoadError>,
@@ -24,7 +24,7 @@ const NULL_IS_A_VALUE: [&str; 7] = [
     "continue", "for_each", "input", "is", "match", "return", "value",
 ];
 
-/// Wrong names that occur in practice.
+/// Wrong field names that occur in practice, with the right names.
 const ALIASES: [(&str, &[&str]); 4] = [
     ("prompt", &["instruction"]),
     ("instructions", &["instruction"]),
@@ -75,7 +75,7 @@ impl<'v> Written<'v> {
         Ok(items.collect())
     }
 
-    /// Returns the same object for a struct that does not have all its fields.
+    /// Returns the same object for a struct that does not have the fields `apart`.
     pub(super) fn apart(&self, apart: Names) -> Self {
         Self {
             apart,
@@ -83,7 +83,7 @@ impl<'v> Written<'v> {
         }
     }
 
-    /// Reads a struct. An unknown field is an error if its name is nearly that of a known field. Others are noted.
+    /// Reads a struct. An unknown field is an error if its name is similar to that of a known field. Other unknown fields are recorded.
     pub(in crate::workflow) fn read<T: DeserializeOwned>(&self) -> Result<T, WorkflowLoadError> {
         self.read_kind(None, &Vec::<&'static str>::new)
     }
@@ -99,7 +99,7 @@ impl<'v> Written<'v> {
         Ok(read)
     }
 
-    /// Reads a struct, and ignores the fields that it does not have.
+    /// Reads a struct, and ignores fields that the struct does not have.
     pub(in crate::workflow) fn read_some<T: DeserializeOwned>(
         &self,
     ) -> Result<T, WorkflowLoadError> {
@@ -111,8 +111,8 @@ impl<'v> Written<'v> {
         read.map_err(|error| self.error(&error, names::<T>()))
     }
 
-    /// Reads a struct with inner structs. Each inner object is checked on its own first, because null and unknown fields are looked
-    /// for in one object only.
+    /// Reads a struct with inner structs. Each inner object is checked separately first, because one read finds null and unknown fields
+    /// in one object only.
     pub(in crate::workflow) fn read_with_parts<T: DeserializeOwned>(
         &self,
         parts: &[Part],
@@ -134,7 +134,7 @@ impl<'v> Written<'v> {
         self.read::<T>().map(drop)
     }
 
-    /// Returns the fields of a struct as the definition has them.
+    /// Returns the fields of a struct as written in the definition.
     pub(in crate::workflow) fn fields_of<T: DeserializeOwned>(&self) -> Map<String, Value> {
         let fields = self.value.as_object().into_iter().flatten();
         let fields = fields.filter(|(name, _)| names::<T>().contains(&name.as_str()));
@@ -158,7 +158,7 @@ impl<'v> Written<'v> {
         Ok(given.first().copied())
     }
 
-    /// Returns the error for an object that has the field of no kind.
+    /// Returns the error for an object that has no field of a kind.
     pub(super) fn without_kind(&self, kinds: Names, others: &[&str]) -> WorkflowLoadError {
         let names = self.value.as_object().into_iter().flat_map(Map::keys);
         let mut names = names.filter(|name| !others.contains(&name.as_str()) && !is_comment(name));
@@ -181,7 +181,7 @@ impl<'v> Written<'v> {
         object.ok_or_else(|| self.shape("an object"))
     }
 
-    /// Returns an error of serde as an error with the path and the value that it is about.
+    /// Converts an error of serde to an error with the path and the value to fix.
     fn error(
         &self,
         error: &serde_path_to_error::Error<serde_json::Error>,
@@ -244,7 +244,7 @@ impl<'v> Written<'v> {
                 let reason = format!("unknown field {place}; known fields: {names}");
                 return Err(WorkflowLoadError::fields(path, reason));
             }
-            // The definition is refused for their number, and a suggestion for each of them would take long.
+            // Above the maximum number of unknown fields the definition is refused, so further suggestions would only take time.
             let suggested = match self.unknown.is_full() {
                 true => Vec::new(),
                 false => fields.suggest(name),
@@ -273,7 +273,7 @@ pub(in crate::workflow) fn names<T: DeserializeOwned>() -> Names {
     names.get()
 }
 
-/// The deserializer of one object. A struct gets the fields that it has, without nulls that mean absent fields.
+/// Deserializer of one object. A struct receives only its own fields, without nulls that mean absent fields.
 struct Fields<'de, 'n> {
     object: &'de Map<String, Value>,
     /// The names of the struct's fields, once the struct has asked for them.
@@ -309,7 +309,7 @@ impl<'de> Deserializer<'de> for Fields<'de, '_> {
     }
 }
 
-/// Returns the description of a right value from a message of serde, whose last part it is.
+/// Returns the description of a valid value, which is the last part of a message of serde.
 fn expected(message: &str) -> String {
     let expected = message.rsplit_once(", expected ");
     let expected = match expected.map_or(message, |(_, expected)| expected) {
@@ -322,10 +322,10 @@ fn expected(message: &str) -> String {
     expected.replace('`', "\"")
 }
 
-/// Returns an example for a field that is missing.
+/// Returns the description of a valid value for a missing field.
 fn remedy(field: &str) -> &'static str {
     match field {
-        "agent" | "flow" | "model" | "tool" => "a name that the definition has",
+        "agent" | "flow" | "model" | "tool" => "a name that the definition defines",
         "all" | "any" => "a list of conditions",
         "at_tokens" => "a number of tokens",
         "attempts" | "max" => "a maximum number",
@@ -337,7 +337,7 @@ fn remedy(field: &str) -> &'static str {
         "method" => "\"truncate\" or \"summarise\"",
         "op" => "an operator such as \"eq\"",
         "path" => "a path such as \"draft.score\"",
-        "prompt" => "a name of \"prompts\"",
+        "prompt" => "a name in \"prompts\"",
         "schema_name" => "the schema of the breadcrumb",
         "set" => "at least one variable",
         _ => "a value",

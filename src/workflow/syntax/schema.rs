@@ -18,8 +18,8 @@ pub(in crate::workflow) fn json_schema<T: JsonSchema>() -> Schema {
     settings.into_generator().into_root_schema_for::<T>()
 }
 
-/// Removes annotations about Rust types. Closes objects except for comments, and lets their optional fields be null. A list of
-/// steps is never empty.
+/// Completes a schema. Removes annotations about Rust types, forbids other fields than comments, allows null in optional fields, and
+/// requires at least one item in lists of steps.
 fn finish(schema: &mut Schema) {
     let Some(keywords) = schema.as_object_mut() else {
         return;
@@ -55,7 +55,7 @@ fn finish(schema: &mut Schema) {
     keywords.insert("additionalProperties".to_owned(), false.into());
 }
 
-/// Lets a value be null, unless it can be any JSON.
+/// Allows null in a schema, unless the schema already allows any JSON.
 fn allow_null(schema: &mut Map<String, Value>) {
     if let Some(reference) = schema.remove("$ref") {
         schema.insert("anyOf".to_owned(), json!([{"$ref": reference}]));
@@ -111,7 +111,7 @@ pub(super) fn item(generator: &mut SchemaGenerator) -> Schema {
     schema(json!({"anyOf": [{"const": "item"}, variable(generator)]}))
 }
 
-/// Values by variable.
+/// Values by variable name.
 pub(super) fn variables(generator: &mut SchemaGenerator) -> Schema {
     schema(json!({
         "type": "object", "propertyNames": variable(generator), "minProperties": 1,
@@ -139,7 +139,7 @@ pub(super) fn graph_step(generator: &mut SchemaGenerator) -> Schema {
         FlowStep::json_schema(generator),
     ];
     let kinds = kinds.map(|mut kind| {
-        let about = "IDs of the steps that must end before, in addition to the steps whose results the input uses.";
+        let about = "IDs of the steps that must end before this step begins, in addition to the steps whose results the input uses.";
         let depends_on = json!({"type": "array", "items": {"type": "string"}, "description": about});
         if let Some(Value::Object(fields)) = kind.get_mut("properties") {
             fields.retain(|name, _| name != "as" && name != "escalate");
@@ -168,7 +168,7 @@ pub(super) fn schema_name(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": "string", "not": {"pattern": r"\$\{"}}))
 }
 
-/// The context of a breadcrumb: an object, or a string with a variable that is one.
+/// The context of a breadcrumb: an object, or a string with a variable whose value is an object.
 pub(super) fn context(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": ["object", "string"]}))
 }

@@ -1,4 +1,4 @@
-//! The kinds of steps, and their parts with steps in them.
+//! The kinds of steps, and the parts of steps that contain other steps.
 
 #![expect(
     dead_code,
@@ -60,7 +60,7 @@ kinds! {
 
 // The JSON Schema of an inline struct is a part of the schema of its enum.
 objects! {
-    /// Fits if the value equals another one.
+    /// Matches if the value equals another value.
     #[cfg_attr(feature = "schema", schemars(inline))]
     EqualCase {
         /// The other value.
@@ -69,7 +69,7 @@ objects! {
         then: Nested<Vec<Step>>,
     }
 
-    /// Fits if a comparison holds.
+    /// Matches if a comparison holds.
     #[cfg_attr(feature = "schema", schemars(inline))]
     OpCase {
         /// JSONPath in the value. Defaults to the whole value.
@@ -102,7 +102,7 @@ objects! {
         r#continue: Value,
     }
 
-    /// Fails.
+    /// Fails the step with a message.
     #[cfg_attr(feature = "schema", schemars(inline))]
     AbortEscalation {
         /// Condition on the variable `result`.
@@ -120,7 +120,7 @@ objects! {
         steps: Nested<Vec<Step>>,
     }
 
-    /// Steps with a separate input.
+    /// The steps of a branch, with a separate input.
     Branch {
         /// ID of the branch: its part of the path.
         #[serde(default)]
@@ -134,16 +134,16 @@ objects! {
     }
 }
 
-/// End of steps that run side by side.
+/// Rule for the end of branches or items that run side by side.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub(in crate::workflow) enum Join {
-    /// Each step ends. One failure is a failure of all.
+    /// Every branch ends. One failure fails the step.
     All,
-    /// The first failure cancels the other steps.
+    /// The first failure cancels the other branches.
     FailFast,
-    /// The first success cancels the other steps.
+    /// The first success cancels the other branches.
     First,
 }
 
@@ -162,9 +162,9 @@ macro_rules! steps {
     (@driven $head:tt $($field:tt)*) => {
         steps! { @composite $head
             $($field)*
-            /// Attempts of the step. Defaults to the policies of the workflow.
+            /// Attempts of the step. Defaults to the policies of the workflow for agents, tools and models, otherwise to one.
             retry: Option<Nested<Retry>>,
-            /// Timeout of the step in seconds. Defaults to the policies of the workflow.
+            /// Timeout of the step in seconds. Defaults to the policies for agents, tools and models, to one week for waits.
             #[serde(default, deserialize_with = "seconds")]
             #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::seconds"))]
             timeout_seconds: Option<Duration>,
@@ -217,7 +217,7 @@ steps! {
         input: Option<Value>,
     }
 
-    /// Asks a model.
+    /// Calls a model.
     driven ModelStep {
         /// Name of the model in `models`.
         model: String,
@@ -244,7 +244,7 @@ steps! {
         /// The branches.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::branches"))]
         parallel: Nested<Vec<Step>>,
-        /// End of the branches. Defaults to `all`.
+        /// Rule for the end of the branches. Defaults to `all`.
         #[serde(default = "all", deserialize_with = "word")]
         join: Join,
     }
@@ -253,7 +253,7 @@ steps! {
     composite ForEachStep {
         /// The list.
         for_each: Value,
-        /// The variable that has the item. Defaults to `item`.
+        /// Variable of the current item. Defaults to `item`.
         #[serde(default)]
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::item"))]
         item: Option<String>,
@@ -261,7 +261,7 @@ steps! {
         #[serde(default = "at_once", deserialize_with = "whole::<1, 256, _, _>")]
         #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 256)))]
         at_once: usize,
-        /// End of the items. Defaults to `fail_fast`.
+        /// Rule for the end of the items. Defaults to `fail_fast`.
         #[serde(default = "fail_fast", deserialize_with = "word")]
         join: Join,
         /// The steps for each item.
@@ -290,14 +290,14 @@ steps! {
         r#else: Option<Nested<Vec<Step>>>,
     }
 
-    /// Runs the first case that fits a value.
+    /// Runs the first case that matches a value.
     composite MatchStep {
         /// The value.
         r#match: Value,
         /// The cases.
         #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 64)))]
         cases: Nested<Vec<Case>>,
-        /// The steps if no case fits.
+        /// The steps if no case matches.
         r#else: Option<Nested<Vec<Step>>>,
     }
 
@@ -311,7 +311,7 @@ steps! {
 
     /// Sets variables.
     every SetStep {
-        /// Values by variable.
+        /// Values by variable name.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::variables"))]
         set: Map<String, Value>,
     }
@@ -345,7 +345,7 @@ steps! {
         r#return: Value,
     }
 
-    /// Fails.
+    /// Fails with a message, which an enclosing `try` can handle.
     every FailStep {
         /// Message of the failure.
         fail: String,
@@ -354,7 +354,7 @@ steps! {
     }
 }
 
-/// The number of steps or items in flight unless the definition says otherwise.
+/// Default number of steps or items in flight.
 pub(super) const fn at_once() -> usize {
     8
 }

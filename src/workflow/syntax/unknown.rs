@@ -1,4 +1,4 @@
-//! Fields of a definition that no type of the syntax knows.
+//! Unknown fields of a definition.
 
 use crate::model::{DefinitionPath, DefinitionPathPart};
 use crate::workflow::error::{LoadProblem, Oddity, WorkflowLoadError, WorkflowWarning};
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 
-/// The unknown fields of a definition. At most [`MAX`](Self::MAX) of them are retained.
+/// The unknown fields of a definition. Stores at most [`MAX`](Self::MAX) of them and counts all.
 #[derive(Debug, Default)]
 pub(in crate::workflow) struct UnknownFields {
     /// If `true`, an unknown field is an error.
@@ -16,7 +16,7 @@ pub(in crate::workflow) struct UnknownFields {
     count: Cell<usize>,
 }
 
-/// A field that has no effect.
+/// An unknown field, which has no effect.
 #[derive(Debug)]
 pub(super) struct UnknownField {
     pub(super) path: DefinitionPath,
@@ -40,8 +40,10 @@ impl UnknownFields {
         self.fields.borrow().len() >= Self::MAX
     }
 
+    /// Records an unknown field.
+    ///
     /// # Errors
-    /// Returns the field in strict mode.
+    /// In strict mode, returns an error that names the field.
     pub(super) fn note(&self, field: UnknownField) -> Result<(), WorkflowLoadError> {
         if self.is_strict {
             return Err(unknown_field(field.path, field.nearest.first().copied()));
@@ -79,6 +81,7 @@ impl UnknownFields {
     }
 }
 
+/// Returns the error for an unknown field.
 pub(super) fn unknown_field(path: DefinitionPath, nearest: Option<&str>) -> WorkflowLoadError {
     let nearest = nearest.map(str::to_owned);
     WorkflowLoadError::new(path, LoadProblem::UnknownField { nearest })

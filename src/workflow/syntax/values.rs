@@ -12,7 +12,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// A part of an object that is read on its own, as a `T`.
+/// A part of an object that the compiler reads separately, as a `T`.
 #[derive(Debug, Default)]
 pub(in crate::workflow) struct Nested<T>(PhantomData<T>);
 
@@ -53,7 +53,7 @@ where
     T: Deserialize<'de>,
 {
     let value = Value::deserialize(deserializer)?;
-    // For a value of another type the empty word gives an error with the right words.
+    // For a value of another type, the empty string gives an error that lists the valid strings.
     let word = value.as_str().unwrap_or_default();
     T::deserialize(word.into_deserializer())
 }
@@ -123,5 +123,5 @@ pub(in crate::workflow) fn seconds<'de, D: Deserializer<'de>>(
     }
 }
 
-/// The largest number of seconds of a field.
+/// Maximum number of seconds in a field.
 pub(super) const YEAR_SECONDS: u32 = 366 * 24 * 60 * 60;
