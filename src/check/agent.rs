@@ -34,7 +34,7 @@ pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
                 writes: (!definition.creates_any_schema).then_some(definition.responds_with),
             })
         }
-        // The checks above have found these.
+        // The checks above have already reported these errors.
         Err(AgentError::Subscriptions { .. } | AgentError::UnknownField { .. }) => None,
         Err(AgentError::Field { field, expected }) => {
             let place = match field {

@@ -97,7 +97,7 @@ impl<'v> Context<'v> {
         self.value.get(field).and_then(Value::as_str)
     }
 
-    /// Checks the fields of the object at `place` of the context, if there is one.
+    /// Checks the fields of a value at `place` in the context, if the value is an object.
     pub(super) fn check_fields(
         &mut self,
         known: &KnownFields<'_>,

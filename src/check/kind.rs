@@ -19,7 +19,7 @@ pub enum Kind {
     Workflow,
     /// Subscriptions without an executor.
     Subscriptions,
-    /// A breadcrumb with a schema that no check knows.
+    /// A breadcrumb whose schema is not the schema of a definition.
     Other,
     /// JSON that is not a definition.
     Unknown,
@@ -30,7 +30,7 @@ impl Kind {
     pub const REMOTE_TOOL: &'static str = "tool.code.v1";
     /// The schema of schema definitions.
     pub const SCHEMA: &'static str = "schema.def.v1";
-    /// The schemas of definitions that a check knows.
+    /// The schemas of the definitions that a check supports.
     pub const SCHEMAS: [&'static str; 5] = [
         StoredDefinitions::AGENT,
         StoredDefinitions::TOOL,
@@ -54,7 +54,7 @@ impl Kind {
         }
     }
 
-    /// Returns the kind by the schema of a breadcrumb, otherwise by the fields.
+    /// Returns the kind of a definition by its schema, or by its fields if there is no schema.
     pub(super) fn of(value: &Value) -> Self {
         let schema = value.get("schema_name").and_then(Value::as_str);
         let context = value.get("context");

@@ -1,8 +1,8 @@
 //! Checks of definitions before they run: agents, tools, schemas, workflows and workloads.
 //!
-//! Use this in a test or a build step of a service that has definitions in files, and before a service moves to the records of a
-//! server. A check reads [`CheckSource`]s, which are files or breadcrumbs, and returns a [`Report`] of typed [`Finding`]s. It
-//! does no I/O; `examples/check_definitions` reads folders, stores and servers.
+//! Use this in a test or a build step of a service that has definitions in files, and before a service uses the definitions on an RCRT
+//! (Right Context Right Time) server. A check reads [`CheckSource`]s, which are files or breadcrumbs, and returns a [`Report`] of
+//! typed [`Finding`]s. It does no I/O; `examples/check_definitions` reads folders, stores and servers.
 //!
 //! A file is checked in strict mode, in which an unknown field is an error. A breadcrumb is checked as a service loads it: an
 //! unknown field is a warning. [`Check::strict`] sets one mode for both.
@@ -50,7 +50,7 @@ use crate::model::{DefinitionOptions, Findings};
 use common::Context;
 use related::Declaration;
 
-/// The settings of a check.
+/// A check of definitions, with its settings.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Check {
@@ -64,7 +64,7 @@ impl Check {
         Self::default()
     }
 
-    /// Checks definitions by the rules of an RCRT (Right Context Right Time) server. See [`DefinitionOptions::rcrt`].
+    /// Checks definitions by the rules of an RCRT server. See [`DefinitionOptions::rcrt`].
     pub fn rcrt(mut self) -> Self {
         self.options = self.options.rcrt();
         self
@@ -77,8 +77,10 @@ impl Check {
         self
     }
 
-    /// Checks definitions, each for itself and then all together: cycles of executors that trigger one another, and schemas that no
-    /// definition writes. An agent that may create any schema takes part in no cycle, because its definition does not list schemas.
+    /// Checks each definition, and then all definitions together.
+    ///
+    /// The joint check finds cycles of executors that trigger one another, and schemas that no definition writes. An agent that may
+    /// create any schema is not part of a cycle, because its definition does not list schemas.
     #[must_use]
     pub fn all<'s>(&self, sources: impl IntoIterator<Item = CheckSource<'s>>) -> Report {
         let mut definitions = Vec::new();
@@ -95,7 +97,7 @@ impl Check {
         }
     }
 
-    /// Checks one definition for itself.
+    /// Checks one definition, without its relations to other definitions.
     #[must_use]
     pub fn one(&self, source: &CheckSource<'_>) -> Checked {
         self.read(source).0

@@ -1,4 +1,4 @@
-//! Checks of definitions together, and of subscriptions of one definition together.
+//! Checks between definitions, and between the subscriptions of one definition.
 
 use crate::agent::is_open;
 use crate::model::{
@@ -28,7 +28,7 @@ pub(super) fn check(declared: &[Declaration]) -> Findings {
     }));
     let warning = |message: String| Finding::warning(DefinitionPath::default(), message);
     let cycles = graph.cycles().iter();
-    found.extend(cycles.map(|cycle| warning(format!("a cycle: {cycle}"))));
+    found.extend(cycles.map(|cycle| warning(format!("executors form a cycle: {cycle}"))));
     let written: BTreeSet<&str> = declared
         .iter()
         .filter_map(|one| one.writes.as_ref())
@@ -44,7 +44,7 @@ pub(super) fn check(declared: &[Declaration]) -> Findings {
     let missing = unlisted.filter(|schema| **schema != "*" && !is_written(schema));
     found.extend(missing.map(|schema| {
         warning(format!(
-            "no definition writes {schema}; a person or a service has to"
+            "no definition writes {schema}; a person or a service must write it"
         ))
     }));
     found
@@ -57,17 +57,19 @@ pub(super) fn shadows(all: &[Subscription]) -> Vec<(usize, String)> {
         for (before, other) in all.iter().enumerate().take(at) {
             let is_same = one.selector == other.selector && one.on == other.on;
             let odd = match (one.role, other.role) {
-                _ if is_same && one.role != other.role => "selects the same in another role as",
-                (Role::Trigger, Role::Trigger) if is_same => "selects the same as",
+                _ if is_same && one.role != other.role => {
+                    "selects the same breadcrumbs in another role as"
+                }
+                (Role::Trigger, Role::Trigger) if is_same => "selects the same breadcrumbs as",
                 (Role::Context, Role::Context)
                     if is_same && one.fetch == other.fetch && one.scope == other.scope =>
                 {
-                    "fetches the same under another key as"
+                    "fetches the same breadcrumbs under another key as"
                 }
                 (Role::Trigger, Role::Trigger)
                     if other.priority >= one.priority && covers(&other.selector, &one.selector) =>
                 {
-                    "never counts, as all it selects is selected by"
+                    "has no effect, because all breadcrumbs that it selects are selected by"
                 }
                 (Role::Trigger | Role::Context, _) => continue,
             };
@@ -77,7 +79,7 @@ pub(super) fn shadows(all: &[Subscription]) -> Vec<(usize, String)> {
     found
 }
 
-/// Reports whether one selector certainly selects all that another selector selects.
+/// Returns `true` if one selector certainly selects everything that another selector selects.
 fn covers(wide: &Selector, narrow: &Selector) -> bool {
     let any_schema = wide.schema_name().is_none_or(|schema| schema == "*");
     (any_schema || wide.schema_name() == narrow.schema_name())

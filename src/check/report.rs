@@ -22,7 +22,7 @@ pub struct Checked {
     pub kind: Kind,
     /// The ID of the agent or workflow, the name of the tool, or the defined schema, if the definition can be read.
     pub id: Option<String>,
-    /// The problems, at most 100 and one more with the number of omitted problems.
+    /// The problems: at most 100, and one more with the number of omitted problems.
     pub findings: Vec<Finding>,
 }
 

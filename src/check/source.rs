@@ -27,7 +27,7 @@ pub(super) enum Parsed<'p> {
 }
 
 impl<'s> CheckSource<'s> {
-    /// Creates a source of a definition in JSON, which is checked in strict mode. The name identifies the source in reports.
+    /// Creates a source from a definition in JSON, which is checked in strict mode. The name identifies the source in reports.
     #[must_use]
     pub fn json(name: impl Into<Cow<'s, str>>, text: impl Into<Cow<'s, str>>) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl<'s> CheckSource<'s> {
         }
     }
 
-    /// Creates a source of a definition in YAML, which is checked in strict mode.
+    /// Creates a source from a definition in YAML, which is checked in strict mode. The name identifies the source in reports.
     #[cfg(feature = "yaml")]
     #[must_use]
     pub fn yaml(name: impl Into<Cow<'s, str>>, text: impl Into<Cow<'s, str>>) -> Self {
@@ -46,8 +46,9 @@ impl<'s> CheckSource<'s> {
         }
     }
 
-    /// Creates a source of the text of a file, in the format of its extension: `.json` or, with the feature `yaml`, `.yaml` or `.yml`. Returns `None` for
-    /// another extension.
+    /// Creates a source from the text of a file, which is checked in strict mode. Returns `None` for an unknown file extension.
+    ///
+    /// The extension determines the format: `.json` or, with the feature `yaml`, `.yaml` or `.yml`. The source does not read the file.
     #[must_use]
     pub fn file(path: &Path, text: impl Into<Cow<'s, str>>) -> Option<Self> {
         let name = path.display().to_string();
@@ -59,7 +60,7 @@ impl<'s> CheckSource<'s> {
         }
     }
 
-    /// Creates a source of a breadcrumb of a store or a server, which is checked without strict mode.
+    /// Creates a source from a breadcrumb of a store or a server, which is checked without strict mode.
     #[must_use]
     pub fn record(breadcrumb: &Breadcrumb) -> Self {
         let hints = breadcrumb.llm_hints.as_deref();
@@ -103,7 +104,7 @@ impl Parsed<'_> {
         }
     }
 
-    /// Returns the line and column of a path in a text.
+    /// Returns the line and column of a path in a text, or `None` for a breadcrumb.
     pub(super) fn locate(&self, place: &DefinitionPath) -> Option<Position> {
         match self {
             Self::Text(document) => document.locate(place),

@@ -30,7 +30,7 @@ pub(super) fn check(context: &mut Context<'_>) -> Option<Declaration> {
                 writes: Some(writes),
             })
         }
-        // The checks above have found these.
+        // The checks above have already reported these errors.
         Err(ToolError::Subscriptions { .. } | ToolError::UnknownField { .. }) => None,
         Err(ToolError::Field { field, expected }) => {
             let message = format!("field {field:?} must be {expected}");
@@ -85,7 +85,7 @@ const fn plain(names: &'static [&'static str]) -> KnownFields<'static> {
     }
 }
 
-/// Checks a tool whose code runs on an RCRT server. Its code is a warning, because a worker of this crate cannot run it.
+/// Checks a tool whose code runs on an RCRT server. The code gives a warning, because a worker of this crate cannot run it.
 pub(super) fn check_remote(context: &mut Context<'_>) -> Option<Declaration> {
     let (value, top) = (context.value, DefinitionPath::default());
     context.check_fields(&REMOTE, &top, value);

@@ -19,7 +19,7 @@ pub(super) fn check(context: &mut Context<'_>, source: &str) -> Option<Declarati
     }
 }
 
-/// Checks a workflow by itself. Requests of its name trigger it.
+/// Checks a workflow in a file. Requests with its name trigger the workload.
 fn check_file(context: &mut Context<'_>, source: &str) -> Option<Declaration> {
     let workflow = check_workflow(context, &DefinitionPath::default(), context.value)?;
     let entry = select_entry(&workflow, None, EntryPolicy::default());
@@ -69,7 +69,7 @@ fn check_record(context: &mut Context<'_>) -> Option<Declaration> {
     declare(id?, subscriptions?)
 }
 
-/// Reads a workflow as an object or a text. The paths in a text begin at the field that has the text.
+/// Reads a workflow from an object or a string. Paths in a string start at the field that contains the string.
 fn check_workflow(
     context: &mut Context<'_>,
     place: &DefinitionPath,
@@ -119,7 +119,7 @@ fn of_warning(warning: &WorkflowWarning, mode: Severity) -> Finding {
     finding
 }
 
-/// Checks that a run of the workload has a flow or an agent to begin with.
+/// Checks that the workload has a flow or an agent with which a run starts.
 fn check_entry(
     context: &mut Context<'_>,
     place: &DefinitionPath,
@@ -131,7 +131,7 @@ fn check_entry(
     let message = format!("workload: {error}");
     context.push(match error {
         EntryError::Unknown { .. } => Finding::error(place.field("flow"), message),
-        // A caller can name a flow.
+        // A request can name the flow, so the definition is usable.
         EntryError::Ambiguous { .. } | EntryError::Empty => {
             Finding::warning(place.clone(), message)
         }

@@ -325,7 +325,7 @@ fn expected(message: &str) -> String {
 /// Returns the description of a valid value for a missing field.
 fn remedy(field: &str) -> &'static str {
     match field {
-        "agent" | "flow" | "model" | "tool" => "a name that the definition defines",
+        "agent" | "flow" | "model" | "tool" => "the name of an entry in the definition",
         "all" | "any" => "a list of conditions",
         "at_tokens" => "a number of tokens",
         "attempts" | "max" => "a maximum number",

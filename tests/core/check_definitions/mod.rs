@@ -71,14 +71,14 @@ async fn definitions_as_they_are_found_load_with_warnings() {
         &[
             "greeter.json",
             &format!("{selectors}[2]"),
-            "the same in another role as subscription 1",
+            "the same breadcrumbs in another role as subscription 1",
         ],
         &[
             "greeter.json",
             &format!("{selectors}[3]"),
             "limit of 3 is ignored",
         ],
-        &["adder.json", &format!("{selectors}[1]"), "never counts"],
+        &["adder.json", &format!("{selectors}[1]"), "has no effect"],
         &[
             "context-builder.json",
             "context.subscriptions[2]",
@@ -258,7 +258,7 @@ async fn records_of_a_store_are_checked_with_warnings_and_without_a_doubled_cont
     let checked = (of_store(&store).await?, Vec::new());
 
     assert_eq!(checked.0.definitions.len(), 2);
-    expect(&lines(&checked, "warning"), &[&id, "never counts"]);
+    expect(&lines(&checked, "warning"), &[&id, "selected by"]);
     let warning = [
         "Odd agent (",
         ": context.prompt: ",

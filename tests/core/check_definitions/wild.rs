@@ -69,7 +69,7 @@ async fn a_check_of_an_rcrt_distribution_finds_warnings_and_no_errors() {
         &["note-tagger.json", "fetch method \"latest\" is ignored"],
         &[
             "page-helper.json",
-            "[5]: selects the same in another role as subscription 4",
+            "[5]: selects the same breadcrumbs in another role as subscription 4",
         ],
         &[
             "calculator.json",
