@@ -158,7 +158,7 @@ pub(super) fn timed_out(task: &StepTask, assembly: &Assembly) -> StepOutcome {
         true => StepOutcome::TimedOut,
         false => StepOutcome::failure(
             "timed_out",
-            "the step took longer than its timeout; its tool may have taken effect, so the call is not retried",
+            "the step took longer than its timeout; its tool may have done its work, so the call is not retried",
         ),
     }
 }
