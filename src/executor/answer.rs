@@ -1,4 +1,4 @@
-//! What `execute` and `respond` come to while the lease is kept.
+//! Execution of a claimed run: assembles the context, then calls `execute` and `respond` while heartbeats extend the lease.
 
 use super::context::ExecutionContext;
 use super::error::ExecutorError;
@@ -22,14 +22,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-/// What `execute` and `respond` came to.
+/// Result of `execute` and `respond`: the response, or the suspension of the run.
 pub(super) enum Answer {
     Response(Response),
     Suspension(Box<Suspension>),
 }
 
 impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
-    /// Assembles, executes and responds while keeping the lease; says on error whether `execute` was called.
+    /// Assembles the context, executes and responds while heartbeats extend the lease. An error comes with a flag that is
+    /// `true` if `execute` was called.
     pub(super) async fn answer(
         &self,
         trigger: &Arc<Breadcrumb>,
@@ -48,7 +49,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             let context = self.executor.assemble_context(trigger).await?;
             let after = self.executor.profile().timeout;
             let now = self.lease.granted_at + self.claimed.elapsed();
-            // Set once: the handle is new.
+            // The handle is new, so both cells are empty.
             handle.deadline.get_or_init(|| now + after);
             handle.began.get_or_init(|| (now, Instant::now()));
             if let Some(scope) = &handle.scope {
@@ -135,7 +136,9 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             Some(id) => match self.executor.store().get(id).await {
                 Ok(found) => Some(found),
                 Err(StoreError::NotFound { tombstone, .. }) => tombstone,
-                Err(error) => return Err(store_error("read what woke the run")(error)),
+                Err(error) => {
+                    return Err(store_error("read the breadcrumb that woke the run")(error));
+                }
             },
         };
         Ok(Resumed {
@@ -157,7 +160,7 @@ pub(super) async fn execute_and_respond<E: UniversalExecutor + ?Sized>(
     response.map_err(ExecutorError::Respond)
 }
 
-/// Separates a suspension from the errors.
+/// Converts a result to an [`Answer`]: an `execute` error that is a [`Suspension`] counts as an answer.
 fn answer_of(response: Result<Response, ExecutorError>) -> Result<Answer, ExecutorError> {
     match response {
         Ok(response) => Ok(Answer::Response(response)),
@@ -169,7 +172,7 @@ fn answer_of(response: Result<Response, ExecutorError>) -> Result<Answer, Execut
     }
 }
 
-/// Refuses output that overflows the stack of the code that walks it.
+/// Returns the output, or an error if it nests so deep that recursive code would overflow the stack.
 fn flat_enough(output: Value) -> Result<Value, ExecutorError> {
     let Err(unfit) = size_within(&output, MAX_DEPTH) else {
         return Ok(output);
@@ -182,5 +185,5 @@ fn flat_enough(output: Value) -> Result<Value, ExecutorError> {
 pub(super) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    crate::error::excerpt(text.unwrap_or("a value that is no text"), 256).into_owned()
+    crate::error::excerpt(text.unwrap_or("the panic value is not a string"), 256).into_owned()
 }

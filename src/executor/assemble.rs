@@ -1,4 +1,4 @@
-//! From a trigger to everything its executor subscribes to.
+//! Assembly of an [`ExecutionContext`]: fetches the context subscriptions of an executor for one trigger.
 
 use super::UniversalExecutor;
 use super::context::ExecutionContext;
@@ -14,15 +14,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use tracing::Instrument as _;
 
-/// What a fetch found.
+/// Breadcrumbs that a fetch of one context subscription returned.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Fetched {
-    /// The breadcrumbs, in the order asked for.
+    /// The breadcrumbs, in the order that the subscription requests.
     pub items: Vec<Arc<Breadcrumb>>,
-    /// Of a vector fetch how near each is, where the store says so; else empty.
+    /// Similarity score of each item of a vector fetch, `None` where the store reports no score. Empty for other fetches.
     pub scores: Vec<Option<f64>>,
-    /// The bound that ended the fetch, if one did.
+    /// The limit that cut the fetch short, or `None` if the fetch is complete.
     pub cut: Option<Bound>,
 }
 
@@ -35,7 +35,7 @@ impl From<Vec<Arc<Breadcrumb>>> for Fetched {
     }
 }
 
-/// Fetches all sources at once and puts them together.
+/// Fetches all sources concurrently and returns them as a context.
 pub(super) async fn assemble<E: UniversalExecutor + ?Sized>(
     executor: &E,
     trigger: &Arc<Breadcrumb>,
@@ -68,7 +68,7 @@ pub(super) async fn assemble<E: UniversalExecutor + ?Sized>(
     ))
 }
 
-/// The key of the trigger subscription that a breadcrumb matches.
+/// Returns the key of the trigger subscription that a breadcrumb matches, or `None` without a key or a match.
 fn alias<E: UniversalExecutor + ?Sized>(executor: &E, trigger: &Breadcrumb) -> Option<String> {
     let subscriptions = executor.subscriptions();
     let kind = if trigger.version > 1 {
@@ -82,7 +82,7 @@ fn alias<E: UniversalExecutor + ?Sized>(executor: &E, trigger: &Breadcrumb) -> O
     }
 }
 
-/// The sources found so far.
+/// Sources of a context that is being assembled.
 struct Parts {
     sources: Vec<Source>,
     missing: Vec<MissingSource>,
@@ -104,7 +104,7 @@ impl Parts {
                     source = key,
                     code = error.code(),
                     error = %Chain(&error),
-                    "a source could not be fetched"
+                    "fetch of a context source failed"
                 );
                 let error = Arc::new(error);
                 if subscription.required {
@@ -169,8 +169,8 @@ impl Parts {
     }
 
     /// Fills `room` bytes with items of the optional sources, and omits the items that do not fit. Items of a higher
-    /// priority come first, so a flood of one source cannot displace a source of a higher priority; then newer items.
-    /// An item that does not fit takes no room from the items behind it.
+    /// priority come first, so a flood of one source cannot displace a source of a higher priority. Within a priority, newer items
+    /// come first. An item that does not fit takes no space from the items after it.
     fn omit(&mut self, mut room: usize) {
         let optional = self.sources.iter().enumerate();
         let optional = optional.filter(|(_, source)| !source.required);
@@ -199,7 +199,7 @@ impl Parts {
     }
 }
 
-/// The items that are left out of one source.
+/// The omitted items of one source.
 #[derive(Default)]
 struct Dropped {
     places: HashSet<usize>,
@@ -234,14 +234,14 @@ impl Dropped {
     }
 }
 
-/// Fetches one source: the whole selector, whatever the store makes of it.
+/// Fetches one source. Every returned item matches the whole selector, even if the store returns other breadcrumbs.
 pub(super) async fn fetch<E: UniversalExecutor + ?Sized>(
     executor: &E,
     subscription: &Subscription,
     trigger: &Breadcrumb,
 ) -> Result<Fetched, StoreError> {
     let mut query = Query::new(subscription.selector.clone()).limit(subscription.fetch.items());
-    // History means what came before: a source that would select the trigger holds only what is older.
+    // If a source selects the trigger itself, the source is the history of the trigger: only older breadcrumbs.
     if subscription.selector.matches(trigger) {
         query = query.before(trigger.order_key()).exclude(trigger.id);
     }
@@ -263,7 +263,7 @@ pub(super) async fn fetch<E: UniversalExecutor + ?Sized>(
         }
     }
     match subscription.fetch.method {
-        // Boxed, because it is rare and would enlarge the future of each fetch.
+        // Boxed, because vector fetches are rare and would enlarge the future of every fetch.
         Method::Vector => Box::pin(near_to(executor, query, trigger, &subscription.fetch)).await,
         Method::EventData | Method::Latest | Method::Recent => {
             newest(executor.store(), query, subscription.fetch.order).await
@@ -271,7 +271,7 @@ pub(super) async fn fetch<E: UniversalExecutor + ?Sized>(
     }
 }
 
-/// The breadcrumbs near to a trigger.
+/// Returns the breadcrumbs whose text is most similar to the search query of a trigger.
 async fn near_to<E: UniversalExecutor + ?Sized>(
     executor: &E,
     query: Query,
@@ -289,7 +289,8 @@ async fn near_to<E: UniversalExecutor + ?Sized>(
     nearest(executor.store(), query, text, fetch).await
 }
 
-/// A trigger as a model may see it: a text to look near to goes to a model too. None if its hints cannot be used.
+/// Returns the trigger with the context that its hints leave, because the query text goes to an embedding model. Returns
+/// `None` if the hints cannot be applied.
 async fn shown(
     store: &dyn BreadcrumbStore,
     trigger: &Breadcrumb,
@@ -333,12 +334,12 @@ async fn nearest(
     Ok(Fetched {
         items,
         scores,
-        // Nobody knows what else would have been near.
+        // The dropped items took the places of others that would have matched, so the result is incomplete.
         cut: short.then_some(Bound::Unselected { dropped }),
     })
 }
 
-/// The newest that the query selects. A store that returns more than that is read page by page, up to a bound.
+/// Returns the newest breadcrumbs that the query selects. If the store also returns others, reads at most `PAGES` pages.
 async fn newest(
     store: &dyn BreadcrumbStore,
     mut query: Query,
@@ -374,7 +375,7 @@ async fn newest(
     })
 }
 
-/// The text of a breadcrumb: `message`, else `content`, else the JSON of its context.
+/// Returns the text of a breadcrumb: `message`, else `content`, else the JSON of its context.
 pub(super) fn own_text(breadcrumb: &Breadcrumb) -> String {
     let text = ["message", "content"]
         .into_iter()

@@ -24,9 +24,9 @@ use std::sync::Arc;
     )
 )]
 pub(crate) enum Share {
-    /// These schemas.
+    /// Only these schemas.
     Listed(Arc<[String]>),
-    /// All schemas but requests, answers and other records that the run itself writes.
+    /// All schemas except the schemas of requests, answers and other records that the run itself writes.
     Unreserved,
 }
 
@@ -39,19 +39,19 @@ impl Share {
                     |schema: &&str| is_reserved_schema(schema) || is_answer_schema(schema);
                 let schema = schema.filter(is_kept_back)?;
                 Some(format!(
-                    "of schema {schema:?}, which only the run itself writes and none of its tools; write another schema"
+                    "of schema {schema:?}, which is reserved for the run itself, so its tools may not write it; use another schema"
                 ))
             }
         }
     }
 }
 
-/// Schemas that a write may have.
+/// Limits on the schemas that a write may have.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Allowed<'a> {
-    /// Schemas that the executor may write; all if `None`.
+    /// Schemas that the executor may write, or `None` for all schemas.
     pub(super) executor: Option<&'a [String]>,
-    /// Share of the part of the run that writes; no limit if `None`.
+    /// Schemas that the writing part of the run may write, or `None` for no further limit.
     pub(super) share: Option<&'a Share>,
 }
 
@@ -83,10 +83,11 @@ fn not_listed(listed: &[String], schema: Option<&str>) -> Option<String> {
     ))
 }
 
-/// Stamps writes and checks them against the schemas the executor may write.
+/// Checks writes against the allowed schemas, and stamps them if there is a stamp.
 ///
 /// # Errors
-/// A sentence that says what to change; a store error if the target of a change cannot be read.
+/// The inner error is a sentence with the refused write, the reason and a remedy. The outer error is a [`StoreError`] if the
+/// breadcrumb that a write updates or deletes cannot be read.
 pub(super) async fn admit(
     writes: Vec<Write>,
     stamp: Option<&Stamp>,
@@ -138,11 +139,12 @@ async fn refusal(
     Ok(allowed.refusal(target.schema_name.as_deref()))
 }
 
-/// Returns the write with the library's tags of the stored breadcrumb: by such tags a store without a ledger recognises the
-/// writes of a run, so a patch can neither add nor drop one.
+/// Returns the write with the reserved tags of the stored breadcrumb. A store without a ledger recognises the writes of a
+/// run by reserved tags, so a patch can neither add nor remove one.
 ///
 /// # Errors
-/// The reason of the refusal if a patch adds such a tag; a store error if its target cannot be read.
+/// The inner error is the reason of the refusal if a patch adds a reserved tag. The outer error is a [`StoreError`] if the
+/// breadcrumb that the patch updates cannot be read.
 async fn with_library_tags(
     index: usize,
     mut write: Write,
@@ -167,8 +169,8 @@ async fn with_library_tags(
     Ok(Ok(write))
 }
 
-/// Returns a handle that writes as part of a run and within the share of a part of it; outside a run and without a share
-/// the store itself.
+/// Returns a store handle whose writes are part of a run and limited to `share`. Outside a run and without a share,
+/// returns `store` unchanged.
 pub(super) fn bind(
     store: Arc<dyn BreadcrumbStore>,
     run: &RunHandle,

@@ -2,12 +2,12 @@ use super::{BadRate, Execution, UniversalExecutor};
 use crate::error::{Retry, excerpt};
 use crate::model::{Breadcrumb, DefinitionError, EventKind, Method, Role, Subscription};
 
-/// An executor can never work on its store.
+/// Reason why an executor can never work on its store.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidExecutor {
-    /// It has no name.
-    #[error("an executor has no id")]
+    /// The executor ID is empty.
+    #[error("the executor ID is empty; set an ID of 1 to 256 bytes")]
     NoId,
     /// The executor ID is longer than the limit.
     #[error(
@@ -55,68 +55,73 @@ pub enum InvalidExecutor {
         /// The executor ID.
         executor: String,
     },
-    /// The subscriptions cannot work.
-    #[error("the subscriptions of executor {executor:?} cannot be used")]
+    /// The subscriptions of the executor are invalid.
+    #[error("the subscriptions of executor {executor:?} are invalid")]
     Subscriptions {
         /// The executor ID.
         executor: String,
         /// The problem of the subscription.
         source: DefinitionError,
     },
-    /// It may run or call tools at most once, or waits for others, on a store that cannot keep that.
+    /// The executor has to run at most once, call tools at most once, or wait for others, and its store has no run ledger.
     #[error(
-        "executor {executor:?} needs a run ledger, which its store does not have, to run at most once, to call tools at most once, or to wait for others; give it a store with one, or WithLedger"
+        "executor {executor:?} needs a run ledger to run at most once, to call tools at most once, or to \
+         wait for others, but its store has none; use a store with a run ledger, or add one with WithLedger"
     )]
     NoLedger {
-        /// The executor.
+        /// The executor ID.
         executor: String,
     },
-    /// None of its runs could ever start.
-    #[error("executor {executor:?} may have no run in flight; set max_inflight to at least 1")]
+    /// The maximum number of runs in flight is 0, so no run could start.
+    #[error(
+        "max_inflight of executor {executor:?} is 0, so no run could start; set max_inflight to at least 1"
+    )]
     NoneInFlight {
-        /// The executor.
+        /// The executor ID.
         executor: String,
     },
-    /// The rate of its runs is none.
-    #[error("the rate of executor {executor:?} is none")]
+    /// The rate limit of the executor is invalid.
+    #[error("the rate limit of executor {executor:?} is invalid")]
     Rate {
-        /// The executor.
+        /// The executor ID.
         executor: String,
-        /// Why.
+        /// The problem of the rate limit.
         source: BadRate,
     },
-    /// It asks for deletions on a store that keeps nothing of what was deleted.
+    /// A trigger subscription selects deletions, and the store does not retain deleted breadcrumbs.
     #[error(
-        "subscription {subscription} of executor {executor:?} asks for deletions, but its store keeps no tombstones to read them from"
+        "subscription {subscription} of executor {executor:?} selects deletions, but its store retains no \
+         tombstones of deleted breadcrumbs; use another store, or remove \"deleted\" from the events of the subscription"
     )]
     NoTombstones {
-        /// The executor.
+        /// The executor ID.
         executor: String,
-        /// The index of the subscription.
+        /// The index of the subscription, from 0.
         subscription: usize,
     },
-    /// None of its runs could ever be executed: it cannot do without what is found by meaning, on a store that does not
-    /// search so.
+    /// A required context subscription needs a vector search, and the store does not support vector search. No run could
+    /// execute.
     #[error(
-        "subscription {subscription} of executor {executor:?} requires what a vector search finds, which its store cannot do; give the store an embedder, or leave out \"required\""
+        "subscription {subscription} of executor {executor:?} requires a vector search, which its store does not \
+         support; configure an embedder for the store, or remove \"required\""
     )]
     NoVectors {
-        /// The executor.
+        /// The executor ID.
         executor: String,
-        /// The index of the subscription.
+        /// The index of the subscription, from 0.
         subscription: usize,
     },
 }
 
 impl InvalidExecutor {
-    /// Never: the executor or its store has to change.
+    /// Returns [`Retry::Never`]: the executor or its store has to change.
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never
     }
 }
 
-/// The builder method that takes subscriptions of a role.
+/// Returns the name of the builder method that takes subscriptions of a role.
 const fn method(role: Role) -> &'static str {
     match role {
         Role::Trigger => "on",
@@ -124,10 +129,13 @@ const fn method(role: Role) -> &'static str {
     }
 }
 
-/// Checks an executor against its store; whatever takes executors in does this first.
+/// Checks that an executor can work on its store: its ID, its limits, and the store's capabilities that it needs.
+///
+/// A [`Runtime`](crate::Runtime) calls this function for every executor. It does not check the subscriptions themselves,
+/// which [`Subscriptions::new`](crate::Subscriptions::new) validates.
 ///
 /// # Errors
-/// [`InvalidExecutor`] says what cannot work.
+/// [`InvalidExecutor`] with the first problem that is found.
 pub fn check(executor: &(impl UniversalExecutor + ?Sized)) -> Result<(), InvalidExecutor> {
     check_id(executor.id())?;
     let profile = executor.profile();
@@ -166,12 +174,12 @@ pub fn check(executor: &(impl UniversalExecutor + ?Sized)) -> Result<(), Invalid
     }
 }
 
-/// Maximum length of an executor ID in bytes, the same as that of a tag.
+/// Maximum length of an executor ID in bytes, the same as the maximum length of a tag.
 const MAX_ID_BYTES: usize = Breadcrumb::MAX_TAG_BYTES;
-/// Length of the part of an ID that an error shows, in bytes.
+/// Maximum length of the excerpt of an ID in an error, in bytes.
 const SHOWN_BYTES: usize = 64;
 
-/// Checks the ID of an executor: 1 to 256 bytes without control characters.
+/// Checks an executor ID: 1 to 256 bytes without control characters.
 ///
 /// # Errors
 /// Returns the problem with the ID.

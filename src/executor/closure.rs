@@ -1,4 +1,4 @@
-//! Executors made of a closure.
+//! Executors built from a closure.
 
 use super::{
     ExecutionContext, ExecutorError, InvalidExecutor, OrderingKey, Profile, Response,
@@ -14,7 +14,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Starts to build an executor from a closure. `id` is the executor ID, which must be unique among the executors of a store.
+/// Returns a builder of an executor whose work is a closure.
+///
+/// `id` is the executor ID: 1 to 256 bytes without control characters, and unique among the executors of a store.
 ///
 /// ```
 /// use serde_json::json;
@@ -53,7 +55,7 @@ pub fn executor(id: impl Into<String>) -> ExecutorBuilder<NoState> {
     }
 }
 
-/// Builder of an [`Executor`]. Created by [`executor`](fn@executor).
+/// Builder of an [`Executor`], created by [`executor`](fn@executor).
 ///
 /// `S` is [`NoState`], or [`WithState`] after a call of [`state`](Self::state).
 #[derive(Clone, Debug)]
@@ -81,7 +83,7 @@ impl<S> ExecutorBuilder<S> {
         self
     }
 
-    /// Adds a context subscription. Each run gets the matching breadcrumbs under the key of the subscription.
+    /// Adds a context subscription. The context of each run has the matching breadcrumbs under the key of the subscription.
     pub fn reads(mut self, source: Subscription) -> Self {
         self.sources.push(source);
         self
@@ -113,13 +115,13 @@ impl<S> ExecutorBuilder<S> {
         self.profile(Profile::at_most_once)
     }
 
-    /// Changes the settings for which the builder has no method, such as the lease or a rate limit.
+    /// Changes the [`Profile`], for settings that have no builder method, such as the lease or a rate limit.
     pub fn profile(mut self, change: impl FnOnce(Profile) -> Profile) -> Self {
         self.profile = change(self.profile);
         self
     }
 
-    /// Sets the state, for example a connection pool. Each call of the closure gets a clone.
+    /// Sets the state, for example a connection pool. Each call of the closure receives a clone.
     pub fn state<T: Clone + Send + Sync + 'static>(
         self,
         state: T,
@@ -145,10 +147,13 @@ impl<S> ExecutorBuilder<S> {
 }
 
 impl ExecutorBuilder<NoState> {
-    /// Finishes the executor with the closure that runs for each trigger.
+    /// Returns an executor that calls the closure for each trigger.
     ///
-    /// The closure returns the [`Response`], which the crate commits together with the end of the run. It can run again after a
-    /// crash or an error, and its future can be dropped at any `.await`: see [`UniversalExecutor::execute`] for the errors.
+    /// The closure returns the [`Response`], which the crate commits together with the end of the run. The closure can run again
+    /// for the same trigger after a crash or an error. See [`UniversalExecutor::execute`] for the effect of its errors.
+    ///
+    /// # Cancel safety
+    /// The crate can drop the future of the closure at any `.await`: after the timeout, or when the lease of the run is lost.
     pub fn execute<F, R>(self, run: F) -> Executor
     where
         F: Fn(ExecutionContext) -> R + Send + Sync + 'static,
@@ -159,10 +164,13 @@ impl ExecutorBuilder<NoState> {
 }
 
 impl<T: Clone + Send + Sync + 'static> ExecutorBuilder<WithState<T>> {
-    /// Finishes the executor with the closure that runs for each trigger. Its second argument is a clone of the state.
+    /// Returns an executor that calls the closure for each trigger. The second argument of the closure is a clone of the state.
     ///
-    /// The closure returns the [`Response`], which the crate commits together with the end of the run. It can run again after a
-    /// crash or an error, and its future can be dropped at any `.await`: see [`UniversalExecutor::execute`] for the errors.
+    /// The closure returns the [`Response`], which the crate commits together with the end of the run. The closure can run again
+    /// for the same trigger after a crash or an error. See [`UniversalExecutor::execute`] for the effect of its errors.
+    ///
+    /// # Cancel safety
+    /// The crate can drop the future of the closure at any `.await`: after the timeout, or when the lease of the run is lost.
     pub fn execute<F, R>(self, run: F) -> Executor
     where
         F: Fn(ExecutionContext, T) -> R + Send + Sync + 'static,
@@ -178,7 +186,7 @@ impl<T: Clone + Send + Sync + 'static> ExecutorBuilder<WithState<T>> {
 /// The closure of an executor, with its state.
 type Run = dyn Fn(ExecutionContext) -> BoxFuture<'static, Result<Response, BoxError>> + Send + Sync;
 
-/// An executor made of a closure, without a store. [`bind`](Self::bind) adds the store.
+/// An executor built from a closure, not yet bound to a store. [`bind`](Self::bind) adds the store.
 #[derive(Clone)]
 #[must_use = "an executor does nothing until a runtime runs it"]
 pub struct Executor {
@@ -195,12 +203,12 @@ impl Executor {
         &self.id
     }
 
-    /// Returns the executor on a store, for a [`Runtime`](crate::Runtime) or for a unit test that calls
-    /// [`process_event`](UniversalExecutor::process_event). The store handle is cloned.
+    /// Binds the executor to a store, for a [`Runtime`](crate::Runtime) or for a unit test that calls
+    /// [`process_event`](UniversalExecutor::process_event). Clones the store handle.
     ///
     /// # Errors
-    /// [`InvalidExecutor`] if a subscription has the wrong role or cannot work, if there is no trigger, and if the executor needs
-    /// an ability that the store does not have.
+    /// [`InvalidExecutor`] if the ID or a setting is invalid, if a subscription has the wrong role or is invalid, if no trigger
+    /// was added, and if the executor needs a capability that the store does not have.
     pub fn bind<B>(self, store: &B) -> Result<BoundExecutor, InvalidExecutor>
     where
         B: BreadcrumbStore + Clone + 'static,
@@ -226,7 +234,7 @@ impl fmt::Debug for Executor {
     }
 }
 
-/// An [`Executor`] on a store.
+/// An [`Executor`] that is bound to a store.
 #[derive(Clone)]
 pub struct BoundExecutor {
     id: String,

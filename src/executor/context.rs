@@ -21,10 +21,13 @@ use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// What `execute` is given: the trigger and everything the executor's context subscriptions found.
+/// The input of [`execute`](crate::UniversalExecutor::execute): the trigger and the breadcrumbs that the executor's context
+/// subscriptions found.
 ///
-/// Contexts are raw and shared with the store; nothing is copied. Serialised it is
-/// `{"trigger": <breadcrumb>, "<key>": <context, or a list of contexts>, ..}`.
+/// The contexts of the breadcrumbs are unchanged, and shared with the store instead of copied. Pass only the result of
+/// [`for_model`](Self::for_model) to a model.
+///
+/// The serialised form is `{"trigger": <breadcrumb>, "<key>": <context, or a list of contexts>, ..}`.
 ///
 /// ```
 /// use serde_json::json;
@@ -46,22 +49,22 @@ pub struct ExecutionContext {
     alias: Option<String>,
     sources: Vec<Source>,
     missing: Vec<MissingSource>,
-    /// Made by hand, so that no store has to be asked for hints.
+    /// If `true`, a test created the context with `for_trigger`, so schema hints are not read from a store.
     by_hand: bool,
-    /// Hints of schemas that were given by hand.
+    /// Schema hints that `with_schema_hints` set.
     hints: HintsOfSchemas,
-    /// Made when it is first asked for, if the context belongs to no run.
+    /// The run of the context. If the context belongs to no run, a detached handle that is created at its first use.
     run: OnceLock<Arc<RunHandle>>,
-    /// Share of the executor's schemas that may be written through it; all of them if `None`.
+    /// Schemas that may be written through this context, or `None` for all schemas of the executor.
     writes: Option<Share>,
 }
 
 impl ExecutionContext {
-    /// How long the hints of a schema are remembered at the most where events tell of changes: 10 seconds, since an event
-    /// may go to another worker.
+    /// Maximum age of cached schema hints in a runtime: 10 seconds. The cache expires because the event that announces a change of
+    /// the hints may be delivered to another worker.
     pub const HINTS_AGE: Duration = schema_hints::MAX_AGE;
 
-    /// A context without sources that belongs to no run: for unit tests of `execute`.
+    /// Creates a context without sources that belongs to no run, for unit tests of `execute`.
     #[must_use]
     pub fn for_trigger(trigger: impl Into<Arc<Breadcrumb>>) -> Self {
         Self {
@@ -89,21 +92,21 @@ impl ExecutionContext {
         }
     }
 
-    /// The same context as part of a run.
+    /// Returns the context as part of a run.
     pub(super) fn bound_to(mut self, run: Arc<RunHandle>, alias: Option<String>) -> Self {
         self.run = OnceLock::from(run);
         self.alias = alias;
         self
     }
 
-    /// Adds a source of one item, which has no schema and no hints.
+    /// Adds a source of one item. The item has no schema and no hints.
     #[must_use]
     pub fn with(self, key: impl Into<String>, context: impl Into<Json>) -> Self {
         let items = vec![self.example(context.into())];
         self.with_source(key.into(), items, true)
     }
 
-    /// Adds a source that is a list of items without schemas and hints.
+    /// Adds a source that is a list of items. The items have no schemas and no hints.
     #[must_use]
     pub fn with_many<J: Into<Json>>(
         self,
@@ -116,7 +119,7 @@ impl ExecutionContext {
         self.with_source(key.into(), items, false)
     }
 
-    /// Adds a source that is a list of whole breadcrumbs, with their schemas and hints.
+    /// Adds a source that is a list of breadcrumbs, with their schemas and hints.
     #[must_use]
     pub fn with_breadcrumbs<B: Into<Arc<Breadcrumb>>>(
         self,
@@ -127,8 +130,8 @@ impl ExecutionContext {
         self.with_source(key.into(), items, false)
     }
 
-    /// Sets the hints of a schema, which [`for_model`](Self::for_model) applies to breadcrumbs without hints of their
-    /// own. Those that cannot be read withhold these breadcrumbs, as in a run.
+    /// Sets the hints of a schema. [`for_model`](Self::for_model) applies them to breadcrumbs of the schema without
+    /// `llm_hints`. As in a run, invalid hints withhold these breadcrumbs from the model.
     #[must_use]
     pub fn with_schema_hints(mut self, schema: impl Into<String>, hints: impl Into<Json>) -> Self {
         let hints = Hints::from_json(&hints.into()).map(Some);
@@ -136,14 +139,15 @@ impl ExecutionContext {
         self
     }
 
-    /// Sets the alias of the trigger.
+    /// Sets the alias of the trigger: a key under which [`get`](Self::get), [`many`](Self::many) and
+    /// [`require`](Self::require) return the trigger.
     #[must_use]
     pub fn with_alias(mut self, key: impl Into<String>) -> Self {
         self.alias = Some(key.into());
         self
     }
 
-    /// Sets what the run goes on with.
+    /// Sets the saved state that the run resumes with, and the breadcrumb that woke the run, if any.
     #[must_use]
     pub fn with_resumed(mut self, state: impl Into<Json>, with: Option<Arc<Breadcrumb>>) -> Self {
         let resumed = Resumed {
@@ -180,14 +184,15 @@ impl ExecutionContext {
         self
     }
 
-    /// The breadcrumb that set the executor off.
+    /// Returns the breadcrumb that triggered the executor.
     #[must_use]
     pub fn trigger(&self) -> &Breadcrumb {
         &self.trigger
     }
 
-    /// The context of a source of one item, or of the trigger under its alias; none for a list, and if nothing was
-    /// found.
+    /// Returns the context of a source of one item, or of the trigger under its alias.
+    ///
+    /// Returns `None` if the source is a list, is missing, or found nothing.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Json> {
         if self.alias.as_deref() == Some(key) {
@@ -197,7 +202,8 @@ impl ExecutionContext {
         source.items.first().map(|item| &item.context)
     }
 
-    /// Any source as a slice: a list, one item, or empty.
+    /// Returns the breadcrumbs of a source, or the trigger under its alias, as a slice. The slice of an unknown or missing source
+    /// is empty.
     #[must_use]
     pub fn many(&self, key: &str) -> &[Arc<Breadcrumb>] {
         if self.alias.as_deref() == Some(key) {
@@ -208,10 +214,12 @@ impl ExecutionContext {
             .unwrap_or_default()
     }
 
-    /// The context of a source of one item, or of the trigger under its alias.
+    /// Returns the context of a source of one item, or of the trigger under its alias.
     ///
     /// # Errors
-    /// [`ContextError`] names the keys there are, that the source is a list, or why it is missing.
+    /// [`ContextError::UnknownKey`] with the known keys, [`ContextError::IsList`] if the source is a list,
+    /// [`ContextError::NotFound`] if the source found nothing, and [`ContextError::Missing`] with the reason if the source is
+    /// missing or incomplete.
     pub fn require(&self, key: &str) -> Result<&Json, ContextError> {
         if let Some(found) = self.get(key) {
             return Ok(found);
@@ -236,10 +244,10 @@ impl ExecutionContext {
         }
     }
 
-    /// The context of a source of one item as a type.
+    /// Deserializes the context of a source of one item, or of the trigger under its alias.
     ///
     /// # Errors
-    /// See [`require`](Self::require); also if it does not have the shape of `T`.
+    /// The errors of [`require`](Self::require), and [`ContextError::Shape`] if the context does not deserialize to `T`.
     pub fn parse<T: DeserializeOwned>(&self, key: &str) -> Result<T, ContextError> {
         self.require(key)?
             .parse()
@@ -249,32 +257,32 @@ impl ExecutionContext {
             })
     }
 
-    /// What a context subscription found, with its items in full.
+    /// Returns the source with a key, or `None` if no source with this key was fetched.
     #[must_use]
     pub fn source(&self, key: &str) -> Option<&Source> {
         self.sources.iter().find(|source| source.key == key)
     }
 
-    /// All sources, in the order of the subscriptions.
+    /// Returns all fetched sources, in the order of the subscriptions.
     #[must_use]
     pub fn sources(&self) -> &[Source] {
         &self.sources
     }
 
-    /// The sources that are not there, or not all of them, and why. A source that found nothing is not missing.
+    /// Returns the sources that are missing or incomplete, with the reasons. A source that found nothing is not missing.
     #[must_use]
     pub fn missing(&self) -> &[MissingSource] {
         &self.missing
     }
 
-    /// A copy of the whole context as JSON. Serialising the context writes the same without a copy.
+    /// Returns a copy of the whole context as JSON. Serialising the context writes the same JSON without a copy.
     #[must_use]
     pub fn to_value(&self) -> Value {
-        // Every part is a string-keyed map or JSON already, which cannot fail to become a value.
+        // The conversion cannot fail: every part is JSON or a map with string keys.
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// What definitions say of schemas.
+    /// Returns the hints of schemas: set by a test, or read from schema definitions.
     pub(super) async fn hints_of(
         &self,
         mut schemas: Vec<String>,
@@ -295,42 +303,43 @@ impl ExecutionContext {
         self.hints.clone()
     }
 
-    /// The key that calls to the outside world should carry: the same for every attempt at this trigger.
+    /// Returns the idempotency key for calls to external systems. All attempts of a run have the same key.
     #[must_use]
     pub fn idempotency_key(&self) -> &str {
         self.run().key(&self.trigger)
     }
 
-    /// Which attempt this is, from 1.
+    /// Returns the number of the attempt, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.run().attempt
     }
 
-    /// When `execute` is cancelled, by the store's clock; none outside a run.
+    /// Returns the time at which `execute` times out, by the store's clock, or `None` outside a run.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         self.run().deadline.get().copied()
     }
 
-    /// The time by the store's clock, for what a [suspension](super::suspend) waits until; by the machine's outside a run.
+    /// Returns the current time by the store's clock, for example to set the end of a [suspension](super::suspend). Outside a
+    /// run, returns the time by the machine's clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.run().now()
     }
 
-    /// Resolves when the run is over: its time is up, its lease is lost, `process_event` was dropped, or it has
-    /// simply come to its end.
+    /// Returns a future that resolves when the run is over: the run timed out, lost its lease or ended, or `process_event` was
+    /// dropped.
     ///
-    /// A running `execute` is dropped then; this is for work it has spawned, which goes on without it otherwise.
+    /// Use this future to stop spawned tasks: the crate drops `execute` itself, but not the tasks that it spawned.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.run().over()
     }
 
-    /// Sends a piece of the answer to the client that follows the turn of a [chat session](crate::client::Session).
+    /// Sends a part of the answer to the client that follows this turn of a [chat session](crate::client::Session).
     ///
-    /// Does not wait: a few times per second the run writes the pieces to the store. Has no effect if the trigger is not a message of
-    /// a session with this executor.
+    /// Returns at once. The run writes the parts to the store a few times per second. Has no effect if the trigger is not a
+    /// message of a session with this executor.
     pub fn say(&self, text: impl Into<String>) {
         if let Some(events) = self.turn_events() {
             events.add(Record::Text(text.into()));
@@ -342,28 +351,37 @@ impl ExecutionContext {
         self.run().turn_events.as_ref()
     }
 
-    /// Keeps the progress of the run, for the next attempt to go on with.
+    /// Saves the progress of the run. The next attempt reads the state with [`resumed`](Self::resumed).
+    ///
+    /// A new state replaces the state that was saved before.
     ///
     /// # Errors
-    /// [`ContextError::Store`] if it cannot be saved, [`ContextError::Unsupported`] on a store without a ledger.
+    /// [`ContextError::Store`] if the store cannot save the state. [`ContextError::Unsupported`] if the store has no run ledger,
+    /// if the run has ended, or if too many requests of this run are pending.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the state may be saved or not.
     pub async fn save(&self, state: impl Into<Json>) -> Result<(), ContextError> {
         self.run().save(state.into()).await
     }
 
-    /// What the run goes on with: the state saved last, and the breadcrumb a suspended run was woken with.
+    /// Returns the state that the run resumes with: the last saved state, and the breadcrumb that woke a suspended run. Returns
+    /// `None` if the run has no saved state.
     #[must_use]
     pub fn resumed(&self) -> Option<&Resumed> {
         self.run().resumed.as_ref()
     }
 
-    /// A store handle that writes as part of this run: stamped, limited to the schemas the executor may write, and
-    /// refused once the run is lost. What it writes stays if the run is tried again.
+    /// Returns a handle of a store whose commits are part of this run.
+    ///
+    /// The handle stamps each write with its creator, and refuses schemas that the executor may not write. With a run ledger,
+    /// commits fail once the lease of the run is lost. Committed writes remain if the run is retried.
     #[must_use]
     pub fn bound_store(&self, store: Arc<dyn BreadcrumbStore>) -> Arc<dyn BreadcrumbStore> {
         super::bound::bind(store, self.run(), self.writes.as_ref())
     }
 
-    /// Returns the same context for a part of the run that may write a share of the executor's schemas.
+    /// Returns the context for a part of the run that may write only a share of the executor's schemas.
     #[cfg(feature = "agents")]
     pub(crate) fn writing_only(&self, share: Share) -> Self {
         Self {
@@ -372,7 +390,7 @@ impl ExecutionContext {
         }
     }
 
-    /// The context of a run within this one, without sources.
+    /// Returns the context of a run within this run, without sources.
     #[cfg(feature = "workflows")]
     pub(crate) fn inner(&self, trigger: Arc<Breadcrumb>, inner: Inner) -> Self {
         let run = self.run.get_or_init(|| Arc::new(RunHandle::detached(None)));

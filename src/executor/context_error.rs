@@ -6,68 +6,68 @@ use crate::store::StoreError;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The operation of a store that reads the hints of schemas.
+/// Name of the store operation that reads the hints of schemas, for errors.
 pub(super) const READ_HINTS: &str = "read the hints of schemas";
 
-/// What a context was asked for and cannot give.
+/// Error of an [`ExecutionContext`](super::ExecutionContext) method.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContextError {
-    /// No subscription has this key.
-    #[error("no source is named {key:?}; there are {known}")]
+    /// No source has this key.
+    #[error("no source has the key {key:?}; known keys: {known}")]
     UnknownKey {
         /// The key.
         key: String,
-        /// The keys there are.
+        /// The known keys, separated by commas.
         known: String,
     },
-    /// Nothing was found for this key.
-    #[error("nothing was found for {key:?}")]
+    /// The source with this key found no breadcrumb.
+    #[error("source {key:?} found no breadcrumb")]
     NotFound {
         /// The key.
         key: String,
     },
-    /// The source is not there.
-    #[error("{key:?} is missing")]
+    /// The source is missing or incomplete.
+    #[error("source {key:?} is missing")]
     Missing {
         /// The key.
         key: String,
-        /// Why.
+        /// The reason.
         source: MissingReason,
     },
     /// The source is a list.
-    #[error("{key:?} is a list of {items}; use many({key:?})")]
+    #[error("source {key:?} is a list of {items} items; use many({key:?})")]
     IsList {
         /// The key.
         key: String,
-        /// How many items it has.
+        /// The number of items.
         items: usize,
     },
-    /// The context does not have the shape asked for.
-    #[error("{key:?} does not have the shape asked for")]
+    /// The context does not deserialize to the requested type.
+    #[error("the context of source {key:?} does not match the requested type")]
     Shape {
         /// The key.
         key: String,
-        /// What serde says.
+        /// The serde error.
         source: Arc<serde_json::Error>,
     },
-    /// This needs a runtime or a run ledger.
+    /// The operation needs a runtime, a run ledger or a run that has not ended.
     #[error("{operation} is not supported here: {reason}")]
     Unsupported {
-        /// What was asked for.
+        /// The operation, for example `save`.
         operation: &'static str,
-        /// What is lacking.
+        /// The reason.
         reason: &'static str,
     },
-    /// The breadcrumb that was waited for did not come.
-    #[error("the breadcrumb that was waited for did not come")]
+    /// A wait for a breadcrumb failed.
+    #[error("waiting for a breadcrumb failed")]
     Wait(#[source] WaitError),
-    /// Nothing is left to show to a model of what cannot be left out.
+    /// The trigger, a required source or an answer is withheld from the model, because its hints cannot be applied.
     #[error("{key:?} is withheld from the model: {cause}")]
     Withheld {
         /// `trigger`, the key of a required source, or the schema of an answer.
         key: String,
-        /// What was to shape it.
+        /// The hints, and why they cannot be applied.
         cause: Arc<WithheldBy>,
     },
     /// The store failed.
@@ -75,7 +75,7 @@ pub enum ContextError {
     Store {
         /// The failed operation, for example `save the state of the run`.
         operation: &'static str,
-        /// Error of the store.
+        /// The error of the store.
         source: Arc<StoreError>,
     },
 }
@@ -88,7 +88,7 @@ impl ContextError {
         }
     }
 
-    /// A stable short name for logs, metrics and dead letters.
+    /// Returns a stable code for logs, metrics and dead letters, for example `missing_source`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -104,7 +104,7 @@ impl ContextError {
         }
     }
 
-    /// Whether asking again later could succeed.
+    /// Returns whether a retry may succeed, and after what delay.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

@@ -1,4 +1,4 @@
-//! What becomes of a run after an error: pure.
+//! Pure decisions about a run: whether it may start, and whether it is retried or failed after an error.
 
 use super::error::ExecutorError;
 use super::profile::{Execution, Profile, RetryPolicy};
@@ -8,46 +8,46 @@ use crate::error::Verdict;
 use crate::store::FailureClass;
 use std::time::Duration;
 
-/// Number of lost workers in a row from which a run is [suspect](is_suspect), also if its own limit is higher: a run
-/// with a high limit must not cost runs with the default limit their last worker.
+/// Number of lost workers in a row from which a run is [suspect](is_suspect), even if its own limit is higher. Otherwise a run
+/// with a high limit could kill a worker that executes runs with the default limit, and use up the limit of those runs.
 const SUSPECT_AFTER: u32 = 2;
 
-/// What becomes of a run after an error.
+/// Next state of a run after an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Next {
     Retry { delay: Duration, counts: bool },
     Fail(FailureClass),
 }
 
-/// What is known of a run when it fails.
+/// State of an attempt when it fails.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
-    /// Which attempt this is, from 1.
+    /// The number of the attempt, from 1.
     pub(super) number: u32,
-    /// Whether `execute` was called in it.
+    /// If `true`, the attempt called `execute`.
     pub(super) started: bool,
     /// The time since the first claim of this attempt.
     pub(super) age: Duration,
-    /// In `0.0..1.0`; places the delay within its range.
+    /// Position of the retry delay within its range, in `0.0..1.0`.
     pub(super) chance: f64,
 }
 
-/// What is known of a run before it starts.
+/// State of a claimed run before it starts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Start {
-    /// Which attempt this is, from 1.
+    /// The number of the attempt, from 1.
     pub(super) attempt: u32,
-    /// How many workers in a row died holding it.
+    /// The number of workers in a row that died during the run.
     pub(super) abandoned: u32,
     /// If `true`, an earlier owner of the run may have executed it.
     pub(super) may_have_executed: bool,
-    /// How many runs followed from one another to its trigger.
+    /// The number of runs in the chain that led to the trigger.
     pub(super) hops: u32,
-    /// Whether its trigger is a dead letter.
+    /// If `true`, the trigger is a dead letter.
     pub(super) is_dead_letter: bool,
 }
 
-/// How a run ends that may not start.
+/// End of a run that may not start.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Refusal {
     Skip(&'static str),
@@ -62,10 +62,10 @@ pub(crate) fn is_suspect(profile: &Profile, abandoned: u32) -> bool {
     abandoned > 0 && abandoned < limit && (is_last_chance || abandoned >= SUSPECT_AFTER)
 }
 
-/// Whether a run that was just claimed may not run.
+/// Returns the refusal if a claimed run may not start, or `None` if it may.
 pub(super) fn before_start(profile: &Profile, start: Start) -> Option<Refusal> {
     if start.hops >= profile.hop_limit {
-        // A dead letter about a dead letter would go round between those who watch them.
+        // A dead letter about a dead letter would trigger the executors that watch dead letters in an endless loop.
         return Some(if start.is_dead_letter {
             Refusal::Skip("hop_limit")
         } else {
@@ -83,7 +83,7 @@ pub(super) fn before_start(profile: &Profile, start: Start) -> Option<Refusal> {
     used_up.then_some(Refusal::Fail(FailureClass::AttemptsUsedUp))
 }
 
-/// Whether to try again after an error, and when.
+/// Returns whether a run is retried after an error, with the delay, or failed, with the class.
 pub(super) fn after_error(error: &ExecutorError, profile: &Profile, attempt: Attempt) -> Next {
     let class = match error {
         ExecutorError::Timeout { .. } => FailureClass::Timeout,
@@ -135,7 +135,7 @@ pub(super) fn after_error(error: &ExecutorError, profile: &Profile, attempt: Att
     }
 }
 
-/// The next delay is up to the age of the attempt, so that the delays double without a count.
+/// Returns the maximum of the next delay: the age of the attempt, so that delays double without a counter.
 fn waited_so_far(age: Duration, policy: &RetryPolicy) -> Duration {
     age.clamp(policy.base.min(policy.cap), policy.cap)
 }

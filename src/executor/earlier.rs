@@ -1,4 +1,4 @@
-//! Responses of earlier processes, on a store whose ledger ends with the process: the store is the only evidence.
+//! Search for responses of earlier processes, on a store whose ledger ends with the process.
 
 use super::UniversalExecutor;
 use super::error::ExecutorError;
@@ -10,8 +10,9 @@ use crate::model::{Event, Selector, Timestamp};
 use crate::store::{BreadcrumbStore, Claim, Commit, Query, RunEnd, RunRef, answered, run_tag};
 use std::time::Duration;
 
-/// Returns the claim of an ended run with the breadcrumbs that the run wrote, which the ledger of the process does not record.
-/// Returns any other claim unchanged, and a claim whose breadcrumbs cannot be read now.
+/// Adds the breadcrumbs that an ended run wrote to its claim, because the ledger of the process does not record them.
+///
+/// Returns any other claim unchanged, and also a claim whose breadcrumbs cannot be read now.
 pub(super) async fn with_written(store: &dyn BreadcrumbStore, run: &RunRef, claim: Claim) -> Claim {
     match &claim {
         Claim::Done { written, .. } if written.is_empty() => {
@@ -28,7 +29,7 @@ pub(super) async fn with_written(store: &dyn BreadcrumbStore, run: &RunRef, clai
     }
 }
 
-/// Searches for the response of a run, for at most `limit`. Returns [`Claim::Done`] if the store has all of it.
+/// Searches for the response of a run, for at most `limit`. Returns [`Claim::Done`] if the store has the whole response.
 ///
 /// Only a store with [`run_keys`](crate::store::Capabilities::run_keys) recognises the response of a run.
 async fn search(
@@ -36,7 +37,7 @@ async fn search(
     run: &RunRef,
     limit: Duration,
 ) -> Result<Option<Claim>, ExecutorError> {
-    /// Maximum number of breadcrumbs of a response that are read.
+    /// Maximum number of breadcrumbs that are read.
     const MOST: usize = 100;
     if !store.capabilities().run_keys {
         return Ok(None);
@@ -49,8 +50,9 @@ async fn search(
 }
 
 impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
-    /// Ends the run if its response is in the store already. The search is a request, so it is omitted if an earlier response is
-    /// impossible.
+    /// Ends the run if the store has its response already. Returns `None` if the run has to be executed.
+    ///
+    /// The search costs a request, so it is omitted if an earlier response is impossible.
     pub(super) async fn answered_before(
         &self,
         event: &Event,
@@ -58,7 +60,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         if !self.may_be_answered(event) {
             return Ok(None);
         }
-        // The rest of the lease is for the commit.
+        // The second half of the lease is reserved for the commit.
         let run = &self.lease.run;
         let found = search(self.executor.store(), run, run.lease / 2).await?;
         let Some(Claim::Done { state, written }) = found else {

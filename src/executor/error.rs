@@ -5,51 +5,56 @@ use crate::store::{RunRef, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why an event could not be processed this time. Only what may be tried again reaches the caller of
-/// `process_event`; everything else is an [`Outcome`](super::Outcome).
+/// Error of one attempt to process an event.
+///
+/// [`process_event`](super::UniversalExecutor::process_event) returns this error if the attempt did not end the run. A run that
+/// failed for good is an [`Outcome`](super::Outcome) instead.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecutorError {
     /// The store failed.
     #[error("the store failed to {operation}")]
     Store {
-        /// What was asked of it: `read the trigger`, `commit the response`.
+        /// The failed operation, for example `read the trigger` or `commit the response`.
         operation: &'static str,
-        /// Its error.
+        /// The error of the store.
         source: StoreError,
     },
-    /// The store answered with an older version than the event announced.
-    #[error("breadcrumb {id} is at version {found} in the store, the event says {expected}")]
+    /// The store returned an older version of the trigger than the event announced.
+    #[error(
+        "breadcrumb {id} is at version {found} in the store, but the event announced version {expected}"
+    )]
     StaleRead {
-        /// The trigger.
+        /// The ID of the trigger.
         id: BreadcrumbId,
-        /// The version of the event.
+        /// The version that the event announced.
         expected: u64,
-        /// The version read.
+        /// The version that the store returned.
         found: u64,
     },
-    /// A required source could not be fetched.
-    #[error("the required source {key:?} could not be fetched")]
+    /// The fetch of a required source failed.
+    #[error("the fetch of the required source {key:?} failed")]
     RequiredSource {
-        /// Its key.
+        /// The key of the source.
         key: String,
-        /// Why.
+        /// The error of the store.
         source: Arc<StoreError>,
     },
-    /// A required source that is one item found none.
-    #[error("nothing was found for the required source {key:?}")]
+    /// A required source of one item found no breadcrumb.
+    #[error("the required source {key:?} found no breadcrumb")]
     RequiredNotFound {
-        /// Its key.
+        /// The key of the source.
         key: String,
     },
-    /// The trigger and the required sources alone are larger than a context may be.
+    /// The trigger and the required sources alone exceed the maximum size of a context.
     #[error(
-        "the trigger and the required sources are {size} bytes where a context may have {limit}"
+        "the trigger and the required sources have {size} bytes where a context may have at most {limit}; raise \
+         Profile::context_bytes, or make a source optional"
     )]
     ContextTooLarge {
-        /// Their size.
+        /// The size of the trigger and the required sources in bytes.
         size: usize,
-        /// The most allowed.
+        /// The maximum size in bytes.
         limit: usize,
     },
     /// `execute` failed.
@@ -58,46 +63,48 @@ pub enum ExecutorError {
     /// `respond` failed.
     #[error("respond failed")]
     Respond(#[source] BoxError),
-    /// What `execute` or `respond` returned cannot be written.
+    /// The output of `execute` or the response cannot be written.
     #[error("the response cannot be written: {reason}")]
     BadResponse {
-        /// Why, and what to change.
+        /// The reason and, if there is one, the remedy.
         reason: String,
     },
-    /// `execute` and `respond` took too long.
-    #[error("no response within {after:?}")]
+    /// `execute` and `respond` exceeded the timeout of the profile.
+    #[error("execute and respond timed out after {after:?}")]
     Timeout {
-        /// The time they had.
+        /// The timeout.
         after: Duration,
     },
     /// `execute` or `respond` panicked.
-    #[error("panicked: {message}")]
+    #[error("the executor panicked: {message}")]
     Panicked {
-        /// What the panic said.
+        /// The panic message.
         message: String,
     },
-    /// Another worker has the run by now, or the lease could not be kept; nothing was written.
-    #[error("lost the lease on {run}")]
+    /// The lease was lost: another worker may own the run by now, or the lease could not be extended in time.
+    ///
+    /// If a commit was running, only the ledger records whether it took effect.
+    #[error("lost the lease on {run}; another worker may own the run")]
     LeaseLost {
         /// The run.
         run: RunRef,
     },
-    /// The run failed this time and was given back to be tried again.
-    #[error("{run} failed with {} and will be tried again at {at}", source.code())]
+    /// The attempt failed, and the lease was released for a retry.
+    #[error("{run} failed with {} and will be retried at {at}", source.code())]
     Postponed {
         /// The run.
         run: RunRef,
-        /// When, by the store's clock.
+        /// The earliest time of the retry, by the store's clock.
         at: Timestamp,
-        /// How long that is from now.
+        /// The delay of the retry, from the time of the failure.
         delay: Duration,
-        /// What failed.
+        /// The error of the attempt.
         source: Box<Self>,
     },
 }
 
 impl ExecutorError {
-    /// Returns the error of a run whose store operation failed.
+    /// Creates the error of a run from the error of a store operation.
     pub(crate) fn of_store(operation: &'static str, source: StoreError) -> Self {
         match source {
             StoreError::LeaseLost { run } => Self::LeaseLost { run },
@@ -111,7 +118,7 @@ impl ExecutorError {
         }
     }
 
-    /// Whether trying again could succeed, and when.
+    /// Returns whether a retry may succeed, and after what delay.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -128,7 +135,8 @@ impl ExecutorError {
         }
     }
 
-    /// A short name for dead letters and metrics.
+    /// Returns a stable code for dead letters and metrics, for example `timeout`. An error of the store, of `execute` or of
+    /// `respond` has the code of its cause.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -146,7 +154,7 @@ impl ExecutorError {
         }
     }
 
-    /// What the dispatcher makes of it.
+    /// Returns the decision on a retry, and its cost in attempts.
     pub(super) fn verdict(&self) -> Verdict {
         match self.returned() {
             Some(error) => verdict(error.as_ref()),
@@ -156,7 +164,7 @@ impl ExecutorError {
 
     /// Returns the error and its sources on one line and without credentials, for log lines, runs and dead letters.
     ///
-    /// `hides` omits the text of errors and panics of the executor.
+    /// If `hides` is `true`, the text of errors and panics of the executor is omitted.
     pub(super) fn cause_text(&self, hides: bool) -> String {
         match self {
             Self::Execute(_) | Self::Respond(_) if hides => self.to_string(),
@@ -176,8 +184,9 @@ impl ExecutorError {
         }
     }
 
-    /// A sentence for whoever asked: the error that `execute` or `respond` gave, else this one. What a panic said is
-    /// for whoever wrote the executor and may hold anything, so it is not passed on.
+    /// Returns a sentence for the requester: the error that `execute` or `respond` returned, else this error.
+    ///
+    /// A panic message may contain anything and is meant for the author of the executor, so it is omitted.
     pub(super) fn message(&self) -> String {
         match (self, self.returned()) {
             (Self::Panicked { .. }, _) => "the executor panicked".to_owned(),
@@ -186,7 +195,7 @@ impl ExecutorError {
         }
     }
 
-    /// The error that `execute` or `respond` returned.
+    /// Returns the error that `execute` or `respond` returned, or `None` for any other error.
     fn returned(&self) -> Option<&BoxError> {
         match self {
             Self::Execute(error) | Self::Respond(error) => Some(error),
@@ -215,6 +224,6 @@ mod tests {
         };
 
         assert_eq!(error.message(), "the executor panicked");
-        assert_eq!(error.to_string(), "panicked: key sk-1");
+        assert_eq!(error.to_string(), "the executor panicked: key sk-1");
     }
 }

@@ -1,4 +1,4 @@
-//! End of a run without a response: skipped, released for a later attempt, or failed.
+//! End of an attempt without a response: the run is skipped, released for a retry, or failed.
 
 use super::answer::panic_message;
 use super::bound::{Allowed, admit};
@@ -23,11 +23,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Error code of the dead letter of a run that used up its attempts without ever ending.
+/// Error code in the dead letter of a run that used up its attempts although no attempt failed.
 pub(crate) const NEVER_ENDED: &str = "never_ended";
 
 impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
-    /// Ends a run that has nothing to do.
+    /// Ends a run as skipped, and returns `outcome`.
     pub(super) async fn skip(
         &self,
         reason: &'static str,
@@ -42,7 +42,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         Ok(outcome)
     }
 
-    /// Transfers a run to a version of its executor that matches the trigger, else ends it as skipped.
+    /// Transfers a run to a version of its executor that matches the trigger. Without such a version, ends the run as skipped.
     pub(super) async fn unmatched(
         &self,
         kind: EventKind,
@@ -62,7 +62,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             started,
             trigger,
         } = broken;
-        // The lease is gone: another worker has the run, or a later attempt writes the saved response.
+        // This worker no longer holds the lease: another worker has the run, or a later attempt writes the saved response.
         if is_released(&error) {
             return Err(error);
         }
@@ -83,7 +83,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         match next {
             Next::Fail(class) => match self.fail(class, Some(error), trigger.as_ref()).await {
                 Ok(outcome) => Ok(outcome),
-                // A run that has used its attempts up uses no more of them: it would end without the answer.
+                // The dead letter was not committed, so the run is retried. The retry of a run without attempts left must not count,
+                // or the run would end without its failure response.
                 Err(error) => {
                     let policy = self.executor.profile().retry;
                     let counts = self.attempt < policy.attempts;
@@ -111,13 +112,14 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         }
     }
 
-    /// Returns the cause of a failed attempt, as far as the profile permits.
+    /// Returns the cause of a failed attempt, without error texts that the profile hides.
     fn cause(&self, error: &ExecutorError) -> String {
         error.cause_text(self.executor.profile().hides_errors)
     }
 
-    /// Releases the run for a retry, and returns the error for the caller. An at-most-once run that may have executed is
-    /// left to its lease: then its outcome is unknown.
+    /// Releases the run for a retry, and returns the error for the caller.
+    ///
+    /// An at-most-once run that may have executed is not released: when its lease expires, the run fails with an unknown outcome.
     async fn give_back(
         &self,
         error: ExecutorError,
@@ -150,7 +152,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         }
     }
 
-    /// Ends a run as failed, with one dead letter and the executor's failure response to the requester.
+    /// Ends a run as failed, with a dead letter and the executor's failure response to the requester.
     pub(super) async fn fail(
         &self,
         class: FailureClass,
@@ -174,7 +176,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         self.fail_as(failure, code, cause, trigger).await
     }
 
-    /// Ends a run as failed that nothing else has ended.
+    /// Ends a run as failed because no attempt ever ended it.
     pub(super) async fn never_ended(
         &self,
         trigger: Option<&Arc<Breadcrumb>>,
@@ -219,7 +221,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         Ok(Outcome::Failed { class, written })
     }
 
-    /// Returns the executor's response to a failure; nothing if `respond_failure` fails.
+    /// Returns the writes of the executor's failure response, or no writes if `respond_failure` fails.
     async fn failure_response(
         &self,
         trigger: &Breadcrumb,
@@ -260,11 +262,11 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     /// Logs an error of `respond_failure`, and returns no writes.
     fn without_response(&self, error: &ExecutorError) -> Vec<Write> {
         let (run, code, error) = (&self.lease.run, error.code(), &*self.cause(error));
-        tracing::warn!(%run, code, error, "respond_failure failed, the requester gets no answer but the dead letter");
+        tracing::warn!(%run, code, error, "respond_failure failed, the dead letter is committed without a response to the requester");
         Vec::new()
     }
 
-    /// Commits the dead letter, alone if it cannot be committed with the response.
+    /// Commits the dead letter and the failure response, or the dead letter alone if the response cannot be written.
     async fn bury(
         &self,
         writes: Vec<Write>,
@@ -277,10 +279,11 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         let alone = writes.is_empty();
         let together = commit(writes, letter.clone());
         let committed = match self.in_time(self.store.commit(together)).await {
-            // A response that cannot be written must not keep the run from ending. If the store is down, the run is retried,
-            // so that the requester gets the response as well.
+            // The run has to end even if its failure response cannot be written. If the store is unavailable, the run is
+            // retried instead, so that the requester also gets the response.
             Err(error) if !alone && !is_passing(&error) => {
-                tracing::warn!(run = %self.lease.run, code = error.code(), error = %Chain(&error), "the dead letter is committed alone");
+                tracing::warn!(run = %self.lease.run, code = error.code(), error = %Chain(&error),
+                    "commit of a failure response failed, the dead letter is committed without the response");
                 let alone = self.store.commit(commit(Vec::new(), letter));
                 self.in_time(alone).await
             }
@@ -298,12 +301,12 @@ pub(crate) fn log_dead_letter(run: &RunRef, class: FailureClass, code: &str, cau
     tracing::error!(%run, %class, code, error, "a run failed and has a dead letter; remove the cause, then run it again with Client::redo");
 }
 
-/// Returns the cause of the failure of a run that nothing ended.
+/// Returns the cause of the failure of a run that no attempt ended.
 pub(crate) fn never_ended(attempts: u32) -> String {
     format!("the run was started {attempts} times and never ended")
 }
 
-/// Returns `true` if the run is no longer held after this error.
+/// Returns `true` if this worker no longer holds the lease after this error.
 const fn is_released(error: &ExecutorError) -> bool {
     matches!(
         error,
@@ -329,7 +332,7 @@ fn has_lost_lease(error: &ExecutorError, run: &RunRef) -> bool {
     false
 }
 
-/// Returns `true` if the store causes the error, and not the data of the commit.
+/// Returns `true` if the store or the lease causes the error, and not the data of the commit.
 fn is_passing(error: &StoreError) -> bool {
     matches!(
         error,
@@ -340,7 +343,7 @@ fn is_passing(error: &StoreError) -> bool {
     )
 }
 
-/// Returns the tags that a dead letter inherits: few and short, so that the dead letter of any trigger can be stored.
+/// Returns the session tags that a dead letter inherits: few and short tags, so that every dead letter can be stored.
 fn few_tags(stamp: &Stamp) -> Vec<String> {
     const MOST: usize = 16;
     const LONGEST: usize = 256;
@@ -370,7 +373,7 @@ fn reason(class: FailureClass, profile: &Profile) -> String {
     }
 }
 
-/// Returns the position of a retry delay within its range: it varies between runs, and is constant for one attempt.
+/// Returns the position of a retry delay within its range, in `0.0..1.0`: different for each run, constant for one attempt.
 fn chance(run: &RunRef, attempt: u32) -> f64 {
     let key = run.key("", attempt);
     let digits = key

@@ -1,4 +1,4 @@
-//! What a context knows of the run it belongs to.
+//! The run that an execution context belongs to.
 
 use super::context_error::ContextError;
 #[cfg(feature = "workflows")]
@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Conditions of a write of a run, and the stamp of the write.
+/// Conditions for the writes of a run, and their stamp.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) stamp: Arc<Stamp>,
@@ -29,38 +29,39 @@ pub(super) struct Terms {
     pub(super) in_ledger: bool,
 }
 
-/// The run a context belongs to.
+/// Handle of the run that a context belongs to.
 #[derive(Debug, Default)]
 pub(super) struct RunHandle {
-    /// None for a context that was made by hand.
+    /// `None` for a context outside a run.
     pub(super) terms: Option<Terms>,
     pub(super) tenant: String,
     pub(super) attempt: u32,
-    /// Set when `execute` is called.
+    /// The time at which `execute` times out. Set when `execute` is called.
     pub(super) deadline: OnceLock<Timestamp>,
-    /// The store's time at a moment, set with it.
+    /// The store's time at an instant of this process. Set together with `deadline`.
     pub(super) began: OnceLock<(Timestamp, Instant)>,
     pub(super) resumed: Option<Resumed>,
     pub(super) cancellation: Cancellation,
     pub(super) asks: Asks,
-    /// Of the runtime that processes the run, if one does.
+    /// The scope of the runtime that processes the run, or `None` outside a runtime.
     pub(super) scope: Option<Arc<RunScope>>,
     pub(super) key: OnceLock<String>,
     /// Events for the client, if the trigger is a message of a chat session.
     pub(super) turn_events: Option<Arc<TurnEvents>>,
-    /// Of a run within a run: who keeps its state, and the run it is in.
+    /// The storage for the state of a run within a run, or `None` for an outer run.
     pub(super) keeper: Option<Arc<dyn KeepState>>,
+    /// The outer run of a run within a run.
     pub(super) outer: Option<Arc<Self>>,
-    /// If `true`, the trigger of a run within a run is the words of a user.
+    /// If `true`, the trigger of a run within a run contains the words of a user.
     #[cfg(feature = "agents")]
     pub(super) for_user: bool,
-    /// Result of the first check of whether the trigger is the words of a user.
+    /// Cached answer of `is_from_user`: `true` if the trigger contains the words of a user.
     #[cfg(feature = "agents")]
     pub(super) from_user: OnceLock<bool>,
 }
 
 impl RunHandle {
-    /// The handle of a context that belongs to no run.
+    /// Creates the handle of a context outside a run.
     pub(super) fn detached(resumed: Option<Resumed>) -> Self {
         Self {
             attempt: 1,
@@ -69,7 +70,7 @@ impl RunHandle {
         }
     }
 
-    /// The handle of a run within a run.
+    /// Creates the handle of a run within `outer`.
     #[cfg(feature = "workflows")]
     pub(super) fn within(outer: Arc<Self>, inner: Inner) -> Self {
         Self {
@@ -87,7 +88,7 @@ impl RunHandle {
         }
     }
 
-    /// The idempotency key of the run; of a context made by hand one that its trigger gives.
+    /// Returns the idempotency key of the run. Outside a run, returns a key that is derived from the trigger.
     pub(super) fn key(&self, trigger: &Breadcrumb) -> &str {
         self.key.get_or_init(|| match &self.terms {
             Some(terms) => terms.lease.key(&self.tenant),
@@ -95,7 +96,7 @@ impl RunHandle {
         })
     }
 
-    /// The time by the store's clock; outside a run that of the machine.
+    /// Returns the time by the store's clock or, outside a run, by the machine's clock.
     pub(super) fn now(&self) -> Timestamp {
         match self.began.get() {
             Some((time, moment)) => *time + moment.elapsed(),
@@ -103,7 +104,7 @@ impl RunHandle {
         }
     }
 
-    /// Resolves when the run is over: that of the whole, of a run within a run.
+    /// Returns a future that resolves when the run is over. For a run within a run, this is the end of the outer run.
     pub(super) fn over(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let whole = self.outer.as_deref().unwrap_or(self);
         whole.cancellation.wait()
@@ -116,13 +117,13 @@ impl RunHandle {
         if !self.terms.as_ref().is_some_and(|terms| terms.in_ledger) {
             return Err(ContextError::Unsupported {
                 operation: "save",
-                reason: "the store has no run ledger, or the context was made by hand",
+                reason: "the store has no run ledger, or the context belongs to no run",
             });
         }
         self.asks.save(state).await
     }
 
-    /// Returns who wrote the version of a breadcrumb, or `None` if the store does not record that.
+    /// Returns the writer of this version of a breadcrumb, or `None` if the store does not record writers.
     pub(super) async fn written_by(
         &self,
         found: &Breadcrumb,
@@ -131,13 +132,16 @@ impl RunHandle {
         whole.asks.written_by((found.id, found.version)).await
     }
 
-    /// Returns the breadcrumbs that the run wrote so far, or `None` if the store does not record that.
+    /// Returns the breadcrumbs that the run wrote so far, or `None` if the store does not record writers.
     pub(super) async fn written(&self) -> Result<Option<HashSet<BreadcrumbId>>, ContextError> {
         let whole = self.outer.as_deref().unwrap_or(self);
         whole.asks.written().await
     }
 
-    /// What definitions say of schemas; of a context that belongs to no run nobody can tell.
+    /// Returns the hints in schema definitions.
+    ///
+    /// # Errors
+    /// [`ContextError::Unsupported`] outside a run, because such a context has no store, and [`ContextError::Store`].
     pub(super) async fn hints_of(
         &self,
         schemas: Vec<String>,
@@ -145,8 +149,8 @@ impl RunHandle {
         if self.terms.is_none() {
             return Err(ContextError::Unsupported {
                 operation: "for_model",
-                reason: "outside a run nobody reads what the hints of schemas are; \
-                         call it in execute, or make the context with for_trigger",
+                reason: "a context outside a run cannot read the hints of schemas; \
+                         call for_model in execute, or create the context with for_trigger",
             });
         }
         if schemas.is_empty() {
@@ -157,7 +161,7 @@ impl RunHandle {
     }
 }
 
-/// Whether the run is over, for work that was spawned in it. Costs nothing until somebody asks.
+/// Signal to spawned tasks that the run is over. Allocates nothing until a task waits for the signal.
 #[derive(Debug, Default)]
 pub(super) struct Cancellation {
     over: AtomicBool,
@@ -165,10 +169,10 @@ pub(super) struct Cancellation {
 }
 
 impl Cancellation {
-    /// Resolves when the run is over.
+    /// Returns a future that resolves when the run is over.
     pub(super) fn wait(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let token = self.token.get_or_init(CancellationToken::new).clone();
-        // `cancel` sets the flag first, so one of the two sees the other.
+        // `cancel` sets the flag before it reads the token, so either this load sees the flag or `cancel` sees the token.
         if self.over.load(Ordering::SeqCst) {
             token.cancel();
         }
@@ -183,7 +187,7 @@ impl Cancellation {
     }
 }
 
-/// Cancels what was spawned in a run when it is dropped, however the run ends, and refuses what it asks for from then on.
+/// Guard that, when it is dropped, signals the end of the run to spawned tasks and refuses further requests of the context.
 #[derive(Debug)]
 pub(super) struct CancelGuard(pub(super) Arc<RunHandle>);
 

@@ -1,4 +1,4 @@
-//! Keeping a lease while work is pending.
+//! Heartbeats that extend a lease while a future runs.
 
 use crate::clock::later;
 use crate::error::Chain;
@@ -7,11 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// The lease was lost, or could not be kept for so long that it must be taken as lost.
+/// Error of a lease that was lost, or that could not be extended for so long that it counts as lost.
 #[derive(Debug)]
 pub(super) struct Lost;
 
-/// A lease, and when this process last knew that it holds, by its own monotonic clock.
+/// A lease, with the time at which it was last known to hold, by the monotonic clock of this process.
 pub(super) struct Kept<'l> {
     ledger: &'l dyn RunLedger,
     lease: &'l Lease,
@@ -31,10 +31,9 @@ impl<'l> Kept<'l> {
         }
     }
 
-    /// Runs work while extending the lease every third of its length, and serving what the work asks for.
+    /// Runs `work` and `serve`, and extends the lease every third of its length.
     ///
-    /// The work is dropped if the ledger says that the lease is lost, or if no heartbeat got through for five sixths
-    /// of the lease.
+    /// Drops `work` if the ledger reports that the lease is lost, or if no heartbeat succeeded for five sixths of the lease.
     pub(super) async fn during<T>(
         &self,
         serve: impl Future<Output = ()>,
@@ -62,7 +61,8 @@ impl<'l> Kept<'l> {
                 Ok(Ok(lost)) if lost.is_empty() => self.keep_since(asked),
                 Ok(Ok(_)) | Err(_) => return Lost,
                 Ok(Err(error)) => {
-                    tracing::warn!(run = %self.lease.run, code = error.code(), error = %Chain(&error), "a heartbeat failed");
+                    tracing::warn!(run = %self.lease.run, code = error.code(), error = %Chain(&error),
+                        "heartbeat of a lease failed, will retry");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! A run that this process may end, and the lease on it.
+//! A run whose lease this process holds.
 
 use super::UniversalExecutor;
 use super::error::ExecutorError;
@@ -15,7 +15,7 @@ pub(super) fn store_error(operation: &'static str) -> impl FnOnce(StoreError) ->
     move |source| ExecutorError::of_store(operation, source)
 }
 
-/// A run that the caller may end.
+/// A claimed run, with its executor, its store and its lease.
 pub(super) struct Held<'e, E: ?Sized> {
     pub(super) executor: &'e E,
     pub(super) store: RunStore<'e>,
@@ -28,7 +28,7 @@ pub(super) struct Held<'e, E: ?Sized> {
     kept: Mutex<Instant>,
     /// If `true`, the executor itself wrote the trigger.
     pub(super) is_own: bool,
-    /// The trigger as the claim found it, until it is used.
+    /// The trigger as the claim returned it, until the run takes it.
     pub(super) trigger: Option<Arc<Breadcrumb>>,
 }
 
@@ -94,8 +94,8 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         }
     }
 
-    /// Waits for the answer of a store while the lease is certain to hold. A later answer counts as a lost lease: another worker
-    /// may have the run by then, and only the ledger records if the operation took effect.
+    /// Waits for a store operation while the lease is certain to hold. If the operation takes longer, the lease counts as lost:
+    /// another worker may have the run, and only the ledger records whether the operation took effect.
     pub(super) async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, StoreError>>,
@@ -109,7 +109,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         })
     }
 
-    /// Returns the lease, to be extended while work is done.
+    /// Returns the lease with the time at which it was last known to hold, for heartbeats.
     pub(super) fn kept(&self) -> Kept<'_> {
         Kept::new(self.store.ledger(), &self.lease, &self.kept)
     }

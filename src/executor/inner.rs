@@ -1,18 +1,18 @@
-//! Runs within a run: each has a trigger, a key and a state of its own, and lease, clock and stamp of the whole.
+//! Runs within a run: an inner run has its own trigger, key and state, and the lease, clock and stamp of the outer run.
 
 use super::keep_state::KeepState;
 use super::resumed::Resumed;
 use std::sync::Arc;
 
-/// What a run within a run has of its own.
+/// Properties of a run within a run that differ from the outer run.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    /// What calls to the outside world carry; it begins with that of the whole.
+    /// The idempotency key for external calls. It starts with the key of the outer run.
     pub(crate) key: String,
-    /// What it goes on with.
+    /// The saved state that the run resumes with.
     pub(crate) resumed: Option<Resumed>,
-    /// Who keeps its state.
+    /// Saves the state of the run as part of the outer run's state.
     pub(crate) keeper: Arc<dyn KeepState>,
-    /// If `true`, the trigger is the words of the user that the outer run answers.
+    /// If `true`, the trigger contains the words of the user that the outer run answers.
     pub(crate) for_user: bool,
 }

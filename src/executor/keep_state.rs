@@ -1,11 +1,11 @@
-//! The state of a run within a run, which the outer run saves.
+//! Storage for the state of a run within a run, which the outer run saves.
 
 use super::context_error::ContextError;
 use crate::model::Json;
 use async_trait::async_trait;
 use std::fmt;
 
-/// Keeps the state of a run within a run, as part of the state of the whole.
+/// Storage for the state of a run within a run, as part of the outer run's state.
 #[async_trait]
 pub(crate) trait KeepState: fmt::Debug + Send + Sync {
     /// Saves the state. Resolves when it is stored.

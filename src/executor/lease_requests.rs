@@ -1,4 +1,4 @@
-//! Requests of a context to the holder of its run's lease, because a context has no store.
+//! Requests of an execution context to the holder of the run's lease, because a context has no store handle.
 
 use super::context_error::{ContextError, READ_HINTS};
 use super::store_timeout::timed_out;
@@ -21,7 +21,7 @@ pub(super) struct Asks {
 #[derive(Debug)]
 enum Queue {
     Open(Vec<Ask>),
-    /// The run has ended.
+    /// The run has ended, so requests are refused.
     Closed,
 }
 
@@ -35,9 +35,9 @@ type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 
 #[derive(Debug)]
 enum Ask {
-    /// A state of the run.
+    /// Request to save a state of the run.
     Save(Json, Answer<()>),
-    /// Request for the display hints in schema definitions.
+    /// Request for the hints in schema definitions.
     Hints(Vec<String>, Answer<HintsOfSchemas>),
     /// Request for the recorded writer of a version of a breadcrumb.
     WrittenBy((BreadcrumbId, u64), Answer<Option<WrittenBy>>),
@@ -51,14 +51,14 @@ pub(super) struct Holder<'h> {
     /// The ledger, if it outlives the process.
     pub(super) ledger: Option<&'h dyn RunLedger>,
     pub(super) lease: &'h Lease,
-    /// Display hints of the runtime that processes the run, or `None` outside a runtime.
+    /// Schema hints of the runtime that processes the run, or `None` outside a runtime.
     pub(super) hints: Option<&'h SchemaHints>,
     /// Timeout of a read request.
     pub(super) patience: Duration,
 }
 
 impl Asks {
-    /// Maximum number of waiting requests.
+    /// Maximum number of pending requests.
     const MOST: usize = 64;
 
     /// Saves a state of the run.
@@ -67,27 +67,27 @@ impl Asks {
         saved.map_err(|error| ContextError::of_store("save the state of the run", error))
     }
 
-    /// Returns the display hints in schema definitions.
+    /// Returns the hints of schemas.
     pub(super) async fn hints(&self, schemas: Vec<String>) -> Result<HintsOfSchemas, ContextError> {
         let ask = |answer| Ask::Hints(schemas, answer);
         let found = self.ask("for_model", ask).await?;
         found.map_err(|error| ContextError::of_store(READ_HINTS, error))
     }
 
-    /// Returns who wrote a version of a breadcrumb, or `None` if the store does not record that.
+    /// Returns the writer of a version of a breadcrumb, or `None` if the store does not record writers.
     pub(super) async fn written_by(
         &self,
         version: (BreadcrumbId, u64),
     ) -> Result<Option<WrittenBy>, ContextError> {
         let ask = |answer| Ask::WrittenBy(version, answer);
         let found = self.ask("written_by", ask).await?;
-        found.map_err(|error| ContextError::of_store("read who wrote a breadcrumb", error))
+        found.map_err(|error| ContextError::of_store("read the writer of a breadcrumb", error))
     }
 
-    /// Returns the breadcrumbs that the run wrote so far, or `None` if the store does not record that.
+    /// Returns the breadcrumbs that the run wrote so far, or `None` if the store does not record writers.
     pub(super) async fn written(&self) -> Result<Option<HashSet<BreadcrumbId>>, ContextError> {
         let found = self.ask("written", Ask::Written).await?;
-        found.map_err(|error| ContextError::of_store("read who wrote a breadcrumb", error))
+        found.map_err(|error| ContextError::of_store("read the writer of a breadcrumb", error))
     }
 
     async fn ask<T>(
@@ -100,7 +100,9 @@ impl Asks {
         let (answer, answered) = oneshot::channel();
         match &mut *self.queue() {
             Queue::Open(asks) if asks.len() >= Self::MOST => {
-                return Err(refused("64 questions of this run are waiting already"));
+                return Err(refused(
+                    "64 requests of this run are pending already; await some of them first",
+                ));
             }
             Queue::Open(asks) => asks.push(ask(answer)),
             Queue::Closed => return Err(refused(OVER)),
@@ -109,7 +111,7 @@ impl Asks {
         answered.await.map_err(|_| refused(OVER))
     }
 
-    /// Answers requests until this future is dropped.
+    /// Serves requests until this future is dropped.
     pub(super) async fn serve(&self, holder: Holder<'_>) {
         loop {
             self.added.notified().await;
@@ -120,7 +122,7 @@ impl Asks {
         }
     }
 
-    /// Refuses further requests, and fails the waiting ones.
+    /// Refuses further requests, and fails the pending ones.
     pub(super) fn close(&self) {
         let waiting = std::mem::replace(&mut *self.queue(), Queue::Closed);
         drop(waiting);
@@ -162,16 +164,16 @@ impl Holder<'_> {
         Ok(Some(rows.flat_map(|row| row.written).collect()))
     }
 
-    /// Returns the ledger if it records which run wrote what.
+    /// Returns the ledger if it records the writer of each breadcrumb version.
     fn records(&self) -> Option<&dyn RunLedger> {
         self.ledger.filter(|_| self.store.capabilities().lineage)
     }
 
-    /// Answers a request. A state is saved even if the requester was dropped in the meantime.
+    /// Answers a request. A state is saved even if the requesting future was dropped meanwhile.
     async fn answer(&self, ask: Ask) {
         match ask {
             Ask::Save(state, answer) => {
-                // Contexts of runs without a ledger send no save requests. Such a request fails, because its answer is dropped.
+                // Without a ledger the request fails, because its answer is dropped. Contexts of such runs send no save requests.
                 if let Some(ledger) = self.ledger {
                     drop(answer.send(ledger.save(self.lease, state).await));
                 }

@@ -1,7 +1,8 @@
-//! The one pattern: event, subscriptions, context, execute, respond.
+//! Executors: code that runs when a breadcrumb matches a trigger subscription.
 //!
-//! Implement [`UniversalExecutor`]; its defaults are the pattern. An executor keeps no state between events: the
-//! store does.
+//! For each event, an executor selects the trigger, fetches its context, calls `execute` and `respond`, and commits the
+//! response. Implement [`UniversalExecutor`], whose default methods do all of this except `execute` and `respond`, or pass a
+//! closure to [`executor`](fn@executor). An executor keeps no state between events: all state is in the store.
 //!
 //! ```
 //! use serde_json::{Value, json};
@@ -142,59 +143,69 @@ use async_trait::async_trait;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// An agent, a tool or a workflow: an id, subscriptions, and what to do with what they find.
+/// An executor, such as an agent, a tool or a workflow: an ID, subscriptions, a store, and the work for each trigger.
 ///
-/// Only [`execute`](Self::execute) and [`respond`](Self::respond) differ from one executor to the next; the defaults
-/// do the rest and may be overridden one by one. `Arc<dyn UniversalExecutor>` is the common form.
+/// An implementation provides [`execute`](Self::execute) and [`respond`](Self::respond). The default methods do everything else,
+/// and each can be overridden. Executors are mostly shared as `Arc<dyn UniversalExecutor>`.
 ///
 /// # Promises
 /// On a store with a [`RunLedger`](crate::store::RunLedger):
 /// - **At least once.** A trigger is processed until its run is done, failed with a dead letter, skipped or superseded.
-/// - **Effectively once.** One set of responses for each tenant, executor, trigger and trigger version. `execute` may
-///   run more than once (after a crash, a lost lease or an error); pass
-///   [`idempotency_key`](ExecutionContext::idempotency_key) on to what it calls.
-/// - **Cancel safe.** A dropped `process_event` writes nothing; its run is claimed again when its lease is over.
+/// - **Effectively once.** Each tenant, executor, trigger and trigger version gets one set of responses. `execute` may run more
+///   than once (after a crash, a lost lease or an error), so pass
+///   [`idempotency_key`](ExecutionContext::idempotency_key) to external services.
+/// - **Cancel safe.** If `process_event` is dropped, its response is committed in full or not at all. Without a commit, the run is
+///   claimed again after its lease expires.
 ///
-/// # When it fails
-/// A run that gives up leaves a dead letter (`executor.failed.v1`) with the class and code of its error. What an error of
-/// yours says is kept out of logs and dead letters, which many may read: log it yourself in
-/// [`execute`](Self::execute), or write it in [`respond_failure`](Self::respond_failure). Everything else is said through
-/// `tracing`: spans `event`, `fetch`, `execute` and `commit`, a warning for each run that fails.
-///
-/// On a store without a ledger the crate adds one in memory, see [`BreadcrumbStore::ledger`]: the promises hold while the
+/// On a store without a ledger the crate adds one in memory, see [`BreadcrumbStore::ledger`]. The promises then hold while the
 /// process lives. After a restart a trigger may be executed again.
+///
+/// # Failures
+/// A run that fails for good leaves a dead letter (`executor.failed.v1`) with the class, code and cause of its error. Log lines
+/// and dead letters contain the text of the executor's errors, without recognised credentials, unless
+/// [`Profile::hide_errors`] is set. The requester receives the response of [`respond_failure`](Self::respond_failure).
+///
+/// The crate emits `tracing` spans named `event`, `fetch`, `execute` and `commit`, a `WARN` line for each failed attempt and an
+/// `ERROR` line for each dead letter.
 #[async_trait]
 pub trait UniversalExecutor: Send + Sync {
-    /// The executor ID, unique among the executors on one store: 1 to 256 bytes without control characters.
+    /// Returns the executor ID: 1 to 256 bytes without control characters, and unique among the executors on one store.
     fn id(&self) -> &str;
 
-    /// What sets it off and what it works with.
+    /// Returns the trigger and context subscriptions of the executor.
     fn subscriptions(&self) -> &Subscriptions;
 
-    /// Where it reads and writes.
+    /// Returns the store that the executor reads from and writes to.
     fn store(&self) -> &dyn BreadcrumbStore;
 
-    /// Does the work; the only step that truly differs.
+    /// Does the work for one trigger, and returns the output for [`respond`](Self::respond).
     ///
-    /// It may run more than once for one trigger, and be dropped at any `.await`.
+    /// This method may run more than once for one trigger, see [`Execution`].
     ///
     /// # Errors
-    /// [`permanent`](crate::permanent) ends the run, [`retry_after`](crate::retry_after) is a rate limit,
-    /// [`suspend`] ends the turn; anything else is tried again.
+    /// The kind of error decides how the run continues:
+    /// - [`permanent`](crate::permanent): the run fails at once.
+    /// - [`retry_after`](crate::retry_after): the run is retried after the delay, without using an attempt.
+    /// - [`suspend`]: the run is suspended until a breadcrumb or a time wakes it.
+    /// - Any other error: the run is retried with a growing delay, until its attempts are used up.
+    ///
+    /// # Cancel safety
+    /// The future can be dropped at any `.await`: after [`Profile::timeout`], when the lease is lost, or when the future of
+    /// [`process_event`](Self::process_event) is dropped.
     async fn execute(
         &self,
         trigger: &Breadcrumb,
         context: &ExecutionContext,
     ) -> Result<Value, BoxError>;
 
-    /// Does the work and returns the response. By default it calls [`execute`](Self::execute), then [`respond`](Self::respond).
+    /// Does the work and returns the response. The default calls [`execute`](Self::execute), then [`respond`](Self::respond).
     ///
-    /// Override it if the work returns the response itself. It may run more than once for one trigger, and its future can be
-    /// dropped at any `.await`.
+    /// Override this method if the work returns the response itself. Like `execute`, this method may run more than once for one
+    /// trigger, and its future can be dropped at any `.await`.
     ///
     /// # Errors
     /// [`ExecutorError::Execute`] and [`ExecutorError::Respond`] with the error of the method, and
-    /// [`ExecutorError::BadResponse`] if the output of `execute` nests too deep.
+    /// [`ExecutorError::BadResponse`] if the output of `execute` nests too deeply.
     async fn execute_and_respond(
         &self,
         trigger: &Breadcrumb,
@@ -203,23 +214,28 @@ pub trait UniversalExecutor: Send + Sync {
         answer::execute_and_respond(self, trigger, context).await
     }
 
-    /// Describes what to write; the executor stamps it and commits it together with the end of the run.
+    /// Converts the output of [`execute`](Self::execute) to the breadcrumbs to write.
+    ///
+    /// The crate stamps these writes with their creator, and commits them together with the end of the run.
     ///
     /// # Errors
-    /// As for [`execute`](Self::execute).
+    /// Errors have the same effect as those of [`execute`](Self::execute), except that [`suspend`] is not supported here.
     async fn respond(&self, trigger: &Breadcrumb, output: Value) -> Result<Response, BoxError>;
 
-    /// What kind of executor it is, and how its runs are leased, timed and retried.
+    /// Returns the kind of the executor and the settings of its runs: lease, timeouts, retries and limits. Defaults to
+    /// [`Profile::default`].
     fn profile(&self) -> &Profile {
         Profile::standard()
     }
 
-    /// Describes what to write when a run ends as failed, beside the dead letter: an answer to whoever asked.
+    /// Returns the breadcrumbs to write when a run fails for good, in addition to the dead letter: an answer to the requester.
+    /// Defaults to no breadcrumbs.
     ///
-    /// Called once. Not called when the hop limit ends a chain, since its answer would lengthen it.
+    /// The crate does not call this method when the hop limit ends a chain of runs, because the answer would lengthen the chain. If
+    /// the commit of the dead letter fails, the run is retried, and this method may be called again.
     ///
     /// # Errors
-    /// An error is logged and the dead letter stands alone.
+    /// The crate logs an error, and commits the dead letter without an answer.
     async fn respond_failure(
         &self,
         _trigger: &Breadcrumb,
@@ -228,25 +244,31 @@ pub trait UniversalExecutor: Send + Sync {
         Ok(Response::none())
     }
 
-    /// Takes one event from arrival to response: route, claim, assemble, execute, respond, commit.
+    /// Processes one event: routes it, claims its run, assembles the context, executes, responds and commits.
     ///
-    /// Needs a tokio runtime with time enabled. In a [`Runtime`](crate::Runtime) the run is claimed before this is called. An
-    /// executor that overrides this method passes the event to `process_event` of an executor with the same ID and store,
-    /// which takes the claimed run, in the same task; another claim finds it [running](crate::store::Claim::Running).
+    /// Needs a tokio runtime with time enabled. A [`Runtime`](crate::Runtime) claims the run before it calls this method. An
+    /// override therefore has to pass the event, in the same task, to `process_event` of an executor with the same ID and store,
+    /// which takes the claimed run. A second claim of the run would return [`Claim::Running`](crate::store::Claim::Running).
     ///
     /// # Errors
-    /// Only for what may be tried again. Nothing was written then: the commit at the end is atomic and fenced by the
-    /// lease of the run. [`ExecutorError::Postponed`] says when the ledger lets it be tried.
+    /// An error means that this attempt did not end the run. The final commit is atomic and fenced by the lease of the run, so calling
+    /// this method again is safe. [`ExecutorError::Postponed`] has the earliest time of the retry.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the response is committed in full or not at all. Without a commit, the run can be claimed again after
+    /// its lease expires.
     async fn process_event(&self, event: &Event) -> Result<Outcome, ExecutorError> {
         run::process(self, event).await
     }
 
-    /// Fetches all context subscriptions at once with [`fetch_source`](Self::fetch_source).
+    /// Fetches all context subscriptions concurrently with [`fetch_source`](Self::fetch_source).
     ///
-    /// A source that fails is left out and listed in [`ExecutionContext::missing`].
+    /// A source whose fetch fails is omitted and listed in [`ExecutionContext::missing`].
     ///
     /// # Errors
-    /// If a required source fails, or the trigger and the required sources alone are too large.
+    /// [`ExecutorError::RequiredSource`] if the fetch of a required source fails, [`ExecutorError::RequiredNotFound`] if a required
+    /// source of one item found no breadcrumb, and [`ExecutorError::ContextTooLarge`] if the trigger and the required sources exceed
+    /// [`Profile::context_bytes`].
     async fn assemble_context(
         &self,
         trigger: &Arc<Breadcrumb>,
@@ -254,11 +276,12 @@ pub trait UniversalExecutor: Send + Sync {
         assemble::assemble(self, trigger).await
     }
 
-    /// Fetches what one context subscription selects. A source that would select the trigger itself holds only what
-    /// is older than it.
+    /// Fetches the breadcrumbs that one context subscription selects.
+    ///
+    /// If the subscription also selects the trigger, only breadcrumbs that are older than the trigger are returned.
     ///
     /// # Errors
-    /// If the store fails.
+    /// The error of the store.
     async fn fetch_source(
         &self,
         subscription: &Subscription,
@@ -267,15 +290,16 @@ pub trait UniversalExecutor: Send + Sync {
         assemble::fetch(self, subscription, trigger).await
     }
 
-    /// The text that a vector fetch looks near to: by default the trigger's `message`, else `content`, else its JSON.
+    /// Returns the query text of a vector fetch. Defaults to the string in the trigger's `message`, else in `content`, else the
+    /// JSON of the trigger's context.
     ///
-    /// A vector fetch hands in the trigger as hints leave it, since an embedder may see no more than a model.
+    /// The context of `trigger` is shaped by its hints, because an embedder may not see more than a model.
     fn search_query(&self, trigger: &Breadcrumb) -> String {
         assemble::own_text(trigger)
     }
 }
 
-/// Every method of the executor behind a pointer, those with defaults included.
+/// Implements [`UniversalExecutor`] for a pointer. Every method forwards, also those with a default.
 macro_rules! forward {
     ($pointer:ident) => {
         #[async_trait]

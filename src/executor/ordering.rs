@@ -7,10 +7,11 @@ use crate::store::StoreError;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// Which runs of an executor go one at a time, in the order in which they came: those whose triggers have an equal key.
+/// Ordering of the runs of an executor: runs whose triggers have an equal key execute one at a time, in the order of their
+/// triggers.
 ///
-/// A run that waits to be tried again, or is suspended, holds its key until it is over. Runs without a key, and those
-/// of different keys, go side by side.
+/// A run that waits for a retry, or is suspended, holds its key until it is over. Runs without a key and runs with different
+/// keys execute concurrently.
 ///
 /// ```
 /// use serde_json::json;
@@ -33,36 +34,38 @@ pub enum OrderingKey {
     /// No order.
     #[default]
     None,
-    /// The tag of the trigger with this prefix (`session:`); of several the first in alphabetical order.
+    /// The trigger's tag with this prefix, for example `session:`. Of several tags the first in alphabetical order.
     TagPrefix(String),
-    /// The same, for triggers without a tag that begins with the other prefix. One that has such a tag has no key: it belongs to
-    /// another run, which is ordered itself.
+    /// The trigger's tag with a prefix, unless the trigger also has a tag with another prefix. A trigger with such a tag has no
+    /// key: it belongs to another run, which is ordered itself.
     TagPrefixUnless {
-        /// How the tag begins.
+        /// The prefix of the tag that is the key.
         prefix: String,
-        /// How no tag may begin.
+        /// The prefix of tags that exclude a trigger from the order.
         unless: String,
     },
-    /// The first value at this path into the trigger's context, as JSON.
+    /// The first value at this JSONPath in the trigger's context, as JSON.
     Path(Path),
 }
 
 impl OrderingKey {
-    /// The tag with a prefix.
+    /// Creates an ordering by the trigger's tag with a prefix.
     #[must_use]
     pub fn tag(prefix: impl Into<String>) -> Self {
         Self::TagPrefix(prefix.into())
     }
 
-    /// The value at a JSONPath into the context.
+    /// Creates an ordering by the value at a JSONPath in the trigger's context.
     ///
     /// # Errors
-    /// If the path does not parse or exceeds the limits of a path.
+    /// [`PathError`] if the path does not parse or exceeds the limits of a path.
     pub fn path(path: &str) -> Result<Self, PathError> {
         Path::parse(path).map(Self::Path)
     }
 
-    /// The key of a trigger; none if it has no such tag or value.
+    /// Returns the ordering key of a trigger, or `None` if the trigger has no matching tag or value.
+    ///
+    /// A key of more than 256 bytes is replaced by its SHA-256 hash in hexadecimal.
     #[must_use]
     pub fn of(&self, trigger: &Breadcrumb) -> Option<String> {
         match self {
@@ -85,12 +88,12 @@ fn tag_unless(prefix: &str, unless: &str, tags: &[String]) -> Option<String> {
 }
 
 fn value_at(path: &Path, context: &Value) -> Option<String> {
-    // A path that cannot be evaluated gives no order, as it would match nothing.
+    // A path that cannot be evaluated gives no key, just as it matches nothing in a selector.
     let found = path.first(context).ok()??;
     Some(short(sorted_text(found)))
 }
 
-/// The key itself, or its hash where it is too long to be kept with every run.
+/// Returns the key, or its hash if the key is too long to be stored with every run.
 fn short(key: String) -> String {
     const LONGEST: usize = 256;
     if key.len() <= LONGEST {
@@ -104,7 +107,7 @@ pub(super) fn is_ordered<E: UniversalExecutor + ?Sized>(executor: &E, tags: &[St
     executor.profile().ordering != OrderingKey::None || is_turn_of(executor.id(), tags)
 }
 
-/// Returns the ordering key of a trigger: the key of the profile, else the session of a message of a chat session.
+/// Returns the ordering key of a trigger: by the ordering of the profile, else the session tag of a chat message.
 pub(super) fn key_of<E: UniversalExecutor + ?Sized>(
     executor: &E,
     trigger: &Breadcrumb,
@@ -113,7 +116,7 @@ pub(super) fn key_of<E: UniversalExecutor + ?Sized>(
     key.or_else(|| session_of_turn(executor.id(), &trigger.tags))
 }
 
-/// Returns the tag that names the session, if these are the tags of a message of a chat session with an executor.
+/// Returns the session tag among the tags of a chat message to an executor, or `None` for any other breadcrumb.
 pub(crate) fn session_of_turn(executor: &str, tags: &[String]) -> Option<String> {
     match is_turn_of(executor, tags) {
         true => first_tag(SESSION_TAG, tags),
@@ -121,10 +124,10 @@ pub(crate) fn session_of_turn(executor: &str, tags: &[String]) -> Option<String>
     }
 }
 
-/// The ordering key of what an event announces; reads the breadcrumb where the event does not tell.
+/// Returns the ordering key of the breadcrumb that an event announces. Reads the breadcrumb if the event lacks its context.
 ///
 /// # Errors
-/// If the breadcrumb cannot be read for now. One that is gone, or can never be read, has no key.
+/// A [`StoreError`] if the breadcrumb cannot be read now. A breadcrumb that is gone, or can never be read, has no key.
 pub(crate) async fn ordering_key<E: UniversalExecutor + ?Sized>(
     executor: &E,
     event: &Event,
@@ -147,7 +150,7 @@ async fn key_of_profile<E: UniversalExecutor + ?Sized>(
         (ordering @ OrderingKey::Path(_), None) => {
             match executor.store().get(event.breadcrumb_id).await {
                 Ok(trigger) => Ok(ordering.of(&trigger)),
-                // One that is gone, or can never be read, has no order; its run finds out what is wrong.
+                // The run itself then reports that its trigger is gone or unreadable.
                 Err(error) if error.retry() == Retry::Never => Ok(None),
                 Err(error) => Err(error),
             }

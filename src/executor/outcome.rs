@@ -4,63 +4,66 @@ use crate::store::{FailureClass, RunState, Wake, Write};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How an event ended, for now: what may be tried again is an error, and what is in progress or suspended goes on
-/// without it.
+/// Result of processing an event.
+///
+/// A failed attempt that is retried is an [`ExecutorError`](super::ExecutorError) instead. A run that is in progress, suspended
+/// or paused continues later.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The event, or the breadcrumb it announces, matches no subscription.
+    /// The event matches no subscription, or the fetched breadcrumb matches no trigger subscription. Also the outcome for a trigger
+    /// that is a dead letter at the hop limit.
     Unmatched,
-    /// It changed something the executor would fetch, and does not set it off.
+    /// The event matches only context subscriptions, so it starts no run.
     ContextNoted,
-    /// The executor wrote this version itself.
+    /// The executor itself wrote this version of the breadcrumb, so it starts no run.
     OwnBreadcrumb,
-    /// The breadcrumb does not exist any more.
+    /// The breadcrumb no longer exists.
     Gone,
     /// A later version of the breadcrumb has its own run.
     Superseded,
-    /// The run was over before.
+    /// The run ended before this call.
     AlreadyDone {
-        /// How it ended.
+        /// The final state of the run.
         state: RunState,
-        /// What it wrote then.
+        /// The breadcrumbs that the run wrote.
         written: Vec<BreadcrumbId>,
     },
-    /// Another worker has the run, the run waits for its next attempt, or an earlier run with its ordering key is not over. Do not
-    /// acknowledge the event for good: process it again later.
+    /// Another worker has the run, the run waits for its next attempt, or an earlier run with its ordering key is not over. Process
+    /// the event again later instead of acknowledging it.
     InProgress {
         /// The end of the lease or of the wait, unless another worker extends it.
         until: Timestamp,
     },
     /// The run waits for a breadcrumb or a time.
     Suspended {
-        /// At the latest until then.
+        /// The time at which the wait ends at the latest, by the store's clock. `None` for a wait without a timeout.
         until: Option<Timestamp>,
-        /// What it wrote before it began to wait; empty if it was waiting already.
+        /// The breadcrumbs that the run wrote when it was suspended. Empty if the run was suspended before this event.
         written: Vec<BreadcrumbId>,
     },
-    /// The executor is [paused](crate::RunLedger::pause_executor), and its run could start otherwise. The run is in the ledger: a
-    /// [`Runtime`](crate::Runtime) starts it after the pause. Without one, process the event again then.
+    /// The executor is [paused](crate::RunLedger::pause_executor), so its run does not start. The run is in the ledger, and a
+    /// [`Runtime`](crate::Runtime) starts it after the pause. Without a runtime, process the event again after the pause.
     Paused {
         /// The time of the pause, by the store's clock.
         since: Timestamp,
     },
-    /// The run gave up.
+    /// The run failed for good.
     Failed {
-        /// Why.
+        /// The class of the failure.
         class: FailureClass,
-        /// What [`respond_failure`](super::UniversalExecutor::respond_failure) wrote, then the dead letter.
+        /// The breadcrumbs of [`respond_failure`](super::UniversalExecutor::respond_failure), then the dead letter.
         written: Vec<BreadcrumbId>,
     },
-    /// The run is done.
+    /// The run is done, and its response is committed.
     Responded {
-        /// What it wrote.
+        /// The breadcrumbs of the response, in the order of its writes.
         written: Vec<BreadcrumbId>,
     },
 }
 
 impl Outcome {
-    /// A short name for logs and metrics: `responded`, `already_done`, ..
+    /// Returns a stable name for logs and metrics, for example `responded` or `already_done`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -79,11 +82,12 @@ impl Outcome {
     }
 }
 
-/// What to write because of a trigger. `respond` describes it; the executor stamps and commits it.
+/// Breadcrumbs to create, update and delete in answer to a trigger. The crate stamps and commits them together with the end of the
+/// run.
 ///
-/// A context that is written must be a JSON object: its field `creator` is the library's, which puts there who wrote it
-/// and why (`type`, `id`, `trigger_id`, `trigger_version`, `correlation_id`, `hops`, `definition`), whatever was there
-/// before. What is written also gets the `session:` tags of the trigger, and no others of its tags.
+/// Each written context must be a JSON object. The crate replaces its field `creator` with the origin of the write: `type`, `id`,
+/// `trigger_id`, `trigger_version`, `correlation_id`, `hops`, and `definition` if the profile has one. The crate also adds the
+/// `session:` tags of the trigger, but none of its other tags.
 ///
 /// ```
 /// use serde_json::json;
@@ -100,32 +104,33 @@ pub struct Response {
 }
 
 impl Response {
-    /// Writes nothing; the run is done all the same.
+    /// Returns an empty response. The run ends as done without writes.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Creates a breadcrumb.
+    /// Returns a response that creates a breadcrumb.
     #[must_use]
     pub fn create(new: NewBreadcrumb) -> Self {
         Self::none().and_create(new)
     }
 
-    /// Changes a breadcrumb that is at a version.
+    /// Returns a response that updates a breadcrumb from `expected_version`. See [`and_update`](Self::and_update) for conflicts.
     #[must_use]
     pub fn update(id: BreadcrumbId, expected_version: u64, patch: Patch) -> Self {
         Self::none().and_update(id, expected_version, patch)
     }
 
-    /// Also creates a breadcrumb.
+    /// Adds the creation of a breadcrumb.
     #[must_use]
     pub fn and_create(mut self, new: NewBreadcrumb) -> Self {
         self.writes.push(Write::Create(new));
         self
     }
 
-    /// Also changes a breadcrumb. If it is at another version by then, the run is tried again from the fetch.
+    /// Adds the update of a breadcrumb. If the breadcrumb has another version than `expected_version` at the commit, the attempt fails
+    /// and the run is retried with a newly fetched context.
     #[must_use]
     pub fn and_update(mut self, id: BreadcrumbId, expected_version: u64, patch: Patch) -> Self {
         self.writes.push(Write::Update {
@@ -136,14 +141,14 @@ impl Response {
         self
     }
 
-    /// Also deletes a breadcrumb.
+    /// Adds the deletion of a breadcrumb. The version of the breadcrumb is not checked.
     #[must_use]
     pub fn and_delete(mut self, id: BreadcrumbId) -> Self {
         self.writes.push(Write::Delete { id, by: None });
         self
     }
 
-    /// What it writes, in order.
+    /// Returns the writes, in order.
     #[must_use]
     pub fn writes(&self) -> &[Write] {
         &self.writes
@@ -154,31 +159,33 @@ impl Response {
     }
 }
 
-/// Why a run gave up, as [`respond_failure`](super::UniversalExecutor::respond_failure) is told.
+/// Failure of a run, as passed to [`respond_failure`](super::UniversalExecutor::respond_failure).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Failure {
-    /// Why.
+    /// The class of the failure.
     pub class: FailureClass,
-    /// A sentence that the requester, a person or a model, can act on. Of a panic it says only that there was one.
+    /// A sentence for the requester, which is a person or a model. The message of a panic is omitted.
     pub message: String,
-    /// How many attempts were made.
+    /// The number of attempts.
     pub attempts: u32,
-    /// The last error, if there was one; of a panic with what it said.
+    /// The error of the last attempt, with the message of a panic. `None` if the run failed before its last attempt started.
     pub error: Option<BoxError>,
 }
 
-/// Ends a turn durably: what is written, the state and what to wait for commit in one step, no worker is held, and
-/// the run goes on when a breadcrumb committed after that matches, or the time is up, once and on whichever worker sees
-/// it first.
+/// Suspends a run until a breadcrumb that `wake` selects is committed, or until the time of `wake`.
 ///
-/// A [`Runtime`](crate::Runtime) looks out for that breadcrumb. Without one, whoever sees the answer wakes the run with
-/// [`RunLedger::resume`](crate::RunLedger::resume), naming it by `RunRef::of(executor_id, &event)`. Give an `until`, or a
-/// run whose answer never comes waits for ever, and holds its ordering key.
+/// Return the suspension from `execute` as an error, converted by [`writing`](Suspension::writing) or `into`. The crate commits
+/// the state, the wake and the writes in one step. A suspended run occupies no worker. Any worker can resume the run, and it is
+/// resumed once. The next `execute` gets the state and the breadcrumb from
+/// [`ExecutionContext::resumed`](super::ExecutionContext::resumed).
 ///
-/// Return it from `execute` as an error. The next `execute` sees the state and the breadcrumb in
-/// [`ExecutionContext::resumed`](super::ExecutionContext::resumed). A wake that can never fire (see [`Wake::check`])
-/// suspends nothing: the run fails.
+/// A [`Runtime`](crate::Runtime) watches for the breadcrumb. Without a runtime, call
+/// [`RunLedger::resume`](crate::RunLedger::resume) with `RunRef::of(executor_id, &event)` to resume the run.
+///
+/// Set a time limit on `wake`. A run whose answer never arrives otherwise waits forever, and holds its ordering key.
+///
+/// The run fails if the wake can never fire (see [`Wake::check`]), or if the store has no durable run ledger.
 ///
 /// ```
 /// use serde_json::json;
@@ -200,7 +207,7 @@ pub fn suspend(wake: Wake, state: impl Into<Json>) -> Suspension {
     }
 }
 
-/// A turn that ends to be gone on with; see [`suspend`].
+/// A request to suspend a run, created by [`suspend`].
 #[derive(Debug)]
 pub struct Suspension {
     pub(super) wake: Wake,
@@ -209,7 +216,7 @@ pub struct Suspension {
 }
 
 impl Suspension {
-    /// What to write in the same step: requests, questions.
+    /// Adds the breadcrumbs to write when the run is suspended, such as requests or questions, and returns the suspension as an error.
     #[must_use]
     pub fn writing(mut self, response: Response) -> BoxError {
         self.response = response;
@@ -219,7 +226,7 @@ impl Suspension {
 
 #[cfg(feature = "workflows")]
 impl Suspension {
-    /// What to wait for, what to go on with, and what to write: for who runs something within its own run.
+    /// Returns the wake, the state and the writes, for a run that contains other runs.
     pub(crate) fn into_parts(self) -> (Wake, Json, Response) {
         (self.wake, self.state, self.response)
     }

@@ -1,4 +1,4 @@
-//! Breadcrumbs that a run created, recognised by the records of the store: a tag and a `creator` in a payload can be forged.
+//! Search for breadcrumbs that a run itself created. The records of the store decide, because payloads can be forged.
 
 use super::context::ExecutionContext;
 use super::context_error::ContextError;
@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 impl ExecutionContext {
-    /// Returns the breadcrumb that this run created with a tag, in this attempt or an earlier one.
+    /// Returns the breadcrumb with a tag that this run created, in this attempt or an earlier one.
     ///
     /// # Errors
     /// A [`StoreError`](crate::store::StoreError) or [`ContextError`] if the breadcrumbs or the record of the run cannot be read.
@@ -23,7 +23,7 @@ impl ExecutionContext {
     ) -> Result<Option<Arc<Breadcrumb>>, BoxError> {
         let mut pages = Pages::new(store, Selector::schema(schema).all_tags([tag]));
         let mut next = pages.next().await?.filter(|page| !page.is_empty());
-        // The record is read only if there is something to compare with it.
+        // The record of the run is read only if a breadcrumb has to be compared with it.
         if next.is_none() {
             return Ok(None);
         }
@@ -57,11 +57,11 @@ impl ExecutionContext {
 
 /// Evidence that a run created a breadcrumb.
 enum Proof<'a> {
-    /// Record of the run in the ledger. It holds also after others changed the breadcrumb.
+    /// The record of the run in the ledger. A later change of the breadcrumb by another writer does not invalidate the record.
     Ledger(HashSet<BreadcrumbId>),
-    /// Word of the first version, where the store records no writers.
+    /// The `creator` in the first version of the breadcrumb, if the store records no writers.
     Creator(&'a Stamp),
-    /// No evidence outside a run: the tag follows from a name that is random, so the oldest breadcrumb with the tag counts.
+    /// No evidence, outside a run. The tag is derived from a random name, so the oldest breadcrumb with the tag counts.
     Nothing,
 }
 

@@ -1,18 +1,18 @@
-//! Search for answers, page by page.
+//! Paged search for the answers to a run, with a limit.
 
 use crate::model::{Breadcrumb, Selector};
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
-/// Limit of the breadcrumbs in one page.
+/// Maximum number of breadcrumbs in one page.
 const PAGE: usize = 256;
-/// Limit of the pages in one search.
+/// Maximum number of pages in one search.
 const MAX_PAGES: usize = 64;
 
 /// Pages of the breadcrumbs that a selector matches, newest first.
 ///
-/// A single page would let one writer hide an answer behind 256 other breadcrumbs. A search without a limit would let the
-/// same writer keep a run busy. After [`MAX_PAGES`] pages the search ends with a warning.
+/// With a single page, one writer could hide an answer behind 256 other breadcrumbs. Without a limit, the same writer could keep
+/// a run busy. After [`MAX_PAGES`] pages the search ends with a warning.
 pub(crate) struct Pages<'s> {
     store: &'s dyn BreadcrumbStore,
     /// The query of the next page, or `None` after the last page.

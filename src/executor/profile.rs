@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// What kind of executor this is and how its runs are treated.
+/// Kind of an executor, and settings of its runs: lease, timeouts, retries and limits.
 ///
 /// ```
 /// use std::time::Duration;
@@ -19,60 +19,63 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Profile {
-    /// `executor`, `agent`, `tool`, `workflow`, or a kind of your own; written into everything it creates.
+    /// The kind: `executor`, `agent`, `tool`, `workflow`, or a custom kind. Written to the `creator` of every context that the
+    /// executor writes. Defaults to `executor`.
     pub kind: Cow<'static, str>,
-    /// The schemas it may write; any if absent. Dead letters apart.
+    /// The schemas that the executor may write, apart from dead letters. `None` (the default) permits any schema.
     pub responds_with: Option<Vec<String>>,
-    /// SHA-256 in hex of the definition it was made from, so that a response says which one it followed.
+    /// SHA-256 hash, in hexadecimal, of the definition that the executor was built from. Written to the `creator` of its responses.
     pub definition: Option<String>,
-    /// How many runs may follow from one another before the chain is stopped; 16 by default.
+    /// Maximum length of a chain of runs that trigger one another. A run beyond the limit fails. Defaults to 16.
     pub hop_limit: u32,
-    /// How long a claim holds without a heartbeat; 30 s by default. A heartbeat comes every third of it.
+    /// Duration of a lease without a heartbeat. A heartbeat is sent every third of this duration. Defaults to 30 s.
     pub lease: Duration,
-    /// How long `execute` and `respond` may take together; 120 s by default.
+    /// Timeout of `execute` and `respond` together. Defaults to 120 s.
     pub timeout: Duration,
-    /// How long one source may take to fetch; 5 s by default.
+    /// Timeout of the fetch of one source. Defaults to 5 s.
     pub source_timeout: Duration,
-    /// The most bytes of trigger and sources together; 1 MiB by default.
+    /// Maximum size of the trigger and the sources together, in bytes. Defaults to 1 MiB.
     pub context_bytes: usize,
-    /// What happens after an error.
+    /// The retries after an error.
     pub retry: RetryPolicy,
-    /// Whether an interrupted run is tried again.
+    /// The guarantee for interrupted runs: at least once (the default) or at most once.
     pub execution: Execution,
-    /// Which of its runs go one at a time, in the order in which they came; none by default.
+    /// The ordering of the runs: runs with an equal key execute one at a time. Defaults to no order.
     pub ordering: OrderingKey,
-    /// Maximum number of runs that one runtime processes at a time. `None` takes the runtime's own limit. A run whose response is
-    /// being committed does not count, unless the limit is 1.
+    /// Maximum number of runs that one runtime processes at a time, or `None` (the default) for the runtime's own limit. A run whose
+    /// response is being committed does not count, unless the limit is 1.
     pub max_inflight: Option<usize>,
-    /// How many of its runs one runtime may start in a time; any number if absent. What is too much waits in the ledger.
+    /// Maximum number of runs that one runtime starts per duration, or `None` (the default) for no limit. Further runs wait in the
+    /// ledger.
     pub rate: Option<Rate>,
-    /// `true` if the text of the executor's own errors and panics stays out of log lines, runs and dead letters. Defaults to
+    /// If `true`, the text of the executor's own errors and panics is omitted from log lines, runs and dead letters. Defaults to
     /// `false`.
     pub hides_errors: bool,
 }
 
-/// What happens after an error that may be tried again.
+/// Limits and delays of the retries after an error that is not permanent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct RetryPolicy {
-    /// How often a run may start; 5 by default. The last error of these ends it with a dead letter.
+    /// Maximum number of attempts of a run. The error of the last attempt ends the run with a dead letter. Defaults to 5.
     pub attempts: u32,
     /// Number of workers in a row whose deaths during one run end it with a dead letter of the class
     /// [`CrashLoop`](crate::store::FailureClass::CrashLoop). Defaults to 3; 0 counts as 1.
     ///
-    /// Each death also uses an attempt, so the smaller of this number and [`attempts`](Self::attempts) applies. On each store, a
-    /// runtime executes runs that lost two workers in a row, or one fewer than this number, one at a time. So an input that kills its
-    /// worker does not use up the limit of the other runs. With 1 there is no such protection: every run that a dying worker executes
-    /// fails.
+    /// Each death also uses an attempt, so the smaller of this number and [`attempts`](Self::attempts) applies.
+    ///
+    /// On each store, a runtime executes runs that lost two workers in a row, or one worker fewer than this number, one at a time.
+    /// An input that kills its worker therefore does not use up the limit of the other runs. With a limit of 1 there is no such
+    /// protection: every run that a dying worker executes fails.
     pub crashes: u32,
-    /// The longest delay after the first error; it doubles with each further one. 1 s by default.
+    /// Maximum delay after the first error. The maximum doubles with each further error, up to `cap`. Defaults to 1 s.
     pub base: Duration,
-    /// The longest delay at all; 60 s by default.
+    /// Upper limit of the delay after any error. A longer delay that the error itself requests takes precedence. Defaults to 60 s.
     pub cap: Duration,
-    /// The maximum age of an attempt in which an unreadable trigger or required source does not use the attempt.
-    /// Age counts from the first claim of the attempt, not while the run waits for its turn. Defaults to 60 s.
+    /// Maximum age of an attempt up to which an error before `execute`, such as an unreadable trigger or required source, does not
+    /// use the attempt. The age counts from the first claim of the attempt. Defaults to 60 s.
     pub read_retry_timeout: Duration,
-    /// The maximum age of an attempt that is only ever rate limited, from its first claim. Defaults to 24 h.
+    /// Maximum age of an attempt that is repeatedly rate limited, from its first claim. Defaults to 24 h.
     pub max_age: Duration,
 }
 
@@ -89,19 +92,19 @@ impl Default for RetryPolicy {
     }
 }
 
-/// How often `execute` may run for one trigger.
+/// Guarantee on the number of executions for one trigger version.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Execution {
-    /// Again after a crash, a lost lease or a retryable error; the default. The idempotency key stays the same.
+    /// `execute` runs again after a crash, a lost lease or a retryable error, with the same idempotency key. This is the default.
     #[default]
     AtLeastOnce,
-    /// Never again once it may have started: a run whose worker is gone ends as `outcome_unknown`. Needs a store with a
-    /// run ledger.
+    /// `execute` never runs a second time. A run that may have executed without a recorded result fails as
+    /// [`OutcomeUnknown`](crate::store::FailureClass::OutcomeUnknown). Needs a store with a run ledger.
     AtMostOnce,
 }
 
 impl Profile {
-    /// The profile of a kind, all else at its default.
+    /// Creates a profile of a kind, with the defaults of all other settings.
     #[must_use]
     pub fn new(kind: impl Into<Cow<'static, str>>) -> Self {
         Self {
@@ -122,7 +125,7 @@ impl Profile {
         }
     }
 
-    /// This profile for what an executor does, and another's for what it is: kind, definition and schemas.
+    /// Returns this profile with the kind, the schemas and the definition of `before`.
     pub(crate) fn in_place_of(self, before: Self) -> Self {
         Self {
             kind: before.kind,
@@ -132,69 +135,69 @@ impl Profile {
         }
     }
 
-    /// The profile of an executor that says nothing about itself.
+    /// Returns the profile of an executor that does not override `profile`.
     pub(super) fn standard() -> &'static Self {
         static STANDARD: LazyLock<Profile> = LazyLock::new(Profile::default);
         &STANDARD
     }
 
-    /// Sets the schemas it may write.
+    /// Sets the schemas that the executor may write. Defaults to any schema.
     #[must_use]
     pub fn responds_with<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
         self.responds_with = Some(schemas.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Sets the hash of the definition it was made from, given the definition's text.
+    /// Sets the hash of the definition that the executor was built from. `text` is the text of the definition.
     #[must_use]
     pub fn definition(mut self, text: &str) -> Self {
         self.definition = Some(hex(&Sha256::digest(text.as_bytes())));
         self
     }
 
-    /// Sets how many runs may follow from one another.
+    /// Sets the maximum length of a chain of runs that trigger one another. Defaults to 16.
     #[must_use]
     pub const fn hop_limit(mut self, hops: u32) -> Self {
         self.hop_limit = hops;
         self
     }
 
-    /// Sets how long a claim holds without a heartbeat.
+    /// Sets the duration of a lease without a heartbeat. Defaults to 30 s.
     #[must_use]
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Sets how long `execute` and `respond` may take together.
+    /// Sets the timeout of `execute` and `respond` together. Defaults to 120 s.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sets how long one source may take to fetch.
+    /// Sets the timeout of the fetch of one source. Defaults to 5 s.
     #[must_use]
     pub const fn source_timeout(mut self, timeout: Duration) -> Self {
         self.source_timeout = timeout;
         self
     }
 
-    /// Sets the most bytes of trigger and sources together.
+    /// Sets the maximum size of the trigger and the sources together, in bytes. Defaults to 1 MiB.
     #[must_use]
     pub const fn context_bytes(mut self, bytes: usize) -> Self {
         self.context_bytes = bytes;
         self
     }
 
-    /// Sets how often a run may start.
+    /// Sets the maximum number of attempts of a run. Defaults to 5.
     #[must_use]
     pub const fn attempts(mut self, attempts: u32) -> Self {
         self.retry.attempts = attempts;
         self
     }
 
-    /// Sets the [number of workers in a row](RetryPolicy::crashes) whose deaths during one run end it as failed. Defaults to 3; 0
+    /// Sets the [number of workers in a row](RetryPolicy::crashes) whose deaths during one run end the run as failed. Defaults to 3; 0
     /// counts as 1. The smaller of this number and the number of attempts applies.
     #[must_use]
     pub const fn crashes(mut self, crashes: u32) -> Self {
@@ -202,22 +205,24 @@ impl Profile {
         self
     }
 
-    /// Sets what happens after an error.
+    /// Sets the limits and delays of retries after an error.
     #[must_use]
     pub const fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = policy;
         self
     }
 
-    /// Sets which of its runs go one at a time.
+    /// Sets the ordering key of the runs: runs with an equal key execute one at a time. Defaults to no order.
     #[must_use]
     pub fn ordering(mut self, key: OrderingKey) -> Self {
         self.ordering = key;
         self
     }
 
-    /// Sets the maximum number of runs that one runtime processes at a time. With 1, a run starts after the response of the run
-    /// before is committed. With more, the limit is for runs that execute: as many others may wait for their commits.
+    /// Sets the maximum number of runs that one runtime processes at a time. Defaults to the runtime's own limit.
+    ///
+    /// With a limit of 1, a run starts only after the previous run's response is committed. With a higher limit, only executing runs
+    /// count, and as many other runs may wait for their commits.
     #[must_use]
     pub const fn max_inflight(mut self, runs: usize) -> Self {
         self.max_inflight = Some(runs);
@@ -225,7 +230,7 @@ impl Profile {
     }
 
     /// Omits the text of the executor's own errors and panics from log lines, [`Run::cause`](crate::store::Run::cause) and dead
-    /// letters. Use this if an error can contain personal data or a secret that the crate cannot recognize as one.
+    /// letters. Use this method if an error can contain personal data, or a secret that the crate cannot recognize.
     ///
     /// The code of the error, the operation that failed and the errors of the store stay visible.
     #[must_use]
@@ -234,14 +239,14 @@ impl Profile {
         self
     }
 
-    /// Sets how many of its runs one runtime may start in a time.
+    /// Sets the maximum number of runs that one runtime starts per duration. Defaults to no limit.
     #[must_use]
     pub const fn rate(mut self, rate: Rate) -> Self {
         self.rate = Some(rate);
         self
     }
 
-    /// Never executes a run again once it has started.
+    /// Selects [`Execution::AtMostOnce`]: a run that may have executed is never executed again.
     #[must_use]
     pub const fn at_most_once(mut self) -> Self {
         self.execution = Execution::AtMostOnce;
@@ -250,14 +255,16 @@ impl Profile {
 }
 
 impl Default for Profile {
-    /// The kind `executor`.
+    /// Returns the profile of the kind `executor`.
     fn default() -> Self {
         Self::new("executor")
     }
 }
 
 impl RetryPolicy {
-    /// A policy that never tries again.
+    /// Returns a policy with a single attempt.
+    ///
+    /// Rate limits, and errors before `execute`, use no attempt, so the run is still retried after them.
     #[must_use]
     pub fn never() -> Self {
         Self {

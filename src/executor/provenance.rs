@@ -1,4 +1,4 @@
-//! Who wrote what, and because of what: stamped by the library, whatever `respond` put there.
+//! Stamps on the writes of a run: the field `creator` with the writing executor and its trigger, the author, and session tags.
 
 use super::profile::Profile;
 use crate::error::excerpt;
@@ -10,17 +10,17 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The field of a context that says who wrote it.
+/// The field of a context with the origin of the write.
 const CREATOR: &str = "creator";
 
-/// What everything written because of one trigger carries.
+/// Origin of all writes of one run: the executor, the trigger and the lineage.
 #[derive(Clone, Debug)]
 pub(super) struct Stamp {
     kind: Cow<'static, str>,
     executor: Arc<str>,
     definition: Option<String>,
     trigger: Arc<Breadcrumb>,
-    /// Of what is written: one hop after the trigger.
+    /// The lineage of the written breadcrumbs: one hop after the trigger.
     lineage: Lineage,
 }
 
@@ -40,7 +40,7 @@ impl Stamp {
         }
     }
 
-    /// Who writes, and because of what.
+    /// Returns the value of the field `creator`.
     pub(super) fn creator(&self) -> Value {
         let mut creator = Map::new();
         let mut field = |name: &str, value: Value| creator.insert(name.to_owned(), value);
@@ -65,32 +65,33 @@ impl Stamp {
         creator.into()
     }
 
-    /// Returns whether a breadcrumb names this executor as its creator. A server may set `created_by` itself, so the `creator`
-    /// counts as well.
+    /// Returns `true` if a breadcrumb names this executor in `created_by` or in `creator`. A server may set `created_by` itself, so
+    /// `creator` counts as well.
     fn has_created(&self, found: &Breadcrumb) -> bool {
         let creator = found.context.get(CREATOR);
         let named = creator.and_then(|creator| creator.get("id")?.as_str());
         [found.created_by.as_deref(), named].contains(&Some(&self.executor))
     }
 
-    /// Returns whether a breadcrumb names this executor and this trigger as its creator. Only the first version, if the
-    /// executor wrote it, surely has this from the library.
+    /// Returns `true` if a breadcrumb names this executor and this trigger as its origin.
+    ///
+    /// Another writer can copy these names. They are reliable only in a first version that this executor wrote.
     pub(super) fn is_of_run(&self, found: &Breadcrumb) -> bool {
         trigger_of(found) == Some(self.trigger.id) && self.has_created(found)
     }
 
-    /// The ID of the executor.
+    /// Returns the executor ID.
     pub(super) fn executor(&self) -> &str {
         &self.executor
     }
 
-    /// What all runs have in common that follow from one another.
+    /// Returns the correlation ID, which all runs of a chain share.
     #[cfg(feature = "agents")]
     pub(super) fn correlation_id(&self) -> &str {
         &self.lineage.correlation_id
     }
 
-    /// The tags that a response inherits.
+    /// Returns the session tags of the trigger, which a response inherits.
     pub(super) fn session_tags(&self) -> impl Iterator<Item = &String> {
         self.trigger
             .tags
@@ -98,11 +99,11 @@ impl Stamp {
             .filter(|tag| tag.starts_with(SESSION_TAG))
     }
 
-    /// The write with creator, author and session tags.
+    /// Returns the write with creator, author and session tags.
     ///
     /// # Errors
-    /// A sentence that says what to change, if the context is not an object or nests too deep, a new breadcrumb has a reserved
-    /// tag, or a patch sets a reserved schema. The caller checks the tags of a patch against the stored breadcrumb.
+    /// A sentence with the problem and a remedy if the context is not an object or nests too deeply, if a new breadcrumb has a
+    /// reserved tag, or if a patch sets a reserved schema. The caller checks the tags of a patch against the stored breadcrumb.
     pub(super) fn apply(&self, index: usize, write: Write) -> Result<Write, String> {
         match write {
             Write::Create(mut new) => {
@@ -127,8 +128,8 @@ impl Stamp {
                     && is_reserved_schema(schema)
                 {
                     return Err(format!(
-                        "write {index} changes the schema of breadcrumb {id} to {:?}, but requests and answers cannot be \
-                         made of other breadcrumbs; create a new one",
+                        "write {index} changes the schema of breadcrumb {id} to {:?}, but a breadcrumb of another schema \
+                         cannot become a request or an answer; create a new breadcrumb",
                         excerpt(schema, 80)
                     ));
                 }
@@ -149,15 +150,15 @@ impl Stamp {
     }
 
     fn signed(&self, index: usize, context: Json) -> Result<Json, String> {
-        // First, since taking a value without end out of its `Json` overflows the stack.
+        // Checked first, because converting deeply nested JSON to a value overflows the stack.
         if context.size() == usize::MAX {
             return Err(format!(
-                "the context of write {index} nests too deep; at most {MAX_DEPTH} levels can be stored"
+                "the context of write {index} nests too deeply; reduce it to at most {MAX_DEPTH} levels"
             ));
         }
         if !context.is_object() {
             return Err(format!(
-                "the context of write {index} is not an object, so it cannot carry its creator; put it under a key"
+                "the context of write {index} is not an object, so the field `creator` cannot be added; put the value under a key"
             ));
         }
         let mut signed = context.into_value();
@@ -167,7 +168,7 @@ impl Stamp {
         Ok(signed.into())
     }
 
-    /// Adds what is not there yet, as far as there is room: a trigger full of tags must not cost its answer.
+    /// Adds the missing session tags, up to the maximum number of tags, so that a trigger with many tags still gets its answer.
     fn add_session_tags(&self, tags: &mut Vec<String>) {
         let short = |tag: &&String| tag.len() <= Breadcrumb::MAX_TAG_BYTES;
         for tag in self.session_tags().filter(short) {
@@ -181,21 +182,21 @@ impl Stamp {
     }
 }
 
-/// Returns `true` if the context of a breadcrumb names a creator, as every context does that a run writes.
+/// Returns `true` if the context of a breadcrumb has the field `creator`. Every context that a run writes has the field.
 #[cfg(feature = "agents")]
 pub(super) fn has_creator(found: &Breadcrumb) -> bool {
     found.context.get(CREATOR).is_some()
 }
 
-/// Returns the breadcrumb that an executor answered, by the `creator` of the answer.
+/// Returns the ID of the trigger in the `creator` of a breadcrumb, or `None` without a valid ID.
 pub(super) fn trigger_of(found: &Breadcrumb) -> Option<BreadcrumbId> {
     let creator = found.context.get(CREATOR)?;
     creator.get("trigger_id")?.as_str()?.parse().ok()
 }
 
-/// Where a trigger came from by its own word: all there is to go by if the ledger does not know.
+/// Returns the lineage in the `creator` of a trigger, for a store whose ledger records no lineage. The `creator` can be forged.
 pub(super) fn claimed_lineage(trigger: &Breadcrumb) -> Lineage {
-    /// The longest correlation id that is taken over, in characters: it is copied into all that follows.
+    /// Maximum length of a correlation ID in characters. The ID is copied to every write of the chain.
     const LONGEST: usize = 128;
     let creator = trigger.context.get(CREATOR);
     let hops = creator.and_then(|creator| creator.get("hops")?.as_u64());
@@ -213,7 +214,7 @@ pub(super) fn claimed_lineage(trigger: &Breadcrumb) -> Lineage {
     }
 }
 
-/// Whether an executor wrote a trigger, by the trigger's own word: all there is to go by if the ledger does not know.
+/// Returns `true` if a trigger names this executor as its author or creator, for a store whose ledger records no writers.
 pub(super) fn claims_to_be_from(trigger: &Breadcrumb, executor: &str) -> bool {
     const NAMES: [&str; 4] = ["id", "agent_id", "tool", "workflow"];
     let creator = trigger.context.get(CREATOR);

@@ -1,17 +1,17 @@
 use std::time::Duration;
 
-/// How often runs may start: so many in so much time. That many may also start at once, after a time without any.
+/// Rate limit on the start of runs: at most `runs` per duration `per`. After an idle period, `runs` runs may start at once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Rate {
-    /// How many runs.
+    /// The maximum number of runs per duration. Must be at least 1.
     pub runs: u32,
-    /// In how much time.
+    /// The duration. Must be longer than zero.
     pub per: Duration,
 }
 
 impl Rate {
-    /// So many runs in so much time.
+    /// Creates a rate limit of `runs` per `duration`.
     #[must_use]
     pub const fn per(runs: u32, duration: Duration) -> Self {
         Self {
@@ -20,10 +20,10 @@ impl Rate {
         }
     }
 
-    /// Whether it is a rate at all.
+    /// Checks that the rate limit is valid.
     ///
     /// # Errors
-    /// [`BadRate`] if it allows no run, or its time is zero.
+    /// [`BadRate`] if the rate limit permits no run, or if its duration is zero.
     pub const fn check(self) -> Result<(), BadRate> {
         if self.runs == 0 {
             return Err(BadRate::NoRuns);
@@ -35,15 +35,15 @@ impl Rate {
     }
 }
 
-/// Why a [`Rate`] is none.
+/// Reason why a [`Rate`] is invalid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadRate {
-    /// Nothing could ever start.
-    #[error("a rate of no runs at all would never let one start")]
+    /// The number of runs is zero, so no run could start.
+    #[error("a rate limit of 0 runs never lets a run start; set at least 1 run")]
     NoRuns,
-    /// It would limit nothing.
-    #[error("a rate needs a time longer than zero in which its runs may start")]
+    /// The duration is zero, so nothing would be limited.
+    #[error("the duration of a rate limit is zero; set a longer duration")]
     NoTime,
 }
 

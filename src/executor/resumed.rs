@@ -1,7 +1,7 @@
 use crate::model::{Breadcrumb, Json};
 use std::sync::Arc;
 
-/// Saved state of a run that continues, after an earlier attempt saved its progress or suspended the run.
+/// Saved state of a run that resumes after an earlier attempt saved its progress or suspended the run.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Resumed {

@@ -1,4 +1,4 @@
-//! One run from claim to commit: acts on what the pure functions decide.
+//! Processing of one event: claims the run, executes it and commits its end. The decisions are in pure functions.
 
 use super::UniversalExecutor;
 use super::answer::Answer;
@@ -66,7 +66,7 @@ async fn claim_and_run<E: UniversalExecutor + ?Sized>(
     }
 }
 
-/// Ends a run as failed that was begun again and again and never ended, and answers whoever asked.
+/// Ends a run as failed that used up its attempts although no attempt ended, and sends the failure response to the requester.
 pub(crate) async fn give_up<E: UniversalExecutor + ?Sized>(
     executor: &E,
     event: &Event,
@@ -78,7 +78,7 @@ pub(crate) async fn give_up<E: UniversalExecutor + ?Sized>(
     }
 }
 
-/// Takes the run that a runtime claimed for an event, else claims it. Returns the outcome if the run needs no work.
+/// Takes the run that a runtime claimed for an event, else claims the run. Returns the outcome if the run needs no work.
 async fn claimed<'e, E: UniversalExecutor + ?Sized>(
     executor: &'e E,
     store: RunStore<'e>,
@@ -96,12 +96,12 @@ async fn claimed<'e, E: UniversalExecutor + ?Sized>(
     Ok(Held::from_claim(executor, store, claim, since))
 }
 
-/// Takes the run that a runtime claimed, if this is the run.
+/// Takes the run that a runtime claimed in this task, if it is the run of this executor and event.
 fn taken<E: UniversalExecutor + ?Sized>(executor: &E, event: &Event) -> Option<Untaken> {
     runtime_context::scope()?.take(executor.id(), event, executor.store())
 }
 
-/// Claims the run of an event. Returns the time since which its lease is known to hold.
+/// Claims the run of an event. Returns the claim, and the time since which the lease is known to hold.
 async fn claim<E: UniversalExecutor + ?Sized>(
     executor: &E,
     store: RunStore<'_>,
@@ -114,7 +114,7 @@ async fn claim<E: UniversalExecutor + ?Sized>(
     Ok((claim.map_err(store_error("claim the run"))?, since))
 }
 
-/// Begins the attempt of a claimed run. Returns the time since which its lease is known to hold.
+/// Begins the attempt of a claimed run. Returns the claim, and the time since which the lease is known to hold.
 async fn begin(
     store: RunStore<'_>,
     Untaken { claimed, mut since }: Untaken,
@@ -136,7 +136,7 @@ async fn begin(
     Ok((claim.map_err(store_error("begin the run"))?, since))
 }
 
-/// The run with the key that orders it, unless a runtime has put it into the ledger before.
+/// Returns the run with its ordering key. A run that a runtime enqueued is unchanged, because its key is in the ledger.
 async fn in_order<E: UniversalExecutor + ?Sized>(
     executor: &E,
     event: &Event,
@@ -154,7 +154,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     async fn process(mut self, event: &Event) -> Result<Outcome, ExecutorError> {
         match self.run(event).await {
             Ok(outcome) => Ok(outcome),
-            // What is rare is boxed, so that it takes no room in the future of what is common.
+            // Failures are rare. Boxing their future keeps the future of the common path small.
             Err(broken) => Box::pin(self.end_or_retry(broken)).await,
         }
     }
@@ -217,8 +217,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         Ok(outcome)
     }
 
-    /// The breadcrumb the event announces, in that version or a later one, and what happened to it; none if it is
-    /// gone.
+    /// Returns the breadcrumb that the event announces, in the announced version or a later one, with the kind of its event. Returns
+    /// `None` if the breadcrumb is gone.
     async fn read_trigger(
         &mut self,
         event: &Event,
@@ -228,7 +228,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             return Ok(Some((kind_of_living(event, &found), found)));
         }
         let store = self.executor.store();
-        // A store that may not see its own writes yet gets part of the lease to find what it announced.
+        // A store without read-your-writes may not find the breadcrumb that it announced yet, so the read is retried for half of
+        // the lease.
         let patience = self.lease.run.lease / 2;
         const LONGEST_PAUSE: Duration = Duration::from_secs(5);
         let mut pause = Duration::from_millis(100);
@@ -261,7 +262,9 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         }
     }
 
-    /// Claims the run of a newer version of the trigger in the place of this one, which ends as superseded.
+    /// Replaces this run with the run of a newer version of its trigger. This run ends as superseded.
+    ///
+    /// Returns the outcome if the newer run needs no work here, or `None` if its lease is now held.
     async fn move_on_to(&mut self, trigger: &Breadcrumb) -> Result<Option<Outcome>, ExecutorError> {
         let key = key_of(self.executor, trigger);
         let newer = RunRef::of(self.executor.id(), &Event::updated(trigger))
@@ -287,8 +290,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         }
     }
 
-    /// Puts the place of the run in its chain into its span: runs of one correlation id follow from one another, hop by
-    /// hop, whichever process they are in.
+    /// Records the run's correlation ID, hops and attempt in its span. Runs of one chain share the correlation ID, in all processes.
     fn say_where_it_comes_from(&self) {
         tracing::Span::current()
             .record("correlation_id", &*self.lineage.correlation_id)
@@ -296,7 +298,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             .record("attempt", self.attempt);
     }
 
-    /// Whether the run may not run: the chain is too long, or too many attempts were made.
+    /// Returns the refusal if the run may not start, for example because its chain is too long or its attempts are used up.
     fn refusal(&self, trigger: &Breadcrumb) -> Option<Refusal> {
         let start = Start {
             attempt: self.attempt,
@@ -319,7 +321,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         }
     }
 
-    /// Commits what was answered together with the end of the run.
+    /// Commits the writes of an answer together with the end or the suspension of the run.
     async fn record(&self, answer: Answer, stamp: &Stamp) -> Result<Outcome, ExecutorError> {
         match answer {
             Answer::Response(response) => {
@@ -330,7 +332,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             }
             Answer::Suspension(suspension) => {
                 if !self.store.is_durable() {
-                    let reason = "a run can be suspended only on a store with a run ledger; add one with WithLedger"
+                    let reason = "the run cannot be suspended, because its store has no run ledger; add one with WithLedger"
                         .to_owned();
                     return Err(ExecutorError::BadResponse { reason });
                 }
@@ -356,7 +358,9 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         let (store, profile) = (self.executor.store(), self.executor.profile());
         let admitted = admit(writes, Some(stamp), Allowed::by(profile), store).await;
         let writes = admitted
-            .map_err(store_error("read what the response changes"))?
+            .map_err(store_error(
+                "read the breadcrumbs that the response changes",
+            ))?
             .map_err(|reason| ExecutorError::BadResponse { reason })?;
         let scope = runtime_context::scope().filter(|scope| scope.is_to(&self.lease.run));
         if let Some(scope) = &scope {
@@ -377,7 +381,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     }
 }
 
-/// What happened to a breadcrumb that exists: an event that says it was deleted is wrong.
+/// Returns the kind of event of a breadcrumb that exists. An event that reports the deletion of the breadcrumb is wrong.
 fn kind_of_living(event: &Event, found: &Breadcrumb) -> EventKind {
     match event.effective_kind() {
         EventKind::Deleted if found.version > 1 => EventKind::Updated,

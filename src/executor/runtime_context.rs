@@ -1,4 +1,4 @@
-//! The state that a runtime passes to a run in a task-local: `process_event` has no argument for it, and may be overridden.
+//! State that a runtime passes to a run in a task-local variable, because `process_event` has no argument for the state.
 
 use super::profile::Execution;
 use super::waits::Waits;
@@ -17,7 +17,7 @@ tokio::task_local! {
     static RUN_SCOPE: Arc<RunScope>;
 }
 
-/// The parts of a runtime that the runs of one store share.
+/// Parts of a runtime that all runs on one store share.
 #[derive(Debug)]
 pub(crate) struct LentStore {
     pub(crate) waits: Arc<Waits>,
@@ -25,11 +25,11 @@ pub(crate) struct LentStore {
     pub(crate) id: StoreId,
 }
 
-/// A claimed run that no call has taken yet.
+/// A claimed run that no call of `process_event` has taken yet.
 #[derive(Debug)]
 pub(crate) struct Untaken {
     pub(crate) claimed: Claimed,
-    /// Time at which the claim was sent, by the clock of this process. The lease began at this time or later.
+    /// The time at which the claim was sent, by the clock of this process. The lease started at this time or later.
     pub(crate) since: Instant,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Untaken {
 #[derive(Debug)]
 pub(crate) struct RunScope {
     pub(super) store: LentStore,
-    /// The lease that is held now: a run may move on to a newer version of its trigger.
+    /// The current lease. The lease changes when the run is replaced by the run of a newer version of its trigger.
     lease: Mutex<Lease>,
     /// The newest leases of nested runs that may be retried.
     within: Mutex<Vec<Lease>>,
@@ -50,17 +50,17 @@ pub(crate) struct RunScope {
     executed: AtomicBool,
     places: Arc<Semaphore>,
     place: Mutex<Place>,
-    /// `None` if no other run may start before this one is over.
+    /// The committing runs of the executor, or `None` if no other run may start before this run is over.
     commits: Option<Arc<Commits>>,
 }
 
-/// Runs of one executor that only wait until their responses are committed.
+/// Counter of the runs of one executor whose responses are being committed.
 #[derive(Debug)]
 pub(crate) struct Commits {
     runs: AtomicUsize,
-    /// Receives a notification when a run begins to commit.
+    /// Notified when a run starts to commit.
     begun: Arc<Notify>,
-    /// Places of the runs of all executors that commit.
+    /// Permits for the committing runs of all executors.
     places: Arc<Semaphore>,
 }
 
@@ -77,7 +77,7 @@ impl Commits {
         self.runs.load(Ordering::Relaxed)
     }
 
-    /// Returns the place of one more run that commits, or `None` if all places are taken.
+    /// Returns a permit for one more committing run, or `None` if no permit is free.
     fn place(self: &Arc<Self>) -> Option<CommitPlace> {
         let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
         self.runs.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Commits {
     }
 }
 
-/// The place of a run that commits. The run counts until its place is dropped.
+/// The permit of a committing run. The run counts until its permit is dropped.
 #[derive(Debug)]
 struct CommitPlace {
     commits: Arc<Commits>,
@@ -102,20 +102,21 @@ impl Drop for CommitPlace {
     }
 }
 
-/// The place of a run among the concurrent runs. Another run uses it while this run only waits, so that the awaited run has a place.
+/// State of a run's permit to run concurrently with other runs. While the run waits, another run can use the permit, so that the
+/// awaited run cannot lack one.
 #[derive(Debug)]
 enum Place {
     Taken(Option<OwnedSemaphorePermit>),
-    /// The number of open waits of the run.
+    /// The permit is lent. The value is the number of open waits of the run.
     Lent(usize),
-    /// The run only waits for its commit, in another place.
+    /// The response is being committed, with a commit permit.
     Commits(#[expect(dead_code, reason = "held, not read")] CommitPlace),
     /// The run has ended.
     Left,
 }
 
 impl RunScope {
-    /// The scope of a run that was claimed before, with its place.
+    /// Creates the scope of a claimed run, with its permit.
     pub(crate) fn new(
         store: LentStore,
         untaken: Untaken,
@@ -137,7 +138,7 @@ impl RunScope {
         }
     }
 
-    /// Takes the claimed run, if it is the run of this executor and event on this store and was not taken before.
+    /// Takes the claimed run if it belongs to this executor, event and store, and was not taken before.
     pub(super) fn take(
         &self,
         executor: &str,
@@ -152,33 +153,34 @@ impl RunScope {
         })
     }
 
-    /// Notes that `process_event` is about to be called.
+    /// Records that `process_event` is about to be called.
     pub(crate) fn begins(&self) {
         self.begun.store(true, Ordering::Relaxed);
     }
 
-    /// The lease that is held now.
+    /// Returns the current lease.
     pub(crate) fn lease(&self) -> Lease {
         lock(&self.lease).clone()
     }
 
-    /// The leases of runs within it, which end with it. Some of these runs may be over.
+    /// Returns the leases of nested runs, which are released together with the outer run. Some of these runs may be over.
     pub(crate) fn leases_within(&self) -> Vec<Lease> {
         lock(&self.within).clone()
     }
 
-    /// Returns `true` if the run took its lease, and so ended the run or left the lease on purpose.
+    /// Returns `true` if `process_event` took the claimed run. The lease was then ended or left on purpose.
     pub(crate) fn was_taken(&self) -> bool {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Notes that `execute` is about to be called.
+    /// Records that `execute` is about to be called.
     pub(super) fn executes(&self) {
         self.executed.store(true, Ordering::Relaxed);
     }
 
-    /// Returns `true` if the run had no effect yet: `process_event` was not called, or it took the lease and did not call
-    /// `execute`. An executor with its own `process_event` may do anything without taking the lease.
+    /// Returns `true` if the run had no effect yet: `process_event` was not called, or took the lease without calling `execute`.
+    ///
+    /// An executor that overrides `process_event` may have effects without taking the lease, so the lease has to be taken.
     pub(crate) fn is_unused(&self) -> bool {
         let executed = self.executed.load(Ordering::Relaxed);
         !self.begun.load(Ordering::Relaxed) || (self.was_taken() && !executed)
@@ -189,7 +191,7 @@ impl RunScope {
         *lock(&self.place) = Place::Left;
     }
 
-    /// Gives the place of a run to others while its response is committed, if another run may start meanwhile.
+    /// Frees the permit of the run while its response is committed, if another run may start meanwhile.
     pub(super) fn commits(&self) {
         let mut own = lock(&self.place);
         if let Place::Commits(_) = &*own {
@@ -200,7 +202,7 @@ impl RunScope {
         }
     }
 
-    /// Records that the commit of a run failed and the run continues. Without a free place, the runs temporarily exceed the limit by
+    /// Records that the commit of a run failed and the run continues. Without a free permit, the runs temporarily exceed the limit by
     /// one.
     pub(super) fn commit_failed(&self) {
         let mut own = lock(&self.place);
@@ -210,14 +212,14 @@ impl RunScope {
         }
     }
 
-    /// Returns `true` if the scope is of this run or of another version of its trigger, and not of a run around it.
+    /// Returns `true` if this is the scope of a run, also for another version of its trigger, and not of an outer run.
     pub(super) fn is_to(&self, run: &RunRef) -> bool {
         let held = lock(&self.lease);
         (&held.run.executor, held.run.trigger_id) == (&run.executor, run.trigger_id)
     }
 
-    /// Records the lease that is held from now on, or the lease of a nested run. The lease of an at-most-once nested run is not
-    /// recorded, because its progress would be unknown.
+    /// Records the lease as the current lease or, for a nested run, as a nested lease. The lease of an at-most-once nested run is
+    /// not recorded, because its progress would be unknown.
     pub(super) fn holds(&self, lease: &Lease, execution: Execution) {
         if !self.is_to(&lease.run) {
             if execution != Execution::AtMostOnce {
@@ -252,7 +254,7 @@ impl RunScope {
         }
     }
 
-    /// Ends a wait. Returns `true` if it was the last one, and the run needs a permit again.
+    /// Ends a wait. Returns `true` after the last wait, when the run needs a permit again.
     fn ends_wait(&self) -> bool {
         match &mut *lock(&self.place) {
             Place::Lent(waits) if *waits > 1 => {
@@ -268,14 +270,14 @@ impl RunScope {
     }
 }
 
-/// A place that is lent while a run waits.
+/// Guard of a permit that is lent while a run waits.
 #[derive(Debug)]
 pub(super) struct Lent {
     scope: Option<Arc<RunScope>>,
 }
 
 impl Lent {
-    /// Takes the place again, once there is one.
+    /// Ends the wait, and acquires a permit again after the last wait of the run.
     pub(super) async fn take_back(mut self) {
         let Some(scope) = self.scope.take() else {
             return;
@@ -305,7 +307,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Processes something in the scope of a run.
+/// Runs a future in the scope of a run.
 pub(crate) async fn under<T>(scope: Arc<RunScope>, work: impl Future<Output = T>) -> T {
     RUN_SCOPE.scope(scope, work).await
 }

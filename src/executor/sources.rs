@@ -1,4 +1,4 @@
-//! What the context subscriptions of a run found, and what they did not.
+//! Results of the context subscriptions of a run, and the reasons why sources are missing or incomplete.
 
 use super::withheld::WithheldBy;
 use crate::error::Retry;
@@ -7,72 +7,73 @@ use crate::store::StoreError;
 use std::fmt;
 use std::sync::Arc;
 
-/// What one context subscription found.
+/// Breadcrumbs that one context subscription found.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Source {
-    /// Its name.
+    /// The key of the source: the name of its subscription.
     pub key: String,
-    /// What was found, in the order asked for.
+    /// The breadcrumbs, in the order that the subscription requests.
     pub items: Vec<Arc<Breadcrumb>>,
-    /// Of a vector fetch how near each item is, where the store says so; else empty.
+    /// Similarity score of each item of a vector fetch, `None` where the store reports no score. Empty for other fetches.
     pub scores: Vec<Option<f64>>,
-    /// Whether it is one item (`latest`, or a limit of 1), not a list.
+    /// `true` for a source of at most one item (`latest`, or a limit of 1), `false` for a list.
     pub is_one: bool,
-    /// Whether nothing is executed without it.
+    /// If `true`, the run does not execute without this source.
     pub required: bool,
-    /// Of its subscription: the lowest is cut first when a budget is short.
+    /// The priority of the subscription. If the context exceeds a limit, items of the lowest priority are omitted first.
     pub priority: i64,
 }
 
-/// A source that is not there, or not all of it.
+/// A source that is missing or incomplete.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MissingSource {
-    /// Its name.
+    /// The key of the source: the name of its subscription.
     pub key: String,
-    /// Why.
+    /// The reason.
     pub reason: MissingReason,
 }
 
-/// Why a source is not there, or not all of it.
+/// Reason why a source is missing or incomplete.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MissingReason {
     /// The fetch failed.
-    #[error("it could not be fetched")]
+    #[error("the fetch failed")]
     Failed(#[source] Arc<StoreError>),
-    /// The fetch was ended by a bound.
+    /// A limit cut the fetch short.
     #[error("{0}")]
     Cut(Bound),
-    /// The context would have been too large, so items of this source were omitted: the lowest `priority` first, then the oldest.
-    #[error("{items} items of {bytes} bytes were left out, the context would have been too large")]
+    /// The context exceeded [`Profile::context_bytes`](super::Profile::context_bytes), so items of this source were omitted: the
+    /// lowest `priority` first, then the oldest.
+    #[error("{items} items of {bytes} bytes were omitted, because the context would be too large")]
     TooLarge {
-        /// How many were left out.
+        /// The number of omitted items.
         items: usize,
-        /// How large they were together.
+        /// The total size of the omitted items in bytes.
         bytes: usize,
     },
-    /// Items are not shown to a model, because what was to shape them cannot. The others are.
+    /// Items are withheld from a model, because their hints cannot be applied. The other items of the source remain.
     #[error("{items} items were withheld: {cause}")]
     Withheld {
-        /// How many, all for the same cause.
+        /// The number of items that are withheld for this cause.
         items: usize,
-        /// What was to shape them.
+        /// The hints, and why they cannot be applied.
         cause: Arc<WithheldBy>,
     },
-    /// Items were left out of what a model is shown, to keep it within a budget.
-    #[error("{items} items of {bytes} bytes were left out to stay within a budget")]
+    /// Items were omitted to keep the context for a model within a budget.
+    #[error("{items} items of {bytes} bytes were omitted to stay within a budget")]
     OverBudget {
-        /// How many were left out.
+        /// The number of omitted items.
         items: usize,
-        /// How large they were together, as they would have been shown.
+        /// The total size of the omitted items in bytes, as they would have been rendered.
         bytes: usize,
     },
 }
 
 impl MissingReason {
-    /// The decision on another fetch.
+    /// Returns whether another fetch may succeed, and after what delay.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -85,33 +86,32 @@ impl MissingReason {
     }
 }
 
-/// A bound that ended a fetch.
+/// Limit that cut a fetch short.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Bound {
-    /// The store returned so many breadcrumbs that the query does not select that the search was given up.
-    #[error("the search was given up after {pages} pages")]
+    /// The search stopped at the maximum number of pages, because the store returned many breadcrumbs that the query does not
+    /// select.
+    #[error("the search stopped after {pages} pages, because many results did not match the query")]
     Pages {
-        /// How many pages were read.
+        /// The number of pages that were read.
         pages: usize,
     },
-    /// The store found by meaning what the query does not select, in the place of what it does.
+    /// Results of a vector search were dropped, because the query does not select them. Matching breadcrumbs may be missing.
     #[error(
-        "{dropped} of what the store found were left out, since they are not what was asked for"
+        "{dropped} results of the vector search were omitted, because they do not match the query"
     )]
     Unselected {
-        /// How many were left out.
+        /// The number of dropped results.
         dropped: usize,
     },
-    /// The trigger, whose text a vector fetch looks near to, has hints that cannot be used.
-    #[error(
-        "the trigger is withheld, since its hints cannot be used, and so nothing is near to it"
-    )]
+    /// The text of the trigger, which is the query of the vector search, is withheld, because the trigger's hints cannot be used.
+    #[error("no vector search was made, because the hints of the trigger cannot be used")]
     TriggerWithheld,
-    /// The trigger has no tag that the scope could be shared by.
+    /// The trigger has no tag with a prefix of the subscription's scope, so no breadcrumb can share the tag.
     #[error("the trigger has no {prefix:?} tag to share")]
     NothingShared {
-        /// The scope's prefix.
+        /// The prefix of the scope.
         prefix: String,
     },
 }

@@ -1,5 +1,6 @@
-//! Answers to the requests of a run, checked by the records of the store: tags, request IDs and creators in a payload can
-//! be forged, so an executor must answer the very request that this run wrote.
+//! Checks of the answers to a run's requests against the records of the store.
+//!
+//! Tags, request IDs and creators in a payload can be forged, so an answer counts only for a request that this run wrote.
 
 use super::context::ExecutionContext;
 use super::context_error::ContextError;
@@ -11,39 +12,41 @@ use crate::error::BoxError;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Selector, request_tag};
 use crate::store::{BreadcrumbStore, StoreError, WrittenBy};
 
-/// The field of an answer with the ID of the breadcrumb of its question.
+/// The field of an answer with the breadcrumb ID of its question.
 pub(crate) const QUESTION: &str = "question";
 
-/// Returns `true` unless an answer names another question by the ID of its breadcrumb. Two runs can write the same request ID.
+/// Returns `true` unless an answer names the breadcrumb of another question. Two runs can write the same request ID.
 pub(crate) fn may_be_for(answer: &Json, question: BreadcrumbId) -> bool {
     let named = answer.get(QUESTION);
     named.is_none_or(|named| named.as_str() == Some(&*question.to_string()))
 }
 
-/// Returns `true` if an answer was changed after it was written. The answer of a person then has no effect: it can have other
-/// contents, and not every store records the author of a change.
+/// Returns `true` if an answer was changed after it was written.
+///
+/// A changed answer of a person has no effect: its content may be different, and not every store records the author of a change.
 pub(crate) const fn is_changed(answer: &Breadcrumb) -> bool {
     answer.version > 1
 }
 
-/// A request of a run, by its schema and by the ID in its context and its tag.
+/// Identity of a run's request: its schema, and the ID in its context and its tag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
     pub(crate) schema: &'static str,
     pub(crate) request_id: &'a str,
-    /// Only a person may answer: the answer is a decision.
+    /// If `true`, only a person may answer the request.
     pub(crate) of_person: bool,
 }
 
 impl ExecutionContext {
-    /// Returns the ID that this run shares with all runs that follow from it, or `None` outside a run.
+    /// Returns the correlation ID of the run's chain, or `None` outside a run.
     #[cfg(feature = "agents")]
     pub(crate) fn correlation_id(&self) -> Option<&str> {
         self.stamp().map(Stamp::correlation_id)
     }
 
-    /// Returns whether an answer to a request of this run counts. Outside a run every answer does, unless it is an answer of a person
-    /// that [was changed](is_changed).
+    /// Returns `true` if an answer to a request of this run counts.
+    ///
+    /// Outside a run every answer counts, except a [changed](is_changed) answer of a person.
     ///
     /// # Errors
     /// A [`StoreError`] or [`ContextError`] if the request or a writer cannot be read.
@@ -62,7 +65,7 @@ impl ExecutionContext {
         let refusal = match standing {
             _ if asked.of_person && planted("payload-approval") => None,
             _ if asked.of_person && is_changed(answer) => {
-                Some("it was changed after it was written")
+                Some("the answer was changed after it was written")
             }
             Some(standing) if asked.of_person => standing.of_decision(answer).await?,
             Some(standing) => standing.of_answer(answer).await?,
@@ -88,7 +91,7 @@ impl ExecutionContext {
     }
 }
 
-/// The check of one answer.
+/// Check of one answer to a request of a run.
 struct Standing<'a> {
     run: &'a RunHandle,
     stamp: &'a Stamp,
@@ -96,44 +99,47 @@ struct Standing<'a> {
     store: &'a dyn BreadcrumbStore,
 }
 
-/// The reason why an answer does not count; `None` if it counts.
+/// Reason why an answer does not count, or `None` if it counts.
 type Refusal = Option<&'static str>;
 
 impl Standing<'_> {
-    /// Checks an answer of a tool or an agent. The answer of an executor counts only if its trigger is the request that this
-    /// run wrote, unchanged. An answer from outside has no trigger and counts: the permission to write its schema is the
-    /// permission to answer.
+    /// Checks an answer of a tool or an agent.
+    ///
+    /// The answer of an executor counts only if its trigger is the unchanged request of this run. An answer from outside has no
+    /// trigger and counts: the permission to write its schema is the permission to answer.
     async fn of_answer(&self, answer: &Breadcrumb) -> Result<Refusal, BoxError> {
         if !has_trigger(answer) {
             return Ok(None);
         }
         let Some(id) = trigger_of(answer) else {
-            return Ok(Some("its creator names no breadcrumb"));
+            return Ok(Some("the creator of the answer names no breadcrumb"));
         };
         let request = match self.store.get(id).await {
             Ok(request) => request,
             Err(StoreError::NotFound { .. }) => {
-                return Ok(Some("the request that it answers is gone"));
+                return Ok(Some("the request of the answer no longer exists"));
             }
             Err(error) => return Err(error.into()),
         };
         Ok(match self.is_own_request(&request).await? {
             true => None,
             false => Some(
-                "it answers a breadcrumb that is not the request of this run, or that was changed since",
+                "the answer is for a breadcrumb that is not the request of this run, or that was changed since",
             ),
         })
     }
 
-    /// Checks the decision of a person: no executor wrote it, and the question is unchanged since this run wrote it. A decision that
-    /// names the breadcrumb of its question must name the question that this run wrote: other executors can write questions with the same request ID.
+    /// Checks the decision of a person: no executor wrote the answer, and the question is unchanged since this run wrote it.
+    ///
+    /// If the answer names the breadcrumb of its question, the breadcrumb must be the question of this run, because other executors
+    /// can write questions with the same request ID.
     async fn of_decision(&self, answer: &Breadcrumb) -> Result<Refusal, BoxError> {
         match self.run.written_by(answer).await? {
             Some(WrittenBy::Outside) | None => {}
             Some(WrittenBy::Executor(_)) => {
-                return Ok(Some("an executor wrote it, and not a person"));
+                return Ok(Some("an executor wrote the answer, and not a person"));
             }
-            Some(WrittenBy::Unknown) => return Ok(Some("it changed while it was read")),
+            Some(WrittenBy::Unknown) => return Ok(Some("the answer changed while it was read")),
         }
         let tag = request_tag(self.asked.request_id);
         let questions = Selector::schema(self.asked.schema).all_tags([tag]);
@@ -148,13 +154,15 @@ impl Standing<'_> {
             }
         }
         Ok(Some(match answer.context.get(QUESTION) {
-            None => "its question was changed or deleted",
-            Some(_) => "its question is not the one of this run, or was changed or deleted",
+            None => "the question was changed or deleted",
+            Some(_) => {
+                "the answer names a question that is not the question of this run, or that was changed or deleted"
+            }
         }))
     }
 
-    /// Returns whether a breadcrumb is the request as this run wrote it, and no other write changed it. Without records of
-    /// writers the `creator` of the request decides.
+    /// Returns `true` if a breadcrumb is the unchanged request of this run. If the store records no writers, the `creator` of the
+    /// request decides.
     async fn is_own_request(&self, found: &Breadcrumb) -> Result<bool, ContextError> {
         let is_asked = found.schema_name.as_deref() == Some(self.asked.schema)
             && found.context.text("requestId") == Some(self.asked.request_id);

@@ -4,7 +4,7 @@ use crate::clock::within;
 use crate::store::StoreError;
 use std::time::Duration;
 
-/// Waits for the answer of a store, and fails after `limit`, so that a store that hangs cannot stop the run from ending.
+/// Waits for a store operation, and fails after `limit`, so that a store that hangs cannot keep a run from ending.
 pub(super) async fn in_time<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, StoreError>>,

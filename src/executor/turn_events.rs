@@ -1,4 +1,4 @@
-//! Events of a chat turn, which a run writes to the store while it executes.
+//! Events of a chat turn, which a run writes to the store while it executes, for the client of the session.
 
 mod segment;
 
@@ -14,13 +14,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// Maximum size of the events that wait for the store, in bytes. Further text is omitted.
+/// Maximum size of the events that wait to be written, in bytes. Further events are omitted.
 const MOST_BYTES: usize = 256 << 10;
 
 /// Pause between two writes of one run.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The longest pause after failed writes.
+/// Maximum pause after failed writes.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Timeout of one write.
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Timeout of the writes at the end of a run, which delay its response.
 const LAST_WRITE: Duration = Duration::from_secs(2);
 
-/// The time for which the store retains the events of a turn.
+/// Duration for which the store retains the events of a turn.
 const RETENTION: Duration = Duration::from_secs(60 * 60);
 
 /// The events of one lease of a run that answers a message of a chat session.
@@ -48,9 +48,9 @@ pub(crate) struct TurnEvents {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Sent {
     Written,
-    /// The write may have succeeded, and is repeated.
+    /// The write failed or its outcome is unknown, so the write is repeated.
     Failed,
-    /// A repeated write would fail, too.
+    /// The store refused the write, and would refuse a repeated write.
     Refused,
 }
 
@@ -66,7 +66,7 @@ struct Buffer {
 }
 
 impl TurnEvents {
-    /// Creates the events of a lease, if its executor is the one that a message of a chat session is addressed to.
+    /// Creates the events of a lease, or returns `None` if the trigger is not a chat message to the executor of the lease.
     pub(super) fn of(trigger: &Breadcrumb, lease: &Lease, attempt: u32) -> Option<Self> {
         is_turn_of(&lease.run.executor, &trigger.tags).then(|| Self {
             trigger: trigger.id,
@@ -77,7 +77,7 @@ impl TurnEvents {
         })
     }
 
-    /// Adds an event. Text is omitted if too many events wait for the store.
+    /// Adds an event. The event is omitted if too many events wait to be written.
     pub(crate) fn add(&self, record: Record) {
         let mut buffer = self.buffer();
         if buffer.is_closed {
@@ -99,7 +99,7 @@ impl TurnEvents {
         self.added.notify_one();
     }
 
-    /// Writes events until this future is dropped: one segment, then a pause.
+    /// Writes segments of events, with a pause after each, until this future is dropped.
     pub(super) async fn drive(&self, store: &dyn BreadcrumbStore) {
         let mut pause = PAUSE;
         loop {
@@ -122,14 +122,14 @@ impl TurnEvents {
         }
     }
 
-    /// Writes the remaining events, before the run ends. They wait for the store for a short time at most, and a run without a
-    /// heartbeat for a tenth of its lease.
+    /// Writes the remaining events before the run ends. Waits at most 2 s, and at most a tenth of the lease, because no heartbeat
+    /// extends the lease meanwhile.
     pub(super) async fn finish(&self, store: &dyn BreadcrumbStore, lease: Duration) {
         self.buffer().is_closed = true;
         let patience = LAST_WRITE.min(lease / 10);
         if within(patience, self.write_last(store)).await.is_none() {
             let trigger = self.trigger;
-            tracing::warn!(%trigger, ?patience, "the last events of a chat turn were not written in time");
+            tracing::warn!(%trigger, ?patience, "write of the last events of a chat turn timed out");
         }
     }
 
@@ -142,7 +142,7 @@ impl TurnEvents {
         }
     }
 
-    /// States that no later lease repeats the events, after a run was suspended.
+    /// Writes, after a run was suspended, that no later lease repeats the events.
     pub(super) async fn settle(&self, store: &dyn BreadcrumbStore) {
         let last = {
             let mut buffer = self.buffer();
@@ -154,11 +154,12 @@ impl TurnEvents {
                 ..buffer.next(self)
             }
         };
-        // Without it, the client discards text that stays valid, until the end of the turn has it again. A failure is logged.
+        // If this write fails, the client discards text that is still valid, until the end of the turn repeats the text. The
+        // failure is logged.
         self.send(store, &last).await;
     }
 
-    /// Returns the segment to write.
+    /// Returns the segment to write next, or `None` if no events wait.
     fn unsent(&self) -> Option<Segment> {
         let mut buffer = self.buffer();
         if buffer.unsent.is_none() && !buffer.records.is_empty() {
@@ -167,7 +168,7 @@ impl TurnEvents {
         buffer.unsent.clone()
     }
 
-    /// Replaces a segment that the store refuses for good, for example because it is too large.
+    /// Replaces a segment that the store refuses, for example because it is too large, by a record of missed events.
     fn drop_refused(&self) {
         let mut buffer = self.buffer();
         let refused = buffer.unsent.take();
@@ -178,7 +179,7 @@ impl TurnEvents {
                     ..refused
                 });
             }
-            // The store refuses every segment.
+            // The store refuses even the smallest segment, so no more events are written.
             Some(_) | None => {
                 buffer.is_closed = true;
                 buffer.records.clear();
@@ -194,14 +195,14 @@ impl TurnEvents {
             Some(Ok(_)) => Sent::Written,
             Some(Err(error)) => {
                 let code = error.code();
-                tracing::warn!(%trigger, code, error = %Chain(&error), "cannot write events of a chat turn");
+                tracing::warn!(%trigger, code, error = %Chain(&error), "write of chat turn events failed");
                 match error.retry() {
                     Retry::Never => Sent::Refused,
                     Retry::After(_) => Sent::Failed,
                 }
             }
             None => {
-                tracing::warn!(%trigger, ?patience, "cannot write events of a chat turn in time");
+                tracing::warn!(%trigger, ?patience, "write of chat turn events timed out");
                 Sent::Failed
             }
         }

@@ -1,4 +1,4 @@
-//! Several versions of one executor on one store, as in a rolling deploy: a run goes to a version that matches its trigger.
+//! Transfer of runs between versions of one executor on one store, as in a rolling deployment.
 
 use super::UniversalExecutor;
 use crate::bugs::planted;
@@ -7,23 +7,23 @@ use crate::store::{
     Commit, ExecutorVersion, KeyPosition, Lease, RunEnd, RunStore, StoreError, Worker,
 };
 
-/// Decision about a run whose trigger this version of its executor does not match.
+/// Decision about a run whose trigger does not match this version of its executor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Unmatched<'w> {
-    /// Another version gets the run.
+    /// The run is transferred to another version.
     Transfer {
         to: &'w Worker,
         version: &'w ExecutorVersion,
     },
-    /// No recorded version matches.
+    /// No recorded version matches, so the run is skipped.
     Skip,
 }
 
-/// Selects the version that gets a run: a live one if there is one, else the most recently recorded one.
+/// Selects the version that receives a run: a matching version on a live worker, else the most recently recorded matching version.
 ///
-/// `matches` reports whether the trigger matches these subscriptions. Subscriptions that this version of the crate cannot read
-/// count as matching: they are from a newer crate, which reads the subscriptions of this worker and skips the run if neither
-/// matches.
+/// `matches` returns `true` if the trigger matches the subscriptions. Subscriptions that this version of the crate cannot read
+/// count as matching. They are from a newer crate, which can read the subscriptions of this worker and skips the run if no
+/// version matches.
 fn decide<'w>(
     workers: &'w [Worker],
     executor: &str,
@@ -48,10 +48,10 @@ fn decide<'w>(
     }
 }
 
-/// Transfers a run to a version of its executor that matches the trigger, else ends it as skipped.
+/// Transfers a run to a version of its executor that matches the trigger. Without such a version, ends the run as skipped.
 ///
-/// `store` is that of the handle that holds the lease. `trigger` is the current version of the trigger with its kind of
-/// event; `None` if it no longer exists.
+/// `store` is the store of the handle that holds the lease. `trigger` is the current version of the trigger with its kind of
+/// event, or `None` if the trigger no longer exists.
 pub(crate) async fn leave_unmatched<E: UniversalExecutor + ?Sized>(
     executor: &E,
     store: RunStore<'_>,
@@ -99,7 +99,7 @@ pub(crate) async fn leave_unmatched<E: UniversalExecutor + ?Sized>(
     Ok(())
 }
 
-/// Logs a transfer: at `WARN` if no worker of the version is live, because the run then waits for an unknown time and leaves
+/// Logs a transfer. The level is `WARN` if no worker of the version is live: the run then waits for an unknown time, and loses
 /// its position in the order of its ordering key.
 fn log_transfer(lease: &Lease, to: &Worker, version: &str, own_version: &str) {
     let (run, worker) = (&lease.run, &*to.record.name);
@@ -111,8 +111,8 @@ fn log_transfer(lease: &Lease, to: &Worker, version: &str, own_version: &str) {
     }
 }
 
-/// Reports whether only another version of the executor can have enqueued a run: the trigger is unchanged, and this version
-/// does not match its event.
+/// Returns `true` if only another version of the executor can have enqueued a run: the trigger is unchanged, and its event does
+/// not match this version.
 fn was_enqueued_by_another(
     own: &Subscriptions,
     lease: &Lease,
@@ -140,7 +140,7 @@ mod tests {
         Worker::new(record, seen, seen, now)
     }
 
-    /// Returns the worker that gets a run that the version `wide` matches, and the version `own` does not.
+    /// Returns the worker that receives a run whose trigger matches the version `wide` but not the version `own`.
     fn taken_by<'w>(
         workers: &'w [Worker],
         own: &Subscriptions,

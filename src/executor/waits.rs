@@ -1,4 +1,4 @@
-//! Who waits in memory for which breadcrumb.
+//! Open in-memory waits of runs for breadcrumbs.
 
 use crate::clock::later;
 use crate::error::Retry;
@@ -9,34 +9,34 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-/// Why the breadcrumb that was waited for did not come.
+/// Reason why a wait for a breadcrumb failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The time is up.
-    #[error("no breadcrumb with {selector} within {after:?}")]
+    /// No matching breadcrumb was announced within the timeout.
+    #[error("the wait for a breadcrumb with {selector} timed out after {after:?}")]
     TimedOut {
-        /// What was waited for.
+        /// The selector of the wait.
         selector: String,
-        /// How long.
+        /// The timeout.
         after: Duration,
     },
-    /// As many wait already as may.
-    #[error("{limit} waits are open already; wait for fewer at a time")]
+    /// The maximum number of waits is open already.
+    #[error("{limit} waits are open already; wait for fewer breadcrumbs at a time")]
     TooMany {
-        /// How many may wait.
+        /// The maximum number of open waits on one store.
         limit: usize,
     },
     /// The selector cannot be evaluated.
     #[error("the selector of the wait cannot be evaluated")]
     Invalid(#[source] ConditionError),
-    /// There is no store to read from.
-    #[error("the runtime has no executor, so there is no store to read from")]
+    /// The runtime has no executor, and so no store in which it could find the breadcrumb.
+    #[error("the runtime has no executor and so no store to read from; add an executor first")]
     NoStore,
 }
 
 impl WaitError {
-    /// A stable short name for logs, metrics and dead letters.
+    /// Returns a stable code for logs, metrics and dead letters, for example `wait_timed_out`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl WaitError {
         }
     }
 
-    /// Whether waiting again could succeed.
+    /// Returns whether a new wait may succeed, and after what delay.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -58,7 +58,7 @@ impl WaitError {
     }
 }
 
-/// The waits on one store, found by what they wait for.
+/// The open waits on one store, indexed by their selectors.
 #[derive(Debug)]
 pub(crate) struct Waits {
     open: Mutex<Open>,
@@ -79,7 +79,7 @@ struct Waiting {
 }
 
 impl Waits {
-    /// No waits, and at most so many at a time.
+    /// Creates an empty set of at most `most` open waits.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             open: Mutex::default(),
@@ -87,8 +87,7 @@ impl Waits {
         }
     }
 
-    /// Begins to wait, at once: what is announced from now on counts, and so does the time, whenever the wait is
-    /// awaited.
+    /// Starts a wait. Breadcrumbs that are announced after this call count, and the timeout starts now, not at the first poll.
     ///
     /// # Errors
     /// [`WaitError::Invalid`] and [`WaitError::TooMany`].
@@ -120,13 +119,13 @@ impl Waits {
         })
     }
 
-    /// Returns `true` if so many more waits leave half of the limit to others.
+    /// Returns `true` if `more` additional waits leave at least half of the limit free.
     #[cfg(feature = "workflows")]
     pub(crate) fn has_room_for(&self, more: usize) -> bool {
         self.len().saturating_add(more) <= self.most / 2
     }
 
-    /// The waits that an event may end.
+    /// Returns the numbers of the waits whose selectors may match an event.
     pub(crate) fn concerned(&self, event: &Event) -> Vec<u64> {
         let open = self.open();
         if open.waiting.is_empty() {
@@ -135,7 +134,7 @@ impl Waits {
         open.index.matching(event)
     }
 
-    /// Ends those of some waits that a breadcrumb, read from the store, matches.
+    /// Ends the given waits whose selectors match a breadcrumb that was read from the store.
     pub(crate) fn answer(&self, waits: &[u64], breadcrumb: &Arc<Breadcrumb>) {
         let mut open = self.open();
         for number in waits {
@@ -143,7 +142,7 @@ impl Waits {
             if open.waiting.get(number).is_some_and(matches)
                 && let Some(waiting) = open.end(*number)
             {
-                // Whoever waited may be gone by now.
+                // The waiting future may have been dropped.
                 drop(waiting.answer.send(Arc::clone(breadcrumb)));
             }
         }
@@ -154,7 +153,7 @@ impl Waits {
         self.open().waiting.contains_key(&number)
     }
 
-    /// The selectors of the open waits.
+    /// Returns the selectors of the open waits.
     pub(crate) fn selectors(&self) -> Vec<Selector> {
         let open = self.open();
         open.waiting
@@ -163,7 +162,7 @@ impl Waits {
             .collect()
     }
 
-    /// How many wait.
+    /// Returns the number of open waits.
     pub(crate) fn len(&self) -> usize {
         self.open().waiting.len()
     }
@@ -181,7 +180,7 @@ impl Open {
     }
 }
 
-/// One wait; dropping it leaves nothing behind.
+/// One open wait. Dropping it removes the wait from its set.
 #[derive(Debug)]
 pub(crate) struct Wait {
     number: u64,
@@ -193,7 +192,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// The breadcrumb, if it comes in time.
+    /// Waits for the breadcrumb until the timeout.
     ///
     /// # Errors
     /// [`WaitError::TimedOut`].

@@ -2,7 +2,7 @@ use crate::error::excerpt;
 use crate::hints::{HintsError, HintsFailure};
 use std::fmt;
 
-/// Reason that a model does not receive an item of a context: its hints cannot be applied.
+/// Reason why an item of a context is withheld from a model: the item's hints cannot be applied.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WithheldBy {
@@ -15,7 +15,7 @@ pub enum WithheldBy {
         error: HintsError,
     },
     /// A rule of the hints failed.
-    #[error("of {hints} {failure}")]
+    #[error("{hints} cannot be applied: {failure}")]
     Failed {
         /// The owner of the hints.
         hints: HintsOf,
@@ -23,13 +23,13 @@ pub enum WithheldBy {
         failure: HintsFailure,
     },
     /// The hints of the schema were not loaded.
-    #[error("{hints} are not known")]
+    #[error("{hints} were not loaded")]
     Unknown {
         /// The owner of the hints.
         hints: HintsOf,
     },
     /// A further cause in a source that already has the maximum number of different causes.
-    #[error("its hints cannot be used, as those of other items")]
+    #[error("other hints of this source cannot be used either")]
     More,
 }
 
@@ -46,7 +46,7 @@ pub enum HintsOf {
 impl fmt::Display for HintsOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Breadcrumb => f.write_str("its own hints"),
+            Self::Breadcrumb => f.write_str("the breadcrumb's own hints"),
             Self::Schema(schema) => {
                 write!(f, "the hints of schema {:?}", excerpt(schema, 128))
             }

@@ -1,4 +1,4 @@
-//! Detection of triggers that carry the words of a session's user.
+//! Detection of triggers that contain the words of a user.
 
 use super::context::ExecutionContext;
 use super::context_error::ContextError;
@@ -6,22 +6,22 @@ use super::for_model::CHAT_MESSAGE;
 use super::provenance::has_creator;
 use crate::store::WrittenBy;
 
-/// The tag of a chat message that the library writes outside of a run and that is not the words of a user.
+/// The tag of a chat message that the library writes outside of a run and that does not contain the words of a user.
 pub(crate) const DATA_TAG: &str = "ux:data";
 
 impl ExecutionContext {
-    /// Sets whether the trigger carries the words of a user, for a context that belongs to no run of a ledger.
+    /// Sets the result of [`is_from_user`](Self::is_from_user), for a context that belongs to no run of a ledger.
     #[cfg(feature = "workloads")]
     pub(crate) fn with_from_user(self, is_from_user: bool) -> Self {
         self.run().from_user.get_or_init(|| is_from_user);
         self
     }
 
-    /// Returns `true` if the trigger carries the words of a user: a chat message that no run wrote. Its text is an
-    /// instruction to a model, and everything else is data.
+    /// Returns `true` if the trigger contains the words of a user: a chat message that no run wrote. A model receives these words
+    /// as instructions, and everything else as data.
     ///
-    /// The records of the store decide, since a `creator` can be forged. Without records a message without `creator`
-    /// counts: the library stamps every context that a run writes. In a run within a run the outer run decides.
+    /// The records of the store decide, because a `creator` can be forged. Without records, a message without `creator` counts,
+    /// because the library stamps every context that a run writes. In a run within a run, the outer run decides.
     ///
     /// # Errors
     /// [`ContextError::Store`] if the store cannot read its records.

@@ -227,7 +227,7 @@ async fn a_source_that_cannot_be_fetched_is_a_warning_that_names_it() {
 
     let line = logs
         .lines()
-        .find(|line| line.contains("a source could not be fetched"))
+        .find(|line| line.contains("fetch of a context source failed"))
         .unwrap_or_else(|| panic!("no warning in {logs:?}"));
     for part in ["WARN", "executor=\"teller\"", "near", "unsupported"] {
         assert!(line.contains(part), "{part} is not in {line}");
@@ -249,11 +249,11 @@ async fn what_is_withheld_from_a_model_is_logged_by_its_source_and_never_by_its_
     assert!(refused.is_err());
     let text = log.text();
     assert!(
-        text.contains("items are withheld from the model source=\"notes\" items=1"),
+        text.contains("items of a source are withheld from the model, because their hints cannot be used source=\"notes\" items=1"),
         "{text}"
     );
     assert!(
-        text.contains("all of it is withheld from the model source=\"trigger\""),
+        text.contains("the trigger or a required source is withheld from the model, because its hints cannot be used source=\"trigger\""),
         "{text}"
     );
     assert!(!text.contains(SECRET), "{text}");

@@ -1,4 +1,4 @@
-//! Announcements of the breadcrumbs that a flow may wait for while it executes.
+//! Announcements of breadcrumbs to a flow that waits for them while it executes.
 
 use super::ExecutionContext;
 use crate::model::Selector;
@@ -7,12 +7,14 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, select_all};
 use std::time::Duration;
 
-/// Limit of the selectors of one run whose breadcrumbs are announced to it.
+/// Maximum number of selectors whose breadcrumbs are announced to one run.
 const MOST_ANNOUNCED: usize = 64;
 
 impl ExecutionContext {
-    /// Returns a future that ends when a breadcrumb of `store` is announced that matches one of the selectors, at the latest after
-    /// `limit`. `None` if no runtime announces breadcrumbs of this store to the run, or if too many waits are open.
+    /// Returns a future that resolves when the store announces a breadcrumb that matches one of the selectors, or after `limit`.
+    ///
+    /// Returns `None` if no runtime announces breadcrumbs of `store` to this run, if `selectors` is empty or too long, or if too
+    /// many waits are open.
     pub(crate) fn announced(
         &self,
         store: &dyn BreadcrumbStore,

@@ -1,4 +1,4 @@
-//! Waits in memory for a breadcrumb that is announced while a run executes.
+//! In-memory waits for a breadcrumb that is announced while a run executes.
 
 use super::ExecutionContext;
 use crate::executor::ContextError;
@@ -7,16 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl ExecutionContext {
-    /// Waits for the first breadcrumb that matches a selector and is announced from now on: call it, write the request,
-    /// then await it, and no answer slips between.
+    /// Waits for the first breadcrumb that matches a selector and is announced after this call.
     ///
-    /// The waiting run retains its lease and counts as a run of its executor, but lends its place among all runs to other runs. A
-    /// crash ends the wait; for a long wait, such as for a person, return [`suspend`](crate::suspend) instead. The timeout starts at
-    /// the call. Dropping the future ends the wait.
+    /// The wait and its timeout start at the call, not at the first poll. To miss no answer, call this method, then write the
+    /// request, then await the returned future.
+    ///
+    /// The waiting run retains its lease and counts as a run of its executor. Its place among the concurrent runs of the runtime is
+    /// free for another run meanwhile. A crash ends the wait. For a long wait, such as for a person, return
+    /// [`suspend`](crate::suspend) instead.
     ///
     /// # Errors
-    /// [`ContextError::Wait`] if the time is up, too many wait or the selector cannot be evaluated;
-    /// [`ContextError::Unsupported`] unless a [`Runtime`](crate::Runtime) processes the run.
+    /// [`ContextError::Wait`] after the timeout, if too many waits are open, or if the selector cannot be evaluated.
+    /// [`ContextError::Unsupported`] if no [`Runtime`](crate::Runtime) processes the run.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the wait. A breadcrumb that is announced later is not delivered to the run.
     pub fn wait_for(
         &self,
         selector: Selector,

@@ -1,4 +1,4 @@
-//! Shaping of a single breadcrumb that a run reads, such as an answer.
+//! Applies hints to a single breadcrumb that a run reads, such as an answer.
 
 use super::shape::Shaper;
 use crate::executor::context::ExecutionContext;
@@ -8,8 +8,8 @@ use crate::store::{BreadcrumbStore, schema_hints};
 use std::sync::Arc;
 
 impl ExecutionContext {
-    /// Returns the part of a breadcrumb's context that a model may see: shaped by the breadcrumb's own hints, else by the
-    /// hints of its schema. Outside a run the hints of the schema come from `store`.
+    /// Returns the part of a breadcrumb's context that a model may see. The breadcrumb's own hints apply, else the hints of its
+    /// schema. Outside a run, the hints of the schema are read from `store`.
     ///
     /// # Errors
     /// [`ContextError::Withheld`] if the hints cannot be used, [`ContextError::Store`] if the store cannot read them.
@@ -33,7 +33,7 @@ impl ExecutionContext {
                 by_schema
             }
         };
-        // Hints can take long and anybody can write them, so other tasks run first.
+        // Hints can take long, and any writer of the tenant can set them, so other tasks run first.
         tokio::task::yield_now().await;
         let shaped = Shaper::of_one(by_schema).shape(found);
         shaped.map(|item| item.context).map_err(|cause| {

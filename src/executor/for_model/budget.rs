@@ -4,10 +4,10 @@ use crate::error::Retry;
 use std::fmt;
 use std::sync::Arc;
 
-/// How much a model is shown at most.
+/// Maximum size of the text that a model receives about a context.
 ///
-/// By default 100,000 tokens as [`EstimatedTokens`] counts them, and nothing else: how large a context is at all is
-/// limited when it is assembled, to 1 MiB unless the profile says otherwise.
+/// The default is 100,000 tokens, counted by [`EstimatedTokens`], without a limit on bytes or items. The assembled context itself
+/// is limited by [`Profile::context_bytes`](crate::Profile::context_bytes), which defaults to 1 MiB.
 ///
 /// ```
 /// use universal_executor::ContextBudget;
@@ -25,35 +25,35 @@ pub struct ContextBudget {
 }
 
 impl ContextBudget {
-    /// Sets how many tokens the rendered text may have.
+    /// Sets the maximum number of tokens of the rendered text. Defaults to 100,000.
     #[must_use]
     pub const fn tokens(mut self, tokens: usize) -> Self {
         self.tokens = tokens;
         self
     }
 
-    /// Sets how many bytes the rendered text may have.
+    /// Sets the maximum size of the rendered text in bytes. Defaults to no limit.
     #[must_use]
     pub const fn bytes(mut self, bytes: usize) -> Self {
         self.bytes = bytes;
         self
     }
 
-    /// Sets how many items of each optional list are kept, the newest.
+    /// Sets the maximum number of items of each optional list. The newest items remain. Defaults to no limit.
     #[must_use]
     pub const fn items_per_source(mut self, items: usize) -> Self {
         self.items_per_source = items;
         self
     }
 
-    /// Sets who counts the tokens.
+    /// Sets the token counter. Defaults to [`EstimatedTokens`].
     #[must_use]
     pub fn counter(mut self, counter: Arc<dyn TokenCounter>) -> Self {
         self.counter = counter;
         self
     }
 
-    /// Whether a text of this cost is within it.
+    /// Checks that a text of this cost is within the budget.
     pub(super) fn admits(&self, cost: Cost) -> Result<(), BudgetError> {
         let measures = [
             (cost.tokens(), self.tokens, "tokens"),
@@ -87,27 +87,27 @@ impl fmt::Debug for ContextBudget {
     }
 }
 
-/// A context cannot be made to fit a budget.
+/// Reason why a context cannot be made to fit a budget.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BudgetError {
-    /// What is never left out is too large on its own: the trigger, the required sources, and the text around them.
+    /// The trigger, the required sources and the text around them exceed the budget. They are never omitted.
     #[error(
-        "the trigger and the required sources take {size} {unit} where the budget has {limit}; raise it, \
-         let hints show less of them, or make a source optional"
+        "the trigger and the required sources take {size} {unit} where the budget has {limit}; raise the budget, \
+         exclude fields with hints, or make a source optional"
     )]
     TooLarge {
-        /// What they take.
+        /// The size of the trigger, the required sources and the text around them.
         size: usize,
-        /// What the budget has.
+        /// The limit of the budget.
         limit: usize,
-        /// Of what: `tokens` or `bytes`.
+        /// The unit of `size` and `limit`: `tokens` or `bytes`.
         unit: &'static str,
     },
 }
 
 impl BudgetError {
-    /// Never: the budget, the hints or the subscriptions have to change.
+    /// Returns [`Retry::Never`]: the budget, the hints or the subscriptions have to change.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

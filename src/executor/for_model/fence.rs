@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::OnceLock;
 use uuid::Uuid;
 
-/// The secret behind the marks of the fences around data in a rendered context.
+/// Secret key for the marks of the fences around data in a rendered context.
 ///
-/// A mark is a hash over this secret, the name of a section and its content: the same from call to call, so that prompt
-/// caches hit, and out of reach for whoever wrote the content. Workers that share a prompt cache share a key, so
-/// that they render the same bytes; [`render`](super::ModelContext::render) uses one that is random in each process.
+/// A mark is a hash of this key, the name of a section and the content of the section. The mark stays the same from call to call,
+/// so prompt caches hit, and a writer of the content cannot predict the mark. Workers that share a prompt cache should use the
+/// same key, so that they render the same bytes. [`render`](super::ModelContext::render) uses a random key for each process.
 ///
 /// ```
 /// use universal_executor::executor::FenceKey;
@@ -20,19 +20,20 @@ use uuid::Uuid;
 pub struct FenceKey([u8; 32]);
 
 impl FenceKey {
-    /// A key of 32 random bytes.
+    /// Creates a key from 32 random bytes.
     #[must_use]
     pub const fn new(secret: [u8; 32]) -> Self {
         Self(secret)
     }
 
-    /// A key made of a secret text, which should be random and of 32 characters or more: who guesses it can make marks.
+    /// Creates a key from a secret string. Use a random string of at least 32 characters: a writer who guesses the string can forge
+    /// marks.
     #[must_use]
     pub fn from_secret(secret: &str) -> Self {
         Self(digest([b"fence key", secret.as_bytes()]))
     }
 
-    /// The key of this process: 244 random bits.
+    /// Returns the key of this process, derived from 244 random bits.
     pub(super) fn of_process() -> &'static Self {
         static KEY: OnceLock<FenceKey> = OnceLock::new();
         KEY.get_or_init(|| {
@@ -41,7 +42,7 @@ impl FenceKey {
         })
     }
 
-    /// The mark of a section of this kind, name and content.
+    /// Returns the mark of a section of this kind, name and content.
     pub(super) fn mark(&self, kind: &str, name: &str, content: &str) -> String {
         let hash = digest([
             &self.0,
@@ -53,10 +54,10 @@ impl FenceKey {
     }
 }
 
-/// How long a mark is, in hexadecimal digits.
+/// Length of a mark in hexadecimal digits, and so in bytes.
 pub(super) const MARK_BYTES: usize = 16;
 
-/// SHA-256 over parts, each with its length in front so that no two run together.
+/// Returns the SHA-256 hash of the parts. Each part is prefixed with its length, so moving bytes between parts changes the hash.
 fn digest<const N: usize>(parts: [&[u8]; N]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {

@@ -6,19 +6,19 @@ use super::{ModelContext, ModelItem, ModelSource};
 use std::collections::{BTreeMap, HashSet};
 
 impl ModelContext {
-    /// The same context with as few items left out as its text in this format takes to be within the budget.
+    /// Omits as few items as possible, so that the text in this format is within the budget.
     ///
-    /// Items are left out whole: those of the lowest `priority` first, within one priority the oldest first (by update
-    /// time, version and id, then in the order they have). If the budget limits the items of a source, every optional
-    /// list is cut to its newest before that. The trigger and required sources are never cut. What was left out stands in
-    /// [`missing`](Self::missing) as [`MissingReason::OverBudget`], and so in the text.
+    /// Whole items are omitted: the lowest `priority` first, then the oldest (by update time, version and ID, then by position). If
+    /// the budget limits the items of a source, every optional list is first reduced to its newest items. The trigger and required
+    /// sources are never reduced. Omitted items are listed in [`missing`](Self::missing) as [`MissingReason::OverBudget`], and
+    /// therefore in the text.
     ///
-    /// Everything counts: what a model is told about the text, headings, and the notes on what was left out. Tokens are
-    /// counted over the pieces that the text is joined of, each item once. The digits of a fence are not known before the
-    /// text is made and count as 16 times the costliest digit.
+    /// All parts of the text count: the introduction, the headings, the data, and the notes on omitted items. Tokens are counted for
+    /// each part of the text, and each item is counted once. The digits of a fence are not known before rendering, so each of its 16
+    /// digits counts as the costliest digit.
     ///
     /// # Errors
-    /// [`BudgetError::TooLarge`] if the trigger and the required sources have no room on their own.
+    /// [`BudgetError::TooLarge`] if the trigger and the required sources alone exceed the budget.
     pub fn fit(mut self, budget: &ContextBudget, format: Format) -> Result<Self, BudgetError> {
         let mut cuts: BTreeMap<usize, Cut> = BTreeMap::new();
         for candidate in self.to_leave_out(budget, format)? {
@@ -34,7 +34,7 @@ impl ModelContext {
         Ok(self)
     }
 
-    /// The fewest items that have to go.
+    /// Returns the smallest set of items to omit.
     fn to_leave_out(
         &self,
         budget: &ContextBudget,
@@ -44,8 +44,8 @@ impl ModelContext {
         let (mut candidates, surplus) = candidates(&self.sources, budget.items_per_source, &scale);
         let mut tally = Tally::without(&candidates, self, &scale);
         let mut fewest = budget.admits(tally.total()).map(|()| candidates.len());
-        // From everything left out to nothing. A note may cost more than the item it tells of, so the text does not
-        // always grow on the way, and the last that is admitted is the one with the fewest left out.
+        // Starts without any candidate, and adds one at a time. A note may cost more than the item that it reports as
+        // omitted, so the cost does not always grow. The last admitted state has the fewest omitted items.
         for (before, candidate) in candidates.iter().enumerate().skip(surplus).rev() {
             tally.put_back(candidate);
             if budget.admits(tally.total()).is_ok() {
@@ -57,8 +57,8 @@ impl ModelContext {
     }
 }
 
-/// The items that may be left out, the first to go first, and how many of them go in any case, since their source has
-/// more than `most`.
+/// Returns the items that may be omitted, in the order of their omission, and the number of items that have to be omitted because
+/// their source has more than `most` items.
 fn candidates<'a>(
     sources: &'a [ModelSource],
     most: usize,
@@ -80,7 +80,7 @@ fn candidates<'a>(
             })
         })
         .collect();
-    // The sort is stable: of items of one age those of the first source are the first to go.
+    // The sort is stable: of items of the same age, the items of the first source are omitted first.
     let age = |item: &ModelItem| (item.updated_at, item.version, item.id);
     all.sort_by_key(|(priority, candidate)| (*priority, age(candidate.item)));
     let surplus_of = |source: &ModelSource| match source.is_one {
@@ -99,7 +99,7 @@ fn candidates<'a>(
     (all, surplus)
 }
 
-/// What is left out of one source.
+/// The omitted items of one source.
 #[derive(Default)]
 struct Cut {
     places: HashSet<usize>,

@@ -1,4 +1,4 @@
-//! Parts of a context that an agent shows in another way: the words of the user, and the trigger's identity.
+//! Parts of a context that an agent presents to its model separately: the words of the user, and the trigger's identity.
 
 use super::words::{FIELDS, words_in};
 use super::{ContextBudget, ModelContext, ModelItem, ModelSource};
@@ -26,9 +26,10 @@ impl ModelContext {
         self
     }
 
-    /// Moves the words of the user out of a chat message that is the trigger. The other fields of the trigger remain as data.
+    /// Removes the words of the user from a trigger that is a chat message, and returns them. The other fields of the trigger remain
+    /// as data.
     ///
-    /// Returns `None` if the trigger has no words that a model may see; the context is then unchanged.
+    /// Returns `None`, and leaves the context unchanged, if the trigger has no words that a model may see.
     pub(crate) fn take_words(&mut self) -> Option<String> {
         let context = &self.trigger.context;
         let found = FIELDS.into_iter().find_map(|field| {
@@ -41,8 +42,8 @@ impl ModelContext {
         Some(words)
     }
 
-    /// Moves the words of the user out of the field of a request that is the trigger. The other fields, which name the
-    /// agent itself, are dropped.
+    /// Removes the words of the user from the field of a trigger that is a request, and returns them. The other fields, which name
+    /// the agent itself, are dropped.
     pub(crate) fn take_request(&mut self, field: &str) -> Option<String> {
         let words = words_in(&self.trigger.context, field)?.to_owned();
         self.trigger.context = Value::Object(Map::new()).into();
@@ -60,7 +61,7 @@ impl ModelContext {
 }
 
 impl ContextBudget {
-    /// Returns the limits as the field `context_budget` of an agent definition, without those that limit nothing.
+    /// Returns the limits as the field `context_budget` of an agent definition. Values without a limit are omitted.
     pub(crate) fn fields(&self) -> Map<String, Value> {
         let limits = [
             ("tokens", self.tokens),

@@ -1,4 +1,4 @@
-//! Text formats of a context for a model, and the first lines of each.
+//! Text formats of a context for a model, and the introduction of each format.
 
 macro_rules! data {
     () => {
@@ -11,19 +11,19 @@ macro_rules! data {
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Format {
-    /// Headings and fenced blocks of JSON.
+    /// Markdown: headings, and JSON in fenced code blocks. This is the default.
     #[default]
     Markdown,
-    /// Elements with JSON in them.
+    /// XML-like markup: elements that contain JSON.
     Xml,
 }
 
-/// The explanation of the fences in Markdown.
+/// Explanation of the fences in Markdown.
 #[cfg(feature = "agents")]
 pub(super) const DATA: &str = data!();
 
 impl Format {
-    /// Returns the name in definitions: `markdown` or `xml`.
+    /// Returns the name of the format in definitions: `markdown` or `xml`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Format {
         }
     }
 
-    /// Returns the first lines of a context.
+    /// Returns the introduction of a context.
     pub(super) fn preamble(self) -> &'static str {
         match self {
             Self::Markdown => concat!(
@@ -55,8 +55,8 @@ impl Format {
         }
     }
 
-    /// Returns the first lines of a context whose trigger is the next message, which has the words of the user. No longer
-    /// than [`preamble`](Self::preamble), so that a context within its budget stays there.
+    /// Returns the introduction of a context that precedes the words of the user. It is at most as long as
+    /// [`preamble`](Self::preamble), so that a context within its budget stays within the budget.
     pub(super) fn preamble_before_words(self) -> &'static str {
         match self {
             Self::Markdown => concat!(

@@ -1,4 +1,4 @@
-//! What a model is shown of an assembled context: shaped by hints, held to a budget, rendered.
+//! The form of a context that a model receives: shaped by hints, limited by a budget, and rendered as text.
 
 mod answer;
 mod budget;
@@ -31,9 +31,11 @@ use super::sources::MissingSource;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 
-/// What a model may see of an [`ExecutionContext`](super::ExecutionContext): every context in it was shaped by its hints.
+/// The part of an [`ExecutionContext`](super::ExecutionContext) that a model may see: the context of every breadcrumb is shaped by
+/// its hints.
 ///
-/// [`fit`](Self::fit) makes it small enough and [`render`](Self::render) a text of it. Serialised it is
+/// Created by [`for_model`](super::ExecutionContext::for_model). [`fit`](Self::fit) reduces the context to a budget, and
+/// [`render`](Self::render) returns the text for a prompt. The serialised form is
 /// `{"trigger": {"schema_name": .., "context": ..}, "<key>": <context, or a list of contexts>, ..}`.
 #[derive(Clone, Debug)]
 pub struct ModelContext {
@@ -44,35 +46,35 @@ pub struct ModelContext {
     has_no_words: bool,
 }
 
-/// One source, shaped.
+/// A source of a [`ModelContext`]: the items that a model may see.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ModelSource {
-    /// Its name.
+    /// The key of the source: the name of its subscription.
     pub key: String,
-    /// What a model may see of each item, in the order asked for.
+    /// The items, in the order that the subscription requests.
     pub items: Vec<ModelItem>,
-    /// Whether it is one item (`latest`, or a limit of 1), not a list.
+    /// `true` for a source of at most one item (`latest`, or a limit of 1), `false` for a list.
     pub is_one: bool,
-    /// Whether nothing is executed without it.
+    /// If `true`, the run does not execute without this source, and a budget never omits its items.
     pub required: bool,
-    /// The lowest is cut first when a budget is short.
+    /// The priority of the subscription. A budget omits items of the lowest priority first.
     pub priority: i64,
 }
 
-/// What a model may see of one breadcrumb.
+/// The part of one breadcrumb that a model may see.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ModelItem {
-    /// Which breadcrumb.
+    /// The ID of the breadcrumb.
     pub id: BreadcrumbId,
-    /// Its version.
+    /// The version of the breadcrumb.
     pub version: u64,
-    /// Its schema.
+    /// The schema of the breadcrumb, or `None` without a schema.
     pub schema_name: Option<String>,
-    /// When it was last changed.
+    /// The time of the last change of the breadcrumb.
     pub updated_at: Timestamp,
-    /// Its context, shaped by its hints.
+    /// The context of the breadcrumb, shaped by its hints.
     pub context: Json,
 }
 
@@ -90,26 +92,26 @@ impl ModelContext {
         }
     }
 
-    /// The trigger.
+    /// Returns the trigger.
     #[must_use]
     pub fn trigger(&self) -> &ModelItem {
         &self.trigger
     }
 
-    /// All sources, in the order of the subscriptions.
+    /// Returns all sources, in the order of the subscriptions.
     #[must_use]
     pub fn sources(&self) -> &[ModelSource] {
         &self.sources
     }
 
-    /// The context of a source of one item; none for a list, and if nothing was found.
+    /// Returns the context of a source of one item, or `None` if the source is a list, is missing, or found nothing.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Json> {
         let source = self.source(key).filter(|source| source.is_one)?;
         source.items.first().map(|item| &item.context)
     }
 
-    /// Any source as a slice: a list, one item, or empty.
+    /// Returns the items of a source as a slice. The slice of an unknown or missing source is empty.
     #[must_use]
     pub fn many(&self, key: &str) -> &[ModelItem] {
         self.source(key)
@@ -121,7 +123,7 @@ impl ModelContext {
         self.sources.iter().find(|source| source.key == key)
     }
 
-    /// What is not there, or not all of it, and why.
+    /// Returns the sources that are missing or incomplete, with the reasons.
     #[must_use]
     pub fn missing(&self) -> &[MissingSource] {
         &self.missing

@@ -5,7 +5,7 @@ use super::section::{Facts, Heading, before_notes, note};
 use super::{ModelContext, ModelItem};
 
 impl ModelContext {
-    /// The whole as a text for a prompt: what a model may see of each source, then what is missing, then the trigger.
+    /// Returns the context as text for a prompt: the sources, then the missing sources with the reasons, then the trigger.
     ///
     #[doc = include_str!("example.md")]
     ///
@@ -34,28 +34,29 @@ impl ModelContext {
     /// # Ok::<(), universal_executor::BoxError>(())
     /// ```
     ///
-    /// # What is data and what is not
-    /// Everything that came from a breadcrumb is JSON inside a fence, and no content can close its fence: each line
-    /// begins with JSON, never with a backtick, and in XML `<`, `>` and `&` are written as `\u003c` and so on. The
-    /// digits of a fence are a keyed hash over the name of the section and its content (see [`FenceKey`]), so nobody who
-    /// writes content can foretell them. The name of a schema is shown if all items share it and it is plain (up to 128 of
-    /// `A-Za-z0-9._:-`); keys, which come from definitions, are quoted unless they are plain. JSON that nests deeper than 64
-    /// levels is shown as the string `(nests too deeply to be shown)`.
+    /// # Fences around data
+    /// All data of breadcrumbs is JSON inside a fence, and no data can close its fence. Each line starts with JSON, never with a
+    /// backtick, and in XML `<`, `>` and `&` are escaped, for example as `\u003c`. The digits of a fence are a keyed hash of the
+    /// section's name and content (see [`FenceKey`]), so a writer of the content cannot predict them.
     ///
-    /// That helps a model to tell data from instructions and does not force it to: what it may do has to be limited
-    /// elsewhere.
+    /// A schema name is shown if all items of a source share the schema and the name is plain: 1 to 128 characters of
+    /// `A-Za-z0-9._:-`. Keys, which come from definitions, are quoted unless they are plain. JSON that nests deeper than 64 levels is
+    /// shown as the string `(nests too deeply to be shown)`.
+    ///
+    /// Fences help a model to distinguish data from instructions, but cannot force it to. Limit the permissions of the agent as well.
     ///
     /// # Prompt caches
-    /// The same texts give the same bytes from call to call: sources come in the order of the subscriptions, and their age
-    /// is written as the time of the newest item, never as a distance from now. What did not change keeps its bytes, so a
-    /// prompt cache hits up to the first source that did: subscribe first to what changes least. Fences are the same
-    /// within a process; use [`render_with`](Self::render_with) to have them the same in several.
+    /// The same context renders to the same bytes in every call. Sources have the order of the subscriptions, and the age of a source
+    /// is the time of its newest item, never a duration until now. Sections that did not change keep their bytes, so a prompt cache
+    /// hits up to the first changed section. Subscribe first to the sources that change least.
+    ///
+    /// Fences are the same within one process. Use [`render_with`](Self::render_with) for the same fences in several processes.
     #[must_use]
     pub fn render(&self, format: Format) -> String {
         self.render_with(format, FenceKey::of_process())
     }
 
-    /// The same with fences of another key.
+    /// Returns the same text as [`render`](Self::render), with fences of a given key.
     #[must_use]
     pub fn render_with(&self, format: Format, fences: &FenceKey) -> String {
         let preamble = match self.has_no_words {
@@ -88,7 +89,7 @@ impl ModelContext {
 }
 
 impl ModelItem {
-    /// What stands between the fences of an item on its own, and on a line of a list.
+    /// Returns the item as one line of JSON, for the content of a section or for a line of a list.
     pub(super) fn content(&self, format: Format) -> String {
         let mut content = String::new();
         push_json(&self.context, format.is_markup(), &mut content);

@@ -1,4 +1,4 @@
-//! What stands around data in a rendered text. Rendering joins these pieces, and a budget counts them.
+//! Text around the data in a rendered context: headings, fences and notes. Rendering joins these pieces, and a budget counts them.
 
 use super::super::sources::MissingReason;
 use super::fence::FenceKey;
@@ -7,14 +7,14 @@ use super::line::{escaped, is_plain, push_json, quoted};
 use super::{ModelItem, ModelSource};
 use crate::model::Timestamp;
 
-/// What a section is about.
+/// Heading of a section: a source with its key, or the trigger.
 #[derive(Clone, Copy)]
 pub(super) enum Heading<'a> {
     Source(&'a str),
     Trigger,
 }
 
-/// What is said of the items of a section.
+/// Facts about the items of a section: their number, schema and newest update.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Facts<'a> {
     items: usize,
@@ -22,7 +22,7 @@ pub(super) struct Facts<'a> {
     updated: Option<Timestamp>,
 }
 
-/// The schema of the items so far.
+/// Common schema of the items that were added so far.
 #[derive(Clone, Copy, Default)]
 enum Schema<'a> {
     #[default]
@@ -31,8 +31,7 @@ enum Schema<'a> {
     Several,
 }
 
-/// The text around the content of a section. The mark of its fence stands before `open`, and again before `end` if
-/// there is one.
+/// Text around the content of a section. The mark of the fence precedes `open` and, if there is one, `end`.
 pub(super) struct Frame {
     pub(super) before: String,
     pub(super) open: &'static str,
@@ -40,7 +39,7 @@ pub(super) struct Frame {
     pub(super) end: Option<&'static str>,
 }
 
-/// What holds a list of items together.
+/// Delimiters of a list of items.
 pub(super) const LIST_OPEN: &str = "[";
 pub(super) const BEFORE_FIRST: &str = "\n";
 pub(super) const BETWEEN: &str = ",\n";
@@ -79,7 +78,7 @@ impl<'a> Facts<'a> {
         self.items
     }
 
-    /// `2 items of schema page.v1, last updated 2026-11-21T20:33:40Z`.
+    /// Returns the facts as a sentence, for example `2 items of schema page.v1, last updated 2026-11-21T20:33:40Z`.
     fn in_words(&self) -> String {
         let schema = match self.schema {
             Schema::OfAll(Some(name)) if is_plain(name) => format!(" of schema {name}"),
@@ -95,7 +94,7 @@ impl<'a> Facts<'a> {
         )
     }
 
-    /// ` items="2" schema="page.v1" updated="2026-11-21T20:33:40Z"`.
+    /// Returns the facts as attributes, for example ` items="2" schema="page.v1" updated="2026-11-21T20:33:40Z"`.
     fn in_attributes(&self) -> String {
         let schema = match self.schema {
             Schema::OfAll(Some(name)) if is_plain(name) => format!(" schema=\"{name}\""),
@@ -145,7 +144,7 @@ impl Heading<'_> {
         }
     }
 
-    /// Appends a section whole.
+    /// Appends a whole section.
     pub(super) fn push(
         self,
         format: Format,
@@ -170,7 +169,7 @@ impl Heading<'_> {
 }
 
 impl Frame {
-    /// Everything but the marks, and how many of these there are.
+    /// Returns all pieces except the marks, and the number of marks.
     pub(super) fn pieces(&self) -> (impl Iterator<Item = &str>, usize) {
         let pieces = [&*self.before, self.open, self.close].into_iter();
         (pieces.chain(self.end), 1 + self.end.iter().len())
@@ -178,12 +177,12 @@ impl Frame {
 }
 
 impl ModelSource {
-    /// Whether it has a section: a source of one item that found none has not.
+    /// Returns `true` if the source has a section with so many items. A source of one item without an item has no section.
     pub(super) fn is_shown(&self, items: usize) -> bool {
         items > 0 || !self.is_one
     }
 
-    /// What stands between its fences.
+    /// Returns the content between the fences of the source.
     pub(super) fn content(&self, format: Format) -> String {
         let mut content = String::new();
         match self.items.first() {
@@ -201,11 +200,11 @@ impl ModelSource {
     }
 }
 
-/// The names of the sections that are no source. A source of such a name is written in quotes.
+/// Names of the sections that are not sources. The key of a source with such a name is quoted.
 const TRIGGER: &str = "trigger";
 const MISSING: &str = "missing";
 
-/// A key as it stands in a heading or a note: quoted unless that is not needed.
+/// Returns a key for a heading or a note: quoted, unless the key is plain and not the name of another section.
 pub(super) fn name_of(key: &str) -> String {
     if is_plain(key) && ![TRIGGER, MISSING].contains(&key) {
         key.to_owned()
@@ -214,7 +213,7 @@ pub(super) fn name_of(key: &str) -> String {
     }
 }
 
-/// What stands before the notes, if there are any.
+/// Returns the text before the first note.
 pub(super) fn before_notes(format: Format) -> &'static str {
     match format {
         Format::Markdown => "\n## missing\n",
@@ -222,7 +221,7 @@ pub(super) fn before_notes(format: Format) -> &'static str {
     }
 }
 
-/// What is missing, as one line.
+/// Returns the note on a missing or incomplete source, as one line.
 pub(super) fn note(format: Format, key: &str, reason: &MissingReason) -> String {
     let reason = told(reason);
     match format {
@@ -234,15 +233,16 @@ pub(super) fn note(format: Format, key: &str, reason: &MissingReason) -> String 
     }
 }
 
-/// Why something is missing, in words of this crate: what a driver or a server says stays out of a prompt.
+/// Returns the reason why a source is missing or incomplete, without messages of drivers or servers, which must not reach a
+/// prompt.
 fn told(reason: &MissingReason) -> String {
     match reason {
         MissingReason::Failed(error) => format!("{reason} ({})", error.code()),
-        // Hints may come with a breadcrumb, so what is said of them does not go to the model.
+        // Hints can come from a breadcrumb, so their text must not reach the model.
         MissingReason::Withheld { items, .. } => {
             format!("{items} items were withheld, because their hints cannot be used")
         }
-        // What is quoted in these was escaped when it was, so that it stays on its line.
+        // Quoted values in these reasons are escaped, so the note stays on one line.
         MissingReason::Cut(_)
         | MissingReason::TooLarge { .. }
         | MissingReason::OverBudget { .. } => reason.to_string(),

@@ -1,4 +1,4 @@
-//! From a context to what a model may see of it.
+//! Applies hints to a context, which yields the part that a model may see.
 
 use super::{ModelContext, ModelItem, ModelSource};
 use crate::executor::context::ExecutionContext;
@@ -11,36 +11,38 @@ use crate::store::schema_hints::{self, HintsOfSchemas};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// How many causes of one source are told apart: whoever writes breadcrumbs must not fill the report of what is missing.
+/// Maximum number of separately reported causes for one source, so that a writer of breadcrumbs cannot flood the report.
 const MOST_CAUSES: usize = 4;
 
-/// What shaping all of a context may take, in steps of hints and in bytes of what they make: four and eight times what one
-/// breadcrumb may. Hints may come from anybody.
+/// Maximum number of hint steps for a whole context: four times the limit of one breadcrumb. Any writer can set hints.
 const STEPS: usize = 4 * MAX_STEPS;
+/// Maximum size of the hints' output for a whole context, in bytes: eight times the limit of one breadcrumb.
 const BYTES: usize = 8 * MAX_OUTPUT_BYTES;
 
-/// How many steps are taken before others of the task go on: the lease has to be kept meanwhile.
+/// Maximum number of steps before a yield, so that the heartbeat in the same task can extend the lease.
 const AT_ONCE: usize = 1 << 17;
 
-/// What an item costs beside the steps of its hints.
+/// Fixed cost of an item in steps, in addition to the steps of its hints.
 const EACH: usize = 1 << 10;
 
 impl ExecutionContext {
     /// Returns the part of the context that a model may see: the trigger and every item, each shaped by its hints.
     ///
-    /// Only this part goes to a model. A breadcrumb's own `llm_hints` override the hints of its schema. The hints of a
-    /// schema are in the newest `schema.def.v1` breadcrumb with the tag `defines:<schema>`: at its top level, else in
-    /// its context. An item without hints shares its context with the breadcrumb and is not copied.
+    /// A breadcrumb's own `llm_hints` override the hints of its schema. The hints of a schema are in the newest `schema.def.v1`
+    /// breadcrumb with the tag `defines:<schema>`: at its top level, else in its context. An item without hints shares its context
+    /// with the breadcrumb and is not copied.
     ///
-    /// An item that cannot be shaped is withheld and listed in [`missing`](ModelContext::missing); the other items of
-    /// its source remain. A run reads the definitions of schemas from the store in one search. A
-    /// [`Runtime`](crate::Runtime) caches them until an event announces a change, and for at most
-    /// [`HINTS_AGE`](Self::HINTS_AGE). A context that was assembled outside of a run has the schema hints that
-    /// [`with_schema_hints`](Self::with_schema_hints) sets. All items of a context together may take four times the
-    /// steps of [one breadcrumb](crate::hints). The sources share these steps.
+    /// An item whose hints cannot be applied is withheld and listed in [`missing`](ModelContext::missing). The other items of its
+    /// source remain.
+    ///
+    /// A run reads the definitions of schemas from the store in one search. A [`Runtime`](crate::Runtime) caches them until an event
+    /// announces a change, and for at most [`HINTS_AGE`](Self::HINTS_AGE). A context of [`for_trigger`](Self::for_trigger) has the
+    /// schema hints that [`with_schema_hints`](Self::with_schema_hints) sets.
+    ///
+    /// All items of a context together may take four times the steps of [one breadcrumb](crate::hints). The sources share these steps.
     ///
     /// Hints hide useless or confidential values from a model. They do not protect a value against users with write
-    /// access to the tenant: the writer of a breadcrumb chooses its hints, and the writer of a schema definition the
+    /// access to the tenant: the writer of a breadcrumb sets its hints, and the writer of a schema definition sets the
     /// hints of the schema.
     ///
     /// ```
@@ -59,15 +61,14 @@ impl ExecutionContext {
     /// ```
     ///
     /// # Errors
-    /// [`ContextError::Withheld`] if nothing is left of the trigger or of a required source,
-    /// [`ContextError::Store`] if the store cannot read the hints, [`ContextError::Unsupported`] of a context that
-    /// was assembled outside of a run.
+    /// [`ContextError::Withheld`] if the trigger or all items of a required source are withheld, [`ContextError::Store`] if the store
+    /// cannot read the hints, and [`ContextError::Unsupported`] if the context was assembled outside of a run or its run has ended.
     pub async fn for_model(&self) -> Result<ModelContext, ContextError> {
         shaped(self).await
     }
 }
 
-/// Shapes everything in a context by its hints.
+/// Applies hints to the trigger and all items of a context.
 async fn shaped(context: &ExecutionContext) -> Result<ModelContext, ContextError> {
     let by_schema = context.hints_of(schemas_to_ask(context)).await?;
     let mut shaper = Shaper {
@@ -96,7 +97,7 @@ async fn shaped(context: &ExecutionContext) -> Result<ModelContext, ContextError
             tracing::warn!(
                 source = source.key,
                 items,
-                "items are withheld from the model"
+                "items of a source are withheld from the model, because their hints cannot be used"
             );
             MissingSource {
                 key: source.key.clone(),
@@ -107,7 +108,7 @@ async fn shaped(context: &ExecutionContext) -> Result<ModelContext, ContextError
     Ok(ModelContext::new(trigger, sources, missing))
 }
 
-/// The schemas of what has no hints of its own.
+/// Returns the schemas of the breadcrumbs that have no `llm_hints`.
 fn schemas_to_ask(context: &ExecutionContext) -> Vec<String> {
     let items = context.sources().iter().flat_map(|source| &source.items);
     let all = items.map(|item| &**item).chain([context.trigger()]);
@@ -119,23 +120,26 @@ fn schemas_to_ask(context: &ExecutionContext) -> Vec<String> {
 }
 
 fn withheld(key: &str, cause: Arc<WithheldBy>) -> ContextError {
-    tracing::warn!(source = key, "all of it is withheld from the model");
+    tracing::warn!(
+        source = key,
+        "the trigger or a required source is withheld from the model, because its hints cannot be used"
+    );
     ContextError::Withheld {
         key: key.to_owned(),
         cause,
     }
 }
 
-/// So many items and why they are withheld.
+/// Numbers of withheld items, by cause.
 type Causes = Vec<(usize, Arc<WithheldBy>)>;
 
 pub(super) struct Shaper {
     by_schema: HintsOfSchemas,
-    /// Hints of breadcrumbs that were read already: items of one kind mostly have equal ones.
+    /// Cache of parsed hints of breadcrumbs, because items of one kind mostly have equal hints.
     own: Vec<(Json, Result<Hints, HintsError>)>,
-    /// What may still be taken and made.
+    /// The remaining steps and output bytes.
     left: (usize, usize),
-    /// Steps since others of the task went on.
+    /// Steps since the last yield.
     since: usize,
 }
 
@@ -150,7 +154,7 @@ impl Shaper {
         }
     }
 
-    /// Shapes a source with its share of what is left for so many.
+    /// Applies hints to a source, within `1 / shares` of the remaining steps and bytes.
     async fn shape_all(&mut self, source: &Source, shares: usize) -> (ModelSource, Causes) {
         let (steps, bytes) = self.left;
         let share = (steps / shares.max(1), bytes / shares.max(1));

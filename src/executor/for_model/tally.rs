@@ -1,4 +1,4 @@
-//! What the text of a context costs, counted piece by piece.
+//! Cost of a rendered context in bytes and tokens, counted piece by piece.
 
 use super::super::sources::{MissingReason, MissingSource};
 use super::fence::MARK_BYTES;
@@ -10,7 +10,7 @@ use super::tokens::TokenCounter;
 use super::{ModelContext, ModelItem, ModelSource};
 use std::ops::{Add, AddAssign, SubAssign};
 
-/// What a text costs. Sums cannot overflow, whatever a counter says.
+/// Cost of a text. The sums are 128 bits wide, so that no value of a token counter overflows them.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Cost {
     bytes: u128,
@@ -58,7 +58,7 @@ impl SubAssign for Cost {
     }
 }
 
-/// Says what pieces cost in one format.
+/// Calculates the cost of pieces of text in one format.
 pub(super) struct Scale<'a> {
     counter: &'a dyn TokenCounter,
     format: Format,
@@ -96,12 +96,12 @@ impl<'a> Scale<'a> {
         }
     }
 
-    /// An item on its line.
+    /// Returns the cost of an item on its line.
     pub(super) fn item(&self, item: &ModelItem) -> Cost {
         self.text(&item.content(self.format))
     }
 
-    /// Everything around the content of a section.
+    /// Returns the cost of the text around the content of a section.
     fn frame(&self, heading: Heading<'_>, facts: &Facts<'_>) -> Cost {
         let frame = heading.frame(self.format, facts);
         let (pieces, marks) = frame.pieces();
@@ -109,7 +109,7 @@ impl<'a> Scale<'a> {
         pieces.fold(self.mark.times(marks), Cost::add)
     }
 
-    /// Everything in a list beside its items.
+    /// Returns the cost of the delimiters of a list.
     fn list_of(&self, items: usize) -> Cost {
         let ends = self.text(LIST_OPEN) + self.text(LIST_CLOSE);
         match items.checked_sub(1) {
@@ -130,31 +130,32 @@ pub(super) struct Candidate<'a> {
     pub(super) cost: Cost,
 }
 
-/// The cost of a context while items are put back into it.
+/// Running cost of a context while omitted items are put back.
 pub(super) struct Tally<'a> {
     scale: &'a Scale<'a>,
     parts: Vec<Part<'a>>,
-    /// All but the line over the notes, and how many notes there are.
+    /// The cost of everything except the heading of the notes.
     sum: Cost,
+    /// The number of notes.
     notes: usize,
     before_notes: Cost,
 }
 
-/// One source.
+/// Running cost of one source.
 struct Part<'a> {
     source: &'a ModelSource,
     facts: Facts<'a>,
     items: Cost,
-    /// How many items were left out by earlier budgets, and their bytes.
+    /// The number of items that earlier budgets omitted, and their bytes.
     before: (usize, usize),
-    /// How many are left out now, and their bytes.
+    /// The number of items that are omitted now, and their bytes.
     left_out: (usize, usize),
-    /// What the section and its note cost as they are.
+    /// The current cost of the section and its note.
     cost: Cost,
 }
 
 impl<'a> Tally<'a> {
-    /// The cost without any of the candidates.
+    /// Creates the cost of the context without any of the candidates.
     pub(super) fn without(
         candidates: &[Candidate<'a>],
         context: &'a ModelContext,
@@ -232,7 +233,7 @@ impl<'a> Part<'a> {
             left_out: (0, 0),
             cost: Cost::default(),
         };
-        // The items of all others are candidates.
+        // The items of optional sources are candidates, so they are added later.
         if source.required {
             part.facts = Facts::of(&source.items);
             part.items = source

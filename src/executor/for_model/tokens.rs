@@ -1,6 +1,6 @@
-/// Counts the tokens that a model reads a text as.
+/// Counter of the tokens of a text.
 ///
-/// Any `Fn(&str) -> usize` that may be shared between threads is one, so the tokenizer of a model is a closure away.
+/// Every `Fn(&str) -> usize` that is `Send` and `Sync` implements this trait, so a closure can call the tokenizer of a model.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -11,8 +11,10 @@
 /// # let _ = budget;
 /// ```
 pub trait TokenCounter: Send + Sync {
-    /// How many tokens a text is. Asked for the pieces of a text, one by one: a counter that gives less for the whole than
-    /// for its pieces, as tokenizers do, keeps a budget that is a little too strict.
+    /// Returns the number of tokens of a text.
+    ///
+    /// A budget calls this method for each piece of the rendered text and adds the results. Tokenizers often return fewer tokens for
+    /// the whole text than for its pieces, so a budget is slightly stricter than its limit.
     fn count(&self, text: &str) -> usize;
 }
 
@@ -22,13 +24,14 @@ impl<F: Fn(&str) -> usize + Send + Sync> TokenCounter for F {
     }
 }
 
-/// An estimate that needs no tokenizer: one token for three ASCII letters or blanks, for two other ASCII characters, and
-/// for each other character; begun ones included.
+/// Estimate of the number of tokens that needs no tokenizer.
 ///
-/// The rule of thumb for English prose is four characters to a token. JSON takes more, since quotes, braces and digits make
-/// short tokens. It is an estimate all the same: lists of short numbers may take twice as many, and what is mostly random
-/// (ids, hashes, base64) or emoji more than is estimated here. Where that matters, or a limit has to be used to its end,
-/// count with the tokenizer of the model.
+/// One token is counted for three ASCII letters or spaces, for two other ASCII characters, and for each non-ASCII character. The
+/// counts of letters and of other ASCII characters are each rounded up.
+///
+/// English prose has about four characters per token. JSON has more tokens, because quotes, braces and digits are short tokens.
+/// The estimate can be too low: lists of short numbers may have twice as many tokens, and mostly random text (IDs, hashes,
+/// base64) and emoji also have more. If an exact count matters, use the tokenizer of the model.
 ///
 /// ```
 /// use universal_executor::executor::{EstimatedTokens, TokenCounter};

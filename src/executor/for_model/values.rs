@@ -1,4 +1,4 @@
-//! Fences around values that a run computes, such as the variables of a flow.
+//! Fenced text of values that a run computes, such as the variables of a flow.
 
 use super::fence::FenceKey;
 use super::format::{DATA, Format};
@@ -8,7 +8,7 @@ use super::section::name_of;
 use super::section::{BEFORE_FIRST, BETWEEN, Facts, Heading, LIST_CLOSE, LIST_OPEN};
 use crate::model::Json;
 
-/// Returns named values as sections of Markdown, fenced like the sources of a rendered context.
+/// Returns named values as Markdown sections, fenced like the sources of a rendered context.
 pub(crate) fn fenced<'v>(values: impl IntoIterator<Item = (&'v str, &'v Json)>) -> String {
     let mut text = explained();
     for (name, value) in values {
@@ -17,14 +17,14 @@ pub(crate) fn fenced<'v>(values: impl IntoIterator<Item = (&'v str, &'v Json)>) 
     text
 }
 
-/// Returns a value as fenced data has it, on one line.
+/// Returns a value as one line of JSON for fenced data.
 pub(crate) fn line(value: &Json) -> String {
     let mut line = String::new();
     push_json(value, false, &mut line);
     line
 }
 
-/// Returns lines of [`line`] as one section of Markdown, fenced like a source that is a list.
+/// Returns lines that [`line`] created as one Markdown section, fenced like a source that is a list.
 pub(crate) fn fenced_lines(name: &str, lines: &[String]) -> String {
     let mut text = explained();
     let list = lines.join(BETWEEN);

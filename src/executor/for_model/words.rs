@@ -1,4 +1,4 @@
-//! The words of the user, which stand outside of the fences.
+//! The words of the user, which a rendered text contains outside of the fences.
 
 use super::ModelContext;
 use crate::model::Json;
@@ -6,7 +6,7 @@ use crate::model::Json;
 /// The schema of chat messages.
 pub(crate) const CHAT_MESSAGE: &str = "user.message.v1";
 
-/// The fields that can have the words of a chat message, in the order of preference.
+/// The fields that can contain the words of a chat message, in order of preference.
 pub(super) const FIELDS: [&str; 2] = ["message", "content"];
 
 /// Returns the words in the context of a chat message: `message`, else `content`, if it is a string that is not blank.
@@ -21,7 +21,7 @@ pub(super) fn words_in<'c>(context: &'c Json, field: &str) -> Option<&'c str> {
 }
 
 impl ModelContext {
-    /// Returns `true` if the trigger has a section: not if all of it was the words of the user.
+    /// Returns `true` if the trigger has a section. A trigger that contained only the words of the user has none.
     pub(super) fn shows_trigger(&self) -> bool {
         let rest = self.trigger.context.as_object();
         !self.has_no_words || rest.is_none_or(|rest| !rest.is_empty())

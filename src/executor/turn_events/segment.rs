@@ -7,12 +7,12 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use std::borrow::Cow;
 
-/// Events that one lease of a run wrote together: the context of a [`CHAT_TURN`] breadcrumb.
+/// Events that a run wrote in one step under one lease: the context of a [`CHAT_TURN`] breadcrumb.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Segment {
-    /// The message that the run answers.
+    /// The ID of the message that the run answers.
     pub(crate) trigger_id: BreadcrumbId,
-    /// The token of the lease. It grows with every claim of the run.
+    /// The token of the lease, which grows with every claim of the run.
     pub(crate) token: u64,
     /// The number of the segment, counted from 1 in each lease.
     pub(crate) number: u32,
@@ -24,7 +24,7 @@ pub(crate) struct Segment {
     pub(crate) is_settled: bool,
 }
 
-/// The fields of a segment. Its hints hide all of them.
+/// The fields of a segment. Models see none of them, because the `llm_hints` exclude all fields.
 const HIDDEN: [&str; 6] = [
     "trigger_id",
     "token",
@@ -38,7 +38,7 @@ const HIDDEN: [&str; 6] = [
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Record {
-    /// A piece of the answer.
+    /// A part of the answer.
     Text(String),
     ToolCalled {
         call: String,
@@ -55,7 +55,7 @@ pub(crate) enum Record {
 }
 
 impl Record {
-    /// Size in bytes, about.
+    /// Returns the approximate size in bytes.
     pub(crate) fn size(&self) -> usize {
         /// Size of the JSON of a record without text.
         const LEAST: usize = 40;
@@ -69,15 +69,15 @@ impl Record {
 }
 
 impl Segment {
-    /// Reads a segment. `None` if the breadcrumb is not a segment of this turn.
+    /// Reads a segment. Returns `None` if the breadcrumb is not a segment of this turn.
     pub(crate) fn of(found: &Breadcrumb, trigger: BreadcrumbId) -> Option<Self> {
         // The library never changes a segment, so another version is a forgery.
         let segment: Self = (found.version == 1).then(|| found.context.parse().ok())??;
         (segment.trigger_id == trigger).then_some(segment)
     }
 
-    /// Returns the breadcrumb that stores the segment, with `until` as its end of life. Its `llm_hints` hide the whole context from models
-    /// and embeddings.
+    /// Returns the breadcrumb that stores the segment until the time `until`. Its `llm_hints` hide the whole context from models and
+    /// embeddings.
     pub(super) fn breadcrumb(&self, until: Timestamp) -> NewBreadcrumb {
         NewBreadcrumb::new(CHAT_TURN)
             .tag(turn_segments_tag(self.trigger_id))

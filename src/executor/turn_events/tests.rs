@@ -144,7 +144,7 @@ async fn a_segment_that_the_store_refuses_is_reported_as_missed() {
 async fn a_segment_whose_write_failed_is_written_again_with_its_number() {
     let (store, events) = (MemoryStore::default(), events());
     let calls = AtomicU32::new(0);
-    // The first write is done and its answer is lost, the second is not done.
+    // The first write takes effect, but its answer is lost. The second write does not take effect.
     let faulty = Faulty::new(store.clone(), move |operation, moment| {
         match (operation, moment) {
             (Operation::Commit, Moment::Before) if calls.fetch_add(1, Relaxed) == 1 => Fault::Fail,

@@ -92,7 +92,7 @@ async fn an_executor_cannot_make_an_approval_of_a_breadcrumb_from_outside() {
 
         assert_eq!(payments, 0);
         assert!(told[0].1 && told[0].0.contains("in time"), "{told:?}");
-        let reason = "it was changed after it was written";
+        let reason = "the answer was changed after it was written";
         assert!(log.text().contains(reason), "{}", log.text());
     }
 }
@@ -200,7 +200,7 @@ async fn an_approval_of_the_question_of_another_executor_with_the_same_id_does_n
         assert!(matches!(error, AnswerError::Ambiguous { .. }), "{error:?}");
         let approval = |of: &Arc<Breadcrumb>| json!({"approved": true, "question": of.id});
         person_says(&store, &asked, approval(forged)).await;
-        eventually(|| async { log.text().contains("is not the one of this run") }).await;
+        eventually(|| async { log.text().contains("is not the question of this run") }).await;
         assert_eq!(count(&payments), 0);
         person_says(&store, &asked, approval(&asked)).await;
         first(&store, AgentExecutor::RESPONSE).await;

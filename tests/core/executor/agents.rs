@@ -153,7 +153,7 @@ async fn a_trigger_larger_than_the_budget_is_answered_with_an_error_that_says_wh
             "{message}"
         );
         assert!(
-            message.contains(unit) && message.contains("raise it"),
+            message.contains(unit) && message.contains("raise the budget"),
             "{message}"
         );
     }

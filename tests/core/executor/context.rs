@@ -786,7 +786,7 @@ async fn a_required_item_that_does_not_exist_yet_postpones_and_an_empty_required
     put(&store, "page.v1", json!({"url": "a"})).await;
     let later = one.sees(&message).await.unwrap();
 
-    assert!(error.to_string().contains("will be tried again"), "{error}");
+    assert!(error.to_string().contains("will be retried"), "{error}");
     assert!(matches!(outcome, Outcome::Responded { .. }), "{outcome:?}");
     assert!(matches!(later, Outcome::Responded { .. }), "{later:?}");
     assert_eq!(one.executed(), 1);
@@ -1192,10 +1192,13 @@ fn what_cannot_be_given_names_the_keys_the_shape_and_the_reason() {
     let unknown = context.require("pages").unwrap_err().to_string();
     assert_eq!(
         unknown,
-        r#"no source is named "pages"; there are trigger, question, page, history"#
+        r#"no source has the key "pages"; known keys: trigger, question, page, history"#
     );
     let list = context.require("history").unwrap_err().to_string();
-    assert_eq!(list, r#""history" is a list of 2; use many("history")"#);
+    assert_eq!(
+        list,
+        r#"source "history" is a list of 2 items; use many("history")"#
+    );
     let shape = context.parse::<Page>("page").unwrap_err();
     let ContextError::Shape { key, source } = &shape else {
         panic!("{shape:?}")

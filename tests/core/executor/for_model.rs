@@ -369,7 +369,7 @@ async fn an_optional_source_of_one_item_is_missing_if_that_is_withheld() {
     assert_eq!(shown["sources"], json!({"note": []}));
     let told = shown["missing"].to_string();
     assert!(
-        told.contains("1 items were withheld") && told.contains("its own hints"),
+        told.contains("1 items were withheld") && told.contains("the breadcrumb's own hints"),
         "{told}"
     );
 }
@@ -591,7 +591,7 @@ async fn a_context_assembled_outside_of_a_run_is_refused_since_nobody_reads_the_
         );
         assert_eq!(refused.retry(), Retry::Never);
         assert!(
-            refused.to_string().contains("call it in execute"),
+            refused.to_string().contains("call for_model in execute"),
             "{refused}"
         );
     }
@@ -656,10 +656,7 @@ async fn what_was_missing_before_is_still_told() {
 
     let shown = shown(&store, &shim, &[notes()], json!({})).await;
 
-    assert_eq!(
-        shown["missing"],
-        json!(["\"notes\": it could not be fetched"])
-    );
+    assert_eq!(shown["missing"], json!(["\"notes\": the fetch failed"]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -92,7 +92,7 @@ async fn the_message_of_a_panic_is_in_the_log_the_run_and_the_dead_letter() {
 
     let (lines, run, letter) = fail(panics).await;
 
-    let cause = "panicked: index 7 is out of range";
+    let cause = "the executor panicked: index 7 is out of range";
     expect_parts(&lines[0], &["WARN", "code=\"panic\"", cause]);
     assert_eq!(run.cause.as_deref(), Some(cause));
     assert_eq!(letter.context["cause"], cause);

@@ -1,9 +1,9 @@
-//! What stays the same from call to call, which is what prompt caches go by.
+//! Tests that rendered bytes stay the same from call to call, so that prompt caches hit.
 
 use super::reader::read;
 use super::*;
 
-/// The text up to the section of a source.
+/// Returns the text before the section of a source.
 fn before<'a>(text: &'a str, section: &str) -> &'a str {
     &text[..text.find(section).unwrap()]
 }

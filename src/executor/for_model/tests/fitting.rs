@@ -5,7 +5,7 @@ use crate::error::Retry;
 use crate::executor::ContextError;
 use std::sync::Mutex;
 
-/// A list of items 0, 1, .. that are each so many seconds old, newest first.
+/// Returns a list of items 0, 1, .. whose age in seconds is their number, newest first.
 fn history(count: i64) -> ModelSource {
     let items = (0..count).map(|n| item("note.v1", -n, json!({"n": n})));
     list("history", items.collect())
@@ -16,7 +16,7 @@ fn context(sources: impl IntoIterator<Item = ModelSource>) -> ModelContext {
     ModelContext::new(trigger, sources.into_iter().collect(), Vec::new())
 }
 
-/// The numbers of the items that a source has.
+/// Returns the numbers of the items of a source.
 fn kept(context: &ModelContext, key: &str) -> Vec<i64> {
     let items = context.many(key).iter();
     items
@@ -34,7 +34,7 @@ fn notes(context: &ModelContext) -> Vec<(String, usize)> {
     notes
 }
 
-/// The largest budget in bytes that does not take this context whole.
+/// Returns the largest budget in bytes that the whole context exceeds.
 fn one_byte_short(context: &ModelContext, format: Format) -> ContextBudget {
     ContextBudget::default().bytes(context.render(format).len() - 1)
 }
@@ -177,8 +177,8 @@ fn what_is_required_is_too_large_rather_than_cut() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the trigger and the required sources take {size} bytes where the budget has {}; raise it, let hints show \
-             less of them, or make a source optional",
+            "the trigger and the required sources take {size} bytes where the budget has {}; raise the budget, \
+             exclude fields with hints, or make a source optional",
             size - 1
         )
     );

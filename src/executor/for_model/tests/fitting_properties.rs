@@ -1,4 +1,4 @@
-//! Fitting against an oracle that renders every candidate and takes the first that fits.
+//! Property tests of `fit` against an oracle that renders every candidate and takes the first one within the budget.
 
 use super::*;
 use proptest::collection::vec;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use std::collections::BTreeMap;
 
-/// An item with a number of its own as its id, so that it can be told from all others.
+/// Generates an item. `any_context` gives each item a unique ID.
 fn any_item() -> impl Strategy<Value = ModelItem> {
     let schema = select(&["a.v1", "b.v1", "not plain"][..]);
     (schema, 0..4_i64, 1..3_u64, "[a<\n\u{e9}]{0,30}").prop_map(
@@ -31,7 +31,7 @@ fn any_source() -> impl Strategy<Value = ModelSource> {
     )
 }
 
-/// Sources of different names and items of different ids; something may be missing from the start.
+/// Generates sources with different keys and items with different IDs, and sometimes a missing source.
 fn any_context() -> impl Strategy<Value = ModelContext> {
     let parts = (
         any_item(),
@@ -44,7 +44,7 @@ fn any_context() -> impl Strategy<Value = ModelContext> {
         for (at, source) in sources.iter_mut().enumerate() {
             source.key = ["page", "a key", "history", "<k>", "\n"][at].to_owned();
             for item in &mut source.items {
-                // Ids that are in no order, and never twice.
+                // A linear congruential generator gives unique IDs without an order.
                 id = id
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(1_442_695_040_888_963_407)
@@ -57,7 +57,7 @@ fn any_context() -> impl Strategy<Value = ModelContext> {
     })
 }
 
-/// Bytes as tokens, which add up.
+/// Counts each byte as a token, so that the tokens of pieces add up to the tokens of the text.
 fn bytes(text: &str) -> usize {
     text.len()
 }
@@ -76,7 +76,7 @@ fn ids(context: &ModelContext) -> BTreeMap<String, Ids> {
         .collect()
 }
 
-/// Everything that may be left out, the first to go first, as documented; and how many go in any case.
+/// Returns the items that may be omitted, in the documented order, and the number of items that have to be omitted.
 fn order(context: &ModelContext, most: usize) -> (Ids, usize) {
     let mut candidates = Vec::new();
     let mut surplus = Vec::new();
@@ -105,7 +105,7 @@ fn order(context: &ModelContext, most: usize) -> (Ids, usize) {
     (all.map(|(.., id)| id).collect(), count)
 }
 
-/// The context without these items, with its notes.
+/// Returns the context without these items, with notes on them.
 fn without(context: &ModelContext, gone: &[BreadcrumbId], format: Format) -> ModelContext {
     let mut rest = context.clone();
     for source in &mut rest.sources {
@@ -125,7 +125,7 @@ fn without(context: &ModelContext, gone: &[BreadcrumbId], format: Format) -> Mod
     rest
 }
 
-/// The first of all ways to leave something out whose text is within so many bytes.
+/// Returns the context with the fewest omitted items whose text is within `limit` bytes.
 fn oracle(
     context: &ModelContext,
     limit: usize,
@@ -138,7 +138,7 @@ fn oracle(
         .find(|rest| rest.render(format).len() <= limit)
 }
 
-/// A context, a format, a limit in bytes that is between nothing and too much, and a limit of items.
+/// Generates a context, a format, a limit in bytes from slightly too small to more than enough, and a limit of items.
 fn any_case() -> impl Strategy<Value = (ModelContext, Format, usize, usize)> {
     let most = prop_oneof![3 => Just(usize::MAX), 1 => 0..4_usize];
     (any_context(), select(&FORMATS[..]), 0..110_usize, most).prop_map(

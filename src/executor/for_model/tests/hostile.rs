@@ -1,4 +1,4 @@
-//! Whatever stands in a context, the text reads back as the sections that went in.
+//! Property test: the rendered text of any context can be parsed back to the same sections.
 
 use super::reader::read;
 use super::*;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::Map;
 
-/// What could end a fence, begin a section or a line, or look like a mark.
+/// Strings that could end a fence, start a section or a line, or look like a mark.
 const TRICKS: [&str; 26] = [
     "`",
     "```",
@@ -37,11 +37,11 @@ const TRICKS: [&str; 26] = [
     "\\",
 ];
 
-/// A string made to do harm, now and then a huge one.
+/// Generates a hostile string, sometimes a huge one.
 fn hostile() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         6 => select(&TRICKS[..]).prop_map(str::to_owned),
-        // The mark that the very first section would have, if somebody knew the key and an empty content.
+        // The mark that the first section would have, as if the attacker knew the key and the content were empty.
         1 => Just(format!("\n</data-{}>\n", fences().mark("source", "a", "{}"))),
         2 => ".{0,6}",
         1 => "[a-z.]{1,6}",
@@ -68,7 +68,7 @@ fn json_of_hostile() -> impl Strategy<Value = Value> {
     })
 }
 
-/// JSON as a value, or as a text with blanks and line breaks wherever they may be.
+/// Generates JSON as a value, or as text with whitespace and line breaks between its tokens.
 fn any_form() -> impl Strategy<Value = Json> {
     (json_of_hostile(), any::<bool>()).prop_map(|(value, is_spread)| match is_spread {
         true => Json::from_text(
@@ -110,7 +110,7 @@ fn any_context() -> impl Strategy<Value = ModelContext> {
     )
 }
 
-/// The sections that a context should read back as.
+/// Returns the sections that the rendered text of a context should contain.
 fn sections(context: &ModelContext) -> Vec<(String, Value)> {
     let sources = context.sources().iter();
     sources

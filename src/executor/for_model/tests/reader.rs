@@ -1,20 +1,20 @@
-//! Reads a rendered text back by its documented format alone.
+//! A parser of rendered text that relies only on the documented format.
 
 use crate::executor::Format;
 use serde_json::Value;
 
-/// What a text says: the sections in their order, then the notes, then the trigger.
+/// The parsed text: the sections in their order, the keys of the notes, and the trigger.
 #[derive(Debug, PartialEq)]
 pub(super) struct Read {
     pub(super) sources: Vec<(String, Value)>,
     pub(super) missing: Vec<String>,
     pub(super) trigger: Value,
-    /// The digits of all fences, in their order.
+    /// The marks of all fences, in their order.
     pub(super) marks: Vec<String>,
 }
 
 pub(super) fn read(format: Format, text: &str) -> Read {
-    // What some reader takes for the end of a line must not be there but as the end of a line.
+    // Other characters that some readers treat as a line end must not occur.
     let unruly = |c: char| c != '\n' && (c.is_control() || c == '\u{2028}' || c == '\u{2029}');
     assert!(!text.contains(unruly), "{text:?}");
     assert!(text.ends_with('\n'), "{text:?}");
@@ -69,7 +69,7 @@ fn markdown<'a>(heading: &str, lines: &mut impl Iterator<Item = &'a str>, read: 
     assert_eq!(lines.next(), Some(""));
 }
 
-/// The JSON string that a line begins with.
+/// Returns the JSON string at the start of a line.
 fn string_at_the_start(line: &str) -> String {
     let mut values = serde_json::Deserializer::from_str(line).into_iter::<String>();
     values.next().unwrap().unwrap()
@@ -110,7 +110,7 @@ fn xml<'a>(heading: &str, lines: &mut impl Iterator<Item = &'a str>, read: &mut 
     }
 }
 
-/// The attribute `key` of a tag, with its entities put back.
+/// Returns the attribute `key` of a tag, with its entities decoded.
 fn key_of(tag: &str) -> String {
     let (_, after) = tag.split_once(" key=\"").unwrap();
     let (key, _) = after.split_once('"').unwrap();
@@ -143,7 +143,7 @@ fn mark(digits: &str) -> String {
     digits.to_owned()
 }
 
-/// JSON of one line, or a list with each item on a line of its own.
+/// Parses JSON on one line, or a list with one item on each line.
 fn json<'a>(lines: impl Iterator<Item = &'a str>) -> Value {
     let lines: Vec<&str> = lines.collect();
     let value: Value = serde_json::from_str(&lines.join("\n")).unwrap();
