@@ -1,4 +1,4 @@
-//! How a request is answered, whichever executor serves it.
+//! Answers to tool requests, shared by the executors that serve one tool or a whole registry.
 
 use super::ToolContext;
 use super::entry::{ApprovalState, BUSY, Entry};
@@ -16,22 +16,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How a call is made that has a run of its own.
+/// Conditions of a tool call that has its own run.
 pub(super) struct Terms {
-    /// How long it may take.
+    /// Timeout of the call.
     pub(super) time: Duration,
-    /// Whether it is made again after an error that passes.
+    /// If `true`, the call is retried after a transient error.
     pub(super) again: bool,
-    /// Whether it may be made again once it was begun.
+    /// Guarantee on the number of executions of the call.
     pub(super) execution: Execution,
-    /// Whether whoever wrote the request is trusted to have asked a person.
+    /// `Given` if authors of requests are trusted to have asked a person for approval.
     pub(super) approval: ApprovalState,
 }
 
-/// Calls a tool with `input` of the trigger's context, else with the whole context; gives the fields of the answer.
+/// Calls a tool with `input` of the trigger's context, else with the whole context. Returns the fields of the answer.
 ///
 /// # Errors
-/// What is no answer yet: the run goes on later.
+/// Errors after which the run is retried or suspended, so there is no answer yet.
 pub(super) async fn execute(
     entry: &Entry,
     context: &ExecutionContext,
@@ -47,7 +47,8 @@ pub(super) async fn execute(
         .await;
     match called {
         Err(error) if goes_on_later(&error, terms.again) => Err(error),
-        // The run waits for its turn where it holds up nobody. One that may be executed only once has had its turn.
+        // The run waits in the ledger, where it occupies no worker. An at-most-once run cannot be executed again, so its
+        // answer is the error.
         Err(error)
             if outcome::is_refusal(&error, BUSY) && terms.execution == Execution::AtLeastOnce =>
         {
@@ -57,7 +58,7 @@ pub(super) async fn execute(
     }
 }
 
-/// Whether an error is no answer yet.
+/// Returns `true` if the run is retried or suspended after an error, so the error is not the answer.
 fn goes_on_later(error: &BoxError, again: bool) -> bool {
     if error.is::<Suspension>() {
         return true;
@@ -69,12 +70,12 @@ fn goes_on_later(error: &BoxError, again: bool) -> bool {
     }
 }
 
-/// The fields of an answer that say how the call ended.
+/// Returns the fields of a response with the outcome and the duration of the call.
 pub(super) fn fields(outcome: ToolOutcome, took: Option<Duration>) -> Value {
     let mut fields = match outcome {
         ToolOutcome::Answered(Answer::Success(output)) => {
             let mut fields = json!({"status": "success"});
-            // Moved in, since json! would copy it.
+            // Inserted separately, because `json!` would copy the value.
             if let Value::Object(fields) = &mut fields {
                 fields.insert("output".to_owned(), output.into_value());
             }
@@ -84,7 +85,7 @@ pub(super) fn fields(outcome: ToolOutcome, took: Option<Duration>) -> Value {
             json!({"status": "error", "error": message, "code": code})
         }
         ToolOutcome::Deferred(_) => {
-            let message = "this tool leaves its result to somebody else, which only an agent that calls it can wait for";
+            let message = "this tool defers its result, and only an agent that calls the tool can wait for a deferred result";
             json!({"status": "error", "error": message, "code": "cannot_defer"})
         }
     };
@@ -95,9 +96,9 @@ pub(super) fn fields(outcome: ToolOutcome, took: Option<Duration>) -> Value {
     fields
 }
 
-/// What is answered when a run gave up, which may be one that is not tried again.
+/// Returns the response to a request whose run failed. `once` is `true` for a tool that is not called again after a crash.
 pub(super) fn failure(tool: &str, trigger: &Breadcrumb, failure: &Failure, once: bool) -> Response {
-    // Without an error of its own the attempts of a run were used up by a worker that died.
+    // If no error is known, a worker that died used up the attempts.
     let died = failure.class == FailureClass::AttemptsUsedUp && failure.error.is_none();
     let unknown = failure.class == FailureClass::OutcomeUnknown || (once && died);
     let (code, message) = if unknown {
@@ -110,7 +111,7 @@ pub(super) fn failure(tool: &str, trigger: &Breadcrumb, failure: &Failure, once:
     response(tool, trigger, fields(answer.into(), None))
 }
 
-/// The breadcrumb that answers a request.
+/// Returns the response to a request, with the fields of `outcome`.
 pub(super) fn response(tool: &str, trigger: &Breadcrumb, outcome: Value) -> Response {
     let request_id = request_id(trigger);
     let now = Timestamp::from_micros(clock::wall_micros());

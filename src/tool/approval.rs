@@ -1,4 +1,4 @@
-//! Rules about the calls of a tool that need the approval of a person.
+//! Rules that select the tool calls that need the approval of a person.
 
 #[cfg(feature = "agents")]
 mod data;
@@ -29,15 +29,14 @@ pub fn role(name: impl AsRef<str>) -> String {
 
 type Predicate = dyn Fn(&Value) -> bool + Send + Sync;
 
-/// A rule about the calls of one tool that need the approval of a person: which calls, whose approval, and for how long the
-/// question is open.
+/// Rule that selects the calls of a tool that need the approval of a person, with the approvers and the time limit of the question.
 ///
-/// A tool can have several rules, and an agent definition can add others. A call needs an approval if the condition of at least
-/// one rule holds. Then the person must be permitted by each of these rules, and the question expires after the shortest time
-/// that one of them has.
+/// A tool can have several rules, and an agent definition can add more. A call needs an approval if the condition of at least one
+/// rule holds. The approver must then be permitted by every rule whose condition holds, and the question expires after the
+/// shortest time limit of these rules.
 ///
-/// A rule fails closed. Its condition holds if it cannot be decided: the arguments cannot be read, a path has no value, a value
-/// has another type than the one that it is compared with, or the condition panics.
+/// A rule fails closed: a condition that cannot be evaluated holds. Examples are unreadable arguments, a path without a value, a
+/// value of another type than the compared value, and a condition that panics.
 ///
 /// ```
 /// use serde::Deserialize;
@@ -65,9 +64,9 @@ type Predicate = dyn Fn(&Value) -> bool + Send + Sync;
 #[derive(Clone)]
 #[must_use = "a rule has no effect until a tool or an agent has it"]
 pub struct Approval {
-    /// A condition in code; `None` if the other conditions decide alone.
+    /// A condition in code, or `None` if only the conditions as data decide.
     predicate: Option<Arc<Predicate>>,
-    /// Conditions as data: all must hold.
+    /// Conditions as data, which must all hold.
     conditions: Vec<Condition>,
     by: Vec<String>,
     expires_in: Option<Duration>,
@@ -84,14 +83,16 @@ impl Approval {
         }
     }
 
-    /// Creates a rule for the calls for which a function of their arguments returns `true`. Arguments that are not an object, or not
-    /// a `T`, need the approval. The function can run several times for one call.
+    /// Creates a rule for the calls for whose arguments a function returns `true`.
+    ///
+    /// Calls whose arguments are not an object or do not deserialize to `T` also need the approval. The function can run several
+    /// times for one call.
     pub fn when<T, F>(condition: F) -> Self
     where
         T: DeserializeOwned + 'static,
         F: Fn(&T) -> bool + Send + Sync + 'static,
     {
-        // A list of values can be read as a struct, but the tool may read it in another way.
+        // serde can read a list of values as a struct, but the tool may read the list differently.
         let predicate = move |arguments: &Value| match T::deserialize(arguments) {
             Ok(call) if arguments.is_object() => condition(&call),
             Ok(_) | Err(_) => true,
@@ -102,54 +103,55 @@ impl Approval {
         }
     }
 
-    /// Creates a rule for the calls whose arguments fulfil a condition, in the language of
-    /// [subscriptions](crate::Subscription::matching). Unlike there, a path without a value and a value of another type need the
-    /// approval.
+    /// Creates a rule for the calls whose arguments fulfil a condition.
     ///
-    /// `exists` decides about a path without a value if the path has names and indexes only. With wildcards, each element must have a
-    /// value that decides; an empty list needs the approval. A path with a filter, a slice, a union or `..` is not decided: all calls
-    /// need the approval. Use [`when`](Self::when) for such a condition.
+    /// The condition is evaluated like a condition of a [subscription](crate::Subscription::matching), except that a path without a value
+    /// and a value of another type need the approval.
+    ///
+    /// The operator `exists` evaluates a path without a value if the path has only names and indexes. With wildcards, each element must
+    /// have a value that can be compared, and an empty list needs the approval. A path with a filter, a slice, a union or `..` cannot be
+    /// evaluated, so all calls need the approval. Use [`when`](Self::when) for such a condition.
     pub fn when_args(condition: Condition) -> Self {
         Self::always().and_args(condition)
     }
 
-    /// Adds a condition: the rule is for the calls for which all conditions hold.
+    /// Adds a condition. The rule applies to the calls for which all conditions hold.
     pub fn and_args(mut self, condition: Condition) -> Self {
         self.conditions.push(condition);
         self
     }
 
-    /// Adds an approver, by name, or by role with [`role`]. Defaults to the approvers in `approval.by` of the agent definition, and
-    /// to everyone without them.
+    /// Adds an approver: a name, or a role as returned by [`role`]. Without approvers, the approvers in `approval.by` of the agent
+    /// definition apply. If the definition has no approvers, everyone may approve.
     pub fn by(mut self, person: impl Into<String>) -> Self {
         self.by.push(person.into());
         self
     }
 
-    /// Sets the time for which the question is open. Defaults to the time that the agent or the flow waits for people.
+    /// Sets the time limit of the question. Defaults to the time that the agent or the flow waits for people.
     pub fn expires_in(mut self, time: Duration) -> Self {
         self.expires_in = Some(time);
         self
     }
 
-    /// Returns `true` if the rule is for the call with these arguments.
+    /// Returns `true` if the rule applies to a call with these arguments.
     pub(crate) fn applies_to(&self, arguments: &Value) -> bool {
         let predicate = self.predicate.as_ref();
         let holds = predicate.is_none_or(|predicate| {
-            // A condition that panics decides nothing.
+            // A condition that panics counts as holding.
             catch_unwind(AssertUnwindSafe(|| predicate(arguments))).unwrap_or(true)
         });
         let mut conditions = self.conditions.iter();
         holds && conditions.all(|condition| condition.may_hold(arguments))
     }
 
-    /// Returns `true` if all calls need an approval of anyone, within the usual time.
+    /// Returns `true` if the rule applies to all calls, and sets neither approvers nor a time limit.
     #[cfg(any(feature = "workflows", test))]
     pub(crate) fn is_plain(&self) -> bool {
         *self == Self::always()
     }
 
-    /// Reads a rule in a question, as [`data`](Self::data) writes it. A condition that cannot be read holds for all arguments.
+    /// Reads a rule from a question, in the form that `data` writes. A condition that cannot be read holds for all arguments.
     pub(crate) fn of_question(written: &Value) -> Self {
         let list = |field: &str| written.get(field).and_then(Value::as_array);
         let conditions = list("when").into_iter().flatten().map(|condition| {
@@ -160,7 +162,7 @@ impl Approval {
         });
         let people = list("by").into_iter().flatten().filter_map(Value::as_str);
         let seconds = written.get("expires_in_seconds");
-        // A time that cannot be read is over.
+        // An unreadable time limit counts as expired.
         let expires_in = seconds.map(|seconds| seconds.as_u64().unwrap_or_default());
         Self {
             predicate: None,
@@ -170,7 +172,7 @@ impl Approval {
         }
     }
 
-    /// Returns the approvers of the rule, or others if it has none.
+    /// Returns the approvers of the rule, or `others` if the rule has none.
     fn people<'p>(&'p self, others: &'p [String]) -> &'p [String] {
         match self.by.is_empty() {
             true => others,
@@ -205,18 +207,17 @@ impl fmt::Debug for Approval {
     }
 }
 
-/// The approval that a call needs by all rules that are for it.
+/// Approval that a call needs, combined from all rules that apply to the call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NeededApproval {
     /// The approvers.
     pub(crate) people: People,
-    /// The time for which the question is open; `None` for the usual time.
+    /// The time limit of the question, or `None` for the default of the agent or flow.
     pub(crate) expires_in: Option<Duration>,
 }
 
 impl NeededApproval {
-    /// Returns the approval that a call with these arguments needs, or `None` if no rule is for it. `by` are the approvers for rules
-    /// without approvers.
+    /// Returns the approval that a call with these arguments needs, or `None` if no rule applies. Rules without approvers use `by`.
     pub(crate) fn by_rules<'r>(
         rules: impl IntoIterator<Item = &'r Approval>,
         by: &[String],
@@ -236,8 +237,8 @@ impl NeededApproval {
     }
 }
 
-/// The people with the right to answer a question: a person must be in each of these lists of names and roles. Everyone if there
-/// is no list.
+/// Permission of people to answer a question: a person must be in each of these lists of names and roles. Without a list, everyone
+/// may answer.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(from = "WrittenPeople", into = "WrittenPeople")]
 pub(crate) struct People(Vec<Vec<String>>);
@@ -251,7 +252,7 @@ enum WrittenPeople {
 }
 
 impl People {
-    /// Permits only people in a list, too. An empty list restricts nothing.
+    /// Adds a list: a person must also be in this list. An empty list restricts nothing.
     pub(crate) fn restrict_to(&mut self, list: &[String]) {
         let is_within = |one: &[String], other: &[String]| {
             let mut people = one.iter();

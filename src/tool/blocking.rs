@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 type Function = dyn Fn(Value, ToolContext) -> Result<Value, BoxError> + Send + Sync;
 
-/// A tool from a function that blocks: it reads files, computes for long, or calls a library that is not async.
+/// A tool whose function blocks its thread: a function that reads files, computes for long, or calls a library without async
+/// support.
 ///
-/// The function runs on a [`BlockingPool`]. The time it waits there for a slot counts towards the timeout of the call.
-/// A call that has timed out or was cancelled cannot be stopped: the function goes on, and its result is discarded.
+/// The function runs on a [`BlockingPool`]. The time for which a call waits for a slot of the pool counts towards the timeout of the
+/// call. A function cannot be stopped: after a timeout or a cancellation it continues, and its result is discarded.
 pub struct BlockingTool {
     name: String,
     description: String,
@@ -22,10 +23,10 @@ pub struct BlockingTool {
     pool: BlockingPool,
 }
 
-/// Makes a tool of a function over JSON that blocks. It runs on [`BlockingPool::shared`] if it is given no other.
+/// Creates a tool from a blocking function over JSON.
 ///
-/// Inside of it `tokio::runtime::Handle::current().block_on(..)` may wait for async work, like writing to
-/// [`ToolContext::store`].
+/// The function runs on [`BlockingPool::shared`], unless [`on`](BlockingTool::on) sets another pool. The function can call
+/// `tokio::runtime::Handle::current().block_on(..)` to wait for async work, such as a write to [`ToolContext::store`].
 pub fn json_tool_blocking<F>(
     name: impl Into<String>,
     description: impl Into<String>,
@@ -46,7 +47,7 @@ where
 }
 
 impl BlockingTool {
-    /// Sets the pool it runs on.
+    /// Sets the pool on which the function runs. Defaults to [`BlockingPool::shared`].
     #[must_use]
     pub fn on(mut self, pool: &BlockingPool) -> Self {
         self.pool = pool.clone();
@@ -76,7 +77,7 @@ impl Tool for BlockingTool {
 
     async fn call(&self, input: Value, context: ToolContext) -> Result<Value, BoxError> {
         let function = Arc::clone(&self.function);
-        // A call that was given up goes on, and is still one of those that may go on at a time.
+        // After a timeout the function continues, and still counts as one of the concurrent calls of the tool.
         let slot = context.slot();
         let work = move || {
             let made = Made(Some(function(input, context)));
@@ -86,13 +87,13 @@ impl Tool for BlockingTool {
         let mut made = self.pool.run(&self.name, work).await?;
         match made.0.take() {
             Some(made) => made,
-            None => Err("the tool made nothing".into()),
+            None => Err("the tool returned no result".into()),
         }
     }
 }
 
-/// What a function made. If nobody takes it, since its time was up, it is taken apart level by level: it may nest without
-/// end.
+/// Result of a function. If the call timed out and no caller takes the result, it is dismantled level by level, because dropping
+/// deeply nested JSON recursively would overflow the stack.
 struct Made(Option<Result<Value, BoxError>>);
 
 impl Drop for Made {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// What tools there are, as one `tool.catalog.v1` breadcrumb that people and models can read.
+/// Catalog of the tools of a registry: one `tool.catalog.v1` breadcrumb that people and models can read.
 ///
-/// It is for display: nobody takes a tool from it, so writing one by hand gives nobody a tool.
+/// A catalog is only for display. The crate never reads tools from a catalog, so a forged catalog gives no one a tool.
 ///
 /// ```
 /// use serde_json::json;
@@ -37,14 +37,14 @@ pub struct Catalog {
     tools: Value,
 }
 
-/// What publishing a catalog did.
+/// Result of [`Catalog::publish`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Published {
-    /// There was none.
+    /// The catalog was created.
     Created,
-    /// It said something else.
+    /// The existing catalog had other content and was updated.
     Updated,
-    /// It said the same, and was left alone.
+    /// The existing catalog had the same content and was not changed.
     Unchanged,
 }
 
@@ -52,14 +52,14 @@ impl Catalog {
     /// The schema of a catalog.
     pub const SCHEMA: &'static str = "tool.catalog.v1";
 
-    /// Who writes catalogs, as `created_by` says.
+    /// Author of catalogs, written to `created_by`.
     const AUTHOR: &'static str = "tool-catalog";
-    /// How often it is tried to be written while others write it too.
+    /// Maximum number of attempts to write the catalog while other workers also write it.
     const TRIES: u32 = 20;
-    /// How long another writer is waited for at a time.
+    /// Pause before the next attempt while another worker creates the catalog.
     const PAUSE: Duration = Duration::from_millis(50);
 
-    /// The catalog of a registry, named `tools`.
+    /// Creates the catalog of a registry, with the name `tools`.
     #[must_use]
     pub fn of(registry: &ToolRegistry) -> Self {
         let tools = registry.specs().into_iter().map(|spec| json!(spec));
@@ -69,19 +69,21 @@ impl Catalog {
         }
     }
 
-    /// Sets its name: workers with other tools in the same tenant need catalogs of their own.
+    /// Sets the name of the catalog. Defaults to `tools`. Workers with different tools in one tenant need different names.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Creates the catalog, or updates it if it says something else. Any number of workers may do so at once, and one
-    /// catalog comes of it; on a store without a ledger two that create it at the very same time may leave two, of which
-    /// the older is kept up to date.
+    /// Creates the catalog in the store, or updates the existing catalog if its content differs.
+    ///
+    /// Several workers can publish the same catalog concurrently, and only one catalog is created. On a store without a ledger,
+    /// concurrent calls may create several catalogs. Later calls then update the oldest one.
     ///
     /// # Errors
-    /// [`StoreError`]; `Conflict` or `Unavailable` if others write it all the time.
+    /// The [`StoreError`] of a read or write, and [`StoreError::Conflict`] or [`StoreError::Unavailable`] if other workers keep changing
+    /// the catalog during 20 attempts.
     pub async fn publish(&self, store: &dyn BreadcrumbStore) -> Result<Published, StoreError> {
         let mut version = 1;
         let mut tries = 1;
@@ -93,7 +95,7 @@ impl Catalog {
             match done {
                 Ok(Some(published)) => return Ok(published),
                 Ok(None) => {}
-                // Another worker was first: what it wrote may be what is wanted.
+                // Another worker changed the catalog first, possibly to the same content.
                 Err(StoreError::Conflict { .. } | StoreError::NotFound { .. })
                     if tries < Self::TRIES => {}
                 Err(error) => return Err(error),
@@ -102,14 +104,14 @@ impl Catalog {
                 return Err(StoreError::Unavailable {
                     store: "the tool catalog",
                     retry_after: Self::PAUSE,
-                    source: "others create and delete it all the time".into(),
+                    source: "other workers keep creating and deleting the catalog".into(),
                 });
             }
             tries += 1;
         }
     }
 
-    /// The oldest catalog of the name.
+    /// Returns the oldest catalog with this name.
     async fn find(
         &self,
         store: &dyn BreadcrumbStore,
@@ -149,8 +151,8 @@ impl Catalog {
         Ok(Some(Published::Updated))
     }
 
-    /// Creates it, as the end of a run that all writers know by the same name: only one of them has it. None if it has
-    /// to be looked for again.
+    /// Creates the catalog as the end of a run with a name that all writers share, so that only one writer creates it. Returns `None`
+    /// if the search has to be repeated.
     async fn create(
         &self,
         store: &dyn BreadcrumbStore,
@@ -160,7 +162,7 @@ impl Catalog {
             store.commit(vec![self.first()].into()).await?;
             return Ok(Some(Published::Created));
         };
-        // Nothing triggers it, so it is about no breadcrumb.
+        // No breadcrumb triggers this run, so its trigger ID is the default.
         let run = RunRef::new(
             format!("{}:{}", Self::AUTHOR, self.name),
             BreadcrumbId::default(),
@@ -173,14 +175,14 @@ impl Catalog {
                     end: Some((lease.clone(), RunEnd::Done)),
                 };
                 if let Err(error) = store.commit(commit).await {
-                    // Without this the others would wait until the lease is over; if it was done after all, it is refused.
+                    // Other writers then need not wait until the lease expires. If the commit took effect, the release is refused.
                     drop(ledger.release(lease).await);
                     return Err(error);
                 }
                 Ok(Some(Published::Created))
             }
             Claim::Done { written, .. } => {
-                // One that was created and is not found was deleted, and is created in a run of its own.
+                // The catalog was created and deleted since, so a run with the next version creates it again.
                 if is_gone(store, &written).await? {
                     *version += 1;
                 }

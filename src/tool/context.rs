@@ -10,21 +10,21 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// What a tool is called with beside its input. Cheap to clone, and owned, so that it can move into other tasks.
+/// Context of a tool call: the trigger, a store handle, and the identity of the request.
 ///
-/// It is the same whether the tool has a run of its own, because of a request, or is called within the run of an
-/// agent; then trigger and sources are the agent's.
+/// The type is the same for a tool that serves a request in its own run and for a tool that is called within the run of an agent. In
+/// an agent's run, the context has the trigger and the sources of the agent. A clone is cheap and can move into other tasks.
 #[derive(Clone, Debug)]
 pub struct ToolContext {
     context: Arc<ExecutionContext>,
     store: Arc<dyn BreadcrumbStore>,
     call: Option<Arc<InRun>>,
     progress: Arc<Progress>,
-    /// The place among the calls that may go on at a time, for as long as the call goes on.
+    /// The permit of the call among the concurrent calls of the tool, while the call runs.
     slot: Weak<OwnedSemaphorePermit>,
 }
 
-/// A call within somebody else's run.
+/// Identity of a call within the run of another executor.
 #[derive(Debug)]
 struct InRun {
     id: String,
@@ -33,7 +33,7 @@ struct InRun {
 }
 
 impl ToolContext {
-    /// The context of a call because of a trigger.
+    /// Creates the context of a call in a run of the tool itself.
     pub(super) fn new(
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
@@ -48,7 +48,7 @@ impl ToolContext {
         }
     }
 
-    /// The context of a call within the run of somebody else.
+    /// Creates the context of a call within the run of another executor.
     pub(super) fn in_run(
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
@@ -66,8 +66,8 @@ impl ToolContext {
         }
     }
 
-    /// The same for a call that has a place among those that may go on. The place is not held by it: a tool may keep its
-    /// context for as long as it likes.
+    /// Returns the context with the permit of a call. The context holds the permit only weakly, because a tool may keep its context
+    /// after the call.
     pub(super) fn in_slot(self, slot: Option<&Arc<OwnedSemaphorePermit>>) -> Self {
         Self {
             slot: slot.map(Arc::downgrade).unwrap_or_default(),
@@ -75,12 +75,12 @@ impl ToolContext {
         }
     }
 
-    /// The place of the call, for what goes on after the call was given up.
+    /// Returns the permit of the call, for work that continues after the call timed out or was cancelled.
     pub(super) fn slot(&self) -> Option<Arc<OwnedSemaphorePermit>> {
         self.slot.upgrade()
     }
 
-    /// For unit tests of a tool: a context made by hand, and a store that writes as it is told.
+    /// Creates a context for unit tests of a tool. Writes to `store` are neither stamped nor limited to schemas.
     #[must_use]
     pub fn for_test(context: ExecutionContext, store: Arc<dyn BreadcrumbStore>) -> Self {
         Self {
@@ -92,20 +92,20 @@ impl ToolContext {
         }
     }
 
-    /// What the context subscriptions found, under their keys.
+    /// Returns the execution context of the run, with the sources of the context subscriptions.
     #[must_use]
     pub fn context(&self) -> &ExecutionContext {
         &self.context
     }
 
-    /// The request, or whatever else triggered the run.
+    /// Returns the trigger of the run: the request, or another breadcrumb that the subscriptions select.
     #[must_use]
     pub fn trigger(&self) -> &Breadcrumb {
         self.context.trigger()
     }
 
-    /// The id of what is asked for: that of the call within a run; else the request's `requestId` of up to 512 bytes, else
-    /// the trigger's own id.
+    /// Returns the request ID. Within the run of an agent, this is the ID of the call. Otherwise it is the `requestId` of the request,
+    /// or the ID of the trigger if `requestId` is missing or longer than 512 bytes.
     #[must_use]
     pub fn request_id(&self) -> String {
         match &self.call {
@@ -114,7 +114,9 @@ impl ToolContext {
         }
     }
 
-    /// Who asked, if that is said, of a request in up to 512 bytes. Anybody can write any name into a request.
+    /// Returns the name of the requester, or `None` if the name is missing or, in a request, longer than 512 bytes.
+    ///
+    /// The author of a request can write any name, so the name proves nothing.
     #[must_use]
     pub fn requested_by(&self) -> Option<&str> {
         match &self.call {
@@ -123,14 +125,14 @@ impl ToolContext {
         }
     }
 
-    /// The workspace tag that the response carries: the trigger's, else `workspace:tools`.
+    /// Returns the workspace tag of the response: the workspace tag of the trigger, or `workspace:tools` without one.
     #[must_use]
     pub fn workspace(&self) -> &str {
         workspace(self.trigger())
     }
 
-    /// The key that calls to the outside world should carry: the same for every attempt at this request, and another
-    /// for each call within a run.
+    /// Returns the idempotency key for calls to external systems. All attempts of a request have the same key. Within the run of an
+    /// agent, each call has a different key.
     #[must_use]
     pub fn idempotency_key(&self) -> &str {
         match &self.call {
@@ -139,18 +141,20 @@ impl ToolContext {
         }
     }
 
-    /// A store handle bound to this run: what it writes is stamped, limited to the schemas the run may write, and
-    /// refused once the run is lost. What it writes stays if the run is tried again.
+    /// Returns a store handle whose commits are part of this run.
+    ///
+    /// The handle stamps each write with its creator, and refuses schemas that the run may not write. With a run ledger, commits fail
+    /// once the lease of the run is lost. Committed writes remain if the run is retried.
     #[must_use]
     pub fn store(&self) -> &dyn BreadcrumbStore {
         &*self.store
     }
 
-    /// Waits for the first breadcrumb that matches and is announced from now on; see
-    /// [`ExecutionContext::wait_for`].
+    /// Waits for the first breadcrumb that matches a selector and is announced after this call. See
+    /// [`ExecutionContext::wait_for`]. The wait counts towards the timeout of the call.
     ///
     /// # Errors
-    /// As [`ExecutionContext::wait_for`]; a wait counts towards the time the call may take.
+    /// The errors of [`ExecutionContext::wait_for`].
     pub fn wait_for(
         &self,
         selector: Selector,
@@ -159,11 +163,14 @@ impl ToolContext {
         self.context.wait_for(selector, timeout)
     }
 
-    /// Says how far the call is: writes a `tool.progress.v1` with `progress`, a text or any JSON of up to 16 KiB, that
-    /// goes after a day. Of one call the first 100 are written, the others are dropped.
+    /// Reports the progress of the call: writes a `tool.progress.v1` breadcrumb that expires after a day.
+    ///
+    /// `progress` is a string or any JSON of at most 16 KiB. The first 100 reports of a call are written, and further reports are
+    /// dropped.
     ///
     /// # Errors
-    /// [`StoreError`]; `Forbidden` within a run whose executor may not write the schema, or if it is too large.
+    /// [`StoreError::Forbidden`] if `progress` is too large or nests too deeply, or if the executor of the run may not write
+    /// `tool.progress.v1`. Otherwise the [`StoreError`] of the write.
     pub async fn progress(&self, progress: impl Into<Value>) -> Result<(), StoreError> {
         let request = Request {
             id: self.request_id(),
@@ -176,13 +183,14 @@ impl ToolContext {
         self.store.commit(vec![note].into()).await.map(drop)
     }
 
-    /// Resolves when the run is over, which may be because it was cancelled; for work the tool has spawned.
+    /// Returns a future that resolves when the run is over or cancelled. Use this future to stop tasks that the tool spawned. See
+    /// [`ExecutionContext::cancelled`].
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.context.cancelled()
     }
 }
 
-/// The key of a call within a run. Of one length, whatever the id is, and no two ids give the same.
+/// Returns the idempotency key of a call within a run: a hash of the run's key and the call ID.
 fn key_of(run: &str, id: &str) -> String {
     let mut hash = Sha256::new();
     for part in [run, id] {

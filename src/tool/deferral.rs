@@ -4,10 +4,9 @@ use crate::model::Json;
 use serde_json::json;
 use std::fmt;
 
-/// The error by which a tool hands its call over to another agent: what that agent answers is the result of the call.
+/// Returns an error with which a tool hands its call off to another agent. The answer of that agent becomes the result of the call.
 ///
-/// As every deferral it can be taken up only where an agent calls the tool. A request by a breadcrumb is answered with
-/// the error `cannot_defer`.
+/// A deferral works only if an agent calls the tool. The answer to a `tool.request.v1` is the error `cannot_defer`.
 ///
 /// ```
 /// use serde_json::json;
@@ -26,10 +25,10 @@ pub fn handoff(agent: impl Into<String>, prompt: impl Into<String>) -> BoxError 
     })
 }
 
-/// The error by which a tool asks a person: what that person answers is the result of the call.
+/// Returns an error with which a tool asks a person. The answer of the person becomes the result of the call.
 ///
-/// It is a deferral of the kind `question`, with `{"question": text, "options": [..]}`; see [`handoff`] for where it
-/// can be taken up.
+/// The error is a deferral of the kind `question`, with the payload `{"question": text, "options": [..]}`. Like [`handoff`], it
+/// works only if an agent calls the tool.
 ///
 /// ```
 /// use serde_json::json;
@@ -48,9 +47,11 @@ pub fn ask_human(question: impl Into<Question>) -> BoxError {
     deferred("question", json!({"question": text, "options": options}))
 }
 
-/// The error by which a tool leaves its result to anybody else: a kind, by a name that whoever drives the
-/// [machine](crate::machine) knows, and what it is about. An [agent](crate::agent::AgentExecutor) knows handoffs and
-/// questions, and answers any other kind with the error `cannot_defer`.
+/// Returns an error with which a tool defers its result, for a custom driver of the [machine](crate::machine).
+///
+/// `kind` is a name that the driver recognises, and `payload` describes the deferred work. An
+/// [agent](crate::agent::AgentExecutor) supports only handoffs and questions. For any other kind, the result of the call is the
+/// error `cannot_defer`.
 ///
 /// ```
 /// use serde_json::json;
@@ -69,18 +70,18 @@ pub fn deferred(kind: impl Into<String>, payload: impl Into<Json>) -> BoxError {
     })
 }
 
-/// What a person is asked.
+/// Question to a person.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Question {
-    /// The question itself.
+    /// The text of the question.
     pub text: String,
-    /// The answers to choose from; any answer if there are none, which is the default.
+    /// The answers to choose from. If empty (the default), the person can give any answer.
     pub options: Vec<String>,
 }
 
 impl Question {
-    /// A question that is answered freely.
+    /// Creates a question without options, which can have any answer.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self {
@@ -107,13 +108,13 @@ fn defer(deferral: Deferral) -> BoxError {
     Box::new(Deferred(deferral))
 }
 
-/// A deferral on its way from the function of a tool.
+/// Error that carries a deferral out of the function of a tool.
 #[derive(Debug)]
 pub(super) struct Deferred(pub(super) Deferral);
 
 impl fmt::Display for Deferred {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the result comes later")
+        f.write_str("the tool deferred its result")
     }
 }
 

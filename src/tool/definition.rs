@@ -6,7 +6,7 @@ use crate::model::{
 };
 use serde_json::{Map, Value};
 
-/// A tool definition: the context of a `tool.v1` breadcrumb. It gives a registered tool its subscriptions.
+/// A tool definition, read from the context of a `tool.v1` breadcrumb. It defines the subscriptions of a registered tool.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ToolDefinition {
@@ -50,11 +50,12 @@ static SCHEMAS: KnownFields<'static> = KnownFields {
 };
 
 impl ToolDefinition {
-    /// Reads a definition: a `tool.v1` breadcrumb or its context. An unknown field has no effect, and
-    /// [`warnings`](Self::warnings) names it.
+    /// Reads a definition from a `tool.v1` breadcrumb or its context. Unknown fields have no effect, and
+    /// [`warnings`](Self::warnings) lists them.
     ///
     /// # Errors
-    /// Returns [`ToolError`] with the name of the field to fix.
+    /// [`ToolError::Field`] if a field is missing or has the wrong type, and [`ToolError::Subscriptions`] if the subscriptions are
+    /// invalid.
     pub fn from_json(definition: &Value) -> Result<Self, ToolError> {
         Self::from_json_with(definition, &DefinitionOptions::default())
     }
@@ -62,7 +63,7 @@ impl ToolDefinition {
     /// Reads a definition with options, for example in [strict](DefinitionOptions::strict) mode.
     ///
     /// # Errors
-    /// See [`from_json`](Self::from_json). In strict mode every unknown field is an error.
+    /// The errors of [`from_json`](Self::from_json), and [`ToolError::UnknownField`] for an unknown field in strict mode.
     pub fn from_json_with(
         definition: &Value,
         options: &DefinitionOptions,
@@ -100,7 +101,7 @@ impl ToolDefinition {
         &self.warnings
     }
 
-    /// Checks the fields of the context of a definition, whether or not the definition can be read.
+    /// Checks the field names in the context of a definition. The definition itself may be invalid.
     pub(crate) fn check_fields(context: &Value, options: &DefinitionOptions) -> Findings {
         let severity = match options.strict {
             true => Severity::Error,

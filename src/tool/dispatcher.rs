@@ -17,12 +17,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One executor that serves every tool of a registry from one subscription to `tool.request.v1`, and answers as a
-/// [`ToolExecutor`] of the tool would.
+/// An executor that serves all tools of a registry with one subscription to `tool.request.v1`. It answers each request like a
+/// [`ToolExecutor`] of the requested tool.
 ///
-/// Which tool is asked for is read from the stored request before its run is claimed, so that run is leased, timed and
-/// tried again as this tool's settings say. A request for a tool that the registry does not have is none of its concern,
-/// unless it is told to [answer those too](Self::answering_unknown).
+/// The dispatcher reads the stored request before it claims the run, so the settings of the requested tool determine the timeout and
+/// the retries of the run. Requests for tools that are not in the registry are ignored, unless
+/// [`answering_unknown`](Self::answering_unknown) is set.
 ///
 /// ```
 /// use serde_json::json;
@@ -52,7 +52,7 @@ use std::time::Duration;
 pub struct ToolDispatcher {
     id: String,
     registry: ToolRegistry,
-    /// Tools that others serve.
+    /// Names of the registry's tools that other services serve.
     elsewhere: Vec<String>,
     store: Arc<dyn BreadcrumbStore>,
     subscriptions: Subscriptions,
@@ -61,10 +61,11 @@ pub struct ToolDispatcher {
 }
 
 impl ToolDispatcher {
-    /// Serves the tools of a registry, under an id that is unique among the executors on the store.
+    /// Creates a dispatcher for the tools of a registry. `id` is the executor ID, which must be unique among the executors on the store.
     ///
     /// # Errors
-    /// [`ToolError::Invalid`] if a tool runs at most once and the store has no ledger.
+    /// [`ToolError::Invalid`] if the ID is invalid, or if a tool runs at most once and the store has no run ledger.
+    /// [`ToolError::Subscriptions`] if the subscription to the tool names exceeds the limits of subscriptions.
     pub fn new(
         id: impl Into<String>,
         registry: ToolRegistry,
@@ -85,8 +86,8 @@ impl ToolDispatcher {
         };
         dispatcher.subscribe(known)?;
         let (safety, time) = dispatcher.strictest();
-        // What a runtime goes by. It gives the most cautious tool's runs to nobody else while they may go on, and
-        // leaves it to each run how often that is tried.
+        // The runtime uses this profile: the longest timeout and the strictest retry safety of all tools, and retries if one
+        // tool permits them. Each run then has the profile of its tool.
         let attempts = match dispatcher.has(RetrySafety::Idempotent) {
             true => Profile::default().retry.attempts,
             false => 1,
@@ -97,12 +98,13 @@ impl ToolDispatcher {
         Ok(dispatcher)
     }
 
-    /// Also answers requests for tools that it does not have, at once and with an error that has the nearest name. For
-    /// the one place among all workers that should. Those for a [remote tool](super::remote_tool) of its registry it leaves
-    /// to whoever serves it.
+    /// Also answers requests for unknown tools, with the error `unknown_tool` and the nearest known name.
+    ///
+    /// Set this option on only one dispatcher of a tenant, because other dispatchers may serve the tools that are unknown here. Requests
+    /// for a [remote tool](super::remote_tool) of the registry are still left to the service that serves the tool.
     ///
     /// # Errors
-    /// [`ToolError::Subscriptions`].
+    /// [`ToolError::Subscriptions`] if the subscription exceeds the limits of subscriptions.
     pub fn answering_unknown(mut self) -> Result<Self, ToolError> {
         let requests = Subscription::trigger(ToolExecutor::REQUEST).key("request");
         let others = self.elsewhere.iter();
@@ -113,8 +115,8 @@ impl ToolDispatcher {
         Ok(self)
     }
 
-    /// Lets its tools write other schemas than their responses and `tool.progress.v1`, through
-    /// [`ToolContext::store`](super::ToolContext::store).
+    /// Adds schemas that the tools may write through [`ToolContext::store`](super::ToolContext::store). Defaults to the response and
+    /// `tool.progress.v1`.
     #[must_use]
     pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
         let allowed = self.profile.responds_with.get_or_insert_default();
@@ -122,15 +124,16 @@ impl ToolDispatcher {
         self
     }
 
-    /// Omits the text of errors and panics of its tools from log lines, runs and dead letters; see [`Profile::hide_errors`].
+    /// Omits the text of errors and panics of the tools from log lines, runs and dead letters. See [`Profile::hide_errors`].
     #[must_use]
     pub fn hide_errors(mut self) -> Self {
         self.profile = self.profile.hide_errors();
         self
     }
 
-    /// Takes every request for a call that a person has agreed to: for where only agents write requests, which ask before,
-    /// or only people do. Otherwise a call that
+    /// Treats every request as approved by a person.
+    ///
+    /// Use this method only if all requests are written by people, or by agents that ask a person first. By default, a call that
     /// [needs an approval](super::ToolSettings::approvals) is answered with the error `approval_required`.
     #[must_use]
     pub fn trusting_requests(mut self) -> Self {
@@ -138,7 +141,7 @@ impl ToolDispatcher {
         self
     }
 
-    /// The tools it serves: those of its registry that [live here](super::remote_tool).
+    /// Returns the tools that the dispatcher serves: all tools of its registry except [remote tools](super::remote_tool).
     #[must_use]
     pub fn registry(&self) -> &ToolRegistry {
         &self.registry
@@ -157,7 +160,7 @@ impl ToolDispatcher {
         self.registry.settings().any(|tool| tool.retry == safety)
     }
 
-    /// The caution of the most cautious tool, and the time of the one that may take longest.
+    /// Returns the strictest retry safety and the longest timeout of all tools.
     fn strictest(&self) -> (RetrySafety, Duration) {
         let tools = || self.registry.settings();
         let safety = tools().map(|tool| tool.retry).max();
@@ -173,10 +176,11 @@ impl ToolDispatcher {
         }
     }
 
-    /// How the run of a request is treated: as its tool asks for, and with the most caution if that is not known.
+    /// Returns the executor for a request, with the settings of the requested tool. If the request cannot be read now, the strictest
+    /// settings apply.
     async fn serving(&self, event: &Event) -> Serving<'_> {
         let (mut safety, mut time) = self.strictest();
-        // A store that hangs shall hold up the run where its lease is kept, which is not here.
+        // No heartbeat extends the lease during this read, so a store that hangs must not delay it for long.
         let read = within(self.profile.lease / 4, self.store.get(event.breadcrumb_id));
         if self.may_concern(event)
             && let Some(Ok(request)) = read.await
@@ -195,12 +199,12 @@ impl ToolDispatcher {
     }
 }
 
-/// The tool a request is for, as an answer names it: a tool that does not exist may have a name of any length.
+/// Returns the requested tool name for a response, shortened to 80 bytes, because an unknown name can have any length.
 fn label(request: &Breadcrumb) -> Cow<'_, str> {
     excerpt(asked_for(request), 80)
 }
 
-/// The tool a request is for; empty if it says none.
+/// Returns the requested tool name, or an empty string if the request names no tool.
 fn asked_for(request: &Breadcrumb) -> &str {
     let tool = request.context.get("tool");
     tool.and_then(Value::as_str).unwrap_or_default()
@@ -257,7 +261,7 @@ impl UniversalExecutor for ToolDispatcher {
     }
 }
 
-/// The dispatcher while it serves one request: the same executor, with the profile of the tool that is asked for.
+/// The dispatcher with the profile of the requested tool, for one request.
 struct Serving<'d> {
     dispatcher: &'d ToolDispatcher,
     profile: Profile,
@@ -294,8 +298,8 @@ impl UniversalExecutor for Serving<'_> {
         };
         let settings = entry.tool.settings();
         if self.safety < settings.retry {
-            // The request was changed since it was read, and the run is not held as carefully as this tool needs.
-            let changed = "the request was changed, and now is for another tool";
+            // The request was changed after it was read, and the profile of the run is not strict enough for this tool.
+            let changed = "the request was changed and now names another tool";
             return Err(retry_after(Duration::ZERO, changed));
         }
         let terms = Terms {

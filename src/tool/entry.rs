@@ -1,4 +1,4 @@
-//! A tool that was checked, and what every way to call it goes through.
+//! A registered tool whose name and schemas are valid, and the checks that every call of the tool passes.
 
 #[cfg(feature = "agents")]
 use super::RemoteTool;
@@ -24,18 +24,18 @@ pub(super) struct Entry {
     /// The tool as the service registered it, without the name and description that a definition gives it.
     #[cfg(feature = "agents")]
     pub(super) registered: Arc<dyn Tool>,
-    /// Where it was registered.
+    /// The source location of the registration.
     pub(super) place: &'static Location<'static>,
-    /// What a model is told of it, made once and shared from then on.
+    /// The description of the tool for a model, created once and shared.
     pub(super) spec: ToolSpec,
     input: Checker,
     output: Option<Checker>,
-    /// One permit for each call that may go on at a time.
+    /// One permit for each concurrent call, or `None` without a limit.
     slots: Option<Arc<Semaphore>>,
 }
 
 impl Entry {
-    /// Checks a tool: its name, its schemas.
+    /// Checks the name of a tool, and compiles its schemas.
     pub(super) fn new(
         tool: Arc<dyn Tool>,
         place: &'static Location<'static>,
@@ -72,7 +72,7 @@ impl Entry {
         })
     }
 
-    /// The same tool, as one that another service serves.
+    /// Returns the tool as a remote tool, which another service serves.
     #[cfg(feature = "agents")]
     pub(super) fn elsewhere(&self) -> Self {
         Self {
@@ -82,12 +82,12 @@ impl Entry {
             spec: self.spec.clone(),
             input: self.input.clone(),
             output: self.output.clone(),
-            // Who serves it has places for its calls.
+            // The service that serves the tool limits the concurrent calls.
             slots: None,
         }
     }
 
-    /// The same tool under another name, with the same limits.
+    /// Returns the tool under another name. Both names share the limit on concurrent calls.
     #[cfg(feature = "workflows")]
     pub(super) fn renamed(&self, renaming: &Renaming<'_>) -> Result<Self, ToolError> {
         if !is_name(renaming.name) {
@@ -107,7 +107,7 @@ impl Entry {
         })
     }
 
-    /// Whether it may be called with this.
+    /// Checks an input against the schema of the tool.
     pub(super) fn check_input(&self, input: &Value) -> Result<(), Refusal> {
         self.input.check(input).map_err(|reason| {
             let message = format!("the input does not fit the schema: {reason}");
@@ -115,8 +115,10 @@ impl Entry {
         })
     }
 
-    /// Calls the tool: its input is checked before, its output after. A call that needs an approval and has none is refused
-    /// here and nowhere else. The time it has is the caller's to keep.
+    /// Calls the tool, and checks its input before and its output after the call. This is the only function that refuses a call without
+    /// a needed approval.
+    ///
+    /// `time` is the timeout of the call. The caller enforces it.
     pub(super) async fn work(
         &self,
         input: Value,
@@ -141,7 +143,7 @@ impl Entry {
         }
     }
 
-    /// Calls the tool within somebody else's run: however it ends, the run goes on.
+    /// Calls the tool within the run of another executor. Errors, panics and timeouts become outcomes, so the run continues.
     pub(super) async fn call(
         &self,
         input: Value,
@@ -152,7 +154,7 @@ impl Entry {
         let work = AssertUnwindSafe(self.work(input, context, time, approval)).catch_unwind();
         match within(time, work).await {
             Some(Ok(called)) => outcome::of(called),
-            // What a panic says may be a secret.
+            // The message of a panic may contain a secret.
             Some(Err(_)) => outcome::error("panic", "the tool panicked"),
             None => {
                 let message =
@@ -162,9 +164,10 @@ impl Entry {
         }
     }
 
-    /// A place among the calls that may go on, in turn. It is given back when this call ends or is given up, or when a
-    /// function on a thread has returned, which may be later. A call that has waited for half of its time would hardly end
-    /// in what is left of it, and one that never began is better off with an error than with an unknown outcome.
+    /// Waits for a permit among the concurrent calls, for at most half of the timeout. Returns `None` without a limit.
+    ///
+    /// The permit is released when the call ends, or when a blocking function returns, which may be later. A call that waited longer
+    /// would hardly end in the remaining time, and an error before the call is better than an unknown outcome.
     async fn slot(&self, time: Duration) -> Result<Option<OwnedSemaphorePermit>, BoxError> {
         let Some(slots) = &self.slots else {
             return Ok(None);
@@ -173,13 +176,13 @@ impl Entry {
         match within(time / 2, turn).await {
             Some(permit) => Ok(Some(permit?)),
             None => {
-                let message = "the tool has as many calls as it takes at a time; it was not called, try again later";
+                let message = "the tool already has the maximum number of concurrent calls; it was not called, so retry later";
                 Err(Refusal::new(BUSY, message).into())
             }
         }
     }
 
-    /// Why an output is none that could be handed on, if so.
+    /// Returns the reason why an output cannot be used as a result, or `None` if it can.
     pub(super) fn refuse(&self, output: &Value) -> Option<Refusal> {
         let most = self.tool.settings().max_output_bytes;
         let size = match size_within(output, OUTPUT_DEPTH) {
@@ -199,16 +202,16 @@ impl Entry {
     }
 }
 
-/// The approval of a call, as far as its caller knows.
+/// Approval of a call, as known to its caller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ApprovalState {
-    /// No person has approved the tool call, or the code that makes the call does not know whether someone has.
+    /// No person has approved the call, or the caller does not know of an approval.
     Missing,
-    /// A person has approved the call, if it needs an approval.
+    /// A person has approved the call, if the call needs an approval.
     Given,
 }
 
-/// The code of a call that did not get its turn.
+/// Error code of a call that got no permit in time.
 pub(super) const BUSY: &str = "busy";
 
 const APPROVAL_REQUIRED: &str =

@@ -3,22 +3,24 @@ use crate::executor::InvalidExecutor;
 use crate::model::{DefinitionError, DefinitionPath};
 use std::panic::Location;
 
-/// A tool cannot be registered or made into an executor.
+/// Error of registering a tool, or of creating an executor for a tool.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolError {
-    /// The name is not one a request could ask for.
-    #[error("{name:?} is no tool name; use 1 to 64 of a-z, 0-9, '.', '_' and '-'")]
+    /// The tool name is invalid.
+    #[error(
+        "{name:?} is not a valid tool name; use 1 to 64 characters of a-z, 0-9, '.', '_' and '-'"
+    )]
     BadName {
-        /// The name.
+        /// The name, shortened to 80 bytes.
         name: String,
     },
-    /// A schema of the tool is none, or none that is safe to check with.
+    /// A schema of the tool is not a valid JSON Schema, or uses an unsupported or unsafe feature.
     #[error("the {which} schema of tool {name:?} cannot be used: {reason}")]
     BadSchema {
-        /// The tool.
+        /// The tool name.
         name: String,
-        /// `input` or `output`.
+        /// The kind of schema: `input` or `output`.
         which: &'static str,
         /// The reason.
         reason: String,
@@ -32,7 +34,7 @@ pub enum ToolError {
         /// The name of the field and the nearest known fields.
         problem: String,
     },
-    /// Two tools have one name.
+    /// Two tools have the same name.
     #[error("tool {name:?} is registered at {first} and again at {second}; rename one of them")]
     Duplicate {
         /// The name.
@@ -42,36 +44,38 @@ pub enum ToolError {
         /// Location of the second registration.
         second: &'static Location<'static>,
     },
-    /// The tool does its work in another service, which answers the requests for it.
+    /// The tool is a [remote tool](super::remote_tool), which another service serves.
     #[error(
-        "tool {name:?} is served elsewhere; register it for those who call it, and make no executor of it"
+        "tool {name:?} is served by another service, so this service cannot serve it; register the tool only for its callers"
     )]
     Elsewhere {
         /// The name.
         name: String,
     },
-    /// The definition is of another tool.
-    #[error("the definition is of tool {defined:?}, the function is tool {name:?}")]
+    /// The definition is for another tool than the function.
+    #[error(
+        "the definition is for tool {defined:?}, but the function is tool {name:?}; use the same name"
+    )]
     OtherTool {
         /// The name in the definition.
         defined: String,
-        /// The name of the function.
+        /// The tool name of the function.
         name: String,
     },
     /// A field of the definition is missing or of the wrong type.
     #[error("field {field:?} of the tool definition must be {expected}")]
     Field {
-        /// The field.
+        /// The name of the field.
         field: &'static str,
         /// The expected type or value.
         expected: &'static str,
     },
-    /// The subscriptions of the definition cannot be used.
-    #[error("the subscriptions of tool {name:?} cannot be used")]
+    /// The subscriptions of the tool are invalid.
+    #[error("the subscriptions of tool {name:?} are invalid")]
     Subscriptions {
-        /// The tool.
+        /// The tool name, or the executor ID of a [`ToolDispatcher`](super::ToolDispatcher).
         name: String,
-        /// The problem in the subscriptions.
+        /// The problem of the subscriptions.
         source: DefinitionError,
     },
     /// The executor can never work on its store.
@@ -80,7 +84,7 @@ pub enum ToolError {
 }
 
 impl ToolError {
-    /// Never: the definition, the function or the store has to change.
+    /// Returns [`Retry::Never`]: the definition, the function or the store has to change.
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never

@@ -14,11 +14,11 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A tool with subscriptions and a store: answers every trigger with a `tool.response.v1`, success or error.
+/// An executor that serves one tool: it answers every trigger with a `tool.response.v1`, with a result or an error.
 ///
-/// It is called as its [`ToolSettings`](super::ToolSettings) say. A tool that is not marked
-/// [`idempotent`](Self::idempotent) runs once per request: after a crash, a timeout or a panic whoever asked gets an
-/// error, and a dead letter is left. [`ToolDispatcher`](super::ToolDispatcher) serves many tools in the same way.
+/// The [`ToolSettings`](super::ToolSettings) of the tool determine timeouts, retries and limits. A tool that is not
+/// [`idempotent`](Self::idempotent) runs once per request: after a crash, a timeout or a panic, the requester receives an error,
+/// and the run leaves a dead letter. A [`ToolDispatcher`](super::ToolDispatcher) serves many tools in the same way.
 pub struct ToolExecutor {
     entry: Entry,
     store: Arc<dyn BreadcrumbStore>,
@@ -28,16 +28,16 @@ pub struct ToolExecutor {
 }
 
 impl ToolExecutor {
-    /// The schema of what a tool answers.
+    /// The schema of a response.
     pub const RESPONSE: &'static str = wire::RESPONSE;
     /// The schema of a request.
     pub const REQUEST: &'static str = wire::REQUEST;
 
-    /// A tool that is triggered by requests for it: `tool.request.v1` with its name under `tool`.
+    /// Creates an executor for a tool. The triggers are `tool.request.v1` breadcrumbs with the tool name in the field `tool`.
     ///
     /// # Errors
-    /// [`ToolError::BadName`], [`ToolError::BadSchema`], [`ToolError::Elsewhere`]; [`ToolError::Invalid`] of a tool that
-    /// runs at most once on a store without a ledger.
+    /// [`ToolError::BadName`] and [`ToolError::BadSchema`] for an invalid tool, [`ToolError::Elsewhere`] for a
+    /// [remote tool](super::remote_tool), and [`ToolError::Invalid`] if the tool runs at most once and the store has no run ledger.
     #[track_caller]
     pub fn new(
         tool: impl Tool + 'static,
@@ -54,11 +54,14 @@ impl ToolExecutor {
         Self::with_subscriptions(tool, subscriptions, store)
     }
 
-    /// A tool as a definition has it: a `tool.v1` breadcrumb or its context, with `name` and `subscriptions`, and
-    /// `responds_with` if it writes other schemas than its response.
+    /// Creates an executor for a tool with the subscriptions of a definition.
+    ///
+    /// A definition is a `tool.v1` breadcrumb or its context. Its fields are `name`, `subscriptions` and, if the tool writes more
+    /// schemas than its response, `responds_with`.
     ///
     /// # Errors
-    /// [`ToolError`] names the field to mend, or that the definition is of another tool.
+    /// The errors of [`ToolDefinition::from_json`] and [`with_subscriptions`](Self::with_subscriptions), and [`ToolError::OtherTool`] if
+    /// the definition has the name of another tool.
     #[track_caller]
     pub fn from_definition(
         definition: &Value,
@@ -68,10 +71,11 @@ impl ToolExecutor {
         Self::from_read_definition(&ToolDefinition::from_json(definition)?, tool, store)
     }
 
-    /// Creates the executor of a definition that was read with options.
+    /// Creates an executor for a tool with a definition that was read before, for example with options.
     ///
     /// # Errors
-    /// See [`from_definition`](Self::from_definition).
+    /// The errors of [`with_subscriptions`](Self::with_subscriptions), and [`ToolError::OtherTool`] if the definition has the name of
+    /// another tool.
     #[track_caller]
     pub fn from_read_definition(
         definition: &ToolDefinition,
@@ -90,10 +94,10 @@ impl ToolExecutor {
         Ok(executor)
     }
 
-    /// A tool with subscriptions of its own; several triggers run it for each.
+    /// Creates an executor for a tool with custom subscriptions. Each breadcrumb version that matches a trigger calls the tool.
     ///
     /// # Errors
-    /// As [`new`](Self::new); [`ToolError::Invalid`] if a trigger asks for what the store cannot give.
+    /// The errors of [`new`](Self::new), and [`ToolError::Invalid`] if a subscription needs a capability that the store does not have.
     #[track_caller]
     pub fn with_subscriptions(
         tool: impl Tool + 'static,
@@ -121,15 +125,15 @@ impl ToolExecutor {
         Ok(executor)
     }
 
-    /// Says that calling it twice does no harm: after a crash, a timeout or a panic it is tried again.
+    /// Declares that repeated calls do no harm. After a crash, a timeout or a panic, the call is retried.
     #[must_use]
     pub fn idempotent(mut self) -> Self {
         self.profile = RetrySafety::Idempotent.apply(self.profile);
         self
     }
 
-    /// Lets it write other schemas than its response and `tool.progress.v1`, through
-    /// [`ToolContext::store`](super::ToolContext::store).
+    /// Adds schemas that the tool may write through [`ToolContext::store`](super::ToolContext::store). Defaults to the response and
+    /// `tool.progress.v1`.
     #[must_use]
     pub fn also_writes<T: Into<String>>(mut self, schemas: impl IntoIterator<Item = T>) -> Self {
         let allowed = self.profile.responds_with.get_or_insert_default();
@@ -137,8 +141,9 @@ impl ToolExecutor {
         self
     }
 
-    /// Takes every request for a call that a person has agreed to: for where only agents write requests, which ask before,
-    /// or only people do. Otherwise a call that
+    /// Treats every request as approved by a person.
+    ///
+    /// Use this method only if all requests are written by people, or by agents that ask a person first. By default, a call that
     /// [needs an approval](super::ToolSettings::approvals) is answered with the error `approval_required`.
     #[must_use]
     pub fn trusting_requests(mut self) -> Self {
@@ -146,24 +151,24 @@ impl ToolExecutor {
         self
     }
 
-    /// Sets how long a call may take, instead of what its settings say.
+    /// Sets the timeout of a call. Defaults to the timeout in the settings of the tool.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.profile = self.profile.timeout(timeout);
         self
     }
 
-    /// Replaces how its runs are leased, timed, retried, ordered and limited; kind, definition and schemas stay.
+    /// Replaces the profile of the executor, except its kind, definition and schemas.
     ///
-    /// Whether it is tried again is then what the profile says: begin with the one it has, of
-    /// [`profile`](UniversalExecutor::profile).
+    /// The new profile also replaces the timeout and the retries that the settings of the tool require. To change only some values,
+    /// start with the current [`profile`](UniversalExecutor::profile).
     #[must_use]
     pub fn with_profile(mut self, profile: Profile) -> Self {
         self.profile = profile.in_place_of(self.profile);
         self
     }
 
-    /// The tool.
+    /// Returns the tool.
     #[must_use]
     pub fn tool(&self) -> &dyn Tool {
         &*self.entry.tool

@@ -9,7 +9,7 @@ use std::fmt;
 type Function =
     dyn Fn(Value, ToolContext) -> BoxFuture<'static, Result<Value, BoxError>> + Send + Sync;
 
-/// A tool from a function over JSON and a schema written by hand.
+/// A tool with an async function over JSON, created by [`json_tool`].
 pub struct JsonTool {
     name: String,
     description: String,
@@ -18,7 +18,7 @@ pub struct JsonTool {
     function: Box<Function>,
 }
 
-/// Makes a tool of an async function over JSON.
+/// Creates a tool from an async function over JSON, with a JSON Schema of its input.
 pub fn json_tool<F, R>(
     name: impl Into<String>,
     description: impl Into<String>,

@@ -1,28 +1,28 @@
-//! Tools: functions that are reached by a breadcrumb and always answer with one.
+//! Tools: functions that answer requests in breadcrumbs, and that agents can call.
 //!
-//! A tool is a name, a description, an input schema and an async function. [`ToolExecutor`] gives it subscriptions
-//! and a store; whatever happens, whoever asked gets a `tool.response.v1` with a `status`.
+//! A tool consists of a name, a description, an input schema and a function. A [`ToolExecutor`] adds subscriptions and a store, and
+//! answers each request with a `tool.response.v1` that has a `status`, also after an error.
 //!
 //! | breadcrumb | context |
 //! |---|---|
-//! | `tool.request.v1` | `tool`, `input`, and if wanted `requestId` and `requestedBy`, of up to 512 bytes each |
+//! | `tool.request.v1` | `tool`, `input`, and optionally `requestId` and `requestedBy`, of up to 512 bytes each |
 //! | `tool.response.v1` | `request_id`, `tool`, `status` (`success` or `error`), `output` or `error` and `code`, `execution_time_ms`, `timestamp`, `requestedBy` |
 //! | `tool.progress.v1` | `request_id`, `tool`, `number`, `progress`, `timestamp`, `requestedBy` |
-//! | `tool.catalog.v1` | `catalog`, `tools`: what a model is told of each |
+//! | `tool.catalog.v1` | `catalog`, `tools`: name, description and schemas of each tool |
 //!
-//! An error of the tool is an answer too: the run is done, and the response says `"status": "error"`. A tool that an
-//! agent calls may leave its result to somebody else: to another agent ([`handoff`]), to a person ([`ask_human`]), or to
-//! whoever takes care of a kind of [`deferred`] result.
+//! An error of the tool is also an answer: the run is done, and the response has `"status": "error"`. A tool that an agent calls can
+//! defer its result to another agent ([`handoff`]), to a person ([`ask_human`]), or to a custom driver ([`deferred`]).
 //!
-//! [`ToolSettings`] stand with the tool and hold for every way to call it: a [`ToolExecutor`] of its own, a
-//! [`ToolDispatcher`] that serves a whole [`ToolRegistry`], or [`ToolRegistry::call`] from within the run of an agent. With
-//! the feature `validate` input and output are checked against the schemas of the tool. An [`Approval`] selects the calls that need the
+//! # Calling a tool
+//! The [`ToolSettings`] of a tool apply to every way to call it: a [`ToolExecutor`] that serves only this tool, a
+//! [`ToolDispatcher`] that serves a whole [`ToolRegistry`], and [`ToolRegistry::call`] within the run of an agent. With the feature
+//! `validate`, input and output are checked against the schemas of the tool. An [`Approval`] selects the calls that need the
 //! approval of a person.
 //!
-//! [`json_tool`] makes a tool of an async function over JSON; [`tool_fn`], with the feature `schema`, of one over types of
-//! your own, and makes the schema as well. For a function that blocks there are [`json_tool_blocking`] and
-//! [`tool_fn_blocking`]: it runs on a [`BlockingPool`] and holds up nothing else. A [`remote_tool`] is one that another
-//! service answers for.
+//! # Creating a tool
+//! [`json_tool`] creates a tool from an async function over JSON. [`tool_fn`], with the feature `schema`, creates a tool from a
+//! function over Rust types, and generates the schema. [`json_tool_blocking`] and [`tool_fn_blocking`] are for functions that block:
+//! these functions run on a [`BlockingPool`] and do not delay async tasks. A [`remote_tool`] is served by another service.
 //!
 //! ```
 //! use serde_json::json;
@@ -109,29 +109,37 @@ use async_trait::async_trait;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A function with a name, a description, an input schema and settings.
+/// A function with a name, a description, an input schema and settings, which requests and agents can call.
 #[async_trait]
 pub trait Tool: Send + Sync {
-    /// Its name: 1 to 64 of `a-z`, `0-9`, `.`, `_` and `-`. What a request asks for, to the letter.
+    /// Returns the tool name: 1 to 64 characters of `a-z`, `0-9`, `.`, `_` and `-`. Requests and calls must use the exact name.
     fn name(&self) -> &str;
 
-    /// What it does, for a model to choose by.
+    /// Returns the description of the tool, by which a model selects it.
     fn description(&self) -> &str;
 
-    /// The JSON Schema of its input.
+    /// Returns the JSON Schema of the input.
     fn input_schema(&self) -> &Value;
 
-    /// How it wants to be called. They are read when the tool is registered or made an executor, and must not change.
+    /// Returns the settings of the tool, such as timeout and retry safety. Defaults to [`ToolSettings::default`].
+    ///
+    /// The settings must not change after the tool is registered or passed to an executor.
     fn settings(&self) -> &ToolSettings {
         ToolSettings::standard()
     }
 
-    /// Does the work.
+    /// Does the work of one call, and returns the output.
     ///
     /// # Errors
-    /// An error is an answer: whoever asked gets its message with `"status": "error"`. Only
-    /// [`retry_after`](crate::retry_after), [`suspend`](crate::suspend) and, of a tool marked idempotent, a store's
-    /// own passing error make the run go on later instead.
+    /// An error is an answer: the requester receives its message with `"status": "error"`.
+    ///
+    /// In its own run, a tool can return three kinds of error that are not answers. After [`retry_after`](crate::retry_after), the
+    /// call is retried, unless the tool runs at most once. After [`suspend`](crate::suspend), the run is suspended. After a transient
+    /// error of a store, the call of an idempotent tool is retried. Within the run of an agent, [`ask_human`], [`handoff`] and
+    /// [`deferred`] defer the result.
+    ///
+    /// # Cancel safety
+    /// The future can be dropped at any `.await`: after the timeout, or when the run is cancelled or loses its lease.
     async fn call(&self, input: Value, context: ToolContext) -> Result<Value, BoxError>;
 }
 

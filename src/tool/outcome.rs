@@ -1,4 +1,4 @@
-//! What a call came to, from what the function of a tool returned.
+//! Conversion of the return value of a tool function to the outcome of the call.
 
 use super::ToolSettings;
 use super::deferral::Deferred;
@@ -14,15 +14,16 @@ use std::fmt;
 /// Maximum depth of an output. The answer and the saved state of a run, which contain the output, nest deeper.
 pub(super) const OUTPUT_DEPTH: usize = MAX_DEPTH - 8;
 
-/// The longest message of an error, in bytes.
+/// Maximum length of an error message in bytes.
 const MESSAGE_BYTES: usize = 4 << 10;
 
-/// An outcome that is an error of this crate's own.
+/// Returns an outcome that is an error of this crate, not of the tool.
 pub(super) fn error(code: impl Into<String>, message: impl Into<String>) -> ToolOutcome {
     Answer::error(code, message).into()
 }
 
-/// What a call came to. Of one that has a run of its own, errors that make the run go on later are no outcome.
+/// Returns the outcome of a call. For a call with its own run, the caller first handles errors after which the run is retried or
+/// suspended.
 pub(super) fn of(called: Result<Value, BoxError>) -> ToolOutcome {
     let failed = match called {
         Ok(output) => return Answer::success(output).into(),
@@ -52,7 +53,7 @@ pub(super) fn of(called: Result<Value, BoxError>) -> ToolOutcome {
     }
 }
 
-/// What became of a call that a worker which is gone may have made, of a tool that is [not called
+/// Returns the answer for a call that a lost worker may have made, if the tool is [not called
 /// again](super::RetrySafety::may_be_made_again).
 #[cfg(feature = "agents")]
 pub(crate) fn unknown() -> Answer {
@@ -68,7 +69,7 @@ pub(crate) fn withheld() -> Answer {
     )
 }
 
-/// What somebody else has to do, if it is small enough to be kept.
+/// Returns the outcome of a deferral, or an error if the deferral is too large to be saved.
 fn of_deferral(deferral: Deferral) -> ToolOutcome {
     let json = |json| size_within(json, OUTPUT_DEPTH).unwrap_or(usize::MAX);
     let size = match &deferral {
@@ -81,11 +82,11 @@ fn of_deferral(deferral: Deferral) -> ToolOutcome {
     }
     error(
         "output_too_large",
-        "what the tool leaves to somebody else is too large",
+        "the deferred request of the tool is too large",
     )
 }
 
-/// Why a call has no output that this crate, not the tool, says.
+/// Reason why this crate, and not the tool, refuses a call or its output.
 #[derive(Debug)]
 pub(super) struct Refusal {
     code: Cow<'static, str>,
@@ -101,7 +102,7 @@ impl Refusal {
     }
 }
 
-/// Whether an error is a refusal of a code.
+/// Returns `true` if an error is a refusal with this code.
 pub(super) fn is_refusal(error: &BoxError, code: &str) -> bool {
     let refusal = error.downcast_ref::<Refusal>();
     refusal.is_some_and(|refusal| refusal.code == code)

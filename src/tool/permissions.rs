@@ -1,10 +1,10 @@
 use super::Tool;
 use std::collections::BTreeSet;
 
-/// Which tools somebody may call. Nothing, unless it is said.
+/// Set of tools that a caller may call. Defaults to no tool.
 ///
-/// A tool that carries [permission tags](super::ToolSettings::permission_tags) says what a call can do. A list of tags
-/// allows the tools that carry tags, and only such as are on it.
+/// The [permission tags](super::ToolSettings::permission_tags) of a tool name the capabilities of a call. Permission by
+/// [tags](Self::tags) allows the tools that have tags and whose tags are all in the list.
 ///
 /// ```
 /// use serde_json::json;
@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ToolPermissions {
     tools: Tools,
-    /// The only tags that a tool may carry; any if absent.
+    /// The only tags that an allowed tool may have, or `None` for any tags.
     granted: Option<BTreeSet<String>>,
 }
 
@@ -38,31 +38,32 @@ enum Tools {
 }
 
 impl ToolPermissions {
-    /// No tool.
+    /// Allows no tool.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Every tool.
+    /// Allows every tool.
     #[must_use]
     pub fn all() -> Self {
         Self::of(Tools::All)
     }
 
-    /// The tools of these names, to the letter, whatever they can do.
+    /// Allows the tools with exactly these names, regardless of their permission tags.
     #[must_use]
     pub fn names<T: Into<String>>(names: impl IntoIterator<Item = T>) -> Self {
         Self::of(Tools::Named(names.into_iter().map(Into::into).collect()))
     }
 
-    /// The tools that carry some of these tags and no others.
+    /// Allows the tools that have at least one permission tag and whose tags are all in this list.
     #[must_use]
     pub fn tags<T: Into<String>>(tags: impl IntoIterator<Item = T>) -> Self {
         Self::of(Tools::Tagged).and_only_tags(tags)
     }
 
-    /// Of these tools only those that carry no other tags than these.
+    /// Restricts the allowed tools to tools whose permission tags are all in this list. Tools without tags remain allowed. A second
+    /// call replaces the list of the first.
     #[must_use]
     pub fn and_only_tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.granted = Some(tags.into_iter().map(Into::into).collect());
@@ -76,7 +77,7 @@ impl ToolPermissions {
         }
     }
 
-    /// Whether a tool may be called: the one place that decides it.
+    /// Returns `true` if a tool may be called. No other function makes this decision.
     pub(super) fn allow(&self, tool: &dyn Tool) -> bool {
         let tags = &tool.settings().permission_tags;
         let meant = match &self.tools {

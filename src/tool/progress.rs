@@ -1,4 +1,4 @@
-//! What a tool says while it works.
+//! Progress reports of tool calls.
 
 use super::outcome::OUTPUT_DEPTH;
 use super::wire::tagged;
@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// The schema of what says how far a call is.
+/// Schema of a progress report.
 pub(super) const PROGRESS: &str = "tool.progress.v1";
 
-/// The request of a call, as its progress names it.
+/// Identity of the request of a call, for its progress reports.
 pub(super) struct Request<'r> {
     pub(super) id: String,
     pub(super) requested_by: Option<&'r str>,
     pub(super) workspace: &'r str,
 }
 
-/// Count of the progress breadcrumbs of one call.
+/// Counter of the progress breadcrumbs of one call.
 #[derive(Debug)]
 pub(super) struct Progress {
     tool: String,
@@ -50,7 +50,7 @@ impl Progress {
             let most = Self::MOST_BYTES;
             return Err(StoreError::Forbidden {
                 reason: format!(
-                    "progress is JSON of at most {most} bytes and {OUTPUT_DEPTH} levels"
+                    "progress has more than {most} bytes of JSON or more than {OUTPUT_DEPTH} levels; report less"
                 ),
             });
         }

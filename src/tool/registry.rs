@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 
-/// Tools by their exact names. A clone is cheap, and its tools are the same ones: they share their limits.
+/// Registry of tools by name. A clone is cheap and shares the tools and their limits on concurrent calls.
 ///
-/// Who may call what is said in one place: [`allowed`](Self::allowed) gives a registry that has only those tools, so
-/// that to its holder a forbidden tool and one that does not exist are the same.
+/// [`allowed`](Self::allowed) returns a registry with only the tools that a caller may call. For its holder, a forbidden tool is the
+/// same as an unknown tool.
 ///
 /// ```
 /// use serde_json::json;
@@ -32,7 +32,7 @@ use std::sync::Arc;
 /// let registry = ToolRegistry::default().with(double)?;
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-/// // Within `execute` of an agent both are there already.
+/// // An executor already has both: its context in `execute`, and its store.
 /// let run = ExecutionContext::for_trigger(NewBreadcrumb::new("user.message.v1"));
 /// let store: Arc<dyn BreadcrumbStore> = Arc::new(MemoryStore::default());
 ///
@@ -54,8 +54,8 @@ impl ToolRegistry {
     /// Adds a tool.
     ///
     /// # Errors
-    /// [`ToolError::BadName`]; [`ToolError::BadSchema`]; [`ToolError::Duplicate`] names both places that register the
-    /// name.
+    /// [`ToolError::BadName`] and [`ToolError::BadSchema`] for an invalid tool, and [`ToolError::Duplicate`], with the source locations of
+    /// both registrations, if the name is already registered.
     #[track_caller]
     pub fn with(mut self, tool: impl Tool + 'static) -> Result<Self, ToolError> {
         let entry = Entry::new(Arc::new(tool), Location::caller())?;
@@ -71,7 +71,7 @@ impl ToolRegistry {
         Ok(self)
     }
 
-    /// A registry that has only what is allowed: this is how a caller is given its tools. It can only become less.
+    /// Returns a registry with only the tools that the permissions allow.
     #[must_use]
     pub fn allowed(&self, permissions: &ToolPermissions) -> Self {
         let allowed = |entry: &Arc<Entry>| permissions.allow(&*entry.tool);
@@ -83,47 +83,53 @@ impl ToolRegistry {
         }
     }
 
-    /// The tool of a name, to the letter.
+    /// Returns the tool with exactly this name, or `None` if the registry has no such tool.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&dyn Tool> {
         self.entry(name).map(|entry| &*entry.tool)
     }
 
-    /// The names of all tools, in order.
+    /// Returns the names of all tools, in alphabetical order.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         self.entries.keys().map(String::as_str).collect()
     }
 
-    /// What a model is told of the tools, in the order of their names.
+    /// Returns the descriptions of all tools for a model, in the order of their names.
     #[must_use]
     pub fn specs(&self) -> Vec<ToolSpec> {
         let specs = self.entries.values().map(|entry| entry.spec.clone());
         specs.collect()
     }
 
-    /// Calls a tool within a run of somebody else's, such as an agent's. However the call ends, the run goes on.
+    /// Calls a tool within the run of another executor, such as an agent. Errors, panics and timeouts become outcomes of the call, so the
+    /// run continues.
     ///
-    /// The tool writes as part of that run, so [`responds_with`](crate::Profile::responds_with) of whoever calls limits
-    /// it. An [agent](crate::agent::AgentExecutor) calls them this way, and keeps what they came to for its next attempt.
-    /// Who calls is for the tool to know, and for nothing else.
+    /// The tool writes as part of the run, so the caller's [`responds_with`](crate::Profile::responds_with) limits its writes. An
+    /// [agent](crate::agent::AgentExecutor) calls its tools with this method, and saves the outcomes for its next attempt.
     ///
-    /// An error has one of these codes:
+    /// `requested_by` is the name of the requester, which the tool reads with [`ToolContext::requested_by`]. Permissions do not depend on
+    /// the name.
     ///
-    /// | code | what happened |
+    /// If the outcome is an error, it has one of these codes:
+    ///
+    /// | code | meaning |
     /// |---|---|
     /// | `approval_required` | a person has to approve the call first; the tool was not called |
-    /// | `busy` | the tool has as many calls as it takes at a time, and was not called |
-    /// | `cannot_suspend` | the tool wants to suspend a run that is not its own |
-    /// | `failed` | the tool says so |
+    /// | `busy` | the tool has the maximum number of concurrent calls, and was not called |
+    /// | `cannot_suspend` | the tool tried to suspend the run, which is not its own |
+    /// | `failed` | the tool returned an error |
     /// | `invalid_arguments` | the arguments are [`Unreadable`](ToolArguments::Unreadable); the tool was not called |
-    /// | `invalid_input` | the arguments are not what the tool takes |
-    /// | `invalid_output` | the output does not fit the schema of the tool |
-    /// | `output_too_large` | the output, or what is left to somebody else, is over a limit |
+    /// | `invalid_input` | the arguments do not match the input schema or the input type of the tool |
+    /// | `invalid_output` | the output does not match the output schema of the tool |
+    /// | `output_too_large` | the output or the deferral exceeds a limit |
     /// | `panic` | the tool panicked |
-    /// | `rate_limited` | the tool did nothing, and says when to call it again |
-    /// | `timeout` | the tool had no result in its time |
-    /// | `unknown_tool` | there is no such tool here |
+    /// | `rate_limited` | the tool did nothing, and returned the delay before the next call |
+    /// | `timeout` | the tool returned no result within its timeout; it may have had effects |
+    /// | `unknown_tool` | the registry has no tool with this name |
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the tool may have had effects. A blocking function continues on its thread.
     pub async fn call(
         &self,
         call: MachineCall,
@@ -164,7 +170,7 @@ impl ToolRegistry {
         self.entries.get(name)
     }
 
-    /// The tools that do their work in this process, and the names of the others.
+    /// Returns the tools that this process serves, and the names of the remote tools.
     pub(super) fn split(self) -> (Self, Vec<String>) {
         let is_here = |entry: &Entry| entry.tool.settings().place == Place::Here;
         let (here, elsewhere): (BTreeMap<_, _>, BTreeMap<_, _>) = self
@@ -178,7 +184,7 @@ impl ToolRegistry {
         self.entries.values().map(|entry| entry.tool.settings())
     }
 
-    /// What is answered for a tool that is not here, which may be because it is not allowed.
+    /// Returns the outcome of a call of an unknown tool, which may exist but not be allowed.
     pub(super) fn unknown(&self, name: &str) -> ToolOutcome {
         const LISTED: usize = 20;
         let near = nearest(name, self.entries.keys().map(String::as_str));
@@ -203,12 +209,12 @@ impl ToolRegistry {
     }
 }
 
-/// The input that arguments are, which is not too deep to be copied.
+/// Returns arguments as an input that can be copied, or the refusal of unreadable or too deeply nested arguments.
 fn readable(arguments: ToolArguments) -> Result<Json, Refusal> {
     match arguments {
         ToolArguments::Json(input) if input.size() == usize::MAX => Err(Refusal::new(
             "invalid_input",
-            "the input nests too deep, or has a number that is too large",
+            "the input nests too deeply, or has a number that is too large",
         )),
         ToolArguments::Json(input) => Ok(input),
         ToolArguments::Unreadable { problem, .. } => {

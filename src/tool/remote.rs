@@ -16,20 +16,20 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A tool that another service serves, of which this one knows what a model is told.
+/// A tool that another service serves. This service knows only its name, description, schemas and settings.
 ///
-/// A call writes a `tool.request.v1` as part of the run it is made in, and waits for the `tool.response.v1`. Its id is
-/// the [idempotency key](ToolContext::idempotency_key) of the call, so that a run that is tried again asks once: it finds
-/// the request, or already the response. That is why the tool counts as [`RetrySafety::Idempotent`] unless it is told
-/// otherwise; whether the other service does its work once is up to that service.
+/// A call writes a `tool.request.v1` breadcrumb as part of the calling run, and waits for the `tool.response.v1`. The request ID is the
+/// [idempotency key](ToolContext::idempotency_key) of the call, so a retried run finds its earlier request or the response instead of
+/// writing a second request. The tool therefore counts as [`RetrySafety::Idempotent`] by default. The other service decides whether it
+/// executes a request once.
 ///
-/// A call needs a [`Runtime`](crate::Runtime), which sees the response, and a caller that may write `tool.request.v1`:
-/// see [`responds_with`](crate::Profile::responds_with). Every writer of a `tool.response.v1` in the tenant can
-/// answer; a response that an executor wrote counts only if its trigger is the request of this call. The first that counts
-/// is the result, and is checked as the output of a tool in this process is.
+/// A call needs a [`Runtime`](crate::Runtime), which receives the response, and a caller that may write `tool.request.v1`, see
+/// [`responds_with`](crate::Profile::responds_with). Every writer of a `tool.response.v1` in the tenant can answer. A response that an
+/// executor wrote counts only if its trigger is the request of this call. The first response that counts is the result, and is checked
+/// like the output of a local tool.
 ///
-/// It is not served here: a [`ToolDispatcher`](super::ToolDispatcher) leaves requests for it to others, and a
-/// [`ToolExecutor`](super::ToolExecutor) cannot be made of it.
+/// This service does not serve the tool: a [`ToolDispatcher`](super::ToolDispatcher) ignores requests for it, and a
+/// [`ToolExecutor`](super::ToolExecutor) for it cannot be created.
 #[derive(Clone, Debug)]
 pub struct RemoteTool {
     name: String,
@@ -38,7 +38,7 @@ pub struct RemoteTool {
     settings: ToolSettings,
 }
 
-/// Makes a tool of a name that another service serves.
+/// Creates a tool that another service serves, with its name, its description and the JSON Schema of its input.
 ///
 /// ```
 /// use serde_json::json;
@@ -70,7 +70,7 @@ pub fn remote_tool(
 
 #[cfg(feature = "agents")]
 impl RemoteTool {
-    /// A tool, as one that another service serves.
+    /// Creates a remote tool from a local tool, with the same name, description, schemas and limits.
     pub(super) fn of(tool: &dyn Tool) -> Self {
         let settings = ToolSettings {
             retry: RetrySafety::Idempotent,
@@ -120,7 +120,7 @@ impl Tool for RemoteTool {
     }
 }
 
-/// One call, from the request to the response.
+/// One call of a remote tool, from the request to the response.
 struct Asking<'c> {
     tool: &'c RemoteTool,
     context: &'c ToolContext,
@@ -132,11 +132,11 @@ impl Asking<'_> {
         let end = later(Instant::now(), self.tool.settings.timeout);
         let mut input = Some(input);
         loop {
-            // It waits from before it looks, so that no response slips between.
+            // The wait starts before the search, so that no response is missed in between.
             let left = end.saturating_duration_since(Instant::now());
             let mut waiting = pin!(self.response(left));
             let soon = poll!(waiting.as_mut());
-            // Where nothing can be waited for nothing is asked either.
+            // If no wait is possible, no request is written.
             if let Poll::Ready(Err(error)) = soon {
                 return Err(self.late(error));
             }
@@ -157,7 +157,7 @@ impl Asking<'_> {
         }
     }
 
-    /// The next response that has the id of the request.
+    /// Waits for the next response with the request ID.
     fn response(
         &self,
         within: Duration,
@@ -167,7 +167,7 @@ impl Asking<'_> {
         self.context.wait_for(response, within)
     }
 
-    /// The answer that an earlier attempt did not live to see.
+    /// Searches for a response to the request of an earlier attempt.
     async fn answered(&self) -> Result<Option<Answer>, BoxError> {
         let responses = self.tagged(wire::RESPONSE).order(Order::OldestFirst);
         let responses = self.context.store().search(&responses).await?;
@@ -179,7 +179,7 @@ impl Asking<'_> {
         Ok(None)
     }
 
-    /// Writes the request, unless an earlier attempt did.
+    /// Writes the request, unless an earlier attempt wrote it.
     async fn ask(&self, input: Value) -> Result<(), BoxError> {
         let store = self.context.store();
         let (context, tag) = (self.context.context(), request_tag(self.id));
@@ -198,7 +198,7 @@ impl Asking<'_> {
         Query::new(Selector::schema(schema).all_tags([request_tag(self.id)]))
     }
 
-    /// Reads a response, if it is to the request of this call.
+    /// Reads a response. Returns `None` if the response does not answer the request of this call.
     async fn read(&self, response: &Breadcrumb) -> Result<Option<Answer>, BoxError> {
         let answer_in = |shown| wire::answer_of(response, shown, self.id, &self.tool.name);
         if answer_in(&response.context).is_none() {
@@ -226,7 +226,8 @@ impl Asking<'_> {
             return error.into();
         }
         let time = self.tool.settings.timeout;
-        let message = format!("no response came within {time:?}; the tool may have done its work");
+        let message =
+            format!("no response arrived within {time:?}; the tool may have done its work");
         Refusal::new("timeout", message).into()
     }
 }

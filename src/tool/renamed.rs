@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What a tool is called where it is used, and what is said of it there.
+/// Name and description of a tool in the definition that uses it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Renaming<'n> {
     pub(crate) name: &'n str,
-    /// What the tool says of itself if absent.
+    /// The description, or `None` for the tool's own description.
     pub(crate) description: Option<&'n str>,
     /// If `true`, each call needs the approval of a person, in addition to the rules of the tool.
     pub(crate) approval: bool,
@@ -24,7 +24,7 @@ pub(super) struct Renamed {
 }
 
 impl Renaming<'_> {
-    /// Whether a tool is just as this says.
+    /// Returns `true` if a tool already has this name, description and approval rule.
     pub(super) fn changes_nothing(&self, of: &dyn Tool) -> bool {
         let says = self.description.is_none_or(|says| says == of.description());
         self.name == of.name() && says && (!self.approval || is_always_approved(of.settings()))
@@ -47,7 +47,7 @@ impl Renaming<'_> {
     }
 }
 
-/// Returns `true` if a tool has the rule that each call needs an approval.
+/// Returns `true` if a tool has a rule by which each call needs an approval.
 fn is_always_approved(settings: &ToolSettings) -> bool {
     settings.approvals.iter().any(Approval::is_plain)
 }

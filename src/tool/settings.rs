@@ -5,81 +5,81 @@ use std::num::NonZeroUsize;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// How a tool wants to be called; stands with the tool, and holds whoever calls it and by whichever way.
+/// Settings of a tool, such as timeout, retry safety and limits. They apply to every caller and every way to call the tool.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ToolSettings {
-    /// How long a call may take, the wait for its turn included; 30 s by default.
+    /// Timeout of a call, including the wait for a permit of [`max_concurrent`](Self::max_concurrent). Defaults to 30 s.
     pub timeout: Duration,
-    /// How many calls of it go on at a time in this process; any number if absent.
+    /// Maximum number of concurrent calls of the tool in this process, or `None` (the default) for no limit.
     ///
-    /// They are counted for each time the tool is registered or made an executor; clones of a registry count together. To
-    /// have one limit register the tool once, and give the registry to all who call it. A function that blocks counts
-    /// until it has returned, although its time may be up long before.
+    /// Each registration of the tool, and each executor for it, has its own limit. Clones of a registry share the limit. To have a
+    /// single limit, register the tool once and pass the registry to all callers. A blocking function counts until it returns, even
+    /// after its call has timed out.
     ///
-    /// A call waits for half of its time at the most. Within a run of an agent the model is then told `busy`. A request is
-    /// given back and tried again later, that of a tool that runs [at most once](RetrySafety::AtMostOnce) apart, which is
-    /// answered with `busy`.
+    /// A call waits for a permit for at most half of its timeout. Within the run of an agent, the model then receives the error `busy`.
+    /// The run of a request is retried later, except for a tool that runs [at most once](RetrySafety::AtMostOnce), whose request is
+    /// answered with the error `busy`.
     pub max_concurrent: Option<NonZeroUsize>,
-    /// Whether an interrupted call is made again.
+    /// Decision on retries of an interrupted call. Defaults to [`RetrySafety::Once`].
     pub retry: RetrySafety,
-    /// User-defined capabilities of a call, such as `egress` or `destructive`: see [`ToolPermissions`](super::ToolPermissions).
+    /// User-defined capabilities of a call, such as `egress` or `destructive`. See [`ToolPermissions`](super::ToolPermissions).
     pub permission_tags: Vec<String>,
-    /// The JSON Schema of its output, if it has one.
+    /// The JSON Schema of the output, or `None` (the default) for any output.
     pub output_schema: Option<Value>,
-    /// The most bytes of its output; 128 KiB by default, as much as an agent keeps of one result. More is an error.
+    /// Maximum size of the output in bytes. A larger output is an error. Defaults to 128 KiB, which is also the maximum size of a result
+    /// that an agent saves.
     pub max_output_bytes: usize,
-    /// The rules about calls that need the approval of a person; none by default.
+    /// The rules that select the calls that need the approval of a person. Defaults to no rules.
     ///
-    /// A call that needs an approval and has none is answered with the error `approval_required`, by whichever way it comes. An
-    /// agent or a flow asks a person before it makes such a call. The author of a request need not be a person, so a
-    /// [`ToolExecutor`](super::ToolExecutor) and a [`ToolDispatcher`](super::ToolDispatcher) answer it with the error too,
-    /// unless they are told that whoever writes requests has asked: see
-    /// [`trusting_requests`](super::ToolExecutor::trusting_requests).
+    /// A call without a needed approval is answered with the error `approval_required`, for every way to call the tool. An agent or a
+    /// flow asks a person before it makes such a call. The author of a request need not be a person, so a
+    /// [`ToolExecutor`](super::ToolExecutor) and a [`ToolDispatcher`](super::ToolDispatcher) also answer such a request with the error,
+    /// unless [`trusting_requests`](super::ToolExecutor::trusting_requests) is set.
     pub approvals: Vec<Approval>,
-    /// Whether its result is the answer of the run that calls it; false by default.
+    /// If `true`, the result of the tool is the answer of the calling agent. Defaults to `false`.
     ///
-    /// An agent that calls such a tool ends with its output and does not ask its model again. An error does not end the
-    /// run, but is told to the model as that of any other tool. A request by a breadcrumb is answered as ever.
+    /// An agent that calls such a tool ends with the output of the tool and does not call its model again. An error does not end the run:
+    /// the model receives the error as from any other tool. Requests in breadcrumbs are answered as usual.
     ///
-    /// In requests for tools that a model writes as JSON the same is said by `"return_to_llm": false`.
+    /// For tool requests that a model writes as JSON, `"return_to_llm": false` has the same meaning.
     pub returns_to_user: bool,
-    /// Whether an agent reaches it by a `tool.request.v1` and waits for the `tool.response.v1`, in place of calling it in
-    /// its own process; false by default. That is for a tool that takes long, or that is served elsewhere: see
-    /// [`remote_tool`](super::remote_tool).
+    /// If `true`, an agent writes a `tool.request.v1` and waits for the `tool.response.v1`, instead of calling the tool in its own
+    /// process. Defaults to `false`. Use this setting for a slow tool. A [`remote_tool`](super::remote_tool) has the setting.
     pub over_breadcrumbs: bool,
-    /// Where it does its work. Set by who makes the tool, for nobody else to change.
+    /// The process that serves the tool. Set by the constructor of the tool.
     pub(super) place: Place,
 }
 
-/// Where a tool does its work.
+/// Process that serves a tool.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Place {
-    /// In this process.
+    /// This process.
     Here,
-    /// In another service, which serves the requests for it.
+    /// Another service, which answers the requests for the tool.
     Elsewhere,
 }
 
-/// Whether a call is made again after its worker crashed, its time was up or it panicked. In order of caution.
+/// Decision on retries of a call after a crash of its worker, a timeout or a panic. The variants are in order of strictness.
 ///
-/// It says what becomes of a request, which is a run of its own, and of a call that was under way when the worker of an
-/// agent's run was lost. In an agent's run nothing else is made again: a timeout, a panic or
-/// [`retry_after`](crate::retry_after) is an error that the model sees, and which may lead it to another call, of another
-/// id. A run that is [redone](crate::RunLedger::redo) makes its calls anew, whatever stands here.
+/// The decision applies to a request, which has its own run, and to a call that was in flight when the worker of an agent's run was
+/// lost. Nothing else is retried in an agent's run: after a timeout, a panic or [`retry_after`](crate::retry_after), the model receives
+/// an error, and may make another call with another ID. A run that is [redone](crate::RunLedger::redo) repeats its calls regardless of
+/// this setting.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum RetrySafety {
-    /// Calling it twice does no harm: it is tried again, with the same
-    /// [key](super::ToolContext::idempotency_key).
+    /// Repeated calls do no harm. An interrupted call is retried with the same [key](super::ToolContext::idempotency_key).
     Idempotent,
-    /// It is not: whoever asked learns that the outcome is unknown. A tool that returns
-    /// [`retry_after`](crate::retry_after) says of itself that it did nothing, and is called again; so may be one whose
-    /// runtime is shut down. The default.
+    /// An interrupted call is not retried, and the requester receives an error, for example `outcome_unknown` after a crash. This is the
+    /// default.
+    ///
+    /// A tool that returns [`retry_after`](crate::retry_after) declares that it did nothing, and is called again. A tool whose runtime
+    /// shuts down may also be called again.
     #[default]
     Once,
-    /// As [`Once`](Self::Once), and a request is not executed again either because the tool says of itself that it did
-    /// nothing, or because its runtime is shut down. Only a tool that [suspends](crate::suspend) the run of its request is
-    /// called again, to go on. Needs a store with a run ledger.
+    /// Like [`Once`](Self::Once), but a request is not executed again after [`retry_after`](crate::retry_after) or a shutdown of the
+    /// runtime either. Only a tool that [suspends](crate::suspend) the run of its request is called again, to resume. Needs a store with a
+    /// run ledger.
     AtMostOnce,
 }
 
@@ -101,20 +101,20 @@ impl Default for ToolSettings {
 }
 
 impl ToolSettings {
-    /// Those of a tool that says nothing about itself.
+    /// Returns the settings of a tool that does not override `settings`.
     pub(super) fn standard() -> &'static Self {
         static STANDARD: LazyLock<ToolSettings> = LazyLock::new(ToolSettings::default);
         &STANDARD
     }
 
-    /// A profile as these settings ask for.
+    /// Returns a profile with the timeout and the retries of these settings.
     pub(super) fn apply(&self, profile: Profile) -> Profile {
         self.retry.apply(profile.timeout(self.timeout))
     }
 }
 
 impl RetrySafety {
-    /// Whether a call that may have been made is made again. If not, its outcome is unknown.
+    /// Returns `true` if a call that may have been made is repeated. Otherwise its outcome is unknown.
     #[cfg(feature = "agents")]
     pub(crate) fn may_be_made_again(self) -> bool {
         self <= Self::Idempotent
@@ -129,34 +129,34 @@ impl RetrySafety {
     }
 }
 
-/// The methods by which a tool made of a function is given its settings.
+/// Implements the builder methods for the settings of a tool type.
 macro_rules! with_settings {
     ($tool:ty) => {
         impl $tool {
-            /// Sets how long a call may take, the wait for its turn included; 30 s by default.
+            /// Sets the timeout of a call, including the wait for a permit of `max_concurrent`. Defaults to 30 s.
             #[must_use]
             pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
                 self.settings.timeout = timeout;
                 self
             }
 
-            /// Sets how many calls of it go on at a time in this process; any number by default. See
-            /// [`ToolSettings::max_concurrent`]($crate::tool::ToolSettings::max_concurrent) for what counts, and what
-            /// becomes of a call that does not get its turn.
+            /// Sets the maximum number of concurrent calls of the tool in this process. Defaults to no limit. See
+            /// [`ToolSettings::max_concurrent`]($crate::tool::ToolSettings::max_concurrent) for the scope of the limit and for calls
+            /// beyond it.
             #[must_use]
             pub fn max_concurrent(mut self, calls: std::num::NonZeroUsize) -> Self {
                 self.settings.max_concurrent = Some(calls);
                 self
             }
 
-            /// Says that calling it twice does no harm: after a crash, a timeout or a panic it is tried again.
+            /// Declares that repeated calls do no harm. After a crash, a timeout or a panic, the call is retried.
             #[must_use]
             pub fn idempotent(mut self) -> Self {
                 self.settings.retry = $crate::tool::RetrySafety::Idempotent;
                 self
             }
 
-            /// Does not call it again for one request once it may have begun: see
+            /// Never calls the tool a second time for one request: see
             /// [`RetrySafety::AtMostOnce`]($crate::tool::RetrySafety::AtMostOnce).
             #[must_use]
             pub fn at_most_once(mut self) -> Self {
@@ -175,21 +175,21 @@ macro_rules! with_settings {
                 self
             }
 
-            /// Sets the JSON Schema of its output.
+            /// Sets the JSON Schema of the output.
             #[must_use]
             pub fn output_schema(mut self, schema: serde_json::Value) -> Self {
                 self.settings.output_schema = Some(schema);
                 self
             }
 
-            /// Sets the most bytes of its output; 128 KiB by default. More is an error.
+            /// Sets the maximum size of the output in bytes. A larger output is an error. Defaults to 128 KiB.
             #[must_use]
             pub fn max_output_bytes(mut self, bytes: usize) -> Self {
                 self.settings.max_output_bytes = bytes;
                 self
             }
 
-            /// Adds a rule about calls that need the approval of a person: see
+            /// Adds a rule that selects calls that need the approval of a person: see
             /// [`ToolSettings::approvals`]($crate::tool::ToolSettings::approvals).
             #[must_use]
             pub fn needs_approval(mut self, rule: $crate::tool::Approval) -> Self {
@@ -197,7 +197,7 @@ macro_rules! with_settings {
                 self
             }
 
-            /// Says that its result is the answer of the run that calls it: see
+            /// Makes the result of the tool the answer of the calling agent: see
             /// [`ToolSettings::returns_to_user`]($crate::tool::ToolSettings::returns_to_user).
             #[must_use]
             pub fn returns_to_user(mut self) -> Self {
@@ -205,7 +205,7 @@ macro_rules! with_settings {
                 self
             }
 
-            /// Says that an agent reaches it by a request and waits for the response: see
+            /// Makes agents call the tool with a request breadcrumb, and wait for the response: see
             /// [`ToolSettings::over_breadcrumbs`]($crate::tool::ToolSettings::over_breadcrumbs).
             #[must_use]
             pub fn over_breadcrumbs(mut self) -> Self {

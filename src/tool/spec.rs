@@ -2,7 +2,7 @@ use super::Tool;
 use crate::model::Json;
 use serde::{Deserialize, Serialize};
 
-/// What a model is told of a tool. Its schemas are shared: a clone copies neither.
+/// Description of a tool for a model. A clone shares the schemas.
 ///
 /// ```
 /// use serde_json::json;
@@ -18,19 +18,19 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ToolSpec {
-    /// Its name: what a call names.
+    /// The tool name, which a call uses.
     pub name: String,
-    /// What it does.
+    /// The description of the tool.
     pub description: String,
-    /// The JSON Schema of its input.
+    /// The JSON Schema of the input.
     pub input_schema: Json,
-    /// The JSON Schema of its output, if it has one.
+    /// The JSON Schema of the output, or `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Json>,
 }
 
 impl ToolSpec {
-    /// A tool of a name, a description and the JSON Schema of its input.
+    /// Creates the description of a tool with the JSON Schema of its input, and without an output schema.
     #[must_use]
     pub fn new(
         name: impl Into<String>,
@@ -45,7 +45,7 @@ impl ToolSpec {
         }
     }
 
-    /// What a tool says of itself.
+    /// Creates the description of a tool.
     pub(super) fn of(tool: &dyn Tool) -> Self {
         let output = tool.settings().output_schema.clone();
         Self {

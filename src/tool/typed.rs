@@ -7,11 +7,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Makes a tool of an async function over types of your own; its input schema is made from the type of the input.
+/// Creates a tool from an async function over Rust types. The input schema is generated from the input type.
 ///
-/// The crate `schemars`, version 1, has the derive macro. Comments on fields become descriptions that a model reads.
-/// Input that does not fit the type does not reach the function: the answer is an error that says where it does not
-/// fit, and why.
+/// Derive `JsonSchema` of the crate `schemars`, version 1, for the input type. Doc comments on fields become descriptions for the
+/// model. An input that does not deserialize to the type never reaches the function: the answer is the error `invalid_input` with the
+/// path and the reason.
 ///
 /// ```
 /// use schemars::JsonSchema;
@@ -51,7 +51,7 @@ where
     )
 }
 
-/// Makes a tool of a function that blocks, over types of your own; see [`tool_fn`] and [`BlockingTool`].
+/// Creates a tool from a blocking function over Rust types. See [`tool_fn`] for the types and [`BlockingTool`] for blocking functions.
 ///
 /// ```
 /// use schemars::JsonSchema;
@@ -77,7 +77,8 @@ where
     json_tool_blocking(name, description, schema_of::<T>(), over_json)
 }
 
-/// The schema of a type in one piece, since not every model follows a `$ref`. Only a type that contains itself has one.
+/// Returns the schema of a type with inlined subschemas, because not every model follows a `$ref`. Only the schema of a recursive type
+/// has a `$ref`.
 fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -104,5 +105,9 @@ fn typed<T: DeserializeOwned>(input: Value) -> Result<T, BoxError> {
 
 fn untyped(output: &impl Serialize) -> Result<Value, BoxError> {
     let output = serde_json::to_value(output);
-    output.map_err(|error| permanent(format!("the output of the tool is no JSON: {error}")))
+    output.map_err(|error| {
+        permanent(format!(
+            "the output of the tool cannot be converted to JSON: {error}"
+        ))
+    })
 }

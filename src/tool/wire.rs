@@ -1,6 +1,6 @@
-//! Requests for tools and the responses to them, as breadcrumbs: no I/O.
+//! Breadcrumbs of tool requests and responses. Pure functions without I/O.
 //!
-//! Requests are written in camel case and answered in snake case; both are read everywhere.
+//! Fields of requests are written in camel case, and fields of responses in snake case. Both forms are read.
 
 use crate::error::excerpt;
 use crate::machine::Answer;
@@ -15,15 +15,16 @@ pub(super) const REQUEST: &str = "tool.request.v1";
 /// Schema of a response to a request.
 pub(super) const RESPONSE: &str = "tool.response.v1";
 
-/// The workspace of a request that names none.
+/// The workspace tag of a request without one.
 const WORKSPACE: &str = "workspace:tools";
-/// The longest id of a request, and name of who asks, that is repeated in what answers it.
+/// Maximum length in bytes of a request ID or a requester name that an answer repeats.
 const ID_BYTES: usize = 512;
-/// The longest code and the longest message of an error that are taken from a response.
+/// Maximum length in bytes of an error code that is read from a response.
 const CODE_BYTES: usize = 64;
+/// Maximum length in bytes of an error message that is read from a response.
 const MESSAGE_BYTES: usize = 4 << 10;
 
-/// A request for a tool. Its id is in the context and in the tag `request:<id>`.
+/// Returns the breadcrumb of a tool request. The request ID is in its context and in its tag `request:<id>`.
 pub(crate) fn request(
     tool: &str,
     input: Value,
@@ -32,7 +33,7 @@ pub(crate) fn request(
 ) -> NewBreadcrumb {
     let mut context = json!({"tool": tool, "requestId": request_id});
     if let Value::Object(fields) = &mut context {
-        // Moved in, since json! would copy it.
+        // Inserted separately, because `json!` would copy the value.
         fields.insert("input".to_owned(), input);
         if let Some(name) = requested_by {
             fields.insert("requestedBy".to_owned(), name.into());
@@ -45,21 +46,21 @@ pub(crate) fn request(
     tagged(request, request_id)
 }
 
-/// What a response answers to a request; none if it is not the answer to it: it has another id, is of another tool, or
-/// has no status that says how the call ended.
+/// Returns the answer in a response to a request, or `None` if the response has another request ID, names another tool, or has no
+/// final status.
 ///
-/// Whoever serves a tool may say less than this crate does. A response without the id in its context is known by its
-/// tag, one that names no tool is taken, and an error may be a text, an object with a `message`, or nothing at all.
+/// Other implementations may write fewer fields than this crate. A response without a request ID in its context is recognised by its
+/// tag. A response without a tool name is accepted. An error may be a string, an object with a `message`, or missing.
 ///
-/// `shown` is the part of the context that a model may see: output and error come from there, and everything that decides
-/// whether the response counts comes from the whole context. Returns `None` if `shown` lacks the output that the context has.
+/// `shown` is the part of the context that a model may see. Output and error are read from `shown`, and everything that decides
+/// whether the response counts is read from the whole context. Returns `None` if `shown` lacks the output that the context has.
 pub(crate) fn answer_of(
     response: &Breadcrumb,
     shown: &Json,
     request_id: &str,
     tool: &str,
 ) -> Option<Answer> {
-    // What nests without end is no response, and cannot be copied.
+    // JSON that nests too deeply cannot be copied, so it is not accepted as a response.
     if response.context.size() == usize::MAX {
         return None;
     }
@@ -100,8 +101,8 @@ fn error_of(context: &Value) -> Answer {
     Answer::error(excerpt(&code, CODE_BYTES), excerpt(&message, MESSAGE_BYTES))
 }
 
-/// With the tag of the request. An id too long for a tag must not cost whoever asked the answer; it is in the context
-/// too.
+/// Adds the tag of the request. An ID that is too long for a tag is omitted, so that the answer can still be written. The ID is also
+/// in the context.
 pub(super) fn tagged(new: NewBreadcrumb, request_id: &str) -> NewBreadcrumb {
     let tag = request_tag(request_id);
     match tag.len() > Breadcrumb::MAX_TAG_BYTES {
@@ -110,12 +111,13 @@ pub(super) fn tagged(new: NewBreadcrumb, request_id: &str) -> NewBreadcrumb {
     }
 }
 
-/// Returns the ID of a request, else the ID of the trigger of the run.
+/// Returns the request ID in the context of a trigger, else the breadcrumb ID of the trigger.
 pub(super) fn request_id(trigger: &Breadcrumb) -> String {
     named_request(trigger).map_or_else(|| trigger.id.to_string(), str::to_owned)
 }
 
-/// Returns the request ID in the context of a request. `None` if the ID has more than 512 bytes: each answer would repeat it.
+/// Returns the request ID in the context of a request, or `None` if it is missing or has more than 512 bytes, because each answer
+/// repeats the ID.
 pub(crate) fn named_request(request: &Breadcrumb) -> Option<&str> {
     first_text(request, ["requestId", "request_id"]).filter(|id| id.len() <= ID_BYTES)
 }
@@ -128,12 +130,12 @@ pub(crate) fn answered_request(response: &Breadcrumb) -> Option<&str> {
     named.filter(|id| id.len() <= ID_BYTES)
 }
 
-/// Who asks, if that is said in up to 512 bytes.
+/// Returns the requester name of a trigger, or `None` if it is missing or has more than 512 bytes.
 pub(super) fn requested_by(trigger: &Breadcrumb) -> Option<&str> {
     first_text(trigger, ["requestedBy", "requested_by"]).filter(|name| name.len() <= ID_BYTES)
 }
 
-/// The workspace tag of a request.
+/// Returns the workspace tag of a request, or the default workspace.
 pub(super) fn workspace(trigger: &Breadcrumb) -> &str {
     trigger
         .tags

@@ -1,4 +1,4 @@
-//! Rules as data: in questions to people, in definitions, and in the digests of approvals.
+//! Approval rules as data: in questions to people, in definitions, and in the digests of approvals.
 
 use super::Approval;
 use crate::model::sorted_text;
@@ -6,8 +6,10 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 
 impl Approval {
-    /// Returns the rule for changed arguments, or `None` if it has neither approvers nor a time. A condition in code is omitted, so
-    /// that the rule is for all arguments: a client cannot evaluate it. The time is in whole seconds, as in a question.
+    /// Returns the rule for arguments that a person changes, or `None` if the rule has neither approvers nor a time limit.
+    ///
+    /// A condition in code is omitted, because a client cannot evaluate it, so the rule then applies to all arguments. The time limit
+    /// is in whole seconds, as in a question.
     pub(crate) fn for_changes(&self, by: &[String]) -> Option<Self> {
         let by = self.people(by);
         let is_needed = !by.is_empty() || self.expires_in.is_some();
@@ -19,12 +21,12 @@ impl Approval {
         })
     }
 
-    /// Returns the fields of the rule in an agent definition, or `None` if it has a condition in code.
+    /// Returns the fields of the rule in an agent definition, or `None` if the rule has a condition in code.
     pub(crate) fn into_fields(self) -> Option<Map<String, Value>> {
         self.predicate.is_none().then(|| self.data())
     }
 
-    /// Returns the rule as text, for the digest of an approval, or `None` of a rule without conditions, people and time. Two
+    /// Returns the rule as text for the digest of an approval, or `None` if the rule has no conditions, approvers or time limit. All
     /// conditions in code have the same text.
     pub(crate) fn text(&self) -> Option<String> {
         let mut data = self.data();
@@ -34,7 +36,7 @@ impl Approval {
         (!data.is_empty()).then(|| sorted_text(&data.into()))
     }
 
-    /// Returns the rule as a question has it, without a condition in code.
+    /// Returns the rule as data for a question, without a condition in code.
     pub(crate) fn data(&self) -> Map<String, Value> {
         let mut fields = Map::new();
         if !self.conditions.is_empty() {
@@ -50,7 +52,7 @@ impl Approval {
     }
 }
 
-/// Returns a time in seconds, at least the time of the rule.
+/// Returns a duration in seconds, rounded up.
 fn whole_seconds(time: Duration) -> u64 {
     let more = u64::from(time.subsec_nanos() > 0);
     time.as_secs().saturating_add(more)

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The calls of a pool whose functions have not returned. Knows no clock: the moment is an argument.
+/// The calls of a pool whose functions have not returned. Pure: the current time is an argument.
 ///
-/// There are as many permits as slots and replacements, less the calls: whoever uses this adds and takes them as told.
+/// The pool adds and removes permits as the methods return. The number of free permits is then the number of slots and
+/// replacements, less the number of calls.
 pub(super) struct Calls {
     pub(super) stuck_after: Duration,
     slots: usize,
@@ -17,26 +18,26 @@ pub(super) struct Calls {
 
 struct Call {
     tool: Arc<str>,
-    /// Since when nobody waits for it.
+    /// The time since which no caller waits for the call, or `None` while a caller waits.
     alone_since: Option<Instant>,
     stuck: bool,
 }
 
-/// What a look at the clock found.
+/// Result of a check for stuck calls.
 pub(super) struct Found {
     /// The tools of the calls that have become stuck.
     pub(super) stuck: Vec<Arc<str>>,
-    /// How many of them are replaced.
+    /// The number of these calls whose slots are replaced.
     pub(super) replaced: usize,
-    /// When the next call could become stuck.
+    /// The earliest time at which another call can become stuck.
     pub(super) next: Option<Instant>,
 }
 
-/// What a function that has returned leaves behind.
+/// Result of the end of a call.
 pub(super) struct Ended {
-    /// Whether its permit goes as well, since it belongs to a replacement that is not needed any more.
+    /// If `true`, the permit of the call is removed, because it belongs to a replacement that is no longer needed.
     pub(super) surplus: bool,
-    /// The tool, if the call was stuck.
+    /// The tool name, if the call was stuck.
     pub(super) was_stuck: Option<Arc<str>>,
 }
 
@@ -59,7 +60,7 @@ impl Calls {
         self.stuck
     }
 
-    /// Notes that a call starts, and gives it a number.
+    /// Records the start of a call, and returns its number.
     pub(super) fn start(&mut self, tool: &str) -> u64 {
         self.started += 1;
         let call = Call {
@@ -71,7 +72,7 @@ impl Calls {
         self.started
     }
 
-    /// Notes that nobody waits for a call any more; false if its function has returned.
+    /// Records that no caller waits for a call any more. Returns `false` if the function of the call has returned.
     pub(super) fn leave_alone(&mut self, call: u64, now: Instant) -> bool {
         let Some(call) = self.running.get_mut(&call) else {
             return false;
@@ -80,7 +81,7 @@ impl Calls {
         true
     }
 
-    /// Notes that a function has returned.
+    /// Records that the function of a call has returned.
     pub(super) fn end(&mut self, call: u64) -> Ended {
         let before = self.replacements();
         let ended = self.running.remove(&call).filter(|call| call.stuck);
@@ -91,7 +92,7 @@ impl Calls {
         }
     }
 
-    /// Looks for calls that have become stuck.
+    /// Checks for calls that have become stuck, and marks them.
     pub(super) fn look(&mut self, now: Instant) -> Found {
         let before = self.replacements();
         let mut stuck = Vec::new();

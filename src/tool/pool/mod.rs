@@ -14,18 +14,19 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-/// Where functions run that block: a bounded number at a time, each on a thread of its own. A clone is the same pool.
+/// Pool for blocking functions: a bounded number of functions run at a time, each on its own thread. A clone is a handle to the same
+/// pool.
 ///
-/// A thread cannot be stopped from outside. When nobody waits for a call any more, after a timeout or a cancellation,
-/// it keeps its slot until the function returns, and its result is discarded. If that takes longer than
-/// [`stuck_after`](Self::stuck_after) the call is *stuck*: that is logged once, with the tool's name, and its slot is
-/// replaced by a new one until the function returns after all. There are at most as many replacements as slots, so a
-/// pool never has more threads than twice its slots. Once [all of them are stuck](Self::all_stuck) nothing can run any
-/// more, and only a restart of the process helps.
+/// A thread cannot be stopped from outside. After a timeout or a cancellation, a call retains its slot until its function returns, and
+/// the result is discarded.
 ///
-/// The threads belong to the process alone: a stuck one holds up neither its exit nor the shutdown of an async
-/// runtime. Calls that wait for a slot wait in the order in which they came; how many may is bounded by who calls, as
-/// the runtime bounds its runs.
+/// If the function takes longer than [`stuck_after`](Self::stuck_after) to return, the call is *stuck*. The pool then logs a warning
+/// with the tool name, and adds a replacement slot until the function returns. A pool has at most as many replacements as slots, and so
+/// at most twice as many threads as slots. Once [all of them are stuck](Self::all_stuck), no function can start until one returns, and
+/// the process should be restarted.
+///
+/// A stuck thread delays neither the exit of the process nor the shutdown of an async runtime. Calls wait for a slot in the order of
+/// their arrival. The pool does not limit the number of waiting calls. The callers limit it, for example a runtime by its runs.
 ///
 /// ```
 /// use std::num::NonZeroUsize;
@@ -43,18 +44,18 @@ pub struct BlockingPool(Arc<Inner>);
 
 struct Inner {
     slots: usize,
-    /// A permit for every slot and every replacement that no call holds.
+    /// One permit for each slot and each replacement that no call holds.
     free: Arc<Semaphore>,
     calls: Mutex<Calls>,
-    /// Told when a call is left alone, since the moment at which it will be stuck may be the next one.
+    /// Notified when a caller stops waiting for a call, because the call may be the next one to become stuck.
     left_alone: Notify,
 }
 
-/// How long a call that could have no thread waits until it is tried again.
+/// Delay of the retry of a call for which no thread could be started.
 const NO_THREAD: Duration = Duration::from_secs(1);
 
 impl BlockingPool {
-    /// A pool of so many slots.
+    /// Creates a pool with a number of slots.
     #[must_use]
     pub fn new(slots: NonZeroUsize) -> Self {
         let slots = slots.get().min(Semaphore::MAX_PERMITS / 2);
@@ -66,7 +67,7 @@ impl BlockingPool {
         }))
     }
 
-    /// The pool of the process, with 16 slots: that of every tool that is given no other.
+    /// Returns the shared pool of the process, which has 16 slots. It is the default pool of blocking tools.
     #[must_use]
     pub fn shared() -> Self {
         static SHARED: LazyLock<BlockingPool> =
@@ -74,7 +75,8 @@ impl BlockingPool {
         SHARED.clone()
     }
 
-    /// Sets how long a call may go on that nobody waits for until it counts as stuck; 10 s by default. For every clone.
+    /// Sets the duration after which a call without a waiting caller counts as stuck. Defaults to 10 s. The setting applies to all clones
+    /// of the pool.
     #[must_use]
     pub fn stuck_after(self, after: Duration) -> Self {
         self.0.calls().stuck_after = after;
@@ -82,37 +84,37 @@ impl BlockingPool {
         self
     }
 
-    /// How many calls may run at a time, stuck ones and their replacements apart.
+    /// Returns the number of slots: the maximum number of concurrent calls without replacements for stuck calls.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.0.slots
     }
 
-    /// How many calls run, the stuck ones among them.
+    /// Returns the number of running calls, including stuck calls.
     #[must_use]
     pub fn busy(&self) -> usize {
         self.0.look(Instant::now());
         self.0.calls().running()
     }
 
-    /// How many calls are stuck.
+    /// Returns the number of stuck calls.
     #[must_use]
     pub fn stuck(&self) -> usize {
         self.0.look(Instant::now());
         self.0.calls().stuck()
     }
 
-    /// Whether every slot and every replacement is held by a stuck call, so that nothing can run: what a readiness
-    /// probe should fail on.
+    /// Returns `true` if stuck calls hold all slots and replacements, so no function can start. A readiness probe should then fail.
     #[must_use]
     pub fn all_stuck(&self) -> bool {
         self.stuck() >= self.0.slots.saturating_mul(2)
     }
 
-    /// Runs a function that blocks on a thread of its own, once there is a slot. Inside, the async runtime of the
-    /// caller can be reached through `Handle::current()`.
+    /// Waits for a slot, then runs a blocking function on its own thread. The function can access the async runtime of the caller with
+    /// `Handle::current()`.
     ///
-    /// Goes on with the panic of the function if it panics.
+    /// # Panics
+    /// Resumes the panic of the function.
     pub(super) async fn run<R: Send + 'static>(
         &self,
         tool: &str,
@@ -128,14 +130,14 @@ impl BlockingPool {
                 span.in_scope(function)
             };
             let outcome = catch_unwind(AssertUnwindSafe(entered));
-            // First, so that whoever gets the result finds the slot free.
+            // The slot is free before the caller receives the result.
             drop(slot);
             drop(sender.send(outcome));
         };
         // A name with a zero byte would make `spawn` panic.
         let thread = thread::Builder::new().name(tool.replace('\0', ""));
         if let Err(error) = thread.spawn(work) {
-            let message = format!("no thread could be started for the tool: {error}");
+            let message = format!("cannot start a thread for the tool: {error}");
             return Err(retry_after(NO_THREAD, message));
         }
         match receiver.await {
@@ -145,12 +147,12 @@ impl BlockingPool {
         }
     }
 
-    /// Waits for a slot, in turn. Wakes at the next moment at which a call could become stuck, and replaces its slot.
+    /// Waits for a slot, in the order of arrival. Also wakes when a call becomes stuck, and replaces its slot.
     async fn permit(&self) -> Result<OwnedSemaphorePermit, BoxError> {
         let mut free = pin!(Arc::clone(&self.0.free).acquire_owned());
         loop {
             let mut left_alone = pin!(self.0.left_alone.notified());
-            // Before looking, so that nothing that happens after it is missed.
+            // Enabled before the check, so that no notification after the check is missed.
             left_alone.as_mut().enable();
             let next = self.0.look(Instant::now());
             tokio::select! {
@@ -175,7 +177,7 @@ impl Inner {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a call starts.
+    /// Records the start of a call.
     fn begin(self: &Arc<Self>, tool: &str, permit: OwnedSemaphorePermit) -> (Slot, Waiting) {
         let call = self.calls().start(tool);
         let slot = Slot {
@@ -190,7 +192,8 @@ impl Inner {
         (slot, waiting)
     }
 
-    /// Looks for calls that have become stuck, says so and replaces their slots; returns when the next one could.
+    /// Checks for calls that have become stuck, logs them and replaces their slots. Returns the time at which the next call can become
+    /// stuck.
     fn look(&self, now: Instant) -> Option<Instant> {
         let Found {
             stuck,
@@ -200,13 +203,17 @@ impl Inner {
         self.free.add_permits(replaced);
         for (at, tool) in stuck.iter().enumerate() {
             let replaced = at < replaced;
-            tracing::warn!(tool = &**tool, replaced, "a blocking call is stuck");
+            tracing::warn!(
+                tool = &**tool,
+                replaced,
+                "a blocking tool call is stuck: its function still runs, but no caller waits for it"
+            );
         }
         next
     }
 }
 
-/// What a thread holds until its function has returned.
+/// Guard of a slot, which a thread holds until its function returns.
 struct Slot {
     pool: Arc<Inner>,
     call: u64,
@@ -221,12 +228,12 @@ impl Drop for Slot {
             permit => drop(permit),
         }
         if let Some(tool) = was_stuck {
-            tracing::info!(tool = &*tool, "a stuck call has returned");
+            tracing::info!(tool = &*tool, "a stuck tool call has returned");
         }
     }
 }
 
-/// Whoever waits for a call. Dropped before the function has returned, it leaves the call alone.
+/// Guard of a waiting caller. If it is dropped before the function returns, no caller waits for the call any more.
 struct Waiting {
     pool: Arc<Inner>,
     call: u64,

@@ -1,4 +1,4 @@
-//! Registries of agents and flows, which make calls for a model.
+//! Methods of registries for agents and flows, which call tools for a model.
 
 use super::ToolRegistry;
 use crate::executor::ExecutionContext;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 impl ToolRegistry {
-    /// Returns the same tools. The tools called over breadcrumbs, or all tools if `all` is `true`, become tools of other services.
+    /// Returns the registry with remote tools in place of tools that are called over breadcrumbs or, if `all` is `true`, of all tools.
     pub(crate) fn elsewhere(&self, all: bool) -> Self {
         let entries = self.entries.iter();
         let moved = |entry: &Arc<Entry>| {
@@ -33,7 +33,7 @@ impl ToolRegistry {
         }
     }
 
-    /// Adds a tool of another registry, under a name of this one. Its limits are those it has there.
+    /// Adds a tool of another registry under a new name. Both registries share the limit on concurrent calls.
     ///
     /// # Errors
     /// [`ToolError::BadName`].
@@ -54,10 +54,10 @@ impl ToolRegistry {
         Ok(self)
     }
 
-    /// Checks the input of a tool that this process serves.
+    /// Checks the input of a tool against its schema. The input of an unknown tool passes.
     ///
     /// # Errors
-    /// The text for the model in place of a result.
+    /// The error for the model in place of a result.
     pub(crate) fn check_input(&self, tool: &str, input: &Value) -> Result<(), Answer> {
         match self.entry(tool) {
             Some(entry) => entry.check_input(input).map_err(Answer::from),
@@ -65,8 +65,8 @@ impl ToolRegistry {
         }
     }
 
-    /// Checks the answer of a tool that is elsewhere, as the answer of a local tool is checked: returns `shown`, the part that
-    /// a model may see, if the whole answer passes. A refusal contains nothing of the whole answer.
+    /// Checks the answer of a remote tool like the output of a local tool. Returns `shown`, the part that a model may see, if the whole
+    /// answer passes. A refusal contains no value of the hidden part.
     pub(crate) fn check_answer(&self, tool: &str, whole: &Answer, shown: Answer) -> Answer {
         let refuse = |answer: &Answer| match (self.entry(tool), answer) {
             (Some(entry), Answer::Success(output)) => entry.refuse(output),
@@ -84,7 +84,7 @@ impl ToolRegistry {
         }
     }
 
-    /// Returns a tool as the service registered it: the definition of a workflow can give it another name and description.
+    /// Returns a tool as the service registered it. A workflow definition can use the tool with another name and description.
     pub(crate) fn registered(&self, name: &str) -> Option<&dyn Tool> {
         self.entry(name).map(|entry| &*entry.registered)
     }
@@ -95,7 +95,7 @@ impl ToolRegistry {
         Some(Arc::clone(&entry.registered))
     }
 
-    /// As [`call`](Self::call), after a person has agreed to it, if one has to.
+    /// Calls a tool like [`call`](Self::call), for a call that a person approved or that needs no approval.
     pub(crate) async fn call_approved(
         &self,
         call: MachineCall,

@@ -1,17 +1,17 @@
-//! Which schemas are taken at all.
+//! Checks that a schema is within limits and uses only supported keywords, before it is compiled.
 
 use crate::error::excerpt;
 use crate::model::size_within;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
-/// The most bytes of a compiled pattern.
+/// Maximum size of a compiled pattern in bytes.
 pub(super) const PATTERN_BYTES: usize = 256 << 10;
 const MOST_BYTES: usize = 64 << 10;
 const MOST_LEVELS: usize = 32;
 const MOST_PATTERNS: usize = 32;
 
-/// What would lead out of the schema, or makes work that cannot be foreseen.
+/// Unsupported keywords, because they refer to other schemas or need an amount of work that cannot be measured in advance.
 const REFUSED: [&str; 6] = [
     "$dynamicAnchor",
     "$dynamicRef",
@@ -21,7 +21,7 @@ const REFUSED: [&str; 6] = [
     "unevaluatedProperties",
 ];
 
-/// Keywords with one schema, or with a list of them.
+/// Keywords whose value is a schema or a list of schemas.
 const SINGLE: [&str; 12] = [
     "additionalItems",
     "additionalProperties",
@@ -36,7 +36,7 @@ const SINGLE: [&str; 12] = [
     "prefixItems",
     "propertyNames",
 ];
-/// Keywords with a schema for each of some names.
+/// Keywords whose value is an object with a schema for each name.
 const NAMED: [&str; 6] = [
     "$defs",
     "definitions",
@@ -46,28 +46,28 @@ const NAMED: [&str; 6] = [
     "properties",
 ];
 
-/// Checks the bounds of a schema, and that every reference in it leads to a place in itself.
+/// Checks the limits of a schema, and that all its references point into the schema itself.
 ///
 /// # Errors
-/// Says what is refused.
+/// A sentence with the problem of the schema.
 pub(super) fn admit(schema: &Value) -> Result<(), String> {
     match size_within(schema, MOST_LEVELS) {
-        Err(unfit) => return Err(format!("it {unfit}")),
+        Err(unfit) => return Err(format!("the schema {unfit}")),
         Ok(size) if size > MOST_BYTES => {
             return Err(format!(
-                "it has {size} bytes where at most {MOST_BYTES} are allowed"
+                "the schema has {size} bytes where at most {MOST_BYTES} are allowed"
             ));
         }
         Ok(_) => {}
     }
     if !schema.is_object() && !schema.is_boolean() {
-        return Err("a schema is an object, true or false".to_owned());
+        return Err("the schema must be an object, true or false".to_owned());
     }
     let mut seen = HashSet::new();
     let mut open = vec![schema];
     let mut patterns = 0;
     while let Some(part) = open.pop() {
-        // A place is known by its address: it may be reached by many references.
+        // Many references can lead to one part, so parts are recognised by their address.
         let Value::Object(fields) = part else {
             continue;
         };
@@ -79,7 +79,7 @@ pub(super) fn admit(schema: &Value) -> Result<(), String> {
         let named = fields.get("patternProperties").and_then(Value::as_object);
         patterns += named.map_or(0, Map::len);
         if patterns > MOST_PATTERNS {
-            return Err(format!("it has more than {MOST_PATTERNS} patterns"));
+            return Err(format!("the schema has more than {MOST_PATTERNS} patterns"));
         }
         if let Some(reference) = fields.get("$ref") {
             open.push(target(schema, reference)?);
@@ -99,44 +99,44 @@ fn refuse_keywords(fields: &Map<String, Value>, is_root: bool) -> Result<(), Str
         word == "$ref" || SINGLE.contains(&word) || NAMED.contains(&word) || word == "then"
     }) {
         return Err(
-            "propertyNames may hold no schemas of its own, only keywords for a text".to_owned(),
+            "propertyNames must not contain subschemas, only keywords for strings".to_owned(),
         );
     }
     let renames = |word: &&&str| fields.contains_key(**word);
     match ["$anchor", "$id", "id", "$vocabulary"].iter().find(renames) {
         Some(word) if !is_root && fields.get(*word).is_some_and(Value::is_string) => {
-            Err(format!("{word} is supported only at the top"))
+            Err(format!("{word} is supported only at the top level"))
         }
         Some(_) | None => Ok(()),
     }
 }
 
-/// What a reference leads to.
+/// Returns the part of the schema that a reference points to.
 ///
 /// # Errors
-/// If that is not a place in the schema itself.
+/// A sentence with the problem, if the reference does not point into the schema itself.
 pub(super) fn target<'s>(schema: &'s Value, reference: &Value) -> Result<&'s Value, String> {
-    let text = reference.as_str().ok_or("$ref must be a text")?;
+    let text = reference.as_str().ok_or("$ref must be a string")?;
     let shown = || excerpt(text, 80).into_owned();
-    // What checks a value reads %41 as A, and so might go elsewhere than what measures the work.
+    // The validator decodes %41 to A, so it could follow another reference than the code that measures the work.
     if text.contains('%') {
         return Err(format!(
-            "$ref {:?} holds a %; name the place otherwise",
+            "$ref {:?} contains a %; rename its target",
             shown()
         ));
     }
     let Some(pointer) = text.strip_prefix('#') else {
         return Err(format!(
-            "$ref {:?} leads out of it; use one that begins with #/",
+            "$ref {:?} points outside of the schema; use a reference that starts with #/",
             shown()
         ));
     };
     schema
         .pointer(pointer)
-        .ok_or_else(|| format!("$ref {:?} leads to nothing", shown()))
+        .ok_or_else(|| format!("$ref {:?} points to a missing part of the schema", shown()))
 }
 
-/// The schemas right inside of one.
+/// Returns the direct subschemas of a schema object.
 fn inside(fields: &Map<String, Value>) -> impl Iterator<Item = &Value> {
     let single = SINGLE.iter().filter_map(|word| fields.get(*word));
     let single = single.flat_map(|found| match found {

@@ -1,7 +1,7 @@
-//! Checks JSON against a JSON Schema, with the feature `validate`. Without it every schema is taken and everything fits.
+//! Validation of JSON against a JSON Schema, with the feature `validate`. Without the feature, every schema and value passes.
 //!
-//! A schema may come from a record that anybody wrote, so nothing it says may do harm: what it refers to is within
-//! itself, its patterns run in linear time, and how much work it makes for a value is measured before that is done.
+//! Any writer of the tenant can write a schema, so a schema must not do harm. Its references point into the schema itself, its
+//! patterns run in linear time, and the work of a check is measured before the check.
 
 #[cfg(feature = "validate")]
 mod admission;
@@ -16,7 +16,7 @@ use serde_json::Value;
 #[cfg(feature = "validate")]
 use work::Reportable;
 
-/// A schema that was admitted and compiled.
+/// A compiled schema.
 #[cfg(feature = "validate")]
 #[derive(Clone, Debug)]
 pub(crate) struct Checker {
@@ -26,10 +26,10 @@ pub(crate) struct Checker {
 
 #[cfg(feature = "validate")]
 impl Checker {
-    /// Admits and compiles a schema.
+    /// Checks the limits of a schema, and compiles it.
     ///
     /// # Errors
-    /// Says what is wrong with it, and where.
+    /// A sentence with the problem of the schema and its path.
     pub(crate) fn compile(schema: &Value) -> Result<Self, String> {
         admission::admit(schema)?;
         let patterns = jsonschema::PatternOptions::regex()
@@ -48,10 +48,10 @@ impl Checker {
         })
     }
 
-    /// Whether a value fits.
+    /// Checks a value against the schema.
     ///
     /// # Errors
-    /// Says what does not fit, where, and what would.
+    /// A sentence with the violations of the schema, their paths, and the expected values.
     pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
         let reportable = work::measure(&self.schema, value)?;
         if self.compiled.is_valid(value) {
@@ -69,7 +69,7 @@ impl Checker {
     }
 }
 
-/// Nothing is checked without the feature `validate`.
+/// Placeholder without the feature `validate`, which accepts every schema and value.
 #[cfg(not(feature = "validate"))]
 #[derive(Clone, Debug)]
 pub(crate) struct Checker;

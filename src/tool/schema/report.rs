@@ -1,19 +1,19 @@
-//! What does not fit, in words that a model can act on. What it says of a value it says in few bytes: values may be
-//! large, and secret.
+//! Messages about violations of a schema, for a model or a person. Excerpts of values are short, because values can be large or
+//! secret.
 
 use crate::error::excerpt;
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind as Kind;
 
-/// How many violations are named.
+/// Maximum number of violations in a message.
 const NAMED: usize = 5;
-/// How much is shown of a value.
+/// Maximum length of an excerpt of a value in bytes.
 const VALUE_BYTES: usize = 100;
-/// How much is said of one violation.
+/// Maximum length of the message about one violation in bytes.
 const MESSAGE_BYTES: usize = 400;
 const PATH_BYTES: usize = 200;
 
-/// What is wrong with a schema.
+/// Describes the problem of an invalid schema.
 pub(super) fn of_schema(error: &ValidationError<'_>) -> String {
     described(error)
 }
@@ -28,7 +28,7 @@ pub(super) fn of_first(error: &ValidationError<'_>) -> String {
     format!("{first}; further violations are not listed, because the value is too large")
 }
 
-/// The first violations, each with its place.
+/// Describes the first violations, each with its path.
 pub(super) fn of<'e>(errors: impl Iterator<Item = ValidationError<'e>>) -> String {
     let mut said = Vec::new();
     let mut more = 0;
@@ -60,7 +60,7 @@ fn message(error: &ValidationError<'_>) -> String {
     let plain = || error.masked_with(&*value).to_string();
     #[expect(
         clippy::wildcard_enum_match_arm,
-        reason = "the enum is another crate's, and whatever it adds has words of its own"
+        reason = "the enum is from another crate, and its new variants have their own messages"
     )]
     let message = match error.kind() {
         Kind::AdditionalProperties { unexpected } => unknown_fields(unexpected),
@@ -83,7 +83,7 @@ fn unknown_fields(names: &[String]) -> String {
     format!("unknown fields: {}", shown.join(", "))
 }
 
-/// Why each of some forms does not fit: one of them was meant.
+/// Describes why a value matches none of several alternatives, with the first violation of each alternative.
 fn either(
     value: &str,
     error: &ValidationError<'_>,

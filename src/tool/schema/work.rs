@@ -1,5 +1,7 @@
-//! Work and memory that a schema check of a value needs at most. Schemas that refer to themselves can multiply both
-//! without limit, so this module walks the value along its schema first, in counted steps and without recursion.
+//! Upper limits of the work and memory that a schema check of a value needs.
+//!
+//! Schemas that refer to themselves can multiply both without limit. This module therefore first walks the value along its schema,
+//! in counted steps and without recursion.
 
 use super::admission::target;
 use serde_json::{Map, Value};
@@ -15,7 +17,7 @@ const BYTES_PER_STEP: usize = 16;
 const NAMES_PER_STEP: usize = 8;
 /// Maximum memory in bytes of the errors of one check, because `jsonschema` collects all errors before it returns one.
 pub(super) const MAX_ERROR_BYTES: usize = 16 << 20;
-/// Memory in bytes of one error without the strings and values that it copies.
+/// Memory of one error in bytes, without the strings and values that it copies.
 const ERROR_BYTES: usize = 512;
 /// Length in bytes of an array index in the path of an error.
 const INDEX_BYTES: usize = 8;
@@ -32,7 +34,7 @@ const EACH: [&str; 4] = [
     "items",
 ];
 
-/// Keywords that report no error of their own.
+/// Keywords that themselves report no error.
 const SILENT: [&str; 19] = [
     "$comment",
     "$defs",
@@ -91,7 +93,7 @@ struct Step<'v> {
 }
 
 impl<'v> Step<'v> {
-    /// The step of another schema for the same value.
+    /// Returns the step of another schema for the same value.
     fn with(self, part: &'v Value, in_choice: bool) -> Self {
         Self {
             part,
@@ -101,7 +103,7 @@ impl<'v> Step<'v> {
         }
     }
 
-    /// The step of a schema for an item or a field of the value.
+    /// Returns the step of a schema for an item or a field of the value.
     fn into_child(self, part: &'v Value, value: &'v Value, key_bytes: usize) -> Self {
         Self {
             part,
@@ -182,7 +184,7 @@ pub(super) fn measure(schema: &Value, value: &Value) -> Result<Reportable, Strin
     })
 }
 
-/// Returns the cost of a schema object. Each keyword reports at most one error, except for those with lists of names.
+/// Returns the cost of a schema object. Each keyword reports at most one error, except keywords with lists of names.
 fn cost(fields: &Map<String, Value>) -> Cost {
     let words = fields.keys().map(String::as_str);
     let mut cost = Cost {
@@ -296,7 +298,7 @@ fn value_steps(fields: &Map<String, Value>, value: &Value) -> usize {
     }
 }
 
-/// Returns the steps of the keywords that read a text.
+/// Returns the steps of the keywords that read a string.
 fn text_steps(fields: &Map<String, Value>, text: &str) -> usize {
     let has = |word: &str| fields.contains_key(word);
     if has("pattern") {
@@ -351,7 +353,7 @@ fn children<'v>(fields: &'v Map<String, Value>, step: Step<'v>, open: &mut Vec<S
         let child = |(name, part, value): (&String, &'v Value, &'v Value)| {
             step.into_child(part, value, name.len())
         };
-        // The schema and the value may both come from a stranger, so the walk takes the shorter side.
+        // The schema and the value may both come from an untrusted writer, so the walk iterates over the shorter side.
         if named.len() <= found.len() {
             let both = named
                 .iter()

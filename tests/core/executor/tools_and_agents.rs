@@ -796,7 +796,7 @@ fn a_tool_definition_that_cannot_be_used_says_what_to_mend() {
         ),
         (
             json!({"name": "other", "subscriptions": trigger}),
-            r#"the definition is of tool "other", the function is tool "probe""#,
+            r#"the definition is for tool "other", but the function is tool "probe""#,
         ),
         (
             json!({"name": "probe", "subscriptions": [{"schema_name": "x", "role": "triger"}]}),
@@ -820,7 +820,10 @@ fn a_tool_has_a_name_that_a_request_can_ask_for() {
             Ok(input)
         });
         let error = ToolExecutor::new(function, Arc::new(MemoryStore::default())).unwrap_err();
-        assert!(error.to_string().contains("is no tool name"), "{error}");
+        assert!(
+            error.to_string().contains("is not a valid tool name"),
+            "{error}"
+        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whatever the schema and the value, a check ends and says what it found.
+//! Property test: for any schema and value, a check ends with a result and a short message.
 
 use super::*;
 use proptest::collection::vec;
@@ -21,7 +21,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A schema without others inside.
+/// Generates a schema without subschemas.
 fn plain_schema() -> impl Strategy<Value = Value> {
     let reference = prop_oneof![
         Just("#"),
@@ -51,7 +51,7 @@ fn plain_schema() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// A schema of the keywords there are, with arguments that often fit them and references that often lead somewhere.
+/// Generates a schema of known keywords, mostly with valid arguments, and with references that often have a target.
 fn schema() -> impl Strategy<Value = Value> {
     plain_schema().prop_recursive(4, 30, 4, |inner| {
         let word = prop_oneof![
