@@ -131,8 +131,8 @@ const fn method(role: Role) -> &'static str {
 
 /// Checks that an executor can work on its store: its ID, its limits, and the store's capabilities that it needs.
 ///
-/// A [`Runtime`](crate::Runtime) calls this function for every executor. It does not check the subscriptions themselves,
-/// which [`Subscriptions::new`](crate::Subscriptions::new) validates.
+/// A [`Runtime`](crate::Runtime) calls this function for every executor. The syntax of the subscriptions is not checked here, but by
+/// [`Subscriptions::new`](crate::Subscriptions::new).
 ///
 /// # Errors
 /// [`InvalidExecutor`] with the first problem that is found.

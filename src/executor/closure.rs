@@ -109,8 +109,9 @@ impl<S> ExecutorBuilder<S> {
         self.profile(|profile| profile.ordering(key))
     }
 
-    /// Never calls the closure a second time for the same trigger version. A run that a crash interrupts ends as failed, with the
-    /// class [`OutcomeUnknown`](crate::store::FailureClass::OutcomeUnknown).
+    /// Does not call the closure again for the same trigger version after a crash, a lost lease or an error. A run that a crash
+    /// interrupts ends as failed, with the class [`OutcomeUnknown`](crate::store::FailureClass::OutcomeUnknown). Needs a store with a
+    /// run ledger.
     pub fn at_most_once(self) -> Self {
         self.profile(Profile::at_most_once)
     }

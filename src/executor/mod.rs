@@ -1,6 +1,6 @@
 //! Executors: code that runs when a breadcrumb matches a trigger subscription.
 //!
-//! For each event, an executor selects the trigger, fetches its context, calls `execute` and `respond`, and commits the
+//! For each event, an executor reads the trigger, fetches its context, calls `execute` and `respond`, and commits the
 //! response. Implement [`UniversalExecutor`], whose default methods do all of this except `execute` and `respond`, or pass a
 //! closure to [`executor`](fn@executor). An executor keeps no state between events: all state is in the store.
 //!

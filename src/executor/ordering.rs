@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 /// Ordering of the runs of an executor: runs whose triggers have an equal key execute one at a time, in the order of their
 /// triggers.
 ///
-/// A run that waits for a retry, or is suspended, holds its key until it is over. Runs without a key and runs with different
+/// A run that waits for a retry, or is suspended, holds its key until its end. Runs without a key and runs with different
 /// keys execute concurrently.
 ///
 /// ```

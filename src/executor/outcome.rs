@@ -169,7 +169,8 @@ pub struct Failure {
     pub message: String,
     /// The number of attempts.
     pub attempts: u32,
-    /// The error of the last attempt, with the message of a panic. `None` if the run failed before its last attempt started.
+    /// The error of the last attempt, with the message of a panic. `None` if the run failed without an error, for example because its
+    /// workers died.
     pub error: Option<BoxError>,
 }
 
@@ -216,7 +217,7 @@ pub struct Suspension {
 }
 
 impl Suspension {
-    /// Adds the breadcrumbs to write when the run is suspended, such as requests or questions, and returns the suspension as an error.
+    /// Sets the breadcrumbs to write when the run is suspended, such as requests or questions, and returns the suspension as an error.
     #[must_use]
     pub fn writing(mut self, response: Response) -> BoxError {
         self.response = response;

@@ -98,8 +98,8 @@ pub enum Execution {
     /// `execute` runs again after a crash, a lost lease or a retryable error, with the same idempotency key. This is the default.
     #[default]
     AtLeastOnce,
-    /// `execute` never runs a second time. A run that may have executed without a recorded result fails as
-    /// [`OutcomeUnknown`](crate::store::FailureClass::OutcomeUnknown). Needs a store with a run ledger.
+    /// `execute` is not repeated after a crash, a lost lease or an error. A run that may have executed without a recorded result fails
+    /// as [`OutcomeUnknown`](crate::store::FailureClass::OutcomeUnknown). A suspended run still resumes. Needs a store with a run ledger.
     AtMostOnce,
 }
 
@@ -246,7 +246,7 @@ impl Profile {
         self
     }
 
-    /// Selects [`Execution::AtMostOnce`]: a run that may have executed is never executed again.
+    /// Selects [`Execution::AtMostOnce`]: a run is not executed again after a crash, a lost lease or an error.
     #[must_use]
     pub const fn at_most_once(mut self) -> Self {
         self.execution = Execution::AtMostOnce;

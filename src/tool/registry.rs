@@ -111,7 +111,8 @@ impl ToolRegistry {
     /// `requested_by` is the name of the requester, which the tool reads with [`ToolContext::requested_by`]. Permissions do not depend on
     /// the name.
     ///
-    /// If the outcome is an error, it has one of these codes:
+    /// An error outcome of a local tool has one of the following codes. A [remote tool](super::remote_tool) can also return a code of the
+    /// other service.
     ///
     /// | code | meaning |
     /// |---|---|

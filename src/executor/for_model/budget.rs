@@ -91,7 +91,7 @@ impl fmt::Debug for ContextBudget {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BudgetError {
-    /// The trigger, the required sources and the text around them exceed the budget. They are never omitted.
+    /// The trigger, the required sources and the text around them, which are never omitted, exceed the budget.
     #[error(
         "the trigger and the required sources take {size} {unit} where the budget has {limit}; raise the budget, \
          exclude fields with hints, or make a source optional"

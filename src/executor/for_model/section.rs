@@ -177,7 +177,8 @@ impl Frame {
 }
 
 impl ModelSource {
-    /// Returns `true` if the source has a section with so many items. A source of one item without an item has no section.
+    /// Returns `true` if the source has a section when it has this number of items. A list always has a section, and a source of one
+    /// item has a section only if an item was found.
     pub(super) fn is_shown(&self, items: usize) -> bool {
         items > 0 || !self.is_one
     }
