@@ -1,4 +1,4 @@
-//! What an agent ends with: examined before the run is over, and written if it is an action.
+//! Final answers of agents: checked before the run ends, and executed if they are actions.
 
 use super::AgentExecutor;
 use super::action::{Action, MOST_TAGS, Permitted, Rules};
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 impl AgentExecutor {
-    /// What an agent ends with, as the guardrails let it pass, and what is wrong with it, if so.
+    /// Checks the final answer of an agent. Returns the answer, possibly changed by guardrails, and the problem with it, if any.
     ///
     /// # Errors
-    /// [`Denied`](super::guardrail::Denied); what the store says of a breadcrumb that the answer wants to change.
+    /// [`Denied`](super::guardrail::Denied) by a guardrail, or the error of the store when it reads the target of an action.
     pub(super) async fn examine(
         &self,
         text: String,
@@ -40,7 +40,7 @@ impl AgentExecutor {
             None => match self.permitted(&text).await? {
                 Ok(Some(_)) => None,
                 Ok(None) if self.may_answer() => None,
-                Ok(None) => Some("it is no action, and this agent may write no text".to_owned()),
+                Ok(None) => Some("the answer must be an action; text is not permitted".to_owned()),
                 Err(problem) => Some(problem),
             },
         };
@@ -52,10 +52,11 @@ impl AgentExecutor {
         Ok((text, objection))
     }
 
-    /// A text that the run ends with, as the guardrails let it pass; else why the agent has to say another.
+    /// Checks a final text with the output guardrails. Returns the text, possibly changed, or the reason why the model must answer
+    /// again.
     ///
     /// # Errors
-    /// [`Denied`](super::guardrail::Denied).
+    /// [`Denied`](super::guardrail::Denied) if a guardrail denies the text and does not permit another answer.
     pub(super) async fn let_pass(&self, text: String) -> Result<Result<String, String>, BoxError> {
         match self.guardrails.output(text).await {
             Ok(text) => Ok(Ok(text)),
@@ -64,13 +65,14 @@ impl AgentExecutor {
         }
     }
 
-    /// Whether it may write its answers as text.
+    /// Returns `true` if the agent may write text answers, that is `agent.response.v1`.
     pub(super) fn may_answer(&self) -> bool {
         let mut written = self.definition.responds_with.iter();
         written.any(|schema| schema == Self::RESPONSE)
     }
 
-    /// What an answer may write, if it is an action; why it may not, for the model.
+    /// Returns the permitted write if an answer is an action, `None` if it is not, or the reason for the model why the action is not
+    /// permitted.
     pub(super) async fn permitted(
         &self,
         text: &str,
@@ -148,7 +150,7 @@ impl AgentExecutor {
         })
     }
 
-    /// What an action writes. Whoever asked by a request is answered in any case.
+    /// Returns the writes of an action. If the trigger is a request, the response also contains an answer to the requester.
     pub(super) fn acted(
         &self,
         trigger: &Breadcrumb,
@@ -189,16 +191,16 @@ impl AgentExecutor {
     }
 }
 
-/// What is wrong with an answer.
+/// A problem with an answer.
 #[derive(Debug)]
 pub(super) struct Objection {
-    /// What it is, for the agent to mend.
+    /// The problem, for the model to correct.
     pub(super) problem: String,
-    /// Whether others may see the answer: not if a guardrail refused it.
+    /// If `false`, a guardrail rejected the answer, so no error may show it.
     pub(super) may_be_shown: bool,
 }
 
-/// An answer that an agent made itself, with what the run came to beside it: status, usage and outputs.
+/// Adds the fields of the run, such as `status`, `usage` and `outputs`, to a response that an action creates.
 fn with_fields(new: NewBreadcrumb, run: Value) -> NewBreadcrumb {
     let (mut context, Value::Object(fields)) = (new.context.clone().into_value(), run) else {
         return new;
@@ -211,7 +213,7 @@ fn with_fields(new: NewBreadcrumb, run: Value) -> NewBreadcrumb {
     new.context(context)
 }
 
-/// The tags of a trigger that name a request, which whoever answers it carries too, beside so many others.
+/// Returns the tags of a trigger that name a request, for the answer to it. `beside` is the number of other tags on the answer.
 pub(crate) fn request_tags(trigger: &Breadcrumb, beside: usize) -> impl Iterator<Item = String> {
     let requests = trigger
         .tags

@@ -1,4 +1,4 @@
-//! Models behind an API: the conversation is kept here, and a request has all of it.
+//! Provider for models behind an API. It stores the conversation and sends all of it with each request.
 
 #[cfg(feature = "workflows")]
 use super::compaction::Compactor;
@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// A [`Provider`] over a [`ChatModel`]: asks it with the whole conversation, and gives it the results of all calls of an
-/// answer with the next request, in the order of the calls.
+/// A [`Provider`] for a [`ChatModel`]. Each request contains the whole conversation.
 ///
-/// The conversation is the [saved](ProviderSession::save) state, so an attempt that continues repeats no model call.
+/// The request after an answer with tool calls contains the results of all these calls, in their order. The conversation is the
+/// [saved](ProviderSession::save) state, so an attempt that resumes a run repeats no model request.
 pub struct ApiProvider {
     model: Arc<dyn ChatModel>,
     #[cfg(feature = "workflows")]
@@ -28,7 +28,7 @@ pub struct ApiProvider {
 }
 
 impl ApiProvider {
-    /// A provider that asks this model.
+    /// Creates a provider that sends requests to this model.
     #[must_use]
     pub fn new(model: Arc<dyn ChatModel>) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl ApiProvider {
         }
     }
 
-    /// Sets what makes a conversation shorter that became too long.
+    /// Sets the compactor of long conversations.
     #[cfg(feature = "workflows")]
     pub(crate) fn shortened_by(mut self, compactor: Option<Arc<Compactor>>) -> Self {
         self.compactor = compactor;
@@ -134,7 +134,9 @@ impl ProviderSession for ApiSession {
     }
 
     async fn answer(&mut self, _: Answer) -> Result<(), BoxError> {
-        Err(permanent("this model was not asked by a breadcrumb"))
+        Err(permanent(
+            "received the answer to a model request by breadcrumb, but the agent's model is behind an API",
+        ))
     }
 
     async fn cancel(&mut self) {}
@@ -144,16 +146,16 @@ impl ProviderSession for ApiSession {
     }
 }
 
-/// What was said since the task was shown: no I/O, no clock.
+/// The conversation after the messages of the task: no I/O, no clock.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Conversation {
     pub(super) said: Vec<ChatMessage>,
-    /// How often the model answered. Some providers number the calls of each answer anew, so this is part of their ids.
+    /// The number of model answers. It is part of the call IDs, because some providers number the calls of each answer from the start.
     turns: u32,
 }
 
 impl Conversation {
-    /// Takes an answer of the model.
+    /// Adds an answer of the model, and returns the event for it.
     pub(super) fn hear(&mut self, answer: &ChatResponse) -> ProviderEvent {
         let message = answer.message();
         self.said.push(message.clone());
@@ -178,8 +180,8 @@ impl Conversation {
         }
     }
 
-    /// A call as the machine takes it. One that was cut off may not be whole although it can be read: `{}` may be all that
-    /// is left of it.
+    /// Returns a call in the form of the machine. The arguments of a truncated call count as unreadable even if they are JSON, because
+    /// `{}` may be all that remains of them.
     fn call(&self, call: &ModelCall, cut_off: bool) -> MachineCall {
         let unreadable = |problem: String| ToolArguments::Unreadable {
             text: call.arguments.text().to_owned(),
@@ -187,7 +189,8 @@ impl Conversation {
         };
         let arguments = match call.arguments.json() {
             _ if cut_off => {
-                let problem = "the answer came to its limit of tokens, so they may be cut off";
+                let problem =
+                    "the answer reached its token limit, so the arguments may be incomplete";
                 unreadable(problem.to_owned())
             }
             Ok(json) => json.clone().into(),
@@ -200,7 +203,7 @@ impl Conversation {
         format!("{}:{}", self.turns, call.id).into()
     }
 
-    /// Takes the results of the calls of the last answer, once.
+    /// Adds the results of the calls in the last answer.
     pub(super) fn deliver(&mut self, mut results: Vec<ToolResult>) {
         let asked: Vec<ModelCall> = match self.said.last() {
             Some(last) => last.tool_calls().into_iter().cloned().collect(),
@@ -211,8 +214,8 @@ impl Conversation {
             let place = results.iter().position(|result| result.call_id == id);
             let answer = match place {
                 Some(place) => results.remove(place).answer,
-                // The machine had no room to keep even the refusal until the others were there.
-                None => Answer::error("too_large", "the call finds no room in this run"),
+                // The machine had no space to store even the refusal until the other results were available.
+                None => Answer::error("too_large", "the call exceeds the size limits of this run"),
             };
             self.said.push(told(&call.id, answer));
         }
@@ -227,10 +230,10 @@ impl Conversation {
     }
 }
 
-/// Plain data as what a store keeps of a run.
+/// Serializes the state of a run for the store.
 ///
 /// # Errors
-/// [`AgentRunError::StateTooLarge`].
+/// [`AgentRunError::StateTooLarge`] if the state is larger than [`Json::MAX_BYTES`].
 pub(super) fn saved(state: &impl Serialize) -> Result<Json, BoxError> {
     let text = serde_json::to_string(state)?;
     let (size, limit) = (text.len(), Json::MAX_BYTES);
@@ -240,7 +243,7 @@ pub(super) fn saved(state: &impl Serialize) -> Result<Json, BoxError> {
     Ok(Json::from_text(text)?)
 }
 
-/// What the model is told of a call.
+/// Returns the message with the result of a call, for the model.
 fn told(call_id: &str, answer: Answer) -> ChatMessage {
     match answer {
         Answer::Success(output) => ChatMessage::tool_result(call_id, display_text(&output)),

@@ -1,4 +1,4 @@
-//! Models that other services have, asked as tools are.
+//! Provider for models in other services, which receive requests as tools do.
 
 use super::api::Conversation;
 use super::provider::{Provider, ProviderEvent, ProviderSession, ProviderTask};
@@ -11,19 +11,18 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// A model that is a tool elsewhere: asked by `tool.request.v1`, answered by `tool.response.v1`.
+/// A [`Provider`] for a model that is a tool of another service. Requests are `tool.request.v1` and answers `tool.response.v1`.
 ///
-/// While it thinks the run is suspended: it costs a row, holds no worker and goes on wherever the response is seen. The
-/// input is a request in the words of chat completions, `{"model", "messages", ..}`; the answer is read in
-/// `output.content`, else in `output.choices[0].message`, else `output` is its text. [`model_tool`](super::model_tool)
-/// serves a model of this process that way.
+/// The run is suspended while it waits for an answer: it occupies one row of the ledger and no worker, and any worker that receives the
+/// response continues it. [`model_tool`](super::model_tool) serves a model of this process to such agents.
 ///
-/// Reasoning and state of the model in the answer, in the fields that `OpenAiCompatible` reads or in `opaque_parts`, are part
-/// of the next request to the same tool and model.
+/// The tool input is a chat completion request, `{"model", "messages", ..}`. The answer is `output.content`, else
+/// `output.choices[0].message`, else the text of `output`. Reasoning and provider state in the answer, in the fields that
+/// `OpenAiCompatible` reads or in `opaque_parts`, are part of the next request to the same tool and model.
 ///
-/// Images and files cannot be sent this way: a message with one is the permanent error [`ModelError::Unsupported`].
+/// A request with images or files fails with the permanent error [`ModelError::Unsupported`].
 ///
-/// A model that says it failed is asked again, three times in one run at the most.
+/// If the model answers with an error, the run repeats the request, at most three times in one run.
 ///
 /// ```
 /// use futures::StreamExt;
@@ -75,7 +74,7 @@ pub struct BreadcrumbModel {
 }
 
 impl BreadcrumbModel {
-    /// A model that is reached as this tool.
+    /// Creates a provider that sends requests to the tool with this name.
     #[must_use]
     pub fn new(tool: impl Into<String>) -> Self {
         Self {
@@ -84,8 +83,8 @@ impl BreadcrumbModel {
         }
     }
 
-    /// Sets the breadcrumb with the configuration of the tool, on an RCRT (Right Context Right Time) server a `tool.config.v1`. Each
-    /// request has its ID in the field `config_id` of the input.
+    /// Sets the breadcrumb with the configuration of the tool: a `tool.config.v1` on an RCRT (Right Context Right Time) server. Each
+    /// request has the breadcrumb's ID in the input field `config_id`. Defaults to no configuration.
     #[must_use]
     pub fn config(mut self, id: BreadcrumbId) -> Self {
         self.config_id = Some(id);
@@ -128,9 +127,9 @@ impl Provider for BreadcrumbModel {
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct State {
     conversation: Conversation,
-    /// What the model answered and nobody has heard of.
+    /// The received answer that is not yet an event.
     answer: Option<ChatResponse>,
-    /// How often the model failed.
+    /// The number of failed answers in this run.
     failures: u32,
 }
 

@@ -18,8 +18,7 @@ use std::sync::Arc;
 
 /// Builder of an agent, with a method for each field of an [agent definition](AgentDefinition).
 ///
-/// Builder and JSON definition make the same agent: [`definition`](Self::definition) returns the definition that the builder
-/// wrote.
+/// Builder and JSON definition create the same agent: [`definition`](Self::definition) returns the JSON definition of the builder.
 ///
 /// ```
 /// use serde_json::json;
@@ -189,7 +188,7 @@ impl Agent {
         self.field("capabilities", capabilities)
     }
 
-    /// Names the schemas with private data, with untrusted content, and those that lead outward.
+    /// Sets the schemas with private data, the schemas with untrusted content, and the schemas that lead outward. Defaults to none.
     pub fn trust(self, trust: Trust) -> Self {
         self.field("trust", trust)
     }
@@ -209,12 +208,12 @@ impl Agent {
         self.field("output_schema", schema.into())
     }
 
-    /// Sets how tools are called: within the run, or by `tool.request.v1` breadcrumbs. Defaults to within the run.
+    /// Sets the way in which tools are called: in the process of the run, or by `tool.request.v1` breadcrumbs. Defaults to in-process.
     pub fn tool_calls(self, calls: ToolCalls) -> Self {
         self.field("tool_calls", calls)
     }
 
-    /// Names the tools whose results are the agent's answer, unless the model calls other tools with them.
+    /// Sets the tools whose results are the agent's answer, unless the model calls other tools in the same turn.
     pub fn returns_to_user<T: Into<String>>(self, tools: impl IntoIterator<Item = T>) -> Self {
         self.field("return_to_user", list(tools))
     }
@@ -224,7 +223,7 @@ impl Agent {
         self.agent_in("use", agent.into(), given(description.into()))
     }
 
-    /// Adds an agent for a handoff: the other agent works in its own run and returns its answer as a result.
+    /// Adds an agent for a handoff: the other agent executes its own run and returns its answer as the result of the call.
     pub fn hands_off_to(self, agent: impl Into<String>, description: impl Into<String>) -> Self {
         self.agent_in("handoff", agent.into(), given(description.into()))
     }
@@ -234,12 +233,12 @@ impl Agent {
         self.agent_in("delegate", agent.into(), given(description.into()))
     }
 
-    /// Adds an [output](crate::agent#outputs) that the agent hands in together with its answer.
+    /// Adds an [output](crate::agent#outputs) that the agent submits in addition to its answer.
     pub fn output(self, output: OutputSlot) -> Self {
         self.push("outputs", output)
     }
 
-    /// Sets how often the model is reminded of a missing required output. Defaults to 1.
+    /// Sets the maximum number of reminders of a missing required output in one run. Defaults to 1.
     pub fn reminders(self, reminders: u32) -> Self {
         self.field("reminders", reminders)
     }
@@ -250,8 +249,8 @@ impl Agent {
         self.approval_tools(tools.collect())
     }
 
-    /// Adds a rule about the calls of a tool that need the [approval of a person](crate::agent#people). The rules that the tool
-    /// [has itself](crate::tool::ToolSettings::approvals) apply, too.
+    /// Adds a rule about the calls of a tool that need the [approval of a person](crate::agent#people). The rules in the
+    /// [settings of the tool](crate::tool::ToolSettings::approvals) apply, too.
     ///
     /// A condition in code cannot be part of a definition. Give a rule with [`Approval::when`] to the tool instead.
     pub fn approval_rule(mut self, tool: impl Into<String>, rule: Approval) -> Self {
@@ -271,7 +270,8 @@ impl Agent {
         self.approval("by", people.into())
     }
 
-    /// Sets how long a run waits for people, for other agents and for a model that receives requests as breadcrumbs.
+    /// Sets the timeouts of requests to people, to other agents and to a model that receives requests as breadcrumbs. Defaults to one day,
+    /// one hour and ten minutes.
     pub fn wait_seconds(self, wait: WaitSeconds) -> Self {
         self.field("wait_seconds", wait)
     }
@@ -305,10 +305,10 @@ impl Agent {
         self
     }
 
-    /// Returns the definition of the agent, as an `agent.def.v1` breadcrumb has it in its context.
+    /// Returns the agent definition in JSON: the context of an `agent.def.v1` breadcrumb.
     ///
     /// # Errors
-    /// [`AgentError`] names the first argument that cannot be used.
+    /// [`AgentError`] for the first argument that cannot be used.
     pub fn definition(mut self) -> Result<Value, AgentError> {
         self.take_definition()
     }
@@ -330,12 +330,13 @@ impl Agent {
         Ok(Value::Object(fields))
     }
 
-    /// Returns the agent on a store, for a [`Runtime`](crate::Runtime) or for a unit test that calls
+    /// Creates the executor of the agent on a store, for a [`Runtime`](crate::Runtime) or for a unit test that calls
     /// [`process_event`](crate::UniversalExecutor::process_event). The store handle is cloned.
     ///
     /// # Errors
-    /// [`AgentError`] names the first argument that cannot be used, or the ability that the store does not have.
-    /// [`AgentError::NamedModel`] if the agent names its model: use [`bind_with`](Self::bind_with).
+    /// - [`AgentError::NamedModel`] if the agent names its model: use [`bind_with`](Self::bind_with).
+    /// - [`AgentError::Invalid`] if the store lacks a feature that the agent needs.
+    /// - Another [`AgentError`] for the first argument that cannot be used.
     pub fn bind<B>(self, store: &B) -> Result<AgentExecutor, AgentError>
     where
         B: BreadcrumbStore + Clone + 'static,
@@ -343,7 +344,7 @@ impl Agent {
         self.bind_shared(Arc::new(store.clone()))
     }
 
-    /// Returns the agent on a shared store.
+    /// Creates the executor of the agent on a shared store.
     ///
     /// # Errors
     /// See [`bind`](Self::bind).
@@ -359,7 +360,8 @@ impl Agent {
         })
     }
 
-    /// Returns the agent on a store. `find` gets the agent ID and the name of the model of an agent that names its model.
+    /// Creates the executor of the agent on a store. If the agent names its model, `find` receives the agent ID and the model name, and
+    /// returns the provider.
     pub(crate) fn bind_found(
         mut self,
         store: Arc<dyn BreadcrumbStore>,

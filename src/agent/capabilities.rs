@@ -2,24 +2,25 @@ use super::AgentError;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// What an agent may do to breadcrumbs by its answer: the field `capabilities` of its definition.
+/// The breadcrumb writes that an agent's answers may make: the field `capabilities` of its definition.
 ///
-/// An agent writes only schemas of its `responds_with`, unless [`creates_any_schema`](super::AgentDefinition::creates_any_schema)
-/// is set.
+/// An agent writes only the schemas in its `responds_with`, unless
+/// [`creates_any_schema`](super::AgentDefinition::creates_any_schema) is set.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "they are what a definition has, and each says something of its own"
+    reason = "definitions have these fields, and each is independent of the others"
 )]
 #[non_exhaustive]
 pub struct AgentCapabilities {
-    /// It may create breadcrumbs; true by default.
+    /// If `true`, the agent may create breadcrumbs. Defaults to `true`.
     pub can_create_breadcrumbs: bool,
     /// If `true`, the agent may change breadcrumbs whose current version it wrote. Defaults to `false`.
     pub can_update_own: bool,
     /// If `true`, the agent may delete breadcrumbs whose current version it wrote. Defaults to `false`.
     pub can_delete_own: bool,
-    /// It may write definitions (of agents, tools, workflows or schemas), of which executors are made; false by default.
+    /// If `true`, the agent may write definitions of agents, tools, workflows or schemas, from which a runtime creates executors.
+    /// Defaults to `false`.
     pub can_spawn_agents: bool,
 }
 
@@ -39,14 +40,14 @@ impl AgentCapabilities {
     pub(super) const ALL: [&'static str; 4] =
         [Self::CREATE, Self::UPDATE, Self::DELETE, Self::SPAWN];
     pub(in crate::agent) const CREATE: &'static str = "can_create_breadcrumbs";
-    /// A field of RCRT definitions, which restricts an agent without a list of tools.
+    /// A field of RCRT definitions. If it is `false`, an agent without a list of tools may call no tools.
     pub(in crate::agent) const USE_TOOLS: &'static str = "can_use_tools";
     pub(super) const UPDATE: &'static str = "can_update_own";
     pub(super) const DELETE: &'static str = "can_delete_own";
     pub(super) const SPAWN: &'static str = "can_spawn_agents";
 
-    /// Reads the field of a definition. A capability that is absent or null has its default. An unknown capability has no effect;
-    /// [`AgentDefinition::warnings`](super::AgentDefinition::warnings) names it.
+    /// Reads the field `capabilities` of a definition. A capability that is absent or null has its default. An unknown capability has no
+    /// effect; [`AgentDefinition::warnings`](super::AgentDefinition::warnings) names it.
     ///
     /// # Errors
     /// Returns [`AgentError`] for a capability that is not `true` or `false`.

@@ -1,4 +1,4 @@
-//! The execution of an agent: from a trigger to the response.
+//! [`UniversalExecutor`] for [`AgentExecutor`]: a run of an agent, from the trigger to the response.
 
 use super::turns::Run;
 use super::{AgentExecutor, AgentRunError};
@@ -45,7 +45,7 @@ impl UniversalExecutor for AgentExecutor {
         if output.is_null() {
             return Ok(Response::none());
         }
-        // The output of a tool or of another agent is an answer and never an action.
+        // The output of a tool or of another agent is an answer, and never an action.
         let is_own = output.get("results").is_none() && output.get("delegated").is_none();
         let text = output.get("message").and_then(Value::as_str);
         let text = text.filter(|_| is_own && self.output.is_none());

@@ -21,34 +21,36 @@ use std::sync::Arc;
 
 type Observer = Arc<dyn Fn(&RunId, &Effect) + Send + Sync>;
 
-/// An agent: shows a model what it may see of the trigger and the assembled context, calls the tools it asks for until
-/// it answers, and writes what it says as `agent.response.v1`.
+/// An agent as an executor.
+///
+/// It sends the trigger and the assembled context to a model, as far as their hints permit. It executes the tool calls that the model
+/// requests until the model answers, and writes the answer as `agent.response.v1`.
 pub struct AgentExecutor {
     pub(super) definition: AgentDefinition,
     pub(super) provider: Arc<dyn Provider>,
     pub(super) store: Arc<dyn BreadcrumbStore>,
-    /// What the agent may call, and nothing else.
+    /// The tools that the agent may call, and no others.
     pub(super) tools: ToolRegistry,
-    /// The same as the model is told of it, and what else it may call.
+    /// The tools, agents and outputs that the model may call, by their names for the model.
     pub(super) offer: Offer,
-    /// None if its answers are any text.
+    /// The schema of the answers, or `None` for any text.
     pub(super) output: Option<Output>,
     pub(super) guardrails: Guardrails,
     pub(super) observer: Option<Observer>,
     pub(super) profile: Profile,
     budget: ContextBudget,
-    /// None for that of the process.
+    /// The key of the fences around data, or `None` for the key of the process.
     fences: Option<FenceKey>,
 }
 
 impl AgentExecutor {
-    /// The schema of what an agent answers.
+    /// The schema of agent responses: `agent.response.v1`.
     pub const RESPONSE: &'static str = agents::RESPONSE;
 
-    /// An agent on a store, whose definition names no tools.
+    /// Creates an agent without tools on a store. The model is reached through an [`ApiProvider`].
     ///
     /// # Errors
-    /// As [`with_tools`](Self::with_tools).
+    /// See [`with_tools`](Self::with_tools). A definition with tools is [`AgentError::UnknownTool`].
     pub fn new(
         definition: AgentDefinition,
         model: Arc<dyn ChatModel>,
@@ -57,13 +59,16 @@ impl AgentExecutor {
         Self::with_tools(definition, model, store, &ToolRegistry::default())
     }
 
-    /// An agent on a store that may call those tools of a registry that its definition names, and no others.
+    /// Creates an agent on a store that may call the tools that its definition names, and no other tools of the registry.
     ///
-    /// What a tool writes is limited by the agent's `responds_with`.
+    /// Tools may write only the schemas in the agent's `responds_with`.
     ///
     /// # Errors
-    /// [`AgentError::UnknownTool`] if the registry lacks a tool, [`AgentError::BadOutputSchema`], and
-    /// [`AgentError::Invalid`] if a trigger, or a tool that is called at most once, asks for what the store cannot give.
+    /// - [`AgentError::UnknownTool`] if the registry does not have a tool that the definition names.
+    /// - [`AgentError::CallsItself`] if the definition lists the agent itself in `use`, `handoff` or `delegate`.
+    /// - [`AgentError::OfferedTwice`] if two tools, agents or outputs have the same name.
+    /// - [`AgentError::BadOutputSchema`] if a schema of the answer or of an output cannot be used.
+    /// - [`AgentError::Invalid`] if the store lacks a feature that the agent needs, for example a ledger for tools that run at most once.
     pub fn with_tools(
         definition: AgentDefinition,
         model: Arc<dyn ChatModel>,
@@ -73,11 +78,11 @@ impl AgentExecutor {
         Self::with_provider(definition, Arc::new(ApiProvider::new(model)), store, tools)
     }
 
-    /// An agent whose model is reached by another [`Provider`] than [`ApiProvider`]: a program that calls back, or a model
-    /// that is asked by breadcrumbs.
+    /// Creates an agent with another [`Provider`] than [`ApiProvider`]: a program that calls back, or a model that receives requests
+    /// as breadcrumbs.
     ///
     /// # Errors
-    /// As [`with_tools`](Self::with_tools).
+    /// See [`with_tools`](Self::with_tools).
     pub fn with_provider(
         definition: AgentDefinition,
         provider: Arc<dyn Provider>,
@@ -97,11 +102,11 @@ impl AgentExecutor {
         let asks = asks(&definition, &*provider, &tools, &offer);
         let written = definition.responds_with.iter().map(String::as_str);
         let mut profile = Profile::new("agent").definition(definition.text());
-        // The rules of actions limit an agent that creates any schema, and its tools are limited to its list.
+        // An agent that may create any schema is limited by the rules of actions instead, and its tools by `responds_with`.
         if !definition.creates_any_schema {
             profile = profile.responds_with(written.chain(asks.iter().copied()));
         }
-        // A tool may ask a person too, and is told that it cannot where nothing can wait.
+        // A tool may ask a person on any store: without a ledger its call gets an error, because the run cannot wait.
         let waits = !definition.approval.tools.is_empty()
             || asks.iter().any(|schema| *schema != human::REQUEST);
         let agent = Self {
@@ -122,12 +127,12 @@ impl AgentExecutor {
         if let Some(trifecta) = agent.lethal_trifecta() {
             let agent = &*agent.definition.agent_id;
             let found = trifecta.to_string();
-            tracing::warn!(agent, found, "an agent could send private data away");
+            tracing::warn!(agent, found, "the agent could leak private data");
         }
         Ok(agent)
     }
 
-    /// A call at most once, and a run that waits for others, are promises that need a place to keep them.
+    /// Checks that the store has a ledger if the agent's runs wait for answers or call tools at most once.
     fn check_ledger(&self, waits: bool) -> Result<(), InvalidExecutor> {
         let names = self.tools.names().into_iter();
         let mut careful = names
@@ -140,22 +145,23 @@ impl AgentExecutor {
         Ok(())
     }
 
-    /// Replaces how its runs are leased, timed and retried; kind, definition and schemas stay the definition's.
+    /// Replaces the settings of the agent's runs, such as the lease, the timeout and the retries. The kind, the definition hash and the
+    /// schemas of the profile always come from the agent definition.
     #[must_use]
     pub fn with_profile(mut self, profile: Profile) -> Self {
         self.profile = profile.in_place_of(self.profile);
         self
     }
 
-    /// Sets the checks around what its model is shown, what it answers, and the calls of its tools; none by default.
+    /// Sets the checks of model input, model output and tool calls. Defaults to none.
     #[must_use]
     pub fn with_guardrails(mut self, guardrails: Guardrails) -> Self {
         self.guardrails = guardrails;
         self
     }
 
-    /// Tells of everything that its machine wants done, in order, while a run goes on: for whoever watches. It must not
-    /// block.
+    /// Sets a callback that receives each effect of a run's state machine, in order, when the run executes it. Use it for monitoring.
+    /// The callback must not block.
     #[must_use]
     pub fn observed_by(
         mut self,
@@ -165,8 +171,9 @@ impl AgentExecutor {
         self
     }
 
-    /// Private data, untrusted content and a way outward, if it has all three: then what it reads could make it send away
-    /// what it knows. A warning is logged when such an agent is made.
+    /// Returns the agent's sources of private data and of untrusted content and its ways outward, or `None` unless it has all three.
+    ///
+    /// Untrusted content can make such an agent send private data away. Creating one logs a warning.
     #[must_use]
     pub fn lethal_trifecta(&self) -> Option<LethalTrifecta> {
         let definition = &self.definition;
@@ -184,13 +191,13 @@ impl AgentExecutor {
         )
     }
 
-    /// The definition it follows.
+    /// Returns the agent's definition.
     #[must_use]
     pub fn definition(&self) -> &AgentDefinition {
         &self.definition
     }
 
-    /// Replaces the budget of the definition, for example by
+    /// Replaces the context budget of the definition, for example by
     /// `agent.definition().context_budget.clone().counter(..)` to count tokens as the model does.
     #[must_use]
     pub fn with_context_budget(mut self, budget: ContextBudget) -> Self {
@@ -198,15 +205,15 @@ impl AgentExecutor {
         self
     }
 
-    /// Sets the key of the fences around data, so that workers with the same key send the same bytes and share a prompt
-    /// cache; random in each process by default.
+    /// Sets the key of the fences around data. Workers with the same key send the same bytes and share a prompt cache. Defaults
+    /// to a random key for each process.
     #[must_use]
     pub fn with_fence_key(mut self, key: FenceKey) -> Self {
         self.fences = Some(key);
         self
     }
 
-    /// What its provider is started on.
+    /// Returns the task for the provider.
     pub(super) async fn task(&self, context: &ExecutionContext) -> Result<ProviderTask, BoxError> {
         let definition = &self.definition;
         let messages = self.messages(context).await?;
@@ -216,13 +223,13 @@ impl AgentExecutor {
         task.tools.clone_from(&self.offer.specs);
         task.guardrails = self.guardrails.clone();
         task.media = Some(MediaSource::new(Arc::clone(&self.store), context));
-        // Guardrails check the whole answer, so no part of it may be shown before.
+        // Guardrails check the whole answer, so no part of it may be streamed before.
         task.turn_events = context
             .turn_events()
             .filter(|_| self.guardrails.is_empty())
             .cloned();
         let output = self.output.as_ref();
-        // Providers enforce only some of JSON Schema, and reject what they would not.
+        // Providers enforce only a part of JSON Schema, and reject schemas with other keywords.
         task.response_schema =
             output.map(|output| ResponseSchema::new("answer", output.schema.clone()).lenient());
         Ok(task)
@@ -236,14 +243,14 @@ impl AgentExecutor {
         human::digest(registered.map_or(tool, Tool::name), arguments, &definitions)
     }
 
-    /// Returns the instructions of the author, the earlier turns of a chat session, then all else as data with the task. The words
-    /// of a user follow in a separate message, without a fence.
+    /// Returns the author's instructions, the earlier turns of a chat session, then the trigger and context as data with the task. The
+    /// text of a user follows in a separate message, without a fence.
     pub(super) async fn messages(
         &self,
         context: &ExecutionContext,
     ) -> Result<Vec<ChatMessage>, BoxError> {
         let format = self.definition.context_format;
-        // The budget holds for the whole trigger: its words are longer as JSON than by themselves.
+        // The budget is applied before the user's text is taken out of the trigger. The text is longer as JSON, so it still fits.
         let shown = context.for_model().await?;
         let shown = match self.definition.capabilities {
             Some(_) => shown.with_identity_of(context.trigger()),
@@ -286,7 +293,7 @@ impl AgentExecutor {
         Ok(messages)
     }
 
-    /// Returns `true` if the trigger is the words of a user and the definition does not list chat messages as untrusted.
+    /// Returns `true` if the trigger is a user message and the definition does not list chat messages as untrusted.
     async fn hears_the_user(&self, context: &ExecutionContext) -> Result<bool, BoxError> {
         let mut untrusted = self.definition.trust.untrusted.iter();
         if untrusted.any(|schema| schema == CHAT_MESSAGE) {
@@ -296,7 +303,7 @@ impl AgentExecutor {
     }
 }
 
-/// Returns the instructions of a definition, with the schema of the answer if it has one.
+/// Returns the instructions of a definition, followed by the schema of the answer if there is one.
 fn with_schema(instructions: &str, output: Option<&Output>) -> String {
     match output {
         None => instructions.to_owned(),

@@ -1,4 +1,4 @@
-//! The earlier turns of a chat session, as the model of an agent sees them.
+//! Earlier turns of a chat session, as messages for an agent's model.
 
 use super::{AgentExecutor, ChatMessage};
 use crate::error::BoxError;
@@ -12,21 +12,21 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Maximum number of earlier turns that a model sees: the newest.
+/// Maximum number of earlier turns in a model request. The newest turns are used.
 const MOST_TURNS: usize = 50;
 
-/// Maximum size of the earlier turns that a model sees, in bytes of text.
+/// Maximum size of the earlier turns in a model request, in bytes of text.
 const MOST_BYTES: usize = 64 << 10;
 
-/// Maximum number of messages in a session that are searched for these turns.
+/// Maximum number of a session's messages that are searched for earlier turns.
 const MOST_MESSAGES: usize = 200;
 
 impl AgentExecutor {
-    /// Returns the earlier turns of the chat session that the trigger is a message of: each message that the agent answered, and
-    /// its answer. Empty if the trigger is not a message of a session with this agent.
+    /// Returns the earlier turns of the trigger's chat session: each message that the agent answered, and its answer. Returns no turns
+    /// if the trigger is not a message of a session with this agent.
     ///
-    /// Turns that failed are omitted. The writer of each message and answer is the one that the store recorded, and a store without such
-    /// records has no earlier turns.
+    /// Failed turns are omitted. The store's records decide who wrote a message or an answer, so a store without such records has no
+    /// earlier turns.
     pub(super) async fn history(
         &self,
         context: &ExecutionContext,
@@ -75,7 +75,7 @@ impl AgentExecutor {
         let found = Selector::schema(Self::RESPONSE)
             .all_tags([session.to_owned()])
             .matching("$.creator.trigger_id", "in", json!(ids));
-        // A message has one answer of this agent, and others that other agents gave.
+        // A message can have answers of other agents in addition to the answer of this agent.
         let found = Query::new(found).limit(4 * MOST_TURNS);
         let found = self.store.search(&found).await?;
         let by = WrittenBy::Executor(agent.into());
@@ -87,7 +87,7 @@ impl AgentExecutor {
         Ok(answers)
     }
 
-    /// Returns the messages of the turns, the oldest first. `found` has messages and answers, the newest first.
+    /// Returns the messages of the turns, oldest first. `found` has pairs of a message and its answer, newest first.
     async fn turns(
         &self,
         context: &ExecutionContext,
@@ -123,7 +123,7 @@ impl AgentExecutor {
         Ok(turns)
     }
 
-    /// Returns the part of a breadcrumb that the model may see. `None` if its hints cannot be used.
+    /// Returns the part of a breadcrumb that the model may see, or `None` if its hints are invalid.
     async fn seen(
         &self,
         context: &ExecutionContext,
@@ -136,7 +136,7 @@ impl AgentExecutor {
         }
     }
 
-    /// Retains the breadcrumbs whose current version a writer wrote, as the store recorded it.
+    /// Returns the breadcrumbs whose current version was written by `by`, according to the store's records.
     async fn written(
         &self,
         mut found: Vec<Arc<Breadcrumb>>,
@@ -153,7 +153,7 @@ impl AgentExecutor {
     }
 }
 
-/// Returns the message that a successful answer of an agent belongs to.
+/// Returns the ID of the message that an agent's successful answer belongs to.
 fn answered(answer: &Breadcrumb, agent: &str) -> Option<BreadcrumbId> {
     let creator = answer.context.get("creator")?;
     let is_own = creator.get("id").and_then(Value::as_str) == Some(agent);

@@ -4,8 +4,10 @@ use super::ChatModel;
 use std::fmt;
 use std::sync::Arc;
 
-/// A type that [`Agent::new`](super::Agent::new) accepts: every [`ChatModel`], and the name of a model or provider in the
-/// [`Services`](crate::Services) with which the agent is bound. There is no need to implement it for other types.
+/// A type that [`Agent::new`](super::Agent::new) accepts as its model.
+///
+/// Every [`ChatModel`] implements it, and so does `&str`: the name of a model or provider in the [`Services`](crate::Services) with
+/// which the agent is bound. Other types need not implement it.
 pub trait IntoModel {
     /// Returns the model or its name.
     fn into_model(self) -> AgentModel;
@@ -23,7 +25,7 @@ impl IntoModel for &str {
     }
 }
 
-/// The model of an [`Agent`](super::Agent), from [`IntoModel`].
+/// The model of an [`Agent`](super::Agent), as [`IntoModel`] returns it.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum AgentModel {

@@ -1,4 +1,4 @@
-//! What an executor is made of: a definition, and what a registry has for it.
+//! Preparation of an agent: the definition combined with the registered tools.
 
 use super::offer::Offer;
 use super::{AgentDefinition, AgentError, Provider};
@@ -6,7 +6,7 @@ use crate::error::excerpt;
 use crate::request::{agents, human};
 use crate::tool::{Tool, ToolExecutor, ToolPermissions, ToolRegistry};
 
-/// Writes into a definition what its tools say of themselves.
+/// Adds the approval rules and the `returns_to_user` settings of the tools to a definition.
 pub(super) fn settle(definition: &mut AgentDefinition, tools: &ToolRegistry) {
     for name in tools.names() {
         let Some(settings) = tools.get(name).map(Tool::settings) else {
@@ -22,7 +22,7 @@ pub(super) fn settle(definition: &mut AgentDefinition, tools: &ToolRegistry) {
     }
 }
 
-/// The schemas that an agent writes to ask others.
+/// Returns the schemas of the requests that an agent writes to tools, agents and people.
 pub(super) fn asks(
     definition: &AgentDefinition,
     provider: &dyn Provider,
@@ -47,7 +47,11 @@ pub(super) fn asks(
     asks
 }
 
-/// The tools that a definition names: what it does not name does not exist for the agent.
+/// Returns a registry of only the tools that a definition names.
+///
+/// # Errors
+/// [`AgentError::UnknownTool`] if `tools` names an unregistered tool, or if an approval rule or `return_to_user` names a tool that
+/// `tools` does not have.
 pub(super) fn named_tools(
     definition: &AgentDefinition,
     registered: &ToolRegistry,

@@ -1,58 +1,67 @@
-//! Agents: executors that ask a model.
+//! Agents: executors that call a language model.
 //!
-//! An agent is a definition (`agent.def.v1`, JSON) and a [`Provider`]: a [`ChatModel`] behind an API, a
-//! [model reached by breadcrumbs](BreadcrumbModel), or a program that calls back (`CliProvider`, feature `cli`). The trigger
-//! and the assembled context reach the model as data: [shaped by their hints](crate::ExecutionContext::for_model), held to
-//! a budget and rendered, in one message after the system prompt. The words of a user reach it as a plain message after that;
-//! see [below](#words-of-the-user). Hints also shape the answers of people, other agents and tools
-//! of other services before the model sees them. The model's answer becomes an `agent.response.v1` with `status`, `message`,
-//! `trigger_event_id`, `timestamp` and `usage` in its context, and `truncated` if the model reached its token limit.
+//! Use this module to answer triggers with a model that can call tools, other agents and people. Start with [`Agent`] to build an agent
+//! in code, or with [`AgentDefinition`] and [`AgentExecutor`] for a definition in JSON (`agent.def.v1`).
+//!
+//! An agent has a definition and a [`Provider`]. The provider is a [`ChatModel`] behind an API, a
+//! [model that receives requests as breadcrumbs](BreadcrumbModel), or a program that calls back (`CliProvider`, feature `cli`).
+//!
+//! The model receives the trigger and the assembled context as data, in one message after the system prompt. The data is
+//! [shaped by the hints of its breadcrumbs](crate::ExecutionContext::for_model), truncated to the context budget and rendered. The
+//! text of a user follows in a separate message; see [User messages](#user-messages). Hints also shape the answers of
+//! people, of other agents and of tools in other services before the model receives them.
+//!
+//! The answer of the model becomes an `agent.response.v1`. Its context has `status`, `message`, `trigger_event_id`, `timestamp` and
+//! `usage`. It also has `truncated` if the model reached its token limit.
 //!
 //! # Definitions
 //!
-//! | field | what it says |
+//! | field | meaning |
 //! |---|---|
-//! | `agent_id`, `subscriptions` | who it is, what sets it off and what it works with; the only ones that have to be there |
+//! | `agent_id`, `subscriptions` | the executor ID; the triggers and the context sources. Only these two fields are required |
 //! | `llm_config_id` | the configuration of the model tool, by the [rules of RCRT servers](crate::model::DefinitionOptions::rcrt) |
-//! | `model`, `temperature`, `system_prompt` | what the model is asked with |
+//! | `model`, `temperature`, `system_prompt` | the model name, the sampling temperature and the instructions |
 //! | `context_format`, `context_budget` | `"markdown"` or `"xml"`; `{"tokens", "bytes", "items_per_source"}` |
-//! | `responds_with` | the schemas it may write; `agent.response.v1` by default |
-//! | `tools`, `tool_calls`, `return_to_user` | the tools it may call, and how; see [below](#tools) |
-//! | `max_turns`, `budgets` | 10 turns; `{"tokens", "calls", "seconds"}`: what ends a run that comes to no answer |
-//! | `output_schema` | what its answer has to be; see [below](#answers) |
-//! | `capabilities` | what it may write by an answer; see [below](#actions) |
-//! | `outputs`, `reminders` | what it hands in beside its answer; see [below](#outputs) |
-//! | `use`, `handoff`, `delegate` | the agents it may call; see [below](#other-agents) |
-//! | `approval`, `wait_seconds` | which calls need the approval of a person, and how long is waited; see [below](#people) |
-//! | `trust` | which schemas are private, untrusted or lead outward; see [`LethalTrifecta`] |
+//! | `responds_with` | the schemas that the agent may write; defaults to `agent.response.v1` |
+//! | `tools`, `tool_calls`, `return_to_user` | the permitted tools and the way they are called; see [Tools](#tools) |
+//! | `max_turns`, `budgets` | the maximum number of turns, by default 10; the limits `{"tokens", "calls", "seconds"}` of a run |
+//! | `output_schema` | the JSON Schema of the answer; see [Answers](#answers) |
+//! | `capabilities` | the breadcrumbs that an answer may write; see [Actions](#actions) |
+//! | `outputs`, `reminders` | additional outputs besides the answer; see [Outputs](#outputs) |
+//! | `use`, `handoff`, `delegate` | the agents that the agent may call; see [Other agents](#other-agents) |
+//! | `approval`, `wait_seconds` | the calls that need a person's approval, and the timeouts of requests; see [People](#people) |
+//! | `trust` | the schemas that are private, untrusted or lead outward; see [`LethalTrifecta`] |
 //!
-//! An unknown field has no effect. [`AgentDefinition::warnings`] names it and the nearest known field, and the
-//! [runtime](crate::runtime::definitions) logs that once for each version of a definition. It is an error in
-//! [strict](crate::model::DefinitionOptions::strict) mode, which is the mode for files, and in every mode if its name is nearly that
-//! of a field which restricts the agent or instructs its model. An unknown capability is a warning in every mode. The fields
-//! `comment`, `metadata` and `$schema`, and fields that end with `_comment` or start with `x-`, are comments.
+//! An unknown field has no effect. [`AgentDefinition::warnings`] names the field and the nearest known field, and the
+//! [runtime](crate::runtime::definitions) logs the warning once for each version of a definition. In
+//! [strict](crate::model::DefinitionOptions::strict) mode, which is the mode for files, an unknown field is an error. In every mode, an
+//! unknown field is an error if its name resembles that of a field which restricts the agent or instructs its model. An unknown
+//! capability is a warning in every mode. The fields `comment`, `metadata` and `$schema`, and fields that end with `_comment` or start
+//! with `x-`, are comments.
 //!
-//! # Words of the user
-//! If the trigger is a `user.message.v1` that no run wrote, the text in `message`, else in `content`, is the last message
-//! of the request, without a fence. The message before it has the other fields and the context as data, if there are any, and a
-//! schema of the answer is part of the system prompt. A definition that lists `user.message.v1` in `trust.untrusted` has all
-//! of the trigger as data, as it is with triggers of other schemas and with messages that a run wrote or changed.
+//! # User messages
+//! A trigger is a user message if its schema is `user.message.v1` and no run wrote it. Its text, from the field `message` or else
+//! `content`, is the last message of the request, without a fence. The message before contains the other fields and the context as
+//! data, if there are any. The schema of the answer is then part of the system prompt.
 //!
-//! Context and words are two messages of the user in a row. If an endpoint rejects them because roles must alternate, build its model
-//! with `OpenAiCompatibleBuilder::join_user_messages`. `GenaiModel` joins them for `bedrock_api`.
+//! Triggers of other schemas, and messages that a run wrote or changed, reach the model as data. The same applies to every
+//! `user.message.v1` if the definition lists that schema in `trust.untrusted`.
 //!
-//! # Reasoning and state of providers
-//! A [`ChatMessage`] has parts. An answer can contain [reasoning](Reasoning) and [state of the provider](Opaque), such as the signature
-//! of a thought, which some models require back between the tool calls of a turn. Both are saved in the conversation of the
-//! run, and only the same model of the same provider gets them back, unchanged and in order. Reasoning is not part of the answer and
-//! is never sent as text. Guardrails see parts in the messages; they check the text. Provider state can be encrypted, so nothing checks it.
-//! A session retains both with its tool calls, so later turns send them back too. Summaries omit them.
+//! Context and text are two consecutive messages of the role `user`. If an endpoint rejects such messages because roles must alternate,
+//! build its model with `OpenAiCompatibleBuilder::join_user_messages`. `GenaiModel` joins them for `bedrock_api`.
+//!
+//! # Reasoning and provider state
+//! A [`ChatMessage`] has parts. An answer can contain [reasoning](Reasoning) and [provider state](Opaque), such as the signature
+//! of a thought, which some models require back between the tool calls of a turn. The run saves both in its conversation.
+//! Only the same model of the same provider receives them again, unchanged and in order. Reasoning is not part of the answer and
+//! is never sent as text. Guardrails receive all parts of the messages, and check the text. Provider state can be encrypted, so nothing
+//! checks it. A session retains both with its tool calls, so later turns send them too. Summaries omit them.
 //!
 //! # Images and files
-//! A message of the user can have images and files: [references](Media) to base64 in breadcrumbs. Saved conversations and recordings contain
-//! the references. An agent reads the bytes from its own store when it asks its model, as the hints of the breadcrumb shape
-//! it; without an agent, call [`ChatRequest::load_media`]. A reference that cannot be read ends the run with [`ModelError::Media`].
-//! Nothing in a chat message becomes an image by itself: input guardrails and your own [`Provider`] can attach one.
+//! A user message can have images and files: [references](Media) to base64 data in breadcrumbs. Saved conversations and recordings
+//! contain only the references. An agent reads the bytes from its own store for each model request, and the hints of the breadcrumb
+//! shape them. Without an agent, call [`ChatRequest::load_media`]. A reference that cannot be read ends the run with
+//! [`ModelError::Media`]. The crate attaches no images or files by itself: input guardrails and your own [`Provider`] can attach them.
 //!
 //! | provider | images | files |
 //! |---|---|---|
@@ -62,97 +71,110 @@
 //! | `CliProvider` | described in the text | described in the text |
 //!
 //! # Tools
-//! An agent that may call tools names them in `tools`, and gets no others of the registry it is
-//! [made with](AgentExecutor::with_tools). The tools of one answer are called at the same time, up to 16, and the model is
-//! asked again with all results, in the order of the calls, until it answers. What goes wrong with a call, a tool that is
-//! not allowed included, is a result that the model sees.
+//! An agent may call the tools that its definition lists in `tools`, and no other tools of the registry that
+//! [`AgentExecutor::with_tools`] receives. The run executes up to 16 tool calls of one answer concurrently. The next model request
+//! contains all results, in the order of the calls. This repeats until the model answers without calls. The model receives each
+//! failed call, and each call of a tool that is not permitted, as an error result.
 //!
-//! With `"tool_calls": "breadcrumbs"`, and for tools that [live elsewhere](crate::tool::remote_tool), a call is a
-//! `tool.request.v1`, and its result the `tool.response.v1` of that request. The run is suspended meanwhile: it costs a row,
-//! holds no worker, and goes on wherever a response is seen. The model hears the same either way. Requests are written once
-//! the calls within the run have ended, and their time counts from then on: that of a tool is its own timeout. A response is
-//! known by the tag `request:<id>` that the request has, and is held to the tool's output schema and size. Under a program
-//! that calls back the tool waits instead, so that the program is not stopped. A dispatcher that serves a tool which needs
-//! approval has to [trust requests](crate::tool::ToolDispatcher::trusting_requests), since the agent has asked.
+//! With `"tool_calls": "breadcrumbs"`, and for tools of [other services](crate::tool::remote_tool), a call is a
+//! `tool.request.v1` and its result is the `tool.response.v1` of that request. The run is suspended in the meantime: it occupies one row
+//! of the ledger and no worker, and any worker that receives the response continues it. Both ways look the same to the model. The run
+//! writes the requests when its in-process calls have ended. Each request then has the timeout of its tool. A response has the tag
+//! `request:<id>` of its request, and the run checks it against the tool's output schema and maximum size. With a
+//! program that calls back, the tool call itself waits for the response, so that the program keeps running. A dispatcher that serves a
+//! tool with approval rules must [trust requests](crate::tool::ToolDispatcher::trusting_requests), because the agent has obtained
+//! the approval.
 //!
-//! If all tools that an answer calls are listed in `return_to_user`, or [say so themselves](crate::tool::ToolSettings), and
-//! none fails, their results are the answer (`results`, and as text `message`), and the model is not asked again. Under a
-//! program that calls back this has no effect: the program decides what it says.
+//! The results of an answer's calls become the answer of the run if all called tools are listed in `return_to_user` or
+//! [return to the user by their settings](crate::tool::ToolSettings), and no call fails. The response has them in `results` and, as
+//! text, in `message`, and the run makes no further model request. This has no effect for a program that calls back, because the program
+//! writes the answer.
 //!
 //! # Programs
-//! A program is stopped while its run waits for a person or another agent, and started again when all have answered. It has
-//! to send its calls again with the same IDs: the runtime then answers each finished call with its saved result, and executes no
-//! call twice. A program that cannot repeat its IDs receives [the finished calls](ProviderTask::made), and skips them. A call with a
-//! new ID is a new call. Each start is a turn.
+//! A program that calls back is stopped while its run waits for a person or another agent, and started again when all have answered. It
+//! must then send its calls again with the same IDs. The run answers each finished call with the saved result, and executes no
+//! call twice. A program that cannot repeat its IDs receives [the finished calls](ProviderTask::made) and must skip them. A call with a
+//! new ID is a new call. Each start of the program is a turn.
 //!
-//! # What a crash repeats
-//! After each answer of the model and each result of a tool the run saves where it is. One that is tried again makes no
-//! finished call again and asks for no answer twice; of a call that was under way it makes only one of an
-//! [idempotent](crate::tool::RetrySafety::Idempotent) tool again, with the same
-//! [key](crate::tool::ToolContext::idempotency_key), and tells the model of any other that its outcome is unknown. Each
-//! attempt assembles the context again. On a store without a ledger nothing is saved, so a retry starts from the beginning, and
-//! nothing can be waited for. The conversation of a run may take 1 MiB; a longer one ends the run as an error.
+//! # Crash recovery
+//! A run saves its progress after each model answer and each tool result. A retry repeats no finished tool call and no answered
+//! model request. It repeats a call that was in flight only if the tool is
+//! [idempotent](crate::tool::RetrySafety::Idempotent), with the same [key](crate::tool::ToolContext::idempotency_key). For other
+//! tools, the model receives the error that the outcome is unknown. Each attempt assembles the context again.
+//!
+//! On a store without a ledger nothing is saved, so a retry starts from the beginning, and a run cannot wait for answers. The
+//! maximum size of a run's saved conversation is 1 MiB. A larger conversation ends the run with an error.
 //!
 //! # Answers
-//! An answer is text. With `output_schema`, a JSON Schema, it has to be JSON: all of the text, one fenced block, or one
-//! object or list in prose. With the feature `validate` it has to fit the schema as well. A model that answers otherwise is
-//! told once what is wrong. The response then has the value as `output`; a failure has what the model wrote as `raw`, cut
-//! short.
+//! An answer is text. With `output_schema`, a JSON Schema, the answer must contain one JSON value: as the whole text, in one fenced
+//! block, or as one object or list in prose. With the feature `validate` the value must also match the schema. If an answer does not
+//! meet these requirements, the model receives the problem and may answer again, once. The response contains the value in `output`. If
+//! the second answer fails too, the failure response contains the model's text in `raw`, truncated to 2,048 bytes.
 //!
 //! # Actions
-//! With `capabilities` an answer may be an action: `{"action": "create" | "update" | "delete" | "none", "breadcrumb":
-//! {"schema_name", "title", "tags", "context", "id", "version"}}`, alone, in a fence or in prose, or the bare breadcrumb that
-//! is to be created. Prose stays an answer. An agent writes only schemas of its `responds_with`, changes only what it wrote
-//! itself, makes no definitions unless it may, and writes no requests, responses of tools and people, or dead letters: it
-//! is told once why not. What tools and other agents say is never taken for an action.
+//! With `capabilities` an answer can be an action: `{"action": "create" | "update" | "delete" | "none", "breadcrumb":
+//! {"schema_name", "title", "tags", "context", "id", "version"}}`. The action is the whole text, in a fenced block or in prose. A
+//! breadcrumb without an action is created. Other text is an ordinary answer.
 //!
-//! The context of an agent with `capabilities` has the section `trigger_breadcrumb`: the ID, the version and the tags of the trigger, as data.
+//! An agent can write only the schemas in `responds_with`, and change only breadcrumbs whose current version it wrote. It can
+//! create definitions only with the capability `can_spawn_agents`. It can never write requests, responses of tools or people, or dead
+//! letters. If an action is not permitted, the model receives the reason and may answer again, once. The output of a tool or of another
+//! agent is never read as an action.
+//!
+//! The context of an agent with `capabilities` has the section `trigger_breadcrumb`: the ID, the version and the tags of the trigger,
+//! as data.
 //!
 //! # Tool requests in an answer
 //! By the [rules of RCRT servers](crate::model::DefinitionOptions::rcrt), the context of an answer that creates an `agent.response.v1`
 //! may have `tool_requests`, a list of at most 64 `{"tool", "input", "requestId", "return_to_llm"}`. The agent then makes these calls
-//! and does not write the answer. Permissions, approvals, budgets and guardrails are those of other tool calls, and a restart repeats
-//! no call. A request by breadcrumb has an ID that the crate chooses, because a model may choose one ID twice.
+//! and does not write the answer. The permissions, approvals, budgets and guardrails of other tool calls apply, and a retry repeats
+//! no call. The crate chooses the ID of a request that is written as a breadcrumb, because a model may choose one ID twice.
 //!
 //! The model receives the results in its next message, as data with the `requestId` of each. If `return_to_llm` is `false` for all
 //! requests and all succeed, the results are the answer to the user: `message` has the text, and for one request `tool_result` has
 //! `{"tool", "output"}`. A request without the field follows [`returns_to_user`](crate::tool::ToolSettings::returns_to_user) of its tool.
-//! A malformed request and a request for a tool that the agent may not call have an error as result, which the model receives.
+//! A malformed request, or a request for a tool that the agent may not call, has an error as its result, which the model receives.
 //!
 //! Such an agent may subscribe to the results of its requests: a result that one of its runs requested starts no run.
 //!
 //! # Outputs
-//! Each of `outputs` (`{"name", "description", "schema", "required"}`) is a tool that the agent calls once to hand something
-//! in: a completion report, a plan. They stand in `outputs` of the response. An agent that ends without a required one is
-//! reminded (`reminders`, once by default); then the response has the status `incomplete` and what is `missing`.
+//! Each entry of `outputs` (`{"name", "description", "schema", "required"}`) is a tool that the agent calls once to submit a result, such
+//! as a completion report or a plan. The response contains these results in `outputs`. If the agent ends without a required
+//! output, the model receives a reminder (`reminders`, by default one). If the output is still missing then, the response has
+//! the status `incomplete` and lists the output in `missing`.
 //!
 //! # Other agents
-//! An agent named in `use` is called as a tool of its name, one in `handoff` as `handoff-to-<name>`: it works in a run of
-//! its own, with its own permissions, and its answer is the result of the call. One in `delegate` has the last word: its
-//! answer to `delegate-to-<name>` is that of the run. They are asked by `agent.request.v1` (`agent`, `prompt`, `requestId`,
-//! `requestedBy`), which sets off an agent that subscribes to it with `{"schema_name": "agent.request.v1", "role": "trigger",
-//! "context_match": [{"path": "$.agent", "op": "eq", "value": "<its id>"}]}`, and answer by their `agent.response.v1`. The
-//! [limit of hops](crate::Profile::hop_limit) ends a circle of agents.
+//! An agent in `use` is a tool with the agent's ID as its name. An agent in `handoff` is the tool `handoff-to-<id>`. In both cases the
+//! other agent executes its own run, with its own permissions, and its answer is the result of the call. An agent in `delegate` is the tool
+//! `delegate-to-<id>`; its answer is the final answer of the calling run.
+//!
+//! The call writes an `agent.request.v1` (`agent`, `prompt`, `requestId`, `requestedBy`), and the other agent answers with its
+//! `agent.response.v1`. To receive requests, an agent subscribes with `{"schema_name": "agent.request.v1", "role": "trigger",
+//! "context_match": [{"path": "$.agent", "op": "eq", "value": "<its id>"}]}`. The [hop limit](crate::Profile::hop_limit) stops agents that
+//! call each other in a cycle.
 //!
 //! # People
-//! A call for which a rule of `approval.tools` or of [its tool](crate::tool::ToolSettings::approvals) holds is not
-//! made before a person agrees: a `human.request.v1` (`kind`, `question`, `options`, `tool`, `description`, `arguments`, `digest`,
-//! `requestId`, `requestedBy`, `expires_at`, `of`) shows it, and a `human.response.v1` that is tagged `request:<requestId>` and has
-//! the same `request_id` and `"approved": true` or `false` (or `"decision": "approve"` or `"reject"`, and a `comment`)
-//! decides. An answer can name the breadcrumb of its question in `question`; then it counts for no other question. The approval is
-//! bound to tool, arguments and definitions: the approved call runs, once. If a definition
-//! changes meanwhile, the run asks again. The answer of an executor approves nothing, nor does the answer of a person outside of `by` of a rule
-//! that holds, or in `approval.by` for a rule without: names in `created_by`, which the service that writes answers of people has
-//! to see to. [`Approvals`] has the rules as JSON, and [`Approval`](crate::tool::Approval) in code.
+//! A call to which a rule in `approval.tools` or of [its tool](crate::tool::ToolSettings::approvals) applies is made only after a person
+//! approves it. The run writes a `human.request.v1` (`kind`, `question`, `options`, `tool`, `description`, `arguments`, `digest`,
+//! `requestId`, `requestedBy`, `expires_at`, `of`). The answer is a `human.response.v1` with the tag `request:<requestId>`, the same
+//! `request_id`, and `"approved": true` or `false` (or `"decision": "approve"` or `"reject"`, and a `comment`). An answer can name the
+//! breadcrumb of its question in `question`; then it counts for no other question.
 //!
-//! An approval with `arguments` makes the call with these instead. The question then has `changeable`, the input schema of the tool as
-//! `arguments_schema`, and in `change_rules` the rules that name people or have a time: the person must be permitted by each of these
-//! that holds for the changed arguments, and within its time. `null` and the asked arguments change nothing. Guardrails see the changed arguments before the call. The model receives the result as
+//! An approval applies to one call with its tool, arguments and definitions. The approved call runs once. If a definition changes
+//! before, the run asks again. An answer that an executor wrote approves nothing. If a rule that applies lists people in `by`, only these
+//! people can approve; `approval.by` is the list for rules without `by`. The names are compared with `created_by` of the answer,
+//! so the service that writes people's answers must set that field reliably. [`Approvals`] documents the rules as JSON, and
+//! [`Approval`](crate::tool::Approval) in code.
+//!
+//! An approval with `arguments` makes the call with these arguments instead. A question that permits this has `changeable`, the input
+//! schema of the tool in `arguments_schema`, and in `change_rules` the rules that name people or have a time. Each of these rules that
+//! applies to the changed arguments must permit the person, and the answer must arrive within its time. `null` and the original arguments
+//! change nothing. Guardrails check the changed arguments before the call. The model receives the result as
 //! `{"note", "arguments", "result"}`. A result that goes straight to the user has no note.
 //!
-//! A tool that [asks a person](crate::tool::ask_human) gets the field `answer` from a person. No run waits
-//! for ever: `wait_seconds` (`people` a day, `agents` an hour, `model` ten minutes) ends a wait with an error that the model sees.
-//! The time of a rule takes the place of that of `people`.
+//! A tool that [asks a person](crate::tool::ask_human) receives the field `answer` of the person's response. Every wait has a timeout in
+//! `wait_seconds` (by default, `people` one day, `agents` one hour and `model` ten minutes). After the timeout the model receives an error.
+//! The time of an approval rule replaces that of `people`.
 //!
 //! ```
 //! use serde_json::json;

@@ -1,4 +1,4 @@
-//! What a model may call, by the names it is told: tools, other agents and outputs that it hands in.
+//! The tools, agents and outputs that a model may call, by their names for the model.
 
 use super::{AgentDefinition, AgentError, AgentRef, ToolSpec};
 use crate::machine::{Policy, Slot};
@@ -6,38 +6,42 @@ use crate::tool::{Checker, ToolRegistry};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// The offer of one agent.
+/// All tools, agents and outputs that one agent's model may call.
 #[derive(Debug, Default)]
 pub(super) struct Offer {
+    /// The descriptions of all of them, for the model.
     pub(super) specs: Vec<ToolSpec>,
-    /// What is no tool of the registry.
+    /// The agents and outputs by name.
     others: BTreeMap<String, Other>,
 }
 
-/// What a call is for that is no tool.
+/// The target of a call that is not a tool of the registry.
 #[derive(Debug)]
 pub(super) enum Other {
     Agent {
         agent: String,
         how: Handing,
     },
-    /// An output that is handed in.
+    /// A submitted output, with the checker of its schema.
     Output(Checker),
 }
 
-/// How another agent is called.
+/// The way in which an agent calls another agent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Handing {
-    /// As a tool.
+    /// As a tool: the answer is the result of the call.
     Use,
-    /// Until it gives back.
+    /// As a handoff: the other agent returns its answer as the result of the call.
     Handoff,
-    /// For good.
+    /// As a delegation: the answer of the other agent is the answer of the run.
     Delegate,
 }
 
 impl Offer {
-    /// All that an agent may call.
+    /// Returns all that an agent's model may call.
+    ///
+    /// # Errors
+    /// [`AgentError`] if two names are equal, if the agent calls itself, or if the schema of an output cannot be used.
     pub(super) fn of(
         definition: &AgentDefinition,
         tools: &ToolRegistry,
@@ -59,7 +63,7 @@ impl Offer {
             let checker =
                 Checker::compile(&slot.schema).map_err(|reason| AgentError::BadOutputSchema {
                     agent: definition.agent_id.clone(),
-                    reason: format!("of output {:?}: {reason}", slot.name),
+                    reason: format!("output {:?}: {reason}", slot.name),
                 })?;
             let spec = ToolSpec::new(&*slot.name, &*slot.description, slot.schema.clone());
             offer.add(definition, spec, Other::Output(checker))?;
@@ -71,7 +75,7 @@ impl Offer {
         self.others.get(name)
     }
 
-    /// Whether other agents may be called.
+    /// Returns `true` if the model may call other agents.
     pub(super) fn has_agents(&self) -> bool {
         let is_agent = |other: &Other| matches!(other, Other::Agent { .. });
         self.others.values().any(is_agent)
@@ -90,14 +94,14 @@ impl Offer {
             });
         }
         let (name, does) = match how {
-            Handing::Use => (agent.clone(), "Asks the agent, and gives its answer."),
+            Handing::Use => (agent.clone(), "Calls the agent and returns its answer."),
             Handing::Handoff => (
                 format!("handoff-to-{agent}"),
-                "Hands over to the agent, until it gives back with an answer.",
+                "Hands off to the agent until it returns its answer.",
             ),
             Handing::Delegate => (
                 format!("delegate-to-{agent}"),
-                "Leaves the rest to the agent: its answer is the final one.",
+                "Delegates the rest of the task to the agent; its answer is the final answer.",
             ),
         };
         let described = colleague.description.as_deref();
@@ -107,7 +111,7 @@ impl Offer {
         };
         let input = json!({
             "type": "object",
-            "properties": {"prompt": {"type": "string", "description": "What the agent is asked."}},
+            "properties": {"prompt": {"type": "string", "description": "The request to the agent."}},
             "required": ["prompt"],
         });
         let other = Other::Agent {
@@ -136,7 +140,7 @@ impl Offer {
     }
 }
 
-/// The policy of the machine with the outputs that a definition declares.
+/// Adds the outputs and the number of reminders of a definition to the policy of the machine.
 pub(super) fn declare(policy: Policy, definition: &AgentDefinition) -> Policy {
     let slots = definition.outputs.iter().map(|slot| match slot.required {
         true => Slot::required(&*slot.name),

@@ -1,11 +1,11 @@
-//! What the answer of an agent has to be, and how it is read out of what a model wrote.
+//! Structured answers: the JSON Schema of an agent's answer, and the extraction of JSON from model text.
 
 use super::AgentError;
 use crate::model::Json;
 use crate::tool::Checker;
 use serde::de::IgnoredAny;
 
-/// The output that a definition asks for.
+/// The required form of an agent's answer: its JSON Schema.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) schema: Json,
@@ -13,7 +13,10 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Admits the schema of an agent's answers.
+    /// Compiles the schema of an agent's answers.
+    ///
+    /// # Errors
+    /// [`AgentError::BadOutputSchema`] if the schema cannot be used.
     pub(crate) fn new(agent: &str, schema: &Json) -> Result<Self, AgentError> {
         let checker = Checker::compile(schema).map_err(|reason| AgentError::BadOutputSchema {
             agent: agent.to_owned(),
@@ -25,10 +28,10 @@ impl Output {
         })
     }
 
-    /// The output in what a model wrote.
+    /// Extracts the JSON value from model text and checks it against the schema.
     ///
     /// # Errors
-    /// Says what is wrong, for the model.
+    /// The problem, as text for the model.
     pub(crate) fn read(&self, text: &str) -> Result<Json, String> {
         let found = extract(text)?;
         self.checker.check(&found)?;
@@ -36,10 +39,13 @@ impl Output {
     }
 }
 
-/// The one JSON value that a text is, or has in one fenced block, or in its prose if it is an object or a list. Nothing
-/// is mended, and of several nothing is chosen.
+/// Returns the JSON value in a text: the whole text, the content of the only fenced block, or the only object or list in prose.
+/// Broken JSON is not repaired.
+///
+/// # Errors
+/// The problem, as text for the model, if the text has no complete JSON value or several of them.
 pub(super) fn extract(text: &str) -> Result<Json, String> {
-    const SEVERAL: &str = "it has several JSON values, and nobody can tell which one is meant";
+    const SEVERAL: &str = "several JSON values found where exactly one is expected";
     if let Ok(whole) = Json::from_text(text.trim()) {
         return Ok(whole);
     }
@@ -51,13 +57,13 @@ pub(super) fn extract(text: &str) -> Result<Json, String> {
     }
     match in_prose(text).as_slice() {
         [only] => Json::from_text(*only).map_err(|error| error.to_string()),
-        [] => Err("there is no whole JSON value in it".to_owned()),
+        [] => Err("no complete JSON value found".to_owned()),
         [..] => Err(SEVERAL.to_owned()),
     }
 }
 
-/// Returns a text with the JSON in it written without escapes, other than those of control characters, quotes and backslashes.
-/// The JSON has the same value.
+/// Replaces the escapes in the JSON value of a text by their characters, except escapes of control characters, quotes and backslashes.
+/// The value stays the same. A text without a JSON value is returned unchanged.
 pub(super) fn without_escapes(text: String) -> String {
     if !text.contains("\\u") && !text.contains("\\/") {
         return text;
@@ -73,7 +79,7 @@ pub(super) fn without_escapes(text: String) -> String {
     }
 }
 
-/// Replaces the escapes of JSON strings by their characters, as far as a string may contain these.
+/// Replaces JSON string escapes by their characters, as far as a JSON string may contain these characters.
 fn decode_escapes(text: &str) -> String {
     let mut decoded = String::with_capacity(text.len());
     let mut rest = text;
@@ -99,7 +105,7 @@ fn decode_escapes(text: &str) -> String {
     decoded
 }
 
-/// Returns the character of an escape such as `\u0073` at the start of a text, or of a pair of surrogates, and its length.
+/// Returns the character of the escape, such as `\u0073`, or of the surrogate pair at the start of a text, and the length in bytes.
 fn unicode_escape(text: &str) -> (Option<char>, usize) {
     let unit = |from: usize| {
         let digits = text
@@ -124,7 +130,7 @@ fn unicode_escape(text: &str) -> (Option<char>, usize) {
     }
 }
 
-/// What is in a fenced block, after the name of its language.
+/// Returns the JSON value in a fenced block. The block can start with the name of a language.
 fn block(inside: &str) -> Option<Json> {
     let named = inside.split_once('\n');
     let content = match named {
@@ -134,14 +140,15 @@ fn block(inside: &str) -> Option<Json> {
     Json::from_text(content.trim()).ok()
 }
 
-/// The first two objects and lists that are not within another bracket. Part of what is broken or cut off is none.
+/// Returns the first two complete objects and lists in prose that are not inside other brackets. A part of a broken or truncated
+/// value does not count.
 fn in_prose(text: &str) -> Vec<&str> {
     const TRIES: usize = 64;
     let mut found = Vec::new();
     let (mut after, mut open, mut tries) = (0, 0_usize, 0);
     for (at, bracket) in text.match_indices(['{', '[', '}', ']']) {
         if at < after {
-            continue; // it is in what was found
+            continue; // The bracket is inside the value found before.
         }
         if matches!(bracket, "}" | "]") {
             open = open.saturating_sub(1);

@@ -8,30 +8,32 @@ use crate::model::Json;
 use async_trait::async_trait;
 use std::sync::Arc;
 
-/// What thinks for an agent: a model behind an API, or a program that runs the model by itself and calls back.
+/// The model side of an agent: a model behind an API, or a program that runs a model itself and calls back.
 ///
-/// An agent's run is the same over all of them: the provider says which tools it wants, [the machine](crate::machine)
-/// decides what is called and when, and the provider receives the results. The state of one run is in a [`ProviderSession`].
+/// Runs work in the same way with every provider: the provider requests tool calls, [the machine](crate::machine)
+/// decides which calls are executed and when, and the provider receives the results. A [`ProviderSession`] has the state of one run.
 #[async_trait]
 pub trait Provider: Send + Sync {
-    /// How it wants its results: all of an answer together, or each as soon as it is there.
+    /// Returns the delivery of tool results: all results of an answer together, or each result as soon as it is available.
     fn delivery(&self) -> ResultDelivery;
 
-    /// Returns `true` if it calls its model [through breadcrumbs](ProviderEvent::Asks), so that its agents write `tool.request.v1`.
+    /// Returns `true` if the provider sends [model requests as breadcrumbs](ProviderEvent::Asks), so that its agents write
+    /// `tool.request.v1`. Defaults to `false`.
     fn asks_by_breadcrumb(&self) -> bool {
         false
     }
 
-    /// Begins a run.
+    /// Starts the provider side of a run.
     ///
     /// # Errors
-    /// What a run is to make of it is [marked](crate::retry_after) on the error.
+    /// Returns an error if the provider cannot start. Errors marked with [`retry_after`](crate::retry_after) or
+    /// [`permanent`](crate::permanent) tell the run whether to retry.
     async fn start(&self, task: ProviderTask) -> Result<Box<dyn ProviderSession>, BoxError>;
 
-    /// Continues a run from the state that [`ProviderSession::save`] returned, maybe on another worker.
+    /// Continues a run from the state that [`ProviderSession::save`] returned, possibly on another worker.
     ///
     /// # Errors
-    /// As [`start`](Self::start); [`permanent`](crate::permanent) if what was saved cannot be read.
+    /// See [`start`](Self::start). Saved state that cannot be read is a [`permanent`](crate::permanent) error.
     async fn resume(
         &self,
         task: ProviderTask,
@@ -62,69 +64,75 @@ impl<P: Provider + ?Sized> Provider for Arc<P> {
     }
 }
 
-/// One run of an agent, as its provider has it. Dropping it ends what it has under way.
+/// The provider side of one run of an agent.
+///
+/// Dropping a session ends its requests and programs.
 #[async_trait]
 pub trait ProviderSession: Send {
     /// Returns the next event of the agent.
     ///
-    /// If results are delivered [together](ResultDelivery::Batch), this is called only once all calls have their results, otherwise
-    /// also while calls are in flight. Cancel safe: dropping the future loses no event.
+    /// With [`ResultDelivery::Batch`] the run calls this only when all tool calls have results, otherwise also while calls are in
+    /// flight.
     ///
     /// # Errors
-    /// Ends the attempt; what the run is to make of it is [marked](crate::retry_after) on the error.
+    /// An error ends the attempt. Errors marked with [`retry_after`](crate::retry_after) or [`permanent`](crate::permanent) tell the
+    /// run whether to retry.
+    ///
+    /// # Cancel safety
+    /// Implementations must be cancel safe: dropping the future loses no event.
     async fn next(&mut self) -> Result<ProviderEvent, BoxError>;
 
-    /// Gives the agent results, in the order of [`Effect::Deliver`](crate::machine::Effect::Deliver). A result that
-    /// nobody waits for, since its caller is gone, is dropped.
+    /// Delivers tool results to the agent, in the order of [`Effect::Deliver`](crate::machine::Effect::Deliver). A result without
+    /// a waiting caller is dropped.
     ///
     /// # Errors
-    /// As [`next`](Self::next).
+    /// See [`next`](Self::next).
     async fn deliver(&mut self, results: Vec<ToolResult>) -> Result<(), BoxError>;
 
     /// Continues an agent that has [`finished`](ProviderEvent::Finished) with an answer that does not meet the requirements or is
-    /// incomplete.
+    /// incomplete. `message` describes the problem to the model.
     ///
     /// # Errors
-    /// As [`next`](Self::next).
+    /// See [`next`](Self::next).
     async fn tell(&mut self, message: String) -> Result<(), BoxError>;
 
-    /// Receives the answer to a request that was sent [by breadcrumb](ProviderEvent::Asks).
+    /// Receives the answer to a model request that was [sent as a breadcrumb](ProviderEvent::Asks).
     ///
     /// # Errors
-    /// As [`next`](Self::next).
+    /// See [`next`](Self::next).
     async fn answer(&mut self, answer: Answer) -> Result<(), BoxError>;
 
-    /// Ends what is under way, and waits until it has ended.
+    /// Ends the requests and programs of the session, and waits until they have ended.
     async fn cancel(&mut self);
 
-    /// What another attempt needs to go on from here.
+    /// Returns the state from which another attempt can [resume](Provider::resume) the run.
     ///
     /// # Errors
-    /// As [`next`](Self::next).
+    /// See [`next`](Self::next).
     fn save(&self) -> Result<Json, BoxError>;
 }
 
-/// What an agent is started on.
+/// The input of a [`Provider`]: the messages, the tools and the settings of one run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProviderTask {
-    /// The run, for what is to be the same in each attempt.
+    /// The run ID, which is the same in each attempt.
     pub run: RunId,
-    /// The model, by the provider's name.
+    /// The name of the model at the provider, or `None` for the provider's default.
     pub model: Option<String>,
-    /// How freely the model answers.
+    /// The sampling temperature, or `None` for the provider's default.
     pub temperature: Option<f64>,
-    /// The author's instructions, the context as data, and the trigger: the words of a user as they are, anything else as
-    /// data. Each attempt renders them again.
+    /// The author's instructions, the context as data, and the trigger. The text of a user is a message without a fence, and every
+    /// other trigger is data. Each attempt renders the messages again.
     pub messages: Vec<ChatMessage>,
-    /// The tools it may call.
+    /// The tools that the agent may call.
     pub tools: Vec<ToolSpec>,
-    /// What its answer has to fit, if that is JSON.
+    /// The schema of the answer, or `None` for a text answer.
     pub response_schema: Option<ResponseSchema>,
-    /// The calls of this run that have a result, as far as they are kept: for a program that is started again. A model
-    /// behind an API has them in its conversation, so there are none for it.
+    /// The finished calls of this run with their answers, as far as the run still stores them, for a program that is started again.
+    /// Empty with [`ResultDelivery::Batch`], because the conversation contains the calls.
     pub made: Vec<(MachineCall, Answer)>,
-    /// What each request to a model has to pass: see [`Guardrails::input`].
+    /// The guardrails that check each model request: see [`Guardrails::input`].
     pub guardrails: Guardrails,
     /// The store that has the images and files of the messages, or `None` outside of an agent.
     pub(in crate::agent) media: Option<MediaSource>,
@@ -133,7 +141,7 @@ pub struct ProviderTask {
 }
 
 impl ProviderTask {
-    /// A task of a run, without tools.
+    /// Creates a task without tools.
     #[must_use]
     pub fn new(run: impl Into<RunId>, messages: Vec<ChatMessage>) -> Self {
         Self {
@@ -150,10 +158,11 @@ impl ProviderTask {
         }
     }
 
-    /// The request to a model, with what was said since, as the guardrails let it pass.
+    /// Returns the model request: the messages of the task, then `said`, the conversation since. Input guardrails have checked it and
+    /// may have changed it.
     ///
     /// # Errors
-    /// [`Denied`]: the model is not asked.
+    /// [`Denied`] if a guardrail denies the request, so the model must not be called.
     pub async fn request(&self, said: &[ChatMessage]) -> Result<ChatRequest, Denied> {
         let messages = self.guardrails.input(self.with(said)).await?;
         Ok(self.asking(messages))
@@ -168,12 +177,12 @@ impl ProviderTask {
         }
     }
 
-    /// The messages of the task, and what was said since.
+    /// Returns the messages of the task, then `said`, the conversation since.
     pub(super) fn with(&self, said: &[ChatMessage]) -> Vec<ChatMessage> {
         self.messages.iter().chain(said).cloned().collect()
     }
 
-    /// The request that has these messages.
+    /// Returns the model request with these messages and the settings of the task.
     pub(super) fn asking(&self, messages: Vec<ChatMessage>) -> ChatRequest {
         let mut request = ChatRequest::new(messages);
         request.model.clone_from(&self.model);
@@ -184,35 +193,36 @@ impl ProviderTask {
     }
 }
 
-/// What an agent says.
+/// An event of a [`ProviderSession`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ProviderEvent {
-    /// It calls tools: all calls of one answer, in their order. Their ids are unique within the run; a call that is sent
-    /// again has the id it had, and is not made again.
+    /// The agent calls tools. The event has all calls of one answer, in their order. Call IDs are unique within the run: a call that is
+    /// sent again has the same ID, and is not executed again.
     Calls {
         /// The calls.
         calls: Vec<MachineCall>,
         /// The answer as the next request repeats it, with the call IDs of the model's provider. A session retains it for later
         /// turns. `None` from a program, which manages its own conversation.
         answer: Option<ChatMessage>,
-        /// What the answer used up.
+        /// The token usage of the answer.
         usage: Usage,
     },
-    /// It has come to its end.
+    /// The agent has its final answer.
     Finished {
-        /// Its answer.
+        /// The answer.
         text: String,
-        /// Whether the answer came to a limit of its length.
+        /// If `true`, the model reached its token limit, so the answer may be incomplete.
         cut_off: bool,
-        /// What the answer used up.
+        /// The token usage of the answer.
         usage: Usage,
     },
-    /// Its model is a tool elsewhere: ask it by a breadcrumb, and give the answer to [`ProviderSession::answer`].
+    /// The agent needs a model answer from a tool of another service. The run writes the request as a breadcrumb, and passes the answer
+    /// to [`ProviderSession::answer`].
     Asks {
-        /// The tool.
+        /// The tool name.
         tool: String,
-        /// What it is asked.
+        /// The tool input: the model request.
         input: Json,
     },
 }

@@ -14,13 +14,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A model whose answers are written to a file once, and given again from it ever after: for tests.
+/// A [`ChatModel`] for tests that records the answers of another model in a file, or replays them from it.
 ///
-/// The file has one JSON object a line: the key, which is a hash of the request, the request and the response. Only
-/// answers are recorded, errors pass through. There are no credentials in it, since a request has none; what is said in
-/// the messages is in it word for word.
+/// Each line of the file is a JSON object with the key, which is a hash of the request, the request and the response. Only
+/// answers are recorded; errors pass through. The file contains no credentials, because requests have none, but it contains the
+/// full text of all messages.
 ///
-/// A replayed request has to equal a recorded one. One that was recorded several times gets its answers in that order.
+/// In replay, a request must equal a recorded request. A request that was recorded several times gets its answers in the recorded order.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -51,10 +51,12 @@ enum Mode {
     Replay(Mutex<HashMap<String, Recorded>>),
 }
 
-/// What is known of one request.
+/// A recorded request with its responses.
 struct Recorded {
     request: BTreeMap<String, String>,
+    /// The responses that are not yet replayed.
     responses: VecDeque<ChatResponse>,
+    /// The number of replays requested so far.
     given: usize,
 }
 
@@ -66,10 +68,10 @@ struct Line<R, A> {
 }
 
 impl RecordedModel {
-    /// The largest file that is replayed, in bytes: 64 MiB.
+    /// Maximum size of a file that is replayed, in bytes: 64 MiB.
     pub const MAX_BYTES: u64 = 64 << 20;
 
-    /// Asks a model, and appends each of its answers to a file, which is made if absent.
+    /// Records a model: sends requests to it and appends each answer to a file. Creates the file if it does not exist.
     ///
     /// # Errors
     /// [`ModelError::Recording`] if the file cannot be opened.
@@ -83,10 +85,10 @@ impl RecordedModel {
         })
     }
 
-    /// Gives the answers of a file, and asks nobody.
+    /// Replays the answers in a file, without a model. A request that is not in the file fails with [`ModelError::NotRecorded`].
     ///
     /// # Errors
-    /// [`ModelError::Recording`] if the file cannot be read, is larger than [`Self::MAX_BYTES`] or has a line that is no
+    /// [`ModelError::Recording`] if the file cannot be read, is larger than [`Self::MAX_BYTES`], or has a line that is not a
     /// recording.
     pub fn replay(path: impl AsRef<Path>) -> Result<Self, ModelError> {
         let path = path.as_ref();
@@ -97,7 +99,7 @@ impl RecordedModel {
             let limit = Self::MAX_BYTES;
             return Err(unusable(
                 path,
-                format!("it has {size} bytes, the limit is {limit}"),
+                format!("the file has {size} bytes; the maximum is {limit} bytes"),
             ));
         }
         let text = fs::read_to_string(path).map_err(|error| unusable(path, error))?;
@@ -106,7 +108,7 @@ impl RecordedModel {
             let line: Line<ChatRequest, ChatResponse> =
                 parse_as(line.as_bytes()).map_err(|error| unusable(path, error))?;
             let request = leaves(&line.request).map_err(|error| unusable(path, error))?;
-            // The key is made anew: whoever edits a request by hand need not know how.
+            // The key in the file is ignored, so that a request can be edited without computing its hash.
             let entry = recorded.entry(key(&request)).or_insert(Recorded {
                 request,
                 responses: VecDeque::new(),
@@ -133,7 +135,8 @@ impl ChatModel for RecordedModel {
         }
     }
 
-    /// While recording an answer is written once its end has come; one that nobody reads to its end is not recorded.
+    /// Streams an answer. In recording mode the answer is written at the end of the stream, so a stream that is dropped before its end
+    /// is not recorded.
     async fn stream(
         &self,
         request: &ChatRequest,
@@ -171,7 +174,7 @@ impl fmt::Debug for RecordedModel {
     }
 }
 
-/// A file that is written to.
+/// The file of a recording.
 struct Tape {
     file: Mutex<File>,
     path: PathBuf,
@@ -214,7 +217,7 @@ fn next(
     let mut recorded = recorded.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(entry) = recorded.get_mut(&key(&request)) {
         let difference = format!(
-            "it was recorded {} times and asked for once more",
+            "the request was recorded {} times and all its answers have been replayed",
             entry.given
         );
         entry.given += 1;
@@ -226,7 +229,7 @@ fn next(
         .map(|entry| differences(&request, &entry.request))
         .min_by_key(|found| (found.len(), found.first().cloned()));
     let difference = match nearest {
-        None => "nothing is recorded".to_owned(),
+        None => "the recording is empty".to_owned(),
         Some(found) => {
             let more = found.len().saturating_sub(MAX_SHOWN);
             let shown = found.into_iter().take(MAX_SHOWN).collect::<Vec<_>>();
@@ -239,10 +242,10 @@ fn next(
     Err(ModelError::NotRecorded { difference })
 }
 
-/// How many differences an error shows.
+/// Maximum number of differences in an error.
 const MAX_SHOWN: usize = 3;
 
-/// What one request has and the other has not, a sentence each.
+/// Returns the differences between two requests, one sentence for each.
 fn differences(
     asked: &BTreeMap<String, String>,
     recorded: &BTreeMap<String, String>,
@@ -257,13 +260,13 @@ fn differences(
         }
         let (one, other) = (one.unwrap_or(&nothing), other.unwrap_or(&nothing));
         let (one, other) = (excerpt(one, SHOWN), excerpt(other, SHOWN));
-        Some(format!("{path} is {one}, recorded is {other}"))
+        Some(format!("{path} is {one}, but {other} was recorded"))
     });
     differs.collect()
 }
 
-/// Everything a request says, as a text for each path. It does not depend on the order of keys, which another crate's
-/// features of serde_json decide.
+/// Returns the values of a request as JSON text by path. The result does not depend on the order of keys, which other crates can change
+/// by the features of serde_json.
 fn leaves(request: &ChatRequest) -> Result<BTreeMap<String, String>, serde_json::Error> {
     let value = serde_json::to_value(request)?;
     let mut found = BTreeMap::new();
@@ -301,7 +304,8 @@ fn key(leaves: &BTreeMap<String, String>) -> String {
     let mut hash = Sha256::new();
     for (path, value) in leaves {
         for part in [path, value] {
-            let quoted = Value::String(part.clone()).to_string(); // so that no two lists look the same
+            // Quotes separate the parts, so that no two lists have the same hash input.
+            let quoted = Value::String(part.clone()).to_string();
             hash.update(quoted);
         }
     }

@@ -15,7 +15,7 @@ const MAX_ID_BYTES: usize = 256;
 /// A tool request in an answer.
 #[derive(Debug, PartialEq)]
 pub(super) struct ToolRequest {
-    /// The request as the machine takes it. A malformed request has unreadable arguments, which the machine refuses.
+    /// The request in the form of the machine. A malformed request has unreadable arguments, which the machine refuses.
     pub(super) call: MachineCall,
     /// The ID that the model chose.
     request_id: Option<String>,
@@ -32,7 +32,7 @@ pub(super) struct Requested {
 }
 
 impl ToolRequest {
-    /// Returns `true` if the result is for the user. The settings of the tool decide if the request does not say.
+    /// Returns `true` if the result is for the user. Without `return_to_llm` in the request, the settings of the tool decide.
     pub(super) fn is_for_user(&self, definition: &AgentDefinition) -> bool {
         let by_tool = || !definition.return_to_user.contains(&self.call.tool);
         !self.return_to_llm.unwrap_or_else(by_tool)
@@ -47,8 +47,8 @@ impl ToolRequest {
     }
 }
 
-/// Reads the tool requests of an answer, or `None` if the answer requests no tools. `number` counts the answers of the run that
-/// request tools, and makes the IDs of their calls unique and the same in each attempt.
+/// Reads the tool requests of an answer, or returns `None` if the answer requests no tools. `number` counts the answers of the run that
+/// request tools. The call IDs contain it, so that they are unique and the same in each attempt.
 pub(super) fn read(text: &str, number: u32) -> Option<Vec<ToolRequest>> {
     let action = Action::read(text).ok()??;
     let found = action.tool_requests()?;
@@ -76,10 +76,10 @@ pub(super) fn read(text: &str, number: u32) -> Option<Vec<ToolRequest>> {
 /// Reads one request.
 ///
 /// # Errors
-/// The tool name as far as it can be read, and the problem for the model.
+/// Returns the tool name, or an empty name if it cannot be read, and the problem for the model.
 fn entry_of(entry: &Value, id: CallId) -> Result<ToolRequest, (&str, String)> {
     let Value::Object(fields) = entry else {
-        let problem = "it must be an object with \"tool\" and \"input\"";
+        let problem = "must be an object with \"tool\" and \"input\"";
         return Err(("", problem.to_owned()));
     };
     let given = |name: &str| fields.get(name).filter(|value| !value.is_null());
@@ -122,8 +122,8 @@ fn malformed(id: CallId, tool: &str, entry: &Value, problem: String) -> ToolRequ
     }
 }
 
-/// Returns the message with the results of requests as fenced data, and takes these results out of the list. A request without a
-/// result gets an error.
+/// Returns the message with the results of the requests as fenced data, and removes these results from the list. A request without a
+/// result has an error.
 pub(super) fn message(requested: &[Requested], results: &mut Vec<ToolResult>) -> String {
     let lines: Vec<String> = requested
         .iter()
@@ -131,7 +131,7 @@ pub(super) fn message(requested: &[Requested], results: &mut Vec<ToolResult>) ->
             let place = results.iter().position(|one| one.call_id == request.call);
             let answer = match place {
                 Some(place) => results.remove(place).answer,
-                None => Answer::error("too_large", "the call finds no room in this run"),
+                None => Answer::error("too_large", "the call exceeds the size limits of this run"),
             };
             line(&told(request, answer).into())
         })
@@ -218,9 +218,7 @@ mod tests {
             problems,
             [
                 None,
-                Some(
-                    "entry 1 of \"tool_requests\": it must be an object with \"tool\" and \"input\""
-                ),
+                Some("entry 1 of \"tool_requests\": must be an object with \"tool\" and \"input\""),
                 Some("entry 2 of \"tool_requests\": \"tool\" must be the name of a tool"),
                 Some("entry 3 of \"tool_requests\": \"tool\" must be the name of a tool"),
                 Some("entry 4 of \"tool_requests\": \"return_to_llm\" must be true or false"),

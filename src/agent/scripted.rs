@@ -6,7 +6,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// A model that says what it was told to, and remembers what it was asked: for tests and examples.
+/// A [`ChatModel`] for tests and examples that returns scripted answers and records its requests.
 ///
 /// ```
 /// use serde_json::json;
@@ -35,16 +35,16 @@ pub struct ScriptedModel {
 type Script = dyn Fn(usize, &ChatRequest) -> Vec<Result<ChatEvent, ModelError>> + Send + Sync;
 
 impl ScriptedModel {
-    /// Gives these answers in order, then [`ModelError::ScriptEnded`].
+    /// Creates a model that returns these texts in order, then [`ModelError::ScriptEnded`].
     #[must_use]
     pub fn new<T: Into<String>>(answers: impl IntoIterator<Item = T>) -> Self {
         Self::script(answers.into_iter().map(|text| Ok(ChatResponse::new(text))))
     }
 
-    /// Gives these answers and errors in order, then [`ModelError::ScriptEnded`].
+    /// Creates a model that returns these answers and errors in order, then [`ModelError::ScriptEnded`].
     #[must_use]
     pub fn script(answers: impl IntoIterator<Item = Result<ChatResponse, ModelError>>) -> Self {
-        // An error cannot be cloned, so each answer is taken out of its place.
+        // Errors cannot be cloned, so each answer is taken out of the list.
         let answers: Vec<_> = answers
             .into_iter()
             .map(|one| Mutex::new(Some(one)))
@@ -57,8 +57,8 @@ impl ScriptedModel {
         })
     }
 
-    /// Calls a tool once in each conversation, and answers with a text when it has the result. A restarted process continues the
-    /// conversation.
+    /// Creates a model that calls a tool once in each conversation, and answers with `text` when the request contains the result. The
+    /// model has no state of its own, so it also continues conversations of an earlier process.
     #[must_use]
     pub fn calling(
         tool: impl Into<String>,
@@ -76,7 +76,7 @@ impl ScriptedModel {
         })
     }
 
-    /// Answers with a function of the number of the request, from 1, and the request.
+    /// Creates a model that answers with a function. The function receives the number of the request, from 1, and the request.
     #[must_use]
     pub fn answering<F>(script: F) -> Self
     where
@@ -88,7 +88,8 @@ impl ScriptedModel {
         })
     }
 
-    /// Answers with the events that a function returns. The function receives the number of the request, from 1, and the request.
+    /// Creates a model that answers with the events that a function returns. The function receives the number of the request, from 1, and
+    /// the request.
     ///
     /// The last event of a complete answer is [`ChatEvent::End`]. The events can also break off or end with an error.
     /// [`ChatModel::chat`] collects the same events. All events of an answer come at once.
@@ -116,7 +117,7 @@ impl ScriptedModel {
         }
     }
 
-    /// What it was asked so far.
+    /// Returns the requests that the model has received so far, in order.
     #[must_use]
     pub fn requests(&self) -> Vec<ChatRequest> {
         self.requests
@@ -145,7 +146,7 @@ impl ChatModel for ScriptedModel {
         request: &ChatRequest,
     ) -> Result<BoxStream<'static, Result<ChatEvent, ModelError>>, ModelError> {
         let mut events = self.events(request);
-        // An error instead of an answer is told at once, as a provider would.
+        // An error without an answer is returned immediately, as a provider would do.
         match events.first() {
             Some(Err(_)) => events.swap_remove(0).map(|_| stream::empty().boxed()),
             Some(Ok(_)) | None => Ok(stream::iter(events).boxed()),

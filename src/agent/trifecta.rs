@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// One agent has private data, reads what strangers wrote, and can send things away: a text that it reads can make it
-/// send away what it knows.
+/// A dangerous combination in one agent: private data, untrusted content and a way outward. Untrusted content can make such an agent
+/// send private data away.
 ///
-/// It is found before anything runs, in what the agent is made of:
+/// The crate detects the combination when an agent is created, from its tools and subscriptions:
 ///
 /// | | tools that carry the permission tag | schemas |
 /// |---|---|---|
@@ -15,19 +15,20 @@ use std::fmt;
 /// | untrusted content | `untrusted` | subscribed ones that [`Trust::untrusted`] names |
 /// | a way outward | `egress` | schemas that the agent may write and [`Trust::outward`] names |
 ///
-/// One tool can be several of these. What nobody marks is not seen: that no trifecta is found proves nothing.
+/// One tool can have several of these tags. Only marked tools and schemas are detected, so an agent without a finding is not necessarily
+/// safe.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct LethalTrifecta {
-    /// Where private data comes from: `tool "crm"`, `schema "customer.v1"`. Never empty.
+    /// The sources of private data, such as `tool "crm"` or `schema "customer.v1"`. Never empty.
     pub private: Vec<String>,
-    /// Where untrusted content comes from. Never empty.
+    /// The sources of untrusted content, in the same form. Never empty.
     pub untrusted: Vec<String>,
-    /// Where things go. Never empty.
+    /// The ways outward, in the same form. Never empty.
     pub outward: Vec<String>,
 }
 
-/// What the author of an agent says of the schemas it works with: the field `trust` of its definition. Nothing by default.
+/// Trust levels of the schemas that an agent uses: the field `trust` of its definition. All lists are empty by default.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Trust {
@@ -36,25 +37,25 @@ pub struct Trust {
     /// Schemas of content from strangers: pages, mail, messages of users. If `user.message.v1` is one of them, the agent's model
     /// sees chat messages as data.
     pub untrusted: Vec<String>,
-    /// Schemas that the agent may write and that something carries outside: breadcrumbs stay in the store, so writing one is by
-    /// itself no way outward.
+    /// Schemas whose breadcrumbs another component sends out of the system. Writing other breadcrumbs is not a way outward, because they
+    /// stay in the store.
     pub outward: Vec<String>,
 }
 
 impl LethalTrifecta {
-    /// The permission tag of a tool that gives private data.
+    /// The permission tag of a tool that returns private data.
     pub const PRIVATE: &'static str = "private";
 
-    /// The permission tag of a tool that gives what strangers wrote.
+    /// The permission tag of a tool that returns content from strangers.
     pub const UNTRUSTED: &'static str = "untrusted";
 
-    /// The permission tag of a tool that sends things away.
+    /// The permission tag of a tool that sends data out of the system.
     pub const EGRESS: &'static str = "egress";
 
-    /// Returns the parts of the trifecta if an agent has all three. `is_written` tells which schemas it may write, and `tools` are the
-    /// names and permission tags of the tools that it may call.
+    /// Returns the parts of the trifecta, or `None` unless an agent has all three. `is_written` returns `true` for the schemas that the
+    /// agent may write. `tools` has the names and permission tags of the tools that it may call.
     ///
-    /// A subscription that names no schema may bring any, so it counts as all that `trust` names.
+    /// A subscription without a schema can match any schema, so it counts as a subscription to all schemas in `trust`.
     pub(super) fn find<'a>(
         subscriptions: &Subscriptions,
         trust: &Trust,
@@ -94,14 +95,14 @@ impl fmt::Display for LethalTrifecta {
         let outward = self.outward.join(", ");
         write!(
             f,
-            "private data ({private}), untrusted content ({untrusted}) and a way outward ({outward}) meet in one agent, so \
-             that what it reads could make it send away what it knows; take one of the three from it"
+            "the agent has private data ({private}), untrusted content ({untrusted}) and a way outward ({outward}), so that \
+             untrusted content could make it send private data away; remove one of the three"
         )
     }
 }
 
 impl Trust {
-    /// Reads the field of a definition.
+    /// Reads the field `trust` of a definition.
     ///
     /// # Errors
     /// Returns [`AgentError`] for a value that is not a list of schemas.
@@ -121,7 +122,7 @@ impl Trust {
                 "private" => ("trust.private", &mut read.private),
                 "untrusted" => ("trust.untrusted", &mut read.untrusted),
                 "outward" => ("trust.outward", &mut read.outward),
-                // The check of the fields refuses it.
+                // The check of the definition's fields rejects unknown names.
                 _ => continue,
             };
             let expected = "a list of schema names";

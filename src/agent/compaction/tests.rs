@@ -81,7 +81,7 @@ async fn without_a_summary_all_stays() {
     assert_eq!(shortened(&compactor, said.clone()).await, said);
 }
 
-/// An agent that was asked something long: two hundred tokens and more.
+/// Returns a task whose messages alone exceed two hundred tokens.
 fn long_task(guardrails: Guardrails) -> ProviderTask {
     let asked = vec![
         ChatMessage::system("Help."),

@@ -2,7 +2,7 @@ use super::*;
 use crate::agent::{ChatMessage, ScriptedModel, StopReason, ToolCall, ToolSpec, Usage};
 use serde_json::json;
 
-/// A file of this process's own, removed in the end.
+/// A temporary file with a unique name, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -121,7 +121,7 @@ async fn an_unknown_request_shows_what_differs_from_the_nearest_recorded_one() {
     };
     assert_eq!(
         difference,
-        r#"messages[1].text is "I am Bob", recorded is "I am Ann""#
+        r#"messages[1].text is "I am Bob", but "I am Ann" was recorded"#
     );
 }
 

@@ -206,7 +206,7 @@ fn a_tool_that_is_not_registered_is_named_with_those_that_are() {
         let error = agent(&MemoryStore::default(), &model, &tools, &more).unwrap_err();
 
         let expected = format!(
-            "agent \"worker\" names tool \"sub\", which is not registered; there are: {known}"
+            "agent \"worker\" names tool \"sub\", which is not registered or not listed in \"tools\"; registered: {known}"
         );
         assert_eq!(error.to_string(), expected);
     }

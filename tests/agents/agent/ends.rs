@@ -45,7 +45,7 @@ async fn a_model_that_never_answers_is_asked_as_often_as_it_may_be_and_its_last_
 
         assert_eq!(
             message,
-            format!("the agent has no answer after {turns} turns, and may take no more")
+            format!("the agent has no final answer after {turns} turns, the maximum")
         );
         assert_eq!(model.requests().len(), turns);
         assert_eq!(count(&added), 2 * (turns - 1));
@@ -100,7 +100,7 @@ async fn a_budget_of_seconds_ends_a_tool_that_takes_longer() {
 
     assert_eq!(
         message,
-        "the agent has no answer, and its budget of 10 seconds is used up"
+        "the agent used its budget of 10 seconds without a final answer"
     );
     assert_eq!((model.requests().len(), count(&slows)), (3, 6));
 }
@@ -111,7 +111,10 @@ async fn a_conversation_that_cannot_be_kept_ends_the_run() {
 
     let message = failure_of(&restless(), &registry([big]), &json!({})).await;
 
-    assert!(message.contains("where 1048576 can be kept"), "{message}");
+    assert!(
+        message.contains("the maximum is 1048576 bytes"),
+        "{message}"
+    );
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ async fn a_model_is_told_once_what_is_wrong_with_its_output() {
     };
     assert_eq!(wrong.text(), "It is Bergen.");
     assert!(
-        told.text().contains("there is no whole JSON value in it"),
+        told.text().contains("no complete JSON value found"),
         "{told:?}"
     );
     assert_eq!(answer["usage"]["turns"], 2);
@@ -71,7 +71,7 @@ async fn an_output_that_is_wrong_twice_is_an_error_that_keeps_some_of_what_was_w
         assert_eq!(answer["status"], "error");
         assert_eq!(
             answer["message"],
-            "the answer of the model is not the output that was asked for: there is no whole JSON value in it"
+            "the model's answer does not meet the requirements: no complete JSON value found"
         );
         let raw = answer["raw"].as_str().unwrap();
         assert!(raw.starts_with('ü') && raw.len() <= 2050, "{}", raw.len());
