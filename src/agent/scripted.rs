@@ -172,7 +172,7 @@ mod tests {
         let model = ScriptedModel::streaming(|_, _| {
             vec![
                 Ok(ChatEvent::Text("It ra".into())),
-                Err(ModelError::TimedOut { to: "go on" }),
+                Err(ModelError::TimedOut { to: "continue" }),
             ]
         });
         let request = ChatRequest::default();

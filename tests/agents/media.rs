@@ -252,7 +252,7 @@ async fn an_image_for_a_model_behind_breadcrumbs_fails_the_run_for_good() {
 
     let message = message.as_str().unwrap();
     assert!(
-        message.contains("cannot be asked for images and files"),
+        message.contains("does not support images and files"),
         "{message}"
     );
     assert!(all(&store, "tool.request.v1").await.is_empty());

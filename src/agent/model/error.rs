@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// The model takes no more requests for now.
+    /// The model accepts no more requests for now.
     #[error("the model is rate limited")]
     RateLimited {
         /// Delay after which the model accepts requests again.
@@ -18,7 +18,7 @@ pub enum ModelError {
         /// The answer of the provider.
         source: Option<BoxError>,
     },
-    /// The model has too much to do.
+    /// The model is overloaded.
     #[error("the model is overloaded")]
     Overloaded {
         /// Delay before a retry; zero if the provider states none.
@@ -26,31 +26,31 @@ pub enum ModelError {
         /// The answer of the provider.
         source: Option<BoxError>,
     },
-    /// The model failed, cannot be reached, or broke off in the middle.
+    /// The model failed, cannot be reached, or sent an incomplete answer.
     #[error("the model is unavailable")]
     Unavailable(#[source] BoxError),
-    /// Nothing, or no more, came within the time it was given.
-    #[error("the model took longer than it may to {to}")]
+    /// The model did not connect, answer or continue its answer within the timeout.
+    #[error("timed out while waiting for the model to {to}")]
     TimedOut {
-        /// The operation that took too long.
+        /// The operation that took too long: `connect`, `answer` or `continue`.
         to: &'static str,
     },
     /// The request is larger than the context window of the model.
     #[error("the context is too long for the model")]
     ContextTooLong,
-    /// The model will not answer this, or the provider holds the answer back.
+    /// The model refused to answer, or the provider filtered the request or the answer.
     #[error("the model refused: {reason}")]
     Refused {
         /// The explanation of the model or the provider.
         reason: String,
     },
-    /// The key is missing, wrong or not allowed to do this.
+    /// The API key is missing, wrong or lacks permission.
     #[error("the model does not accept the credentials; check the API key")]
     Unauthorized {
         /// The answer of the provider. `None` if no request was sent.
         source: Option<BoxError>,
     },
-    /// The provider does not accept the request: no such model, an option or schema it does not know, no credit left.
+    /// The provider rejected the request, for example because of an unknown model, option or schema, or because the credit is used up.
     #[error("the provider rejects the request with status {status}{}", remedy(*status))]
     Rejected {
         /// The HTTP status.
@@ -58,26 +58,26 @@ pub enum ModelError {
         /// The message of the provider.
         source: BoxError,
     },
-    /// The request asks for what the adapter to the provider has no way to ask it for.
-    #[error("{provider} cannot be asked for {what}")]
+    /// The request has a feature that the provider, or the crate's adapter for it, does not support.
+    #[error("{provider} does not support {what}")]
     Unsupported {
-        /// The provider.
+        /// The name of the provider or protocol.
         provider: &'static str,
         /// The unsupported part of the request.
         what: &'static str,
     },
     /// The response of the provider is malformed.
-    #[error("the answer of the model cannot be read: {problem}")]
+    #[error("cannot read the model's answer: {problem}")]
     BadAnswer {
         /// The problem, without text of the response.
         problem: String,
     },
-    /// The answer is larger than what is read of one.
-    #[error("{what} is over the limit of {limit}")]
+    /// The answer, or the images and files of the request, exceed a maximum.
+    #[error("{what} exceeds the maximum of {limit}")]
     TooLarge {
-        /// The part that is too large.
+        /// The quantity that is too large, with its unit.
         what: &'static str,
-        /// Maximum size.
+        /// The maximum.
         limit: usize,
     },
     /// An image or a file of a message cannot be read, or its content does not match the reference.
@@ -94,20 +94,20 @@ pub enum ModelError {
         /// The reason.
         reason: String,
     },
-    /// The model was asked more often than its script has answers.
+    /// A [`ScriptedModel`](crate::agent::ScriptedModel) received more requests than its script has answers.
     #[error("the script has no answer number {number}")]
     ScriptEnded {
         /// The number of the request, from 1.
         number: usize,
     },
-    /// The recording has no answer to this request, or no further one.
-    #[error("the recording has no answer to this: {difference}; record it again")]
+    /// The recording of a [`RecordedModel`](crate::agent::RecordedModel) has no answer to the request, or no further answer.
+    #[error("the recording has no answer to the request: {difference}; record it again")]
     NotRecorded {
-        /// The difference from the most similar recorded request.
+        /// The differences from the most similar recorded request.
         difference: String,
     },
     /// The file of a recording cannot be read or written.
-    #[error("the recording {path:?} cannot be used")]
+    #[error("cannot read or write the recording {path:?}")]
     Recording {
         /// The path of the file.
         path: PathBuf,
@@ -117,7 +117,7 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    /// The error of a model that accepts no more requests for a time.
+    /// Creates the error of a model that accepts no more requests for `retry_after`.
     #[must_use]
     pub const fn rate_limited(retry_after: Duration) -> Self {
         Self::RateLimited {
@@ -126,7 +126,7 @@ impl ModelError {
         }
     }
 
-    /// The error of a model that has too much to do.
+    /// Creates the error of an overloaded model.
     #[must_use]
     pub const fn overloaded(retry_after: Duration) -> Self {
         Self::Overloaded {
@@ -135,14 +135,14 @@ impl ModelError {
         }
     }
 
-    /// The error of a missing or malformed key.
+    /// Creates the error of a missing or malformed key.
     #[must_use]
     pub const fn unauthorized() -> Self {
         Self::Unauthorized { source: None }
     }
 
-    /// The decision on another request. An answer that cannot be read may be better the next time; the run's attempts
-    /// bound how often that is tried.
+    /// Returns whether and after which delay a retry of the request could succeed. An unreadable answer is retried, as another answer may
+    /// be readable; the run's maximum number of attempts limits such retries.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -165,7 +165,7 @@ impl ModelError {
         }
     }
 
-    /// A stable short name for logs, metrics and dead letters, without text of the conversation.
+    /// Returns a stable short name of the error for logs, metrics and dead letters. It contains no text of the conversation.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -215,7 +215,7 @@ mod tests {
             (ModelError::overloaded(soon), soon),
             (ModelError::Unavailable("503".into()), Duration::ZERO),
             (ModelError::TimedOut { to: "answer" }, Duration::ZERO),
-            (ModelError::bad_answer("it is no JSON"), Duration::ZERO),
+            (ModelError::bad_answer("invalid JSON"), Duration::ZERO),
         ];
         let never = [
             ModelError::ContextTooLong,
@@ -229,10 +229,10 @@ mod tests {
             },
             ModelError::Unsupported {
                 provider: "cohere",
-                what: "calls of tools",
+                what: "tool calls",
             },
             ModelError::TooLarge {
-                what: "the answer in bytes",
+                what: "the size of the answer in bytes",
                 limit: 1,
             },
             ModelError::Media {
@@ -243,7 +243,7 @@ mod tests {
             },
             ModelError::ScriptEnded { number: 1 },
             ModelError::NotRecorded {
-                difference: "nothing is recorded".into(),
+                difference: "the recording is empty".into(),
             },
             ModelError::Recording {
                 path: "a.jsonl".into(),

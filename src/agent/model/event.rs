@@ -83,7 +83,7 @@ enum Piece {
 impl Collector {
     pub(in crate::agent) fn push(&mut self, event: ChatEvent) -> Result<(), ModelError> {
         if self.stop.is_some() {
-            return Err(ModelError::bad_answer("it goes on after its end"));
+            return Err(ModelError::bad_answer("an event follows the end"));
         }
         match event {
             ChatEvent::Text(text) => self.text(text)?,
@@ -91,9 +91,7 @@ impl Collector {
             ChatEvent::Reasoning(reasoning) => self.reasoning(reasoning)?,
             ChatEvent::Opaque(opaque) => {
                 if !opaque.is_flat() {
-                    return Err(ModelError::bad_answer(
-                        "the state of the provider nests too deep",
-                    ));
+                    return Err(ModelError::bad_answer("the provider state nests too deep"));
                 }
                 self.add(Part::Opaque(opaque))?;
             }
@@ -106,7 +104,7 @@ impl Collector {
     pub(in crate::agent) fn finish(self) -> Result<ChatResponse, ModelError> {
         let stop = self
             .stop
-            .ok_or_else(|| ModelError::Unavailable("the answer broke off".into()))?;
+            .ok_or_else(|| ModelError::Unavailable("the answer is incomplete".into()))?;
         let parts = self.pieces.into_iter().map(|piece| match piece {
             Piece::Whole(part) => part,
             Piece::Call {
@@ -195,7 +193,7 @@ impl Collector {
         self.bytes = self.bytes.saturating_add(by);
         if self.bytes > ChatResponse::MAX_BYTES {
             return Err(ModelError::TooLarge {
-                what: "the answer in bytes",
+                what: "the size of the answer in bytes",
                 limit: ChatResponse::MAX_BYTES,
             });
         }

@@ -1,4 +1,4 @@
-//! Where the key of a provider comes from.
+//! Sources of a provider's API key.
 
 use super::{ProviderError, Secret};
 use crate::agent::ModelError;
@@ -20,7 +20,7 @@ pub(super) enum Key {
 type AskForKey = dyn Fn() -> BoxFuture<'static, Result<Secret, BoxError>> + Send + Sync;
 
 impl Key {
-    /// The key that a function gives before every request.
+    /// Creates a key that a function returns before each request.
     pub(super) fn asked<F, T>(ask: F) -> Self
     where
         F: Fn() -> T + Send + Sync + 'static,
@@ -29,7 +29,7 @@ impl Key {
         Self::Asked(Arc::new(move || ask().boxed()))
     }
 
-    /// Logs a warning if there is a key that this URL would expose.
+    /// Logs a warning if there is a key and a request to this URL would expose it.
     pub(super) fn warn_if_exposed(&self, url: &Url) {
         match self {
             Self::Absent => {}
@@ -37,7 +37,7 @@ impl Key {
         }
     }
 
-    /// The key of the next request.
+    /// Returns the key for the next request.
     pub(super) async fn get(&self) -> Result<Option<Secret>, ModelError> {
         match self {
             Self::Absent => Ok(None),
@@ -47,14 +47,14 @@ impl Key {
     }
 }
 
-/// Where the key shall come from, once a model is built.
+/// The source of the key, before the model is built.
 pub(super) enum Wanted {
     Key(Key),
     Variable(String),
 }
 
 impl Wanted {
-    /// The key, or how to get it.
+    /// Reads the environment variable, if there is one, and checks a fixed key.
     pub(super) fn found(self) -> Result<Key, ProviderError> {
         let key = match self {
             Self::Key(key) => key,
@@ -73,7 +73,7 @@ impl Wanted {
     }
 }
 
-/// Whether an HTTP header can hold a key.
+/// Returns `true` if a key can be sent in an HTTP header.
 pub(super) fn can_be_sent(key: &Secret) -> bool {
     key.reveal().chars().all(|c| c.is_ascii_graphic())
 }

@@ -1,44 +1,44 @@
 use crate::error::{BoxError, Retry};
 use std::time::Duration;
 
-/// A model of a provider cannot be made. No text in it has the key.
+/// Error returned when a model of a provider cannot be built. No message contains the key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProviderError {
-    /// There is no provider of that name.
+    /// The provider name is unknown.
     #[error(
-        "the provider {name:?} is not known; known are {known}, and OpenAiCompatible asks all that speak chat completions"
+        "unknown provider {name:?}; GenaiModel supports {known}; use OpenAiCompatible for providers with chat completions"
     )]
     UnknownProvider {
-        /// What was asked for.
+        /// The unknown name.
         name: String,
-        /// The names there are, with commas between them.
+        /// The supported names, separated by commas.
         known: String,
     },
-    /// The base URL is none.
+    /// The base URL is invalid.
     #[error("the base URL {problem}; use one like https://api.openai.com/v1")]
     BadUrl {
-        /// What is wrong with it. The URL is not repeated, as there may be credentials in it.
+        /// The problem. It does not contain the URL, because the URL can contain credentials.
         problem: &'static str,
     },
-    /// The environment has no key.
-    #[error("the environment variable {name:?} is not set, or empty")]
+    /// The environment variable with the key is not set or empty.
+    #[error("the environment variable {name:?} is not set or empty; set it to the API key")]
     NoKey {
-        /// The variable.
+        /// The name of the variable.
         name: String,
     },
-    /// The key cannot be sent.
-    #[error("the key has characters that no HTTP header may have")]
+    /// The key contains characters that cannot be sent in an HTTP header.
+    #[error("the API key contains characters that are not allowed in an HTTP header")]
     BadKey,
-    /// An embedder is to be of one model.
-    #[error("no model is named, and an embedder has one; name it with `model`")]
+    /// An embedder has no model name.
+    #[error("an embedder needs a model, but none is set; set one with `model`")]
     NoModel,
-    /// The HTTP client cannot be made.
-    #[error("the HTTP client cannot be made")]
+    /// The HTTP client cannot be created.
+    #[error("cannot create the HTTP client")]
     Http(#[source] BoxError),
-    /// The operating system refuses the thread, or the timers, with which a model reads answers.
+    /// The operating system refused the thread, or the timers, that read the answers of the model.
     #[error(
-        "cannot start the thread that reads the answers of the model; free system resources and build it again"
+        "cannot start the thread that reads the model's answers; free system resources and build the model again"
     )]
     Thread(#[source] std::io::Error),
 }

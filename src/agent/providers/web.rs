@@ -1,4 +1,4 @@
-//! What models behind HTTP have in common: the client, its limits, and what a status comes to.
+//! Shared parts of providers over HTTP: the client, its limits, and the errors of statuses and connections.
 
 use super::ProviderError;
 use super::completions::failure::Failed;
@@ -11,13 +11,13 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::time::Duration;
 
-/// How much is read of the body of an error.
+/// Maximum size in bytes of the body of an error response. The rest is ignored.
 pub(super) const MAX_ERROR_BYTES: usize = 64 << 10;
 
-/// Limit of a line and of an event in an answer.
+/// Maximum size in bytes of a line and of an event in an answer.
 pub(super) const MAX_EVENT_BYTES: usize = 1 << 20;
 
-/// How long is waited for what.
+/// Timeouts of a request.
 #[derive(Clone, Copy)]
 pub(super) struct Timeouts {
     pub(super) connect: Duration,
@@ -36,7 +36,7 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// A client that keeps to them.
+    /// Creates an HTTP client with these timeouts.
     pub(super) fn client(self) -> Result<Client, ProviderError> {
         http::client()
             .connect_timeout(self.connect)
@@ -47,19 +47,19 @@ impl Timeouts {
     }
 }
 
-/// Reads a URL to which paths can be added.
+/// Parses and checks a base URL.
 pub(super) fn base_url(text: &str) -> Result<Url, ProviderError> {
     http::base_url(text).map_err(|problem| ProviderError::BadUrl { problem })
 }
 
-/// Returns the name of an endpoint in saved conversations: its host and a digest of its URL, as a path can have a secret in it.
+/// Returns the name of an endpoint in saved conversations: its host and a digest of its URL, because a path can contain a secret.
 pub(super) fn endpoint_name(url: &Url) -> String {
     let digest = Sha256::digest(url.as_str().trim_end_matches('/'));
     let digest = hex(digest.get(..8).unwrap_or_default());
     format!("{}:{digest}", url.host_str().unwrap_or_default())
 }
 
-/// Reads the body that came with a status; a page of HTML, or nothing, is as good as no body.
+/// Reads the body of an error response. A body that is not JSON is ignored.
 pub(super) fn failed(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Failed {
     let body: Value = parse_as(body).unwrap_or_default();
     let mut failed = Failed::of(body.get("error").unwrap_or(&body));
@@ -68,7 +68,7 @@ pub(super) fn failed(status: u16, retry_after: Option<Duration>, body: &[u8]) ->
     failed
 }
 
-/// A connection that was not made, broke or was waited for too long. The URL is taken out of the error.
+/// Returns the error of a connection that failed or timed out, without the URL. `to` is the operation for the timeout error.
 pub(super) fn broken(error: reqwest::Error, to: &'static str) -> ModelError {
     let origin = error
         .url()
@@ -86,7 +86,7 @@ pub(super) fn broken(error: reqwest::Error, to: &'static str) -> ModelError {
     }
 }
 
-/// Error of a connection that was not established. It has the scheme, host and port of the URL and nothing else.
+/// Error of a connection that was not established. Of the URL, it contains only the scheme, host and port.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot connect to {origin}; check the base URL and that the server is running")]
 struct NotConnected {

@@ -66,7 +66,7 @@ async fn a_program_that_is_not_there_is_named() {
 
     assert_eq!(
         error.to_string(),
-        "the program \"/nowhere/agent\" cannot be started"
+        "cannot start the program \"/nowhere/agent\""
     );
     assert!(error.source().unwrap().to_string().contains("No such file"));
     assert_eq!(class_of(error.as_ref()).retry(), Retry::Never);
@@ -99,7 +99,7 @@ async fn a_program_that_writes_without_end_is_stopped_at_the_limit() {
 
     assert_eq!(
         error.to_string(),
-        "the answer of the program is over the limit of 1048576 bytes"
+        "the program's answer exceeds the maximum of 1048576 bytes"
     );
     assert!(door.is_gone());
     door.is_closed().await;

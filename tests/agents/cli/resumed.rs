@@ -73,7 +73,10 @@ async fn a_program_is_told_nothing_while_it_runs() {
         told.to_string().contains("while the program runs"),
         "{told}"
     );
-    assert!(answered.to_string().contains("asks nothing"), "{answered}");
+    assert!(
+        answered.to_string().contains("no model requests"),
+        "{answered}"
+    );
 }
 
 #[tokio::test]
@@ -160,6 +163,6 @@ async fn a_state_of_another_provider_is_refused() {
     let error = refused.err().unwrap();
     assert_eq!(
         error.to_string(),
-        "the saved state of the session cannot be read"
+        "cannot read the saved state of the session with the program"
     );
 }

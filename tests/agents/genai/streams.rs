@@ -224,7 +224,7 @@ async fn a_stream_that_falls_silent_times_out_after_what_came() {
 
     assert_eq!(first, Some(ChatEvent::Text("Once".into())));
     assert!(
-        matches!(error, ModelError::TimedOut { to: "go on" }),
+        matches!(error, ModelError::TimedOut { to: "continue" }),
         "{error:?}"
     );
 }

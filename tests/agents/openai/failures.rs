@@ -176,7 +176,7 @@ async fn a_page_of_html_instead_of_an_answer_is_a_bad_answer() {
 
     assert_eq!(
         error.to_string(),
-        "the answer of the model cannot be read: it is a page of HTML instead of JSON"
+        "cannot read the model's answer: received an HTML page instead of JSON"
     );
 }
 
@@ -188,7 +188,7 @@ async fn json_that_breaks_off_is_a_bad_answer() {
     let error = failure(Reply::body(200, "application/json", &[], cut)).await;
 
     assert!(
-        matches!(&error, ModelError::BadAnswer { problem } if problem.contains("breaks off")),
+        matches!(&error, ModelError::BadAnswer { problem } if problem.contains("truncated")),
         "{error:?}"
     );
     assert_ne!(error.retry(), Retry::Never);
@@ -267,7 +267,7 @@ async fn a_body_that_stops_in_the_middle_times_out() {
     let error = model.chat(&hello()).await.unwrap_err();
 
     assert!(
-        matches!(error, ModelError::TimedOut { to: "go on" }),
+        matches!(error, ModelError::TimedOut { to: "continue" }),
         "{error:?}"
     );
 }

@@ -111,7 +111,7 @@ async fn no_layer_logs_the_key_or_what_is_said() {
     }
 
     let text = log.text();
-    assert!(text.contains("a model answers"), "{text}");
+    assert!(text.contains("received a model response"), "{text}");
     assert!(!text.contains(KEY), "{text}");
     assert!(!text.contains("private"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! The side that asks: a request as the input of a tool, and what the tool gave as an answer.
+//! The requesting side: writes a request as tool input, and reads tool output as an answer.
 
 use crate::agent::model::Collector;
 use crate::agent::providers::completions::thoughts::PARTS;
@@ -7,14 +7,14 @@ use crate::agent::{ChatRequest, ChatResponse, ModelError, PartOrigin};
 use crate::model::Json;
 use serde_json::{Map, Value, json};
 
-/// A request as the input of a tool.
+/// Returns a request as the input of a tool.
 ///
 /// # Errors
 /// [`ModelError::Unsupported`] if a message has an image or a file.
 pub(in crate::agent) fn input_of(tool: &str, request: &ChatRequest) -> Result<Json, ModelError> {
     if request.media().next().is_some() {
         return Err(ModelError::Unsupported {
-            provider: "a model behind breadcrumbs",
+            provider: "BreadcrumbModel",
             what: "images and files",
         });
     }
@@ -29,13 +29,13 @@ pub(in crate::agent) fn input_of(tool: &str, request: &ChatRequest) -> Result<Js
     Ok(form.body(request)?.into())
 }
 
-/// The answer that the output of a tool is, to the request of which its input was made.
+/// Reads the output of a tool as the answer to `request`.
 ///
-/// What is said is `content`, else `choices[0].message` with its calls, else the output itself; `usage` if it is there.
+/// The answer is `content`, else `choices[0].message` with its calls, else the output itself, and `usage` if present.
 ///
 /// # Errors
-/// [`ModelError::BadAnswer`] if nothing is said, [`ModelError::TooLarge`], [`ModelError::Refused`], and the error that
-/// stands in the place of an answer.
+/// [`ModelError::BadAnswer`] if the output contains no answer, [`ModelError::TooLarge`], [`ModelError::Refused`], or the error that
+/// the output contains instead of an answer.
 pub(in crate::agent) fn response_of(
     tool: &str,
     request: &ChatRequest,
@@ -45,7 +45,7 @@ pub(in crate::agent) fn response_of(
     let mut events = Vec::new();
     let completion = completion(output)?.to_string();
     reader.read(completion.as_bytes(), &mut events)?;
-    // An output is never cut off, so it is whole also where nobody says why it ends.
+    // An output is never truncated, so it is complete also without a finish reason.
     events.extend(reader.finish(true)?);
     let mut answer = Collector::default();
     for event in events {
@@ -54,14 +54,14 @@ pub(in crate::agent) fn response_of(
     answer.finish()
 }
 
-/// Returns the origin of the answer of a tool.
+/// Returns the origin of a tool's answers.
 fn origin(tool: &str, request: &ChatRequest) -> PartOrigin {
     PartOrigin::new(format!("breadcrumb:{tool}"), request.model.as_deref())
 }
 
-/// An output as the completion that it is, or that is made of it.
+/// Returns an output in the form of a chat completion.
 fn completion(output: &Value) -> Result<Value, ModelError> {
-    let nothing = || ModelError::bad_answer("the output of the tool says nothing");
+    let nothing = || ModelError::bad_answer("the tool output contains no answer");
     let fields = match output {
         Value::Null => return Err(nothing()),
         Value::Object(fields) => fields,
@@ -71,7 +71,7 @@ fn completion(output: &Value) -> Result<Value, ModelError> {
     };
     let given = |name: &str| fields.get(name).filter(|value| !value.is_null());
     if given("content").is_none() && given("choices").is_none() && given("tool_calls").is_none() {
-        // An error in the words of chat completions; one in other words is what is said.
+        // Only an error object of the chat completion protocol counts as an error. Any other output is the answer.
         return match given("error").is_some_and(Value::is_object) {
             true => Ok(output.clone()),
             false => Ok(said(output)),
@@ -80,7 +80,7 @@ fn completion(output: &Value) -> Result<Value, ModelError> {
     let first = given("choices").and_then(|choices| choices.get(0));
     let mut choice = match first.and_then(Value::as_object) {
         Some(choice) => choice.clone(),
-        // The output is itself what would be in a choice.
+        // The output has the fields of a choice itself.
         None => bare_choice(fields),
     };
     if let Some(content) = given("content") {
@@ -125,7 +125,7 @@ fn bare_choice(fields: &Map<String, Value>) -> Map<String, Value> {
     choice
 }
 
-/// An output that is itself what is said.
+/// Returns a completion with the whole output as the text of the answer.
 fn said(output: &Value) -> Value {
     let text = match output {
         Value::String(text) => text.clone(),

@@ -1,5 +1,5 @@
-//! A model that is reached as a tool: a request in the words of chat completions is the input of a `tool.request.v1`, and
-//! its answer the output of a `tool.response.v1`. One side asks, the other serves a model of its own.
+//! Models as tools: a chat completion request is the input of a `tool.request.v1`, and the answer is the output of a
+//! `tool.response.v1`. `ask` is the requesting side, and `serve` serves a model.
 
 mod ask;
 mod read;

@@ -1,4 +1,4 @@
-//! A request in the words of chat completions, read by whoever serves a model.
+//! Reading of chat completion requests, for the serving side.
 
 use crate::agent::{
     ChatMessage, ChatRequest, Part, ResponseSchema, ToolCall, ToolChoice, ToolSpec,
@@ -8,11 +8,11 @@ use crate::model::Json;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A request that cannot be read, in words for whoever wrote it.
+/// Error of a request that cannot be read. The message is for the author of the request.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum BadRequest {
-    /// Some field is not as it has to be.
-    #[error("the input is no request to a model: {problem}")]
+    /// A field is missing or has the wrong type.
+    #[error("the input is not a chat completion request: {problem}")]
     Shape { problem: String },
     #[error("message {number} has the role {role:?}; use system, user, assistant or tool")]
     Role { number: usize, role: String },
@@ -43,14 +43,14 @@ struct Said {
     content: Option<Content>,
     tool_calls: Option<Vec<Called>>,
     tool_call_id: Option<String>,
-    /// The reasoning and the state of the model, as an earlier answer had them.
+    /// The reasoning and the provider state of an earlier answer.
     opaque_parts: Option<Vec<Part>>,
 }
 
 #[derive(Deserialize)]
 #[serde(
     untagged,
-    expecting = "the content of a message must be a text or a list of parts with a text"
+    expecting = "the content of a message must be a string or a list of parts with a text"
 )]
 enum Content {
     Text(String),
@@ -89,7 +89,7 @@ struct OfferedFunction {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "stop must be a text or a list of texts")]
+#[serde(untagged, expecting = "stop must be a string or a list of strings")]
 enum OneOrMany {
     One(String),
     Many(Vec<String>),
@@ -98,7 +98,7 @@ enum OneOrMany {
 #[derive(Deserialize)]
 #[serde(
     untagged,
-    expecting = "tool_choice must be a word or the name of a function"
+    expecting = "tool_choice must be a string or an object with a function name"
 )]
 enum Choice {
     Word(String),
@@ -128,7 +128,7 @@ struct Schema {
 /// Reads the input of a tool as a request.
 ///
 /// # Errors
-/// [`BadRequest`] names what to mend.
+/// [`BadRequest`] with the field to correct.
 pub(super) fn request_of(input: &Json) -> Result<ChatRequest, BadRequest> {
     let body: Body = input.parse().map_err(|error| BadRequest::Shape {
         problem: excerpt(&error.to_string(), 200).into_owned(),

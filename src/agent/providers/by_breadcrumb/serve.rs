@@ -1,4 +1,4 @@
-//! The side that serves a model.
+//! The serving side: a model as a tool.
 
 use super::read::request_of;
 use crate::agent::providers::completions::thoughts::PARTS;
@@ -10,17 +10,18 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A model as a tool, so that agents of other services reach it by breadcrumbs.
+/// Creates a tool that serves a model, so that agents of other services can send it requests as breadcrumbs.
 ///
-/// The input has the words of chat completions: `messages`, and if wanted `model`, `temperature`, `max_tokens`, `stop`,
-/// `tools`, `tool_choice` and `response_format`; what else there is has no effect. The output has `content`,
-/// `finish_reason` and `usage`; if the model calls tools, `choices` and `usage`, with the calls in
-/// `choices[0].message.tool_calls`. Reasoning and state of the model are in `opaque_parts`, next to the content; a caller that
-/// sends them back in the message of the answer keeps models working that need them between tool calls.
+/// The input is a chat completion request: `messages`, and optionally `model`, `temperature`, `max_tokens`, `stop`, `tools`,
+/// `tool_choice` and `response_format`. Other fields have no effect. The output has `content`, `finish_reason` and `usage`. If the model
+/// calls tools, the output has `choices` and `usage`, with the calls in `choices[0].message.tool_calls`.
 ///
-/// A call may take 120 s and its output 512 KiB, both of which can be set. It is idempotent: asking twice does no harm but
-/// costs twice. So a request by a breadcrumb is tried again while the model is rate limited or unavailable, and what
-/// waiting cannot mend is answered with an error.
+/// Reasoning and provider state are in `opaque_parts`, next to the content. Some models need them between tool calls, so the requester
+/// should send them back in the assistant message of the next request.
+///
+/// The tool has a timeout of 120 s and a maximum output of 512 KiB; both can be changed. The tool is idempotent: a repeated call
+/// costs tokens again but does no harm. So a request by breadcrumb is retried while the model is rate limited or unavailable.
+/// A permanent error is the answer to the request.
 ///
 /// ```
 /// use serde_json::json;
@@ -45,7 +46,7 @@ use std::time::Duration;
 /// # Ok::<(), universal_executor::BoxError>(())
 /// ```
 pub fn model_tool(name: impl Into<String>, model: Arc<dyn ChatModel>) -> JsonTool {
-    let description = "Asks a language model, in the words of chat completions.";
+    let description = "Calls a language model with a chat completion request.";
     let tool = json_tool(name, description, schema(), move |input, _| {
         let model = Arc::clone(&model);
         async move {
@@ -75,7 +76,7 @@ fn schema() -> Value {
     })
 }
 
-/// An answer as the output of a tool.
+/// Returns an answer as the output of a tool.
 pub(super) fn output_of(answer: &ChatResponse) -> Value {
     let reason = match answer.stop {
         StopReason::Finished => "stop",
@@ -104,7 +105,7 @@ pub(super) fn output_of(answer: &ChatResponse) -> Value {
     json!({"choices": [choice], "usage": usage})
 }
 
-/// Adds the reasoning and the state of the model, which the caller sends back with its next request.
+/// Adds the reasoning and the provider state, which the requester sends back with its next request.
 fn add_private(message: &mut Value, private: &[&Part]) {
     if let (Value::Object(fields), false) = (message, private.is_empty()) {
         fields.insert(PARTS.to_owned(), json!(private));
@@ -112,7 +113,7 @@ fn add_private(message: &mut Value, private: &[&Part]) {
 }
 
 fn call(call: &ToolCall) -> Value {
-    // As the model wrote them, also if they are broken: whoever asked has to see that.
+    // The arguments are passed on unchanged, even if they are invalid, so that the requester can report the error to the model.
     let function = json!({"name": call.name, "arguments": call.arguments.text()});
     json!({"id": call.id, "type": "function", "function": function})
 }

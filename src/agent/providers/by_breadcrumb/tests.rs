@@ -18,7 +18,7 @@ fn answer(output: &Value) -> Result<ChatResponse, ModelError> {
     response_of("llm", &ChatRequest::default(), &output.clone().into())
 }
 
-/// Serves a model on a store and asks it once.
+/// Serves a model on a store and sends it one request.
 async fn asked(model: ScriptedModel, input: &Value) -> (MemoryStore, Result<Outcome, BoxedError>) {
     let store = MemoryStore::default();
     let tool = model_tool("llm", Arc::new(model));
@@ -268,7 +268,7 @@ fn a_response() -> impl Strategy<Value = ChatResponse> {
     ]);
     (".{0,40}", calls, stop, any::<(u64, u64)>()).prop_map(
         |(text, calls, stop, (read, written))| {
-            // One that calls tools has not said everything.
+            // The finish reason of an answer with tool calls is `tool_calls`.
             let stop = match stop {
                 StopReason::Finished if !calls.is_empty() => StopReason::ToolCalls,
                 stop => stop,

@@ -1,4 +1,4 @@
-//! Where the program calls back: a port on loopback and its connections, which go on while they are polled.
+//! The port on loopback for the program's tool calls, and its connections. They make progress only while they are polled.
 
 use super::refusal::MAX_CALLS;
 use super::secrets::Token;
@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::select;
 use tokio::sync::mpsc;
 
-/// How many connections there may be: one for each call, and some that are refused or have not said what they want.
+/// Maximum number of connections: one for each call, and as many for requests that are refused or not read yet.
 const MAX_CONNECTIONS: usize = 2 * MAX_CALLS;
 
 /// The port of one program. Dropping it closes the port and all connections.
@@ -31,7 +31,7 @@ impl Callbacks {
         tools: Vec<u8>,
         max_call_bytes: usize,
     ) -> io::Result<Self> {
-        // Each call has one of as many places, so there is always room.
+        // Each call has one of `MAX_CALLS` permits, so the channel is never full.
         let (sender, calls) = mpsc::channel(MAX_CALLS);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         Ok(Self {
@@ -47,7 +47,7 @@ impl Callbacks {
         &self.url
     }
 
-    /// The next call. Cancel safe.
+    /// Returns the next call. Cancel safe.
     pub(super) async fn next(&mut self) -> io::Result<Received> {
         loop {
             select! {
@@ -58,8 +58,7 @@ impl Callbacks {
         }
     }
 
-    /// Answers every call, those that are still to come included, as cancelled. Goes on until it is dropped, or the port
-    /// is lost.
+    /// Answers all received and future calls as cancelled. Returns only if the port fails.
     pub(super) async fn refuse(&mut self) {
         self.calls.close();
         while self.calls.try_recv().is_ok() {}
@@ -82,10 +81,10 @@ impl Callbacks {
                 self.connections.push(service.serve(stream).boxed());
                 Ok(())
             }
-            // Too many: the stream is dropped, and so closed.
+            // Above the maximum, dropping the stream closes the connection.
             Ok(_) => Ok(()),
             Err(error) => match error.kind() {
-                // Of the client that is gone again, not of the port.
+                // The client disconnected; the port still works.
                 io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset => Ok(()),
                 _ => Err(error),
             },

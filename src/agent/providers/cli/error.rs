@@ -5,62 +5,62 @@ use std::process::ExitStatus;
 use std::str::Utf8Error;
 use std::time::Duration;
 
-/// Why an agent that is a program gave no answer. No text in it has the token, or a value of its environment.
+/// Error of a [`CliProvider`](crate::agent::CliProvider) session. No message contains the token or a value of the program's environment.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CliError {
-    /// The program is not there, may not be executed, or cannot be started for now.
-    #[error("the program {program:?} cannot be started")]
+    /// The program does not exist, may not be executed, or cannot be started at the moment.
+    #[error("cannot start the program {program:?}")]
     Start {
         /// The program.
         program: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// It ended with another code than 0, or by a signal.
+    /// The program exited with another code than 0, or by a signal.
     #[error("the program ended with {status}")]
     Ended {
-        /// How it ended.
+        /// The exit status.
         status: ExitStatus,
-        /// The last line of its standard error, cut after 256 bytes. It is not in the text of the error, which whoever
-        /// asked the agent is shown.
+        /// The last line of standard error, truncated to 256 bytes. The error message does not contain it, because the requester of the
+        /// agent receives the message.
         last_words: String,
     },
-    /// It wrote more than its answer may have.
-    #[error("the answer of the program is over the limit of {limit} bytes")]
+    /// The program's answer is larger than the maximum.
+    #[error("the program's answer exceeds the maximum of {limit} bytes")]
     TooLarge {
-        /// How many bytes it may have.
+        /// The maximum size in bytes.
         limit: usize,
     },
-    /// Its answer is no UTF-8.
-    #[error("the answer of the program is not text")]
+    /// The program's answer is not UTF-8.
+    #[error("the program's answer is not UTF-8 text")]
     NotText {
-        /// All that it wrote.
+        /// The whole answer.
         output: RawOutput,
-        /// Where the first byte is that is none.
+        /// The cause, with the position of the first invalid byte.
         source: Utf8Error,
     },
-    /// The operating system refuses what a session needs.
+    /// An operation of the operating system failed.
     #[error("the session with the program cannot {task}")]
     Io {
-        /// What failed.
+        /// The failed operation.
         task: &'static str,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// What an earlier attempt saved is of another version, or of another provider.
-    #[error("the saved state of the session cannot be read")]
+    /// The saved state of an earlier attempt is from an incompatible version or from another provider.
+    #[error("cannot read the saved state of the session with the program")]
     UnreadableState(#[source] serde_json::Error),
-    /// The session was asked for what it cannot do now, or not at all.
-    #[error("the session with the program {problem}")]
+    /// A method of the session was called that is not possible now, or not with programs.
+    #[error("cannot use the session with the program: {problem}")]
     Misused {
-        /// What is wrong.
+        /// The problem.
         problem: &'static str,
     },
 }
 
 impl CliError {
-    /// Whether starting the program again could succeed.
+    /// Returns [`Retry::After`] if starting the program again could succeed.
     #[must_use]
     pub fn retry(&self) -> Retry {
         let is_permanent = match self {
@@ -81,15 +81,15 @@ impl CliError {
     }
 }
 
-/// What programs end with that were given arguments they do not know.
+/// The usual exit code of programs with wrong arguments.
 const WRONG_USAGE: i32 = 2;
 
-/// What a program wrote. It is not printed, as it may be long and anything.
+/// The output of a program. `Debug` prints only the size.
 #[derive(Clone, Eq, PartialEq)]
 pub struct RawOutput(pub(super) Vec<u8>);
 
 impl RawOutput {
-    /// The bytes, as they were written.
+    /// Returns the bytes of the output.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

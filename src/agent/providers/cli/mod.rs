@@ -24,10 +24,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An agent that is a program of its own: a coding agent on the command line, or a script (feature `cli`).
+/// A [`Provider`] that runs a separate program as the agent: a coding agent for the command line, or a script (feature `cli`).
 ///
-/// The program is started once for each run. It reads its task from standard input, calls tools over HTTP while it runs,
-/// and what it wrote to standard output is its answer once it ends with code 0.
+/// The program is started once for each run. It reads its task from standard input and calls tools over HTTP while it runs. If it exits
+/// with code 0, its standard output is the answer.
 ///
 /// ```
 /// # #[cfg(unix)]
@@ -44,71 +44,70 @@ use std::time::Duration;
 /// # Ok::<(), universal_executor::BoxError>(())
 /// ```
 ///
-/// # What the program is given
-/// One JSON document on standard input, which then ends:
+/// # Input of the program
+/// Standard input contains one JSON document:
 ///
-/// | field | what it is |
+/// | field | meaning |
 /// |---|---|
-/// | `run` | the id of the run, the same in each attempt |
-/// | `model`, `temperature` | what the definition asks for, or `null` |
-/// | `messages` | `[{"speaker": "system" or "user", "text": ".."}]`, instructions first, then the context as data, then the user's words or the task |
+/// | `run` | the run ID, the same in each attempt |
+/// | `model`, `temperature` | the values in the definition, or `null` |
+/// | `messages` | `[{"speaker": "system" or "user", "text": ".."}]`: instructions, context as data, then the user's text or the task |
 /// | `tools` | `[{"name": "..", "description": "..", "inputSchema": {..}}]` |
-/// | `response_schema` | `{"name": "..", "schema": {..}, "strict": true}` if the answer has to be JSON, or `null` |
-/// | `resumed` | `null` at first; later `{"runs": how often it was started, "last": its last answer or null, "calls": [..]}` |
-/// | `message` | what it is told beside that, for example what is wrong with its last answer, or `null` |
+/// | `response_schema` | `{"name": "..", "schema": {..}, "strict": true}` if the answer must be JSON, or `null` |
+/// | `resumed` | `null` at the first start; later `{"runs": number of earlier starts, "last": the last answer or null, "calls": [..]}` |
+/// | `message` | an additional message, for example the problem with the last answer, or `null` |
 ///
-/// An image or a file in a message is described in its text, and the program is not given its bytes.
+/// An image or a file in a message is described in the text. The program does not receive the bytes.
 ///
-/// `messages` and `message` have to pass the [input guardrails](crate::agent::guardrail) before the program is started;
-/// what it asks a model by itself they do not see.
+/// The [input guardrails](crate::agent::guardrail) check `messages` and `message` before the program is started. They do not check
+/// requests that the program itself sends to a model.
 ///
-/// Its environment is `PATH`, `HOME` and `LANG` of this process, what [`env`](Self::env) gives, and:
+/// The environment has the variables `PATH`, `HOME` and `LANG` of this process, the variables set with [`env`](Self::env), and:
 ///
-/// | variable | what it is |
+/// | variable | meaning |
 /// |---|---|
-/// | `UX_CALLBACK_URL` | where it calls tools: `http://127.0.0.1:` and a port, without a path |
-/// | `UX_TOKEN` | the token that each request has to have, new for each start of the program |
-/// | `UX_RUN` | the id of the run |
+/// | `UX_CALLBACK_URL` | the base URL for tool calls: `http://127.0.0.1:` and a port, without a path |
+/// | `UX_TOKEN` | the token that each request must contain, new for each start of the program |
+/// | `UX_RUN` | the run ID |
 ///
-/// # How it calls tools
-/// Each request has `Authorization: Bearer $UX_TOKEN`, and a connection takes one.
+/// # Tool calls
+/// Each request has the header `Authorization: Bearer $UX_TOKEN`. Each connection serves one request.
 ///
-/// - `POST $UX_CALLBACK_URL/v1/tool-calls` with `{"id": "..", "tool": "..", "arguments": {..}}` is answered once the call
-///   has its result: 200 with `{"status": "success", "output": ..}` or `{"status": "error", "code": "..", "error": ".."}`.
-///   `arguments` may also be a string, the JSON as a model wrote it. The id is the program's choice, up to 256 bytes: a
-///   call that is sent again with the same id, tool and arguments is not executed again, and is answered alike. So a
-///   program that was [resumed](Provider::resume) may begin from the start.
-/// - `GET $UX_CALLBACK_URL/v1/tools` is answered with `{"tools": [..]}`, as in the task.
+/// - `POST $UX_CALLBACK_URL/v1/tool-calls` with `{"id": "..", "tool": "..", "arguments": {..}}` calls a tool. The response, with status
+///   200, arrives when the call has a result: `{"status": "success", "output": ..}` or `{"status": "error", "code": "..", "error":
+///   ".."}`. `arguments` may also be a string with the JSON as a model wrote it. The program chooses the ID, up to 256 bytes. A
+///   call that is sent again with the same ID, tool and arguments is not executed again and gets the same response. So a
+///   [resumed](Provider::resume) program may start from the beginning.
+/// - `GET $UX_CALLBACK_URL/v1/tools` returns `{"tools": [..]}`, as in the task.
 ///
-/// Nothing else is served, and only on loopback. Other answers have `{"status": "error", "code": "..", "error": ".."}` too:
-/// 400 a request that cannot be read, 401 no or a wrong token, 404 another path, 405 another method, 408 a body that takes
-/// longer than ten seconds, 413 one that is [too large](Self::max_call_bytes), 429 more than 64 calls at a time. More than
-/// 128 connections are closed at once. What is said here is heard only while [`ProviderSession::next`] is polled, as nothing of a
-/// session runs in the background.
+/// The server has no other paths and listens on loopback only. Other responses also have the form `{"status": "error", "code": "..",
+/// "error": ".."}`: 400 for a request that cannot be read, 401 for a missing or wrong token, 404 for another path, 405 for another
+/// method, 408 for a body that takes longer than ten seconds, 413 for a body that is [too large](Self::max_call_bytes), and 429 for more
+/// than 64 concurrent calls. At most 128 connections are open; further ones are closed immediately. The server makes progress only while
+/// [`ProviderSession::next`] is polled, because a session has no background task.
 ///
-/// # How it ends
-/// | what the program does | [`ProviderSession::next`] |
+/// # End of the program
+/// | event | [`ProviderSession::next`] |
 /// |---|---|
-/// | it ends with code 0 | [`Finished`](crate::agent::ProviderEvent::Finished), without the line breaks at the end; the usage is not known, so zero |
-/// | it ends with code 2, what most programs end with that were started the wrong way | [`CliError::Ended`], [permanent](crate::permanent) |
-/// | it ends with another code, or by a signal | [`CliError::Ended`], tried again |
-/// | it writes more than [`max_output_bytes`](Self::max_output_bytes) | [`CliError::TooLarge`], permanent; it is killed |
-/// | it writes what is no UTF-8 | [`CliError::NotText`] with all that it wrote, tried again |
-/// | it cannot be started | [`CliError::Start`], from [`start`](Provider::start); permanent if there is no such program |
+/// | exit with code 0 | [`Finished`](crate::agent::ProviderEvent::Finished), without trailing line breaks; the usage is zero |
+/// | exit with code 2, the usual code for wrong arguments | [`CliError::Ended`], [permanent](crate::permanent) |
+/// | exit with another code, or by a signal | [`CliError::Ended`], retried |
+/// | output over [`max_output_bytes`](Self::max_output_bytes) | [`CliError::TooLarge`], permanent; the program is killed |
+/// | output that is not UTF-8 | [`CliError::NotText`] with the output, retried |
+/// | failure to start | [`CliError::Start`], from [`start`](Provider::start); permanent if the program is missing or not executable |
 ///
-/// [`ProviderSession::cancel`] answers its open calls with the code `cancelled`, waits for the [grace period](Self::grace), and
-/// kills it. A session that is dropped kills it at once. No signal is sent before that, and processes that the program
-/// started itself are left to it. A call that it does not wait for may be lost when it ends.
+/// [`ProviderSession::cancel`] answers the program's open calls with the code `cancelled`, waits for the [grace period](Self::grace), and
+/// kills the program. Dropping a session kills the program immediately. The program receives no earlier signal, and its own
+/// child processes are not killed. A call may be lost if the program exits without waiting for the response.
 ///
-/// A run that waits for a person or another agent cancels its program, and starts it again once it waits for nobody any
-/// more. So a program that hears `cancelled` should end, and one that is resumed should send its calls again by the same
-/// ids: their results are known by these. `resumed.calls` has them too, for a program that chooses other ids each time:
-/// `{"id", "tool", "arguments", "status"}` with `output`, or with `code` and `error`, of the calls that have a result. What
-/// it sends under a new id is a new call.
+/// A run that waits for a person or another agent cancels its program, and starts it again when no answer is pending. So a
+/// program that receives `cancelled` should exit. A resumed program should send its calls again with the same IDs, by which the run
+/// finds their results. A program that cannot repeat IDs finds the finished calls in `resumed.calls`: `{"id", "tool", "arguments",
+/// "status"}` with `output`, or with `code` and `error`. A call with a new ID is a new call.
 ///
-/// Standard error goes to `tracing` at the level debug, line by line, the first 64 KiB of it in lines of up to 1 KiB. The
-/// last line is in [`CliError::Ended`], cut after 256 bytes. The token and the values given by [`env`](Self::env),
-/// however short they are, are replaced by `[secret]` in both; neither an error nor `Debug` contains them.
+/// Standard error is logged with `tracing` at the level debug, line by line: the first 64 KiB, in lines of up to 1 KiB. The
+/// last line is in [`CliError::Ended`], truncated to 256 bytes. In both, the token and all values set with [`env`](Self::env),
+/// however short, are replaced by `[secret]`. Neither errors nor `Debug` contain these values.
 #[derive(Clone)]
 pub struct CliProvider {
     settings: Arc<Settings>,
@@ -126,7 +125,7 @@ struct Settings {
 }
 
 impl CliProvider {
-    /// An agent that is a program: a path, or a name that is looked up in `PATH`.
+    /// Creates a provider that runs a program: a path, or a name that is searched in `PATH`.
     #[must_use]
     pub fn new(program: impl Into<OsString>) -> Self {
         let settings = Settings {
@@ -143,13 +142,13 @@ impl CliProvider {
         }
     }
 
-    /// Adds an argument. Whoever is on the machine can read them, so no secret belongs here.
+    /// Adds an argument. All users of the machine can read arguments, so do not pass secrets here.
     #[must_use]
     pub fn arg(self, argument: impl Into<OsString>) -> Self {
         self.args([argument])
     }
 
-    /// Adds arguments.
+    /// Adds arguments. All users of the machine can read arguments, so do not pass secrets here.
     #[must_use]
     pub fn args(self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.with(|settings| {
@@ -158,32 +157,34 @@ impl CliProvider {
         })
     }
 
-    /// Sets a variable of its environment, a key of its provider for example. The names in the table above are taken.
+    /// Sets an environment variable of the program, for example an API key. The variables `UX_CALLBACK_URL`, `UX_TOKEN` and `UX_RUN`
+    /// cannot be replaced.
     #[must_use]
     pub fn env(self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.with(|settings| settings.env.push((name.into(), value.into())))
     }
 
-    /// Sets where it is started; where this process was by default. With it, name the program by a path that is absolute.
+    /// Sets the working directory of the program. Defaults to that of this process. With this setting, pass an absolute path of the
+    /// program to [`new`](Self::new).
     #[must_use]
     pub fn current_dir(self, folder: impl Into<PathBuf>) -> Self {
         self.with(|settings| settings.current_dir = Some(folder.into()))
     }
 
-    /// How many bytes its answer may have; 1 MiB by default. The last answer is part of what a session saves.
+    /// Sets the maximum size of the answer in bytes. Defaults to 1 MiB. The last answer is part of the session's saved state.
     #[must_use]
     pub fn max_output_bytes(self, limit: usize) -> Self {
         self.with(|settings| settings.max_output_bytes = limit)
     }
 
-    /// Sets the maximum body size of one tool call in bytes; 1 MiB by default. The machine has a separate
+    /// Sets the maximum body size of one tool call in bytes. Defaults to 1 MiB. The state machine of the run has a separate
     /// [limit](crate::machine::MachineLimits::item_bytes): a call above that limit gets an error result.
     #[must_use]
     pub fn max_call_bytes(self, limit: usize) -> Self {
         self.with(|settings| settings.max_call_bytes = limit)
     }
 
-    /// How long it may go on after it was cancelled, until it is killed; two seconds by default.
+    /// Sets the time between the cancellation of the program and its kill. Defaults to two seconds.
     #[must_use]
     pub fn grace(self, period: Duration) -> Self {
         self.with(|settings| settings.grace = period)

@@ -1,4 +1,4 @@
-//! The program as a child process: started, fed, read and waited for.
+//! The program as a child process: its start, input, output and end.
 
 use super::secrets::{Secrets, Token};
 use super::stderr::Stderr;
@@ -13,13 +13,13 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
 use tokio::{select, time};
 
-/// How long a program that has ended is read on, if something that it started keeps its pipes open.
+/// Maximum time to read the output after the program has ended, if its own child processes keep the pipes open.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// What a program may see of the environment of this process.
+/// The environment variables of this process that a program receives.
 const INHERITED: [&str; 3] = ["PATH", "HOME", "LANG"];
 
-/// A program that was started. Dropping it kills it.
+/// A running program. Dropping this kills the program.
 pub(super) struct Program {
     child: Child,
     pipes: Pipes,
@@ -50,7 +50,7 @@ impl Program {
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
             return Err(CliError::Misused {
-                problem: "has no pipes",
+                problem: "the program has no pipes for its input and output",
             });
         };
         let given = settings
@@ -69,7 +69,7 @@ impl Program {
         })
     }
 
-    /// Waits for its answer, or kills it once it shall stop. However this comes back, the program has ended.
+    /// Waits for the program's answer, or kills the program when `stop` fires. The program has ended when this returns.
     pub(super) async fn answer(
         mut self,
         task: Vec<u8>,
@@ -85,12 +85,12 @@ impl Program {
         );
         let ended = select! {
             ended = talk => ended,
-            _ = stop => Err(CliError::Misused { problem: "was cancelled" }),
+            _ = stop => Err(CliError::Misused { problem: "the session was cancelled" }),
         };
         let (status, output) = match ended {
             Ok(ended) => ended,
             Err(error) => {
-                // What went wrong is the error, whatever comes of this.
+                // The first error is returned, also if the kill fails.
                 self.child.kill().await.ok();
                 return Err(error);
             }
@@ -126,7 +126,7 @@ fn command(settings: &Settings, run: &RunId, url: &str, token: &Token) -> Comman
     command
 }
 
-/// Feeds and reads the program until it has ended and its pipes are empty.
+/// Writes the input and reads the output until the program has ended and its pipes are empty.
 async fn talk(
     child: &mut Child,
     pipes: Pipes,
@@ -167,13 +167,13 @@ async fn talk(
     match status {
         Ok(status) => Ok((status, output)),
         Err(source) => Err(CliError::Io {
-            task: "wait for its end",
+            task: "wait for the program's end",
             source,
         }),
     }
 }
 
-/// Writes the task. A program may end, or close its input, without having read it.
+/// Writes the task. Errors are ignored, because a program may exit or close its input without reading the task.
 async fn feed(mut stdin: ChildStdin, task: &[u8]) {
     if stdin.write_all(task).await.is_ok() {
         stdin.shutdown().await.ok();
@@ -189,7 +189,7 @@ async fn read(
     loop {
         let size = stdout.read(&mut chunk).await;
         match size.map_err(|source: io::Error| CliError::Io {
-            task: "read its answer",
+            task: "read the program's answer",
             source,
         })? {
             0 => return Ok(()),
@@ -199,7 +199,7 @@ async fn read(
     }
 }
 
-/// The output as text, without the line breaks that nearly every program ends it with.
+/// Returns the output as text, without trailing line breaks.
 fn text(output: Vec<u8>) -> Result<String, CliError> {
     match String::from_utf8(output) {
         Ok(mut text) => {

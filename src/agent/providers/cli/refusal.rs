@@ -1,4 +1,4 @@
-//! What is said to a client that is not let in, or whose request cannot be read.
+//! HTTP error responses for requests that are not authorized or cannot be read.
 
 use super::wire;
 use http_body_util::Full;
@@ -13,7 +13,7 @@ pub(super) const MAX_CALLS: usize = 64;
 /// Maximum time to read the head of a request, or its body.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a request is not answered with the result of a call.
+/// The reason why a request gets an error response instead of the result of a call.
 pub(super) enum Refusal {
     BadCall(String),
     BrokenBody,
@@ -26,7 +26,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// Whether there may be more of the request, which the client writes before it reads the answer.
+    /// Returns `true` if a part of the body may be unread, which the client writes before it reads the response.
     pub(super) fn leaves_a_body(&self) -> bool {
         match self {
             Self::BadCall(_)
@@ -45,22 +45,24 @@ impl Refusal {
             Self::BrokenBody => (
                 StatusCode::BAD_REQUEST,
                 "bad_request",
-                "the body cannot be read to its end".to_owned(),
+                "cannot read the whole body".to_owned(),
             ),
             Self::OtherMethod(allowed) => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 "method_not_allowed",
-                format!("this path takes {allowed}"),
+                format!("this path accepts only {allowed}"),
             ),
             Self::TooLarge(limit) => (
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "too_large",
-                format!("the body is over the limit of {limit} bytes"),
+                format!("the body exceeds the maximum of {limit} bytes"),
             ),
             Self::TooManyCalls => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "too_many_calls",
-                format!("{MAX_CALLS} calls wait for their results; wait for one of them"),
+                format!(
+                    "{MAX_CALLS} calls wait for their results, the maximum; wait for one of them"
+                ),
             ),
             Self::TooSlow => (
                 StatusCode::REQUEST_TIMEOUT,
@@ -78,7 +80,7 @@ impl Refusal {
             Self::UnknownPath => (
                 StatusCode::NOT_FOUND,
                 "not_found",
-                "there are POST /v1/tool-calls and GET /v1/tools".to_owned(),
+                "unknown path; use POST /v1/tool-calls or GET /v1/tools".to_owned(),
             ),
         };
         let mut response = response(status, wire::error(code, &message).to_string());
@@ -101,7 +103,7 @@ impl Refusal {
     }
 }
 
-/// An answer that is JSON.
+/// Creates a response with a JSON body.
 pub(super) fn response(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;

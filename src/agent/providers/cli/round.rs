@@ -1,4 +1,4 @@
-//! One start of the program, with the port it calls back to.
+//! One start of the program, with the port for its tool calls.
 
 use super::callbacks::Callbacks;
 use super::program::Program;
@@ -14,14 +14,14 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::{select, time};
 
-/// Dropping it kills the program and closes the port.
+/// One start of the program. Dropping this kills the program and closes the port.
 pub(super) struct Round {
     callbacks: Callbacks,
     answer: BoxFuture<'static, Result<String, CliError>>,
     stop: oneshot::Sender<()>,
 }
 
-/// What happens in a round.
+/// An event of a round.
 pub(super) enum Happened {
     Called(Received),
     Answered(String),
@@ -46,19 +46,19 @@ impl Round {
         })
     }
 
-    /// A call that was read is told before the end of the program. Cancel safe.
+    /// Returns the next event. Calls that were read come before the end of the program. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Happened, CliError> {
         select! {
             biased;
             received = self.callbacks.next() => {
-                let received = received.map_err(|error| failed("take connections", error))?;
+                let received = received.map_err(|error| failed("accept connections", error))?;
                 Ok(Happened::Called(received))
             }
             answer = &mut self.answer => Ok(Happened::Answered(answer?)),
         }
     }
 
-    /// Lets the program end by itself for a while, with every call answered as cancelled, and then kills it.
+    /// Answers every call as cancelled and waits up to `grace` for the program to exit, then kills it.
     pub(super) async fn end(self, grace: Duration) {
         let Self {
             mut callbacks,

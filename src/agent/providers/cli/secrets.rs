@@ -1,4 +1,4 @@
-//! What must not be printed: the token of a session, and what the environment of its program was given.
+//! Values that must not be printed: the token of a session, and the environment variables set for its program.
 
 use crate::hex::hex;
 use sha2::{Digest, Sha256};
@@ -6,12 +6,12 @@ use std::borrow::Cow;
 use std::ops::Range;
 use uuid::Uuid;
 
-/// What a program shows to be let in. It has no `Debug`, so that nothing that holds it can print it.
+/// The token with which a program authenticates. It has no `Debug`, so that no type that contains it can print it.
 #[derive(Clone)]
 pub(super) struct Token(String);
 
 impl Token {
-    /// A token of 244 random bits from the operating system, as 64 hexadecimal digits.
+    /// Creates a token with 244 random bits from the operating system, as 64 hexadecimal digits.
     pub(super) fn new() -> Self {
         let mut hash = Sha256::new();
         hash.update(Uuid::new_v4());
@@ -23,7 +23,7 @@ impl Token {
         &self.0
     }
 
-    /// Whether this is the token. It takes as long wherever the first difference is.
+    /// Returns `true` if `given` is the token. The comparison takes constant time.
     pub(super) fn is(&self, given: &[u8]) -> bool {
         let own = self.0.as_bytes();
         let differences = own.iter().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
@@ -38,8 +38,8 @@ const REPLACEMENT: &str = "[secret]";
 pub(super) struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// Takes all values that are not blank, however short they are: any of them can be a password. Values of several lines
-    /// are stored line by line, as they are printed.
+    /// Creates the list from all values that are not blank. Short values count too, because each can be a password. Values of several
+    /// lines are stored line by line, because output is checked line by line.
     pub(super) fn new<'a>(values: impl IntoIterator<Item = Cow<'a, str>>) -> Self {
         let mut secrets = Vec::new();
         for value in values {
@@ -51,8 +51,8 @@ impl Secrets {
         Self(secrets)
     }
 
-    /// Returns the text with `[secret]` in place of each part that any of the secrets covers. All secrets are found in the
-    /// original text, because a short one could otherwise be found in the replacement of another.
+    /// Returns the text with each secret replaced by `[secret]`. All secrets are searched in the original text, because a short secret
+    /// could otherwise match in the replacement of another.
     pub(super) fn hide(&self, text: &str) -> String {
         let mut covered = self.covered(text);
         covered.sort_unstable_by_key(|range| range.start);
@@ -68,7 +68,7 @@ impl Secrets {
         hidden
     }
 
-    /// Returns the parts of a text that are secrets. They can overlap.
+    /// Returns the ranges of a text that are secrets. The ranges can overlap.
     fn covered(&self, text: &str) -> Vec<Range<usize>> {
         let mut covered = Vec::new();
         for secret in &self.0 {
@@ -76,7 +76,7 @@ impl Secrets {
             while let Some(at) = text.get(from..).and_then(|rest| rest.find(&**secret)) {
                 let start = from + at;
                 covered.push(start..start + secret.len());
-                // The next occurrence can begin within this one.
+                // The next occurrence can overlap this one.
                 from = start + secret.chars().next().map_or(1, char::len_utf8);
             }
         }

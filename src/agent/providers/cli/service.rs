@@ -1,4 +1,4 @@
-//! What is served to the program: one HTTP request, let in, read and answered.
+//! HTTP service for the program: authenticates, reads and answers one request of each connection.
 
 use super::refusal::{MAX_CALLS, READ_TIMEOUT, Refusal, response};
 use super::secrets::Token;
@@ -18,33 +18,34 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time;
 
-/// How much is read of the head of a request, in bytes.
+/// Maximum size in bytes of the head of a request.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// How much is read of a request that is refused, in bytes. A client that still writes would not read why.
+/// Maximum number of bytes read from a refused request. A client that is still writing would not read the response.
 const MAX_DRAINED_BYTES: usize = 16 << 20;
 
-/// A call that was read, and who waits for its answer.
+/// A call that was read, and the client that waits for the answer.
 pub(super) struct Received {
     pub(super) call: MachineCall,
     pub(super) caller: Caller,
 }
 
-/// Who waits for the answer to a call. To let go of it is to answer that the call was cancelled.
+/// A client that waits for the answer to a call. Dropping this answers that the call was cancelled.
 pub(super) struct Caller {
     reply: oneshot::Sender<Answer>,
-    /// Given back with the answer, not when the client is gone: whoever comes again is counted again.
+    /// The permit of the call. It is released with the answer and not when the client disconnects, so a client that sends the call again
+    /// counts twice.
     _place: OwnedSemaphorePermit,
 }
 
 impl Caller {
-    /// Answers, unless the client is gone.
+    /// Sends the answer, unless the client has disconnected.
     pub(super) fn answer(self, answer: Answer) {
         self.reply.send(answer).ok();
     }
 }
 
-/// What all connections of one program share.
+/// State shared by all connections of one program.
 pub(super) struct Service {
     token: Token,
     tools: Bytes,
@@ -81,7 +82,7 @@ impl Service {
             .serve_connection(TokioIo::new(stream), answer)
             .await;
         if let Err(error) = served {
-            tracing::debug!(error = %Chain(&error), "a connection of an agent's program broke off");
+            tracing::debug!(error = %Chain(&error), "a connection of an agent's program failed");
         }
     }
 
@@ -132,12 +133,12 @@ impl Service {
             reply,
             _place: place,
         };
-        // It is not taken only if the session has ended; the caller is dropped, and with it the answer to wait for.
+        // Sending fails only if the session has ended. The caller is dropped then, which cancels the answer.
         self.calls.send(Received { call, caller }).await.ok();
         Ok(answer.await.unwrap_or_else(|_| {
             Answer::error(
                 "cancelled",
-                "the call was cancelled, as the session has ended",
+                "the call was cancelled because the session has ended",
             )
         }))
     }
@@ -171,7 +172,7 @@ async fn read(body: &mut Incoming, limit: usize) -> Result<Vec<u8>, Refusal> {
     Ok(whole)
 }
 
-/// Reads what is left of a request and forgets it, within limits.
+/// Reads and discards the rest of a request, up to [`MAX_DRAINED_BYTES`] and [`READ_TIMEOUT`].
 async fn drain(body: &mut Incoming) {
     let drained = async {
         let mut left = MAX_DRAINED_BYTES;

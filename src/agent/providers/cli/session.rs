@@ -10,13 +10,13 @@ use async_trait::async_trait;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A run of a program, which is started again each time it is told something.
+/// A session with a program, which is started again for each message to it.
 pub(super) struct CliSession {
     settings: Arc<Settings>,
     task: ProviderTask,
     saved: Saved,
     callers: Callers,
-    /// None once the program has ended.
+    /// The running program, or `None` once it has ended.
     round: Option<Round>,
 }
 
@@ -55,7 +55,7 @@ impl CliSession {
 impl ProviderSession for CliSession {
     async fn next(&mut self) -> Result<ProviderEvent, BoxError> {
         let Some(round) = &mut self.round else {
-            return Err(misused("is over, as the program has ended"));
+            return Err(misused("the program has ended"));
         };
         match round.next().await {
             Ok(Happened::Called(received)) => {
@@ -93,14 +93,14 @@ impl ProviderSession for CliSession {
 
     async fn tell(&mut self, message: String) -> Result<(), BoxError> {
         if self.round.is_some() {
-            return Err(misused("is told something while the program runs"));
+            return Err(misused("no message can be sent while the program runs"));
         }
         self.saved.message = Some(message);
         self.begin().await
     }
 
     async fn answer(&mut self, _answer: Answer) -> Result<(), BoxError> {
-        Err(misused("asks nothing that could be answered"))
+        Err(misused("a program sends no model requests by breadcrumb"))
     }
 
     async fn cancel(&mut self) {
@@ -115,7 +115,7 @@ impl ProviderSession for CliSession {
     }
 }
 
-/// What the program is given to read, as the guardrails let it pass.
+/// Returns the program's input, checked by the input guardrails.
 async fn given(task: &ProviderTask, saved: &Saved) -> Result<Vec<u8>, BoxError> {
     let messages = task.guardrails.input(task.messages.clone()).await;
     let messages = messages?.into_iter();
@@ -141,7 +141,7 @@ fn misused(problem: &'static str) -> BoxError {
     CliError::Misused { problem }.into()
 }
 
-/// Who waits for the results of calls: for each id those who sent it, as it may come again.
+/// The clients that wait for results, by call ID. A call that was sent again has several clients.
 #[derive(Default)]
 struct Callers(HashMap<CallId, Vec<Caller>>);
 
@@ -150,8 +150,8 @@ impl Callers {
         self.0.entry(id).or_default().push(caller);
     }
 
-    /// Answers the caller who came last. A result that is only for one caller is for the last one, since it is given
-    /// before the next call is heard of; one that is for all of them is the same for each.
+    /// Answers the newest client of a call. A result for a single client is always for the newest one, because it is delivered before
+    /// the next call is received. A result for all clients is the same for each.
     fn answer(&mut self, id: &CallId, answer: Answer) {
         let Some(callers) = self.0.get_mut(id) else {
             return;

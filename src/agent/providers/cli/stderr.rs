@@ -1,4 +1,4 @@
-//! What a program says to standard error: logged line by line, and the last line kept for an error.
+//! Standard error of a program: logged line by line. The last line is retained for an error.
 
 use super::secrets::Secrets;
 use crate::error::excerpt;
@@ -7,18 +7,18 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tracing::debug;
 
-/// How much of a line is logged, in bytes.
+/// Maximum size of a logged line in bytes.
 const LINE_BYTES: usize = 1 << 10;
 
-/// How much is logged of one program, in bytes. What comes after it is read all the same, so that the program can go on.
+/// Maximum number of logged bytes of one program. Later output is read and discarded, so that the program does not block.
 const LOGGED_BYTES: usize = 64 << 10;
 
-/// How much of the last line is kept, in bytes.
+/// Maximum size in bytes of the last line in an error.
 const LAST_WORDS_BYTES: usize = 256;
 
 pub(super) struct Stderr {
     secrets: Arc<Secrets>,
-    /// What was read of a line that has not ended.
+    /// The start of a line whose end is not yet read.
     line: Vec<u8>,
     last_words: String,
     logged: usize,
@@ -34,7 +34,7 @@ impl Stderr {
         }
     }
 
-    /// Reads to the end. A pipe that breaks is one that has ended.
+    /// Reads the pipe to its end. A read error counts as the end.
     pub(super) async fn follow(&mut self, mut pipe: impl AsyncRead + Unpin) {
         let mut chunk = vec![0; 8 << 10];
         while let Ok(size @ 1..) = pipe.read(&mut chunk).await {
@@ -42,14 +42,14 @@ impl Stderr {
         }
     }
 
-    /// The last line that says something.
+    /// Returns the last line that is not blank.
     pub(super) fn last_words(mut self) -> String {
         self.end_line();
         self.last_words
     }
 
     fn read(&mut self, chunk: &[u8]) {
-        // A secret that begins within what is logged of a line is read to its end, so that it is found.
+        // A secret can start within the logged part of a line, so the buffer also has space for the longest secret.
         let most = LINE_BYTES + self.secrets.longest();
         for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
             let room = most.saturating_sub(self.line.len());
@@ -69,7 +69,7 @@ impl Stderr {
         }
         if self.logged < LOGGED_BYTES {
             self.logged += text.len();
-            debug!(line = &*text, "the program of an agent says");
+            debug!(line = &*text, "an agent's program wrote to standard error");
         }
         self.last_words = excerpt(&text, LAST_WORDS_BYTES).into_owned();
     }

@@ -1,4 +1,4 @@
-//! What a program is told and says, as JSON. Pure.
+//! JSON messages from and to a program. Pure.
 
 use super::CliError;
 use crate::agent::{ChatMessage, ProviderTask, ResponseSchema, ToolSpec};
@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// How long the id of a call and the name of a tool may be, in bytes.
+/// Maximum size in bytes of a call ID and of a tool name.
 const MAX_NAME_BYTES: usize = 256;
 
-/// How much of what is wrong with a call its sender is told, in bytes.
+/// Maximum size in bytes of a JSON error in a response.
 const MAX_PROBLEM_BYTES: usize = 256;
 
-/// What another attempt needs.
+/// The saved state of a session.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Saved {
-    /// How often the program was started.
+    /// The number of starts of the program.
     pub(super) runs: u64,
-    /// Its last answer.
+    /// The program's last answer.
     pub(super) last: Option<String>,
-    /// What it was told since.
+    /// The message for the next start.
     pub(super) message: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl Saved {
     }
 }
 
-/// What the program reads from standard input.
+/// The document on the program's standard input.
 #[derive(Serialize)]
 struct Document<'a> {
     run: &'a RunId,
@@ -49,7 +49,7 @@ struct Document<'a> {
     message: Option<&'a str>,
 }
 
-/// What the program is told of the times before.
+/// The earlier starts of the program.
 #[derive(Serialize)]
 struct Resumed<'a> {
     runs: u64,
@@ -57,7 +57,7 @@ struct Resumed<'a> {
     calls: Vec<Value>,
 }
 
-/// A call and what it came to.
+/// Returns a finished call with its answer.
 fn made((call, answer): &(MachineCall, Answer)) -> Value {
     let mut told = self::answer(answer);
     if let Value::Object(fields) = &mut told {
@@ -70,7 +70,7 @@ fn made((call, answer): &(MachineCall, Answer)) -> Value {
     told
 }
 
-/// The task in words that may be shown: the messages, and what the program is told beside them.
+/// Returns the document for standard input. `messages` and `message` have passed the input guardrails.
 pub(super) fn document(
     task: &ProviderTask,
     saved: &Saved,
@@ -99,7 +99,7 @@ pub(super) fn tools(task: &ProviderTask) -> Vec<u8> {
     json!({"tools": task.tools}).to_string().into_bytes()
 }
 
-/// A call as the program sends it. Fields that are not known are left to later versions.
+/// A call in the form of the program. Unknown fields are ignored, for later versions.
 #[derive(Deserialize)]
 struct SentCall<'a> {
     id: String,
@@ -108,18 +108,20 @@ struct SentCall<'a> {
     arguments: &'a RawValue,
 }
 
-/// Reads a call, or says what is wrong with it. Arguments that cannot be read are no reason to refuse it: the model is
-/// told of them as the result of the call.
+/// Reads a call. Arguments that are not valid JSON do not fail the request: the model receives their problem as the result of the call.
+///
+/// # Errors
+/// The problem, for the program.
 pub(super) fn read_call(body: &[u8]) -> Result<MachineCall, String> {
     let sent: SentCall<'_> = serde_json::from_slice(body).map_err(|error| {
         let problem = error.to_string();
         let problem = excerpt(&problem, MAX_PROBLEM_BYTES);
-        format!("the body has to be {EXPECTED}: {problem}")
+        format!("the body must be {EXPECTED}: {problem}")
     })?;
     for (field, text) in [("id", &sent.id), ("tool", &sent.tool)] {
         if text.is_empty() || text.len() > MAX_NAME_BYTES {
             return Err(format!(
-                "{field:?} has to have 1 to {MAX_NAME_BYTES} bytes, and has {}",
+                "{field:?} must have 1 to {MAX_NAME_BYTES} bytes, but has {}",
                 text.len()
             ));
         }
@@ -144,18 +146,18 @@ fn arguments(sent: &RawValue) -> Result<ToolArguments, String> {
     let text = sent.get();
     match text.bytes().next() {
         Some(b'{') => Ok(ToolArguments::parse(text)),
-        // As models write them: a text that is JSON, or should be.
+        // A string with the text of a model, which may or may not be JSON.
         Some(b'"') => {
             let written: String = serde_json::from_str(text).map_err(|error| error.to_string())?;
             Ok(ToolArguments::parse(&written))
         }
         Some(_) | None => Err(
-            r#""arguments" has to be an object, or a string that is the JSON of one"#.to_owned(),
+            r#""arguments" must be an object, or a string with the JSON of an object"#.to_owned(),
         ),
     }
 }
 
-/// What the sender of a call is answered.
+/// Returns the response body for the answer to a call.
 pub(super) fn answer(answer: &Answer) -> Value {
     match answer {
         Answer::Success(output) => json!({"status": "success", "output": output}),
@@ -216,11 +218,11 @@ mod tests {
             ),
             (
                 json!({"id": "", "tool": "add", "arguments": {}}),
-                "\"id\" has to have 1 to 256 bytes",
+                "\"id\" must have 1 to 256 bytes",
             ),
             (
                 json!({"id": "1", "tool": long, "arguments": {}}),
-                "\"tool\" has to have 1 to 256 bytes",
+                "\"tool\" must have 1 to 256 bytes",
             ),
             (
                 json!({"id": "a\u{0}b", "tool": "add", "arguments": {}}),
@@ -232,13 +234,13 @@ mod tests {
             ),
             (
                 json!({"id": "1", "tool": "add", "arguments": [1]}),
-                "has to be an object",
+                "must be an object",
             ),
             (
                 json!({"id": "1", "tool": "add", "arguments": null}),
-                "has to be an object",
+                "must be an object",
             ),
-            (json!([]), "has to be JSON like"),
+            (json!([]), "must be JSON like"),
         ];
 
         for (sent, problem) in refused {

@@ -1,4 +1,4 @@
-//! Answers in the words of chat completions, whole or in pieces, read into events.
+//! Reader of answers in the chat completions protocol, whole or in pieces.
 
 use super::failure::{self, Failed};
 use super::names::Names;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-/// An answer, or a piece of one: the one has what is said in `message`, the other in `delta`.
+/// An answer or a piece of an answer. The content of a whole answer is in `message`, that of a piece in `delta`.
 #[derive(Deserialize)]
 struct Completion {
     #[serde(default)]
@@ -33,7 +33,7 @@ struct Choice {
     delta: Option<Said>,
     #[serde(default)]
     finish_reason: Option<String>,
-    /// As OpenRouter tells of an answer that broke off.
+    /// The error of an interrupted answer, in the form of OpenRouter.
     #[serde(default)]
     error: Option<Value>,
 }
@@ -64,7 +64,7 @@ struct Call {
     id: Option<String>,
     #[serde(default)]
     function: Function,
-    /// State of the provider, such as the signature of the thought behind the call.
+    /// Provider state, such as the signature of the thought behind the call.
     #[serde(flatten)]
     others: Map<String, Value>,
 }
@@ -85,31 +85,32 @@ struct Tokens {
     completion_tokens: Option<u64>,
 }
 
-/// Reads the pieces of one answer, or all of it at once.
+/// Reader of one answer, whole or in pieces.
 #[derive(Debug)]
 pub(in crate::agent) struct AnswerReader {
     names: Names,
-    /// What was sent, should the provider repeat it in an error.
+    /// The key that was sent, to remove it from errors that repeat it.
     secret: Option<Secret>,
     calls: Vec<Slot>,
     thoughts: Thoughts,
     refusal: String,
     stop: Option<StopReason>,
-    /// How many bytes were said.
+    /// The number of bytes received.
     bytes: usize,
 }
 
-/// A call that has begun.
+/// A call whose first piece was received.
 #[derive(Debug)]
 struct Slot {
-    /// What the provider counts it as.
+    /// The provider's index of the call.
     index: Option<u64>,
+    /// The provider's ID of the call.
     id: Option<String>,
-    /// The ID that the call has here.
+    /// The ID of the call in this crate, which is created if the provider sends none.
     own_id: String,
 }
 
-/// The most bytes of a refusal that are kept.
+/// Maximum number of retained bytes of a refusal.
 const MAX_REFUSAL: usize = 1024;
 
 impl AnswerReader {
@@ -125,7 +126,7 @@ impl AnswerReader {
         }
     }
 
-    /// Reads a piece of an answer, or a whole one.
+    /// Reads a piece of an answer or a whole answer, and adds its events.
     pub(in crate::agent) fn read(
         &mut self,
         text: &[u8],
@@ -137,7 +138,7 @@ impl AnswerReader {
         let choices = completion.choices.unwrap_or_default();
         if no_choices && completion.usage.is_none() {
             return Err(ModelError::bad_answer(
-                "it has neither choices nor an error",
+                "the response has neither choices nor an error",
             ));
         }
         for choice in choices.into_iter().filter(|choice| choice.index == 0) {
@@ -151,9 +152,10 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// The end of a whole answer, at the end of the body. One that was marked as over, by `[DONE]`, may lack a reason.
+    /// Returns the last events, at the end of the body: the provider state, then [`ChatEvent::End`].
     ///
-    /// The events before the end are the state of the provider.
+    /// # Errors
+    /// [`ModelError::Unavailable`] if the answer has no finish reason, unless `marked`: the stream ended with `[DONE]`.
     pub(in crate::agent) fn finish(self, marked: bool) -> Result<Vec<ChatEvent>, ModelError> {
         if !self.refusal.is_empty() {
             let said = failure::scrubbed(&self.refusal, self.secret.as_ref());
@@ -161,18 +163,18 @@ impl AnswerReader {
             return Err(ModelError::Refused { reason });
         }
         let stop = match self.stop {
-            // Some endpoints say "stop" when they call tools.
+            // Some endpoints send the reason "stop" with tool calls.
             Some(StopReason::Finished) if !self.calls.is_empty() => StopReason::ToolCalls,
             Some(stop) => stop,
             None if marked => StopReason::Other,
-            None => return Err(ModelError::Unavailable("the answer broke off".into())),
+            None => return Err(ModelError::Unavailable("the answer is incomplete".into())),
         };
         let mut events = self.thoughts.finish()?;
         events.push(ChatEvent::End(stop));
         Ok(events)
     }
 
-    /// Whether no error stands where an answer should.
+    /// Returns the [`ModelError`] for an error that the response contains instead of an answer.
     fn must_be_whole(&self, error: Option<Value>) -> Result<(), ModelError> {
         match error.filter(|error| !error.is_null()) {
             Some(error) => {
@@ -218,21 +220,21 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// A stream could go on for ever.
+    /// Counts received bytes, because a stream could be endless.
     fn grow(&mut self, by: usize) -> Result<(), ModelError> {
         self.bytes = self.bytes.saturating_add(by);
         match self.bytes > ChatResponse::MAX_BYTES {
             true => Err(ModelError::TooLarge {
-                what: "the answer in bytes",
+                what: "the size of the answer in bytes",
                 limit: ChatResponse::MAX_BYTES,
             }),
             false => Ok(()),
         }
     }
 
-    /// The call that a piece goes on with, if it does not begin one. It is the one with its index; without an index the
-    /// last one, if the piece has no name. Some endpoints give all calls the same index, so an id that is new begins a
-    /// call in any case.
+    /// Returns the position of the call that a piece continues, or `None` if the piece starts a call. A piece continues the call with the
+    /// same index, or without an index and name, the last call. A new ID always starts a call, because some endpoints give all calls the
+    /// same index.
     fn begun(&self, piece: &Call) -> Option<usize> {
         let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         let has_id = is_given(&piece.id);
@@ -253,7 +255,7 @@ impl AnswerReader {
         let arguments = match call.function.arguments.unwrap_or_default() {
             Value::String(text) => text,
             Value::Null => String::new(),
-            // Some endpoints send what others send the text of.
+            // Some endpoints send the JSON itself instead of a string.
             other @ (Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
                 other.to_string()
             }
@@ -297,7 +299,7 @@ fn stop(reason: &str) -> Result<StopReason, ModelError> {
         "stop" => Ok(StopReason::Finished),
         "tool_calls" | "function_call" => Ok(StopReason::ToolCalls),
         "length" => Ok(StopReason::MaxTokens),
-        "error" => Err(ModelError::Unavailable("the answer broke off".into())),
+        "error" => Err(ModelError::Unavailable("the answer is incomplete".into())),
         "content_filter" => Err(ModelError::Refused {
             reason: "the provider filtered the answer".to_owned(),
         }),
@@ -305,7 +307,7 @@ fn stop(reason: &str) -> Result<StopReason, ModelError> {
     }
 }
 
-/// A text, the texts of a list of parts, or the JSON that stands where a text should.
+/// Returns the text of a value: a string, the strings in a list of parts, or other JSON as text.
 fn text_of(value: Value) -> String {
     match value {
         Value::String(text) => text,
@@ -318,15 +320,15 @@ fn text_of(value: Value) -> String {
     }
 }
 
-/// Says where and of what kind the fault is; serde's own words would quote the answer.
+/// Returns the error of an unreadable answer, with the kind and the position of the problem. The message of serde would quote the answer.
 pub(in crate::agent) fn unreadable(error: &serde_json::Error) -> ModelError {
     let what = match error.classify() {
-        serde_json::error::Category::Eof => "JSON that breaks off",
-        serde_json::error::Category::Data => "JSON of another shape",
-        serde_json::error::Category::Syntax | serde_json::error::Category::Io => "no JSON",
+        serde_json::error::Category::Eof => "truncated JSON",
+        serde_json::error::Category::Data => "JSON with unexpected fields",
+        serde_json::error::Category::Syntax | serde_json::error::Category::Io => "invalid JSON",
     };
     let (line, column) = (error.line(), error.column());
-    ModelError::bad_answer(format!("it is {what} at line {line}, column {column}"))
+    ModelError::bad_answer(format!("{what} at line {line}, column {column}"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What an error in the words of chat completions comes to.
+//! Errors of the chat completions protocol, and their [`ModelError`]s.
 
 use crate::agent::ModelError;
 use crate::agent::providers::Secret;
@@ -7,29 +7,29 @@ use crate::scrub::without_credentials;
 use serde_json::Value;
 use std::time::Duration;
 
-/// The shortest wait after a rate limit, should a provider ask for none: it uses no attempt of a run.
+/// Minimum delay after a rate limit. A rate-limited request uses no attempt of a run, so a delay of zero would repeat it without end.
 const LEAST_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// How long to wait where a provider is rate limited and does not say: ten seconds.
+/// Delay after a rate limit for which the provider states none: ten seconds.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// An answer that is an error.
+/// A response that is an error.
 #[derive(Debug, Default)]
 pub(in crate::agent) struct Failed {
-    /// The HTTP status, or what would have been one.
+    /// The HTTP status, or the equivalent status of an error in the body.
     pub(in crate::agent) status: u16,
     pub(in crate::agent) retry_after: Option<Duration>,
-    /// The provider's short name for it: `context_length_exceeded`.
+    /// The provider's error code, such as `context_length_exceeded`.
     code: String,
     message: String,
     /// Scheme, host and port of the provider, if known.
     server: String,
-    /// Whether the provider says that it looked at the content and did not like it.
+    /// If `true`, the provider's moderation rejected the content.
     moderated: bool,
 }
 
 impl Failed {
-    /// Reads an error that stands where an answer should, in a body that came with the status 200.
+    /// Reads an error that a response with the status 200 contains instead of an answer.
     pub(in crate::agent) fn in_answer(error: &Value) -> Self {
         let status = error.get("code").and_then(Value::as_u64);
         let status = status.and_then(|code| u16::try_from(code).ok());
@@ -55,7 +55,8 @@ impl Failed {
             code => code,
         };
         let message = match error.as_str() {
-            Some(message) => message, // as some servers do: {"error": "model not found"}
+            // Some servers send `{"error": "model not found"}`.
+            Some(message) => message,
             None => text("message"),
         };
         Self {
@@ -86,7 +87,7 @@ impl Failed {
         self.code.contains("context_length") || words.iter().any(|one| message.contains(one))
     }
 
-    /// Removes a key from what the provider said, should it repeat it.
+    /// Removes a key from the error, in case the provider repeats it.
     pub(in crate::agent) fn without(mut self, secret: Option<&Secret>) -> Self {
         self.message = scrubbed(&self.message, secret);
         self.code = scrubbed(&self.code, secret);
@@ -112,12 +113,12 @@ impl Failed {
     }
 }
 
-/// The error that an answer is.
+/// Returns the [`ModelError`] for an error response.
 pub(in crate::agent) fn classify(failed: &Failed) -> ModelError {
     let delay = failed.retry_after.map(|delay| delay.min(Retry::MAX_DELAY));
     let code = &*failed.code;
     match failed.status {
-        // The credit is used up, and waiting brings none.
+        // A retry does not help when the credit of the account is used up.
         429 if code == "insufficient_quota" => rejected(failed),
         429 => ModelError::RateLimited {
             retry_after: delay.unwrap_or(DEFAULT_RETRY_AFTER).max(LEAST_RETRY_AFTER),
@@ -152,7 +153,7 @@ fn rejected(failed: &Failed) -> ModelError {
     }
 }
 
-/// A text without a key that was sent, should the provider repeat it.
+/// Returns a text with the key replaced by `[key]`, in case the provider repeats it.
 pub(in crate::agent) fn scrubbed(text: &str, secret: Option<&Secret>) -> String {
     match secret.map(Secret::reveal).filter(|key| !key.is_empty()) {
         Some(key) => text.replace(key, "[key]"),
@@ -160,7 +161,7 @@ pub(in crate::agent) fn scrubbed(text: &str, secret: Option<&Secret>) -> String 
     }
 }
 
-/// A short piece of what a provider said, on one line.
+/// Returns the first 200 characters of a provider's text, without control characters.
 pub(in crate::agent) fn safe_excerpt(text: &str) -> String {
     const SHOWN: usize = 200;
     let line: String = text

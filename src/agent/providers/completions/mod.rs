@@ -1,4 +1,4 @@
-//! The chat completions of OpenAI, which models elsewhere speak over HTTP and by breadcrumbs: pure.
+//! The chat completions protocol of OpenAI, for models over HTTP and by breadcrumbs: pure.
 
 mod answer;
 pub(super) mod failure;

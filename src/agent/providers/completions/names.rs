@@ -1,12 +1,14 @@
 use crate::agent::{ChatMessage, ChatRequest};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the tools of a request are called on the wire, where a name has only letters, digits, `_` and `-`, 64 at the most.
+/// Tool names on the wire, where a name has at most 64 letters, digits, `_` and `-`.
 ///
-/// A name that is not like that gets one which no other tool has, and gets its own back in the answer.
+/// Other names are replaced by unique valid names in the request, and restored in the answer.
 #[derive(Debug, Default)]
 pub(in crate::agent) struct Names {
+    /// Wire names by tool name.
     there: BTreeMap<String, String>,
+    /// Tool names by wire name.
     back: BTreeMap<String, String>,
 }
 
@@ -14,7 +16,7 @@ const MAX_BYTES: usize = 64;
 
 impl Names {
     pub(in crate::agent) fn new(request: &ChatRequest) -> Self {
-        // What a model made up, or was offered before, is in the conversation and has to be told to it again.
+        // The conversation can contain calls of tools that the model invented or that were offered before.
         let said = request.messages.iter();
         let said = said.flat_map(ChatMessage::tool_calls);
         let said = said.map(|call| &*call.name);
@@ -41,12 +43,12 @@ impl Names {
         names
     }
 
-    /// What a tool is called on the wire.
+    /// Returns the wire name of a tool.
     pub(in crate::agent) fn there<'a>(&'a self, name: &'a str) -> &'a str {
         self.there.get(name).map_or(name, String::as_str)
     }
 
-    /// What a tool on the wire is called here.
+    /// Returns the tool name for a wire name.
     pub(in crate::agent) fn back(&self, name: String) -> String {
         self.back.get(&name).cloned().unwrap_or(name)
     }
@@ -63,7 +65,7 @@ fn plain_or_underscore(c: char) -> char {
     }
 }
 
-/// The first is the name itself, cut to the limit; the following end with their number.
+/// Returns candidate `number` for a wire name, truncated to the limit. The candidates after the first end with their number.
 fn numbered(base: &str, number: usize) -> String {
     let ending = match number {
         1 => String::new(),

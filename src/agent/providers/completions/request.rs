@@ -1,4 +1,4 @@
-//! A request in the words of chat completions.
+//! Requests in the chat completions protocol.
 
 use super::names::Names;
 use super::thoughts;
@@ -8,23 +8,25 @@ use crate::agent::{
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
-/// How the wire differs from one endpoint and call to the next.
+/// Parameters of the wire format that depend on the endpoint and the call.
 pub(in crate::agent) struct Form<'a> {
     pub(in crate::agent) names: &'a Names,
-    /// The model that gets its reasoning and state back.
+    /// The receiving model. The request contains only reasoning and provider state of this origin.
     pub(in crate::agent) origin: &'a PartOrigin,
     pub(in crate::agent) default_model: Option<&'a str>,
     /// `max_completion_tokens`, or `max_tokens`.
     pub(in crate::agent) max_tokens_field: &'static str,
     pub(in crate::agent) streams: bool,
-    /// If `true`, successive messages of the user are sent as one.
+    /// If `true`, consecutive messages of the role `user` are sent as one.
     pub(in crate::agent) joins_user_messages: bool,
 }
 
 impl Form<'_> {
+    /// Returns the body of a request.
+    ///
     /// # Errors
-    /// [`ModelError::Media`] if an image or a file was not read, [`ModelError::Unsupported`] if one is in a message that is not the
-    /// user's.
+    /// [`ModelError::Media`] if an image or a file was not read, and [`ModelError::Unsupported`] if a message of another role than
+    /// `user` has one.
     pub(in crate::agent) fn body(&self, request: &ChatRequest) -> Result<Value, ModelError> {
         let messages = match self.joins_user_messages {
             true => Cow::Owned(ChatMessage::joined(&request.messages)),
@@ -72,8 +74,8 @@ impl Form<'_> {
                 Speaker::User => attached(message, request),
                 Speaker::System | Speaker::Assistant | Speaker::Tool => {
                     Err(ModelError::Unsupported {
-                        provider: "an endpoint of chat completions",
-                        what: "images and files in a message that is not the user's",
+                        provider: "the chat completions protocol",
+                        what: "images and files in a message of another role than user",
                     })
                 }
             };
@@ -84,7 +86,7 @@ impl Form<'_> {
             Speaker::User => json!({"role": "user", "content": text}),
             Speaker::Assistant => self.said(message),
             Speaker::Tool => {
-                // The protocol has no field for it, so the model is told in words.
+                // The protocol has no field for errors, so the text reports them.
                 let content = match message.is_error() {
                     true => format!("error: {text}"),
                     false => text.into_owned(),
@@ -94,7 +96,7 @@ impl Form<'_> {
         })
     }
 
-    /// An earlier answer of the model, with the reasoning and the state that are its own.
+    /// Returns an earlier answer, with the reasoning and the provider state of the same origin.
     fn said(&self, message: &ChatMessage) -> Value {
         let text = message.text();
         let calls = message.tool_calls();
@@ -111,7 +113,7 @@ impl Form<'_> {
     }
 
     fn call(&self, call: &ToolCall, message: &ChatMessage) -> Value {
-        // Some endpoints read the arguments of earlier calls and reject the whole conversation for one that is no JSON.
+        // Some endpoints parse the arguments of earlier calls and reject the whole conversation if one is not JSON.
         let arguments = match call.arguments.json() {
             Ok(_) if call.arguments.text().trim().is_empty() => "{}".to_owned(),
             Ok(_) => call.arguments.text().to_owned(),
@@ -150,7 +152,7 @@ impl Form<'_> {
     }
 }
 
-/// Returns a message of the user with images or files, as a list of parts.
+/// Returns a user message with images or files, as a list of parts.
 fn attached(message: &ChatMessage, request: &ChatRequest) -> Result<Value, ModelError> {
     let url = |media: &Media| -> Result<String, ModelError> {
         let bytes = request.bytes_of(media)?;
@@ -172,7 +174,7 @@ fn attached(message: &ChatMessage, request: &ChatRequest) -> Result<Value, Model
                 let file = json!({"filename": name, "file_data": url(media)?});
                 content.push(json!({"type": "file", "file": file}));
             }
-            // The user says none of these.
+            // User messages have none of these parts.
             Part::ToolCall(_) | Part::ToolResult(_) | Part::Reasoning(_) | Part::Opaque(_) => {}
         }
     }

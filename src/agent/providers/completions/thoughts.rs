@@ -1,23 +1,23 @@
-//! Reasoning and provider state in the words of chat completions: fields of a message and of its tool calls that only the
+//! Reasoning and provider state in the chat completions protocol: fields of a message and of its tool calls that only the
 //! endpoint which wrote them understands.
 
 use crate::agent::{ChatEvent, ChatMessage, ModelError, Opaque, PartOrigin, Reasoning};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The fields of a message with the text in which the model reasoned.
+/// The fields of a message with the text of the reasoning.
 const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 
 /// The field of a message with a list of thoughts, which can be encrypted or signed.
 const DETAILS: &str = "reasoning_details";
 
-/// The field of a message with the parts of a model that a tool serves.
+/// The field of a message with reasoning and provider state, from a model that is served as a tool.
 pub(in crate::agent) const PARTS: &str = "opaque_parts";
 
-/// The fields of a tool call that are not state of the provider.
+/// The fields of a tool call that are not provider state.
 const KNOWN: [&str; 4] = ["id", "index", "type", "function"];
 
-/// The text of these fields of a thought comes in pieces.
+/// The fields of a thought whose text arrives in pieces.
 const IN_PIECES: [&str; 3] = ["text", "summary", "data"];
 
 /// Fields of a message, or of a piece of one.
@@ -55,7 +55,7 @@ pub(super) fn size_of(value: Option<&Value>) -> usize {
     })
 }
 
-/// Collects the state of an answer, which comes whole or in pieces.
+/// Collector of the provider state of an answer, which arrives whole or in pieces.
 #[derive(Debug)]
 pub(super) struct Thoughts {
     origin: PartOrigin,
@@ -75,7 +75,7 @@ impl Thoughts {
         }
     }
 
-    /// Reads the fields of a message. Reasoning is an event at once, and state is part of [`finish`](Self::finish).
+    /// Reads the fields of a message. Reasoning is returned as an event, and [`finish`](Self::finish) returns the provider state.
     pub(super) fn read(&mut self, fields: Fields) -> Option<ChatEvent> {
         if let Some(Value::Array(details)) = fields.reasoning_details {
             for detail in details {
@@ -105,7 +105,7 @@ impl Thoughts {
         })
     }
 
-    /// Adds a thought, or a piece of one: pieces have the index and the type of the thought.
+    /// Adds a thought, or a piece of a thought with the same index and type.
     fn detail(&mut self, detail: Value) {
         let same = |so_far: &&mut Value| {
             let field = |name: &str| (so_far.get(name), detail.get(name));
@@ -143,10 +143,10 @@ impl Thoughts {
         }
     }
 
-    /// Returns the state of the answer.
+    /// Returns the provider state of the answer.
     ///
     /// # Errors
-    /// [`ModelError::BadAnswer`] if it nests too deep to be saved.
+    /// [`ModelError::BadAnswer`] if the state nests too deep to be saved.
     pub(super) fn finish(self) -> Result<Vec<ChatEvent>, ModelError> {
         let mut state = Vec::new();
         for (field, values) in [(DETAILS, self.details), (PARTS, self.parts)] {
@@ -163,14 +163,12 @@ impl Thoughts {
         }
         match state.iter().all(Opaque::is_flat) {
             true => Ok(state.into_iter().map(ChatEvent::Opaque).collect()),
-            false => Err(ModelError::bad_answer(
-                "the state of the provider nests too deep",
-            )),
+            false => Err(ModelError::bad_answer("the provider state nests too deep")),
         }
     }
 }
 
-/// Adds the reasoning and the state of an earlier answer to its message.
+/// Adds the reasoning and the provider state of an earlier answer to its message.
 ///
 /// The text of the reasoning is sent only with tool calls. Models need it there, and some endpoints reject it elsewhere.
 pub(super) fn restore(message: &ChatMessage, origin: &PartOrigin, fields: &mut Map<String, Value>) {
@@ -191,7 +189,7 @@ pub(super) fn restore(message: &ChatMessage, origin: &PartOrigin, fields: &mut M
     }
 }
 
-/// Adds the state of an earlier tool call to the call.
+/// Adds the provider state of an earlier tool call to the call.
 pub(super) fn restore_call(
     message: &ChatMessage,
     origin: &PartOrigin,

@@ -1,4 +1,4 @@
-//! An answer while it comes.
+//! Reader of a streamed answer of `genai`.
 
 use super::failure;
 use super::meter::Meter;
@@ -19,30 +19,30 @@ use tracing::Dispatch;
 use tracing::instrument::WithSubscriber;
 use uuid::Uuid;
 
-/// The field of a text in which a model reasoned.
+/// The field of reasoning text.
 const REASONING: &str = "reasoning";
 
-/// The field of the signature of a thought.
+/// The field of a thought's signature.
 pub(super) const SIGNATURE: &str = "thought_signature";
 
 /// The field of the signatures of the thoughts behind a tool call.
 pub(super) const SIGNATURES: &str = "thought_signatures";
 
-/// The field of a part that `genai` passes on as the provider wrote it, such as a redacted thought.
+/// The field of a part that `genai` passes on unchanged, such as a redacted thought.
 pub(super) const CUSTOM: &str = "custom";
 
-/// An answer while it comes: its texts at once, its calls when it has ended.
+/// An answer that is being received. Text becomes events immediately, and tool calls at the end.
 pub(super) struct Answer {
-    /// None once the answer has ended.
+    /// The stream of `genai`, or `None` once the answer has ended.
     events: Option<ChatStream>,
     meter: Arc<Meter>,
     names: Names,
     origin: PartOrigin,
-    /// What was sent, should the provider repeat it in an error.
+    /// The key that was sent, to remove it from errors that repeat it.
     secret: Option<Secret>,
-    /// How many bytes were said.
+    /// The number of bytes received.
     bytes: usize,
-    /// What was read and not yet given; of one event, so bounded by its size.
+    /// The events that were read and not yet returned. They come from one event of `genai`, so its size limits them.
     ready: VecDeque<ChatEvent>,
 }
 
@@ -79,17 +79,17 @@ impl Answer {
         Some((Ok(event), self))
     }
 
-    /// Reads the next event, which may have nothing in it to give.
+    /// Reads the next event of `genai`, which may add no event to `ready`.
     async fn step(&mut self) -> Result<(), ModelError> {
         let Some(events) = &mut self.events else {
             return Ok(());
         };
         let meter = &self.meter;
-        // What `genai` logs quotes what the provider says, and that may be anything.
+        // Log messages of `genai` are discarded, because they quote untrusted text of the provider.
         let event = poll_fn(|cx| match events.poll_next_unpin(cx) {
-            // Also where nothing came of what was read: that could go on for ever.
+            // The limit also holds for input without events, because such input could be endless.
             _ if meter.is_full() => Poll::Ready(Err(ModelError::TooLarge {
-                what: "the answer in bytes",
+                what: "the size of the answer in bytes",
                 limit: meter.limit(),
             })),
             polled => polled.map(Ok),
@@ -107,7 +107,7 @@ impl Answer {
                 self.events = None;
                 self.end(end)
             }
-            // Thoughts and calls are taken whole, at the end.
+            // The end event contains all thoughts and calls.
             Some(Ok(
                 ChatStreamEvent::Start
                 | ChatStreamEvent::ReasoningChunk(_)
@@ -120,7 +120,8 @@ impl Answer {
         }
     }
 
-    /// The calls, what the answer cost, and why it ended. Some protocols of `genai` end also where the connection does.
+    /// Adds the events at the end of an answer: reasoning, provider state, calls, usage and stop reason. An answer without a stop reason
+    /// is incomplete, because some protocols of `genai` also report an end when the connection closes.
     fn end(&mut self, end: StreamEnd) -> Result<(), ModelError> {
         let usage = end.captured_usage.as_ref().map(usage);
         let stop = end.captured_stop_reason.clone().ok_or_else(broke_off)?;
@@ -185,14 +186,14 @@ impl Answer {
         let mut ids = HashSet::new();
         for (index, call) in calls.into_iter().enumerate() {
             let mut id = call.call_id;
-            // A provider that gives none is given numbers by `genai`, which begin anew in the middle of an answer.
+            // If the provider sends no IDs, `genai` creates numbers, which can start again within an answer.
             if id.is_empty() || ids.contains(&id) {
                 id = format!("call_{}", Uuid::now_v7().simple());
             }
             ids.insert(id.clone());
             let name = self.names.back(call.fn_name);
             let arguments = match call.fn_arguments {
-                // What is no JSON, as the model wrote it.
+                // Text that is not JSON, as the model wrote it.
                 Value::String(text) => text,
                 Value::Null => String::new(),
                 json @ (Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
@@ -219,7 +220,7 @@ fn grow(bytes: &mut usize, by: usize) -> Result<(), ModelError> {
     *bytes = bytes.saturating_add(by);
     match *bytes > ChatResponse::MAX_BYTES {
         true => Err(ModelError::TooLarge {
-            what: "the answer in bytes",
+            what: "the size of the answer in bytes",
             limit: ChatResponse::MAX_BYTES,
         }),
         false => Ok(()),
@@ -227,7 +228,7 @@ fn grow(bytes: &mut usize, by: usize) -> Result<(), ModelError> {
 }
 
 fn broke_off() -> ModelError {
-    ModelError::Unavailable("the answer broke off".into())
+    ModelError::Unavailable("the answer is incomplete".into())
 }
 
 fn usage(usage: &there::Usage) -> Usage {
@@ -242,7 +243,7 @@ fn stopped(reason: &there::StopReason, calls: bool) -> Result<StopReason, ModelE
             reason: "the provider filtered the answer".to_owned(),
         }),
         There::MaxTokens(_) => Ok(StopReason::MaxTokens),
-        // Some providers say that they are done when they call tools.
+        // Some providers report completion with tool calls.
         There::Completed(_) | There::StopSequence(_) | There::Other(_) if calls => {
             Ok(StopReason::ToolCalls)
         }

@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Makes a [`GenaiModel`].
+/// Builder of a [`GenaiModel`].
 #[must_use]
 pub struct GenaiModelBuilder {
     provider: String,
@@ -35,27 +35,27 @@ impl GenaiModelBuilder {
         }
     }
 
-    /// Asks another endpoint than the provider's own: the URL to which the paths of its protocol are added, as
-    /// `https://api.anthropic.com/v1`.
+    /// Sets the base URL, to which the paths of the protocol are added, for example `https://api.anthropic.com/v1`. Defaults to the
+    /// provider's own endpoint.
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
         self.base_url = Some(url.into());
         self
     }
 
-    /// Sends this key with every request; without one an empty key is sent, and none of the environment.
+    /// Sets the API key. By default an empty key is sent; keys in the environment are not used.
     pub fn key(mut self, key: Secret) -> Self {
         self.key = Wanted::Key(Key::Fixed(key));
         self
     }
 
-    /// Sends the key that an environment variable has when the model is built.
+    /// Sets the name of the environment variable with the API key. [`build`](Self::build) reads the variable.
     pub fn key_from_env(mut self, variable: impl Into<String>) -> Self {
         self.key = Wanted::Variable(variable.into());
         self
     }
 
-    /// Asks for the key before every request, for keys that change. An error of the function is
-    /// [`ModelError::Unavailable`](crate::agent::ModelError::Unavailable), so it must not have the key in it.
+    /// Sets a function that returns the API key before each request, for keys that change. An error of the function becomes the source
+    /// of [`ModelError::Unavailable`](crate::agent::ModelError::Unavailable), so it must not contain the key.
     pub fn key_from<F, T>(mut self, ask: F) -> Self
     where
         F: Fn() -> T + Send + Sync + 'static,
@@ -65,36 +65,36 @@ impl GenaiModelBuilder {
         self
     }
 
-    /// How long a connection may take; ten seconds by default.
+    /// Sets the maximum time to connect. Defaults to ten seconds.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.connect = limit;
         self
     }
 
-    /// How long the endpoint may say nothing, before it answers or in the middle; two minutes by default, as a model may
-    /// think for long before the first word.
+    /// Sets the maximum time without data from the endpoint, before and during an answer. Defaults to two minutes, because a model may
+    /// think for a long time before its first word.
     pub fn read_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.read = limit;
         self
     }
 
-    /// How long a whole answer may take; ten minutes by default.
+    /// Sets the maximum time of a whole answer. Defaults to ten minutes.
     pub fn total_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.total = limit;
         self
     }
 
-    /// How many bytes of events are read of an answer; 16 MiB by default. An answer has many times the bytes of its text.
+    /// Sets the maximum size of an answer's events in bytes. Defaults to 16 MiB. The events are many times larger than their text.
     pub fn max_bytes(mut self, limit: usize) -> Self {
         self.max_bytes = limit;
         self
     }
 
-    /// The model.
+    /// Builds the model. This starts a thread that reads answers.
     ///
     /// # Errors
-    /// [`ProviderError`] if there is no such provider, the URL or the key cannot be used, or the operating system refuses
-    /// the thread that reads answers.
+    /// [`ProviderError`] if the provider is unknown, the URL or the key cannot be used, the HTTP client cannot be created, or the
+    /// operating system refuses the thread.
     pub fn build(self) -> Result<GenaiModel, ProviderError> {
         let provider = provider(self.provider)?;
         let key = self.key.found()?;
@@ -125,8 +125,8 @@ impl GenaiModelBuilder {
     }
 }
 
-/// The providers that do not speak chat completions. Of those that do `genai` makes room for as many calls as a number in
-/// the answer says, without a limit.
+/// The supported providers: those without the chat completions protocol. For that protocol, `genai` allocates as many calls as a number
+/// in the answer states, without a limit.
 const PROVIDERS: [AdapterKind; 10] = [
     AdapterKind::Anthropic,
     AdapterKind::BedrockApi,
@@ -148,7 +148,7 @@ fn provider(name: String) -> Result<AdapterKind, ProviderError> {
     })
 }
 
-/// Paths are added to it as they are, so it has to end with a slash.
+/// Returns the endpoint for a base URL. It ends with a slash, because `genai` appends paths without one.
 fn endpoint(base: &Url) -> Endpoint {
     let text = base.as_str().trim_end_matches('/');
     Endpoint::from_owned(format!("{text}/"))
@@ -180,7 +180,7 @@ mod tests {
         for name in ["Anthropic", "", "genai_1", "groq"] {
             let error = provider(name.to_owned()).unwrap_err().to_string();
             assert!(
-                error.contains("known are anthropic, bedrock_api,"),
+                error.contains("supports anthropic, bedrock_api,"),
                 "{error}"
             );
         }

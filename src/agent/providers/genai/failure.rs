@@ -1,4 +1,4 @@
-//! What an error of `genai` comes to. Its own words quote requests and answers, so none of them are kept.
+//! Conversion of `genai` errors to [`ModelError`]s. The messages of `genai` are dropped, because they quote requests and answers.
 
 use super::meter::Meter;
 use crate::agent::ModelError;
@@ -13,7 +13,7 @@ use ::genai::webc;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use serde_json::Value;
 
-/// The error of a request that was not sent.
+/// Converts the error of a request that was not sent.
 pub(super) fn of_request(error: &Error, provider: &'static str) -> ModelError {
     match error {
         Error::RequiresApiKey { .. }
@@ -22,12 +22,12 @@ pub(super) fn of_request(error: &Error, provider: &'static str) -> ModelError {
         | Error::Resolver { .. } => ModelError::unauthorized(),
         _ => ModelError::Unsupported {
             provider,
-            what: "what this request says",
+            what: "a part of this request",
         },
     }
 }
 
-/// The error that came instead of an answer, or in the middle of one.
+/// Converts an error before or during an answer.
 pub(super) fn of_answer(error: Error, meter: &Meter, secret: Option<&Secret>) -> ModelError {
     match error {
         Error::WebStream { error, .. } => of_connection(error, meter, secret),
@@ -50,7 +50,7 @@ pub(super) fn of_answer(error: Error, meter: &Meter, secret: Option<&Secret>) ->
         Error::StreamParse { serde_error, .. } | Error::SerdeJson(serde_error) => {
             unreadable(&serde_error)
         }
-        _ => ModelError::bad_answer("it is JSON of another shape"),
+        _ => ModelError::bad_answer("JSON with unexpected fields"),
     }
 }
 
@@ -61,7 +61,7 @@ fn of_connection(error: BoxError, meter: &Meter, secret: Option<&Secret>) -> Mod
     };
     match error.downcast::<reqwest::Error>() {
         Ok(error) => broken(*error, meter.awaited()),
-        Err(_) => ModelError::bad_answer("it is no text"),
+        Err(_) => ModelError::bad_answer("the response is not valid text"),
     }
 }
 
@@ -74,23 +74,23 @@ fn of_status(status: u16, headers: &HeaderMap, body: &str, secret: Option<&Secre
             bytes = body.len(),
             limit = MAX_ERROR_BYTES,
             status,
-            "genai read an oversized error of a provider into memory; ask only providers that you trust"
+            "genai read an oversized error of a provider into memory; use only providers that you trust"
         );
     }
     let body = body.get(..MAX_ERROR_BYTES).unwrap_or(body);
     classify(&web::failed(status, delay, body).without(secret))
 }
 
-/// An error that stands where an answer should.
+/// Converts an error that an event contains instead of an answer.
 fn of_event(body: &Value, meter: &Meter, secret: Option<&Secret>) -> ModelError {
     match body.get("error") {
         Some(error) => classify(&Failed::in_answer(error).without(secret)),
-        // What `genai` makes of an event without an answer.
+        // `genai` reports an event without an answer in this form.
         None if body.get("finishReason").is_some() && meter.is_blocked() => ModelError::Refused {
             reason: "the provider filtered the request".to_owned(),
         },
         None if body.get("finishReason").is_some() => {
-            ModelError::bad_answer("an event has no answer in it")
+            ModelError::bad_answer("an event contains no answer")
         }
         None => classify(&Failed::in_answer(body).without(secret)),
     }

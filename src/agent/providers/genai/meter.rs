@@ -1,10 +1,10 @@
-//! The number of bytes that are read of an answer.
+//! Counter of the bytes that `genai` reads of an answer.
 
 use crate::agent::providers::web::MAX_EVENT_BYTES;
 use ::genai::chat::{ChatFrameSink, FrameCtx, RawFrameRef};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Counter of the bytes that were read of an answer. `genai` passes each event of the wire to it before parsing the event.
+/// Counter of the bytes that were read of an answer. `genai` passes each event to the counter before it parses the event.
 #[derive(Debug)]
 pub(super) struct Meter {
     read: AtomicUsize,
@@ -44,22 +44,22 @@ impl Meter {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Logs an event that `genai` read although it is too large. The log of a poll is discarded, so the sink cannot log it.
+    /// Logs an event that `genai` read although it is too large. The sink cannot log it, because log messages during a poll are discarded.
     pub(super) fn warn_if_oversized(&self) {
         let bytes = self.oversized.swap(0, Ordering::Relaxed);
         if bytes > 0 {
             tracing::warn!(
                 bytes,
                 limit = MAX_EVENT_BYTES,
-                "genai read an oversized event of a provider into memory; ask only providers that you trust"
+                "genai read an oversized event of a provider into memory; use only providers that you trust"
             );
         }
     }
 
-    /// Returns the awaited step of the provider, for error messages.
+    /// Returns the operation that the caller waits for, for error messages.
     pub(super) fn awaited(&self) -> &'static str {
         match self.has_begun() {
-            true => "go on",
+            true => "continue",
             false => "answer",
         }
     }

@@ -25,26 +25,28 @@ use std::time::Duration;
 use tracing::Dispatch;
 use tracing::instrument::WithSubscriber;
 
-/// A model of a provider that speaks a protocol of its own, through the crate `genai` (feature `genai`).
+/// A [`ChatModel`] for providers with their own protocols, through the crate `genai` (feature `genai`).
 ///
-/// | provider | what it has |
+/// | provider | features |
 /// |---|---|
 /// | `anthropic`, `gemini`, `gemini_ix`, `minimax`, `openai_resp` | tools, the choice of one, schemas of answers |
 /// | `bedrock_api`, `ollama`, `ollama_cloud`, `vertex` | tools |
 /// | `cohere` | text |
 ///
-/// Those that speak the chat completions of OpenAI are asked by `OpenAiCompatible` (feature `openai`).
+/// For providers with the chat completions API of OpenAI, use `OpenAiCompatible` (feature `openai`).
 ///
-/// It calls tools, answers in JSON of a schema, and streams; tools are called when the answer has ended. A tool whose name
-/// providers have no room for (`a.b`) goes by another one on the wire and has its own in the answer. It never tries again
-/// by itself and follows no redirect. What `genai` cannot ask a provider for is [`ModelError::Unsupported`]; a
-/// [lenient](crate::agent::ResponseSchema::lenient) schema is then left out. The last words of a model's name may say how
-/// much it thinks (`-high`), as in `genai`.
+/// The model supports tools, JSON answers that match a schema, and streaming, as far as the provider does. Tool calls are events at
+/// the end of an answer. A tool name that the protocol does not permit, such as `a.b`, is replaced in the request and restored in the
+/// answer. The client makes no retries and follows no redirects.
 ///
-/// Thoughts and their signatures go back to the same model of the same provider with the next request, as `genai` sends them.
-/// See [`Reasoning`](crate::agent::Reasoning) and [`Opaque`](crate::agent::Opaque).
+/// A request with a feature that `genai` does not support for the provider fails with [`ModelError::Unsupported`], except that a
+/// [lenient](crate::agent::ResponseSchema::lenient) schema is omitted. The end of a model's name can set the reasoning effort (`-high`),
+/// as in `genai`.
 ///
-/// A clone, as well as a second call, uses the same connections.
+/// The next request to the same model of the same provider contains the thoughts and their signatures, as `genai` sends them. See
+/// [`Reasoning`](crate::agent::Reasoning) and [`Opaque`](crate::agent::Opaque).
+///
+/// Clones share their connections.
 ///
 /// ```no_run
 /// use universal_executor::agent::{ChatMessage, ChatModel, ChatRequest, GenaiModel};
@@ -59,24 +61,23 @@ use tracing::instrument::WithSubscriber;
 /// # }
 /// ```
 ///
-/// # What an error says
-/// The same as of `OpenAiCompatible`, whatever the words of the provider are. What `genai` logs is
-/// kept from the log, since it quotes what providers say.
+/// # Errors
+/// The errors are the same as those of `OpenAiCompatible`. Log messages of `genai` are discarded, because they quote text of the
+/// provider.
 ///
-/// # Bounds
-/// An answer is read up to [`ChatResponse::MAX_BYTES`] of text and calls, and up to
-/// [`max_bytes`](GenaiModelBuilder::max_bytes) of events. `genai` reads one event, and the body of an error, to their end,
-/// however many bytes they have: only the timeouts and the caller end that. Both hold, because answers are read on a thread
-/// of their own. A hostile endpoint can use as much memory as it sends within
-/// [`total_timeout`](GenaiModelBuilder::total_timeout), so use this model only with endpoints that you trust. A `WARN` line
-/// reports each event over 1 MiB and each error body over 64 KiB.
+/// # Limits
+/// An answer is read up to [`ChatResponse::MAX_BYTES`] of text and calls, and up to [`max_bytes`](GenaiModelBuilder::max_bytes) of
+/// events. However, `genai` reads a single event, and the body of an error, to the end without a size limit. Only the timeouts and a
+/// dropped stream stop it, and they take effect because a separate thread reads the answers. A hostile endpoint can use as much memory as
+/// it sends within [`total_timeout`](GenaiModelBuilder::total_timeout), so use this model only with endpoints that you trust. A `WARN`
+/// line reports each event over 1 MiB and each error body over 64 KiB.
 #[derive(Clone)]
 pub struct GenaiModel {
     client: Client,
     provider: AdapterKind,
-    /// The name of the provider and of an endpoint other than its own, in saved conversations.
+    /// The name in saved conversations: the provider, and the endpoint if it is not the provider's own.
     name: String,
-    /// None for the provider's own.
+    /// The endpoint, or `None` for the provider's own.
     endpoint: Option<Endpoint>,
     key: Key,
     model: String,
@@ -86,12 +87,12 @@ pub struct GenaiModel {
 }
 
 impl GenaiModel {
-    /// A model of a provider; the model is the one that is asked where a request names none.
+    /// Returns a builder for a model of a provider. `model` is the model for requests that name none.
     pub fn builder(provider: impl Into<String>, model: impl Into<String>) -> GenaiModelBuilder {
         GenaiModelBuilder::new(provider.into(), model.into())
     }
 
-    /// Where a request goes, and with which key.
+    /// Returns the endpoint, the model and the key for a request.
     async fn target(
         &self,
         request: &ChatRequest,
@@ -104,7 +105,7 @@ impl GenaiModel {
             .resolve_service_target(model)
             .await
             .map_err(|_| self.cannot("this model"))?;
-        // Without a key an empty one is sent, and not what the environment happens to have.
+        // Without a key, `genai` would read one from the environment. An empty key prevents that.
         target.auth = AuthData::from_single(key.map(Secret::reveal).unwrap_or_default());
         if let Some(endpoint) = &self.endpoint {
             target.endpoint = endpoint.clone();

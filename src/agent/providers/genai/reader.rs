@@ -1,7 +1,8 @@
-//! Reading of answers on a thread of its own. `genai` reads one event, and the body of an error, in one poll for as long
-//! as bytes are available. On a runtime with several threads the bytes arrive while it reads, so that the poll need not
-//! return and no timer of the same task fires. Here the connection and its reader share one thread, so that a poll ends
-//! when the received bytes are used up, and the caller waits elsewhere.
+//! Reading of answers on a separate thread.
+//!
+//! `genai` reads a whole event, or the body of an error, in one poll as long as bytes are available. On a multi-threaded runtime bytes
+//! arrive during the poll, so the poll may never return, and no timer of the same task fires. On this thread the connection and its
+//! reader run alternately, so a poll ends when the received bytes are consumed. The caller waits on its own runtime.
 
 use super::meter::Meter;
 use crate::agent::{ChatEvent, ModelError};
@@ -23,7 +24,7 @@ type Item = Result<ChatEvent, ModelError>;
 /// A thread with a runtime for the connections of one model and its clones. The thread ends when the reader is dropped.
 pub(super) struct Reader {
     runtime: Handle,
-    /// The thread waits for the end of this channel.
+    /// The thread ends when this end of the channel is dropped.
     _stop: oneshot::Sender<()>,
 }
 
@@ -44,8 +45,8 @@ impl Reader {
         })
     }
 
-    /// Reads an answer on the thread, from the first poll on. The returned stream fails when the time is over, and ends
-    /// the reading when it is dropped.
+    /// Reads an answer on the thread, starting with the first poll of the returned stream. The stream fails with
+    /// [`ModelError::TimedOut`] after `total`. Dropping it stops the reading.
     pub(super) fn read(
         self: Arc<Self>,
         answer: impl Stream<Item = Item> + Send + 'static,
@@ -59,12 +60,12 @@ impl Reader {
 /// An answer that the thread reads.
 struct Reading {
     events: mpsc::Receiver<Item>,
-    /// The end of the time, or `None` if the clock cannot represent it.
+    /// The end of the timeout, or `None` if the clock cannot represent it.
     deadline: Option<Instant>,
     meter: Arc<Meter>,
     task: AbortHandle,
     has_failed: bool,
-    /// The thread runs as long as an answer is read.
+    /// Keeps the thread running while an answer is read.
     _reader: Arc<Reader>,
 }
 

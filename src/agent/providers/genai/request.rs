@@ -1,4 +1,4 @@
-//! A request in the words of `genai`: pure.
+//! Conversion of requests to the types of `genai`: pure.
 
 use super::answer::{CUSTOM, SIGNATURE, SIGNATURES};
 use crate::agent::providers::completions::Names;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What a request asks for and `genai` would leave out for this provider without a word.
+/// Returns the feature of a request that `genai` would silently omit for this provider, or `None`.
 pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'static str> {
     let calls = request
         .messages
@@ -30,7 +30,7 @@ pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'
         .as_ref()
         .is_some_and(|schema| schema.strict);
     if provider == AdapterKind::Cohere && (calls || !request.tools.is_empty()) {
-        return Some("calls of tools");
+        return Some("tool calls");
     }
     if let Some(what) = lacking_media(provider, request) {
         return Some(what);
@@ -39,16 +39,16 @@ pub(super) fn lacking(provider: AdapterKind, request: &ChatRequest) -> Option<&'
         return None;
     }
     if must_choose && !request.tools.is_empty() {
-        return Some("a call of a tool that it has to make");
+        return Some("a required tool call");
     }
-    is_strict.then_some("an answer that keeps to a schema")
+    is_strict.then_some("a strict response schema")
 }
 
 /// Returns the images and files that `genai` would silently omit.
 fn lacking_media(provider: AdapterKind, request: &ChatRequest) -> Option<&'static str> {
     let mut messages = request.messages.iter();
     if messages.any(|one| one.speaker != Speaker::User && one.has_media()) {
-        return Some("images and files in a message that is not the user's");
+        return Some("images and files in a message of another role than user");
     }
     let is_ollama = matches!(provider, AdapterKind::Ollama | AdapterKind::OllamaCloud);
     let mut media = request.media();
@@ -60,8 +60,7 @@ fn lacking_media(provider: AdapterKind, request: &ChatRequest) -> Option<&'stati
     }
 }
 
-/// Whether `genai` leaves schemas of answers, and which tool has to be called, out for this provider, or for some of its
-/// models.
+/// Returns `true` if `genai` omits response schemas and the choice of a tool for this provider, or for some of its models.
 fn is_plain(provider: AdapterKind) -> bool {
     matches!(
         provider,
@@ -73,12 +72,12 @@ fn is_plain(provider: AdapterKind) -> bool {
     )
 }
 
-/// How the answer shall be, and what is to be noted of it.
+/// Returns the options of a request and the parts of the answer to capture.
 pub(super) fn options(provider: AdapterKind, request: &ChatRequest, names: &Names) -> ChatOptions {
     let mut options = ChatOptions::default()
         .with_capture_usage(true)
         .with_capture_tool_calls(true)
-        // Signatures of thoughts come only with the thoughts.
+        // `genai` returns the signatures of thoughts only together with the thoughts.
         .with_capture_reasoning_content(true)
         .with_stop_sequences(request.stop.clone());
     options.temperature = request.temperature;
@@ -101,7 +100,7 @@ pub(super) fn options(provider: AdapterKind, request: &ChatRequest, names: &Name
     options
 }
 
-/// The conversation and the tools.
+/// Returns the conversation and the tools of a request.
 ///
 /// # Errors
 /// [`ModelError::Media`] if an image or a file was not read.
@@ -113,14 +112,14 @@ pub(super) fn messages(
     let together = !matches!(provider, AdapterKind::Ollama | AdapterKind::OllamaCloud);
     let mut messages = Vec::new();
     let mut results: Vec<ToolResponse> = Vec::new();
-    // The Converse API rejects successive messages of the user.
+    // The Converse API rejects consecutive user messages.
     let said_by_all = match provider == AdapterKind::BedrockApi {
         true => Cow::Owned(ChatMessage::joined(&request.messages)),
         false => Cow::Borrowed(&*request.messages),
     };
     for message in &*said_by_all {
         if message.speaker == Speaker::Tool {
-            // Most providers want all results of an answer in one message; `genai` would give Ollama only the last one.
+            // Most providers need all results of an answer in one message. For Ollama, `genai` would send only the last of them.
             results.push(result(message, &request.messages, names));
             if together {
                 continue;
@@ -150,7 +149,7 @@ pub(super) fn messages(
     Ok(asked)
 }
 
-/// Returns a message of the user with images or files.
+/// Returns a user message with images or files.
 fn attached(
     message: &ChatMessage,
     request: &ChatRequest,
@@ -172,7 +171,7 @@ fn attached(
                     name,
                 ));
             }
-            // The user says none of these.
+            // User messages have none of these parts.
             Part::ToolCall(_) | Part::ToolResult(_) | Part::Reasoning(_) | Part::Opaque(_) => {}
         }
     }
@@ -181,7 +180,7 @@ fn attached(
     )))
 }
 
-/// Returns a message, or `None` if it has no content: providers refuse empty messages.
+/// Returns a message, or `None` if it has no content, because providers reject empty messages.
 fn said(
     message: &ChatMessage,
     names: &Names,
@@ -207,7 +206,7 @@ fn said(
     }
 }
 
-/// Returns a thought of this model, or its signature, as `genai` had it in the answer.
+/// Returns a thought of this model, or its signature, in the form of `genai`. Other parts are `None`.
 fn thought(part: &Part, provider: AdapterKind, origin: &PartOrigin) -> Option<ContentPart> {
     match part {
         Part::Reasoning(reasoning) if reasoning.origin == *origin => {
@@ -247,7 +246,7 @@ fn signatures(message: &ChatMessage, origin: &PartOrigin, call_id: &str) -> Opti
 }
 
 fn call(call: &ToolCall, names: &Names, signatures: Option<Vec<String>>) -> ContentPart {
-    // Providers take objects only, and reject the whole conversation for anything else.
+    // Providers accept only objects, and reject the whole conversation otherwise.
     let arguments = match call.arguments.json() {
         Ok(json) if json.is_object() => Value::clone(json),
         Ok(_) | Err(_) => json!({"unreadable": call.arguments.text()}),
@@ -260,8 +259,8 @@ fn call(call: &ToolCall, names: &Names, signatures: Option<Vec<String>>) -> Cont
     })
 }
 
-/// Returns the ID of a call for the request. An earlier call can be from another provider, and some protocols take only these
-/// characters.
+/// Returns the ID of a call for the request. Other characters are replaced, because some protocols accept only these, and an earlier call
+/// can be from another provider.
 fn id_there(id: &str) -> String {
     let is_taken = |one: char| one.is_ascii_alphanumeric() || "_-".contains(one);
     id.replace(|one| !is_taken(one), "_")
@@ -269,7 +268,7 @@ fn id_there(id: &str) -> String {
 
 fn result(message: &ChatMessage, conversation: &[ChatMessage], names: &Names) -> ToolResponse {
     let id = message.call_id().unwrap_or_default();
-    // Not every protocol has a field for it, so the model is told in words.
+    // Not every protocol has a field for errors, so the text reports them.
     let content = match message.is_error() {
         true => format!("error: {}", message.text()),
         false => message.text().into_owned(),

@@ -7,7 +7,7 @@ use reqwest::Url;
 use std::fmt;
 use std::time::Duration;
 
-/// Makes an [`OpenAiCompatible`].
+/// Builder of an [`OpenAiCompatible`].
 #[must_use]
 pub struct OpenAiCompatibleBuilder {
     base_url: String,
@@ -30,20 +30,20 @@ impl OpenAiCompatibleBuilder {
         }
     }
 
-    /// Sends this key with every request; none is sent by default.
+    /// Sets the API key. By default no key is sent.
     pub fn key(mut self, key: Secret) -> Self {
         self.key = Wanted::Key(Key::Fixed(key));
         self
     }
 
-    /// Sends the key that an environment variable has when the model is built.
+    /// Sets the name of the environment variable with the API key. [`build`](Self::build) reads the variable.
     pub fn key_from_env(mut self, variable: impl Into<String>) -> Self {
         self.key = Wanted::Variable(variable.into());
         self
     }
 
-    /// Asks for the key before every request, for keys that change. An error of the function is
-    /// [`ModelError::Unavailable`](crate::agent::ModelError::Unavailable), so it must not have the key in it.
+    /// Sets a function that returns the API key before each request, for keys that change. An error of the function becomes the source
+    /// of [`ModelError::Unavailable`](crate::agent::ModelError::Unavailable), so it must not contain the key.
     pub fn key_from<F, T>(mut self, ask: F) -> Self
     where
         F: Fn() -> T + Send + Sync + 'static,
@@ -53,55 +53,55 @@ impl OpenAiCompatibleBuilder {
         self
     }
 
-    /// The model that is asked where a request names none.
+    /// Sets the model for requests that name none. Defaults to no model name in the request.
     pub fn model(mut self, model: impl Into<String>) -> Self {
         self.model = Some(model.into());
         self
     }
 
-    /// How long a connection may take; ten seconds by default.
+    /// Sets the maximum time to connect. Defaults to ten seconds.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.connect = limit;
         self
     }
 
-    /// How long the endpoint may say nothing, before it answers or in the middle; two minutes by default, as a model may
-    /// think for long before the first word.
+    /// Sets the maximum time without data from the endpoint, before and during an answer. Defaults to two minutes, because a model may
+    /// think for a long time before its first word.
     pub fn read_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.read = limit;
         self
     }
 
-    /// How long a whole answer may take, a streamed one included; ten minutes by default.
+    /// Sets the maximum time of a whole answer, including a streamed one. Defaults to ten minutes.
     pub fn total_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.total = limit;
         self
     }
 
-    /// How many bytes of a body are read; 16 MiB by default. A streamed answer has many times the bytes of its text.
+    /// Sets the maximum size of a response body in bytes. Defaults to 16 MiB. A streamed body is many times larger than its text.
     pub fn max_bytes(mut self, limit: usize) -> Self {
         self.max_bytes = limit;
         self
     }
 
-    /// Sends successive messages of the user as one message. By default each is a separate message.
+    /// Joins consecutive messages of the role `user` into one message. By default each is a separate message.
     ///
-    /// An agent sends the context and the words of the user as two messages. Some endpoints reject such a request, because
-    /// the roles of user and assistant must alternate in their chat templates.
+    /// An agent sends the context and the user's text as two messages. Some endpoints reject such a request, because the roles `user`
+    /// and `assistant` must alternate in their chat templates.
     pub fn join_user_messages(mut self) -> Self {
         self.joins_user_messages = true;
         self
     }
 
-    /// The model.
+    /// Builds the model.
     ///
     /// # Errors
-    /// [`ProviderError`] if the URL or the key cannot be used.
+    /// [`ProviderError`] if the URL or the key cannot be used, or the HTTP client cannot be created.
     pub fn build(self) -> Result<OpenAiCompatible, ProviderError> {
         self.build_at(&["chat", "completions"])
     }
 
-    /// A client of what is at a path below the base URL.
+    /// Builds a client of a path below the base URL.
     pub(super) fn build_at(self, path: &[&str]) -> Result<OpenAiCompatible, ProviderError> {
         let key = self.key.found()?;
         let client = self.timeouts.client()?;

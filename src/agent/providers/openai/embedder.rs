@@ -1,4 +1,4 @@
-//! Texts to vectors, over the same connections and with the same care as chats.
+//! Embeddings over the same HTTP client as chat requests.
 
 use super::http::Body;
 use super::{OpenAiCompatible, builder};
@@ -12,11 +12,10 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A model behind an endpoint that speaks the embeddings of OpenAI: OpenAI itself, Ollama, vLLM, llama.cpp and others
-/// (feature `openai`).
+/// An [`Embedder`] for endpoints with the embeddings API of OpenAI: OpenAI, Ollama, vLLM, llama.cpp and others (feature `openai`).
 ///
-/// It is made with [`OpenAiCompatible::builder`], so that keys, timeouts and limits are as there. It never tries again by
-/// itself; the store that it works for does. What hints exclude is not sent.
+/// Create one with [`OpenAiCompatible::builder`], which sets keys, timeouts and limits. The embedder makes no retries; the store that
+/// uses it does. Fields that hints exclude are not sent.
 ///
 /// ```no_run
 /// use universal_executor::MemoryStore;
@@ -51,7 +50,7 @@ impl OpenAiEmbedder {
         }
     }
 
-    /// Asks the endpoint for vectors of this length, which only models that can shorten theirs understand.
+    /// Sends the number of dimensions to the endpoint. Only models that can shorten their vectors accept it.
     #[must_use]
     pub fn shortened(mut self) -> Self {
         self.asks_for_dimensions = true;
@@ -69,12 +68,12 @@ impl OpenAiEmbedder {
         let body = Body::of(&self.inner, sent.to_string(), key.as_ref()).await?;
         let text = body.whole().await?;
         let answer: Answer =
-            parse_as(&text).map_err(|_| ModelError::bad_answer("it is no list of vectors"))?;
+            parse_as(&text).map_err(|_| ModelError::bad_answer("expected a list of vectors"))?;
         if let Some(error) = answer.error.filter(|error| !error.is_null()) {
             return Err(classify(&Failed::in_answer(&error).without(key.as_ref())));
         }
         let mut data = answer.data;
-        // They come in order, mostly.
+        // Not every endpoint returns the vectors in the order of the texts.
         data.sort_by_key(|one| one.index);
         Ok(data.into_iter().map(|one| one.embedding).collect())
     }
@@ -96,7 +95,7 @@ impl Embedder for OpenAiEmbedder {
     }
 }
 
-/// What an endpoint answers, or an error in its place.
+/// The response of an endpoint: vectors or an error.
 #[derive(Deserialize)]
 struct Answer {
     #[serde(default)]
@@ -112,7 +111,7 @@ struct Data {
     embedding: Vec<f32>,
 }
 
-/// What a failure means for the texts that were sent.
+/// Returns the [`EmbedError`] for a failed request.
 fn failed(model: &str, error: ModelError) -> EmbedError {
     let model = model.to_owned();
     let is_about_the_text = matches!(
@@ -124,7 +123,7 @@ fn failed(model: &str, error: ModelError) -> EmbedError {
                 ..
             }
     );
-    // Some servers answer so for a text that they cannot do.
+    // Some servers return such errors for a text that they cannot embed.
     let may_be_about_the_text = matches!(
         error,
         ModelError::Unavailable(_) | ModelError::BadAnswer { .. }
@@ -151,11 +150,11 @@ fn failed(model: &str, error: ModelError) -> EmbedError {
 }
 
 impl builder::OpenAiCompatibleBuilder {
-    /// An embedder instead, of the model that is named and whose vectors have so many dimensions. `/embeddings` is added to
-    /// the URL.
+    /// Builds an embedder instead of a model. `dimensions` is the length of the model's vectors, and `/embeddings` is added to the base
+    /// URL.
     ///
     /// # Errors
-    /// [`ProviderError`] if the URL or the key cannot be used, or no model is named.
+    /// [`ProviderError`] if the URL or the key cannot be used, or if no [`model`](Self::model) is set.
     pub fn embedder(self, dimensions: usize) -> Result<OpenAiEmbedder, ProviderError> {
         let inner = self.build_at(&["embeddings"])?;
         let model = inner.model.clone().ok_or(ProviderError::NoModel)?;

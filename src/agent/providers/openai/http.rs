@@ -1,4 +1,4 @@
-//! One request over HTTP, and its answer as far as the limits let it be read.
+//! One HTTP request and its response, read within limits.
 
 use super::{OpenAiCompatible, Secret};
 use crate::agent::ModelError;
@@ -10,7 +10,7 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use tracing::debug;
 
-/// The body of an answer that is no error.
+/// The body of a successful response.
 pub(super) struct Body {
     response: Response,
     left: usize,
@@ -18,7 +18,7 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// Sends a request and waits for the head of the answer.
+    /// Sends a request and waits for the head of the response.
     pub(super) async fn of(
         model: &OpenAiCompatible,
         sent: String,
@@ -31,7 +31,7 @@ impl Body {
             .header(ACCEPT, "application/json, text/event-stream")
             .body(sent);
         if let Some(key) = key {
-            // A key that no header can hold is a wrong key; the error says nothing more either.
+            // A key that cannot be sent in a header is a wrong key. The error contains no details, which could reveal the key.
             request = request.header(
                 AUTHORIZATION,
                 bearer(key).ok_or_else(ModelError::unauthorized)?,
@@ -42,7 +42,7 @@ impl Body {
             .await
             .map_err(|error| broken(error, "answer"))?;
         let status = response.status();
-        debug!(status = status.as_u16(), "a model answers");
+        debug!(status = status.as_u16(), "received a model response");
         let mut body = Self::new(response, model.max_bytes);
         if status == StatusCode::OK {
             body.must_be_readable()?;
@@ -66,12 +66,12 @@ impl Body {
         }
     }
 
-    /// Whether the answer comes as a stream of events.
+    /// Returns `true` if the response is an event stream.
     pub(super) fn streams(&self) -> bool {
         self.kind().starts_with("text/event-stream")
     }
 
-    /// All of it.
+    /// Reads the whole body.
     pub(super) async fn whole(mut self) -> Result<Vec<u8>, ModelError> {
         let mut whole = Vec::new();
         while let Some(chunk) = self.chunk().await? {
@@ -80,19 +80,19 @@ impl Body {
         Ok(whole)
     }
 
-    /// What comes next of it; none at its end.
+    /// Reads the next chunk, or returns `None` at the end of the body.
     pub(super) async fn chunk(&mut self) -> Result<Option<impl AsRef<[u8]> + use<>>, ModelError> {
         let chunk = self
             .response
             .chunk()
             .await
-            .map_err(|error| broken(error, "go on"))?;
+            .map_err(|error| broken(error, "continue"))?;
         let size = chunk.as_ref().map_or(0, |chunk| chunk.len());
         match self.left.checked_sub(size) {
             Some(left) => self.left = left,
             None => {
                 return Err(ModelError::TooLarge {
-                    what: "the answer in bytes",
+                    what: "the size of the answer in bytes",
                     limit: self.limit,
                 });
             }
@@ -100,7 +100,7 @@ impl Body {
         Ok(chunk)
     }
 
-    /// The start of it, as far as it comes.
+    /// Reads the start of an error body. A read error ends it.
     async fn start(&mut self) -> Vec<u8> {
         let mut start = Vec::new();
         while start.len() < MAX_ERROR_BYTES {
@@ -112,7 +112,7 @@ impl Body {
         start
     }
 
-    /// A page of HTML with the status 200 is what proxies and wrong URLs answer.
+    /// Checks the content type. Proxies and wrong URLs answer with an HTML page and the status 200.
     fn must_be_readable(&self) -> Result<(), ModelError> {
         let kind = self.kind();
         if kind.is_empty()
@@ -122,13 +122,13 @@ impl Body {
         {
             return Ok(());
         }
-        // Whatever else the header has may be anything, and is not repeated.
+        // Other values of the header are untrusted and not repeated.
         let what = match kind.starts_with("text/html") {
-            true => "a page of HTML",
-            false => "of another content type",
+            true => "an HTML page",
+            false => "another content type",
         };
         Err(ModelError::bad_answer(format!(
-            "it is {what} instead of JSON"
+            "received {what} instead of JSON"
         )))
     }
 

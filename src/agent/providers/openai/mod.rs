@@ -19,19 +19,18 @@ use reqwest::Url;
 use std::collections::VecDeque;
 use std::fmt;
 
-/// A model behind an endpoint that speaks the chat completions of OpenAI: OpenAI itself, OpenRouter, Ollama, vLLM,
-/// llama.cpp and most others (feature `openai`).
+/// A [`ChatModel`] for endpoints with the chat completions API of OpenAI: OpenAI, OpenRouter, Ollama, vLLM, llama.cpp and most others
+/// (feature `openai`).
 ///
-/// It calls tools, answers in JSON of a schema, and streams. A tool whose name the protocol has no room for (`a.b`) goes
-/// by another one on the wire and has its own in the answer. It never tries again by itself, follows no redirect, and
-/// reads no more of an answer than its limit.
+/// The model supports tools, JSON answers that match a schema, and streaming. A tool name that the protocol does not permit, such as
+/// `a.b`, is replaced in the request and restored in the answer. The client makes no retries, follows no redirects, and reads at
+/// most [`max_bytes`](OpenAiCompatibleBuilder::max_bytes) of an answer.
 ///
-/// The fields `reasoning_content`, else `reasoning`, and `reasoning_details` of an answer, and other fields of its tool calls such
-/// as `extra_content`, go back to the same model of the same endpoint with the next request, the text of
-/// the reasoning only with tool calls. See [`Reasoning`](crate::agent::Reasoning)
-/// and [`Opaque`](crate::agent::Opaque).
+/// The next request to the same model of the same endpoint contains the reasoning and the provider state of an answer: the fields
+/// `reasoning_content`, else `reasoning`, and `reasoning_details`, and unknown fields of tool calls such as `extra_content`. The text of
+/// the reasoning is sent only with tool calls. See [`Reasoning`](crate::agent::Reasoning) and [`Opaque`](crate::agent::Opaque).
 ///
-/// A clone, as well as a second call, uses the same connections.
+/// Clones share their connections.
 ///
 /// ```no_run
 /// use universal_executor::agent::{ChatMessage, ChatModel, ChatRequest, OpenAiCompatible};
@@ -49,19 +48,19 @@ use std::fmt;
 /// # }
 /// ```
 ///
-/// # What an error says
-/// | what happened | [`ModelError`] |
+/// # Errors
+/// | cause | [`ModelError`] |
 /// |---|---|
-/// | 429 | `RateLimited`, ten seconds without a `Retry-After`, a second to a day with one; used-up credit is `Rejected` |
+/// | 429 | `RateLimited`, for ten seconds or the `Retry-After` of the response, from a second to a day; used-up credit is `Rejected` |
 /// | 503, 529 | `Overloaded` |
-/// | 500, 502 and the like; no connection; one that breaks | `Unavailable` |
+/// | 408, 409, 425, 500 and other 5xx; a connection that fails or ends early | `Unavailable` |
 /// | a timeout | `TimedOut` |
 /// | 401, 403 | `Unauthorized` |
 /// | 413, or an error that names the context length | `ContextTooLong` |
 /// | a refusal, or a content filter | `Refused` |
-/// | any other status, a redirect included | `Rejected`, with the provider's words as its source |
-/// | HTML, no JSON, JSON that breaks off | `BadAnswer` |
-/// | more than the limit | `TooLarge` |
+/// | any other status, including redirects | `Rejected`, with the provider's message as its source |
+/// | HTML, invalid or truncated JSON | `BadAnswer` |
+/// | an answer over the limit | `TooLarge` |
 #[derive(Clone)]
 pub struct OpenAiCompatible {
     client: reqwest::Client,
@@ -73,7 +72,8 @@ pub struct OpenAiCompatible {
 }
 
 impl OpenAiCompatible {
-    /// A model behind an endpoint: the URL to which `/chat/completions` is added, as `https://api.openai.com/v1`.
+    /// Returns a builder for a model. `base_url` is the URL to which `/chat/completions` is added, for example
+    /// `https://api.openai.com/v1`.
     pub fn builder(base_url: impl Into<String>) -> OpenAiCompatibleBuilder {
         OpenAiCompatibleBuilder::new(base_url.into())
     }
@@ -85,7 +85,7 @@ impl OpenAiCompatible {
         PartOrigin::new(provider, model)
     }
 
-    /// Sends a request, and returns what reads the answer to it.
+    /// Sends a request, and returns the body of the answer and its reader.
     async fn ask(
         &self,
         request: &ChatRequest,
@@ -148,7 +148,7 @@ impl fmt::Debug for OpenAiCompatible {
     }
 }
 
-/// The newer models of OpenAI take only the one name, most other endpoints know only the older one.
+/// Returns the field name for the token limit. Newer models of OpenAI accept only the new name, most other endpoints only the old one.
 fn max_tokens_field(endpoint: &Url) -> &'static str {
     match endpoint.host_str() {
         Some("api.openai.com") => "max_completion_tokens",
@@ -156,15 +156,15 @@ fn max_tokens_field(endpoint: &Url) -> &'static str {
     }
 }
 
-/// An answer while it comes.
+/// An answer that is being received.
 struct Answer {
     body: Body,
-    /// Whether the answer comes in pieces. An endpoint that cannot do that sends a whole one.
+    /// If `true`, the answer is an event stream. Endpoints that cannot stream send a whole answer.
     streams: bool,
-    /// None once the answer has ended.
+    /// The reader, or `None` once the answer has ended.
     reader: Option<AnswerReader>,
     frames: Frames,
-    /// What was read and not yet given; of one chunk, so bounded by its size.
+    /// The events that were read and not yet returned. They come from one chunk, so its size limits them.
     ready: VecDeque<Result<ChatEvent, ModelError>>,
 }
 
@@ -186,7 +186,7 @@ impl Answer {
         Some((event, self))
     }
 
-    /// Reads on until something is there to give, or the answer has ended.
+    /// Reads the next chunk, or the whole body if the answer does not stream.
     async fn step(&mut self, found: &mut VecDeque<ChatEvent>) -> Result<(), ModelError> {
         if !self.streams {
             let mut text = Vec::new();
@@ -209,7 +209,7 @@ impl Answer {
             self.take(&frame.data, found)?;
         }
         read.map_err(|_| ModelError::TooLarge {
-            what: "an event of the answer in bytes",
+            what: "the size of an event in bytes",
             limit: MAX_EVENT_BYTES,
         })
     }

@@ -12,7 +12,7 @@ fn reader() -> AnswerReader {
     AnswerReader::new(Names::default(), origin(), None)
 }
 
-/// The answer that some pieces are, in the order they come.
+/// Returns the answer of some pieces, read in order.
 fn answer(pieces: &[Value]) -> Result<ChatResponse, ModelError> {
     let (mut reader, mut events) = (reader(), Vec::new());
     for piece in pieces {
@@ -229,7 +229,7 @@ fn what_cannot_be_read_is_not_repeated_in_the_error() {
     }
 }
 
-/// JSON near to what an answer is, with anything in the places that matter.
+/// Generates JSON similar to an answer, with arbitrary values in the relevant fields.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let any_json = prop_oneof![
         Just(Value::Null),
@@ -295,7 +295,7 @@ fn a_stream_that_goes_on_and_on_is_ended() {
     }
 }
 
-/// The pieces of an answer as a provider streams them.
+/// Returns the pieces of an answer as a provider streams them.
 fn chunks(tape: &mut crate::fuzz::Tape) -> Vec<crate::fuzz::Bytes> {
     let chunks = (0..=tape.below(6)).map(|_| {
         let text = crate::fuzz::CHUNK.text(tape);
