@@ -1,4 +1,4 @@
-//! Waiting for others: what is asked of them, and what they have answered.
+//! Requests to tools, agents, people and models: suspension of the run, and processing of the answers.
 
 use super::approved::Approved;
 use super::waits::{self, Awaited, Unwritten, Wait};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Run<'_> {
-    /// Waits for a breadcrumb, once the run is suspended and the request written.
+    /// Adds a request. It is written when the run is suspended, and the run then waits for its answer.
     pub(super) fn wait(
         &mut self,
         request_id: String,
@@ -31,14 +31,14 @@ impl Run<'_> {
         });
     }
 
-    /// The id of a request of this run: the same in each attempt.
+    /// Returns the ID of a request of this run. The ID is the same in each attempt.
     pub(super) fn request_id(&self, parts: &[&str]) -> String {
         let mut all = vec![self.context.idempotency_key()];
         all.extend(parts);
         human::hash(&all)
     }
 
-    /// Takes the answers that have come to what the run waited for.
+    /// Processes the received answers and the expired requests.
     pub(super) async fn hear_answers(&mut self) -> Result<(), BoxError> {
         if self.progress.waits.is_empty() {
             return Ok(());
@@ -67,7 +67,7 @@ impl Run<'_> {
             };
             effects.extend(self.take_reply(wait.awaited, reply).await?);
         }
-        // What answers nothing shall not wake the run again.
+        // A breadcrumb that answers no request must not wake the run again.
         let useless = found.iter().filter(|found| !useful.contains(&found.id));
         let newest = useless.map(|found| found.updated_at).max();
         self.progress.since = newest.max(self.progress.since);
@@ -111,7 +111,7 @@ impl Run<'_> {
             }
             (Awaited::Model { .. }, Reply::Answer(answer)) => {
                 if let Err(error) = self.open().await?.answer(answer).await {
-                    // Whoever goes on after that asks the model anew.
+                    // A later attempt sends the model request again.
                     self.save().await?;
                     return Err(error);
                 }
@@ -127,7 +127,7 @@ impl Run<'_> {
                 let answer = self.guarded(&call, answer).await;
                 Ok(self.progress.finish(call, answer.into()))
             }
-            // Nobody approves anything else.
+            // Only approval requests can be approved.
             (
                 Awaited::Tool { .. }
                 | Awaited::Agent { .. }
@@ -168,7 +168,7 @@ impl Run<'_> {
         }
     }
 
-    /// Makes a call that a person agreed to.
+    /// Makes a call that a person approved.
     fn go_on_with(&mut self, approved: Approved) -> Vec<Effect> {
         let mut pending = self.progress.machine.pending();
         let call = pending.find(|call| call.id == approved.call).cloned();
@@ -177,7 +177,7 @@ impl Run<'_> {
         call.map_or_else(Vec::new, |call| self.admit(call, false))
     }
 
-    /// What may answer, oldest first: what woke the run, and what came beside it.
+    /// Returns the breadcrumbs that may be answers, oldest first: the one that woke the run and all others in the store.
     async fn found(&mut self) -> Result<Vec<Arc<Breadcrumb>>, BoxError> {
         let (agent, resumed) = (self.agent, self.context.resumed());
         let woken_with = resumed.and_then(|resumed| resumed.with.clone());
@@ -197,7 +197,7 @@ impl Run<'_> {
         Ok(found)
     }
 
-    /// Whether a breadcrumb answers anything. One that does not shall not wake the run again.
+    /// Returns `true` if a breadcrumb answers a request. Otherwise, moves `since`, so that the breadcrumb does not wake the run again.
     fn is_answer(&mut self, found: &Breadcrumb) -> bool {
         let correlation_id = self.context.correlation_id();
         let mut waits = self.progress.waits.iter();
@@ -211,7 +211,7 @@ impl Run<'_> {
         is_answer
     }
 
-    /// Ends the turn of the run until somebody answers.
+    /// Closes the session and returns the suspension of the run until an answer arrives, with the requests to write.
     pub(super) async fn suspend(&mut self) -> Result<BoxError, BoxError> {
         self.touch();
         self.close().await;
@@ -227,7 +227,7 @@ impl Run<'_> {
         Ok(suspend(wake, self.progress.to_json()?).writing(writes))
     }
 
-    /// Returns the answer to a call as the guardrails let it pass.
+    /// Checks the answer to a call with the guardrails. Returns the answer, possibly replaced.
     async fn guarded(&mut self, call: &CallId, answer: Answer) -> Answer {
         let tool = self.tool_of(call);
         self.agent.guardrails.tool_result(&tool, answer).await
@@ -241,7 +241,7 @@ impl Run<'_> {
     }
 }
 
-/// Returns the first reply to a wait that counts, and the breadcrumb that it is in.
+/// Returns the first valid reply to a wait, with the ID of its breadcrumb.
 async fn reply_to(
     (agent, tool): (&AgentExecutor, &str),
     context: &ExecutionContext,
@@ -281,7 +281,7 @@ async fn reply_to(
     Ok(None)
 }
 
-/// Returns the answer in a breadcrumb with the contents that a model may see.
+/// Returns the answer in a breadcrumb, reduced to the contents that a model may see.
 async fn shown_answer(
     agent: &AgentExecutor,
     context: &ExecutionContext,
@@ -339,7 +339,8 @@ fn may_change(
     may
 }
 
-/// What another agent says, and the text that the run ends with because of it: none if it is no answer of this one.
+/// Checks the answer of a delegate as the answer of this run. Returns the result of the call, and the final text if the answer meets the
+/// requirements.
 async fn last_word(
     agent: &AgentExecutor,
     answer: Answer,
@@ -358,7 +359,7 @@ async fn last_word(
     Ok(match examined {
         Ok(text) => (answer, Some(text)),
         Err(problem) => {
-            let message = format!("what the agent says is no answer: {problem}");
+            let message = format!("the agent's answer does not meet the requirements: {problem}");
             (Answer::error("bad_output", message), None)
         }
     })

@@ -18,7 +18,7 @@ pub(super) struct Approved {
     pub(super) is_changed: bool,
 }
 
-/// Adds to the results of calls the arguments that a person changed, for the model.
+/// Adds the arguments that a person changed to the results of calls, for the model.
 pub(super) fn tell_changes(approved: &[Approved], results: &mut [ToolResult]) {
     for result in results {
         if let Some(arguments) = changed(approved, &result.call_id) {
@@ -28,7 +28,7 @@ pub(super) fn tell_changes(approved: &[Approved], results: &mut [ToolResult]) {
     }
 }
 
-/// Returns the answer to a call as the model sees it: with the arguments that a person changed.
+/// Returns the answer to a call for the model: with the arguments that a person changed, if any.
 pub(super) fn told(approved: &[Approved], call: &CallId, answer: &Answer) -> Answer {
     match changed(approved, call) {
         Some(arguments) => with_change(answer.clone(), arguments),
@@ -36,7 +36,7 @@ pub(super) fn told(approved: &[Approved], call: &CallId, answer: &Answer) -> Ans
     }
 }
 
-/// Returns the arguments that a person approved last, if a person changed the arguments of the model.
+/// Returns the last approved arguments of a call, or `None` if no approval changed the arguments.
 fn changed<'a>(approved: &'a [Approved], call: &CallId) -> Option<&'a Json> {
     let mut of_call = approved.iter().filter(|approved| approved.call == *call);
     let is_changed = of_call.clone().any(|approved| approved.is_changed);

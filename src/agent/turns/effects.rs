@@ -1,4 +1,4 @@
-//! Executes the effects that the machine of a run requests: calls, results for the provider, and the end of the run.
+//! Execution of the effects that a run's state machine requests: calls, results for the provider, and the end of the run.
 
 use super::{Done, Run, approved};
 use crate::error::BoxError;
@@ -12,7 +12,7 @@ use std::mem;
 const MOST_AT_ONCE: usize = 16;
 
 impl Run<'_> {
-    /// Takes what some work came to, and whatever else has ended by now, so that all is saved at once.
+    /// Processes finished work, together with all other work that has finished by now, so that the progress is saved only once.
     pub(super) async fn take_results(&mut self, done: Option<Done>) -> Result<(), BoxError> {
         let mut effects = done.map_or_else(Vec::new, |done| self.take(done));
         while let Some(Some(done)) = self.running.next().now_or_never() {
@@ -78,10 +78,10 @@ impl Run<'_> {
             }
             Effect::Remind { missing } => {
                 let message = format!(
-                    "You are not done: call {} to hand in what is missing.",
+                    "You are not done: call {} to submit the missing outputs.",
                     missing.join(" and ")
                 );
-                // The results of earlier calls are passed on first.
+                // The results of earlier calls are delivered first.
                 let results = mem::take(&mut self.undelivered);
                 if !results.is_empty() {
                     self.give_results(results).await?;
@@ -92,13 +92,13 @@ impl Run<'_> {
             Effect::Report(anomaly) => {
                 let agent = &*self.agent.definition.agent_id;
                 let what = name(&anomaly);
-                tracing::debug!(agent, what, "something of a run did not fit");
+                tracing::debug!(agent, what, "the state machine of a run rejected an input");
             }
         }
         Ok(Vec::new())
     }
 
-    /// Gives the agent its results: of a batch all together.
+    /// Delivers the results to the provider. With batch delivery, waits until all calls have results.
     async fn deliver(&mut self) -> Result<Vec<Effect>, BoxError> {
         let is_batch = self.progress.machine.policy().delivery == ResultDelivery::Batch;
         let goes_on = is_batch && self.progress.machine.pending().next().is_some();
@@ -111,7 +111,7 @@ impl Run<'_> {
             false => Vec::new(),
         };
         match (self.progress.machine.exit(), &mut self.session) {
-            // No caller waits: an agent that is started again makes the call again.
+            // No caller waits: a program that is started again sends the call again.
             (None, None) if !is_batch => {}
             (None, _) => self.give_results(results).await?,
             // A caller that still waits for a call gets the error that the run is over.
@@ -121,7 +121,7 @@ impl Run<'_> {
         Ok(effects)
     }
 
-    /// Gives the agent the results of its calls, or a message with the results of the tool requests in its answer.
+    /// Delivers the results of calls, or a message with the results of the tool requests in an answer.
     async fn give_results(&mut self, mut results: Vec<ToolResult>) -> Result<(), BoxError> {
         approved::tell_changes(&self.progress.approved, &mut results);
         let message = self.progress.results_of_requests(&mut results);
@@ -132,7 +132,7 @@ impl Run<'_> {
         }
     }
 
-    /// Ends the run with results, if they are for the user and the guardrails let them pass.
+    /// Ends the run with the results, if they are for the user and pass the output guardrails.
     async fn return_to_user(&mut self, results: &[ToolResult]) -> Result<Vec<Effect>, BoxError> {
         let Some(results) = self.progress.returned(results) else {
             return Ok(Vec::new());
@@ -143,7 +143,7 @@ impl Run<'_> {
         Ok(match self.agent.let_pass(text.clone()).await? {
             Ok(passed) if passed == text => self.progress.answered(text, results),
             Ok(passed) => self.progress.answered(passed, Vec::new()),
-            // The agent finds other words.
+            // The guardrail permits another answer, so the model receives the results.
             Err(_) => Vec::new(),
         })
     }

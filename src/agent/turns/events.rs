@@ -5,7 +5,7 @@ use crate::executor::Record;
 use std::mem;
 
 impl Run<'_> {
-    /// Notes that a tool is called.
+    /// Adds an event for a tool call.
     pub(super) fn note_call(&mut self, call: &MachineCall) {
         if self.context.turn_events().is_some() {
             self.unsent.push(Record::ToolCalled {
@@ -15,7 +15,7 @@ impl Run<'_> {
         }
     }
 
-    /// Notes the results of calls.
+    /// Adds events for the results of calls.
     pub(super) fn note_answers(&mut self, results: &[ToolResult]) {
         if self.context.turn_events().is_none() {
             return;
@@ -30,14 +30,14 @@ impl Run<'_> {
         }));
     }
 
-    /// Notes that the run repeats the model call, because the answer is not usable.
+    /// Adds an event for a repeated model request after an answer that does not meet the requirements.
     pub(super) fn note_repair(&mut self) {
         if self.context.turn_events().is_some() {
             self.unsent.push(Record::Repeated);
         }
     }
 
-    /// Sends the noted events to the client.
+    /// Sends the added events to the client.
     pub(super) fn send_events(&mut self) {
         let unsent = mem::take(&mut self.unsent);
         if let Some(events) = self.context.turn_events() {

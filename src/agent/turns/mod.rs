@@ -1,5 +1,5 @@
-//! The run of an agent: its provider says what it wants, the machine what is to be done about it, and this does it. What
-//! comes next is decided in [`progress`].
+//! The run of an agent. The provider returns events, the state machine turns them into effects, and the run executes the effects.
+//! [`progress`] decides the next step.
 
 mod answers;
 mod approved;
@@ -36,48 +36,48 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 use waits::Awaited;
 
-/// None if the call was cancelled.
+/// Work on a call. Its result is `None` if the call was cancelled.
 type Work<'r> = BoxFuture<'r, Option<Done>>;
 
-/// What some work came to.
+/// The result of work on a call.
 enum Done {
-    /// A call has ended.
+    /// A call has finished.
     Finished(CallId, ToolOutcome),
-    /// A call may be made, with these arguments.
+    /// The guardrails permit a call with these arguments. `again` is `true` if an earlier attempt may have made the call.
     Admitted { call: MachineCall, again: bool },
-    /// The guardrails have checked an output that the model handed in by a call.
+    /// The guardrails have checked an output that the model submitted by a call.
     Checked {
         call: MachineCall,
         output: Result<Json, Answer>,
     },
 }
 
-/// One attempt at a run.
+/// One attempt of an agent's run.
 pub(super) struct Run<'r> {
     agent: &'r AgentExecutor,
     context: &'r ExecutionContext,
     progress: Progress,
-    /// The provider's side, once it is needed.
+    /// The provider session, or `None` until it is needed.
     session: Option<Box<dyn ProviderSession>>,
     running: FuturesUnordered<Work<'r>>,
-    /// What begins when something else has ended.
+    /// Work that starts when running work has ended.
     queue: VecDeque<Work<'r>>,
-    /// How to stop it.
+    /// The handles to abort running and queued work, by call.
     aborts: HashMap<CallId, AbortHandle>,
-    /// Results that wait for the others of their turn.
+    /// Results that wait for the other results of their turn.
     undelivered: Vec<ToolResult>,
     /// Events for the client of a chat turn. They are sent after the progress is saved, so that no later attempt repeats them.
     unsent: Vec<Record>,
     began: Instant,
-    /// How long earlier attempts worked.
+    /// The working time of earlier attempts.
     before: Duration,
 }
 
 impl<'r> Run<'r> {
-    /// Goes on where an earlier attempt was, or begins.
+    /// Creates the attempt, from the saved state of an earlier attempt if there is one.
     ///
     /// # Errors
-    /// [`AgentRunError::UnreadableState`].
+    /// [`AgentRunError::UnreadableState`] if the saved state cannot be read.
     pub(super) fn of(
         agent: &'r AgentExecutor,
         context: &'r ExecutionContext,
@@ -108,11 +108,11 @@ impl<'r> Run<'r> {
         })
     }
 
-    /// Goes on until there is an answer, and gives it as a response has it.
+    /// Executes the run until the agent has an answer. Returns the context of the response.
     ///
     /// # Errors
-    /// [`AgentRunError`], [`ModelError`](super::ModelError), what shaping the context and saving the progress give, and
-    /// the suspension of a run that waits for others.
+    /// [`AgentRunError`], [`ModelError`](super::ModelError), errors of shaping the context and saving the progress, and
+    /// the suspension if the run waits for answers.
     pub(super) async fn finish(mut self) -> Result<Value, BoxError> {
         self.begin_again().await?;
         self.hear_answers().await?;
@@ -128,7 +128,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Does again what an earlier attempt may not have done. What was delivered is in what the provider saved.
+    /// Repeats the outstanding effects of an earlier attempt. Delivered results are in the provider's saved state.
     async fn begin_again(&mut self) -> Result<(), BoxError> {
         let mut again = VecDeque::new();
         for effect in self.progress.machine.outstanding() {
@@ -156,7 +156,7 @@ impl<'r> Run<'r> {
         waits.any(|wait| wait.call() == Some(call))
     }
 
-    /// Hears the agent, or what its calls come to, whatever is first.
+    /// Waits for the next event of the provider or the next finished work, and processes it.
     async fn go_on(&mut self) -> Result<(), BoxError> {
         let hears = self.hears();
         if hears {
@@ -193,8 +193,8 @@ impl<'r> Run<'r> {
         self.save().await
     }
 
-    /// Whether the agent is heard of next. One that is not at work is not started only to be stopped again, since the run
-    /// still waits for others, nor before it can be told what its calls came to.
+    /// Returns `true` if the run waits for an event of the provider. A session is not opened while the run waits for answers, because the
+    /// run would close it again, nor before all calls have results.
     fn hears(&self) -> bool {
         let is_at_work = self.session.is_some();
         let is_settled = self.progress.waits.is_empty() && self.running.is_empty();
@@ -256,13 +256,13 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Keeps the progress for another attempt, without the requests that are not written.
+    /// Saves the progress for another attempt, without requests that are not written.
     async fn save(&mut self) -> Result<(), BoxError> {
         if let Some(session) = &self.session {
             self.progress.session = Some(session.save()?);
         }
         if self.running.is_empty() && !self.progress.waits.is_empty() {
-            // It is suspended next, and saved with that.
+            // The run is suspended next, which also saves the progress.
             self.send_events();
             return Ok(());
         }
@@ -276,7 +276,7 @@ impl<'r> Run<'r> {
         Ok(())
     }
 
-    /// Whether the agent may be heard once more. A program is, as long as it runs, and has a turn for each start.
+    /// Checks that the run has turns and budgets left. The turns of a program are its starts, so a running program needs no further turn.
     fn may_go_on(&self) -> Result<(), AgentRunError> {
         let (spent, definition) = (&self.progress.spent, &self.agent.definition);
         let is_batch = self.progress.machine.policy().delivery == ResultDelivery::Batch;
@@ -286,7 +286,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// The provider's side of the run.
+    /// Returns the provider session, and starts or resumes it if necessary.
     async fn open(&mut self) -> Result<&mut Box<dyn ProviderSession>, BoxError> {
         if self.session.is_none() {
             let (agent, context) = (self.agent, self.context);
@@ -308,11 +308,11 @@ impl<'r> Run<'r> {
                 None => provider.start(task).await?,
             });
         }
-        let closed = || BoxError::from("the provider gave no session");
+        let closed = || BoxError::from("the provider returned no session");
         self.session.as_mut().ok_or_else(closed)
     }
 
-    /// Ends the provider's side, as far as it is there.
+    /// Saves and cancels the provider session, if one is open.
     async fn close(&mut self) {
         if let Some(mut session) = self.session.take() {
             if let Ok(saved) = session.save() {
@@ -327,7 +327,7 @@ impl<'r> Run<'r> {
         self.progress.spent.set_time(worked);
     }
 
-    /// How long the run may still work, and of how long.
+    /// Returns the remaining working time and the whole budget in seconds, or `None` without a time budget.
     fn time_left(&self) -> Option<(Duration, u64)> {
         let limit = self.agent.definition.budgets.seconds?;
         let worked = self.before + self.began.elapsed();
@@ -335,13 +335,16 @@ impl<'r> Run<'r> {
     }
 }
 
-/// What is first.
+/// The next event of a run.
 enum Next {
     Said(ProviderEvent),
     Done(Option<Done>),
 }
 
-/// What a future comes to within the time that the run has.
+/// Awaits a future within the remaining time of the run.
+///
+/// # Errors
+/// [`AgentRunError::BudgetUsedUp`] if the time is over first.
 async fn in_time<T>(
     limit: Option<(Duration, u64)>,
     future: impl Future<Output = T>,

@@ -1,4 +1,4 @@
-//! Where a run is and what comes next: no I/O, no clock.
+//! The position of a run and its next step: no I/O, no clock.
 
 use super::approved::Approved;
 use super::spent::Spent;
@@ -19,30 +19,30 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// All that another attempt needs to go on.
+/// The saved state from which another attempt continues a run.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Progress {
     pub(super) machine: Machine,
-    /// What the provider keeps; none if it has not begun.
+    /// The provider's saved state, or `None` before its start.
     pub(super) session: Option<Json>,
     pub(super) spent: Spent,
-    /// How often the agent was told that its answer is not what was asked for.
+    /// The number of answers that the model had to correct.
     repairs: u32,
-    /// What was asked for by breadcrumbs that are written.
+    /// The requests that wait for answers.
     pub(super) waits: Vec<Wait>,
-    /// What is older than this was looked at, and answers nothing.
+    /// The time up to which breadcrumbs were checked and answer no request.
     pub(super) since: Option<Timestamp>,
-    /// How often a model was asked by a breadcrumb.
+    /// The number of model requests by breadcrumb.
     asked: u32,
-    /// The calls that a person agreed to and that may have begun.
+    /// The calls that a person approved and that may have started.
     pub(super) approved: Vec<Approved>,
-    /// What was handed in, as the guardrails let it pass.
+    /// The submitted outputs, as changed by the guardrails.
     handed_in: BTreeMap<String, Json>,
-    /// What the agent said last.
+    /// The final answer.
     ended: Option<Ended>,
-    /// The calls of the turn and their tools, if the results of all of them are for the user.
+    /// The calls of the turn with their tools, if all their results are for the user.
     direct: Option<Vec<(CallId, String)>>,
-    /// The tool requests of the last answer, until the model has their results.
+    /// The tool requests of the last answer, until the model receives their results.
     #[serde(default)]
     requested: Vec<Requested>,
     /// Number of answers that requested tools.
@@ -50,7 +50,7 @@ pub(super) struct Progress {
     requesting_answers: u32,
 }
 
-/// What the provider of an agent keeps, in the state that was saved of its run; none if it has not begun.
+/// Returns the provider's saved state in the saved state of a run, or `None` if the provider has not started.
 #[cfg(feature = "workflows")]
 pub(crate) fn session_in(state: &Json) -> Option<Json> {
     #[derive(Deserialize)]
@@ -60,7 +60,7 @@ pub(crate) fn session_in(state: &Json) -> Option<Json> {
     state.parse::<Of>().ok()?.session
 }
 
-/// How a run comes to its end.
+/// The final answer of a run.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -69,25 +69,25 @@ pub(crate) fn session_in(state: &Json) -> Option<Json> {
 struct Ended {
     text: String,
     cut_off: bool,
-    /// The results that are the answer, and by which tools.
+    /// The tool results that are the answer, with the names of their tools.
     results: Vec<(String, Json)>,
-    /// Whether another agent had the last word.
+    /// If `true`, the answer is that of another agent.
     delegated: bool,
-    /// Whether the results of tools are the answer.
+    /// If `true`, the answer is the results of tools.
     returned: bool,
-    /// If `true`, an answer requested these tools.
+    /// If `true`, an answer requested these tools in `tool_requests`.
     #[serde(default)]
     requested: bool,
 }
 
-/// What becomes of something the agent said.
+/// The next step after an event of the provider.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// This is to be done.
+    /// Execute these effects.
     Effects(Vec<Effect>),
-    /// Its answer is not what was asked for, and it is told this.
+    /// Send the model this message, because its answer does not meet the requirements.
     Repair(String),
-    /// Its model is asked this by a breadcrumb, under a number.
+    /// Send a model request by breadcrumb. `number` counts these requests from 1.
     Ask {
         tool: String,
         input: Json,
@@ -96,14 +96,14 @@ pub(super) enum Heard {
 }
 
 impl Progress {
-    /// How often an agent may mend an answer.
+    /// Maximum number of corrected answers in one run.
     const MOST_REPAIRS: u32 = 1;
 
-    /// A run that has not begun.
+    /// Creates the state of a new run.
     pub(super) fn new(run: &str, delivery: ResultDelivery, definition: &AgentDefinition) -> Self {
         let policy = match delivery {
-            // Results stay in the conversation, so no answered call has to be kept beside it. While a turn goes on they
-            // are in both, and the rest of what a store keeps is for what was said before.
+            // The conversation contains the results, so the machine need not retain answered calls. During a turn both contain them,
+            // and the remaining state size is for the earlier conversation.
             ResultDelivery::Batch => Policy::batch().limits(MachineLimits {
                 answered_bytes: 0,
                 bytes: 384 << 10,
@@ -128,7 +128,7 @@ impl Progress {
         }
     }
 
-    /// Whether the agent is heard of before anything else is done.
+    /// Returns `true` if the provider can have a next event: with batch delivery only if no call and no model request is pending.
     pub(super) fn may_hear(&self) -> bool {
         let model = |wait: &Wait| matches!(wait.awaited, Awaited::Model { .. });
         match self.machine.policy().delivery {
@@ -139,10 +139,10 @@ impl Progress {
         }
     }
 
-    /// Takes what the agent says, and what is wrong with an answer.
+    /// Processes an event of the provider. `objection` is the problem with a final answer, if there is one.
     ///
     /// # Errors
-    /// It wants to go on and may not.
+    /// [`AgentRunError`] if the run has no turns or budget left, or if the answer cannot be corrected any more.
     pub(super) fn hear(
         &mut self,
         said: ProviderEvent,
@@ -166,7 +166,7 @@ impl Progress {
             } => {
                 let is_turn = self.machine.policy().delivery == ResultDelivery::Batch;
                 self.spent.add(usage, 0, is_turn);
-                // Who had the last word before a reminder still has it.
+                // An answer of another agent or of tools stays the answer, also after a reminder.
                 let settled = self
                     .ended
                     .take_if(|ended| ended.delegated || ended.returned);
@@ -192,7 +192,10 @@ impl Progress {
         }
     }
 
-    /// Lets the agent mend its answer, if it may.
+    /// Requests a corrected answer.
+    ///
+    /// # Errors
+    /// [`AgentRunError::BadOutput`] if the run has no further correction, turn or budget.
     fn repair(
         &mut self,
         objection: Objection,
@@ -213,19 +216,19 @@ impl Progress {
             None => "",
         };
         Ok(Heard::Repair(format!(
-            "That is not the output that was asked for: {problem}. Answer again{json}."
+            "Your answer does not meet the requirements: {problem}. Answer again{json}."
         )))
     }
 
-    /// Reads the tool requests of an answer, or `None` if the answer requests no tools.
+    /// Reads the tool requests of an answer, or returns `None` if the answer requests no tools.
     pub(super) fn requests_in(&self, text: &str) -> Option<Vec<ToolRequest>> {
         requests::read(text, self.requesting_answers.saturating_add(1))
     }
 
-    /// Takes an answer that requests tools.
+    /// Processes an answer that requests tools.
     ///
     /// # Errors
-    /// The run has no turns or budget left.
+    /// [`AgentRunError`] if the run has no turns or budget left.
     pub(super) fn request(
         &mut self,
         requests: Vec<ToolRequest>,
@@ -243,13 +246,14 @@ impl Progress {
         Ok(self.receive(calls.collect(), is_direct))
     }
 
-    /// Takes the results of the requested tools out of a list, as a message to the model; `None` if no tools were requested.
+    /// Removes the results of the requested tools from a list and returns them as a message to the model, or `None` if no tools were
+    /// requested.
     pub(super) fn results_of_requests(&mut self, results: &mut Vec<ToolResult>) -> Option<String> {
         let requested = std::mem::take(&mut self.requested);
         (!requested.is_empty()).then(|| requests::message(&requested, results))
     }
 
-    /// Gives calls to the machine. If `is_direct`, the results of all calls are for the user.
+    /// Passes calls to the machine. If `is_direct`, the results of all calls are for the user.
     fn receive(&mut self, calls: Vec<MachineCall>, is_direct: bool) -> Vec<Effect> {
         self.direct = is_direct.then(|| {
             let calls = calls.iter();
@@ -266,7 +270,7 @@ impl Progress {
         effects
     }
 
-    /// Takes what the execution of a call came to.
+    /// Passes the outcome of a call to the machine.
     pub(super) fn finish(&mut self, call_id: CallId, outcome: ToolOutcome) -> Vec<Effect> {
         let deferred = match self.machine.state() {
             State::Suspended { deferred, .. } => Some(&deferred.call_id),
@@ -283,7 +287,7 @@ impl Progress {
         self.step(signal)
     }
 
-    /// What another agent answers is the answer of the run.
+    /// Ends the run with the answer of another agent.
     pub(super) fn delegated(&mut self, text: String) -> Vec<Effect> {
         self.end(Ended {
             text,
@@ -292,7 +296,8 @@ impl Progress {
         })
     }
 
-    /// The results that are the answer, and by which tools, since all that was called gives its result to the user.
+    /// Returns the results that are the answer, with the names of their tools, if all calls of the turn return to the user and none
+    /// failed.
     pub(super) fn returned(&mut self, results: &[ToolResult]) -> Option<Vec<(String, Json)>> {
         let output = |id: &CallId| {
             results.iter().find_map(|result| match &result.answer {
@@ -304,7 +309,7 @@ impl Progress {
         calls.map(|(id, tool)| Some((tool, output(&id)?))).collect()
     }
 
-    /// Results are the answer of the run; none where something else was put in the place of their text.
+    /// Ends the run with tool results as the answer. `results` is empty if a guardrail replaced their text.
     pub(super) fn answered(&mut self, text: String, results: Vec<(String, Json)>) -> Vec<Effect> {
         self.end(Ended {
             text,
@@ -315,14 +320,15 @@ impl Progress {
         })
     }
 
-    /// Something was handed in.
+    /// Stores a submitted output. The first output of a name counts.
     pub(super) fn hand_in(&mut self, name: &str, output: Json) {
         self.handed_in.entry(name.to_owned()).or_insert(output);
     }
 
     fn end(&mut self, ended: Ended) -> Vec<Effect> {
         self.ended = Some(ended);
-        let output = Value::Null.into(); // it is in `ended`
+        // The answer is in `ended`.
+        let output = Value::Null.into();
         self.step(Signal::AgentCompleted { output })
     }
 
@@ -331,18 +337,18 @@ impl Progress {
         self.machine.step(input)
     }
 
-    /// The answer, as a response has it; none while the run goes on.
+    /// Returns the context of the response, or `None` while the run continues.
     ///
     /// # Errors
     /// [`AgentRunError::BadOutput`] if the definition has changed since the agent answered, and
-    /// [`AgentRunError::Broken`].
+    /// [`AgentRunError::Broken`] if the machine ended with an error or was cancelled.
     pub(super) fn response(&self, output: Option<&Output>) -> Option<Result<Value, AgentRunError>> {
         let missing = match self.machine.exit()? {
             Exit::WithOutput { .. } => Vec::new(),
             Exit::WithoutOutput { missing, .. } => missing,
             Exit::Error { error } => return Some(Err(AgentRunError::Broken { error })),
             Exit::Cancelled => {
-                let error = "it was cancelled".to_owned();
+                let error = "the run was cancelled".to_owned();
                 return Some(Err(AgentRunError::Broken { error }));
             }
         };
@@ -402,7 +408,7 @@ impl Progress {
         Ok(Value::Object(response))
     }
 
-    /// Something done while what is asked for by requests that are not written is left out.
+    /// Calls `work` while the waits for unwritten requests are removed.
     pub(super) fn without_requests<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
         let is_written = |wait: &Wait| wait.unwritten.is_none();
         let all = std::mem::take(&mut self.waits);
@@ -413,10 +419,10 @@ impl Progress {
         done
     }
 
-    /// As it is saved.
+    /// Serializes the progress.
     ///
     /// # Errors
-    /// [`AgentRunError::StateTooLarge`].
+    /// [`AgentRunError::StateTooLarge`] if the result is too large to save.
     pub(super) fn to_json(&self) -> Result<Json, BoxError> {
         saved(self)
     }

@@ -1,4 +1,4 @@
-//! Where a call goes: to a tool here or elsewhere, to another agent, to a person first, or nowhere.
+//! Routing of calls: to a tool in this process or in another service, to another agent, or to a person for approval first.
 
 use super::approved::Approved;
 use super::waits::Awaited;
@@ -17,11 +17,11 @@ use std::time::Duration;
 use tracing::Instrument as _;
 
 impl<'r> Run<'r> {
-    /// Lets the guardrails look at a call before it begins.
+    /// Checks a call with the guardrails before it starts. `again` is `true` if an earlier attempt may have made the call.
     pub(super) fn admit(&mut self, call: MachineCall, again: bool) -> Vec<Effect> {
         let guardrails = &self.agent.guardrails;
         let approved = self.approved(&call.id);
-        // The guardrails have checked approved arguments, and not changed ones.
+        // The guardrails have checked the approved arguments, unless the approver changed them.
         let is_checked = approved.is_some_and(|approved| !approved.is_changed);
         let call = match approved {
             Some(approved) => MachineCall::new(call.id, call.tool, approved.arguments.clone()),
@@ -55,13 +55,12 @@ impl<'r> Run<'r> {
         approved.rfind(|approved| approved.call == *call)
     }
 
-    /// Begins a call, or says what comes of it at once. Of one that an earlier attempt may have made, a tool that must not
-    /// run twice does not run again.
+    /// Starts a call, or finishes it immediately. A call that an earlier attempt may have made is repeated only if its tool permits that.
     pub(super) fn execute(&mut self, call: MachineCall, again: bool) -> Vec<Effect> {
         let agent = self.agent;
         let arguments = match &call.arguments {
             ToolArguments::Json(arguments) => arguments.clone(),
-            // The machine answers such a call itself, so this one is not from it.
+            // The machine itself answers calls with unreadable arguments, so this arm is only a safeguard.
             ToolArguments::Unreadable { problem, .. } => {
                 let answer = Answer::error("invalid_arguments", problem);
                 return self.progress.finish(call.id, answer.into());
@@ -101,7 +100,7 @@ impl<'r> Run<'r> {
         Vec::new()
     }
 
-    /// Ends the call by which an output was handed in.
+    /// Finishes the call that submitted an output.
     pub(super) fn hand_in(
         &mut self,
         call: MachineCall,
@@ -134,7 +133,7 @@ impl<'r> Run<'r> {
                 return Vec::new();
             }
         }
-        // A program that waits for its result is not stopped for it: the tool itself asks, and waits.
+        // For a program that calls back, the tool itself writes the request and waits, so that the program keeps running.
         let is_batch = agent.provider.delivery() == ResultDelivery::Batch;
         if settings.over_breadcrumbs && is_batch {
             if let Err(answer) = agent.tools.check_input(&call.tool, &arguments) {
@@ -152,11 +151,11 @@ impl<'r> Run<'r> {
         Vec::new()
     }
 
-    /// Makes a call within this run, by the one way there is: through the registry that has only what the agent may call.
+    /// Makes a call in this process, through the registry of the tools that the agent may call.
     fn start(&mut self, call: MachineCall, is_approved: bool) {
         let (agent, context) = (self.agent, self.context);
         let caller = &*agent.definition.agent_id;
-        // The name as it was registered: what a model wrote is in no log.
+        // The registered name is logged, never text that a model wrote.
         let tool = agent.tools.get(&call.tool).map(tool::Tool::name);
         let span = tracing::debug_span!("tool_call", agent = caller, tool);
         let (id, name) = (call.id.clone(), call.tool.clone());
@@ -179,15 +178,15 @@ impl<'r> Run<'r> {
         self.enqueue(call_id, called.instrument(span));
     }
 
-    /// Begins some work on a call when there is a place for it, unless the call is cancelled.
+    /// Queues work on a call, which starts when fewer than the maximum number of calls are running.
     fn enqueue(&mut self, call: CallId, work: impl Future<Output = Done> + Send + 'r) {
         let (work, handle) = abortable(work);
         self.aborts.insert(call, handle);
         self.queue.push_back(work.map(Result::ok).boxed());
     }
 
-    /// What a tool may write: what the agent answers with, and not what it asks others by. A tool that writes what a model
-    /// says could ask in its name else.
+    /// Returns the schemas that a tool may write: the schemas of the agent's answers, but not of its requests. Otherwise a tool that
+    /// writes model text could send requests in the agent's name.
     fn written_by_tool(&self, tool: &str) -> Vec<String> {
         let mut schemas = self.agent.definition.responds_with.clone();
         let settings = self.agent.tools.get(tool).map(tool::Tool::settings);
@@ -246,8 +245,8 @@ impl<'r> Run<'r> {
         self.question(id, awaited, asked, expires_in);
     }
 
-    /// Returns the request ID of a question about a call. A repeated question after an approval has a new ID, so that an answer to
-    /// the earlier question does not count for it.
+    /// Returns the request ID of a question about a call. A repeated question has a new ID, so that an answer to the earlier question does
+    /// not count for it.
     fn approval_id(&self, call: &CallId, asked: &Value) -> String {
         let approved = self.progress.approved.iter();
         let earlier = approved.filter(|approved| approved.call == *call).count();
@@ -266,7 +265,7 @@ impl<'r> Run<'r> {
         arguments: &Json,
     ) -> Vec<Effect> {
         let Some(prompt) = arguments.get("prompt").and_then(Value::as_str) else {
-            let problem = "\"prompt\" must be a text: what the agent is asked";
+            let problem = "\"prompt\" must be a string: the request to the agent";
             let answer = Answer::error("invalid_input", problem);
             return self.progress.finish(call, answer.into());
         };
@@ -299,7 +298,7 @@ impl<'r> Run<'r> {
         self.wait(id, lasts, awaited, |_| request);
     }
 
-    /// Asks a person. Without `expires_in`, the question expires after `wait_seconds.people` of the agent definition.
+    /// Sends a question to people. Without `expires_in`, it expires after `wait_seconds.people` of the agent definition.
     fn question(
         &mut self,
         id: String,
@@ -315,12 +314,12 @@ impl<'r> Run<'r> {
         });
     }
 
-    /// Sees to it that a deferred call gets its answer.
+    /// Writes the request whose answer resolves a deferred call.
     pub(super) fn defer(&mut self, call: CallId, action: Deferral) -> Vec<Effect> {
         let can_wait = self.agent.store.ledger().is_some();
         match action {
             Deferral::Handoff { .. } | Deferral::Other { .. } if !can_wait => {
-                let message = "the store has no ledger, so nothing can be waited for";
+                let message = "the store has no ledger, so the run cannot wait for an answer";
                 let answer = Answer::error("cannot_defer", message);
                 self.progress.finish(call, answer.into())
             }
@@ -336,14 +335,14 @@ impl<'r> Run<'r> {
             Deferral::PlannerOutput(_) | Deferral::Other { .. } => {
                 let answer = Answer::error(
                     "cannot_defer",
-                    "the tool leaves its result to somebody else, and there is nobody here who would give it",
+                    "the tool deferred its result in a way that agents do not support",
                 );
                 self.progress.finish(call, answer.into())
             }
         }
     }
 
-    /// Hands over to another agent, which has to be one that the definition names: a tool cannot widen that.
+    /// Hands off to another agent. The definition must name this agent, also if a tool requests the handoff.
     fn hand_over(&mut self, call: CallId, agent: &str, prompt: &str) -> Vec<Effect> {
         let definition = &self.agent.definition;
         let named = |agents: &[crate::agent::AgentRef]| {
@@ -355,7 +354,7 @@ impl<'r> Run<'r> {
         drop(asked);
         let is_last = is_last && named(&definition.delegate);
         if !is_last && !named(&definition.handoff) {
-            let message = format!("there is no agent {agent:?} that could be handed over to");
+            let message = format!("agent {agent:?} is not listed in \"handoff\" or \"delegate\"");
             let answer = Answer::error("unknown_agent", message);
             return self.progress.finish(call, answer.into());
         }

@@ -2,16 +2,16 @@ use crate::agent::{AgentDefinition, AgentRunError, Usage};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What a run has used up, all its attempts together.
+/// The resources that all attempts of a run have used.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Spent {
-    /// How often the agent was heard of.
+    /// The number of model answers, or of starts of a program.
     pub(super) turns: u32,
-    /// The calls it asked for, refused ones included.
+    /// The number of requested tool calls, including refused calls.
     tool_calls: u64,
     input_tokens: u64,
     output_tokens: u64,
-    /// The time of work.
+    /// The working time.
     milliseconds: u64,
 }
 
@@ -23,7 +23,7 @@ impl Spent {
         self.output_tokens = self.output_tokens.saturating_add(usage.output_tokens);
     }
 
-    /// A program was started.
+    /// Counts the start of a program as a turn.
     pub(super) fn start(&mut self) {
         self.turns = self.turns.saturating_add(1);
     }
@@ -36,7 +36,7 @@ impl Spent {
         self.milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     }
 
-    /// Whether the agent may go on.
+    /// Checks that the run has turns and budgets left.
     ///
     /// # Errors
     /// [`AgentRunError::TurnsUsedUp`] and [`AgentRunError::BudgetUsedUp`].
@@ -48,7 +48,7 @@ impl Spent {
         self.check_budgets(definition)
     }
 
-    /// Whether anything but turns is left.
+    /// Checks that the run has budgets left, without the turns.
     ///
     /// # Errors
     /// [`AgentRunError::BudgetUsedUp`].

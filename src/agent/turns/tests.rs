@@ -18,7 +18,7 @@ fn definition() -> AgentDefinition {
     AgentDefinition::from_json(&definition).unwrap()
 }
 
-/// What a run is made of that has a model behind an API.
+/// A run with a model behind an API: its progress and its conversation.
 struct Both {
     progress: Progress,
     said: Conversation,
@@ -35,7 +35,7 @@ impl Both {
         }
     }
 
-    /// The same after a restart.
+    /// Returns the run after a restart.
     fn saved(self) -> Self {
         Self {
             progress: self.progress.to_json().unwrap().parse().unwrap(),
@@ -44,7 +44,7 @@ impl Both {
         }
     }
 
-    /// Takes an answer of the model; what it leads to may be a result at once.
+    /// Processes an answer of the model, and delivers results that are available immediately.
     fn hear(&mut self, answer: &ChatResponse) {
         let said = self.said.hear(answer);
         let heard = self.progress.hear(said, &self.definition, None).unwrap();
@@ -71,7 +71,7 @@ impl Both {
         }
     }
 
-    /// The calls without a result.
+    /// Returns the calls without a result.
     fn calls(&self) -> Vec<CallId> {
         let pending = self.progress.machine.pending();
         pending.map(|call| call.id.clone()).collect()
@@ -82,7 +82,7 @@ impl Both {
     }
 }
 
-/// A call with one of a few ids, whose arguments may be no JSON.
+/// Generates a call with one of a few IDs. The arguments can be invalid JSON.
 fn call() -> impl Strategy<Value = ToolCall> {
     let arguments = prop_oneof![Just("{}"), Just(r#"{"a": 1}"#), Just("{")];
     ("[a-d:]{1,2}", arguments)
@@ -122,7 +122,7 @@ proptest! {
             let told: Vec<_> = said[1..].iter().map(|told| told.call_id().unwrap()).collect();
             let expected: Vec<_> = asked.iter().map(|call| &*call.id).collect();
             prop_assert_eq!(told, expected);
-            // What is told of a call is its own result, or an error.
+            // The result of each call is its own result or an error.
             for (message, call) in said[1..].iter().zip(asked) {
                 prop_assert_eq!(message.speaker, Speaker::Tool);
                 let own = format!("{}:{}", turn + 1, call.id);
@@ -222,7 +222,7 @@ fn of_an_answer_that_was_cut_off_the_last_call_is_not_made() {
     let answer = answer.with_stop(crate::agent::StopReason::MaxTokens);
 
     let ProviderEvent::Calls { calls, .. } = Conversation::default().hear(&answer) else {
-        panic!("it calls tools")
+        panic!("expected tool calls")
     };
 
     let readable = |call: &crate::machine::MachineCall| {

@@ -10,27 +10,27 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// Something that was asked for.
+/// A request that waits for its answer.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Wait {
-    /// Names the request; its answer names it too.
+    /// The request ID, which the answer repeats.
     pub(super) request_id: String,
-    /// Until when the answer counts, once it is asked for.
+    /// The time until which an answer counts. Set when the request is written.
     pub(super) until: Timestamp,
-    /// The time of the request.
+    /// The time of the request, or `None` until it is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) asked_at: Option<Timestamp>,
     pub(super) awaited: Awaited,
-    /// The request, until it is written.
+    /// The request, or `None` once it is written.
     #[serde(skip)]
     pub(super) unwritten: Option<Unwritten>,
 }
 
-/// A request that is written when the run is suspended: its time counts from then on.
+/// A request that is written when the run is suspended. Its timeout starts then.
 pub(super) struct Unwritten {
-    /// How long an answer may take.
+    /// The timeout of the request.
     pub(super) lasts: Duration,
-    /// The request, from the time until which its answer counts.
+    /// The function that creates the request. It receives the end of the timeout.
     pub(super) request: Box<dyn FnOnce(Timestamp) -> NewBreadcrumb + Send + Sync>,
 }
 
@@ -48,13 +48,13 @@ impl fmt::Debug for Unwritten {
 pub(super) enum Awaited {
     /// The result of a tool.
     Tool { call: CallId, tool: String },
-    /// The answer of another agent, which may be the last word of the run.
+    /// The answer of another agent. If `is_last`, it is the answer of the run.
     Agent {
         call: CallId,
         agent: String,
         is_last: bool,
     },
-    /// That a person agrees to a call.
+    /// The approval of a call by a person.
     Approval {
         call: CallId,
         digest: String,
@@ -63,19 +63,19 @@ pub(super) enum Awaited {
         /// The arguments in the question.
         arguments: Json,
     },
-    /// The answer of a person.
+    /// The answer of a person to a tool's question.
     Question {
         call: CallId,
         /// The schema in the question.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         schema: Option<QuestionSchema>,
     },
-    /// The answer of a model.
+    /// The answer of a model that is served as a tool.
     Model { tool: String },
 }
 
 impl Wait {
-    /// The call it is for; none of a model.
+    /// Returns the call that waits, or `None` for a model request.
     pub(super) fn call(&self) -> Option<&CallId> {
         match &self.awaited {
             Awaited::Tool { call, .. }
@@ -86,7 +86,7 @@ impl Wait {
         }
     }
 
-    /// Returns the request.
+    /// Returns the request in the form that reads its answers.
     pub(super) fn pending(&self) -> Pending<'_> {
         let expected = match &self.awaited {
             Awaited::Tool { tool, .. } => Expected::Tool { tool },
@@ -104,8 +104,8 @@ impl Wait {
         }
     }
 
-    /// Reads the reply in a breadcrumb; `None` if the breadcrumb is not the answer to this run, by its correlation ID. The
-    /// contents of the reply come from `shown`, the part of the breadcrumb's context that a model may see.
+    /// Reads the reply in a breadcrumb, or returns `None` if the breadcrumb does not answer this request of the run with this correlation
+    /// ID. The contents of the reply come from `shown`, the part of the breadcrumb's context that a model may see.
     pub(super) fn reply(
         &self,
         found: &Breadcrumb,
@@ -113,7 +113,7 @@ impl Wait {
         correlation_id: Option<&str>,
     ) -> Option<Reply> {
         let pending = self.pending();
-        // A tool or an agent that answers late has done its work.
+        // A late answer of a tool or an agent still counts, because its work is done.
         let until = answers_until(self.until, correlation_id.is_some());
         if pending.asked().of_person && found.updated_at > until {
             return None;
@@ -121,12 +121,12 @@ impl Wait {
         pending.reply(found, shown, correlation_id)
     }
 
-    /// Returns `true` if hints shape the answer. The answer of a model is its own output, which the crate reads.
+    /// Returns `true` if hints shape the answer. They do not shape the answer of a model, which the crate itself reads.
     pub(super) fn is_shaped(&self) -> bool {
         !matches!(self.awaited, Awaited::Model { .. })
     }
 
-    /// The request, to be written at this time; none if it is written.
+    /// Returns the request to write at the time `now`, or `None` if it is already written.
     pub(super) fn write(&mut self, now: Timestamp) -> Option<NewBreadcrumb> {
         let Unwritten { lasts, request } = self.unwritten.take()?;
         (self.asked_at, self.until) = (Some(now), now + lasts);
@@ -134,7 +134,7 @@ impl Wait {
     }
 }
 
-/// Returns the wake of a run with these waits: the first answer to one of them, or the first end of its time.
+/// Returns the wake condition of a run with these waits: an answer to one of them, or the first timeout.
 pub(super) fn wake(waits: &[Wait], since: Timestamp) -> Wake {
     let mut wake = Wake::default().since(since);
     let selectors = waits.iter().map(|wait| wait.pending().selector());

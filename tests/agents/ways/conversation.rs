@@ -56,7 +56,7 @@ pub(crate) const EFFECTS: &[&[&str]] = &[
     ],
     &[
         r#"nameless: execute payer {"text":"Pay Ann."}"#,
-        r#"nameless: deliver invalid_input: "prompt" must be a text: what the agent is asked"#,
+        r#"nameless: deliver invalid_input: "prompt" must be a string: the request to the agent"#,
     ],
     &[
         "left: deliver B",
@@ -102,7 +102,7 @@ pub(crate) const TOLD: &[(&str, &str)] = &[
     ),
     (
         "nameless",
-        r#"invalid_input: "prompt" must be a text: what the agent is asked"#,
+        r#"invalid_input: "prompt" must be a string: the request to the agent"#,
     ),
     ("left", "B"),
     ("right", "C"),

@@ -51,7 +51,7 @@ use std::fmt;
 /// # Errors
 /// | cause | [`ModelError`] |
 /// |---|---|
-/// | 429 | `RateLimited`, for ten seconds or the `Retry-After` of the response, from a second to a day; used-up credit is `Rejected` |
+/// | 429 | `RateLimited`, for ten seconds or the `Retry-After` of the response, from a second to an hour; used-up credit is `Rejected` |
 /// | 503, 529 | `Overloaded` |
 /// | 408, 409, 425, 500 and other 5xx; a connection that fails or ends early | `Unavailable` |
 /// | a timeout | `TimedOut` |
