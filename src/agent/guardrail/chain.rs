@@ -12,9 +12,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Guardrails in the order in which they are asked; none by default. A clone has the same ones.
+/// A chain of guardrails, in the order of their checks. Empty by default. Clones share the guardrails.
 ///
-/// What a guardrail puts in place may have up to 1 MiB, messages together 4 MiB, and nest as deep as a run keeps.
+/// The maximum size of a replacement is 1 MiB, and 4 MiB for the messages of a request. JSON may nest as deep as the
+/// [limit](crate::machine::MachineLimits::DEPTH) of a run.
 #[derive(Clone)]
 pub struct Guardrails {
     chain: Vec<Arc<dyn Guardrail>>,
@@ -22,7 +23,7 @@ pub struct Guardrails {
 }
 
 impl Guardrails {
-    /// Adds one, which is asked after those that are there.
+    /// Adds a guardrail at the end of the chain.
     #[must_use]
     pub fn with(mut self, guardrail: impl Guardrail + 'static) -> Self {
         self.chain.push(Arc::new(guardrail));
@@ -33,17 +34,17 @@ impl Guardrails {
         self.chain.is_empty()
     }
 
-    /// Sets how long each check of each guardrail may take; 10 s by default.
+    /// Sets the maximum time of each check of each guardrail. Defaults to 10 s.
     #[must_use]
     pub fn time_limit(mut self, time: Duration) -> Self {
         self.time = time;
         self
     }
 
-    /// Checks the messages that a model is about to be shown, and gives those that it may be shown.
+    /// Checks the messages of a model request, and returns the messages to send.
     ///
     /// # Errors
-    /// [`Denied`], never with another try: the model must not be asked.
+    /// [`Denied`] if a guardrail denies the messages or requests a retry: the model must not be called. `try_again` is always `false`.
     pub async fn input(&self, messages: Vec<ChatMessage>) -> Result<Vec<ChatMessage>, Denied> {
         let checked = self.check(&Input, messages).await;
         checked.map_err(|denied| Denied {
@@ -52,13 +53,14 @@ impl Guardrails {
         })
     }
 
-    /// Checks the text that an agent ends with, and returns the one it may end with.
+    /// Checks the final text of an agent, and returns the permitted text.
     ///
     /// If the text contains JSON, the guardrails see its characters instead of escapes such as `\u0073`, except for control
     /// characters, quotes and backslashes.
     ///
     /// # Errors
-    /// [`Denied`]; if it says [`try_again`](Denied::try_again), the model may be told the reason and asked again.
+    /// [`Denied`] if a guardrail rejects the text. If [`try_again`](Denied::try_again) is `true`, the model may receive the reason and
+    /// answer again.
     pub async fn output(&self, text: String) -> Result<String, Denied> {
         let text = match self.is_empty() {
             true => text,
@@ -67,12 +69,12 @@ impl Guardrails {
         self.check(&Output, text).await
     }
 
-    /// Checks an output that a model handed in by a call, and returns the one that the response may contain.
+    /// Checks an output that a model submitted by a call, and returns the output for the response.
     ///
     /// # Errors
     /// The answer of the call: an error with the code `denied` or `try_again`.
     pub(in crate::agent) async fn handed_in(&self, output: Json) -> Result<Json, Answer> {
-        const EFFECT: &str = "the output was not handed in";
+        const EFFECT: &str = "the output was not accepted";
         let text = output.to_string();
         let passed = self.output(text.clone()).await;
         let passed = passed.map_err(|denied| denied.answer(EFFECT))?;
@@ -86,17 +88,17 @@ impl Guardrails {
         })
     }
 
-    /// Checks a call, and gives what the tool may be called with.
+    /// Checks a tool call, and returns the arguments for the tool.
     ///
     /// # Errors
-    /// The answer of a call that must not be made: an error of the code `denied` or `try_again`.
+    /// The answer of a call that must not be made: an error with the code `denied` or `try_again`.
     pub async fn tool_call(&self, tool: &str, arguments: Json) -> Result<Json, Answer> {
         let checked = self.check(&ToolCall { tool }, arguments).await;
         checked.map_err(|denied| denied.answer("the call was not made"))
     }
 
-    /// Checks what a call came to, and gives what the model may see of it: this, what was put in its place, or an error
-    /// of the code `denied` or `try_again`.
+    /// Checks the result of a tool call, and returns the result for the model: the same, a replacement, or an error with the code
+    /// `denied` or `try_again`.
     pub async fn tool_result(&self, tool: &str, answer: Answer) -> Answer {
         let checked = self.check(&ToolResult { tool }, answer).await;
         checked.unwrap_or_else(|denied| {
@@ -107,7 +109,7 @@ impl Guardrails {
     async fn check<S: Stage>(&self, stage: &S, mut value: S::Value) -> Result<S::Value, Denied> {
         for guardrail in &self.chain {
             let guardrail = &**guardrail;
-            // Asked within the block, so that one that panics before it gives a future is caught as well.
+            // The call is inside the block, so that a panic before the method returns its future is caught, too.
             let asked = AssertUnwindSafe(async { stage.ask(guardrail, &value).await });
             let decision = match within(self.time, asked.catch_unwind()).await {
                 Some(Ok(Ok(Decision::Replace(other)))) if !S::takes(&other) => {
@@ -115,7 +117,7 @@ impl Guardrails {
                 }
                 Some(Ok(Ok(decision))) => Ok(decision),
                 Some(Ok(Err(error))) => Err(Failure::Error(error)),
-                // What a panic says may be a secret.
+                // The message of a panic can contain a secret, so it is dropped.
                 Some(Err(_)) => Err(Failure::Panicked),
                 None => Err(Failure::TooLate),
             };
@@ -151,28 +153,29 @@ impl fmt::Debug for Guardrails {
     }
 }
 
-/// A guardrail does not let something pass.
+/// Error of a value that a guardrail does not let pass.
 #[derive(Debug, thiserror::Error)]
-#[error("guardrail {guardrail:?} does not let the {what} pass: {reason}")]
+#[error("guardrail {guardrail:?} denied the {what}: {reason}")]
 #[non_exhaustive]
 pub struct Denied {
-    /// The guardrail.
+    /// The name of the guardrail.
     pub guardrail: String,
-    /// What does not pass: `input`, `output`, `tool call` or `tool result`.
+    /// The kind of the denied value: `input`, `output`, `tool call` or `tool result`.
     pub what: &'static str,
-    /// Why, for the model or whoever asked, cut after 1,024 bytes. Of a guardrail that failed it only says so.
+    /// The reason, for the model or the requester, truncated to 1,024 bytes. If the guardrail failed, the reason contains no details.
     pub reason: String,
-    /// Whether the guardrail asks for another try.
+    /// If `true`, the model may provide another value.
     pub try_again: bool,
-    /// What went wrong with a guardrail that could not decide; none if it did.
+    /// The error of a guardrail that failed, or `None` if the guardrail decided.
     pub source: Option<BoxError>,
 }
 
 impl Denied {
-    /// The longest reason that is passed on, in bytes.
+    /// Maximum size of a reason in bytes.
     const REASON_BYTES: usize = 1024;
 
-    /// Never, also if the guardrail failed: one that asks a service elsewhere tries again itself, within its time.
+    /// Returns [`Retry::Never`], also if the guardrail failed. A guardrail that calls a service must make its own retries within its
+    /// time limit.
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never
@@ -189,13 +192,13 @@ impl Denied {
     }
 
     fn failed(guardrail: &str, what: &'static str, failure: Failure) -> Self {
-        // What an error says may quote what was checked, so it is in no log.
+        // The error can quote the checked value, so it is not logged.
         let failure_kind = failure.what_happened();
         tracing::warn!(
             guardrail,
             what,
             failure = failure_kind,
-            "a guardrail came to no decision, which denies"
+            "a guardrail failed, so the checked value is denied"
         );
         let source = match failure {
             Failure::Error(error) => error,
@@ -203,14 +206,14 @@ impl Denied {
                 format!("the guardrail {failure_kind}").into()
             }
         };
-        let reason = "it could not be checked";
+        let reason = "the check failed";
         Self {
             source: Some(source),
             ..Self::decided(guardrail, what, reason, false)
         }
     }
 
-    /// What the model sees in place of a call or its result.
+    /// Returns the answer that the model receives instead of a call or its result.
     fn answer(self, effect: &str) -> Answer {
         let code = match self.try_again {
             true => "try_again",
@@ -222,7 +225,7 @@ impl Denied {
     }
 }
 
-/// Why a guardrail came to no decision.
+/// The failure of a guardrail that made no decision.
 enum Failure {
     Error(BoxError),
     Panicked,
@@ -235,8 +238,8 @@ impl Failure {
         match self {
             Self::Error(_) => "failed",
             Self::Panicked => "panicked",
-            Self::TooLarge => "put something in place that is too large or nests too deep",
-            Self::TooLate => "took longer than it may",
+            Self::TooLarge => "returned a replacement that is too large or nests too deep",
+            Self::TooLate => "exceeded its time limit",
         }
     }
 }

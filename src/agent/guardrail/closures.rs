@@ -1,4 +1,4 @@
-//! Guardrails made of functions.
+//! Guardrails from functions.
 
 use super::{Decision, Guardrail};
 use crate::agent::ChatMessage;
@@ -7,7 +7,7 @@ use crate::machine::Answer;
 use crate::model::Json;
 use async_trait::async_trait;
 
-/// A guardrail that looks at the messages a model is about to be shown.
+/// Creates a guardrail that checks the messages of model requests.
 ///
 /// ```
 /// use universal_executor::agent::ChatMessage;
@@ -31,7 +31,7 @@ where
     OnInput(name.into(), check)
 }
 
-/// A guardrail that looks at the text an agent ends with.
+/// Creates a guardrail that checks the final text of an agent and the outputs that its model submits.
 ///
 /// ```
 /// use universal_executor::agent::guardrail::{Decision, Guardrails, on_output};
@@ -53,7 +53,7 @@ where
     OnOutput(name.into(), check)
 }
 
-/// A guardrail that looks at calls before they are made; see the [module](super) for an example.
+/// Creates a guardrail that checks tool calls before they are made. The [module](super) has an example.
 pub fn on_tool_call<F>(name: impl Into<String>, check: F) -> impl Guardrail
 where
     F: Fn(&str, &Json) -> Decision<Json> + Send + Sync,
@@ -61,7 +61,7 @@ where
     OnToolCall(name.into(), check)
 }
 
-/// A guardrail that looks at what calls came to.
+/// Creates a guardrail that checks the results of tool calls.
 ///
 /// ```
 /// use serde_json::json;

@@ -1,19 +1,20 @@
-//! Guardrails: checks around what a model is shown, what an agent answers, and the calls of its tools.
+//! Guardrails: checks of model input, model output, tool calls and tool results.
 //!
-//! A [`Guardrail`] looks at one thing and [decides](Decision): it lets it pass, puts something else in its place, denies
-//! it, or asks for another try. [`Guardrails`] is a chain of them. They are asked in order, each sees what those before it
-//! have put in place, and the first that denies or asks for another try ends the chain.
+//! Use guardrails to filter secrets, to block calls, or to enforce a form of answers. A [`Guardrail`] checks one value and returns a
+//! [`Decision`]: allow, replace, deny or retry. [`Guardrails`] is a chain. Its guardrails run in order, and each receives the value as the
+//! guardrails before have replaced it. The first guardrail that denies or requests a retry ends the chain. For a check in a function,
+//! see [`on_input`], [`on_output`], [`on_tool_call`] and [`on_tool_result`].
 //!
-//! | what is checked | when | denied | another try |
+//! | checked value | time of the check | `Deny` | `Retry` |
 //! |---|---|---|---|
-//! | [input](Guardrail::input) | before each time the model is asked | it is not asked, the run ends | as denied |
-//! | [output](Guardrail::output) | the text that the agent ends with | the run ends | the model is told why and asked again |
-//! | [output](Guardrail::output) | an output that the model hands in, as JSON | the model sees an error, `denied` | the model sees an error, `try_again` |
-//! | [tool call](Guardrail::tool_call) | before the tool is called | the model sees an error, `denied` | the model sees an error, `try_again` |
-//! | [tool result](Guardrail::tool_result) | before the model sees it | an error in its place, `denied` | an error in its place, `try_again` |
+//! | [input](Guardrail::input) | before each model request | the model is not called, the run fails | same as `Deny` |
+//! | [output](Guardrail::output), the final text | before the run ends | the run fails | the model receives the reason and answers again |
+//! | [output](Guardrail::output), a submitted output | before the call succeeds | the call has the error `denied` | the error `try_again` |
+//! | [tool call](Guardrail::tool_call) | before the tool is called | the call has the error `denied` | the error `try_again` |
+//! | [tool result](Guardrail::tool_result) | before the model receives it | the call has the error `denied` | the error `try_again` |
 //!
-//! A guardrail that fails, panics, takes too long or puts something too large in place denies. What its error says is the
-//! source of the [error of the run](Denied), in no log, and neither model nor user reads it.
+//! A guardrail denies if it fails, panics, exceeds its time limit or returns a replacement that is too large. Its error is the source of
+//! [`Denied`]. The error is not logged, and neither the model nor the user receives it.
 //!
 //! ```
 //! use serde_json::json;
@@ -54,29 +55,29 @@ use crate::model::Json;
 use async_trait::async_trait;
 use std::sync::Arc;
 
-/// Checks some of what goes through an agent; see the [module](self) for when it is asked, and what follows.
+/// A check of the values that enter or leave an agent's model. The [module](self) lists the times and the effects of the checks.
 ///
-/// What it has no method for passes, so one that wraps another has to forward all of them. For checks that need nothing
-/// but a function there are [`on_input`], [`on_output`], [`on_tool_call`] and [`on_tool_result`].
+/// The default methods allow everything, so a guardrail that wraps another must forward all methods. For a check in a function, use
+/// [`on_input`], [`on_output`], [`on_tool_call`] or [`on_tool_result`].
 ///
-/// Each check has its [time](Guardrails::time_limit), after which it is dropped where it waits; one that blocks the thread
-/// is not interrupted. It may be asked for the same thing again, by another attempt at the run.
+/// # Cancel safety
+/// Each check has a [time limit](Guardrails::time_limit), after which its future is dropped. A check that blocks its thread
+/// is not interrupted. A retry of the run can check the same value again.
 #[expect(
     unused_variables,
-    reason = "a default method lets everything pass, and the docs show the names of its arguments"
+    reason = "a default method allows everything, and the docs show the names of its arguments"
 )]
 #[async_trait]
 pub trait Guardrail: Send + Sync {
-    /// What it is called in errors and logs, and towards the model.
+    /// Returns the name of the guardrail in errors, in logs and for the model.
     fn name(&self) -> &str;
 
-    /// Looks at the messages that a model is about to be shown: all of them, each time.
+    /// Checks all messages of a model request, before each request.
     ///
-    /// One that replaces them has to leave the results of tools with the calls that they answer, or the model's provider
-    /// will not take them.
+    /// A replacement must keep each tool result with its call. Otherwise the provider rejects the request.
     ///
     /// # Errors
-    /// An error denies.
+    /// An error denies the request.
     async fn input(
         &self,
         messages: &[ChatMessage],
@@ -84,28 +85,28 @@ pub trait Guardrail: Send + Sync {
         Ok(Decision::Allow)
     }
 
-    /// Checks the text that an agent ends with, and each output that its model hands in, as JSON.
+    /// Checks the final text of an agent, and each output that its model submits, as JSON.
     ///
-    /// JSON has no escapes here except those of control characters, quotes and backslashes.
+    /// JSON in `text` has no escapes except those of control characters, quotes and backslashes.
     ///
     /// # Errors
-    /// An error denies.
+    /// An error denies the text.
     async fn output(&self, text: &str) -> Result<Decision<String>, BoxError> {
         Ok(Decision::Allow)
     }
 
-    /// Looks at a call before it is made: the tool, as the model wrote its name, and what it would be given.
+    /// Checks a call before it is made. `tool` is the tool name as the model wrote it.
     ///
     /// # Errors
-    /// An error denies.
+    /// An error denies the call.
     async fn tool_call(&self, tool: &str, arguments: &Json) -> Result<Decision<Json>, BoxError> {
         Ok(Decision::Allow)
     }
 
-    /// Looks at what a call came to, which may be an error, before the model sees it.
+    /// Checks the result of a call, which can be an error, before the model receives it.
     ///
     /// # Errors
-    /// An error denies.
+    /// An error withholds the result.
     async fn tool_result(&self, tool: &str, answer: &Answer) -> Result<Decision<Answer>, BoxError> {
         Ok(Decision::Allow)
     }
@@ -137,27 +138,27 @@ impl<T: Guardrail + ?Sized> Guardrail for Arc<T> {
     }
 }
 
-/// What a guardrail makes of what it looked at.
+/// The decision of a [`Guardrail`] about a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision<T> {
-    /// It passes as it is.
+    /// The value passes unchanged.
     Allow,
-    /// This passes in its place.
+    /// This value replaces the checked value.
     Replace(T),
-    /// It does not pass.
+    /// The value does not pass.
     Deny {
-        /// Why, for the model or whoever asked the agent: no secrets.
+        /// The reason, for the model or the requester of the agent. It must not contain secrets.
         reason: String,
     },
-    /// It does not pass, but another one may.
+    /// The value does not pass, but the model may provide another.
     Retry {
-        /// What is wrong with it, for the model to mend.
+        /// The problem, for the model to correct.
         reason: String,
     },
 }
 
 impl<T> Decision<T> {
-    /// It does not pass, because of this.
+    /// Creates a [`Deny`](Self::Deny) decision with a reason for the model or the requester.
     #[must_use]
     pub fn deny(reason: impl Into<String>) -> Self {
         Self::Deny {
@@ -165,7 +166,7 @@ impl<T> Decision<T> {
         }
     }
 
-    /// It does not pass before this is mended.
+    /// Creates a [`Retry`](Self::Retry) decision with a problem for the model to correct.
     #[must_use]
     pub fn retry(reason: impl Into<String>) -> Self {
         Self::Retry {

@@ -1,4 +1,4 @@
-//! The four places where guardrails stand: which method is asked, and what may be put in place.
+//! The four kinds of checked values: the guardrail method of each, and the limits of replacements.
 
 use super::{Decision, Guardrail};
 use crate::agent::ChatMessage;
@@ -7,27 +7,27 @@ use crate::machine::{Answer, MachineLimits};
 use crate::model::{Json, size_within};
 use futures::future::BoxFuture;
 
-/// The most bytes that may be put in place of anything but the input.
+/// Maximum size in bytes of a replacement, except of the input.
 const MOST_BYTES: usize = Json::MAX_BYTES;
 
-/// The most bytes of messages that may be put in place, since those hold a whole conversation.
+/// Maximum size in bytes of a replacement of the input, which contains a whole conversation.
 const MOST_INPUT_BYTES: usize = 4 * MOST_BYTES;
 
-/// Something that guardrails look at.
+/// A kind of value that guardrails check.
 pub(super) trait Stage: Sync {
     type Value: Send + Sync;
 
-    /// What it is called in errors.
+    /// The name of the value in errors.
     const WHAT: &'static str;
 
-    /// Asks one guardrail.
+    /// Calls the method of one guardrail for this kind of value.
     fn ask<'a>(
         &'a self,
         guardrail: &'a dyn Guardrail,
         value: &'a Self::Value,
     ) -> BoxFuture<'a, Result<Decision<Self::Value>, BoxError>>;
 
-    /// Whether this may be put in place of what was there.
+    /// Returns `true` if a replacement is within the limits.
     fn takes(value: &Self::Value) -> bool;
 }
 
@@ -119,7 +119,7 @@ impl Stage for ToolResult<'_> {
     }
 }
 
-/// Whether it is no larger, and nests no deeper, than what a run keeps of a call.
+/// Returns `true` if JSON is within the maximum size and depth of a call in a run.
 fn is_small(json: &Json) -> bool {
     size_within(json, MachineLimits::DEPTH).is_ok_and(|size| size <= MOST_BYTES)
 }

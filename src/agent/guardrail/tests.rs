@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Denies whatever it is asked, by the way it is told.
+/// A guardrail whose checks all fail in the given way.
 struct Broken(Fault);
 
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +113,7 @@ async fn the_first_that_denies_ends_the_chain() {
 
     assert_eq!(
         denied.to_string(),
-        "guardrail \"denies\" does not let the output pass: no"
+        "guardrail \"denies\" denied the output: no"
     );
     assert_eq!(asked.load(Ordering::Relaxed), 0);
 }
@@ -212,7 +212,7 @@ async fn a_guardrail_that_fails_panics_or_hangs_denies_and_its_words_stay_inside
         for answer in [&call.unwrap_err(), &result] {
             let (code, message) = code_and_message(answer);
             assert_eq!(code, "denied", "{fault:?}");
-            let told = message.contains("\"broken\": it could not be checked");
+            let told = message.contains("\"broken\": the check failed");
             assert!(told && !message.contains(SECRET), "{message}");
         }
     }
@@ -240,7 +240,7 @@ async fn the_log_names_a_guardrail_that_failed_and_repeats_none_of_its_words() {
         .with_max_level(tracing::Level::TRACE)
         .with_writer(move || writer.clone())
         .finish();
-    // With one dispatcher alone, `tracing` may decide on another test's thread that nobody ever listens.
+    // With a single dispatcher, `tracing` may cache on the thread of another test that no subscriber is interested.
     let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let guard = tracing::subscriber::set_default(subscriber);
     let guardrails = Guardrails::default().with(Broken(Fault::Error));
@@ -251,7 +251,7 @@ async fn the_log_names_a_guardrail_that_failed_and_repeats_none_of_its_words() {
     let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(call.is_err());
     assert!(
-        logged.contains("a guardrail came to no decision") && logged.contains("\"broken\""),
+        logged.contains("a guardrail failed") && logged.contains("\"broken\""),
         "{logged}"
     );
     assert!(!logged.contains(SECRET), "{logged}");
@@ -342,7 +342,7 @@ async fn a_denial_is_never_tried_again_by_the_run() {
     assert_eq!(crate::class_of(&denied).retry(), crate::error::Retry::Never);
 }
 
-/// What a guardrail of the property below does.
+/// The behaviour of a guardrail in the property test below.
 #[derive(Clone, Debug)]
 enum Act {
     Allow,
