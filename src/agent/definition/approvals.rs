@@ -38,12 +38,13 @@ use std::time::Duration;
 /// # Ok::<(), universal_executor::agent::AgentError>(())
 /// ```
 ///
-/// All conditions in `when` must hold; they are written as in the `context_match` of a subscription, and
+/// A rule applies if all conditions in `when` hold. Conditions have the form of `context_match` in a subscription, and
 /// [fail closed](Approval::when_args).
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Approvals {
-    /// The rules: of the definition, and of an agent also the [rules of its tools](crate::tool::ToolSettings::approvals).
+    /// The rules of the definition. An [`AgentExecutor`](crate::agent::AgentExecutor) adds the
+    /// [rules of its tools](crate::tool::ToolSettings::approvals).
     pub tools: Vec<ToolApproval>,
     /// The approvers, by name or as `role:<name>`, for rules without approvers. Defaults to everyone. A name is compared with
     /// `created_by` of the answer.
@@ -61,7 +62,7 @@ pub struct ToolApproval {
 }
 
 impl Approvals {
-    /// Adds a rule, unless it is there.
+    /// Adds a rule, unless the list already contains it.
     pub(in crate::agent) fn add(&mut self, tool: &str, rule: Approval) {
         let tool = tool.to_owned();
         let rule = ToolApproval { tool, rule };
@@ -70,12 +71,12 @@ impl Approvals {
         }
     }
 
-    /// Returns the approval that a call needs, or `None` if it needs none.
+    /// Returns the approval that a call needs, or `None` if no rule applies.
     pub(in crate::agent) fn needed(&self, tool: &str, arguments: &Value) -> Option<NeededApproval> {
         NeededApproval::by_rules(self.rules_of(tool), &self.by, arguments)
     }
 
-    /// Returns the rules for the people who change the arguments of a call.
+    /// Returns the rules for approvers who change the arguments of a call.
     pub(in crate::agent) fn for_changes(&self, tool: &str) -> Vec<Approval> {
         let rules = self.rules_of(tool);
         rules
@@ -168,7 +169,11 @@ fn rule(
         let seconds = written.as_u64().filter(|seconds| *seconds > 0);
         let Some(seconds) = seconds else {
             let place = place.field("expires_in_seconds");
-            return Err(shape(place, "a whole number of seconds over 0", written));
+            return Err(shape(
+                place,
+                "a whole number of seconds greater than 0",
+                written,
+            ));
         };
         rule = rule.expires_in(Duration::from_secs(seconds));
     }

@@ -54,8 +54,8 @@ pub(in crate::agent) static AGENT: KnownFields<'static> = KnownFields {
 /// Additional fields of definitions for RCRT servers.
 const RCRT: [&str; 1] = ["llm_config_id"];
 
-/// Fields that restrict the agent or instruct its model. A field with nearly the same name is an error in every mode, because it
-/// would neither restrict nor instruct.
+/// Fields that restrict the agent or instruct its model. An unknown field with a similar name is an error in every mode, because the
+/// author intended a restriction or an instruction that would have no effect.
 const RESTRICTIONS: [&str; 12] = [
     "approval",
     "budgets",
@@ -95,7 +95,7 @@ const fn plain(names: &'static [&'static str]) -> KnownFields<'static> {
     }
 }
 
-/// Checks the fields of a definition, without their values. The paths begin at the context of the definition.
+/// Checks the field names of a definition, but not the values. Paths start at the context of the definition.
 pub(super) fn check(fields: &Map<String, Value>, options: &DefinitionOptions) -> Findings {
     let top = DefinitionPath::default();
     let by_mode = match options.strict {
@@ -173,8 +173,10 @@ fn approval_rules<'v>(fields: &'v Map<String, Value>, top: &DefinitionPath) -> V
     found
 }
 
+/// Fails if a finding is an error.
+///
 /// # Errors
-/// Returns the first unknown field that is an error.
+/// [`AgentError::UnknownField`] for the first finding that is an error.
 pub(super) fn refuse(found: &Findings) -> Result<(), AgentError> {
     match found.first_error() {
         Some(finding) => Err(AgentError::UnknownField {
@@ -185,7 +187,7 @@ pub(super) fn refuse(found: &Findings) -> Result<(), AgentError> {
     }
 }
 
-/// Returns an object, or the objects in a list, with their paths.
+/// Returns a single object, or the objects in a list, with their paths.
 fn objects<'v>(
     value: &'v Value,
     place: &DefinitionPath,

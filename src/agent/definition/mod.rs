@@ -24,29 +24,31 @@ use serde::Serialize;
 use serde_json::Value;
 use std::num::NonZeroU32;
 
-/// What an agent is: the context of an `agent.def.v1` breadcrumb.
+/// The definition of an agent: the context of an `agent.def.v1` breadcrumb.
+///
+/// The [module](crate::agent#definitions) lists the JSON fields. To create a definition in code, use [`Agent`](crate::agent::Agent).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AgentDefinition {
-    /// Its name, and its executor's ID: 1 to 256 bytes without control characters.
+    /// The agent's name and executor ID: 1 to 256 bytes without control characters.
     pub agent_id: String,
-    /// Which model, by the provider's name.
+    /// The name of the model at its provider, or `None` for the provider's default.
     pub model: Option<String>,
     /// The breadcrumb with the configuration of the model tool, or `None`. Read only by the
     /// [rules of RCRT servers](DefinitionOptions::rcrt).
     pub llm_config_id: Option<BreadcrumbId>,
-    /// How freely the model answers.
+    /// The sampling temperature, or `None` for the provider's default.
     pub temperature: Option<f64>,
-    /// What the agent's author tells the model.
+    /// The instructions of the agent's author to the model.
     pub system_prompt: String,
-    /// What sets it off and what it works with.
+    /// The triggers and the context sources of the agent.
     pub subscriptions: Subscriptions,
-    /// How the model is shown the trigger and the context: `context_format`, `"markdown"` (the default) or `"xml"`.
+    /// The format of the trigger and the context for the model: `context_format`, `"markdown"` (the default) or `"xml"`.
     pub context_format: Format,
-    /// How much of it at most: `context_budget` with `tokens`, `bytes` and `items_per_source`, each as
-    /// [`ContextBudget`] has it by default.
+    /// The maximum size of the trigger and the context for the model: `context_budget` with `tokens`, `bytes` and `items_per_source`. The
+    /// defaults are those of [`ContextBudget`].
     pub context_budget: ContextBudget,
-    /// The schemas it may write; `agent.response.v1` by default.
+    /// The schemas that the agent may write. Defaults to `agent.response.v1`.
     pub responds_with: Vec<String>,
     /// If `true`, the agent may create breadcrumbs of every schema that is not protected, in addition to those in `responds_with`.
     /// Only the [rules of RCRT servers](DefinitionOptions::rcrt) set it.
@@ -57,65 +59,66 @@ pub struct AgentDefinition {
     /// If `true`, the agent may call every tool that the service registers for it, because its definition has no `tools`. Only the
     /// [rules of RCRT servers](DefinitionOptions::rcrt) set it.
     pub uses_any_tool: bool,
-    /// What it may write by an answer that is an [action](crate::agent#actions); if absent every answer is text.
+    /// The breadcrumb writes that an answer may make as an [action](crate::agent#actions). If `None`, every answer is text.
     pub capabilities: Option<AgentCapabilities>,
-    /// Which schemas have private data, untrusted content, or lead outward: `trust`.
+    /// The schemas with private data, with untrusted content, and those that lead outward: `trust`.
     pub trust: Trust,
-    /// The tools it may call, by their exact names; none by default.
+    /// The names of the tools that the agent may call. Defaults to none.
     pub tools: Vec<String>,
-    /// How often the model is asked in one run at the most; 10 by default.
+    /// The maximum number of model requests in one run, or of starts of a program that calls back. Defaults to 10.
     pub max_turns: u32,
-    /// What one run may use up at the most.
+    /// The limits of one run for tokens, tool calls and time.
     pub budgets: Budgets,
-    /// The JSON Schema of its answers; they are any text if absent.
+    /// The JSON Schema of the answers, or `None` for any text.
     pub output_schema: Option<Json>,
-    /// Whether its tools are called within the run or by `tool.request.v1`: `tool_calls`, `"in_process"` (the default) or
-    /// `"breadcrumbs"`. A tool that [is reached by breadcrumbs](crate::tool::ToolSettings::over_breadcrumbs) always is.
+    /// The way in which tools are called: `tool_calls`, `"in_process"` (the default) or `"breadcrumbs"`, that is by `tool.request.v1`. A
+    /// tool with the setting [`over_breadcrumbs`](crate::tool::ToolSettings::over_breadcrumbs) is always called by breadcrumbs.
     pub tool_calls: ToolCalls,
-    /// The tools whose results are the answer of the run, unless the model calls others with them: `return_to_user`.
+    /// The tools whose results are the answer of the run, unless the model calls other tools in the same turn: `return_to_user`.
     pub return_to_user: Vec<String>,
-    /// The agents that it may call as it calls tools; their answers are results: `use`.
+    /// The agents that the agent may call as tools. Their answers are the results of the calls: `use`.
     pub uses: Vec<AgentRef>,
-    /// The agents that it may hand over to, until they give back: `handoff`.
+    /// The agents for handoffs. Their answers are the results of the calls: `handoff`.
     pub handoff: Vec<AgentRef>,
-    /// The agents that it may leave the rest to; their answer is that of the run: `delegate`.
+    /// The agents to which the agent may delegate the rest of the run. Their answer is the answer of the run: `delegate`.
     pub delegate: Vec<AgentRef>,
-    /// What it hands in beside its answer: `outputs`, each with `name`, `description`, `schema` and `required`.
+    /// The outputs in addition to the answer: `outputs`, each with `name`, `description`, `schema` and `required`.
     pub outputs: Vec<OutputSlot>,
-    /// How often a run that ends without a required output is reminded of it; 1 by default.
+    /// The maximum number of reminders of a missing required output in one run. Defaults to 1.
     pub reminders: u32,
     /// The calls that need the approval of a person: `approval`.
     pub approval: Approvals,
-    /// How long is waited for others: `wait_seconds`.
+    /// The timeouts of requests to people, to other agents and to a model by breadcrumbs: `wait_seconds`.
     pub wait_seconds: WaitSeconds,
     pub(super) warnings: Vec<Finding>,
     pub(super) text: String,
 }
 
-/// What one run of an agent may use up at the most, all its attempts together; any number where it says nothing.
+/// The limits of all attempts of one run together. `None` means no limit.
 ///
-/// An answer of the model that needs no more counts whatever it cost. One that wants to go on ends the run.
+/// The run checks the limits before it executes the tool calls of an answer or requests another answer. A final answer counts even if it
+/// exceeds a limit.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Budgets {
-    /// Tokens that the model reads and writes.
+    /// The maximum number of input and output tokens.
     pub tokens: Option<u64>,
-    /// Tool calls. If an answer asks for more than are left, none of its calls is made.
+    /// The maximum number of tool calls. If an answer requests more calls than remain, none of its calls is made.
     pub calls: Option<u64>,
-    /// Seconds of work; what an attempt did after it last saved its progress is not counted. The timeout of the profile
-    /// holds for each attempt all the same.
+    /// The maximum working time in seconds, after which the run ends even if calls are in flight. Work that a failed attempt did after it
+    /// last saved its progress does not count. The timeout of the profile also applies to each attempt.
     pub seconds: Option<u64>,
 }
 
 impl AgentDefinition {
     const MAX_TURNS: u32 = 10;
 
-    /// Reads a definition: an `agent.def.v1` breadcrumb or its context.
+    /// Reads a definition from JSON: an `agent.def.v1` breadcrumb or its context.
     ///
     /// An unknown field has no effect, and [`warnings`](Self::warnings) names it.
     ///
     /// # Errors
-    /// Returns [`AgentError`] with the name of the field to fix. An unknown field is an error if its name is nearly that of a field
+    /// Returns [`AgentError`] with the name of the field to fix. An unknown field is an error if its name resembles that of a field
     /// which restricts the agent or instructs its model.
     pub fn from_json(definition: &Value) -> Result<Self, AgentError> {
         Self::from_json_with(definition, &DefinitionOptions::default())
@@ -167,7 +170,7 @@ impl AgentDefinition {
             capabilities,
             trust: Trust::read(fields)?,
             tools: read(fields, "tools", TOOLS)?.unwrap_or_default(),
-            max_turns: read(fields, "max_turns", "a whole number over 0")?
+            max_turns: read(fields, "max_turns", "a whole number greater than 0")?
                 .map_or(Self::MAX_TURNS, NonZeroU32::get),
             budgets: budgets(fields)?,
             output_schema: output_schema(fields)?,
@@ -188,36 +191,37 @@ impl AgentDefinition {
         })
     }
 
-    /// Returns the problems of the fields: unknown fields and a missing `system_prompt`, at most 100.
-    /// [`Subscriptions::warnings`] returns the problems of the subscriptions.
+    /// Returns warnings about the fields: unknown fields and a missing `system_prompt`, at most 100.
+    /// [`Subscriptions::warnings`] returns the warnings about the subscriptions.
     #[must_use]
     pub fn warnings(&self) -> &[Finding] {
         &self.warnings
     }
 
-    /// Returns `true` if the lists and rules of the definition let the agent create a schema.
+    /// Returns `true` if the definition permits the agent to create breadcrumbs of a schema.
     pub(crate) fn may_create(&self, schema: &str) -> bool {
         let is_listed = self.responds_with.iter().any(|listed| listed == schema);
         is_listed || (self.creates_any_schema && is_open(schema))
     }
 
-    /// Checks the fields of the context of a definition, whether or not the definition can be read.
+    /// Checks the field names in the context of a definition, even if the definition cannot be read.
     #[cfg(feature = "workflows")]
     pub(crate) fn check_fields(context: &Value, options: &DefinitionOptions) -> Findings {
         let fields = context.as_object();
         fields.map_or_else(Findings::default, |fields| fields::check(fields, options))
     }
 
-    /// The JSON it was read from, for its hash: the same whatever the order of its keys.
+    /// Returns the JSON of the definition with sorted keys, for its hash.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 }
 
-// What the fields must be.
+// The expected values of fields, for errors.
 const CONFIG: &str = "null or the ID of a tool.config.v1 breadcrumb";
 const TOOLS: &str = "a list of tool names";
 const CALLED: &str = "\"in_process\" or \"breadcrumbs\"";
 const OUTPUTS: &str =
-    "a list of objects with \"name\", and if wanted \"description\", \"schema\" and \"required\"";
-const WAITS: &str = "an object of \"people\", \"agents\" and \"model\", numbers of seconds over 0";
+    "a list of objects with \"name\", and optionally \"description\", \"schema\" and \"required\"";
+const WAITS: &str =
+    "an object of \"people\", \"agents\" and \"model\", numbers of seconds greater than 0";

@@ -1,23 +1,24 @@
-//! Whom an agent may call or ask, and what it hands in.
+//! Parts of definitions: tool calls, references to other agents, additional outputs, and timeouts.
 
 use crate::model::Json;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 
-/// How an agent calls its tools.
+/// The way in which an agent calls its tools.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ToolCalls {
-    /// Within its run, through the registry.
+    /// In the process of the run, through the tool registry.
     #[default]
     InProcess,
-    /// By `tool.request.v1`, answered by `tool.response.v1`. The run is suspended meanwhile and holds no worker.
+    /// By `tool.request.v1` breadcrumbs, which `tool.response.v1` breadcrumbs answer. The run is suspended in the meantime and occupies no
+    /// worker.
     Breadcrumbs,
 }
 
 impl ToolCalls {
-    /// Returns the default for an agent that lists its tools, or that may call any tool of an RCRT server.
+    /// Returns the default: breadcrumbs for an agent that may call any tool of an RCRT server, in-process for others.
     pub(super) fn by_default(uses_any_tool: bool) -> Self {
         match uses_any_tool {
             true => Self::Breadcrumbs,
@@ -26,14 +27,14 @@ impl ToolCalls {
     }
 }
 
-/// Another agent, as a definition names it: by its id, or as `{"agent": .., "description": ..}`.
+/// A reference to another agent in a definition: the agent ID, or `{"agent": .., "description": ..}`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(from = "NamedAgent")]
 #[non_exhaustive]
 pub struct AgentRef {
-    /// Its id.
+    /// The agent ID.
     pub agent: String,
-    /// What it is good for, for the model.
+    /// A description of the agent for the model, which decides when to call it.
     pub description: Option<String>,
 }
 
@@ -58,20 +59,21 @@ impl From<NamedAgent> for AgentRef {
     }
 }
 
-/// An output that an agent hands in, once, by calling a tool of that name: a completion report, a plan.
+/// An output that an agent submits in addition to its answer, such as a completion report or a plan. The agent submits it once, by calling
+/// a tool with the name of the output.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct OutputSlot {
-    /// Its name: that of a [tool](crate::tool::Tool::name).
+    /// The name of the output, in the form of a [tool name](crate::tool::Tool::name).
     pub name: String,
-    /// What it is, for the model.
+    /// A description of the output for the model.
     #[serde(default)]
     pub description: String,
-    /// The JSON Schema it has to fit; any object by default.
+    /// The JSON Schema of the value. Defaults to any object.
     #[serde(default = "any_object")]
     pub schema: Json,
-    /// Whether the run is incomplete without it; false by default.
+    /// If `true`, a run without the output is incomplete. Defaults to `false`.
     #[serde(default)]
     pub required: bool,
 }
@@ -95,7 +97,7 @@ impl OutputSlot {
         self
     }
 
-    /// Makes a run without the output incomplete.
+    /// Makes the output required: a run without it is incomplete.
     #[must_use]
     pub fn required(mut self) -> Self {
         self.required = true;
@@ -107,16 +109,16 @@ fn any_object() -> Json {
     serde_json::json!({"type": "object"}).into()
 }
 
-/// How long a run waits for others, in seconds; then the model is told that nobody answered.
+/// Timeouts of a run's requests in seconds. After a timeout the model receives an error.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct WaitSeconds {
-    /// For people; a day by default.
+    /// The timeout of requests to people. Defaults to one day.
     pub people: NonZeroU32,
-    /// For other agents; an hour by default.
+    /// The timeout of requests to other agents. Defaults to one hour.
     pub agents: NonZeroU32,
-    /// For a model that is reached by breadcrumbs; ten minutes by default.
+    /// The timeout of requests to a model by breadcrumbs. Defaults to ten minutes.
     pub model: NonZeroU32,
 }
 

@@ -1,4 +1,4 @@
-//! The fields of a definition, each with the error that names it.
+//! Readers of the fields of a definition. Their errors name the field.
 
 use super::{AgentRef, Budgets};
 use crate::agent::{AgentCapabilities, AgentError};
@@ -19,27 +19,28 @@ pub(super) fn agent_id(fields: &Map<String, Value>) -> Result<String, AgentError
     Ok(id)
 }
 
-/// The schemas that an agent may write. One that writes no answers has to write something else.
+/// Reads the schemas that an agent may write. Without `capabilities` these must include `agent.response.v1`, because the agent could write
+/// nothing otherwise.
 pub(super) fn responds_with(fields: &Map<String, Value>) -> Result<Vec<String>, AgentError> {
     let (field, answer) = ("responds_with", agents::RESPONSE);
     let written: Option<Vec<String>> = read(fields, field, "a list of schema names")?;
     let written = written.unwrap_or_else(|| vec![answer.to_owned()]);
     let acts = given(fields, "capabilities").is_some();
     if !acts && !written.iter().any(|schema| schema == answer) {
-        let expected = "a list with \"agent.response.v1\" in it, unless there are \"capabilities\" to write others with";
+        let expected = "a list that contains \"agent.response.v1\", unless the definition has \"capabilities\"";
         return Err(AgentError::Field { field, expected });
     }
     Ok(written)
 }
 
-/// Returns `true` if a definition permits creations explicitly and lists no schemas.
+/// Returns `true` if a definition explicitly permits creations and lists no schemas.
 pub(super) fn creates_any_schema(fields: &Map<String, Value>) -> bool {
     let capabilities = given(fields, "capabilities");
     let creates = capabilities.and_then(|capabilities| capabilities.get(AgentCapabilities::CREATE));
     creates == Some(&Value::Bool(true)) && given(fields, "responds_with").is_none()
 }
 
-/// Returns `true` if a definition permits creations explicitly, lists no tools and does not forbid tools.
+/// Returns `true` if a definition explicitly permits creations, lists no tools and does not forbid tools.
 pub(super) fn uses_any_tool(fields: &Map<String, Value>) -> bool {
     let capabilities = given(fields, "capabilities");
     let is = |name: &str, value: bool| {
@@ -51,12 +52,12 @@ pub(super) fn uses_any_tool(fields: &Map<String, Value>) -> bool {
         && given(fields, "tools").is_none()
 }
 
-/// Other agents.
+/// Reads a list of other agents.
 pub(super) fn colleagues(
     fields: &Map<String, Value>,
     field: &'static str,
 ) -> Result<Vec<AgentRef>, AgentError> {
-    let expected = "a list of agent ids, or of objects with \"agent\" and \"description\"; an agent id has 1 to 256 bytes and no control characters";
+    let expected = "a list of agent IDs, or of objects with \"agent\" and \"description\"; an agent ID has 1 to 256 bytes and no control characters";
     let named: Vec<AgentRef> = read(fields, field, expected)?.unwrap_or_default();
     match named.iter().all(|named| check_id(&named.agent).is_ok()) {
         true => Ok(named),
@@ -64,7 +65,7 @@ pub(super) fn colleagues(
     }
 }
 
-/// A field, if it is there; null counts as absent.
+/// Returns the value of a field, or `None` if the field is missing or null.
 pub(super) fn given<'f>(fields: &'f Map<String, Value>, field: &str) -> Option<&'f Value> {
     fields.get(field).filter(|value| !value.is_null())
 }
@@ -88,7 +89,8 @@ pub(super) fn budgets(fields: &Map<String, Value>) -> Result<Budgets, AgentError
         calls: Option<NonZeroU64>,
         seconds: Option<NonZeroU64>,
     }
-    let expected = "an object of \"tokens\", \"calls\" and \"seconds\", whole numbers over 0";
+    let expected =
+        "an object of \"tokens\", \"calls\" and \"seconds\", whole numbers greater than 0";
     let limits: Option<Limits> = read_commented(fields, "budgets", expected)?;
     let limits = limits.unwrap_or_default();
     Ok(Budgets {
@@ -113,7 +115,7 @@ pub(super) fn budget(fields: &Map<String, Value>) -> Result<ContextBudget, Agent
         items_per_source: Option<NonZeroUsize>,
     }
     let expected =
-        "an object of \"tokens\", \"bytes\" and \"items_per_source\", whole numbers over 0";
+        "an object of \"tokens\", \"bytes\" and \"items_per_source\", whole numbers greater than 0";
     let limits: Option<Limits> = read_commented(fields, "context_budget", expected)?;
     let limits = limits.unwrap_or_default();
     let mut budget = ContextBudget::default();
@@ -129,7 +131,7 @@ pub(super) fn budget(fields: &Map<String, Value>) -> Result<ContextBudget, Agent
     Ok(budget)
 }
 
-/// An optional field; null counts as absent.
+/// Reads an optional field. Null counts as missing.
 pub(super) fn read<T: DeserializeOwned>(
     fields: &Map<String, Value>,
     field: &'static str,
@@ -144,7 +146,7 @@ pub(super) fn read<T: DeserializeOwned>(
     }
 }
 
-/// Reads an optional object, or list of objects, without the comments in each.
+/// Reads an optional object or list of objects, without comment fields.
 pub(super) fn read_commented<T: DeserializeOwned>(
     fields: &Map<String, Value>,
     field: &'static str,
