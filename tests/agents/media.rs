@@ -124,7 +124,10 @@ async fn a_reference_that_cannot_be_read_is_an_error_that_says_why() {
     for (media, reason) in [
         (gone, "the breadcrumb does not exist"),
         (elsewhere, "the context shows no string at this path"),
-        (larger, "it has 3 bytes, the reference says 4"),
+        (
+            larger,
+            "the content has 3 bytes, but the reference states 4",
+        ),
         (text, "the string is not standard base64 with padding"),
     ] {
         let error = refused(&store, media).await;
@@ -190,7 +193,7 @@ async fn each_reference_to_the_same_bytes_must_have_their_size() {
 
     let error = error.unwrap_err().to_string();
     assert!(
-        error.ends_with("it has 3 bytes, the reference says 0"),
+        error.ends_with("the content has 3 bytes, but the reference states 0"),
         "{error}"
     );
 }

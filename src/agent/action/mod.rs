@@ -1,12 +1,12 @@
-//! What an agent wants to have written, by its answer: `{"action": "create", "breadcrumb": {..}}`.
+//! Actions: answers that write breadcrumbs, such as `{"action": "create", "breadcrumb": {..}}`.
 //!
-//! `action` is `create`, `update`, `delete` or `none`; a breadcrumb without one is to be created. It may stand in prose or
-//! in a fenced block. Of the breadcrumb, `schema_name`, `title`, `tags` and `context` are the model's to say, and for an
-//! update or a deletion `id` and `version`. Everything else (creator, ids and versions of what is new, author,
-//! visibility, expiry, hints) is dropped, as are tags that tell what a breadcrumb belongs to (`parent:`, `request:`,
-//! `session:`, `step:`, `turn:` and `workspace:`) and those of the library (`ux:`).
+//! `action` is `create`, `update`, `delete` or `none`. A breadcrumb without an action is created. The JSON can be in prose or in a fenced
+//! block. The model sets `schema_name`, `title`, `tags` and `context` of the breadcrumb, and `id` and `version` for an update or a
+//! deletion. Other fields are dropped: creator, ID and version of a new breadcrumb, author, visibility, expiry and hints. Reserved tags
+//! are dropped, too: those that relate a breadcrumb to others (`parent:`, `request:`, `session:`, `step:`, `turn:` and `workspace:`), and
+//! the crate's own (`ux:`).
 //!
-//! Reading and permitting are apart, so that the store is asked in between: [`Action::target`] says for what.
+//! Reading and permitting are separate steps, so that the caller can read the [target](Action::target) from the store in between.
 
 mod permit;
 #[cfg(test)]
@@ -22,41 +22,41 @@ use crate::model::{Breadcrumb, BreadcrumbId, Json, REQUEST_TAG, SESSION_TAG, is_
 use crate::request::agents;
 use serde_json::{Map, Value};
 
-/// What an answer asks for.
+/// A write that an answer requests.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
-    /// Nothing is to be written.
+    /// No write.
     None,
     Create(Draft),
     Update(Target, Draft),
     Delete(Target),
 }
 
-/// An existing breadcrumb, as a model names it.
+/// The breadcrumb of an update or a deletion, as the model names it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Target {
     id: BreadcrumbId,
     version: u64,
 }
 
-/// What a model may say of a breadcrumb; absent is what it left out.
+/// The fields of a breadcrumb that a model may set. `None` if the model omitted a field.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Draft {
     schema_name: Option<String>,
     title: Option<String>,
     tags: Option<Vec<String>>,
-    /// An object.
+    /// The context, which is an object.
     context: Option<Json>,
 }
 
-/// The most tags that a model may give; a response gets others besides.
+/// Maximum number of tags that a model may set. A response has further tags.
 pub(super) const MOST_TAGS: usize = 64;
 
 impl Action {
-    /// Reads an answer. None if it asks for nothing to be written: prose is an answer too, and so is any other JSON.
+    /// Reads an answer, or returns `None` if the answer is not an action but prose or other JSON.
     ///
     /// # Errors
-    /// Says what is wrong with an answer that is meant to be an action, for the model to mend.
+    /// The problem, for the model to correct, if the answer is a malformed action.
     pub(super) fn read(text: &str) -> Result<Option<Self>, String> {
         let found = match extract(text) {
             Ok(found) => found.into_value(),
@@ -65,7 +65,7 @@ impl Action {
         };
         let Value::Object(mut fields) = found else {
             return match is_meant(text) {
-                true => Err("it is not one JSON object; give one action".to_owned()),
+                true => Err("the answer must be one JSON object with one action".to_owned()),
                 false => Ok(None),
             };
         };
@@ -83,7 +83,7 @@ impl Action {
         }
     }
 
-    /// The breadcrumb it would change or delete.
+    /// Returns the ID of the breadcrumb that the action would update or delete.
     pub(super) fn target(&self) -> Option<BreadcrumbId> {
         match self {
             Self::Update(target, _) | Self::Delete(target) => Some(target.id),
@@ -137,19 +137,21 @@ impl Target {
         let version = fields.get("version").and_then(Value::as_u64);
         match (id, version) {
             (Some(id), Some(version)) => Ok(Self { id, version }),
-            (None, _) => Err("\"id\" must be the id of the breadcrumb".to_owned()),
-            (Some(_), None) => Err("\"version\" must be its version, a whole number".to_owned()),
+            (None, _) => Err("\"id\" must be the ID of the breadcrumb".to_owned()),
+            (Some(_), None) => {
+                Err("\"version\" must be the breadcrumb's version, a whole number".to_owned())
+            }
         }
     }
 }
 
 impl Draft {
-    /// Of something that is to be created, which has to hold something.
+    /// Reads the fields of a new breadcrumb, which must have a context.
     fn new(fields: Map<String, Value>) -> Result<Self, String> {
         let draft = Self::read(fields)?;
         match draft.context.is_some() {
             true => Ok(draft),
-            false => Err("\"context\" is missing; it is an object".to_owned()),
+            false => Err("\"context\" is missing; it must be an object".to_owned()),
         }
     }
 
@@ -182,16 +184,16 @@ impl Draft {
     }
 }
 
-/// The tags that a model may give, without those that say where something belongs.
+/// Reads the tags of a breadcrumb, without empty and reserved tags.
 fn tags_of(tags: Value) -> Result<Vec<String>, String> {
     let most = Breadcrumb::MAX_TAG_BYTES;
     let tags: Vec<String> = serde_json::from_value(tags)
         .map_err(|_| "\"tags\" must be a list of strings".to_owned())?;
     if tags.len() > MOST_TAGS {
-        return Err(format!("there may be {MOST_TAGS} tags at the most"));
+        return Err(format!("at most {MOST_TAGS} tags are allowed"));
     }
     if tags.iter().any(|tag| tag.len() > most) {
-        return Err(format!("a tag may have {most} bytes at the most"));
+        return Err(format!("a tag may have at most {most} bytes"));
     }
     let chosen = tags.into_iter();
     Ok(chosen
@@ -199,7 +201,7 @@ fn tags_of(tags: Value) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// Reports whether a model may not choose a tag, because it tells what a breadcrumb belongs to or is the library's own.
+/// Returns `true` if a model may not set a tag, because the tag relates a breadcrumb to others or is the crate's own.
 fn is_reserved(tag: &str) -> bool {
     let belongs = [
         "parent:",
@@ -212,8 +214,8 @@ fn is_reserved(tag: &str) -> bool {
     is_reserved_tag(tag) || belongs.iter().any(|prefix| tag.starts_with(prefix))
 }
 
-/// Whether an object is a breadcrumb and no other answer: it names a schema, or has a context and nothing that a
-/// breadcrumb has not.
+/// Returns `true` if an object is a breadcrumb and not another answer: it has a schema name, or a context and only fields of
+/// breadcrumbs.
 fn is_bare(fields: &Map<String, Value>) -> bool {
     const KNOWN: [&str; 17] = [
         "context",
@@ -239,7 +241,7 @@ fn is_bare(fields: &Map<String, Value>) -> bool {
         || (fields.get("context").is_some_and(Value::is_object) && known())
 }
 
-/// Whether a text that is not one JSON object was meant to be an action, so that a broken one is not taken for prose.
+/// Returns `true` if a text that is not one JSON object looks like a malformed action, so that it does not count as prose.
 fn is_meant(text: &str) -> bool {
     let has = |name: &str| text.contains(&format!("{name:?}"));
     let is_named = || has("breadcrumb") || ACTIONS.into_iter().any(has);

@@ -1,4 +1,4 @@
-//! Which actions are carried out.
+//! Permission of actions.
 
 use super::{Action, Draft, Target, is_reserved};
 use crate::agent::AgentCapabilities;
@@ -8,7 +8,7 @@ use crate::model::{
 };
 use crate::request::agents;
 
-/// What may be written.
+/// A permitted write.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::agent) enum Permitted {
     Nothing,
@@ -18,22 +18,22 @@ pub(in crate::agent) enum Permitted {
         version: u64,
         patch: Patch,
     },
-    /// At this version, which the deletion itself does not check.
+    /// A deletion at this version. The deletion itself does not check the version.
     Delete {
         id: BreadcrumbId,
         version: u64,
     },
 }
 
-/// Why an action is not carried out, for the model to act on.
+/// The reason why an action is not permitted, for the model.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(in crate::agent) enum Refused {
-    #[error("this agent may not do that: its definition does not set {capability:?}")]
+    #[error("this agent may not do that: the definition does not set {capability:?}")]
     Incapable { capability: &'static str },
     #[error("this agent may not write {schema:?}; it may write: {allowed}")]
     OtherSchema { schema: String, allowed: String },
     #[error(
-        "no answer is written as {schema:?}; call a tool as a tool, and answer with another schema"
+        "an answer cannot write {schema:?}; call tools by tool calls, and answer with another schema"
     )]
     Reserved { schema: String },
     #[error("breadcrumb {id} is missing, or this agent did not write its current version")]
@@ -44,16 +44,16 @@ pub(in crate::agent) enum Refused {
         found: u64,
         named: u64,
     },
-    #[error("breadcrumb {id} keeps its schema")]
+    #[error("the schema of breadcrumb {id} cannot be changed")]
     ChangedSchema { id: BreadcrumbId },
 }
 
 impl Action {
-    /// Returns the write that these rules permit. `own` is the [target](Self::target) as
-    /// the store has it, if this agent wrote it; that is the caller's to find out, from the ledger and not from a payload.
+    /// Returns the write that these rules permit. `own` is the current version of the [target](Self::target) if this agent wrote it. The
+    /// caller must determine the writer from the ledger and not from the breadcrumb's contents.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the rules do not permit the action.
     pub(in crate::agent) fn permit(
         self,
         rules: &Rules<'_>,
@@ -117,7 +117,7 @@ impl Rules<'_> {
             patch = patch.title(title);
         }
         if let Some(tags) = draft.tags {
-            // Where it belongs stays as it is.
+            // Reserved tags stay unchanged.
             let kept = own.tags.iter().filter(|tag| is_reserved(tag)).cloned();
             patch = patch.tags(tags.into_iter().chain(kept).take(Breadcrumb::MAX_TAGS));
         }
@@ -134,7 +134,7 @@ impl Rules<'_> {
         }
     }
 
-    /// The target, if it is the agent's own, at this version, and of a schema that it may write.
+    /// Returns the target if the agent wrote its current version, the version matches, and the agent may write the schema.
     fn own<'b>(
         &self,
         target: Target,
@@ -178,10 +178,9 @@ impl Rules<'_> {
 
 const TITLE: &str = "Agent Response";
 const TAG: &str = "agent:response";
-/// Prefixes of schemas that decide what other services do: tools, their configurations and code, and the words of users and of
-/// the system.
+/// Prefixes of schemas that control other services: tools, their configurations and code, and messages of users and of the system.
 const CLOSED: [&str; 3] = ["tool.", "user.", "system."];
-/// The schemas that an agent without a list may create, for its model.
+/// The description of the schemas that an agent without a list may create, for the model.
 const OPEN: &str = ", and every other schema except definitions, requests, answers of people, and names that start with \"tool.\", \
                     \"user.\" or \"system.\"";
 
@@ -190,8 +189,7 @@ pub(crate) fn is_open(schema: &str) -> bool {
     !is_protected(schema) && !CLOSED.iter().any(|prefix| schema.starts_with(prefix))
 }
 
-/// Whether what is written of a schema decides what others do: requests and responses, answers of people, dead letters, and
-/// definitions.
+/// Returns `true` for schemas that control others: requests and responses, answers of people, dead letters, and definitions.
 pub(crate) fn is_protected(schema: &str) -> bool {
     is_reserved_schema(schema) || is_definition_schema(schema)
 }

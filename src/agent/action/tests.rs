@@ -18,7 +18,7 @@ fn read(value: &Value) -> Action {
     Action::read(&value.to_string()).unwrap().unwrap()
 }
 
-/// Version 3 of a breadcrumb of a schema.
+/// Returns version 3 of a breadcrumb with this schema.
 fn own(schema: &str) -> Breadcrumb {
     let now = Timestamp::from_micros(1);
     let new = NewBreadcrumb::new(schema).tags(["old", "session:1"]);
@@ -433,7 +433,7 @@ fn some_capabilities() -> impl Strategy<Value = AgentCapabilities> {
     })
 }
 
-/// Why a schema must not be written, told apart from how it is decided.
+/// Returns `true` if an agent must not write a schema. It is independent of the implementation.
 fn is_out_of_bounds(
     schema: &str,
     capabilities: &AgentCapabilities,

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ToolCall {
-    /// The ID, which the result must name. Created here if the provider gave none.
+    /// The call ID, which the result repeats. The crate creates one if the provider sends none.
     pub id: String,
-    /// The tool name as the model wrote it. The request may not have offered such a tool.
+    /// The tool name as the model wrote it. The request may not contain such a tool.
     pub name: String,
     /// The arguments.
     pub arguments: ModelArguments,
@@ -33,10 +33,10 @@ impl ToolCall {
 /// The arguments of a tool call: the string that the model wrote, and its JSON if it is valid.
 ///
 /// A string that is not JSON is retained unchanged, so that an error can quote it to the model. An empty string counts as
-/// `{}`, because models write nothing for a tool without arguments.
+/// `{}`, because models write an empty string for a tool without arguments.
 ///
 /// A tool is called with [`machine::ToolArguments`](crate::machine::ToolArguments), the JSON or the invalid string. This type also
-/// retains the string of valid arguments: a conversation goes back to the model byte for byte, also after a store has
+/// retains the string of valid arguments, so that a conversation is sent to the model byte for byte, even after a store has
 /// rewritten its JSON.
 ///
 /// ```
@@ -104,12 +104,12 @@ impl From<serde_json::Value> for ModelArguments {
     }
 }
 
-/// The arguments of a call are not JSON, or not within the limits of [`Json`].
+/// Error of call arguments that are not JSON, or exceed the limits of [`Json`].
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the arguments of the call cannot be read: {reason}")]
+#[error("cannot read the arguments of the tool call: {reason}")]
 #[non_exhaustive]
 pub struct BadArguments {
-    /// The error, in words that the model can act on.
+    /// The reason, as text for the model.
     pub reason: String,
 }
 

@@ -239,7 +239,7 @@ mod tests {
                 breadcrumb: BreadcrumbId::NIL,
                 path: "photo".into(),
                 media_type: "image/png".into(),
-                reason: "it has 1 bytes, the reference says 2".into(),
+                reason: "the content has 1 bytes, but the reference states 2".into(),
             },
             ModelError::ScriptEnded { number: 1 },
             ModelError::NotRecorded {

@@ -3,40 +3,40 @@ use crate::agent::ModelError;
 use futures::{Stream, TryStreamExt};
 use std::pin::pin;
 
-/// A piece of an answer.
+/// An event of a streamed answer.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ChatEvent {
-    /// More of the text.
+    /// The next piece of the text.
     Text(String),
-    /// More of a call.
+    /// The next piece of a tool call.
     ToolCall(ToolCallDelta),
-    /// More of the text in which the model reasons, before its answer.
+    /// The next piece of the reasoning.
     Reasoning(Reasoning),
-    /// State of the provider, whole.
+    /// Provider state, complete.
     Opaque(Opaque),
-    /// What the answer cost; the last one counts.
+    /// The token usage of the answer. The last such event counts.
     Usage(Usage),
-    /// The answer is whole. Nothing follows.
+    /// The end of a complete answer. No event follows.
     End(StopReason),
 }
 
-/// More of a call: the first piece of each has its id and name, all of them some of its arguments.
+/// A piece of a tool call. The first piece has the ID and the name, and each piece can have a part of the arguments.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ToolCallDelta {
-    /// Which call of the answer, from 0. A call begins only after the one before it has begun.
+    /// The index of the call in the answer, from 0. The first pieces of the calls arrive in the order of their indices.
     pub index: usize,
-    /// The id, once.
+    /// The call ID, in the first piece.
     pub id: Option<String>,
-    /// The name of the tool, once.
+    /// The tool name, in the first piece.
     pub name: Option<String>,
-    /// What comes next in the text of the arguments.
+    /// The next part of the arguments' text.
     pub arguments: String,
 }
 
 impl ToolCallDelta {
-    /// The first piece of a call.
+    /// Creates the first piece of a call.
     #[must_use]
     pub fn first(index: usize, id: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl ToolCallDelta {
         }
     }
 
-    /// A later piece of a call.
+    /// Creates a later piece of a call.
     #[must_use]
     pub fn more(index: usize, arguments: impl Into<String>) -> Self {
         Self {
@@ -58,18 +58,18 @@ impl ToolCallDelta {
     }
 }
 
-/// Puts the events of an answer together, within its limits.
+/// Collector of the events of an answer, within its limits.
 #[derive(Debug, Default)]
 pub(in crate::agent) struct Collector {
     pieces: Vec<Piece>,
-    /// The place of each call among the pieces.
+    /// The index in `pieces` of each call.
     calls: Vec<usize>,
     usage: Usage,
     stop: Option<StopReason>,
     bytes: usize,
 }
 
-/// A part that may still grow.
+/// A part of an answer, to which later events can add.
 #[derive(Debug)]
 enum Piece {
     Whole(Part),
@@ -124,7 +124,7 @@ impl Collector {
         })
     }
 
-    /// Adds words to the last text, unless another part came after it.
+    /// Adds text to the last part if it is text, else as a new part.
     fn text(&mut self, text: String) -> Result<(), ModelError> {
         match self.pieces.last_mut() {
             Some(Piece::Whole(Part::Text(so_far))) => {
@@ -136,7 +136,7 @@ impl Collector {
         }
     }
 
-    /// Adds reasoning to the last part, if that is reasoning in the same field.
+    /// Adds reasoning to the last part if it is reasoning of the same field and origin, else as a new part.
     fn reasoning(&mut self, more: Reasoning) -> Result<(), ModelError> {
         match self.pieces.last_mut() {
             Some(Piece::Whole(Part::Reasoning(so_far)))
@@ -181,7 +181,9 @@ impl Collector {
             arguments,
         }) = place
         else {
-            return Err(ModelError::bad_answer("a piece belongs to no tool call"));
+            return Err(ModelError::bad_answer(
+                "a piece of a tool call that has not started",
+            ));
         };
         id.push_str(&more_id);
         name.push_str(&more_name);
@@ -202,13 +204,15 @@ impl Collector {
 }
 
 impl ChatResponse {
-    /// Collects the answer of a stream. The result equals the answer of [`ChatModel::chat`](super::ChatModel::chat).
+    /// Collects a streamed answer. The result equals that of [`ChatModel::chat`](super::ChatModel::chat).
     ///
     /// # Errors
-    /// The error of the stream; [`ModelError::Unavailable`] if the stream ends without [`ChatEvent::End`], so that an incomplete
-    /// answer never counts as a complete one; [`ModelError::TooLarge`] beyond [`Self::MAX_BYTES`] or
-    /// [`Self::MAX_TOOL_CALLS`]; [`ModelError::BadAnswer`] if a piece belongs to no call, or if state of a provider nests
-    /// deeper than [`Opaque::MAX_DEPTH`].
+    /// - The error of the stream.
+    /// - [`ModelError::Unavailable`] if the stream ends without [`ChatEvent::End`], so that an incomplete answer never counts as a complete
+    ///   one.
+    /// - [`ModelError::TooLarge`] if the answer exceeds [`Self::MAX_BYTES`] or [`Self::MAX_TOOL_CALLS`].
+    /// - [`ModelError::BadAnswer`] if a piece belongs to no call, if an event follows the end, or if provider state nests deeper than
+    ///   [`Opaque::MAX_DEPTH`].
     pub async fn collect(
         events: impl Stream<Item = Result<ChatEvent, ModelError>>,
     ) -> Result<Self, ModelError> {
@@ -220,7 +224,7 @@ impl ChatResponse {
         collector.finish()
     }
 
-    /// Returns the answer as the events of a stream, the last of them [`ChatEvent::End`].
+    /// Returns the answer as the events of a stream. The last event is [`ChatEvent::End`].
     #[must_use]
     pub fn into_events(self) -> Vec<ChatEvent> {
         pieces(self)
@@ -243,7 +247,7 @@ fn pieces(response: ChatResponse) -> Vec<ChatEvent> {
             }
             Part::Reasoning(reasoning) => events.push(ChatEvent::Reasoning(reasoning)),
             Part::Opaque(opaque) => events.push(ChatEvent::Opaque(opaque)),
-            // Models answer with none of these.
+            // Answers of models have none of these parts.
             Part::Data(_) | Part::Image(_) | Part::File(_) | Part::ToolResult(_) => {}
         }
     }

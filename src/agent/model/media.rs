@@ -1,4 +1,4 @@
-//! The bytes of images and files, read from a store at the time of a request.
+//! Loading of images and files from a store, for a model request.
 
 use super::request::Loaded;
 use super::{ChatRequest, Media, Part};
@@ -45,20 +45,20 @@ impl ChatRequest {
     /// Maximum size of all images and files of a request together, in bytes: 16 MiB.
     pub const MAX_MEDIA_BYTES: u64 = 16 << 20;
 
-    /// Reads the images and files of the messages from a store, for the next request to a model.
+    /// Reads the images and files of the messages from a store, for the next model request.
     ///
-    /// An agent calls this itself, with its own store. A breadcrumb is read as its hints shape it, so an excluded field
+    /// Agents call this themselves, with their own stores. The hints of a breadcrumb shape its content first, so an excluded field
     /// cannot be sent.
     ///
     /// # Errors
-    /// [`ModelError::Media`] if a reference cannot be read or its content does not match it, [`ModelError::TooLarge`] if the
-    /// content is larger than [`Media::MAX_BYTES`] or [`Self::MAX_MEDIA_BYTES`], [`ModelError::Unavailable`] if the store
-    /// fails.
+    /// - [`ModelError::Media`] if a reference cannot be read or does not match its content.
+    /// - [`ModelError::TooLarge`] if the content is larger than [`Media::MAX_BYTES`] or [`Self::MAX_MEDIA_BYTES`].
+    /// - [`ModelError::Unavailable`] if the store fails.
     pub async fn load_media(&mut self, store: &dyn BreadcrumbStore) -> Result<(), ModelError> {
         self.load(store, None).await
     }
 
-    /// Returns the images and files of all messages.
+    /// Returns the images (`true`) and files (`false`) of all messages.
     pub(in crate::agent) fn media(&self) -> impl Iterator<Item = (&Media, bool)> {
         let parts = self.messages.iter().flat_map(|message| &message.parts);
         parts.filter_map(|part| match part {
@@ -77,9 +77,9 @@ impl ChatRequest {
     pub(in crate::agent) fn bytes_of(&self, media: &Media) -> Result<&Arc<str>, ModelError> {
         let Loaded(loaded) = &self.loaded;
         let key = (media.breadcrumb, media.path.clone());
-        loaded
-            .get(&key)
-            .ok_or_else(|| media.unusable("it was not read; call ChatRequest::load_media"))
+        loaded.get(&key).ok_or_else(|| {
+            media.unusable("the content is not loaded; call ChatRequest::load_media")
+        })
     }
 
     async fn load(
@@ -108,7 +108,7 @@ impl ChatRequest {
                     unread.insert(media.bytes_in(&shown)?)
                 }
             };
-            // The total counts the sizes in the references, so each reference must be right.
+            // The total counts the sizes in the references, so each reference must state the correct size.
             media.check_size(bytes)?;
         }
         self.loaded = Loaded(loaded);
@@ -116,7 +116,7 @@ impl ChatRequest {
     }
 }
 
-/// Returns the context of the breadcrumb that has the bytes, as its hints shape it.
+/// Returns the context of the referenced breadcrumb, shaped by its hints.
 async fn shown(
     media: &Media,
     store: &dyn BreadcrumbStore,
@@ -137,14 +137,16 @@ async fn shown(
         }
     };
     shown.map_err(|error| match error {
-        ContextError::Withheld { .. } => media.unusable("its hints cannot be used"),
-        error if error.retry() == Retry::Never => media.unusable("its hints cannot be read"),
+        ContextError::Withheld { .. } => media.unusable("the breadcrumb's hints are invalid"),
+        error if error.retry() == Retry::Never => {
+            media.unusable("cannot read the breadcrumb's hints")
+        }
         error => ModelError::Unavailable(error.into()),
     })
 }
 
 impl Media {
-    /// Maximum size of one image or file in bytes: 768 KiB, whose base64 fills the largest [`Json`] that a breadcrumb can have.
+    /// Maximum size of one image or file in bytes: 768 KiB. In base64 this is the maximum size of a breadcrumb's [`Json`].
     pub const MAX_BYTES: u64 = 768 << 10;
 
     /// Checks a reference before anything is read.
@@ -178,12 +180,15 @@ impl Media {
         }
     }
 
-    /// Checks that a string is base64 of as many bytes as the reference says.
+    /// Checks that a string is base64 with the size in the reference.
     fn check_size(&self, text: &str) -> Result<(), ModelError> {
         match decoded_size(text) {
             None => Err(self.unusable("the string is not standard base64 with padding")),
             Some(size) if size != self.size => {
-                let reason = format!("it has {size} bytes, the reference says {}", self.size);
+                let reason = format!(
+                    "the content has {size} bytes, but the reference states {}",
+                    self.size
+                );
                 Err(self.unusable(reason))
             }
             Some(_) => Ok(()),
@@ -199,7 +204,7 @@ impl Media {
         }
     }
 
-    /// Returns a description for programs, which are not given the bytes.
+    /// Returns a description for programs, which do not receive the bytes.
     #[cfg(feature = "cli")]
     pub(in crate::agent) fn described(&self) -> String {
         let name = self.name.as_deref().unwrap_or("without a name");
@@ -211,7 +216,7 @@ impl Media {
     }
 }
 
-/// Returns the size in bytes of the content of a base64 string, or `None` if the string is not valid.
+/// Returns the decoded size of a base64 string in bytes, or `None` if the string is invalid.
 fn decoded_size(text: &str) -> Option<u64> {
     let data = text.trim_end_matches('=');
     let padding = text.len() - data.len();

@@ -7,7 +7,7 @@ use crate::model::Json;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// One message of a conversation: a speaker and the parts of the message.
+/// One message of a conversation: a speaker and parts.
 ///
 /// ```
 /// use universal_executor::agent::{ChatMessage, Media, Part};
@@ -20,15 +20,15 @@ use std::borrow::Cow;
 /// ```
 ///
 /// # Saved form
-/// A message of one text or of data, with tool calls or as the result of one, is saved as `{"speaker", "text"}` or `{"speaker",
-/// "data"}` with `tool_calls`, `call_id` and `is_error`, as earlier versions saved it. Any other message is saved as
+/// A message with one text or data, and with tool calls, or a message with the result of a call, is saved as `{"speaker", "text"}` or
+/// `{"speaker", "data"}` with `tool_calls`, `call_id` and `is_error`, as in earlier versions. Other messages are saved as
 /// `{"speaker", "parts"}`.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ChatMessage {
     /// The speaker.
     pub speaker: Speaker,
-    /// The parts, in order. An empty text has no part.
+    /// The parts, in order. An empty text is omitted.
     pub parts: Vec<Part>,
 }
 
@@ -37,21 +37,21 @@ pub struct ChatMessage {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Speaker {
-    /// The agent's author: instructions.
+    /// The agent's author. The messages are instructions.
     System,
-    /// The user, or a service in the user's place. Data is a message of this speaker too; see [`ChatMessage::data`].
+    /// The user, or a service on behalf of the user. Data is also a message of this speaker; see [`ChatMessage::data`].
     User,
     /// The model.
     Assistant,
-    /// A tool, in answer to a call: data.
+    /// A tool. The messages are results of calls, and count as data.
     Tool,
 }
 
 impl ChatMessage {
-    /// The name of the section that data is in.
+    /// The name of the section with the data of a message.
     pub(in crate::agent) const SECTION: &str = "earlier";
 
-    /// Creates a message of these parts.
+    /// Creates a message with these parts.
     #[must_use]
     pub fn new(speaker: Speaker, parts: impl IntoIterator<Item = Part>) -> Self {
         Self {
@@ -60,31 +60,31 @@ impl ChatMessage {
         }
     }
 
-    /// Creates instructions of the agent's author.
+    /// Creates a message with instructions of the agent's author.
     #[must_use]
     pub fn system(text: impl Into<String>) -> Self {
         Self::said(Speaker::System, text)
     }
 
-    /// Creates words of the user.
+    /// Creates a message with the user's text.
     #[must_use]
     pub fn user(text: impl Into<String>) -> Self {
         Self::said(Speaker::User, text)
     }
 
-    /// Creates data from outside that is not the user's own words: models see it inside a fence.
+    /// Creates a message with data that is not the user's own text. Models receive it inside a fence.
     #[must_use]
     pub fn data(data: impl Into<Json>) -> Self {
         Self::new(Speaker::User, [Part::Data(data.into())])
     }
 
-    /// Creates words of the model.
+    /// Creates a message with the model's text.
     #[must_use]
     pub fn assistant(text: impl Into<String>) -> Self {
         Self::said(Speaker::Assistant, text)
     }
 
-    /// Creates an answer of the model that calls tools, with its words before the calls.
+    /// Creates a message of the model with tool calls. `text` precedes the calls.
     #[must_use]
     pub fn calls(text: impl Into<String>, tool_calls: Vec<ToolCall>) -> Self {
         let mut message = Self::assistant(text);
@@ -93,13 +93,13 @@ impl ChatMessage {
         message
     }
 
-    /// Creates the result of a tool call.
+    /// Creates a message with the result of a successful tool call.
     #[must_use]
     pub fn tool_result(call_id: impl Into<String>, content: impl Into<String>) -> Self {
         Self::result(call_id.into(), content.into(), false)
     }
 
-    /// Creates the failure of a tool call, in words that the model can act on.
+    /// Creates a message with the error of a tool call, as text for the model.
     #[must_use]
     pub fn tool_error(call_id: impl Into<String>, content: impl Into<String>) -> Self {
         Self::result(call_id.into(), content.into(), true)
@@ -112,7 +112,7 @@ impl ChatMessage {
         self
     }
 
-    /// Returns the words, the data inside a fence and the text of a tool result. Reasoning is not part of it.
+    /// Returns the text of the message: its text, its data inside a fence, and the text of a tool result. Reasoning is excluded.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         text_of(&self.parts)
@@ -139,7 +139,7 @@ impl ChatMessage {
         calls_in(&self.parts).collect()
     }
 
-    /// Returns the result of a tool call, or `None` if the message is no result.
+    /// Returns the result of a tool call, or `None` if the message has none.
     #[must_use]
     pub fn call_result(&self) -> Option<&CallResult> {
         self.parts.iter().find_map(|part| match part {
@@ -154,13 +154,13 @@ impl ChatMessage {
         })
     }
 
-    /// Returns the ID of the call whose result the message is.
+    /// Returns the ID of the call whose result the message contains, or `None` if it contains none.
     #[must_use]
     pub fn call_id(&self) -> Option<&str> {
         Some(&self.call_result()?.call_id)
     }
 
-    /// Returns `true` if the message is the result of a call that failed.
+    /// Returns `true` if the message is the result of a failed call.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.call_result().is_some_and(|result| result.is_error)
@@ -173,8 +173,8 @@ impl ChatMessage {
         parts.any(|part| matches!(part, Part::Image(_) | Part::File(_)))
     }
 
-    /// Returns the message for a program: with a description of each image and file, and without parts that only a
-    /// provider understands.
+    /// Returns the message for a program: with a description instead of each image and file, and without reasoning and provider
+    /// state.
     #[cfg(feature = "cli")]
     pub(in crate::agent) fn for_program(self) -> Self {
         let parts = self.parts.into_iter();
@@ -204,7 +204,7 @@ impl ChatMessage {
         sizes.fold(0, usize::saturating_add)
     }
 
-    /// Returns the reasoning of this model, in order.
+    /// Returns the reasoning of this origin, in order.
     pub(in crate::agent) fn reasoning<'m>(
         &'m self,
         origin: &'m PartOrigin,
@@ -222,7 +222,7 @@ impl ChatMessage {
         })
     }
 
-    /// Returns the state of this model that belongs to a call, or to the whole message, in order.
+    /// Returns the provider state of this origin that belongs to a call, or to the whole message without `call_id`, in order.
     pub(in crate::agent) fn opaque<'m>(
         &'m self,
         origin: &'m PartOrigin,
@@ -245,7 +245,7 @@ impl ChatMessage {
         })
     }
 
-    /// Returns the messages with successive messages of the user joined, for providers that require alternating roles.
+    /// Returns the messages with consecutive user messages joined, for providers that require alternating roles.
     pub(in crate::agent) fn joined(messages: &[Self]) -> Vec<Self> {
         let mut joined: Vec<Self> = Vec::with_capacity(messages.len());
         for message in messages {
@@ -278,7 +278,7 @@ impl ChatMessage {
     }
 }
 
-/// Returns the words in some parts.
+/// Returns the text of some parts.
 pub(super) fn text_of(parts: &[Part]) -> Cow<'_, str> {
     let mut texts = parts.iter().filter_map(|part| match part {
         Part::Text(text) => Some(Cow::Borrowed(&**text)),
@@ -294,7 +294,7 @@ pub(super) fn text_of(parts: &[Part]) -> Cow<'_, str> {
     texts.fold(first, |all, text| all + text)
 }
 
-/// Returns the words in some parts, each on a separate line.
+/// Returns the text parts, each on a separate line.
 #[cfg(feature = "cli")]
 fn lines_of(parts: &[Part]) -> String {
     let texts = parts.iter().filter_map(|part| match part {

@@ -22,14 +22,14 @@ use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt};
 use std::sync::Arc;
 
-/// A language model that answers a list of messages.
+/// A language model that answers chat requests.
 ///
 /// # Contract
-/// - **Cancel safe.** Dropping a future or a stream ends the call and nothing else.
-/// - **One answer.** [`ChatResponse::collect`] of a stream gives what [`chat`](Self::chat) gives for the same answer.
-/// - **Bounded.** An answer keeps to [`ChatResponse::MAX_BYTES`] and [`ChatResponse::MAX_TOOL_CALLS`], or is
+/// - **Cancel safe.** Dropping a future or a stream ends the request and has no other effect.
+/// - **One answer.** [`ChatResponse::collect`] of a stream equals the result of [`chat`](Self::chat) for the same answer.
+/// - **Bounded.** An answer over [`ChatResponse::MAX_BYTES`] or [`ChatResponse::MAX_TOOL_CALLS`] is the error
 ///   [`ModelError::TooLarge`].
-/// - **One attempt.** A model does not try again by itself; [`ModelError::retry`] tells the run whether it should.
+/// - **One attempt.** A model makes no retries. [`ModelError::retry`] tells the run whether to retry.
 ///
 /// ```
 /// use universal_executor::agent::{ChatMessage, ChatModel, ChatRequest, ChatResponse, ScriptedModel};
@@ -47,20 +47,21 @@ use std::sync::Arc;
 /// ```
 #[async_trait]
 pub trait ChatModel: Send + Sync {
-    /// Asks the model once and waits for the whole answer.
+    /// Sends a request and waits for the whole answer.
     ///
     /// # Errors
-    /// [`ModelError`] says whether asking again could succeed.
+    /// [`ModelError`]; its method [`retry`](ModelError::retry) tells whether a retry could succeed.
     async fn chat(&self, request: &ChatRequest) -> Result<ChatResponse, ModelError>;
 
-    /// Asks the model once and gives the answer as it comes. The last event of a whole answer is [`ChatEvent::End`];
-    /// after an error nothing follows.
+    /// Sends a request and streams the answer. The last event of a complete answer is [`ChatEvent::End`]. No item follows
+    /// an error.
     ///
-    /// A model that cannot stream leaves this as it is: the answer then comes in one piece. A model that wraps another
-    /// has to forward it.
+    /// The default implementation calls [`chat`](Self::chat) and returns the events of the whole answer. A model that wraps another must
+    /// forward this method.
     ///
     /// # Errors
-    /// [`ModelError`], here or as the last item of the stream, says whether asking again could succeed.
+    /// [`ModelError`], from this method or as the last item of the stream. Its method [`retry`](ModelError::retry) tells whether a
+    /// retry could succeed.
     async fn stream(
         &self,
         request: &ChatRequest,

@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 /// One part of a [`ChatMessage`](super::ChatMessage) or of a [`ChatResponse`](super::ChatResponse).
 ///
-/// Parts are in the order in which the model wrote them, as far as the protocol of its provider shows one.
+/// The parts of an answer are in the order in which the model wrote them, as far as the protocol of its provider has an order.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Part {
-    /// Words of the speaker.
+    /// Text of the speaker.
     Text(String),
-    /// Data that is not the speaker's own words. Models see it inside a fence; it is saved without one.
+    /// Data that is not the speaker's own text. Models receive it inside a fence. The saved form has no fence.
     Data(Json),
     /// An image, by reference.
     Image(Media),
@@ -21,9 +21,9 @@ pub enum Part {
     ToolCall(ToolCall),
     /// The result of a tool call.
     ToolResult(CallResult),
-    /// Text in which the model reasoned. It is not part of the answer.
+    /// Reasoning of the model, which is not part of the answer.
     Reasoning(Reasoning),
-    /// State of a provider, such as a signature of a thought.
+    /// Provider state, such as the signature of a thought.
     Opaque(Opaque),
 }
 
@@ -33,28 +33,28 @@ pub enum Part {
 pub struct CallResult {
     /// The ID of the call.
     pub call_id: String,
-    /// The output, or the reason of the failure in words that the model can act on.
+    /// The output, or the error as text for the model.
     pub text: String,
     /// If `true`, the call failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
 }
 
-/// The provider and model that wrote a part. Only the same model of the same provider gets the part back.
+/// The provider and the model that wrote a part. Only the same model of the same provider receives the part again.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PartOrigin {
     /// The protocol and the endpoint or the tool, such as `openai:api.example.com:5c1f00b5e2a74d90` or `genai:anthropic`. The digits
     /// are a digest of the URL.
     pub provider: String,
-    /// The model by the provider's name, or `None` if the request named none.
+    /// The name of the model at the provider, or `None` if the request named no model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }
 
-/// Text in which a model reasoned before its answer.
+/// Text of a model's reasoning before its answer.
 ///
-/// Only its [`origin`](Self::origin) gets it back, in the same field. No other provider sees it.
+/// Later requests to the [`origin`](Self::origin) contain the text, in the same field. No other provider receives it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Reasoning {
@@ -66,7 +66,9 @@ pub struct Reasoning {
     pub origin: PartOrigin,
 }
 
-/// State of a provider, which only its [`origin`](Self::origin) gets back, unchanged. No other provider sees it.
+/// State of a provider, such as the signature of a thought.
+///
+/// Later requests to the [`origin`](Self::origin) contain the state, unchanged. No other provider receives it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Opaque {
@@ -83,7 +85,7 @@ pub struct Opaque {
 
 /// A reference to an image or a file in the store. A conversation contains references and never the bytes.
 ///
-/// The bytes are read at the time of a request, by [`ChatRequest::load_media`](super::ChatRequest::load_media).
+/// [`ChatRequest::load_media`](super::ChatRequest::load_media) reads the bytes for each request.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Media {
@@ -93,9 +95,9 @@ pub struct Media {
     pub path: String,
     /// The media type, such as `image/png`.
     pub media_type: String,
-    /// The size in bytes. A breadcrumb with content of another size is refused.
+    /// The size in bytes. Content of another size is an error.
     pub size: u64,
-    /// The file name that models are shown, or `None`.
+    /// The file name for the model, or `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -112,7 +114,7 @@ impl PartOrigin {
 }
 
 impl Reasoning {
-    /// Creates a text in which a model reasoned, from a field of its protocol.
+    /// Creates a reasoning text from a field of the provider's protocol.
     #[must_use]
     pub fn new(text: impl Into<String>, field: impl Into<String>, origin: PartOrigin) -> Self {
         Self {
@@ -124,7 +126,7 @@ impl Reasoning {
 }
 
 impl Opaque {
-    /// Maximum nesting of a value. A saved conversation adds a few levels, and JSON in a store has at most 64.
+    /// Maximum nesting depth of a value. A saved conversation adds a few levels, and JSON in a store has at most 64.
     pub const MAX_DEPTH: usize = 32;
 
     /// Creates state of a whole message, from a field of the provider's protocol.
@@ -169,7 +171,7 @@ impl Media {
         }
     }
 
-    /// Sets the file name that models are shown.
+    /// Sets the file name for the model.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -203,7 +205,7 @@ impl Part {
         }
     }
 
-    /// Returns `true` if only the provider that wrote the part gets it back.
+    /// Returns `true` for reasoning and provider state, which only the provider that wrote them receives.
     pub(crate) fn is_private(&self) -> bool {
         match self {
             Self::Reasoning(_) | Self::Opaque(_) => true,

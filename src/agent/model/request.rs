@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a model is asked.
+/// A request to a model: the conversation, the tools and the settings.
 ///
 /// ```
 /// use serde_json::json;
@@ -25,36 +25,36 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ChatRequest {
-    /// Which model, by the provider's name; the provider's default if absent.
+    /// The name of the model at the provider, or `None` for the default of the [`ChatModel`](super::ChatModel).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// The conversation, oldest first.
     pub messages: Vec<ChatMessage>,
-    /// The tools it may call; none by default.
+    /// The tools that the model may call. Defaults to none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
-    /// Whether it has to call one; [`ToolChoice::Auto`] by default. Without tools this says nothing.
+    /// The choice of a tool. Defaults to [`ToolChoice::Auto`]. Has no effect without tools.
     #[serde(default)]
     pub tool_choice: ToolChoice,
-    /// What the text of the answer has to be; any text if absent.
+    /// The JSON Schema of the answer, or `None` for any text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_schema: Option<ResponseSchema>,
-    /// How freely it answers; the provider's default if absent.
+    /// The sampling temperature, or `None` for the provider's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// How many tokens it may write; the provider's default if absent.
+    /// The maximum number of output tokens, or `None` for the provider's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u32>,
-    /// Texts before which it stops; none by default. Most providers take four at the most.
+    /// The stop sequences: the model stops before it writes one of these strings. Defaults to none. Most providers accept at most four.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
-    /// The images and files of the messages, once they are read.
+    /// The loaded images and files of the messages.
     #[serde(skip)]
     pub(in crate::agent) loaded: Loaded,
 }
 
 impl ChatRequest {
-    /// A request of some messages.
+    /// Creates a request with these messages.
     #[must_use]
     pub fn new(messages: Vec<ChatMessage>) -> Self {
         Self {
@@ -63,49 +63,49 @@ impl ChatRequest {
         }
     }
 
-    /// Names the model.
+    /// Sets the name of the model at the provider.
     #[must_use]
     pub fn model(mut self, model: impl Into<String>) -> Self {
         self.model = Some(model.into());
         self
     }
 
-    /// Adds a tool it may call.
+    /// Adds a tool that the model may call.
     #[must_use]
     pub fn tool(mut self, tool: ToolSpec) -> Self {
         self.tools.push(tool);
         self
     }
 
-    /// Sets whether it has to call a tool.
+    /// Sets the choice of a tool.
     #[must_use]
     pub fn tool_choice(mut self, choice: ToolChoice) -> Self {
         self.tool_choice = choice;
         self
     }
 
-    /// Sets what the text of the answer has to be.
+    /// Sets the JSON Schema of the answer.
     #[must_use]
     pub fn response_schema(mut self, schema: ResponseSchema) -> Self {
         self.response_schema = Some(schema);
         self
     }
 
-    /// Sets how freely it answers.
+    /// Sets the sampling temperature.
     #[must_use]
     pub fn temperature(mut self, temperature: f64) -> Self {
         self.temperature = Some(temperature);
         self
     }
 
-    /// Sets how many tokens it may write.
+    /// Sets the maximum number of output tokens.
     #[must_use]
     pub fn max_output_tokens(mut self, tokens: u32) -> Self {
         self.max_output_tokens = Some(tokens);
         self
     }
 
-    /// Adds a text before which it stops.
+    /// Adds a stop sequence.
     #[must_use]
     pub fn stop(mut self, text: impl Into<String>) -> Self {
         self.stop.push(text.into());
@@ -113,7 +113,7 @@ impl ChatRequest {
     }
 }
 
-/// The bytes that were read for a request, in base64. They are never saved.
+/// The loaded bytes of a request in base64, by breadcrumb and path. They are never saved.
 #[derive(Clone, Default, PartialEq)]
 pub(in crate::agent) struct Loaded(pub(super) BTreeMap<(BreadcrumbId, String), Arc<str>>);
 
@@ -124,39 +124,39 @@ impl fmt::Debug for Loaded {
     }
 }
 
-/// Whether a model has to call a tool.
+/// The choice of a tool in a request.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ToolChoice {
-    /// It decides.
+    /// The model decides whether to call tools.
     #[default]
     Auto,
-    /// It must not.
+    /// The model must not call tools.
     None,
-    /// It must call one or more.
+    /// The model must call at least one tool.
     Required,
-    /// It must call this one.
+    /// The model must call the tool with this name.
     Named(String),
 }
 
-/// What the text of an answer has to be: JSON of a schema.
+/// The required form of an answer: JSON that matches a schema.
 ///
-/// A provider that does not know schemas answers as it likes, so an answer has to be checked all the same.
+/// Not every provider supports schemas, so the answer must be checked in any case.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ResponseSchema {
-    /// A name for it, of a-z, A-Z, 0-9, `_` and `-`.
+    /// The name of the schema, with the characters a-z, A-Z, 0-9, `_` and `-`.
     pub name: String,
     /// The JSON Schema.
     pub schema: Json,
-    /// Whether the provider shall enforce it; true by default. Providers enforce only some of JSON Schema and reject the
-    /// rest: OpenAI wants every property required and `additionalProperties` false.
+    /// If `true`, the provider must enforce the schema. Defaults to `true`. Providers enforce only a part of JSON Schema and reject other
+    /// schemas: OpenAI, for example, needs every property to be required and `additionalProperties` to be `false`.
     pub strict: bool,
 }
 
 impl ResponseSchema {
-    /// A schema that the provider shall enforce.
+    /// Creates a schema that the provider must enforce.
     #[must_use]
     pub fn new(name: impl Into<String>, schema: impl Into<Json>) -> Self {
         Self {
@@ -166,7 +166,7 @@ impl ResponseSchema {
         }
     }
 
-    /// Asks the provider only to try, for a schema that it could not enforce.
+    /// Makes the schema non-strict: the provider follows it as far as it can. Use this for schemas that a provider cannot enforce.
     #[must_use]
     pub fn lenient(mut self) -> Self {
         self.strict = false;

@@ -7,22 +7,22 @@ use std::borrow::Cow;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ChatResponse {
-    /// The parts of the answer: text, tool calls, reasoning and state of the provider.
+    /// The parts of the answer: text, tool calls, reasoning and provider state.
     pub parts: Vec<Part>,
-    /// What that cost; zero if the provider does not say.
+    /// The token usage, or zero if the provider does not report it.
     pub usage: Usage,
-    /// Why it stopped.
+    /// The reason why the model stopped.
     pub stop: StopReason,
 }
 
 impl ChatResponse {
-    /// The largest answer, in bytes of all parts together: 4 MiB.
+    /// Maximum size of all parts of an answer together, in bytes: 4 MiB.
     pub const MAX_BYTES: usize = 4 << 20;
 
-    /// The most tools that one answer may call.
+    /// Maximum number of tool calls in one answer.
     pub const MAX_TOOL_CALLS: usize = 128;
 
-    /// An answer in words.
+    /// Creates an answer with a text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl ChatResponse {
         }
     }
 
-    /// An answer that calls tools.
+    /// Creates an answer with tool calls and the stop reason [`StopReason::ToolCalls`].
     #[must_use]
     pub fn calling(tool_calls: Vec<ToolCall>) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl ChatResponse {
         self
     }
 
-    /// Returns the words of the answer; empty if it only calls tools. Reasoning is not part of them.
+    /// Returns the text of the answer, or an empty string if the answer has only tool calls. Reasoning is not part of the text.
     #[must_use]
     pub fn text(&self) -> Cow<'_, str> {
         text_of(&self.parts)
@@ -60,56 +60,56 @@ impl ChatResponse {
         calls_in(&self.parts).collect()
     }
 
-    /// The same with what it cost.
+    /// Sets the token usage.
     #[must_use]
     pub fn with_usage(mut self, usage: Usage) -> Self {
         self.usage = usage;
         self
     }
 
-    /// The same with another reason to stop.
+    /// Sets the stop reason.
     #[must_use]
     pub fn with_stop(mut self, stop: StopReason) -> Self {
         self.stop = stop;
         self
     }
 
-    /// The answer as the next request repeats it.
+    /// Returns the answer as a message for the next request.
     #[must_use]
     pub fn message(&self) -> ChatMessage {
         ChatMessage::new(Speaker::Assistant, self.parts.clone())
     }
 }
 
-/// Why a model stopped.
+/// The reason why a model stopped.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StopReason {
-    /// It had said everything, or came to a text it was to stop at.
+    /// The answer is complete, or the model reached a stop sequence.
     #[default]
     Finished,
-    /// It waits for the tools it called.
+    /// The model waits for the results of its tool calls.
     ToolCalls,
-    /// It came to the limit of tokens: the text, or the last call, may be cut off.
+    /// The model reached its token limit, so the text or the last call may be incomplete.
     MaxTokens,
-    /// The provider gave another reason, or none.
+    /// The provider reported another reason or none.
     Other,
 }
 
-/// How many tokens a request took.
+/// The token usage of a request.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Read.
+    /// The number of input tokens.
     pub input_tokens: u64,
-    /// Written.
+    /// The number of output tokens.
     pub output_tokens: u64,
 }
 
 impl Usage {
-    /// Tokens that were read and written.
+    /// Creates the usage from the numbers of input and output tokens.
     #[must_use]
     pub fn new(input_tokens: u64, output_tokens: u64) -> Self {
         Self {

@@ -13,7 +13,7 @@ struct SavedMessage {
     parts: Option<Vec<Part>>,
     #[serde(default)]
     text: String,
-    // `null` is data too.
+    // A field with the value `null` is data, unlike a missing field.
     #[serde(default, deserialize_with = "present")]
     data: Option<Json>,
     #[serde(default)]
@@ -39,7 +39,7 @@ struct SavedResponse {
     stop: StopReason,
 }
 
-/// Parts that the fields of earlier versions can hold.
+/// The fields of the saved form of earlier versions.
 struct Plain<'p> {
     text: &'p str,
     data: Option<&'p Json>,
@@ -48,7 +48,7 @@ struct Plain<'p> {
 }
 
 impl<'p> Plain<'p> {
-    /// Returns the fields for some parts, or `None` if the fields cannot hold all of them.
+    /// Returns the fields for some parts, or `None` if the fields cannot contain all parts.
     fn of(parts: &'p [Part]) -> Option<Self> {
         let mut plain = Self {
             text: "",

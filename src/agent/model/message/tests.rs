@@ -8,7 +8,7 @@ fn read(saved: &Value) -> ChatMessage {
     serde_json::from_value(saved.clone()).unwrap()
 }
 
-/// Each kind of message as earlier versions saved it.
+/// Returns each kind of message in the saved form of earlier versions.
 fn earlier() -> Vec<(Value, ChatMessage)> {
     let call = json!({"id": "1", "name": "weather", "arguments": "{\"city\": \"Bergen\"}"});
     let weather = ToolCall::new("1", "weather", "{\"city\": \"Bergen\"}".to_owned());
