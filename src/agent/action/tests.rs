@@ -433,7 +433,7 @@ fn some_capabilities() -> impl Strategy<Value = AgentCapabilities> {
     })
 }
 
-/// Returns `true` if an agent must not write a schema. It is independent of the implementation.
+/// Returns `true` if an agent must not write a schema, computed independently of the implementation.
 fn is_out_of_bounds(
     schema: &str,
     capabilities: &AgentCapabilities,

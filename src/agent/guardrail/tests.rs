@@ -66,7 +66,7 @@ fn nested(levels: usize) -> Value {
 fn code_and_message(answer: &Answer) -> (&str, &str) {
     match answer {
         Answer::Error { code, message } => (code, message),
-        Answer::Success(output) => panic!("it passed: {output}"),
+        Answer::Success(output) => panic!("the call passed: {output}"),
     }
 }
 

@@ -1162,7 +1162,10 @@ fn an_agent_definition_that_cannot_be_used_says_what_to_mend() {
             with("context_budget", json!({"token": 5})),
             r#"context_budget.token of the agent definition: unknown field "token"; did you mean "tokens"?"#,
         ),
-        (with("context_budget", json!({"tokens": 0})), "over 0"),
+        (
+            with("context_budget", json!({"tokens": 0})),
+            "greater than 0",
+        ),
         (with("context_budget", json!(5_000)), "an object of"),
         (
             with("responds_with", json!("x.v1")),
@@ -1170,7 +1173,7 @@ fn an_agent_definition_that_cannot_be_used_says_what_to_mend() {
         ),
         (
             with("subscriptions", json!([{"role": "context"}])),
-            r#"the subscriptions of agent "greeter" cannot be used"#,
+            r#"agent "greeter" has invalid subscriptions"#,
         ),
         (with("subscriptions", json!(null)), "subscriptions"),
     ] {
