@@ -60,9 +60,7 @@ impl Refusal {
             Self::TooManyCalls => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "too_many_calls",
-                format!(
-                    "{MAX_CALLS} calls wait for their results, the maximum; wait for one of them"
-                ),
+                format!("{MAX_CALLS} calls are in flight, the maximum; wait for a result"),
             ),
             Self::TooSlow => (
                 StatusCode::REQUEST_TIMEOUT,
