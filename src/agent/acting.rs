@@ -98,7 +98,7 @@ impl AgentExecutor {
         Ok(permitted.map(Some).map_err(|refused| refused.to_string()))
     }
 
-    /// Returns a breadcrumb if this agent wrote its current version. Where the store records writers, the records decide: a
+    /// Returns a breadcrumb if this agent wrote its current version. If the store records writers, only the records count, because a
     /// `creator` can be forged.
     async fn own(&self, id: BreadcrumbId) -> Result<Option<Arc<Breadcrumb>>, StoreError> {
         let found = match self.store.get(id).await {

@@ -172,7 +172,7 @@ pub(crate) fn tokens<'m>(messages: impl IntoIterator<Item = &'m ChatMessage>) ->
         Part::ToolResult(result) => EstimatedTokens.count(&result.text),
         Part::Reasoning(reasoning) => EstimatedTokens.count(&reasoning.text),
         Part::Opaque(opaque) => EstimatedTokens.count(&opaque.value.to_string()),
-        // Providers count an image by its pixels; its bytes say little about that.
+        // Providers count an image by its pixels, which its size in bytes does not show.
         Part::Image(_) | Part::File(_) => MEDIA_TOKENS,
     };
     let parts = messages.into_iter().flat_map(|message| &message.parts);

@@ -32,7 +32,7 @@ pub enum AgentError {
         /// The problem.
         problem: Box<DefinitionProblem>,
     },
-    /// The subscriptions of the definition cannot be used.
+    /// The subscriptions of the definition are invalid.
     #[error("agent {agent:?} has invalid subscriptions")]
     Subscriptions {
         /// The agent ID.

@@ -23,7 +23,7 @@ type Observer = Arc<dyn Fn(&RunId, &Effect) + Send + Sync>;
 
 /// An agent as an executor.
 ///
-/// It sends the trigger and the assembled context to a model, as far as their hints permit. It executes the tool calls that the model
+/// An agent sends the trigger and the assembled context to a model, as far as their hints permit, executes the tool calls that the model
 /// requests until the model answers, and writes the answer as `agent.response.v1`.
 pub struct AgentExecutor {
     pub(super) definition: AgentDefinition,

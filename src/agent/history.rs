@@ -116,7 +116,7 @@ impl AgentExecutor {
             if bytes > MOST_BYTES {
                 break;
             }
-            // Reversed below.
+            // The list is reversed below, so the answer precedes the message here.
             turns.extend([ChatMessage::assistant(answered), said]);
         }
         turns.reverse();

@@ -42,7 +42,7 @@
 //! # User messages
 //! A trigger is a user message if its schema is `user.message.v1` and no run wrote it. Its text, from the field `message` or else
 //! `content`, is the last message of the request, without a fence. The message before contains the other fields and the context as
-//! data, if there are any. The schema of the answer is then part of the system prompt.
+//! data, if there are any. The schema of the answer, if any, is then part of the system prompt.
 //!
 //! Triggers of other schemas, and messages that a run wrote or changed, reach the model as data. The same applies to every
 //! `user.message.v1` if the definition lists that schema in `trust.untrusted`.
@@ -172,9 +172,9 @@
 //! change nothing. Guardrails check the changed arguments before the call. The model receives the result as
 //! `{"note", "arguments", "result"}`. A result that goes straight to the user has no note.
 //!
-//! A tool that [asks a person](crate::tool::ask_human) receives the field `answer` of the person's response. Every wait has a timeout in
-//! `wait_seconds` (by default, `people` one day, `agents` one hour and `model` ten minutes). After the timeout the model receives an error.
-//! The time of an approval rule replaces that of `people`.
+//! A tool that [asks a person](crate::tool::ask_human) receives the field `answer` of the person's response. Requests to people, agents
+//! and models have timeouts in `wait_seconds` (by default, `people` one day, `agents` one hour and `model` ten minutes). After a timeout
+//! of people or agents the model receives an error. The time of an approval rule replaces that of `people`.
 //!
 //! ```
 //! use serde_json::json;

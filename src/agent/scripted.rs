@@ -91,8 +91,8 @@ impl ScriptedModel {
     /// Creates a model that answers with the events that a function returns. The function receives the number of the request, from 1, and
     /// the request.
     ///
-    /// The last event of a complete answer is [`ChatEvent::End`]. The events can also break off or end with an error.
-    /// [`ChatModel::chat`] collects the same events. All events of an answer come at once.
+    /// The last event of a complete answer is [`ChatEvent::End`]. The events can also end early or with an error.
+    /// [`ChatModel::chat`] collects the same events. All events of an answer are available immediately.
     ///
     /// ```
     /// use universal_executor::agent::{ChatEvent, ScriptedModel, StopReason};

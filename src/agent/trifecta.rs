@@ -9,11 +9,11 @@ use std::fmt;
 ///
 /// The crate detects the combination when an agent is created, from its tools and subscriptions:
 ///
-/// | | tools that carry the permission tag | schemas |
+/// | | tools with the permission tag | schemas |
 /// |---|---|---|
-/// | private data | `private` | subscribed ones that [`Trust::private`] names |
-/// | untrusted content | `untrusted` | subscribed ones that [`Trust::untrusted`] names |
-/// | a way outward | `egress` | schemas that the agent may write and [`Trust::outward`] names |
+/// | private data | `private` | subscribed schemas in [`Trust::private`] |
+/// | untrusted content | `untrusted` | subscribed schemas in [`Trust::untrusted`] |
+/// | a way outward | `egress` | schemas in [`Trust::outward`] that the agent may write |
 ///
 /// One tool can have several of these tags. Only marked tools and schemas are detected, so an agent without a finding is not necessarily
 /// safe.
@@ -34,8 +34,8 @@ pub struct LethalTrifecta {
 pub struct Trust {
     /// Schemas of private data.
     pub private: Vec<String>,
-    /// Schemas of content from strangers: pages, mail, messages of users. If `user.message.v1` is one of them, the agent's model
-    /// sees chat messages as data.
+    /// Schemas of content from strangers, such as pages, mail or user messages. If the list contains `user.message.v1`, the agent's model
+    /// receives chat messages as data.
     pub untrusted: Vec<String>,
     /// Schemas whose breadcrumbs another component sends out of the system. Writing other breadcrumbs is not a way outward, because they
     /// stay in the store.

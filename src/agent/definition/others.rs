@@ -109,7 +109,7 @@ fn any_object() -> Json {
     serde_json::json!({"type": "object"}).into()
 }
 
-/// Timeouts of a run's requests in seconds. After a timeout the model receives an error.
+/// Timeouts of a run's requests in seconds. After a timeout of people or agents the model receives an error.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -118,7 +118,7 @@ pub struct WaitSeconds {
     pub people: NonZeroU32,
     /// The timeout of requests to other agents. Defaults to one hour.
     pub agents: NonZeroU32,
-    /// The timeout of requests to a model by breadcrumbs. Defaults to ten minutes.
+    /// The timeout of requests to a model by breadcrumbs, after which the request counts as failed. Defaults to ten minutes.
     pub model: NonZeroU32,
 }
 

@@ -140,7 +140,7 @@ impl Answer {
                 }
                 ContentPart::Custom(custom) => self.opaque(CUSTOM, custom.data, None)?,
                 ContentPart::ToolCall(call) => calls.push(call),
-                // Text was an event when it came.
+                // Text became an event when it arrived.
                 ContentPart::Text(_) | ContentPart::Binary(_) | ContentPart::ToolResponse(_) => {}
             }
         }
