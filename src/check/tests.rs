@@ -108,7 +108,7 @@ fn every_problem_of_an_agent_is_found_in_one_check() {
     for expected in [
         "error prompt: unknown field",
         "error temperature: field \"temperature\" must be a number",
-        "error subscriptions[0].role: \"triger\" is not known; did you mean \"trigger\"?",
+        "error subscriptions[0].role: unknown value \"triger\"; did you mean \"trigger\"?",
         "warning system_prompt: missing field",
     ] {
         expect(&definition, expected);

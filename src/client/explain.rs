@@ -246,7 +246,7 @@ mod tests {
         assert_eq!((error.subscription(), error.field()), (Some(0), "role"));
         let printed = report.to_string();
         assert!(
-            printed.contains("role: \"password=[hidden]\" is not known"),
+            printed.contains("role: unknown value \"password=[hidden]\""),
             "{printed}"
         );
         assert!(!printed.contains("hunter2"), "{printed}");
@@ -317,7 +317,7 @@ mod tests {
         };
         assert!(reason.contains("cannot be read"), "{reason}");
         assert!(
-            reason.contains("role: \"password=[hidden]\" is not known"),
+            reason.contains("role: unknown value \"password=[hidden]\""),
             "{reason}"
         );
     }

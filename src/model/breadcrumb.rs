@@ -5,82 +5,84 @@ use super::timestamp::Timestamp;
 use super::visibility::{Sensitivity, Visibility};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-/// A versioned JSON packet: what stores keep, events announce and executors read and write.
+/// A versioned JSON record. Stores persist breadcrumbs, events announce them, and executors read and write them.
 ///
-/// Its serde form is the full view of the wire: field names as here, `id` and times as strings, enums read in any
-/// case and written in lower case. Fields of the wire that are not here (`embedding`) are skipped when read.
+/// The serde form is the full view of a breadcrumb in the API of an RCRT (Right Context Right Time) server: the field names of this
+/// struct, with `id` and times as strings. Enum values are read in any case and written in lower case. Other fields, such as
+/// `embedding`, are ignored on read.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Breadcrumb {
-    /// Its name for life.
+    /// The ID, the same for all versions.
     pub id: BreadcrumbId,
-    /// Who it belongs to, on servers with owners.
+    /// The owner on an RCRT server. `None` on other stores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner_id: Option<String>,
-    /// What kind of thing this is, with a version: `user.message.v1`.
+    /// The schema name with its version, such as `user.message.v1`. At most [`MAX_SCHEMA_BYTES`](Self::MAX_SCHEMA_BYTES) bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema_name: Option<String>,
-    /// A line for people.
+    /// The title, one line for people. Empty by default.
     #[serde(default)]
     pub title: String,
-    /// A paragraph for people.
+    /// The description, a paragraph for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The version of its content as its author counts, unlike [`version`](Self::version).
+    /// The content version that the author assigns. Unlike [`version`](Self::version), no store counts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub semantic_version: Option<String>,
-    /// What subscriptions choose by: `session:1`, `workspace:tools`.
+    /// The tags, by which selectors group breadcrumbs: `session:1`, `workspace:tools`. At most [`MAX_TAGS`](Self::MAX_TAGS) tags.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Vec<String>,
     /// The payload.
     #[serde(default)]
     pub context: Json,
-    /// How the payload is shaped for a model.
+    /// The rules for the part of the payload that a model receives. See [`hints`](crate::hints).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llm_hints: Option<Json>,
-    /// Who may see it.
+    /// The label of the permitted readers. This crate stores the label and does not enforce it.
     #[serde(default)]
     pub visibility: Visibility,
-    /// How careful to be with it.
+    /// The sensitivity label of the content. This crate stores the label and does not enforce it.
     #[serde(default)]
     pub sensitivity: Sensitivity,
-    /// 1 when created, one more with every update.
+    /// The version number: 1 for a new breadcrumb, incremented by each update.
     pub version: u64,
-    /// When it stops to exist; never if absent.
+    /// The expiry time, or `None` if the breadcrumb does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Timestamp>,
-    /// How a server counts the time to live (`datetime`, `usage`, `hybrid`): reading may consume it.
+    /// The expiry rule of an RCRT server: `datetime`, `usage` or `hybrid`. By a rule that counts reads, a read can use up the
+    /// breadcrumb.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_type: Option<String>,
-    /// When version 1 was committed.
+    /// The commit time of version 1.
     pub created_at: Timestamp,
-    /// When this version was committed.
+    /// The commit time of this version.
     pub updated_at: Timestamp,
-    /// Who wrote version 1.
+    /// The author of version 1. A run writes its executor ID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_by: Option<String>,
-    /// Who wrote this version.
+    /// The author of this version. See [`author`](Self::author).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_by: Option<String>,
 }
 
 impl Breadcrumb {
-    /// The most tags of one breadcrumb: 256.
+    /// The maximum number of tags of one breadcrumb: 256.
     pub const MAX_TAGS: usize = 256;
-    /// The longest tag, in bytes: 256.
+    /// The maximum length of a tag in bytes: 256.
     pub const MAX_TAG_BYTES: usize = 256;
-    /// The longest name of a schema, in bytes: 256.
+    /// The maximum length of a schema name in bytes: 256.
     pub const MAX_SCHEMA_BYTES: usize = 256;
 
-    /// Its context as a type.
+    /// Deserializes the context as a `T`.
     ///
     /// # Errors
-    /// The serde error if the context does not have the shape of `T`.
+    /// Returns the error of `serde_json` if the context does not have the shape of `T`.
     pub fn parse<T: de::DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         self.context.parse()
     }
 
-    /// Who wrote this version.
+    /// Returns the author of this version: `created_by` for version 1, otherwise `updated_by`.
     #[must_use]
     pub fn author(&self) -> Option<&str> {
         if self.version > 1 {
@@ -90,13 +92,15 @@ impl Breadcrumb {
         }
     }
 
-    /// The part after `prefix` of the first tag that begins with it: `breadcrumb.tag("session:")`.
+    /// Returns the rest of the first tag that starts with `prefix`: `breadcrumb.tag("session:")` is `Some("1")` for the tag
+    /// `session:1`.
     #[must_use]
     pub fn tag(&self, prefix: &str) -> Option<&str> {
         self.tags.iter().find_map(|tag| tag.strip_prefix(prefix))
     }
 
-    /// The bytes of everything its author wrote: context, hints, tags and texts.
+    /// Returns the size in bytes of the fields that the author wrote: context, hints, tags, schema name, title, description and
+    /// semantic version.
     #[must_use]
     pub fn size(&self) -> usize {
         let hints = self.llm_hints.as_ref().map_or(0, Json::size);
@@ -110,13 +114,13 @@ impl Breadcrumb {
             .saturating_add(hints)
     }
 
-    /// What orders breadcrumbs in a store: update time, then version, then id.
+    /// Returns the sort key of breadcrumbs in a store: update time, then version, then ID.
     #[must_use]
     pub fn order_key(&self) -> (Timestamp, u64, BreadcrumbId) {
         (self.updated_at, self.version, self.id)
     }
 
-    /// The next version after `patch`, written at `at`.
+    /// Returns the next version, with the changes of `patch` and the update time `at`.
     #[must_use]
     pub fn patched(&self, patch: Patch, at: Timestamp) -> Self {
         Self {
@@ -208,7 +212,7 @@ mod tests {
             .to_string();
 
         assert!(
-            error.contains("\"everyone\" is none of public, team, private"),
+            error.contains("unknown value \"everyone\"; expected one of public, team, private"),
             "{error}"
         );
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use uuid::Uuid;
 
-/// The ID of a breadcrumb: a UUID of any version.
+/// A breadcrumb ID: a UUID of any version.
 ///
 /// Stores create UUIDs of version 7, so the IDs from one process sort by creation time. The text form has lower-case digits
 /// and hyphens. The feature `uuid` adds conversions from and to the type of the crate `uuid`.
@@ -26,19 +26,19 @@ impl BreadcrumbId {
     /// The ID of 16 zero bytes, which ping events carry.
     pub const NIL: Self = Self(Uuid::nil());
 
-    /// Returns a new UUID of version 7, which no other breadcrumb has.
+    /// Creates a new ID, a UUID of version 7, which no other breadcrumb has.
     #[must_use]
     pub fn unique() -> Self {
         Self(Uuid::now_v7())
     }
 
-    /// Returns the ID of these bytes, in the order of the text form.
+    /// Creates an ID from its 16 bytes, in the order of the text form.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// Returns the bytes of the ID, in the order of the text form.
+    /// Returns the 16 bytes of the ID, in the order of the text form.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
@@ -72,10 +72,10 @@ impl From<BreadcrumbId> for Uuid {
     }
 }
 
-/// Error of a string that is not a [`BreadcrumbId`].
+/// Error of a string that is not a UUID, returned when a [`BreadcrumbId`] is parsed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "cannot read the breadcrumb ID {text:?}: it is not a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057"
+    "cannot parse breadcrumb ID {text:?}: expected a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057"
 )]
 pub struct InvalidId {
     /// The first 64 bytes of the string.
@@ -137,7 +137,7 @@ mod tests {
 
         assert_eq!(
             short.to_string(),
-            "cannot read the breadcrumb ID \"order-7\": it is not a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057"
+            "cannot parse breadcrumb ID \"order-7\": expected a UUID such as 01890a5d-ac96-774b-bcce-b302099a8057"
         );
         assert!(short.source().is_some());
         let shown = format!("{:?}", format!("{}..", "x".repeat(64)));

@@ -1,11 +1,11 @@
-//! Equality and order of JSON values as conditions see them: numbers by value.
+//! Equality and order of JSON values in conditions. Numbers compare by value.
 
 use serde_json::{Number, Value};
 use std::cmp::Ordering;
 
-/// Deep equality; `1` equals `1.0`, integers beyond 2^53 are compared exactly.
+/// Returns `true` if two values are deeply equal. `1` equals `1.0`, and integers beyond 2^53 compare exactly.
 ///
-/// Recursion ends at the depth of the shallower side, and one side always comes from a checked definition.
+/// The depth of the shallower value limits the recursion. One of the values comes from a validated definition.
 pub(super) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => order_numbers(a, b) == Some(Ordering::Equal),
@@ -22,11 +22,11 @@ pub(super) fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Two numbers by value, two strings by code point; anything else has no order.
+/// Returns the order of two numbers by value, or of two strings by code point. Other values have no order.
 pub(super) fn order(a: &Value, b: &Value) -> Option<Ordering> {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => order_numbers(a, b),
-        // Bytes of UTF-8 sort as code points do.
+        // The bytes of UTF-8 have the order of the code points.
         (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
         (Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_), _)
         | (Value::Number(_) | Value::String(_), _) => None,
@@ -49,15 +49,15 @@ fn integer(number: &Number) -> Option<i128> {
         .or_else(|| number.as_u64().map(i128::from))
 }
 
-/// An integer against a float, without rounding the integer.
+/// Compares an integer with a float without rounding the integer.
 fn order_with_float(integer: i128, float: f64) -> Option<Ordering> {
     if !float.is_finite() {
         return 0.0.partial_cmp(&float);
     }
-    // Truncation saturates beyond i128, where every integer here (64 bits) is smaller in size anyway.
+    // The cast saturates at the limits of i128. All integers have 64 bits, so the comparison stays correct.
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "saturates, and the fraction is looked at below"
+        reason = "saturates, and the fraction is compared below"
     )]
     let whole = float.trunc() as i128;
     Some(
@@ -109,7 +109,7 @@ mod tests {
             (json!("a"), json!("ä"), Some(Ordering::Less)),
             (json!("Z"), json!("a"), Some(Ordering::Less)),
             (json!("10"), json!("9"), Some(Ordering::Less)),
-            // By code point, and not by UTF-16.
+            // The order is that of code points, not of UTF-16 units.
             (json!("\u{ff61}"), json!("\u{1f600}"), Some(Ordering::Less)),
             (json!("a"), json!(1), None),
             (json!(true), json!(false), None),

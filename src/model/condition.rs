@@ -17,25 +17,26 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// One test of a `context_match`: a path into the context, an operator and a value.
+/// A test of a breadcrumb's context: a JSONPath, an operator and a value. An item of `context_match` in definitions.
 ///
-/// Compiled once, when it is made. One that could not be compiled keeps the reason, is refused by
-/// [`Subscriptions::new`](super::Subscriptions::new) and never holds.
+/// [`Condition::new`] compiles the path and the value. A condition that does not compile stores the error and never holds, and
+/// [`Subscriptions::new`](super::Subscriptions::new) rejects it.
 #[derive(Clone, Debug)]
 pub struct Condition {
     path: String,
     op: String,
     value: Option<Value>,
-    /// Shared, so that all copies have one compiled regular expression.
+    /// The compiled form. All clones share one compiled regular expression.
     test: Result<Arc<Test>, ConditionError>,
 }
 
-/// A context as a condition sees it: nodes at paths.
+/// Source of the context that a condition tests.
 pub(super) trait Look {
-    /// Whether there is a context that can be looked into.
+    /// Returns `true` if there is a context that can be tested.
     fn is_there(&self) -> bool;
 
-    /// Returns `true` if a check holds for a node at a path; `None` if the path cannot be evaluated, or takes more than `limit` steps.
+    /// Returns `true` if `check` holds for a node at `path`, or `None` if the evaluation of the path fails or takes more than `limit`
+    /// steps.
     fn any(&self, path: &Path, limit: usize, check: &dyn Fn(&Value) -> bool) -> Option<bool>;
 }
 
@@ -49,7 +50,8 @@ impl Look for Value {
     }
 }
 
-/// Returns whether a check holds for a node of a value, or `None` if the path cannot be evaluated within the limit.
+/// Returns `true` if `check` holds for a node of `value` at `path`, or `None` if the evaluation of the path fails or takes more than
+/// `limit` steps.
 pub(super) fn search(
     path: &Path,
     value: &Value,
@@ -57,13 +59,13 @@ pub(super) fn search(
     check: &dyn Fn(&Value) -> bool,
 ) -> Option<bool> {
     if let Err(error) = path.admit_search(value, limit) {
-        tracing::warn!(error = %Chain(&error), "a condition does not match, because the search of the context takes too long");
+        tracing::warn!(error = %Chain(&error), "condition does not match: the search of the context takes too many steps");
         return None;
     }
     path.any(value, check).ok()
 }
 
-/// The compiled form.
+/// The compiled form of a condition.
 #[derive(Clone, Debug)]
 struct Test {
     path: Path,
@@ -72,19 +74,23 @@ struct Test {
     regex: Option<Regex>,
 }
 
-/// The largest compiled regex, in bytes.
+/// Maximum size of a compiled regular expression in bytes.
 const REGEX_BYTES: usize = 256 << 10;
-/// The longest regex, and the longest string it is run on, in bytes.
+/// Maximum length of a regular expression in bytes.
 const REGEX_PATTERN: usize = 4 << 10;
+/// Maximum length in bytes of a string that a regular expression is matched against. A longer string does not match.
 const REGEX_HAYSTACK: usize = 64 << 10;
 
 impl Condition {
-    /// Returns the operator as written, also if it does not exist.
+    /// Returns the operator as written, even if the operator does not exist.
     pub(super) fn op_name(&self) -> &str {
         &self.op
     }
 
-    /// Compiles a condition; what is wrong with it is kept and told by [`error`](Self::error).
+    /// Compiles a condition.
+    ///
+    /// The prefix `$.` of the path is optional. `op` is an [`Op`] or its name. All operators except `exists` need a value. A
+    /// condition that does not compile never holds, and [`error`](Self::error) returns the reason.
     pub fn new(path: impl Into<String>, op: impl AsRef<str>, value: Option<Value>) -> Self {
         let (path, op) = (path.into(), op.as_ref().to_owned());
         let test = Test::compile(&path, &op, value.as_ref()).map(Arc::new);
@@ -111,48 +117,50 @@ impl Condition {
         }
     }
 
-    /// Returns `true` if it has a regular expression.
+    /// Returns `true` if the condition has a regular expression.
     #[cfg(feature = "workflows")]
     pub(crate) fn has_regex(&self) -> bool {
         self.op == Op::Matches.as_str()
     }
 
-    /// Why it never holds, if it could not be compiled.
+    /// Returns the error of a condition that did not compile.
     #[must_use]
     pub fn error(&self) -> Option<&ConditionError> {
         self.test.as_ref().err()
     }
 
-    /// The path as it was written.
+    /// Returns the path as written.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The compiled path and operator.
+    /// Returns the compiled path, the operator and the value, or `None` if the condition did not compile.
     pub(crate) fn compiled(&self) -> Option<(&Path, Op, &Value)> {
         let test = self.test.as_ref().ok()?;
         Some((&test.path, test.op, &test.value))
     }
 
-    /// Returns `true` if it holds on a context. What cannot be evaluated, or takes too many steps to search, does not hold.
+    /// Returns `true` if the condition holds on a context.
+    ///
+    /// A condition that did not compile, or whose path needs too many steps to search the context, does not hold.
     #[must_use]
     pub fn holds(&self, context: &Value) -> bool {
         self.holds_in(context, MAX_SEARCH_STEPS)
     }
 
-    /// Returns the path, if evaluating it searches the context.
+    /// Returns the path if its evaluation searches the context: a path with a part other than names and indexes.
     pub(crate) fn search_path(&self) -> Option<&Path> {
         let (path, _, _) = self.compiled()?;
         (!path.is_plain()).then_some(path)
     }
 
-    /// Returns `true` if it holds on a context, and a search takes at most `limit` steps.
+    /// Returns `true` if the condition holds on a context and the search takes at most `limit` steps.
     pub(super) fn holds_in(&self, context: &dyn Look, limit: usize) -> bool {
         self.outcome(context, limit).unwrap_or(false)
     }
 
-    /// Returns whether it holds on a context; `None` if it cannot be evaluated, or a search takes more than `limit` steps.
+    /// Returns `true` if the condition holds on a context, or `None` if the evaluation fails or takes more than `limit` steps.
     fn outcome(&self, context: &dyn Look, limit: usize) -> Option<bool> {
         let test = self.test.as_ref().ok()?;
         let any = |check: &dyn Fn(&Value) -> bool| context.any(&test.path, limit, check);
@@ -174,7 +182,7 @@ impl Condition {
         }
     }
 
-    /// Says why it does not hold: `$.tool: "adder" is not eq "web-analyzer"`.
+    /// Returns the reason for which the condition does not hold: `$.tool: "adder" is not eq "web-analyzer"`.
     pub(super) fn explain(&self, context: &Value, limit: usize) -> String {
         const SHOWN: usize = 3;
         let test = match &self.test {
@@ -220,7 +228,7 @@ impl Condition {
         format!("{path}: {found} is not {op} {value}")
     }
 
-    /// Why it can never hold, where that is certain from its value alone.
+    /// Returns the reason if the value alone shows that the condition never holds.
     pub(super) fn never_holds(&self) -> Option<String> {
         let (_, op, value) = self.compiled()?;
         let fits = match op {
@@ -241,7 +249,7 @@ impl Condition {
 }
 
 impl fmt::Display for Condition {
-    /// What it asks for, for people: `$.tool eq "adder"`.
+    /// Formats the condition for people: `$.tool eq "adder"`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", excerpt(&self.path, 80), excerpt(&self.op, 80))?;
         match &self.value {
@@ -354,7 +362,7 @@ fn compile_regex(pattern: &str) -> Result<Regex, ConditionError> {
     let shown = excerpt(pattern, 80);
     if pattern.len() > REGEX_PATTERN {
         let reason = format!(
-            "the regex {shown:?} has {} bytes where at most {REGEX_PATTERN} are allowed",
+            "regex {shown:?} has {} bytes where at most {REGEX_PATTERN} are allowed",
             pattern.len()
         );
         return Err(ConditionError::Regex { reason });
@@ -366,14 +374,16 @@ fn compile_regex(pattern: &str) -> Result<Regex, ConditionError> {
         .map_err(|error| ConditionError::Regex {
             reason: match error {
                 regex::Error::CompiledTooBig(limit) => {
-                    format!("the regex {shown:?} is larger than {limit} bytes when compiled")
+                    format!(
+                        "regex {shown:?} needs more than {limit} bytes when compiled; simplify it"
+                    )
                 }
                 error => {
-                    // Before its last line the error draws the whole pattern.
+                    // The lines before the last one repeat the whole pattern.
                     let text = error.to_string();
                     let reason = text.lines().last().unwrap_or_default();
                     format!(
-                        "{shown:?} is not a regex: {}",
+                        "invalid regex {shown:?}: {}",
                         reason.trim_start_matches("error: ")
                     )
                 }
@@ -381,7 +391,7 @@ fn compile_regex(pattern: &str) -> Result<Regex, ConditionError> {
         })
 }
 
-/// A value as a message shows it.
+/// Formats a value for an error message. Long values are shortened.
 pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Array(items) if items.len() > 16 => format!("a list of {} items", items.len()),

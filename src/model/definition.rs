@@ -1,4 +1,4 @@
-//! From JSON to subscriptions, with errors that name what to mend.
+//! Parsing and validation of subscriptions from JSON, with errors that name the field to fix.
 
 #[cfg(feature = "agents")]
 mod condition_list;
@@ -32,12 +32,12 @@ use std::fmt;
 
 /// Maximum number of conditions in the definition of an executor or a workflow.
 pub(crate) const MAX_CONDITIONS: usize = 1_000;
-/// Maximum number of regular expressions in the definition of an executor or a workflow. One takes up to 256 KiB of
-/// memory, and several milliseconds to compile.
+/// Maximum number of regular expressions in the definition of an executor or a workflow. Each takes up to 256 KiB of memory and
+/// several milliseconds to compile.
 pub(crate) const MAX_REGEXES: usize = 100;
 
-/// A definition cannot be used, and what to mend: the subscription by index and key, the field, the value and the
-/// nearest valid name.
+/// Error of a definition that cannot be used. Names the subscription by index and key, the field to fix, the value and the nearest
+/// valid name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DefinitionError {
     subscription: Option<usize>,
@@ -46,69 +46,69 @@ pub struct DefinitionError {
     problem: Box<DefinitionProblem>,
 }
 
-/// What is wrong with a field of a definition.
+/// Problem of a field of a definition.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DefinitionProblem {
-    /// The text is not JSON, or an object in it has a key twice.
-    #[error("{reason}")]
+    /// The text is not JSON, or has an object with a duplicate or reserved key.
+    #[error("invalid JSON: {reason}")]
     NotJson {
-        /// What the parser says, with line and column.
+        /// Message of the parser, with line and column.
         reason: String,
     },
-    /// The definition nests too deep.
-    #[error("it nests deeper than {MAX_DEPTH} levels")]
+    /// The definition nests deeper than 64 levels.
+    #[error("nesting deeper than {MAX_DEPTH} levels is not allowed")]
     TooDeep,
     /// The definition is too large.
-    #[error("{size} bytes where at most {limit} are allowed")]
+    #[error("{size} bytes of JSON where at most {limit} are allowed; split the definition")]
     TooLarge {
-        /// Its size in bytes.
+        /// Size of the definition in bytes.
         size: usize,
-        /// The most that is allowed.
+        /// Maximum size in bytes.
         limit: usize,
     },
     /// The field has the wrong type.
-    #[error("it must be {expected}, not {found}")]
+    #[error("must be {expected}, not {found}")]
     Shape {
-        /// What it must be.
+        /// Description of a valid value.
         expected: &'static str,
-        /// What it is.
+        /// The value in the definition, shortened.
         found: String,
     },
-    /// The field is absent and has no default.
-    #[error("it is missing; write {expected}")]
+    /// The required field is missing.
+    #[error("missing value; write {expected}")]
     Missing {
-        /// What to write.
+        /// Description of a valid value.
         expected: &'static str,
     },
     /// The field does not exist, and the definition is read in [strict](DefinitionOptions::strict) mode.
     #[error("unknown field{}", did_you_mean_any(nearest))]
     UnknownField {
-        /// The fields that the author can mean.
+        /// The fields that the author probably means.
         nearest: Vec<&'static str>,
     },
-    /// The field is given in two places.
-    #[error("it is given twice")]
+    /// The field is both inside and outside of `selector`.
+    #[error("duplicate field; remove the one inside or outside of \"selector\"")]
     Twice,
-    /// The value is not one of the names that exist.
-    #[error("{value:?} is not known{}", instead(*nearest, known))]
+    /// The value is not a known name.
+    #[error("unknown value {value:?}{}", instead(*nearest, known))]
     Unknown {
-        /// The value found.
+        /// The value in the definition.
         value: String,
-        /// The closest name that exists.
+        /// The closest known name.
         nearest: Option<&'static str>,
-        /// All names that exist.
+        /// All known names.
         known: Vec<&'static str>,
     },
-    /// A condition cannot be evaluated.
+    /// The condition does not compile.
     #[error("{0}")]
     Condition(ConditionError),
-    /// A limit of 0 or over the cap.
+    /// The limit of a fetch is 0 or higher than [`DefinitionOptions::max_limit`].
     #[error("{value} is not between 1 and {most}")]
     Limit {
-        /// The value found.
+        /// The value in the definition.
         value: usize,
-        /// The cap.
+        /// The highest allowed value.
         most: usize,
     },
     /// The definition has more subscriptions, conditions or regular expressions than the limit.
@@ -123,64 +123,64 @@ pub enum DefinitionProblem {
         /// The limit.
         most: usize,
     },
-    /// The key names what the context always has.
+    /// The key is `trigger`, which every context uses for the trigger breadcrumb.
     #[error("\"trigger\" is reserved for the trigger breadcrumb; choose another key")]
     ReservedKey,
-    /// Two sources would have the same name.
-    #[error("{name:?} already names subscription {other}; give one of them another key")]
+    /// Another subscription has the same name.
+    #[error("{name:?} is already the name of subscription {other}; choose another key")]
     KeyTaken {
         /// The name.
         name: String,
-        /// The index of the subscription that has it.
+        /// The index of the other subscription, counted from 0.
         other: usize,
     },
-    /// A source that nothing could be found under.
-    #[error("a context subscription needs a key or a schema_name to be found under")]
+    /// A context subscription has neither a key nor a schema name, so its breadcrumbs have no name in the context.
+    #[error("a context subscription needs a name; add \"key\" or \"schema_name\"")]
     NoName,
-    /// `event_data` is the trigger itself.
-    #[error("\"event_data\" is for triggers; use \"latest\", \"recent\" or \"vector\"")]
+    /// A context subscription has the fetch method `event_data`, which stands for the trigger itself.
+    #[error("\"event_data\" is only for triggers; use \"latest\", \"recent\" or \"vector\"")]
     EventDataOnContext,
-    /// A trigger that says nothing.
+    /// A trigger has no schema name, no tags and no conditions.
     #[error(
-        "a trigger without any selector would fire on everything; write \"schema_name\": \"*\" if that is meant"
+        "a trigger without a selector would match every breadcrumb; to match every breadcrumb, write \"schema_name\": \"*\""
     )]
     EmptyTrigger,
 }
 
-/// What would do in the place of a name that is not known.
+/// Returns the end of a message about an unknown name: the nearest name, or all known names.
 fn instead(nearest: Option<&str>, known: &[&str]) -> String {
     match nearest {
         Some(_) => did_you_mean(nearest),
-        None => format!("; there are {}", known.join(", ")),
+        None => format!("; expected one of {}", known.join(", ")),
     }
 }
 
 impl DefinitionError {
-    /// The subscription it is about, counted from 0, unless it is about the whole definition.
+    /// Returns the index of the subscription with the problem, counted from 0, or `None` if the problem concerns the whole definition.
     #[must_use]
     pub fn subscription(&self) -> Option<usize> {
         self.subscription
     }
 
-    /// The key of that subscription.
+    /// Returns the key of the subscription with the problem.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()
     }
 
-    /// The field to mend: `role`, `fetch.limit`, `context_match[0].path`.
+    /// Returns the path of the field to fix in the subscription: `role`, `fetch.limit`, `context_match[0].path`.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.field
     }
 
-    /// What is wrong with it.
+    /// Returns the problem of the field.
     #[must_use]
     pub fn problem(&self) -> &DefinitionProblem {
         &self.problem
     }
 
-    /// Never: the definition has to change.
+    /// Returns [`Retry::Never`]: the definition has to change.
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never
@@ -219,7 +219,7 @@ impl fmt::Display for DefinitionError {
 
 impl std::error::Error for DefinitionError {}
 
-/// A problem of a definition that loads.
+/// Warning about a subscription of a definition that loads, but is probably wrong.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SubscriptionWarning {
     subscription: usize,
@@ -227,7 +227,7 @@ pub struct SubscriptionWarning {
     odd: Odd,
 }
 
-/// A problem of one subscription.
+/// Problem of one subscription.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Odd {
     /// The path of the field in the subscription; empty for the subscription as a whole.
@@ -325,10 +325,10 @@ fn write_place(f: &mut fmt::Formatter<'_>, index: Option<usize>, key: Option<&st
     }
 }
 
-/// The largest definition text that is read, in bytes.
+/// Maximum size of a definition text in bytes.
 const MAX_TEXT: usize = 1 << 20;
 
-/// Reads a definition text, in which no object may have a key twice.
+/// Parses a definition text and rejects objects with duplicate keys.
 pub(super) fn parse_text(text: &str) -> Result<Value, DefinitionError> {
     let whole = |problem| DefinitionError::whole("", problem);
     if text.len() > MAX_TEXT {
@@ -371,7 +371,7 @@ pub(super) fn from_json(
 /// The maximum number of warnings about one definition. A definition of 1 MiB can have 100,000 unknown fields.
 const MAX_WARNINGS: usize = 100;
 
-/// Returns the first warnings, and one more with the number of omitted warnings if there are any.
+/// Returns the first `limit` warnings. If warnings were omitted, a last warning has their number.
 fn at_most(limit: usize, mut warnings: Vec<SubscriptionWarning>) -> Vec<SubscriptionWarning> {
     let omitted = warnings.len().saturating_sub(limit);
     if let Some(first) = warnings.get(limit).filter(|_| omitted > 1) {
@@ -392,7 +392,7 @@ pub(crate) fn list_place(definition: &Value) -> DefinitionPath {
     path::list(definition)
 }
 
-/// Validates subscriptions however they were made.
+/// Validates subscriptions from a definition or from code.
 pub(super) fn validate(
     subscriptions: &[Subscription],
     options: &DefinitionOptions,

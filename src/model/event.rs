@@ -6,12 +6,14 @@ use serde::{Serialize, Serializer};
 
 mod read;
 
-/// "This breadcrumb is now at this version": a hint that makes an executor look, never the truth.
+/// Notice that a breadcrumb was created, updated or deleted. A hint only: the store has the current data.
 ///
-/// Its serde form is one SSE frame of the wire, read with fields in any order and the type in any case. A field
-/// given twice is an error, so that two readers cannot see two different events. Read from text, `context` stays
-/// text until something looks into it. Of a context only the syntax is checked when it is read: one that no value
-/// can hold (`1e400`, a lone `\ud800`, more than 64 levels) counts as none, so that the breadcrumb itself decides.
+/// The serde form is the data of one SSE frame of an RCRT (Right Context Right Time) server. Fields are read in any order, and the type
+/// in any case. A duplicate field is an error, so two readers cannot read different events from one frame.
+///
+/// An event from text keeps its `context` as text until a caller accesses the value. Reading the event checks only the syntax of the
+/// context. A context that no [`Value`](serde_json::Value) can hold (`1e400`, a lone `\ud800`, more than 64 levels) counts as missing,
+/// so the breadcrumb in the store decides.
 ///
 /// ```
 /// use universal_executor::{Event, EventKind};
@@ -23,37 +25,37 @@ mod read;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// What happened.
+    /// The kind of change, as the source reports it. See [`effective_kind`](Self::effective_kind).
     pub kind: EventKind,
-    /// To which breadcrumb.
+    /// The ID of the changed breadcrumb. [`BreadcrumbId::NIL`] for a ping.
     pub breadcrumb_id: BreadcrumbId,
-    /// The version it has since then.
+    /// The version of the breadcrumb after the change. 0 for a ping.
     pub version: u64,
-    /// Its schema.
+    /// The breadcrumb's schema name.
     pub schema_name: Option<String>,
-    /// Its tags.
+    /// The breadcrumb's tags.
     pub tags: Vec<String>,
-    /// Its payload, unless that is too large to travel (over 256 KiB); a larger one is not read.
+    /// The breadcrumb's payload, or `None` if the payload is larger than [`MAX_CONTEXT_BYTES`](Self::MAX_CONTEXT_BYTES).
     pub context: Option<Json>,
-    /// When it happened.
+    /// The time of the change. For a ping, the time at which the source sent the ping.
     pub updated_at: Timestamp,
 }
 
-/// What happened to a breadcrumb.
+/// Kind of an [`Event`].
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum EventKind {
-    /// Version 1 was written.
+    /// Version 1 of a breadcrumb was written.
     Created,
-    /// A later version was written.
+    /// A later version of a breadcrumb was written.
     Updated,
-    /// It was deleted; the deletion counts as a version.
+    /// A breadcrumb was deleted. The deletion increments the version.
     Deleted,
-    /// Nothing: the source is alive.
+    /// The source is alive. No breadcrumb changed.
     Ping,
 }
 
 impl EventKind {
-    /// The name in definitions: `created`, `updated`, `deleted`, `ping`.
+    /// Returns the name in definitions: `created`, `updated`, `deleted` or `ping`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -86,28 +88,29 @@ impl EventKind {
 }
 
 impl Event {
-    /// The largest context an event carries, in bytes: 256 KiB. Above it the event travels without.
+    /// Maximum size in bytes of a context in an event: 256 KiB. An event omits a larger context.
     pub const MAX_CONTEXT_BYTES: usize = 256 << 10;
 
-    /// The event of a breadcrumb just created.
+    /// Creates the event of a new breadcrumb.
     #[must_use]
     pub fn created(breadcrumb: &Breadcrumb) -> Self {
         Self::of(EventKind::Created, breadcrumb)
     }
 
-    /// The event of a breadcrumb just updated.
+    /// Creates the event of an updated breadcrumb.
     #[must_use]
     pub fn updated(breadcrumb: &Breadcrumb) -> Self {
         Self::of(EventKind::Updated, breadcrumb)
     }
 
-    /// The event of a breadcrumb just deleted, from its tombstone (whose version the deletion raised by one).
+    /// Creates the event of a deleted breadcrumb from its tombstone, whose version is one higher than the last version.
     #[must_use]
     pub fn deleted(tombstone: &Breadcrumb) -> Self {
         Self::of(EventKind::Deleted, tombstone)
     }
 
-    /// What happened, whatever the source calls it: version 1 is a creation, which the wire calls an update.
+    /// Returns the kind of change, independent of the name that the source uses. A creation or update of version 1 is
+    /// [`EventKind::Created`], although an RCRT server sends the type `breadcrumb.updated`.
     #[must_use]
     pub const fn effective_kind(&self) -> EventKind {
         match self.kind {
@@ -117,7 +120,7 @@ impl Event {
         }
     }
 
-    /// The event without its payload: what a run row keeps of it.
+    /// Returns the event without its payload.
     #[must_use]
     pub fn envelope(&self) -> Self {
         Self {

@@ -5,37 +5,37 @@ use super::subscription::{Role, Subscription};
 use serde::Serialize;
 use std::fmt;
 
-/// Why an event is to an executor what it is: per subscription that it matched, or the first test that failed.
+/// Explanation of the [`Route`] of an event: for each subscription, the match or the first test that failed.
 ///
-/// Prints one line per subscription. It quotes values of the event's context: show it to people who may see those,
-/// and do not log it.
+/// The `Display` form has one line for each subscription and quotes values of the event's context. Show the explanation only to
+/// people with access to this context, and do not log it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// What the event is.
+    /// The route of the event.
     pub route: Route,
-    /// One for each subscription, in order.
+    /// The explanations of the subscriptions, in the order of the definition.
     pub subscriptions: Vec<Explained>,
 }
 
-/// What one subscription makes of an event.
+/// Explanation of the match of one subscription and an event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Explained {
-    /// Its role.
+    /// The role of the subscription.
     pub role: Role,
-    /// Its name: the key, else, of a context, the schema.
+    /// The name of the subscription: its key. A context subscription without a key is named after its schema.
     pub name: Option<String>,
-    /// What it asks for: `schema_name "tool.request.v1" and $.tool eq "adder"`.
+    /// The selector of the subscription as text: `schema_name "tool.request.v1" and $.tool eq "adder"`.
     pub asks: String,
-    /// Whether it matched.
+    /// If `true`, the subscription matches the event.
     pub matched: bool,
-    /// If not: the first test that failed and on which value, such as `all_tags: "session:1" is missing`.
+    /// The first test that failed, and the value, such as `all_tags: "session:1" is missing`. `None` if the subscription matches.
     pub reason: Option<String>,
 }
 
 impl Subscriptions {
-    /// Explains the route of an event: for each subscription, if it matched, or the first test that failed and on which value.
+    /// Explains the route of an event: for each subscription, the match or the first test that failed, with the value.
     #[must_use]
     pub fn explain(&self, event: &Event) -> Explanation {
         let facts = Facts::of_event(event);
@@ -62,7 +62,7 @@ impl Explained {
         verdict: Verdict<'_>,
     ) -> Self {
         let reason = match verdict {
-            _ if event.kind == EventKind::Ping => Some("a ping matches nothing".to_owned()),
+            _ if event.kind == EventKind::Ping => Some("a ping matches no subscription".to_owned()),
             Verdict::Holds => None,
             Verdict::Undecided => Some(
                 match event.context {
@@ -102,12 +102,12 @@ fn describe(
         }
         Miss::Schema { wanted } => match facts.schema_name {
             Some(found) => format!("schema_name: {found:?} is not {wanted:?}"),
-            None => format!("schema_name: there is none, and it is not {wanted:?}"),
+            None => format!("schema_name: missing, so it is not {wanted:?}"),
         },
         Miss::AnyTags { wanted: [] } => {
-            "any_tags: the list is empty and matches nothing".to_owned()
+            "any_tags: the list is empty and matches no breadcrumb".to_owned()
         }
-        Miss::AnyTags { wanted } => format!("any_tags: none of {wanted:?} is there"),
+        Miss::AnyTags { wanted } => format!("any_tags: all of {wanted:?} are missing"),
         Miss::AllTags { missing } => format!("all_tags: {missing:?} is missing"),
         Miss::Condition { index } => {
             let condition = subscription.selector.conditions().get(index);

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 /// The fields that one object of a definition can have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KnownFields<'k> {
-    /// Names of the fields.
+    /// The field names.
     pub(crate) names: &'k [&'static str],
-    /// Wrong names that occur in practice, each with the fields that the author can mean.
+    /// Wrong names that occur in practice, each with the fields that the author probably means.
     pub(crate) aliases: &'k [(&'k str, &'k [&'static str])],
 }
 
@@ -40,7 +40,7 @@ impl KnownFields<'_> {
         Finding::new(severity, place.field(field), message)
     }
 
-    /// Returns the last part of a message about an unknown field: the suggestions, otherwise the known fields if they are few.
+    /// Returns the end of a message about an unknown field: the suggestions, or without suggestions the known fields if they are few.
     fn hint(&self, unknown: &str) -> String {
         const FEW: usize = 8;
         let suggestions = self.suggest(unknown);
@@ -50,15 +50,15 @@ impl KnownFields<'_> {
         }
     }
 
-    /// Reports whether the object can have a field of this name. Every object can have comments.
+    /// Returns `true` if the object can have a field with this name. Each object can have comments.
     pub(crate) fn contains(&self, field: &str) -> bool {
         self.names.contains(&field) || is_comment(field)
     }
 
-    /// Returns the known fields that the author of an unknown field can mean: by a list of usual mistakes, otherwise by edit
-    /// distance, otherwise by common words.
+    /// Returns the known fields that the author of an unknown field probably means: by a list of usual mistakes, then by edit distance,
+    /// then by common words.
     pub(crate) fn suggest(&self, unknown: &str) -> Vec<&'static str> {
-        /// Longer names are data and not mistyped fields.
+        /// Maximum length in bytes of a name that can be a typing error. Longer names are data.
         const LONGEST: usize = 64;
         if unknown.len() > LONGEST {
             return Vec::new();
@@ -77,7 +77,7 @@ impl KnownFields<'_> {
     }
 }
 
-/// Reports whether a field is a comment for people and programs, which has no effect in any object of a definition.
+/// Returns `true` if a field is a comment for people and programs, which has no effect in any object of a definition.
 pub(crate) fn is_comment(field: &str) -> bool {
     matches!(field, "comment" | "metadata" | "$schema")
         || field.ends_with("_comment")
@@ -97,7 +97,7 @@ fn with_hint(severity: Severity, field: &str, hint: &str) -> String {
     }
 }
 
-/// Returns the last part of a message about an unknown field: `; did you mean "a" or "b"?`, or nothing.
+/// Returns the end of a message about an unknown field: `; did you mean "a" or "b"?`, or an empty string.
 pub(crate) fn did_you_mean_any(suggestions: &[&str]) -> String {
     if suggestions.is_empty() {
         return String::new();
@@ -107,7 +107,7 @@ pub(crate) fn did_you_mean_any(suggestions: &[&str]) -> String {
     format!("; did you mean {}?", quoted.join(" or "))
 }
 
-/// Returns `systemPrompt` and `system-prompt` as `system_prompt`.
+/// Converts a name to snake case: `systemPrompt` and `system-prompt` become `system_prompt`.
 fn snake_case(name: &str) -> String {
     let mut snake = String::with_capacity(name.len());
     for c in name.chars() {
@@ -122,7 +122,7 @@ fn snake_case(name: &str) -> String {
     snake
 }
 
-/// Returns the number of words in one name only, if all words of the shorter name are in the longer name.
+/// Returns the number of words that only the longer name has, or `None` unless it has all words of the shorter name.
 fn different_words(one: &str, other: &str) -> Option<usize> {
     let words = |name: &str| {
         let words = name.split('_').filter(|word| word.len() > 2);

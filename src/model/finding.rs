@@ -1,4 +1,4 @@
-//! Problems of definitions, with the path and the position of each.
+//! Problems of definitions, each with its path and position.
 
 use super::place::{DefinitionPath, Position};
 use serde::Serialize;
@@ -79,7 +79,7 @@ impl fmt::Display for Finding {
 pub(crate) struct Findings {
     found: Vec<Finding>,
     omitted: usize,
-    /// The first error, also if it is omitted.
+    /// The first error, even if the limit omits it from `found`.
     error: Option<Box<Finding>>,
 }
 
@@ -107,7 +107,7 @@ impl Findings {
         self.error.as_deref()
     }
 
-    /// Returns the findings, and one more with the number of omitted findings if there are any.
+    /// Returns the findings. If findings were omitted, a last finding has their number.
     pub(crate) fn into_vec(mut self) -> Vec<Finding> {
         if self.omitted > 0 {
             let severity = match self.error {

@@ -16,10 +16,10 @@ mod tree;
 
 pub(crate) use selectors::SelectorIndex;
 
-/// Which executors an event concerns, however many there are: found by schema, tags and what the subscriptions want
-/// equal in the context. Only what is left by then is tested.
+/// Index of the subscriptions of many executors, which returns the executors with a matching subscription for an event.
 ///
-/// Gives for every event exactly what asking each executor's [`Subscriptions::route`] would.
+/// The result is the same as a call of [`Subscriptions::route`] for each executor. The index finds candidates by schema name, tags and
+/// equality conditions on the context, and tests only these candidates.
 ///
 /// ```
 /// use universal_executor::{Event, NewBreadcrumb, Route, Subscription, SubscriptionIndex, Subscriptions};
@@ -49,7 +49,7 @@ struct Executor {
     subscriptions: Subscriptions,
 }
 
-/// A subscription of an executor by its number, with all that decides on its route: nothing else is looked at.
+/// A subscription of an executor, with the parts that decide its route.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Place {
     executor: usize,
@@ -57,13 +57,13 @@ struct Place {
 }
 
 impl SubscriptionIndex {
-    /// An empty index.
+    /// Creates an empty index.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an executor, or replaces its subscriptions.
+    /// Adds an executor, or replaces the subscriptions of an executor with this ID.
     pub fn insert(&mut self, executor_id: &str, subscriptions: &Subscriptions) {
         self.remove(executor_id);
         let id: Arc<str> = executor_id.into();
@@ -82,7 +82,7 @@ impl SubscriptionIndex {
         }
     }
 
-    /// Removes an executor; false if it was not there.
+    /// Removes an executor. Returns `false` if the index has no executor with this ID.
     pub fn remove(&mut self, executor_id: &str) -> bool {
         let Some(executor) = self.by_id.remove(executor_id) else {
             return false;
@@ -97,7 +97,8 @@ impl SubscriptionIndex {
         true
     }
 
-    /// The executors an event concerns, by id, with what it is to them; never [`Route::Unmatched`].
+    /// Returns the IDs of the executors with a matching subscription, in ascending order, each with its route. The routes are never
+    /// [`Route::Unmatched`].
     #[must_use]
     pub fn matching(&self, event: &Event) -> Vec<(Arc<str>, Route)> {
         if is_unrouted_schema(event.schema_name.as_deref()) {
@@ -118,7 +119,7 @@ impl SubscriptionIndex {
         matching
     }
 
-    /// What an event of a kind is to an executor, some of whose selectors it passed.
+    /// Returns the route of an event for an executor, from the executor's subscriptions whose selectors match or may match.
     fn route(&self, kind: EventKind, places: &[(Place, Passed)]) -> Option<(Arc<str>, Route)> {
         let mut tally = Tally::default();
         for (place, passed) in places {

@@ -8,16 +8,17 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-/// Any JSON, immutable and shared: a clone is a pointer.
+/// An immutable, shared JSON value that dereferences to [`Value`]. A clone copies a pointer.
 ///
-/// Read from text it stays text until something looks into it, and is then parsed once. The text is checked in
-/// full when it is read (syntax, depth, number range, surrogates), so looking in cannot fail; it dereferences to
-/// [`Value`]. Made [`From<Value>`](Value) it is not checked; a store's `commit` does that. Of the context of an
-/// [`Event`](super::Event) only the syntax is checked when it is read: what no value can hold reads as `null`,
-/// equals nothing but the same text, and matches as if the event had no context.
+/// A `Json` from text stores the text and parses it once, on the first access to the value. The text is validated in full when it is
+/// read (syntax, depth, number range, surrogates), so the access cannot fail. A `Json` from a [`Value`] is not validated until a store
+/// commits it.
 ///
-/// Reading and writing needs a self-describing JSON format (serde_json); inside a serde `tag` or `flatten` the
-/// text form does not survive.
+/// Reading an [`Event`](super::Event) validates only the syntax of its context. A context that no [`Value`] can hold dereferences to
+/// `null`, equals only a context with the same text, and matches as if the event had no context.
+///
+/// The serde implementations are for `serde_json`. Reading inside a serde `tag` or `flatten` is not supported, because serde buffers
+/// such values in its own form.
 ///
 /// ```
 /// use serde_json::json;
@@ -33,16 +34,16 @@ use std::sync::{Arc, LazyLock, OnceLock};
 #[derive(Clone)]
 pub struct Json(Arc<Repr>);
 
-/// Text, value or both; at least one is set from the start.
+/// The text, the value or both. At least one is set on creation.
 struct Repr {
     text: Option<Box<RawValue>>,
-    /// `None` of a text that no value can hold, which only a text that was not checked can be.
+    /// The parsed value, or `None` for an unvalidated text that no value can hold.
     value: OnceLock<Option<Value>>,
-    /// Set once the content was checked.
+    /// Set after the content was validated.
     shape: OnceLock<Shape>,
 }
 
-/// What a text that no value can hold reads as.
+/// Value of a text that no [`Value`] can hold.
 static NULL: Value = Value::Null;
 
 #[derive(Clone, Copy)]
@@ -52,13 +53,13 @@ struct Shape {
 }
 
 impl Json {
-    /// The largest text that is read, in bytes: 1 MiB.
+    /// Maximum size of a JSON text in bytes: 1 MiB.
     pub const MAX_BYTES: usize = 1 << 20;
 
-    /// Reads and checks a text, and keeps it as text.
+    /// Validates a JSON text and stores it as text.
     ///
     /// # Errors
-    /// [`JsonError`] if it is not JSON, nests deeper than 64 levels, has the key `$serde_json::private::RawValue` or is
+    /// Returns [`JsonError`] if the text is not JSON, nests deeper than 64 levels, has the key `$serde_json::private::RawValue` or is
     /// larger than [`Self::MAX_BYTES`].
     pub fn from_text(text: impl Into<String>) -> Result<Self, JsonError> {
         let text = text.into();
@@ -68,22 +69,23 @@ impl Json {
         Ok(Self::of_text(text, findings))
     }
 
-    /// The string at a path, unquoted: `page.text("links[0].text")`. The first one, if the path yields several nodes.
+    /// Returns the string at a path, without quotes: `page.text("links[0].text")`.
     ///
-    /// `None` also if the path does not parse; compile a [`Path`] where that has to be told apart.
+    /// If the path selects several nodes, only the first node counts. Returns `None` if the node is missing or not a string, or if the
+    /// path is invalid. To distinguish these cases, use a [`Path`].
     #[must_use]
     pub fn text(&self, path: &str) -> Option<&str> {
         Path::parse(path).ok()?.first(self).ok()??.as_str()
     }
 
-    /// A typed view.
+    /// Deserializes the JSON as a `T`.
     ///
     /// # Errors
-    /// The serde error if the JSON does not have the shape of `T`, or is the context of an event that no value
+    /// Returns the error of `serde_json` if the JSON does not have the shape of `T`, or is the context of an event that no [`Value`]
     /// can hold.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         match (self.0.value.get(), self.0.shape.get(), &self.0.text) {
-            (None, Some(_), Some(text)) => serde_json::from_str(text.get()), // it was checked
+            (None, Some(_), Some(text)) => serde_json::from_str(text.get()), // validated text
             (Some(_) | None, _, _) => match self.read() {
                 Some(value) => T::deserialize(value),
                 None => Err(self.flaw()),
@@ -91,17 +93,19 @@ impl Json {
         }
     }
 
-    /// Its size as text, in bytes. Counted once; a value too deep to be printed safely counts as [`usize::MAX`], as
-    /// does a text that no value can hold.
+    /// Returns the size as text in bytes. Computed once.
+    ///
+    /// Returns [`usize::MAX`] for a value that nests deeper than 64 levels or has the reserved key, and for a text that no [`Value`] can
+    /// hold.
     #[must_use]
     pub fn size(&self) -> usize {
         self.shape().map_or(usize::MAX, |shape| shape.size)
     }
 
-    /// The value, taken out if this is the only pointer to it, else cloned.
+    /// Returns the value. Clones it unless this is the only pointer to it.
     ///
-    /// A [`Value`] is cloned and dropped level by level, so one that nests without end overflows the stack out here.
-    /// Where a value comes from elsewhere look at its [`size`](Self::size) first.
+    /// A [`Value`] is cloned and dropped recursively, so a value with very deep nesting overflows the stack. Check the
+    /// [`size`](Self::size) of a value from an untrusted origin first: it is [`usize::MAX`] for such a value.
     #[must_use]
     pub fn into_value(self) -> Value {
         match Arc::try_unwrap(self.0) {
@@ -117,11 +121,12 @@ impl Json {
         }
     }
 
-    /// What a store keeps of this: checked against the limits, and with one form for all stores (U+FFFD for U+0000,
-    /// the last of two equal keys, no line breaks). The same pointer if it has that form already.
+    /// Returns the form that stores persist, which is the same for all stores: U+FFFD replaces U+0000, the last of duplicate keys
+    /// remains, and the text has no line breaks. Returns the same pointer if the JSON already has this form.
     ///
     /// # Errors
-    /// [`JsonError`] if it is too deep or larger than `limit` bytes, or a text that no value can hold.
+    /// Returns [`JsonError`] if the JSON nests deeper than 64 levels, has the reserved key, is larger than `limit` bytes, or is a text
+    /// that no [`Value`] can hold.
     pub fn canonical(&self, limit: usize) -> Result<Self, JsonError> {
         let shape = self.shape()?;
         within(shape.size, limit)?;
@@ -141,24 +146,23 @@ impl Json {
         Ok(self.clone())
     }
 
-    /// Reads a text that a store made of what is [`canonical`](Self::canonical), and of which only the syntax is
-    /// checked again.
+    /// Creates a `Json` from a stored text with the [`canonical`](Self::canonical) form. Validates only the syntax.
     ///
     /// # Errors
-    /// The serde error if it is not JSON after all.
+    /// Returns the error of `serde_json` if the text is not JSON.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn checked_before(text: String) -> Result<Self, serde_json::Error> {
         let text = RawValue::from_string(text)?;
         Ok(Self::of_text(text, Findings::default()))
     }
 
-    /// An object without fields. All callers share one.
+    /// Returns an empty object, which all callers share.
     pub(super) fn empty_object() -> Self {
         static SHARED: LazyLock<Json> = LazyLock::new(|| Value::Object(Map::new()).into());
         SHARED.clone()
     }
 
-    /// Keeps a text whose syntax is known to be right and of which nothing else is checked.
+    /// Creates a `Json` from a text with valid syntax, without further validation.
     pub(crate) fn unchecked(text: Box<RawValue>) -> Self {
         Self(Arc::new(Repr {
             text: Some(text),
@@ -167,8 +171,7 @@ impl Json {
         }))
     }
 
-    /// The value, unless it is a text that no value can hold (`1e400`, a lone `\ud800`, more than 64 levels, the reserved
-    /// key).
+    /// Returns the value, or `None` for a text that no value can hold (`1e400`, a lone `\ud800`, more than 64 levels, the reserved key).
     pub(super) fn read(&self) -> Option<&Value> {
         let repr = &*self.0;
         let value = repr.value.get_or_init(|| {
@@ -178,7 +181,7 @@ impl Json {
         value.as_ref()
     }
 
-    /// The text, as long as nothing looked into it.
+    /// Returns the text, or `None` if it was already parsed.
     pub(super) fn unread(&self) -> Option<&str> {
         match self.0.value.get() {
             None => self.0.text.as_ref().map(|text| text.get()),
@@ -210,7 +213,7 @@ impl Json {
         Ok(*self.0.shape.get_or_init(|| Shape { size, findings }))
     }
 
-    /// The reason why no value can hold the text.
+    /// Returns the reason for which no value can hold the text.
     fn flaw(&self) -> serde_json::Error {
         match self.shape() {
             Err(error) => error.into_serde(),
@@ -227,7 +230,7 @@ fn within(size: usize, limit: usize) -> Result<(), JsonError> {
 }
 
 impl Drop for Repr {
-    /// A value of unknown depth is taken apart step by step: dropping one of 20,000 levels overflows the stack.
+    /// Drops a value of unknown depth without recursion, because the recursive drop of 20,000 levels overflows the stack.
     fn drop(&mut self) {
         if self.text.is_none()
             && self.shape.get().is_none()
@@ -240,7 +243,7 @@ impl Drop for Repr {
 }
 
 impl Default for Json {
-    /// `null`.
+    /// Returns `null`.
     fn default() -> Self {
         static SHARED: LazyLock<Json> = LazyLock::new(|| Value::Null.into());
         SHARED.clone()
@@ -291,7 +294,7 @@ impl fmt::Debug for Json {
 }
 
 impl fmt::Display for Json {
-    /// The compact JSON text.
+    /// Writes the JSON text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.text {
             Some(text) => f.write_str(text.get()),

@@ -1,4 +1,4 @@
-//! What JSON must satisfy before anything looks into it.
+//! Validation of JSON from outside: syntax, depth, number range and reserved keys.
 
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -7,37 +7,37 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
-/// How deep arrays and objects may nest.
+/// Maximum nesting depth of arrays and objects in JSON.
 pub const MAX_DEPTH: usize = 64;
 
-/// Why a JSON text or value was refused.
+/// Error of a JSON text or value that is not accepted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JsonError {
-    /// Not JSON, or a number or escape that no `Value` can hold (`1e400`, a lone `\ud800`).
+    /// The text is not JSON, or has a number or an escape that no `Value` can hold (`1e400`, a lone `\ud800`).
     #[error("not valid JSON")]
     Syntax(#[source] serde_json::Error),
     /// Arrays and objects nest deeper than [`MAX_DEPTH`].
     #[error("JSON nests deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// An object has a key that is special to `serde_json`.
-    #[error("JSON has the object key {RESERVED_KEY:?}, which is reserved; rename the key")]
+    /// An object has the key `$serde_json::private::RawValue`, which has a special meaning in `serde_json`.
+    #[error("object key {RESERVED_KEY:?} is reserved; rename the key")]
     ReservedKey,
-    /// More bytes than the place it is meant for takes.
+    /// The JSON is larger than the limit of its destination.
     #[error("{size} bytes of JSON where at most {limit} are allowed")]
     TooLarge {
-        /// Its size in bytes.
+        /// Size in bytes.
         size: usize,
-        /// The most that is allowed.
+        /// Maximum size in bytes.
         limit: usize,
     },
 }
 
-/// The object key by which `serde_json` marks nested JSON text. `Value` parses the string behind it as JSON, with a new
-/// recursion limit, so a short text can overflow the stack. No JSON with this key is accepted.
+/// The object key by which `serde_json` marks nested JSON text. `Value` parses the string of this key as JSON with a new recursion
+/// limit, so a short text can overflow the stack. No JSON with this key is accepted.
 pub(crate) const RESERVED_KEY: &str = "$serde_json::private::RawValue";
 
-/// The reason why a value exceeds the limits of its destination.
+/// Reason for which a value does not satisfy the limits of its destination.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Unfit {
     #[error("nests deeper than {0} levels")]
@@ -46,17 +46,17 @@ pub(crate) enum Unfit {
     ReservedKey,
 }
 
-/// What a check saw on the way.
+/// Properties of a JSON text or value that its validation found.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Findings {
     refused: Option<Unfit>,
-    /// A string or key holds U+0000, which SQL stores refuse.
+    /// If `true`, a string or key contains U+0000, which SQL stores reject.
     pub(super) nul: bool,
-    /// An object has a key twice (or two keys whose hashes collide, which costs a re-print and nothing else).
+    /// If `true`, an object has a duplicate key, or two keys with the same hash. In the second case the JSON is only formatted again.
     pub(super) repeated_key: bool,
 }
 
-/// Checks a whole text: syntax, number range, surrogates and depth, without building a `Value`.
+/// Validates a text without building a `Value`: syntax, number range, surrogates, depth and reserved keys.
 pub(super) fn check_text(text: &str) -> Result<Findings, JsonError> {
     check(serde_json::Deserializer::from_str(text))
 }
@@ -77,17 +77,17 @@ fn check<'t>(
     }
 }
 
-/// Parses JSON from outside. This is the only way from text to a [`Value`]: `serde_json`'s own way follows
-/// [`RESERVED_KEY`] and allows 128 levels.
+/// Parses JSON from outside. Use this function for all such text: the parser of `serde_json` follows [`RESERVED_KEY`] and allows 128
+/// levels.
 ///
 /// # Errors
-/// [`JsonError`] if the text is not JSON, nests deeper than [`MAX_DEPTH`] levels or has the reserved key. The size is
-/// for the caller to limit.
+/// Returns [`JsonError`] if the text is not JSON, nests deeper than [`MAX_DEPTH`] levels or has the reserved key. The caller limits
+/// the size.
 pub(crate) fn parse(text: &str) -> Result<Value, JsonError> {
     build(text, false)
 }
 
-/// Parses JSON like [`parse`] and refuses an object with a duplicate key, with its position.
+/// Parses JSON like [`parse`], and rejects objects with duplicate keys. The error has the key and its position.
 pub(crate) fn parse_strictly(text: &str) -> Result<Value, JsonError> {
     build(text, true)
 }
@@ -95,7 +95,7 @@ pub(crate) fn parse_strictly(text: &str) -> Result<Value, JsonError> {
 /// Parses JSON from outside into a type whose fields can be [`Value`]s.
 ///
 /// # Errors
-/// The error of `serde_json` for its shape, or the [`JsonError`] as an error of `serde_json`.
+/// Returns the error of `serde_json` if the JSON does not have the shape of `T`, or the [`JsonError`] as an error of `serde_json`.
 pub(crate) fn parse_as<'t, T: Deserialize<'t>>(text: &'t [u8]) -> Result<T, serde_json::Error> {
     check(serde_json::Deserializer::from_slice(text)).map_err(JsonError::into_serde)?;
     serde_json::from_slice(text)
@@ -140,21 +140,21 @@ impl From<Unfit> for JsonError {
     }
 }
 
-/// Checks the depth of a value, looks for U+0000 and counts the bytes it has when printed.
+/// Validates the depth and the keys of a value, and returns its size as text in bytes.
 ///
-/// A value built in memory may be of any depth; the recursion ends at [`MAX_DEPTH`].
+/// A value that was built in memory can have any depth. [`MAX_DEPTH`] limits the recursion.
 pub(super) fn check_value(value: &Value) -> Result<(Findings, usize), JsonError> {
     let mut findings = Findings::default();
     let size = measure(value, MAX_DEPTH, &mut findings)?;
     Ok((findings, size))
 }
 
-/// Checks the depth and the keys of a value that was built in memory.
+/// Validates the depth and the keys of a value that was built in memory.
 pub(crate) fn admit(value: &Value) -> Result<(), JsonError> {
     check_value(value).map(|_| ())
 }
 
-/// The bytes of a value when printed without spaces, with room for so many more levels.
+/// Returns the size in bytes of a value as text without spaces. `room` is the number of further levels that are allowed.
 fn measure(value: &Value, room: usize, findings: &mut Findings) -> Result<usize, Unfit> {
     let inside = || room.checked_sub(1).ok_or(Unfit::TooDeep(MAX_DEPTH));
     Ok(match value {
@@ -197,7 +197,7 @@ fn number_size(number: &Number) -> usize {
 
 fn text_size(text: &str, findings: &mut Findings) -> usize {
     let mut size = 2 + text.len();
-    // Most strings need no escape. A count without branches takes many bytes at a time.
+    // Most strings need no escape. The compiler vectorizes this count, because it has no branches.
     let is_special = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
     let special = text.bytes().map(is_special).map(usize::from);
     if special.sum::<usize>() == 0 {
@@ -217,7 +217,7 @@ fn text_size(text: &str, findings: &mut Findings) -> usize {
     size
 }
 
-/// The value with U+FFFD in place of every U+0000. Recursion is bounded: the depth is checked.
+/// Returns the value with U+FFFD in place of each U+0000. The depth, which is already validated, limits the recursion.
 pub(super) fn without_nul(value: &Value) -> Value {
     let clean = |text: &str| text.replace('\0', "\u{FFFD}");
     match value {
@@ -232,7 +232,7 @@ pub(super) fn without_nul(value: &Value) -> Value {
     }
 }
 
-/// Drops a value of any depth without recursion, which the compiler's own drop would overflow the stack with.
+/// Drops a value of any depth without recursion. The default drop is recursive and can overflow the stack.
 pub(crate) fn dismantle(value: Value) {
     let mut open = vec![value];
     while let Some(value) = open.pop() {
@@ -244,10 +244,10 @@ pub(crate) fn dismantle(value: Value) {
     }
 }
 
-/// Returns the size of a value in bytes when printed without spaces.
+/// Returns the size in bytes of a value as text without spaces.
 ///
 /// # Errors
-/// [`Unfit`] if the value nests deeper than `depth`, at most [`MAX_DEPTH`], levels or has the reserved key.
+/// Returns [`Unfit`] if the value nests deeper than `depth` levels, at most [`MAX_DEPTH`], or has the reserved key.
 pub(crate) fn size_within(value: &Value, depth: usize) -> Result<usize, Unfit> {
     let depth = depth.min(MAX_DEPTH);
     measure(value, depth, &mut Findings::default()).map_err(|unfit| match unfit {
@@ -261,7 +261,7 @@ fn has_nul(text: &str) -> bool {
 }
 
 struct Check<'f> {
-    /// How many more levels may open.
+    /// Number of further levels that are allowed.
     room: usize,
     findings: &'f mut Findings,
 }
@@ -349,11 +349,11 @@ impl<'de> Visitor<'de> for Check<'_> {
     }
 }
 
-/// A key as serde offers it: borrowed where it has no escapes.
+/// An object key, borrowed from the text if it has no escapes.
 #[derive(Deserialize)]
 struct CowStr<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// The hashes of the keys of one object; few keys are compared one by one.
+/// The hashes of the keys of one object. The first hashes are in a list, because a linear search of a few is faster.
 #[derive(Default)]
 struct Keys {
     few: Vec<u64>,
@@ -363,7 +363,7 @@ struct Keys {
 impl Keys {
     const FEW: usize = 16;
 
-    /// False if the key (or one of the same hash) was there already.
+    /// Adds a key. Returns `false` if the object already has the key, or a key with the same hash.
     fn insert(&mut self, key: &str) -> bool {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
@@ -378,12 +378,12 @@ impl Keys {
     }
 }
 
-/// Builds a `Value` within limits.
+/// Deserializer seed that builds a `Value` within limits.
 struct Build<'r> {
-    /// The number of levels that may still open.
+    /// Number of further levels that are allowed.
     room: usize,
     unique_keys: bool,
-    /// The reason why the text is refused although its syntax is right.
+    /// Reason for which a text with valid syntax is rejected.
     refused: &'r mut Option<Unfit>,
 }
 

@@ -1,20 +1,20 @@
-//! JSON as text that does not depend on the order of keys.
+//! JSON text that does not depend on the order of keys.
 //!
-//! The maps of `serde_json` are sorted by key, unless any crate of the program turns its feature `preserve_order` on. What
-//! is hashed or compared as text is therefore written by [`sorted_text`].
+//! The maps of `serde_json` are sorted by key, unless a crate of the program enables its feature `preserve_order`. Code that hashes or
+//! compares JSON as text therefore uses [`sorted_text`].
 
 use serde_json::Value;
 
-/// What is still to be written.
+/// A pending part of the output.
 enum Part<'v> {
     Value(&'v Value),
     Key(&'v str),
     Mark(char),
 }
 
-/// The compact text of a value, the fields of each object in the order of their keys: of equal values the same.
+/// Returns the compact text of a value, with the fields of each object sorted by key. Equal values have equal texts.
 ///
-/// A value may be of any depth; what is open is kept in a list.
+/// The value can have any depth, because the function does not recurse.
 pub(crate) fn sorted_text(value: &Value) -> String {
     let mut text = String::new();
     let mut open = vec![Part::Value(value)];
@@ -67,7 +67,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Map, json};
 
-    /// The same value with the keys of each object in the reverse order, where maps keep an order.
+    /// Returns the same value with the keys of each object in reverse order, if maps preserve an order.
     fn reversed(value: &Value) -> Value {
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),

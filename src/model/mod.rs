@@ -1,6 +1,10 @@
-//! Plain data and pure functions: breadcrumbs, events, selectors, subscriptions.
+//! Plain data types and pure functions: breadcrumbs, events, selectors and subscriptions.
 //!
-//! Nothing here does I/O, reads a clock or is async. Definitions are JSON, checked once and compiled:
+//! Use this module to write and read breadcrumbs, to define the breadcrumbs that trigger an executor, and to route events. Start
+//! with [`Breadcrumb`], [`Event`], [`Selector`] and [`Subscriptions`].
+//!
+//! The module does no I/O and is not async. Only [`BreadcrumbId::unique`] reads a clock. Definitions are JSON, which is validated
+//! and compiled once:
 //!
 //! ```
 //! use serde_json::json;

@@ -1,6 +1,7 @@
-//! "Did you mean": the known name closest to an unknown one.
+//! Search for the known name closest to an unknown name, for suggestions in error messages.
 
-/// The candidate within two edits of `name` (or one for names of up to four characters), case ignored.
+/// Returns the closest candidate within two edits of `name`, or within one edit for a name of at most four characters. Ignores the
+/// case of `name`. Returns `None` for a name of more than 64 bytes.
 pub(crate) fn nearest<'c>(
     name: &str,
     candidates: impl IntoIterator<Item = &'c str>,
@@ -19,7 +20,7 @@ pub(crate) fn nearest<'c>(
         .map(|(_, candidate)| candidate)
 }
 
-/// Levenshtein distance, one row at a time.
+/// Returns the Levenshtein distance of two strings.
 fn edits(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

@@ -5,9 +5,9 @@ use super::timestamp::Timestamp;
 use super::visibility::{Sensitivity, Visibility};
 use serde::{Deserialize, Serialize};
 
-/// A breadcrumb to be created; the store gives it an id, a time and version 1.
+/// A breadcrumb to create. The store assigns the ID, the times and version 1.
 ///
-/// Its serde form is the body of the wire's create call.
+/// The serde form is the body of the create call of an RCRT server.
 ///
 /// ```
 /// use serde_json::json;
@@ -54,13 +54,13 @@ pub struct NewBreadcrumb {
     /// See [`Breadcrumb::ttl`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Timestamp>,
-    /// Who writes it, where the store lets the caller choose.
+    /// The author. A store that authenticates writers, such as an RCRT server, ignores this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_by: Option<String>,
 }
 
 impl NewBreadcrumb {
-    /// A breadcrumb of a schema, with an empty object as context.
+    /// Creates a breadcrumb with a schema name and an empty object as context.
     #[must_use]
     pub fn new(schema_name: impl Into<String>) -> Self {
         Self {
@@ -70,14 +70,14 @@ impl NewBreadcrumb {
         }
     }
 
-    /// Sets the line for people.
+    /// Sets the title, one line for people.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = title.into();
         self
     }
 
-    /// Sets the paragraph for people.
+    /// Sets the description, a paragraph for people.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
@@ -105,42 +105,42 @@ impl NewBreadcrumb {
         self
     }
 
-    /// Sets how the payload is shaped for a model.
+    /// Sets the rules for the part of the payload that a model receives. See [`hints`](crate::hints).
     #[must_use]
     pub fn llm_hints(mut self, hints: impl Into<Json>) -> Self {
         self.llm_hints = Some(hints.into());
         self
     }
 
-    /// Sets who may see it.
+    /// Sets the label of the permitted readers.
     #[must_use]
     pub fn visibility(mut self, visibility: Visibility) -> Self {
         self.visibility = visibility;
         self
     }
 
-    /// Sets how careful to be with it.
+    /// Sets the sensitivity label.
     #[must_use]
     pub fn sensitivity(mut self, sensitivity: Sensitivity) -> Self {
         self.sensitivity = sensitivity;
         self
     }
 
-    /// Sets when it stops to exist.
+    /// Sets the expiry time.
     #[must_use]
     pub fn ttl(mut self, ttl: Timestamp) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Sets who writes it. What an executor returns from `respond` is always written by the executor.
+    /// Sets the author. A run replaces the author of its response with its executor ID.
     #[must_use]
     pub fn created_by(mut self, author: impl Into<String>) -> Self {
         self.created_by = Some(author.into());
         self
     }
 
-    /// Version 1 of it, with an id and a time.
+    /// Returns version 1 of the breadcrumb, with an ID and its commit time.
     #[must_use]
     pub fn first_version(self, id: BreadcrumbId, at: Timestamp) -> Breadcrumb {
         Breadcrumb {

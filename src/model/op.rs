@@ -1,38 +1,42 @@
-/// How a condition compares the nodes at its path with its value.
+/// Operator of a condition, which compares the nodes at the condition's path with its value.
+///
+/// Except for [`Ne`](Self::Ne) and [`Exists`](Self::Exists), a condition holds if at least one node at the path passes.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Op {
-    /// Deep equality; numbers by value.
+    /// The node deeply equals the value. Numbers compare by value, so `1` equals `1.0`.
     Eq,
-    /// No node is equal, or there is none.
+    /// No node equals the value. Also holds if the path has no node.
     Ne,
-    /// Greater: two numbers, or two strings by code point.
+    /// The node is greater than the value. Both are numbers, or both are strings, which compare by code point.
     Gt,
-    /// Greater or equal.
+    /// The node is greater than or equal to the value.
     Gte,
-    /// Less.
+    /// The node is less than the value.
     Lt,
-    /// Less or equal.
+    /// The node is less than or equal to the value.
     Lte,
-    /// The value, a list, has an equal of the node.
+    /// The value is a list, and one of its items equals the node.
     In,
-    /// A string with that substring, an array with an equal, an object with that key.
+    /// The node is a string with the value as a substring, an array with an item that equals the value, or an object with the value
+    /// as a key.
     Contains,
-    /// An array with an equal of some of the value, a list.
+    /// The node is an array, the value is a list, and at least one item of the list equals an item of the array.
     ContainsAny,
-    /// An array with an equal of each of the value, a list.
+    /// The node is an array, the value is a list, and each item of the list equals an item of the array.
     ContainsAll,
-    /// A string that begins so.
+    /// The node is a string that starts with the value.
     StartsWith,
-    /// A string that ends so.
+    /// The node is a string that ends with the value.
     EndsWith,
-    /// A string in which the regular expression (syntax of the `regex` crate, linear time) finds a match.
+    /// The node is a string of at most 64 KiB in which the value, a regular expression, finds a match. The syntax is that of the
+    /// `regex` crate, which matches in linear time.
     Matches,
-    /// The path has a node; with the value `false`: has none.
+    /// The path has at least one node. With the value `false`: the path has no node.
     Exists,
 }
 
 impl Op {
-    /// Every operator.
+    /// All operators.
     pub const ALL: [Self; 14] = [
         Self::Eq,
         Self::Ne,
@@ -50,7 +54,7 @@ impl Op {
         Self::Exists,
     ];
 
-    /// The name in definitions: `eq`, `contains_any`, ..
+    /// Returns the name in definitions, such as `eq` or `contains_any`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

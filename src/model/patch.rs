@@ -4,50 +4,51 @@ use super::visibility::{Sensitivity, Visibility};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A change of a breadcrumb: every field is optional, `context` and `tags` replace what was there whole.
+/// A change of a breadcrumb. Each field is optional, and `None` leaves the field of the breadcrumb unchanged.
 ///
-/// Its serde form is the body of the wire's patch call. A field can be replaced, not cleared.
+/// `context` and `tags` replace the whole payload and all tags. A patch can replace a field, but not clear it. The serde form is
+/// the body of the patch call of an RCRT server.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Patch {
-    /// A new schema.
+    /// The new schema name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema_name: Option<String>,
-    /// A new line for people.
+    /// The new title.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// A new paragraph for people.
+    /// The new description.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// A new version of the content as its author counts.
+    /// The new content version that the author assigns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub semantic_version: Option<String>,
-    /// All tags it shall have.
+    /// The new tags, which replace all tags.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
-    /// The whole new payload.
+    /// The new payload, which replaces the whole payload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<Json>,
-    /// New hints.
+    /// The new hints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub llm_hints: Option<Json>,
-    /// Who may see it from now on.
+    /// The new label of the permitted readers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visibility: Option<Visibility>,
-    /// How careful to be with it from now on.
+    /// The new sensitivity label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sensitivity: Option<Sensitivity>,
-    /// When it stops to exist.
+    /// The new expiry time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Timestamp>,
-    /// Who makes the change, where the store lets the caller choose.
+    /// The author of the change. A store that authenticates writers, such as an RCRT server, ignores this field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub updated_by: Option<String>,
 }
 
 impl Patch {
-    /// A patch that changes nothing but the version.
+    /// Creates a patch that changes only the version.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -67,14 +68,14 @@ impl Patch {
         self
     }
 
-    /// Replaces the line for people.
+    /// Replaces the title.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// Replaces the paragraph for people.
+    /// Replaces the description.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
@@ -88,14 +89,14 @@ impl Patch {
         self
     }
 
-    /// Sets when it stops to exist.
+    /// Sets the expiry time.
     #[must_use]
     pub fn ttl(mut self, ttl: Timestamp) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Sets who makes the change. What an executor returns from `respond` is always written by the executor.
+    /// Sets the author of the change. A run replaces the author of its response with its executor ID.
     #[must_use]
     pub fn updated_by(mut self, author: impl Into<String>) -> Self {
         self.updated_by = Some(author.into());
@@ -104,7 +105,7 @@ impl Patch {
 }
 
 impl From<Value> for Patch {
-    /// A patch that replaces the payload.
+    /// Creates a patch that replaces the payload.
     fn from(context: Value) -> Self {
         Self::new().context(context)
     }

@@ -1,9 +1,8 @@
-//! Compiled JSONPath (RFC 9535) for documents and paths that may both be hostile.
+//! Compiled JSONPath (RFC 9535) for untrusted paths and documents.
 //!
-//! A path made only of names and indexes is *plain*: this module parses and walks it itself,
-//! without allocation. Every other path is first admitted (see [`PathError`] for the limits),
-//! then compiled once by `jsonpath_rust`; before it is evaluated, the document is admitted too.
-//! A caller that treats every error as "does not match" therefore fails closed.
+//! A path with only names and indexes is *plain*: this module parses it and follows it without allocation. Every other path is
+//! checked against the limits (see [`PathError`]) and then compiled once by `jsonpath_rust`. The document is checked before each
+//! evaluation. A caller that treats every error as "does not match" therefore fails closed.
 //!
 //! ```
 //! use serde_json::json;
@@ -44,9 +43,9 @@ use cursor::is_blank;
 pub(crate) use pattern::{PatternStep, pattern};
 pub(super) use plain::{Step, item};
 
-/// A compiled JSONPath.
+/// A compiled JSONPath (RFC 9535).
 ///
-/// Cloning copies a pointer. Two paths are equal when their [source](Path::source) is.
+/// A clone copies a pointer. Two paths are equal if their [sources](Path::source) are equal.
 #[derive(Clone)]
 pub struct Path(Arc<Compiled>);
 
@@ -63,14 +62,13 @@ enum Program {
 impl Path {
     /// Compiles a JSONPath.
     ///
-    /// Text without a leading `$` is read from the root: `a.b` is `$.a.b`, and a text that
-    /// begins with `[` or `.` is put right after the `$`. Blanks around the text are dropped. A
-    /// plain path may also use `-` inside an unquoted name, as in `$.user-name`.
+    /// The leading `$` is optional: `a.b` is `$.a.b`, and `[0]` is `$[0]`. Blanks around the text are ignored. In a plain path, an
+    /// unquoted name can contain `-`, as in `$.user-name`.
     ///
     /// # Errors
     ///
-    /// [`PathError::Syntax`] for text that is no JSONPath, and one variant for each limit that
-    /// a path must keep so that evaluating it stays linear in the size of the document.
+    /// Returns [`PathError::Syntax`] if the text is not a JSONPath, and another variant if the path exceeds a limit. The limits keep the
+    /// evaluation linear in the size of the document.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         let source = normalise(text)?;
         admission::admit(&source)?;
@@ -81,19 +79,19 @@ impl Path {
         Ok(Self(Arc::new(Compiled { source, program })))
     }
 
-    /// The text of the path, normalised to begin with `$`.
+    /// Returns the text of the path, normalized to start with `$`.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.0.source
     }
 
-    /// Whether the path holds only names and indexes, and so yields at most one node.
+    /// Returns `true` if the path has only names and indexes, so it selects at most one node.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         matches!(self.0.program, Program::Plain(_))
     }
 
-    /// The steps of a plain path.
+    /// Returns the steps of a plain path.
     pub(super) fn steps(&self) -> Option<&[Step]> {
         match &self.0.program {
             Program::Plain(steps) => Some(steps),
@@ -101,11 +99,11 @@ impl Path {
         }
     }
 
-    /// The first node the path selects in `value`, in the order of the document.
+    /// Returns the first node that the path selects in `value`.
     ///
     /// # Errors
     ///
-    /// As [`nodes`](Path::nodes).
+    /// See [`nodes`](Path::nodes).
     pub fn first<'v>(&self, value: &'v Value) -> Result<Option<&'v Value>, PathError> {
         match &self.0.program {
             Program::Plain(steps) => Ok(plain::walk(steps, value)),
@@ -113,11 +111,11 @@ impl Path {
         }
     }
 
-    /// Whether `test` holds for a node the path selects; stops at the first that does.
+    /// Returns `true` if `test` returns `true` for a node that the path selects. Stops at the first such node.
     ///
     /// # Errors
     ///
-    /// As [`nodes`](Path::nodes).
+    /// See [`nodes`](Path::nodes).
     pub fn any(&self, value: &Value, test: impl FnMut(&Value) -> bool) -> Result<bool, PathError> {
         match &self.0.program {
             Program::Plain(steps) => Ok(plain::walk(steps, value).is_some_and(test)),
@@ -125,12 +123,12 @@ impl Path {
         }
     }
 
-    /// All nodes the path selects in `value`.
+    /// Returns all nodes that the path selects in `value`.
     ///
     /// # Errors
     ///
-    /// None for a plain path. Otherwise [`PathError::DocumentOverLimit`] for a document that would exhaust the stack or the
-    /// memory, and [`PathError::Evaluation`] if the evaluator refuses it.
+    /// A plain path never fails. Another path returns [`PathError::DocumentOverLimit`] if the document would exhaust the stack or the
+    /// memory, and [`PathError::Evaluation`] if the evaluator fails.
     pub fn nodes<'v>(&self, value: &'v Value) -> Result<Vec<&'v Value>, PathError> {
         match &self.0.program {
             Program::Plain(steps) => Ok(plain::walk(steps, value).into_iter().collect()),
@@ -166,20 +164,20 @@ impl PartialEq for Path {
 
 impl Eq for Path {}
 
-/// Why a path was refused, or could not be evaluated on a document.
+/// Error of a JSONPath that is not accepted or cannot be evaluated on a document.
 ///
-/// In every variant `path` is the text of the path, cut after 80 characters; `found` is where the
-/// check stopped, the first count beyond `limit`; `what` names the counted parts; `reason` and `way_out` are for people.
+/// The fields mean the same in all variants. `path` is the text of the path, truncated to 80 characters. `what` names the counted
+/// parts, and `found` is the first count above `limit`. `reason` and `way_out` are texts for people: the cause and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[expect(
     missing_docs,
-    reason = "the fields mean the same in every variant, said above"
+    reason = "the documentation of the type describes the fields, which mean the same in all variants"
 )]
 pub enum PathError {
     /// The text is not a JSONPath.
     #[error(
-        "path `{path}` is not valid jsonpath: {reason}; see rfc 9535, and quote unusual names as ['name']"
+        "path `{path}` is not a valid JSONPath: {reason}; see RFC 9535, and quote unusual names as ['name']"
     )]
     Syntax { path: String, reason: String },
     /// The path has more bytes, segments, `..`, wildcards, union members, parentheses or comparisons than the limit.
@@ -191,40 +189,42 @@ pub enum PathError {
         limit: usize,
         way_out: &'static str,
     },
-    /// A union names a member twice, which would multiply the result.
+    /// A union has a duplicate member, which would multiply the result.
     #[error("path `{path}` repeats member `{member}` in a union: name it once")]
     RepeatedMember { path: String, member: String },
-    /// A filter holds another filter.
-    #[error("path `{path}` has a filter inside a filter, none is allowed: use one filter")]
+    /// A filter contains another filter.
+    #[error("path `{path}` has a filter inside a filter, which is not allowed: use one filter")]
     NestedFilter { path: String },
     /// A filter refers to the root with `$`.
-    #[error("path `{path}` has `$` inside a filter, none is allowed: compare members of `@`")]
+    #[error("path `{path}` has `$` inside a filter, which is not allowed: compare members of `@`")]
     RootInFilter { path: String },
     /// A filter descends with `..`.
-    #[error("path `{path}` has `..` inside a filter, none is allowed: name the members")]
+    #[error("path `{path}` has `..` inside a filter, which is not allowed: name the members")]
     DescentInFilter { path: String },
     /// A filter calls a function other than `length` and `value`.
     ///
-    /// `match` and `search` compile a regular expression for each node; `count` of the
-    /// evaluator does not answer 0; the others are not in RFC 9535, and some are quadratic.
+    /// `match` and `search` compile a regular expression for each node. `count` never returns 0 in the evaluator. The other functions
+    /// are not in RFC 9535, and some take quadratic time.
     #[error("path `{path}` calls function `{function}`: only length() and value() are allowed")]
     Function { path: String, function: String },
-    /// A function argument holds parentheses, which the parser reads in exponential time.
+    /// A function argument contains parentheses, which the parser reads in exponential time.
     #[error(
         "path `{path}` has parentheses in the arguments of a function: pass a path such as @.a"
     )]
     NestedCall { path: String },
-    /// A function is used where RFC 9535 gives it no meaning.
-    #[error("path `{path}` uses function `{function}` out of place: {way_out}")]
+    /// A function is used in a position that RFC 9535 does not define.
+    #[error(
+        "path `{path}` uses function `{function}` in a position that is not allowed: {way_out}"
+    )]
     FunctionUse {
         path: String,
         function: String,
         way_out: &'static str,
     },
-    /// A number in a filter is too large; the evaluator would take it for `null`.
+    /// A number in a filter is too large. The evaluator would read it as `null`.
     #[error("path `{path}` compares with a number that is not finite: write a smaller number")]
     NumberOutOfRange { path: String },
-    /// The document nests too deep for a search, or the locations of its nodes, written out, need too much memory.
+    /// The document nests too deep for a search, or the text of the locations of its nodes needs too much memory.
     #[error(
         "path `{path}` searches a document with more than {limit} {what}: {way_out}, or use only names and indexes"
     )]
@@ -234,13 +234,13 @@ pub enum PathError {
         limit: usize,
         way_out: &'static str,
     },
-    /// The search takes too many steps. Conditions of one definition share the steps of a document.
+    /// The search takes too many steps. The conditions of one definition share the steps for a document.
     #[error(
         "path `{path}` takes more than {limit} steps to search the document: shorten the document, use fewer paths that search, or use only names and indexes"
     )]
     TooManySteps { path: String, limit: usize },
     /// The evaluator failed.
-    #[error("path `{path}` could not be evaluated: {reason}; simplify the path")]
+    #[error("cannot evaluate path `{path}`: {reason}; simplify the path")]
     Evaluation { path: String, reason: String },
 }
 
@@ -269,7 +269,7 @@ fn within(
     }
 }
 
-/// Cuts a text for an error message, so that hostile input does not fill the log.
+/// Truncates a text for an error message, so untrusted input does not fill the log.
 fn shorten(text: &str) -> String {
     const CHARS: usize = 80;
     match text.char_indices().nth(CHARS) {
@@ -284,7 +284,7 @@ fn normalise(text: &str) -> Result<String, PathError> {
     match text.chars().next() {
         None => Err(syntax(
             text,
-            "it is empty, write `$` for the whole document",
+            "the path is empty; write `$` for the whole document",
         )),
         Some('$') => Ok(text.to_owned()),
         Some('[' | '.') => Ok(format!("${text}")),
@@ -294,7 +294,7 @@ fn normalise(text: &str) -> Result<String, PathError> {
 
 fn compile(source: &str) -> Result<JpQuery, PathError> {
     let query = parse_json_path(source).map_err(|error| match error {
-        // The full text of a pest error draws the path over several lines.
+        // The full text of a pest error shows the path on several lines.
         JsonPathError::PestError(error) => syntax(source, shorten(&error.variant.message())),
         other => syntax(source, shorten(&other.to_string())),
     })?;

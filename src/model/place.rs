@@ -1,24 +1,23 @@
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// The path of a value in a definition: `flows.main.steps[3].retry.attempts`.
+/// Path of a value in a definition: `flows.main.steps[3].retry.attempts`.
 ///
-/// The [`parts`](Self::parts) of the path lead to the value in the document, so the reader of the document can find its line and
-/// column.
+/// A loader that knows the text of the definition can follow the [`parts`](Self::parts) to find the line and the column of the value.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct DefinitionPath(Vec<DefinitionPathPart>);
 
-/// One step on the way to a [`DefinitionPath`].
+/// One part of a [`DefinitionPath`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum DefinitionPathPart {
-    /// The field of an object.
+    /// A field of an object, by name.
     Field(String),
-    /// The item of a list, counted from 0.
+    /// An item of a list, by its index from 0.
     Item(usize),
 }
 
 impl DefinitionPath {
-    /// The way from the top of the document; empty for the document itself.
+    /// Returns the parts of the path, from the root of the document. Empty for the document itself.
     #[must_use]
     pub fn parts(&self) -> &[DefinitionPathPart] {
         &self.0
@@ -32,7 +31,7 @@ impl DefinitionPath {
         self.and(DefinitionPathPart::Item(at))
     }
 
-    /// Returns this path followed by a path that is written as [`DefinitionError::field`](super::DefinitionError::field) writes it:
+    /// Returns this path followed by a path in text form, as [`DefinitionError::field`](super::DefinitionError::field) returns it:
     /// `context_match[0].path`.
     pub(crate) fn join(&self, written: &str) -> Self {
         let mut joined = self.clone();
@@ -55,7 +54,7 @@ impl DefinitionPath {
         joined
     }
 
-    /// Returns this path below `outer`.
+    /// Returns `outer` followed by this path.
     #[cfg(any(feature = "workflows", test))]
     pub(crate) fn below(&self, outer: &Self) -> Self {
         Self(outer.0.iter().chain(&self.0).cloned().collect())
@@ -102,10 +101,10 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.len() <= 64 && name.chars().all(plain)
 }
 
-/// A line and a column of the text that a definition was read from.
+/// Line and column in the text of a definition.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Position {
-    /// The file, if it came from one.
+    /// The path of the file, or `None` for a text that is not from a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     /// The line, counted from 1.
@@ -115,7 +114,7 @@ pub struct Position {
 }
 
 impl fmt::Display for Position {
-    /// `flow.yaml:12:3`, or `line 12 column 3` without a file.
+    /// Writes `flow.yaml:12:3`, or `line 12 column 3` without a file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (line, column) = (self.line, self.column);
         match &self.file {

@@ -1,7 +1,7 @@
-//! Schemas and tags with a meaning for the library, which therefore limits their writers.
+//! Schema names and tags that the library uses itself and whose writers it restricts.
 
-/// Schemas of requests, answers, dead letters and sessions, without their versions. A model writes none of them, and no run
-/// changes a breadcrumb of another schema into one of them.
+/// Schema names of requests, answers, dead letters and sessions, without their versions. Models cannot write them, and a run cannot
+/// change the schema of a breadcrumb to one of them.
 const SCHEMAS: [&str; 18] = [
     "agent.request",
     "chat.session",
@@ -23,63 +23,63 @@ const SCHEMAS: [&str; 18] = [
     "workload.result",
 ];
 
-/// The schema of the record of a chat session.
+/// Schema name of the record of a chat session.
 pub(crate) const CHAT_SESSION: &str = "chat.session.v1";
 
-/// The schema of the events of a chat turn.
+/// Schema name of the events of a chat turn.
 pub(crate) const CHAT_TURN: &str = "chat.turn.v1";
 
-/// Prefix of the tag that names the session of a breadcrumb.
+/// Prefix of the tag with the session of a breadcrumb.
 pub(crate) const SESSION_TAG: &str = "session:";
 
 /// Prefix of the tag that a request and its answers share.
 pub(crate) const REQUEST_TAG: &str = "request:";
 
-/// The schema of workflow definitions.
+/// Schema name of workflow definitions.
 #[cfg(feature = "agents")]
 pub(crate) const WORKFLOW_DEFINITION: &str = "workflow.def.v1";
 
-/// The schema of the response of a workload to a message.
+/// Schema name of the response of a workload to a message.
 pub(crate) const WORKLOAD_RESULT: &str = "workload.result.v1";
 
-/// Prefix of the tags by which a store without a ledger recognises the writes of a run.
+/// Prefix of the tags by which a store without a ledger recognizes the writes of a run.
 const TAG_PREFIX: &str = "ux:";
 
-/// Reports whether a schema, in any version, is a request, an answer, a dead letter or a part of a session.
+/// Returns `true` if a schema name, in any version, is a request, an answer, a dead letter or a part of a session.
 pub(crate) fn is_reserved_schema(schema: &str) -> bool {
     SCHEMAS.contains(&unversioned(schema))
 }
 
-/// Reports whether a schema, in any version, is the answer of an agent. Agents write it themselves, so it is not reserved.
+/// Returns `true` if a schema name, in any version, is the answer of an agent. Agents write their answers, so the name is not reserved.
 pub(crate) fn is_answer_schema(schema: &str) -> bool {
     unversioned(schema) == "agent.response"
 }
 
-/// Reports whether a schema, in any version, is a definition: `tool.v1`, and each schema with the part `def`, such as
-/// `agent.def.v1` and `schema.def.v1`. Definitions make executors and decide how data is shown.
+/// Returns `true` if a schema name, in any version, is a definition: `tool.v1`, and each name with the part `def`, such as
+/// `agent.def.v1` and `schema.def.v1`. Definitions create executors and control which data a model receives.
 #[cfg(feature = "agents")]
 pub(crate) fn is_definition_schema(schema: &str) -> bool {
     let name = unversioned(schema);
     name == "tool" || name.split('.').any(|part| part == "def")
 }
 
-/// Returns `true` if breadcrumbs of a schema trigger nothing and are the context of nothing: the records of chat sessions, which
-/// only clients read.
+/// Returns `true` if no subscription matches breadcrumbs with this schema name: the records of chat sessions, which only clients
+/// read.
 pub(crate) fn is_unrouted_schema(schema: Option<&str>) -> bool {
     schema.is_some_and(|schema| schema == CHAT_TURN || schema == CHAT_SESSION)
 }
 
-/// Returns the tag that the request with this ID and its answers share.
+/// Returns the tag of the request with an ID and of its answers.
 pub(crate) fn request_tag(request_id: &str) -> String {
     format!("{REQUEST_TAG}{request_id}")
 }
 
-/// Reports whether only the library writes a tag.
+/// Returns `true` if only the library may write a tag.
 pub(crate) fn is_reserved_tag(tag: &str) -> bool {
     tag.starts_with(TAG_PREFIX)
 }
 
-/// Returns a schema without its version: `tool.request` of `tool.request.v1`.
+/// Returns a schema name without its version: `tool.request` for `tool.request.v1`.
 fn unversioned(schema: &str) -> &str {
     let is_version = |part: &str| {
         let digits = part.strip_prefix('v');

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// The subscriptions of one executor: validated, compiled and cheap to clone.
+/// The subscriptions of one executor, validated and compiled. A clone copies a pointer.
 #[derive(Clone, Debug, Default)]
 pub struct Subscriptions(Arc<Inner>);
 
@@ -21,35 +21,36 @@ pub struct Subscriptions(Arc<Inner>);
 struct Inner {
     subscriptions: Vec<Subscription>,
     warnings: Vec<SubscriptionWarning>,
-    /// The triggers in the order in which they win.
+    /// Indexes of the trigger subscriptions, by descending priority and then by index.
     triggers: Vec<usize>,
     sources: Vec<usize>,
 }
 
-/// What an event is to an executor.
+/// Effect of an event or a breadcrumb on an executor.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Route {
-    /// Nothing.
+    /// No subscription matches.
     Unmatched,
-    /// A change of something it would fetch; it fetches when it is triggered, so this is only a notification.
+    /// A context subscription matches and no trigger does. Nothing runs: the executor fetches its context when it is triggered.
     Context,
-    /// It sets the executor off.
+    /// A trigger subscription matches, and the executor runs.
     Trigger {
-        /// The index of the subscription that matched: of those that do, the one of highest priority, then the first.
+        /// Index of the matching trigger with the highest priority. Of several with this priority, the first.
         subscription: usize,
     },
-    /// The event has no context, and what a trigger asks of the context decides.
+    /// The event has no readable context, and a trigger has conditions on the context. Read the breadcrumb and call
+    /// [`Subscriptions::route_breadcrumb`].
     NeedsContext,
 }
 
 impl Subscriptions {
-    /// Validates subscriptions.
+    /// Validates the subscriptions of an executor, with the default [`DefinitionOptions`].
     ///
     /// # Errors
-    /// [`DefinitionError`] for what can never work: a condition that does not compile, two sources of one name, a
-    /// source without a name, the reserved key `trigger`, a limit of 0 or over the cap, an empty trigger,
-    /// more than 256 subscriptions.
+    /// Returns [`DefinitionError`] if a condition does not compile, if a context subscription has no name, the name of another
+    /// subscription or the method `event_data`, if a key is `trigger`, if a limit is not between 1 and 1,000, if a trigger has an empty
+    /// selector, or if there are more than 256 subscriptions, 1,000 conditions or 100 regular expressions.
     pub fn new(
         subscriptions: impl IntoIterator<Item = Subscription>,
     ) -> Result<Self, DefinitionError> {
@@ -72,13 +73,13 @@ impl Subscriptions {
     /// `_comment` or start with `x-`, are comments.
     ///
     /// # Errors
-    /// [`DefinitionError`] names the subscription, the field, the value and the nearest valid name. More than 256
-    /// subscriptions are refused; [`from_json_with`](Self::from_json_with) takes another cap.
+    /// Returns [`DefinitionError`] with the subscription, the field, the value and the nearest valid name if the definition is invalid
+    /// or exceeds a limit, such as 256 subscriptions. [`from_json_with`](Self::from_json_with) takes other limits.
     pub fn from_json(definition: &Value) -> Result<Self, DefinitionError> {
         Self::from_json_with(definition, &DefinitionOptions::default())
     }
 
-    /// Reads a definition with options.
+    /// Reads a definition with other limits and defaults.
     ///
     /// # Errors
     /// See [`from_json`](Self::from_json).
@@ -90,21 +91,23 @@ impl Subscriptions {
         Ok(Self::checked(subscriptions, warnings))
     }
 
-    /// Reads a definition from text, and so sees a key that an object has twice.
+    /// Reads a definition from JSON text, and rejects objects with duplicate keys. Prefer it to [`from_json`](Self::from_json) for
+    /// text, because a parsed [`Value`] no longer has the duplicate keys.
     ///
     /// # Errors
-    /// See [`from_json`](Self::from_json); also if the text is not JSON or has a duplicate key.
+    /// See [`from_json`](Self::from_json). Also returns an error if the text is not JSON, has a duplicate key in an object, or is larger
+    /// than 1 MiB.
     pub fn parse(text: &str) -> Result<Self, DefinitionError> {
         Self::from_json(&definition::parse_text(text)?)
     }
 
-    /// What is odd in the definition.
+    /// Returns the problems of the definition that do not prevent its use.
     #[must_use]
     pub fn warnings(&self) -> &[SubscriptionWarning] {
         &self.0.warnings
     }
 
-    /// All of them, in order.
+    /// Returns the subscriptions, in the order of the definition.
     #[must_use]
     pub fn as_slice(&self) -> &[Subscription] {
         &self.0.subscriptions
@@ -118,22 +121,23 @@ impl Subscriptions {
         hex(&Sha256::digest(sorted_text(&definitions))).into()
     }
 
-    /// Those in the context role, in order.
+    /// Returns the context subscriptions, in the order of the definition.
     pub fn sources(&self) -> impl Iterator<Item = &Subscription> {
         self.as_slice()
             .iter()
             .filter(|subscription| subscription.role == Role::Context)
     }
 
-    /// What an event is to the executor that has these subscriptions. Pure, and the order of the list only decides
-    /// between triggers of equal priority.
+    /// Returns the effect of an event on the executor with these subscriptions. The order of the subscriptions decides only between
+    /// triggers with the same priority.
     #[must_use]
     pub fn route(&self, event: &Event) -> Route {
         self.route_facts(event.effective_kind(), &Facts::of_event(event))
     }
 
-    /// What a breadcrumb, read from the store because of an event of a kind, is to the executor. Never
-    /// [`Route::NeedsContext`]. The kind is taken as it is: pass [`Event::effective_kind`].
+    /// Returns the effect of a breadcrumb that was read from the store after an event. Never returns [`Route::NeedsContext`].
+    ///
+    /// `kind` is the [`Event::effective_kind`] of the event.
     #[must_use]
     pub fn route_breadcrumb(&self, kind: EventKind, breadcrumb: &Breadcrumb) -> Route {
         self.route_facts(kind, &Facts::of(breadcrumb))
@@ -166,7 +170,7 @@ impl Subscriptions {
             }
         }
         for index in &self.0.sources {
-            // What a trigger makes of it comes first, and one source says as much as many.
+            // A trigger takes precedence over context subscriptions, and one matching context subscription is enough.
             if tally.route() != Route::Unmatched {
                 break;
             }
@@ -213,13 +217,13 @@ impl Subscriptions {
     }
 }
 
-/// What a subscription says on a route if its selector is passed.
+/// The parts of a subscription that decide the route if its selector matches.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Ballot {
     subscription: usize,
-    /// The priority of a trigger; a context has none.
+    /// The priority of a trigger, or `None` for a context subscription.
     trigger: Option<i64>,
-    /// A bit for each kind of event.
+    /// Bit set of the selected event kinds.
     kinds: u8,
 }
 
@@ -245,10 +249,10 @@ const fn bit(kind: EventKind) -> u8 {
     1 << kind as u8
 }
 
-/// What an event is to an executor, from the ballots of the subscriptions whose selector it passed, in any order.
+/// Computes the route of an event from the ballots of the subscriptions with matching selectors, in any order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
-    /// The trigger that wins: its priority and its index.
+    /// Priority and index of the best trigger so far.
     winner: Option<(i64, usize)>,
     undecided: bool,
     noted: bool,
@@ -280,7 +284,7 @@ impl Tally {
 }
 
 impl Serialize for Subscriptions {
-    /// The list of definitions.
+    /// Serializes the list of subscription definitions.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.as_slice().serialize(serializer)
     }

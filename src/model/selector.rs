@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 
-/// Which breadcrumbs: a schema, tags and conditions on the context, all of which must hold. A clone is a pointer.
+/// Selection of breadcrumbs by schema name, tags and conditions on the context. All parts must match. A clone copies a pointer.
 ///
 /// ```
 /// use universal_executor::Selector;
@@ -35,7 +35,7 @@ pub(super) struct Parts {
 }
 
 impl PartialEq for Parts {
-    /// Compares all but the place in a definition.
+    /// Compares all fields except `searches`, which depends on the definition around the selector.
     fn eq(&self, other: &Self) -> bool {
         let Self {
             schema,
@@ -49,17 +49,17 @@ impl PartialEq for Parts {
     }
 }
 
-/// The schema name that says "any" on purpose.
+/// Schema name that selects all schemas.
 const ANY_SCHEMA: &str = "*";
 
 impl Selector {
-    /// Every breadcrumb.
+    /// Creates a selector of all breadcrumbs.
     #[must_use]
     pub fn any() -> Self {
         Self::schema(ANY_SCHEMA)
     }
 
-    /// The breadcrumbs of one schema; `"*"` is any.
+    /// Creates a selector of the breadcrumbs with a schema name. `"*"` selects all schemas.
     #[must_use]
     pub fn schema(name: impl Into<String>) -> Self {
         Self::from(Parts {
@@ -68,7 +68,7 @@ impl Selector {
         })
     }
 
-    /// Those with at least one of these tags. No tags at all match nothing.
+    /// Requires at least one of these tags. Repeated calls extend the list. An empty list matches no breadcrumb.
     #[must_use]
     pub fn any_tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         let any = Arc::make_mut(&mut self.0).any_tags.get_or_insert_default();
@@ -76,7 +76,7 @@ impl Selector {
         self
     }
 
-    /// Those with all of these tags.
+    /// Requires all of these tags. Repeated calls extend the list.
     #[must_use]
     pub fn all_tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         Arc::make_mut(&mut self.0)
@@ -85,10 +85,9 @@ impl Selector {
         self
     }
 
-    /// Those whose context passes a condition: a JSONPath (`$.` may be left out), an [`Op`](super::Op) or its name,
-    /// and a value.
+    /// Requires a condition on the context: a JSONPath (the prefix `$.` is optional), an [`Op`](super::Op) or its name, and a value.
     ///
-    /// What is wrong with it is told by [`check`](Self::check) and refused wherever the selector is used.
+    /// [`check`](Self::check) returns the error of a condition that does not compile. Subscriptions and queries reject such a selector.
     #[must_use]
     pub fn matching(
         self,
@@ -99,17 +98,17 @@ impl Selector {
         self.condition(Condition::new(path, op, Some(value.into())))
     }
 
-    /// Adds a condition.
+    /// Requires a condition on the context.
     #[must_use]
     pub fn condition(mut self, condition: Condition) -> Self {
         Arc::make_mut(&mut self.0).conditions.push(condition);
         self
     }
 
-    /// Whether all of it can be evaluated.
+    /// Checks that all conditions of the selector compile.
     ///
     /// # Errors
-    /// The [`ConditionError`] of the first condition that cannot.
+    /// Returns the [`ConditionError`] of the first condition that does not compile.
     pub fn check(&self) -> Result<(), ConditionError> {
         match self.0.conditions.iter().find_map(Condition::error) {
             Some(error) => Err(error.clone()),
@@ -117,31 +116,31 @@ impl Selector {
         }
     }
 
-    /// Whether a breadcrumb is one of those.
+    /// Returns `true` if the selector matches a breadcrumb.
     #[must_use]
     pub fn matches(&self, breadcrumb: &Breadcrumb) -> bool {
         matches!(self.examine(&Facts::of(breadcrumb)), Verdict::Holds)
     }
 
-    /// The one schema it selects, if it names one.
+    /// Returns the schema name that the selector requires, or `None` if it selects all schemas.
     #[must_use]
     pub fn schema_name(&self) -> Option<&str> {
         self.0.schema.as_deref().filter(|name| *name != ANY_SCHEMA)
     }
 
-    /// The tags of which one must be there, if it names any.
+    /// Returns the tags from which a breadcrumb must have at least one, or `None` if the selector has no such list.
     #[must_use]
     pub fn any_of_tags(&self) -> Option<&[String]> {
         self.0.any_tags.as_deref()
     }
 
-    /// The tags that must all be there.
+    /// Returns the tags that a breadcrumb must all have.
     #[must_use]
     pub fn all_of_tags(&self) -> &[String] {
         &self.0.all_tags
     }
 
-    /// The conditions on the context.
+    /// Returns the conditions on the context.
     #[must_use]
     pub fn conditions(&self) -> &[Condition] {
         &self.0.conditions
@@ -166,7 +165,7 @@ impl Selector {
         MAX_SEARCH_STEPS / self.searches().max(self.0.searches).max(1)
     }
 
-    /// Whether it says nothing at all, not even `"*"`.
+    /// Returns `true` if the selector has no part, not even the schema name `"*"`.
     pub(super) fn is_empty(&self) -> bool {
         *self.0 == Parts::default()
     }
@@ -220,7 +219,7 @@ impl Serialize for Selector {
 }
 
 impl fmt::Display for Selector {
-    /// What it asks for, for people.
+    /// Formats the selector for people: `schema_name "tool.request.v1" and $.tool eq "adder"`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = &*self.0;
         let mut asks = Vec::new();
@@ -260,7 +259,7 @@ impl Selector {
     }
 }
 
-/// What a selector looks at: the same of an event and of a breadcrumb.
+/// The parts of an event or a breadcrumb that a selector tests.
 pub(super) struct Facts<'a> {
     pub(super) schema_name: Option<&'a str>,
     pub(super) tags: &'a [String],
@@ -268,7 +267,7 @@ pub(super) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Of a breadcrumb there is no better copy to wait for: a context that cannot be read passes no condition.
+    /// Returns the facts of a breadcrumb. No condition holds on an unreadable context, because the store has no better copy.
     pub(super) fn of(breadcrumb: &'a Breadcrumb) -> Self {
         let context: &dyn Look = match breadcrumb.context.is_there() {
             true => &breadcrumb.context,
@@ -290,7 +289,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// A context no value can hold counts as none.
+/// A context that no [`Value`] can hold counts as missing.
 impl Look for Json {
     fn is_there(&self) -> bool {
         self.read().is_some()
@@ -301,7 +300,7 @@ impl Look for Json {
     }
 }
 
-/// A context that is there and cannot be read.
+/// A context that exists and cannot be read. No condition holds on it.
 struct Unreadable;
 
 impl Look for Unreadable {
@@ -314,20 +313,20 @@ impl Look for Unreadable {
     }
 }
 
-/// What a selector says of some facts.
+/// Result of a selector's test of an event or a breadcrumb.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Verdict<'s> {
     Holds,
-    /// All but the conditions hold, and there is no context to test those on.
+    /// The schema and the tags match, but the context is missing, so the conditions are not decided.
     Undecided,
     Fails(Miss<'s>),
 }
 
-/// How a selector was passed.
+/// Certainty with which a selector matches.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Passed {
     Surely,
-    /// Only the conditions on the context are left, and the context is not there.
+    /// The schema and the tags match, but the conditions are not decided, because the context is missing.
     Maybe,
 }
 
@@ -341,10 +340,10 @@ impl Verdict<'_> {
     }
 }
 
-/// The first test that failed.
+/// First test of a subscription that failed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Miss<'s> {
-    /// The event is of a kind the subscription does not ask for.
+    /// The subscription does not select events of this kind.
     Kind,
     Schema {
         wanted: &'s str,

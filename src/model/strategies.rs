@@ -1,4 +1,4 @@
-//! Random definitions and events over a small alphabet, so that they often match, and random JSON.
+//! Strategies for random JSON, and for random definitions and events with few different values, which often match.
 
 use super::{BreadcrumbId, Event, EventKind, Json, Timestamp};
 use proptest::collection::{hash_map, vec};
@@ -10,11 +10,11 @@ use serde_json::{Map, Value, json};
 const SCHEMAS: [&str; 2] = ["a.v1", "b.v1"];
 const TAGS: [&str; 3] = ["session:1", "session:2", "tool:adder"];
 const MEMBERS: [&str; 3] = ["x", "y", "z"];
-/// The paths of conditions: plain and not, with and without `$`, of one node, of several and mostly of none.
+/// Paths of conditions: plain paths and searches, with and without `$`, for one node or several nodes.
 pub(super) const PATHS: [&str; 8] = [
     "x", "$.x", "$['y']", "$.x.y", "$.z[0]", "$.z[-1]", "$.z[*]", "$.*",
 ];
-/// The texts of contexts and conditions; all are regular expressions too.
+/// Strings of contexts and conditions. All of them are valid regular expressions.
 const TEXTS: [&str; 6] = ["", "a", "ab", "b", "^a", "b$"];
 const OPS: [&str; 13] = [
     "eq",
@@ -32,7 +32,7 @@ const OPS: [&str; 13] = [
     "matches",
 ];
 
-/// Any JSON; its objects often have the fields of a definition.
+/// Generates any JSON. Objects often have the fields of a definition.
 pub(super) fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -91,7 +91,7 @@ const FIELDS: [&str; 27] = [
     "tags",
 ];
 
-/// A list of valid subscriptions, as JSON.
+/// Generates a list of valid subscriptions as JSON.
 pub(super) fn definition() -> impl Strategy<Value = Vec<Value>> {
     vec((subscription(), decoration()), 0..6).prop_map(|subscriptions| {
         let named = subscriptions.into_iter().enumerate();
@@ -101,7 +101,7 @@ pub(super) fn definition() -> impl Strategy<Value = Vec<Value>> {
     })
 }
 
-/// What decides on matching.
+/// Generates the fields of a subscription that decide whether it matches.
 fn subscription() -> impl Strategy<Value = Map<String, Value>> {
     let fields = (
         weighted(0.6, select(&SCHEMAS[..])),
@@ -132,7 +132,7 @@ fn subscription() -> impl Strategy<Value = Map<String, Value>> {
     })
 }
 
-/// What does not.
+/// Generates the fields of a subscription that do not affect matching.
 fn decoration() -> impl Strategy<Value = Map<String, Value>> {
     let limit = 1..=1_000_usize;
     let order = select(&["newest_first", "oldest_first"][..]);
@@ -166,7 +166,7 @@ fn decoration() -> impl Strategy<Value = Map<String, Value>> {
     })
 }
 
-/// One subscription of a list, under a key of its own where it needs one.
+/// Returns a subscription of a list, with a unique key if it needs one.
 fn finished(
     index: usize,
     mut subscription: Map<String, Value>,
@@ -208,7 +208,7 @@ fn value() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Any event; one in four has no context.
+/// Generates any event. One in four has no context.
 pub(super) fn event() -> impl Strategy<Value = Event> {
     let kind = prop_oneof![
         3 => Just(EventKind::Created),
@@ -240,7 +240,7 @@ fn tags(least: usize) -> impl Strategy<Value = Vec<String>> {
     subsequence(tags, least..=TAGS.len())
 }
 
-/// An object of the fields that have a value.
+/// Returns an object of the fields whose value is not null.
 fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
     let given = fields.into_iter().filter(|(_, value)| !value.is_null());
     given

@@ -5,7 +5,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-/// A selector with a role: what sets an executor off, or what it is given to work with.
+/// A selector with a role: it selects the breadcrumbs that trigger an executor, or the breadcrumbs of its input.
 ///
 /// ```
 /// use universal_executor::Subscription;
@@ -20,37 +20,39 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Subscription {
-    /// Which breadcrumbs.
+    /// The selected breadcrumbs.
     pub selector: Selector,
-    /// What for.
+    /// The use of the selected breadcrumbs: trigger or context.
     pub role: Role,
-    /// The name in the assembled context; of a context subscription by default its schema.
+    /// The name in the assembled context. Defaults to the schema name for a context subscription. On a trigger, an alias of the
+    /// trigger.
     pub key: Option<String>,
-    /// Which of the matching breadcrumbs, and how many. Ignored on a trigger.
+    /// The method, the number and the order of the fetched breadcrumbs. Ignored on a trigger.
     pub fetch: Fetch,
-    /// Of a context: without it nothing is executed. A failed fetch, or nothing found where one item is wanted,
-    /// makes the run try again later.
+    /// If `true`, the executor does not run without this context. The attempt fails if the fetch fails, or if a fetch of one item
+    /// finds nothing. Defaults to `false`. Ignored on a trigger.
     pub required: bool,
-    /// Of a context: only breadcrumbs that share the trigger's tags with one of these prefixes (`session:`).
+    /// Tag prefixes, such as `session:`. A context subscription fetches only breadcrumbs with the same tags of these prefixes as the
+    /// trigger, and nothing if the trigger has no tag with one of the prefixes. Ignored on a trigger.
     pub scope: Vec<String>,
-    /// Of a trigger: the highest that matches is the one that counts. Of a context: the lowest is cut first when
-    /// a budget is short. 0 by default.
+    /// The priority. The matching trigger with the highest priority is used. If the context exceeds its size limit, items with the
+    /// lowest priority are omitted first. Defaults to 0.
     pub priority: i64,
-    /// The kinds of event it matches; created and updated by default.
+    /// The kinds of events that match. Defaults to created and updated.
     pub on: Vec<EventKind>,
-    /// For people.
+    /// A comment for people, without an effect.
     pub comment: Option<String>,
-    /// Fields of the definition that this crate does not know.
+    /// Unknown fields of the definition, without an effect.
     pub extra: Map<String, Value>,
 }
 
-/// What a subscription is for.
+/// Role of a [`Subscription`].
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Sets the executor off.
+    /// The selected breadcrumbs trigger the executor.
     Trigger,
-    /// Is fetched when it is set off.
+    /// The selected breadcrumbs are fetched as input when a run starts.
     Context,
 }
 
@@ -66,7 +68,7 @@ impl Role {
         }
     }
 
-    /// The name in definitions: `trigger`, `context`.
+    /// Returns the name in definitions: `trigger` or `context`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -76,38 +78,38 @@ impl Role {
     }
 }
 
-/// Which of the matching breadcrumbs a source holds.
+/// Method, number and order of the breadcrumbs that a context subscription fetches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Fetch {
-    /// How they are chosen.
+    /// The method that chooses the breadcrumbs.
     pub method: Method,
-    /// How many at the most; `nn` of a vector fetch.
+    /// The maximum number of breadcrumbs, `nn` of a vector fetch. From 1 to [`DefinitionOptions::max_limit`](super::DefinitionOptions).
     pub limit: usize,
-    /// How they are handed over: the same items either way.
+    /// The order of the fetched breadcrumbs. Does not change which breadcrumbs are fetched.
     pub order: Order,
-    /// Of a vector fetch: what is less similar is left out.
+    /// The minimum similarity score of a vector fetch, or `None` for no minimum. A store without scores rejects a minimum.
     pub min_score: Option<f64>,
 }
 
-/// How the breadcrumbs of a source are chosen.
+/// Method by which a fetch chooses among the matching breadcrumbs.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Method {
-    /// The trigger itself; the default of a trigger.
+    /// The trigger itself. The default and the only method of a trigger.
     EventData,
-    /// The newest; the default of a context.
+    /// The newest breadcrumb. The default of a context subscription.
     Latest,
-    /// The newest few; 10 by default.
+    /// The newest breadcrumbs, 10 by default.
     Recent,
-    /// The nearest in meaning to the trigger; 5 by default.
+    /// The breadcrumbs most similar to the trigger by vector search, 5 by default.
     Vector,
 }
 
 impl Method {
-    /// Every method.
+    /// All methods.
     pub const ALL: [Self; 4] = [Self::EventData, Self::Latest, Self::Recent, Self::Vector];
 
-    /// The name in definitions: `event_data`, `latest`, `recent`, `vector`.
+    /// Returns the name in definitions: `event_data`, `latest`, `recent` or `vector`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -118,7 +120,7 @@ impl Method {
         }
     }
 
-    /// The limit where a definition names none.
+    /// Returns the default limit: 1 for `event_data` and `latest`, 10 for `recent`, 5 for `vector`.
     #[must_use]
     pub const fn default_limit(self) -> usize {
         match self {
@@ -129,13 +131,13 @@ impl Method {
     }
 }
 
-/// The order in which a list is handed over.
+/// Order of the breadcrumbs in a fetched list.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Order {
-    /// By update time, then version, then id, newest first.
+    /// Descending by update time, then version, then ID. A vector fetch starts with the most similar breadcrumb.
     #[default]
     NewestFirst,
-    /// The reverse.
+    /// The reverse of [`NewestFirst`](Self::NewestFirst).
     OldestFirst,
 }
 
@@ -143,7 +145,7 @@ impl Order {
     /// Both orders.
     pub const ALL: [Self; 2] = [Self::NewestFirst, Self::OldestFirst];
 
-    /// The name in definitions: `newest_first`, `oldest_first`.
+    /// Returns the name in definitions: `newest_first` or `oldest_first`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -154,7 +156,7 @@ impl Order {
 }
 
 impl Fetch {
-    /// A method with its default limit, newest first.
+    /// Creates a fetch with the default limit of a method, newest first.
     #[must_use]
     pub const fn new(method: Method) -> Self {
         Self {
@@ -165,13 +167,13 @@ impl Fetch {
         }
     }
 
-    /// Whether the context holds one item under the key, not a list: `latest`, or a limit of 1.
+    /// Returns `true` if the context has one item under the key instead of a list: for `latest`, or a limit of 1.
     #[must_use]
     pub const fn is_one(&self) -> bool {
         self.limit == 1 || matches!(self.method, Method::Latest)
     }
 
-    /// How many items are fetched: `limit`, and 1 for `latest` whatever its limit says.
+    /// Returns the maximum number of fetched items: 1 for `latest`, otherwise `limit`.
     #[must_use]
     pub const fn items(&self) -> usize {
         match self.method {
@@ -182,19 +184,19 @@ impl Fetch {
 }
 
 impl Subscription {
-    /// What sets an executor off, by schema; `"*"` is any.
+    /// Creates a trigger subscription for a schema name. `"*"` selects all schemas.
     #[must_use]
     pub fn trigger(schema_name: impl Into<String>) -> Self {
         Self::new(Selector::schema(schema_name), Role::Trigger)
     }
 
-    /// What is fetched, by schema; the latest unless said otherwise.
+    /// Creates a context subscription for a schema name, which fetches the latest breadcrumb. `"*"` selects all schemas.
     #[must_use]
     pub fn context(schema_name: impl Into<String>) -> Self {
         Self::new(Selector::schema(schema_name), Role::Context)
     }
 
-    /// A selector in a role, with the defaults of that role.
+    /// Creates a subscription with the defaults of its role.
     #[must_use]
     pub fn new(selector: Selector, role: Role) -> Self {
         let method = match role {
@@ -215,21 +217,21 @@ impl Subscription {
         }
     }
 
-    /// Only those with at least one of these tags.
+    /// Requires at least one of these tags.
     #[must_use]
     pub fn any_tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.selector = self.selector.any_tags(tags);
         self
     }
 
-    /// Only those with all of these tags.
+    /// Requires all of these tags.
     #[must_use]
     pub fn all_tags<T: Into<String>>(mut self, tags: impl IntoIterator<Item = T>) -> Self {
         self.selector = self.selector.all_tags(tags);
         self
     }
 
-    /// Only those whose context passes a condition; see [`Selector::matching`].
+    /// Requires a condition on the context. See [`Selector::matching`].
     #[must_use]
     pub fn matching(
         mut self,
@@ -241,21 +243,21 @@ impl Subscription {
         self
     }
 
-    /// Only those whose context passes a condition.
+    /// Requires a condition on the context.
     #[must_use]
     pub fn condition(mut self, condition: Condition) -> Self {
         self.selector = self.selector.condition(condition);
         self
     }
 
-    /// The name in the assembled context; of a trigger an alias for its context.
+    /// Sets the name in the assembled context. On a trigger, an alias of the trigger.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// The newest.
+    /// Fetches the newest breadcrumb.
     #[must_use]
     pub fn latest(mut self) -> Self {
         self.fetch = Fetch {
@@ -265,7 +267,7 @@ impl Subscription {
         self
     }
 
-    /// The newest few.
+    /// Fetches the newest breadcrumbs, at most `limit`.
     #[must_use]
     pub fn recent(mut self, limit: usize) -> Self {
         self.fetch = Fetch {
@@ -276,7 +278,7 @@ impl Subscription {
         self
     }
 
-    /// The nearest in meaning to the trigger.
+    /// Fetches the breadcrumbs most similar to the trigger by vector search, at most `nn`.
     #[must_use]
     pub fn vector(mut self, nn: usize) -> Self {
         self.fetch = Fetch {
@@ -287,49 +289,50 @@ impl Subscription {
         self
     }
 
-    /// Of a vector fetch: leaves out what is less similar.
+    /// Sets the minimum similarity score of a vector fetch. Less similar breadcrumbs are omitted.
     #[must_use]
     pub fn min_score(mut self, score: f64) -> Self {
         self.fetch.min_score = Some(score);
         self
     }
 
-    /// Hands the same items over in reverse: oldest first, and of a vector fetch nearest last.
+    /// Reverses the order of the fetched breadcrumbs: oldest first, or for a vector fetch the most similar last.
     #[must_use]
     pub fn oldest_first(mut self) -> Self {
         self.fetch.order = Order::OldestFirst;
         self
     }
 
-    /// Nothing is executed without it.
+    /// Makes this context required. See the field `required`.
     #[must_use]
     pub fn required(mut self) -> Self {
         self.required = true;
         self
     }
 
-    /// Only breadcrumbs that share the trigger's tags with these prefixes.
+    /// Fetches only breadcrumbs with the same tags of these prefixes as the trigger. See the field `scope`.
     #[must_use]
     pub fn scope<T: Into<String>>(mut self, prefixes: impl IntoIterator<Item = T>) -> Self {
         self.scope.extend(prefixes.into_iter().map(Into::into));
         self
     }
 
-    /// Of several triggers that match the highest counts.
+    /// Sets the priority. See the field `priority`.
     #[must_use]
     pub fn priority(mut self, priority: i64) -> Self {
         self.priority = priority;
         self
     }
 
-    /// The kinds of event it matches.
+    /// Sets the kinds of events that match.
     #[must_use]
     pub fn on(mut self, kinds: impl IntoIterator<Item = EventKind>) -> Self {
         self.on = kinds.into_iter().collect();
         self
     }
 
-    /// Its name in the assembled context: the key, else, of a context, the schema.
+    /// Returns the name in the assembled context: the key. Without a key, the schema name for a context subscription, and `None` for a
+    /// trigger.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self.role {
@@ -340,7 +343,7 @@ impl Subscription {
 }
 
 impl Serialize for Subscription {
-    /// The definition, with what is left at its default left out.
+    /// Serializes the subscription as its definition, without the fields that have their default values.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let plain = Self::new(self.selector.clone(), self.role);
         let mut map = serializer.serialize_map(None)?;

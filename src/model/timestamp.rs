@@ -4,9 +4,9 @@ use std::ops::Add;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A moment in UTC with microsecond precision, written as RFC 3339 (`2026-11-21T20:33:40.535554Z`).
+/// A time in UTC with microsecond precision, formatted as RFC 3339 (`2026-11-21T20:33:40.535554Z`).
 ///
-/// Finer fractions are cut off when read, so that every store keeps the same moment.
+/// Parsing truncates to microseconds, so all stores persist the same time.
 #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Timestamp(i64);
 
@@ -14,7 +14,7 @@ impl Timestamp {
     /// 1970-01-01T00:00:00Z.
     pub const UNIX_EPOCH: Self = Self(0);
 
-    /// The moment `micros` microseconds after 1970-01-01T00:00:00Z.
+    /// Creates the time `micros` microseconds after 1970-01-01T00:00:00Z.
     #[must_use]
     pub const fn from_micros(micros: i64) -> Self {
         Self(micros)
@@ -30,13 +30,13 @@ impl Timestamp {
         Self(self.0.saturating_add(1))
     }
 
-    /// Microseconds since 1970-01-01T00:00:00Z.
+    /// Returns the number of microseconds since 1970-01-01T00:00:00Z.
     #[must_use]
     pub const fn as_micros(self) -> i64 {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Returns the duration since `earlier`, or zero if `earlier` is later than this time.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
@@ -46,7 +46,7 @@ impl Timestamp {
 impl Add<Duration> for Timestamp {
     type Output = Self;
 
-    /// Saturates at the end of time.
+    /// Adds a duration. Saturates at the maximum time.
     fn add(self, duration: Duration) -> Self {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         Self(self.0.saturating_add(micros))
@@ -72,9 +72,9 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// A text is not an RFC 3339 moment.
+/// Error of a string that is not an RFC 3339 timestamp.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{text:?} is not an RFC 3339 timestamp such as 2026-11-21T20:33:40Z")]
+#[error("cannot parse timestamp {text:?}: expected RFC 3339 such as 2026-11-21T20:33:40Z")]
 pub struct ParseTimestampError {
     text: String,
 }

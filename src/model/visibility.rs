@@ -1,25 +1,25 @@
-//! Access classes of breadcrumbs: readers, and how sensitive the content is.
+//! Labels of breadcrumbs: the permitted readers, and the sensitivity of the content.
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-/// Readers of a breadcrumb.
+/// Label of the permitted readers of a breadcrumb. This crate stores the label and does not enforce it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Visibility {
-    /// Everybody.
+    /// All readers.
     Public,
-    /// The owner's agents; the default.
+    /// The owner's agents. The default.
     #[default]
     Team,
-    /// Its author.
+    /// The author only.
     Private,
 }
 
-/// Sensitivity class of the content of a breadcrumb.
+/// Sensitivity label of a breadcrumb's content. This crate stores the label and does not enforce it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sensitivity {
-    /// Nothing special; the default.
+    /// Content without special protection. The default.
     #[default]
     Low,
     /// Personal data.
@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for Sensitivity {
     }
 }
 
-/// Reads an enum by its name in any case. A null is the default.
+/// Deserializes an enum value from its name in any case. `null` is the default value.
 fn one_of<'de, D, T>(deserializer: D, names: &[(&str, T)]) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -68,6 +68,9 @@ where
         .find(|(name, _)| text.eq_ignore_ascii_case(name));
     known.map(|(_, value)| *value).ok_or_else(|| {
         let known: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
-        de::Error::custom(format_args!("{text:?} is none of {}", known.join(", ")))
+        de::Error::custom(format_args!(
+            "unknown value {text:?}; expected one of {}",
+            known.join(", ")
+        ))
     })
 }

@@ -272,7 +272,7 @@ mod tests {
             (json!({"tools": [7]}), "approval.tools[0] of"),
             (json!({"by": "ann"}), "approval.by of"),
             (with("tool", json!(7)), "approval.tools[1].tool of"),
-            (with("tool", Value::Null), "it is missing"),
+            (with("tool", Value::Null), "missing value"),
             (with("by", json!([7])), "approval.tools[1].by of"),
             (
                 with("expires_in_seconds", json!(0)),

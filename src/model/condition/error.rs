@@ -1,4 +1,4 @@
-//! The error of a condition that cannot be evaluated.
+//! Error of a condition that does not compile.
 
 use crate::error::excerpt;
 use crate::model::json_check::{MAX_DEPTH, RESERVED_KEY};
@@ -7,49 +7,49 @@ use crate::model::op::Op;
 use crate::model::path::PathError;
 use std::str::FromStr;
 
-/// Reason that a condition can never be evaluated.
+/// Error of a [`Condition`](super::Condition) that does not compile.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConditionError {
-    /// The path is no JSONPath within the limits.
+    /// The path is not a valid JSONPath, or exceeds a limit.
     #[error("{0}")]
     Path(PathError),
     /// The operator does not exist.
-    #[error("op {op:?} is not known{}", did_you_mean_op(*nearest))]
+    #[error("unknown op {op:?}{}", did_you_mean_op(*nearest))]
     UnknownOp {
-        /// The text found.
+        /// The operator as written.
         op: String,
-        /// The closest operator.
+        /// The operator with the closest name.
         nearest: Option<&'static str>,
     },
-    /// Every operator but `exists` compares with a value.
+    /// The value is missing. All operators except `exists` need one.
     #[error("op {:?} needs a value", op.as_str())]
     NoValue {
         /// The operator.
         op: Op,
     },
-    /// `exists` takes `true`, `false` or no value.
+    /// The value of `exists` is not a boolean. `exists` takes `true`, `false` or no value.
     #[error("op \"exists\" takes true or false, not {found}")]
     NotABoolean {
         /// The value found.
         found: String,
     },
-    /// The value nests too deep.
+    /// The value nests deeper than 64 levels.
     #[error("the value nests deeper than {MAX_DEPTH} levels")]
     ValueTooDeep,
-    /// The value has an object key that no JSON may have here.
+    /// The value has the object key `$serde_json::private::RawValue`, which is reserved.
     #[error("the value has the object key {RESERVED_KEY:?}, which is reserved; rename the key")]
     ReservedKey,
-    /// The regular expression does not compile, or is too large when compiled.
+    /// The regular expression does not compile, or is too large.
     #[error("{reason}")]
     Regex {
-        /// The error message of the regex compiler.
+        /// The reason, with the start of the regular expression.
         reason: String,
     },
 }
 
 impl ConditionError {
-    /// The field of the condition that is wrong.
+    /// Returns the field of the condition with the error: `path`, `op` or `value`.
     #[must_use]
     pub const fn field(&self) -> &'static str {
         match self {
@@ -64,11 +64,11 @@ impl ConditionError {
     }
 }
 
-/// The nearest operator, or all of them if none is near.
+/// Returns the end of the error message: the nearest operator, or all operators if none is near.
 fn did_you_mean_op(nearest: Option<&str>) -> String {
     match nearest {
         Some(_) => did_you_mean(nearest),
-        None => format!("; there are {}", Op::ALL.map(Op::as_str).join(", ")),
+        None => format!("; expected one of {}", Op::ALL.map(Op::as_str).join(", ")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Conditions of rules that restrict calls: a condition that cannot be decided holds.
+//! Evaluation of conditions in rules that restrict calls. A condition that cannot be decided holds, so the rule applies.
 
 use super::{Condition, REGEX_HAYSTACK, Test};
 use crate::model::compare::order;
@@ -7,20 +7,21 @@ use crate::model::path::{PatternStep, Step, item, pattern};
 use serde_json::Value;
 use std::mem::discriminant;
 
-/// The place to which a path leads.
+/// Result of following a path.
 enum Found<'v> {
     Value(&'v Value),
-    /// An object has no member of the name, or an array has no item at the index.
+    /// An object has no member with the name, or an array has no item at the index.
     Nothing,
     /// The value before a step has another type than the step needs.
     Undecided,
 }
 
 impl Condition {
-    /// Returns `false` only if the condition certainly does not hold. It holds if the path has no value, if a value has another type
-    /// than the one that it is compared with, and if it cannot be evaluated. Of a path with wildcards each element must have a value,
-    /// and a path with a filter, a slice, a union or `..` is not decided. Only `exists` decides about a path without a value, if the
-    /// path has names and indexes only.
+    /// Returns `false` only if the condition certainly does not hold.
+    ///
+    /// The result is also `true` if the path has no value, if a value and the compared value have different types, or if the evaluation
+    /// fails. With wildcards, an element without a value gives `true`. A path with a filter, a slice, a union or `..` always gives
+    /// `true`. `exists` alone decides about a path without a value, provided that the path has only names and indexes.
     pub(crate) fn may_hold(&self, value: &Value) -> bool {
         let Ok(test) = &self.test else { return true };
         let is_exists = matches!(test.op, Op::Exists);
@@ -41,7 +42,7 @@ impl Condition {
 }
 
 impl Test {
-    /// Returns `true` if the test may hold for a node at a path with wildcards. A path has at most 32 steps.
+    /// Returns `true` if the test may hold for a node at a path with wildcards. The recursion is at most 32 steps deep.
     fn may_hold_at(&self, steps: &[PatternStep], value: &Value) -> bool {
         let Some((step, rest)) = steps.split_first() else {
             return self.node_may_hold(value);
@@ -69,7 +70,7 @@ impl Test {
         self.node_holds(node) || !self.compares(node)
     }
 
-    /// Returns `true` if a node has a type that the operator compares with its value.
+    /// Returns `true` if the node has a type that the operator can compare with the value.
     fn compares(&self, node: &Value) -> bool {
         match self.op {
             Op::Eq => are_alike(node, &self.value),
@@ -113,7 +114,7 @@ impl Test {
     }
 }
 
-/// Returns the place to which a path of names and indexes leads.
+/// Follows a path of names and indexes.
 fn walk<'v>(steps: &[Step], value: &'v Value) -> Found<'v> {
     let mut at = value;
     for step in steps {
@@ -143,8 +144,8 @@ fn item_at(value: &Value, index: i64) -> Found<'_> {
     }
 }
 
-/// Returns `true` unless two values may differ only in a type, as `5` and `"5"` do. The depth of the shallower value limits the
-/// recursion, and one of them comes from a checked definition.
+/// Returns `false` if two values may differ only in a type, as `5` and `"5"` do. The depth of the shallower value limits the
+/// recursion, and one of the values comes from a validated definition.
 fn are_alike(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Array(a), Value::Array(b)) => {

@@ -7,10 +7,10 @@ use crate::model::condition::Condition;
 use crate::model::place::DefinitionPath;
 use serde_json::Value;
 
-/// Reads a list of conditions that is at a path of a definition. `count` has the conditions of the definition before the list.
+/// Reads a list of conditions at a path of a definition. `count` is the number of conditions in the definition before the list.
 ///
 /// # Errors
-/// The path of the first problem, and the problem.
+/// Returns the path of the first problem, and the problem.
 pub(crate) fn read_conditions(
     written: &Value,
     place: &DefinitionPath,
@@ -25,7 +25,7 @@ pub(crate) fn read_conditions(
         let operator = condition.get("op").and_then(Value::as_str);
         operator.unwrap_or_default()
     });
-    // The count comes before the conditions are compiled, because a regular expression takes milliseconds.
+    // The limit is checked before the conditions are compiled, because a regular expression takes milliseconds to compile.
     count
         .add(operators, options)
         .map_err(|problem| (place.clone(), problem))?;

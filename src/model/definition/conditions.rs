@@ -4,11 +4,11 @@ use super::DefinitionProblem;
 use crate::model::condition::{Condition, shown};
 use serde_json::Value;
 
-/// The fields of a condition.
+/// Names of the fields of a condition.
 pub(crate) const CONDITION_FIELDS: [&str; 3] = ["path", "op", "value"];
 
 impl DefinitionProblem {
-    /// Returns the problem of a value of the wrong type.
+    /// Creates the problem of a value with the wrong type.
     pub(crate) fn shape(expected: &'static str, found: &Value) -> Self {
         Self::Shape {
             expected,
@@ -20,7 +20,7 @@ impl DefinitionProblem {
 /// Reads and compiles a condition.
 ///
 /// # Errors
-/// The field with the problem, or an empty string for the whole condition, and the problem.
+/// Returns the field with the problem, or an empty string for the whole condition, and the problem.
 pub(super) fn condition(written: &Value) -> Result<Condition, (&'static str, DefinitionProblem)> {
     let Value::Object(fields) = written else {
         let expected = "an object with path, op and value";

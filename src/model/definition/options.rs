@@ -1,21 +1,21 @@
 use super::policy::{KeyPolicy, RolePolicy};
 use super::{MAX_CONDITIONS, MAX_REGEXES};
 
-/// Limits and defaults for the definitions that are read.
+/// Limits, defaults and modes for reading definitions.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct DefinitionOptions {
-    /// The highest `limit` or `nn` of a fetch; 1,000 by default.
+    /// The maximum `limit` or `nn` of a fetch. Defaults to 1,000.
     pub max_limit: usize,
-    /// The most subscriptions of one executor; 256 by default.
+    /// The maximum number of subscriptions of one executor. Defaults to 256.
     pub max_subscriptions: usize,
     /// The maximum number of conditions in one definition. Defaults to 1,000.
     pub max_conditions: usize,
     /// The maximum number of regular expressions (`matches`) in one definition. Defaults to 100.
     pub max_regexes: usize,
-    /// The roles of subscriptions that name none; by default they are an error.
+    /// The roles of subscriptions without a `role`. With `None`, the default, a missing role is an error.
     pub roles: Option<RolePolicy>,
-    /// The keys of context subscriptions that name none; by default their schemas.
+    /// The keys of context subscriptions without a `key`. With `None`, the default, the schema name is the key.
     pub keys: Option<KeyPolicy>,
     /// If `true`, an unknown field is an error. If `false`, it is a warning, and the field has no effect. Defaults to `false`.
     pub strict: bool,
@@ -40,14 +40,14 @@ impl Default for DefinitionOptions {
 }
 
 impl DefinitionOptions {
-    /// Sets the highest `limit` or `nn` of a fetch.
+    /// Sets the maximum `limit` or `nn` of a fetch.
     #[must_use]
     pub fn max_limit(mut self, limit: usize) -> Self {
         self.max_limit = limit;
         self
     }
 
-    /// Sets the most subscriptions of one executor.
+    /// Sets the maximum number of subscriptions of one executor.
     #[must_use]
     pub fn max_subscriptions(mut self, most: usize) -> Self {
         self.max_subscriptions = most;
@@ -68,21 +68,21 @@ impl DefinitionOptions {
         self
     }
 
-    /// Sets the roles of subscriptions that name none.
+    /// Sets the roles of subscriptions without a `role`.
     #[must_use]
     pub fn roles(mut self, policy: RolePolicy) -> Self {
         self.roles = Some(policy);
         self
     }
 
-    /// Sets the keys of context subscriptions that name none.
+    /// Sets the keys of context subscriptions without a `key`.
     #[must_use]
     pub fn keys(mut self, policy: KeyPolicy) -> Self {
         self.keys = Some(policy);
         self
     }
 
-    /// Makes every unknown field an error: for definitions in files, whose author can fix them.
+    /// Makes each unknown field an error. Use this mode for definitions in files, whose authors can fix the errors.
     #[must_use]
     pub fn strict(mut self) -> Self {
         self.strict = true;

@@ -1,13 +1,13 @@
-//! The list of subscriptions in a definition, however it is nested.
+//! Path of the list of subscriptions in a definition.
 
 use crate::model::json_check::MAX_DEPTH;
 use crate::model::place::DefinitionPath;
 use serde_json::Value;
 
-/// The fields that lead to the list, the innermost first.
+/// Names of the fields around the list, the innermost first.
 const STEPS: [&str; 3] = ["selectors", "subscriptions", "context"];
 
-/// Returns the next field on the way to the list.
+/// Returns the next field on the path to the list, with its value.
 pub(super) fn next(value: &Value) -> Option<(&'static str, &Value)> {
     let object = value.as_object()?;
     STEPS
@@ -15,7 +15,7 @@ pub(super) fn next(value: &Value) -> Option<(&'static str, &Value)> {
         .find_map(|name| Some((name, object.get(name).filter(|value| !value.is_null())?)))
 }
 
-/// Returns the path of the list, or of the innermost value on the way to a missing list.
+/// Returns the path of the list. If the list is missing, returns the path of the innermost value on the path to it.
 pub(super) fn list(definition: &Value) -> DefinitionPath {
     let (mut place, mut value) = (DefinitionPath::default(), definition);
     for _ in 0..MAX_DEPTH {

@@ -1,8 +1,8 @@
-//! What stands in for what a definition leaves out. Data, and only where the caller asks for it.
+//! Optional defaults for fields that a definition omits.
 
 use crate::model::subscription::Role;
 
-/// The role of a subscription that names none: a trigger if it is about one of these schemas, else a context.
+/// Default role of a subscription without a `role`: a trigger for the listed schema names, otherwise a context.
 ///
 /// ```
 /// use serde_json::json;
@@ -24,7 +24,7 @@ pub struct RolePolicy {
 }
 
 impl RolePolicy {
-    /// These schemas are triggers.
+    /// Creates a policy by which subscriptions to these schema names are triggers.
     #[must_use]
     pub fn triggers<T: Into<String>>(schemas: impl IntoIterator<Item = T>) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl RolePolicy {
         }
     }
 
-    /// What definitions relied on before they named roles.
+    /// Creates the policy for definitions from the time before roles were required.
     #[must_use]
     pub fn older() -> Self {
         Self::triggers([
@@ -51,7 +51,7 @@ impl RolePolicy {
     }
 }
 
-/// The key of a context subscription that names none, by its schema, and how many breadcrumbs are fetched where nothing says so.
+/// Default key of a context subscription without a `key`, by its schema name, and the default number of fetched breadcrumbs.
 ///
 /// See [`RolePolicy`] for an example.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -62,34 +62,34 @@ pub struct KeyPolicy {
 }
 
 impl KeyPolicy {
-    /// No key for any schema yet.
+    /// Creates a policy without keys.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the key of a schema.
+    /// Sets the key for a schema name.
     #[must_use]
     pub fn name(mut self, schema: impl Into<String>, key: impl Into<String>) -> Self {
         self.names.push((schema.into(), key.into()));
         self
     }
 
-    /// Makes the keys of all other schemas of their names, with underscores for the dots.
+    /// Derives the keys for all other schema names, with underscores in place of the dots.
     #[must_use]
     pub fn others_with_underscores(mut self) -> Self {
         self.underscores = true;
         self
     }
 
-    /// Sets how many breadcrumbs are fetched where the subscription does not say, whatever the method.
+    /// Sets the default limit of a fetch, for all methods.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// What definitions relied on before they named keys.
+    /// Creates the policy for definitions from the time before keys were required. Its default limit of a fetch is 1.
     #[must_use]
     pub fn older() -> Self {
         const NAMES: [(&str, &str); 7] = [

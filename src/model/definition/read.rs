@@ -1,4 +1,4 @@
-//! The shapes a definition comes in.
+//! Reader of subscriptions from the JSON forms of a definition.
 
 use super::conditions::{CONDITION_FIELDS, condition};
 use super::validate::ConditionCount;
@@ -11,7 +11,7 @@ use crate::model::selector::Selector;
 use crate::model::subscription::{Fetch, Method, Order, Role, Subscription};
 use serde_json::{Map, Value};
 
-/// The fields of a subscription.
+/// Names of the fields of a subscription.
 const FIELDS: [&str; 16] = [
     "schema_name",
     "any_tags",
@@ -30,7 +30,7 @@ const FIELDS: [&str; 16] = [
     SELECTOR,
     "comment",
 ];
-/// Wrong names of fields of a subscription.
+/// Wrong field names that occur in practice, each with the fields that the author probably means.
 const ALIASES: [(&str, &[&str]); 9] = [
     ("tags", &["any_tags", "all_tags"]),
     ("schema", &["schema_name"]),
@@ -46,14 +46,14 @@ const ON: &str = "on";
 const SELECTOR: &str = "selector";
 const FETCH_FIELDS: [&str; 5] = ["method", "limit", "nn", "order", "min_score"];
 
-/// A bare array, `{"selectors": [..]}`, `{"subscriptions": ..}` or a whole definition breadcrumb.
+/// Reads the subscriptions of a definition: a list, `{"selectors": [..]}`, `{"subscriptions": ..}` or a definition breadcrumb.
 pub(super) fn subscriptions(
     definition: &Value,
     options: &DefinitionOptions,
 ) -> Result<(Vec<Subscription>, Vec<SubscriptionWarning>), DefinitionError> {
     let mut place = definition;
     let mut field = String::new();
-    // Each step goes into one of three fields, so a definition can nest them no deeper than JSON may nest.
+    // Each iteration enters a nested field, so the depth limit of JSON also limits this loop.
     let list = loop {
         match place {
             Value::Array(list) => break list,
@@ -78,14 +78,14 @@ pub(super) fn subscriptions(
         field = join(&field, name);
         place = value;
     };
-    // Before any of them is compiled.
+    // The limit is checked before the subscriptions are read and their conditions compiled.
     super::validate::check_count(list.len(), &field, options)?;
     let mut warnings = Vec::new();
     let mut read = Vec::with_capacity(list.len());
     let mut conditions = ConditionCount::default();
     for (index, item) in list.iter().enumerate() {
         let mut reader = Reader::new(index, item, options)?;
-        // The count comes before the conditions are compiled, because a regular expression takes milliseconds.
+        // The limit is checked before the conditions are compiled, because a regular expression takes milliseconds to compile.
         reader.count_conditions(&mut conditions)?;
         let subscription = reader.subscription()?;
         if options.strict {
@@ -116,7 +116,7 @@ fn shape(field: &str, expected: &'static str, found: &Value) -> DefinitionError 
     )
 }
 
-/// Reads one subscription.
+/// Reader of one subscription.
 struct Reader<'o> {
     options: &'o DefinitionOptions,
     index: usize,
@@ -157,7 +157,7 @@ impl<'o> Reader<'o> {
         Some(crate::error::excerpt(key, 64).into_owned())
     }
 
-    /// `{"selector": {..}}`: its fields stand beside the others.
+    /// Moves the fields of `{"selector": {..}}` to the subscription.
     fn unwrap_selector(&mut self, nested: Value) -> Result<(), DefinitionError> {
         let Value::Object(nested) = nested else {
             return Err(self.shape(SELECTOR, "an object", &nested));
@@ -253,14 +253,14 @@ impl<'o> Reader<'o> {
         for field in fields.filter(|field| !CONDITION_FIELDS.contains(&field.as_str())) {
             self.note_unknown(&place, field, &CONDITION_FIELDS, &[]);
         }
-        // The first refused condition ends the load, so that no further one is compiled.
+        // The first invalid condition ends the load, so no further condition is compiled.
         condition(written).map_err(|(field, problem)| match field {
             "" => self.error(&place, problem),
             field => self.error(&join(&place, field), problem),
         })
     }
 
-    /// An object, or the bare name of a method; a limit beside a bare name counts.
+    /// Reads the fetch: an object, or the name of a method. A `limit` or `nn` of the subscription applies if the fetch has none.
     fn fetch(&mut self, default: Fetch) -> Result<Fetch, DefinitionError> {
         let beside = self.count("limit", "limit")?.or(self.count("nn", "nn")?);
         let mut object = match self.fields.remove("fetch") {
@@ -369,7 +369,7 @@ impl<'o> Reader<'o> {
         }
     }
 
-    /// A count; one too large for this machine counts as the largest, which no limit admits.
+    /// Reads a count. A count larger than `usize` becomes `usize::MAX`, which exceeds every limit.
     fn count(&mut self, field: &str, place: &str) -> Result<Option<usize>, DefinitionError> {
         let Some(found) = self.fields.remove(field) else {
             return Ok(None);
@@ -432,6 +432,8 @@ impl<'o> Reader<'o> {
         self.odd.push(Odd::unknown_field(&field, nearest));
     }
 
+    /// Checks that all fields are known.
+    ///
     /// # Errors
     /// Returns the first unknown field.
     fn refuse_unknown(&self) -> Result<(), DefinitionError> {

@@ -13,13 +13,13 @@ fn load(definition: &Value) -> Subscriptions {
     Subscriptions::from_json(definition).unwrap()
 }
 
-/// The only subscription of a definition of one.
+/// Loads a definition with one subscription and returns the subscription.
 fn load_one(subscription: &Value) -> Subscription {
     load(&json!([subscription])).as_slice()[0].clone()
 }
 
 fn refusal(definition: &Value) -> DefinitionError {
-    Subscriptions::from_json(definition).expect_err("it loads")
+    Subscriptions::from_json(definition).expect_err("the definition must be rejected")
 }
 
 fn warnings(definition: &Value) -> Vec<String> {
@@ -30,7 +30,7 @@ fn warnings(definition: &Value) -> Vec<String> {
         .collect()
 }
 
-/// A context subscription under the key `page`, with more fields.
+/// Returns a context subscription with the key `page` and the given fields.
 fn page(fields: &Value) -> Value {
     merged(
         json!({"schema_name": "page.v1", "role": "context", "key": "page"}),
@@ -38,7 +38,7 @@ fn page(fields: &Value) -> Value {
     )
 }
 
-/// A trigger, with more fields.
+/// Returns a trigger with the given fields.
 fn request(fields: &Value) -> Value {
     merged(
         json!({"schema_name": "request.v1", "role": "trigger"}),
@@ -53,7 +53,7 @@ fn merged(mut subscription: Value, fields: &Value) -> Value {
     subscription
 }
 
-/// An agent definition as it is found on servers.
+/// An agent definition in the format of an RCRT server.
 const AGENT: &str = r#"{
     "id": "0192f1c0-0000-7000-8000-000000000001", "owner_id": "o", "schema_name": "agent.def.v1", "title": "Greeter",
     "description": null, "tags": ["agent:def", "workspace:agents"], "version": 3, "llm_hints": null,
@@ -70,7 +70,7 @@ const AGENT: &str = r#"{
     "created_at": "2026-11-21T20:33:37Z", "updated_at": "2026-11-21T20:33:40.535554Z"
 }"#;
 
-/// A tool definition as it is found on servers.
+/// A tool definition in the format of an RCRT server.
 const TOOL: &str = r#"{
     "schema_name": "tool.v1", "title": "Web Analyzer", "tags": ["tool", "tool:web-analyzer"],
     "context": {

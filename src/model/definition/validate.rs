@@ -1,4 +1,4 @@
-//! What must hold of a set of subscriptions, however it was made.
+//! Validation of the subscriptions of one executor, from a definition or from code.
 
 use super::{DefinitionError, DefinitionOptions, DefinitionProblem, Odd, SubscriptionWarning};
 use crate::model::condition::Condition;
@@ -33,7 +33,7 @@ pub(super) fn validate(
     Ok(warnings)
 }
 
-/// Every event is routed through all of them.
+/// Checks the number of subscriptions, which is limited because each event is matched with all of them.
 pub(super) fn check_count(
     count: usize,
     field: &str,
@@ -56,7 +56,7 @@ pub(crate) struct ConditionCount {
 }
 
 impl ConditionCount {
-    /// Adds the operators of one list of conditions.
+    /// Adds a list of conditions, given by their operators.
     ///
     /// # Errors
     /// Returns the exceeded limit.
@@ -123,7 +123,7 @@ fn check_one(
     }
 }
 
-/// No two sources have one name, and no trigger's alias is the name of a source. Two triggers may share an alias.
+/// Checks that names are unique. Two triggers may have the same key.
 fn check_names(subscriptions: &[Subscription]) -> Result<(), DefinitionError> {
     let mut taken: HashMap<&str, (usize, Role)> = HashMap::new();
     for (index, subscription) in subscriptions.iter().enumerate() {
@@ -147,7 +147,7 @@ fn check_names(subscriptions: &[Subscription]) -> Result<(), DefinitionError> {
     Ok(())
 }
 
-/// Returns the parts of a subscription that have no effect, or another effect than the author can intend.
+/// Returns the parts of a subscription that have no effect, or probably not the intended effect.
 fn odd(subscription: &Subscription) -> Vec<Odd> {
     let mut odd = Vec::new();
     let fetch = &subscription.fetch;
@@ -155,14 +155,14 @@ fn odd(subscription: &Subscription) -> Vec<Odd> {
         Role::Trigger if fetch.method != Method::EventData => odd.push(Odd::new(
             "fetch",
             format!(
-                "a trigger is always the event's own breadcrumb; fetch method {:?} is ignored",
+                "fetch method {:?} has no effect on a trigger, which is always the breadcrumb of the event; remove \"fetch\"",
                 fetch.method.as_str()
             ),
         )),
         Role::Context if fetch.method == Method::Latest && fetch.limit > 1 => odd.push(Odd::new(
             "fetch",
             format!(
-                "\"latest\" is one item; the limit of {} is ignored, use \"recent\" for a list",
+                "the limit {} has no effect, because \"latest\" fetches one item; use \"recent\" for a list",
                 fetch.limit
             ),
         )),
@@ -170,16 +170,19 @@ fn odd(subscription: &Subscription) -> Vec<Odd> {
     }
     let any_tags = subscription.selector.any_of_tags();
     if any_tags.is_some_and(<[String]>::is_empty) {
-        let message = "any_tags is empty, so it never matches";
+        let message = "any_tags is empty, so the subscription never matches";
         odd.push(Odd::new("any_tags", message));
     }
     if subscription.on.is_empty() {
-        odd.push(Odd::new("on", "on is empty, so it never matches"));
+        odd.push(Odd::new(
+            "on",
+            "on is empty, so the subscription never matches",
+        ));
     }
     for (at, condition) in subscription.selector.conditions().iter().enumerate() {
         if let Some(reason) = condition.never_holds() {
             let place = format!("context_match[{at}]");
-            let message = format!("{place}: {reason}, so it never matches");
+            let message = format!("{place}: {reason}, so the subscription never matches");
             odd.push(Odd::new(place, message));
         }
     }

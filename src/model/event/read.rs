@@ -1,4 +1,4 @@
-//! Reading an event from one frame of the wire, in one pass and without copies that the event does not keep.
+//! Deserialization of an event from one frame, in one pass and without temporary copies.
 
 use super::{Event, EventKind};
 use crate::error::excerpt;
@@ -107,7 +107,7 @@ fn once<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
     Ok(())
 }
 
-/// The kind of event by its name on the wire.
+/// Kind of event, deserialized from the `type` of a frame.
 struct Type(EventKind);
 
 impl<'de> Deserialize<'de> for Type {
@@ -142,7 +142,7 @@ fn unknown_type<E: de::Error>(found: &str) -> E {
     let hint =
         nearest(found, known).map_or(String::new(), |name| format!("; did you mean {name:?}?"));
     let text = excerpt(found, 64);
-    E::custom(format_args!("event type {text:?} is not known{hint}"))
+    E::custom(format_args!("unknown event type {text:?}{hint}"))
 }
 
 #[cfg(test)]
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// A frame with a context of this text.
+    /// Returns a frame whose context has the given text.
     fn frame(context: &str) -> String {
         format!(
             r#"{{"type":"breadcrumb.updated","breadcrumb_id":"01890a5d-ac96-774b-bcce-b302099a8057","version":1,"tags":["a"],"schema_name":"a.v1","updated_at":"2026-11-21T20:33:40Z","context":{context}}}"#

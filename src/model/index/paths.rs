@@ -2,9 +2,9 @@ use crate::model::path::{Step, item};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The plain paths that the conditions of a group of selectors look at, merged into a tree.
+/// The plain paths in the conditions of a group of selectors, as a tree.
 ///
-/// A path has the same number from its first use to its last.
+/// Each path has a number, which does not change while the path is in use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Paths {
     nodes: Vec<Node>,
@@ -15,15 +15,15 @@ pub(super) struct Paths {
 struct Node {
     names: BTreeMap<Box<str>, usize>,
     indexes: BTreeMap<i64, usize>,
-    /// How many conditions look here.
+    /// Number of conditions with this path.
     uses: usize,
 }
 
 impl Paths {
-    /// The path `$`.
+    /// Number of the path `$`.
     pub(super) const ROOT: usize = 0;
 
-    /// Counts one more use of a path, and gives its number.
+    /// Increments the use count of a path and returns the path's number.
     pub(super) fn acquire(&mut self, steps: &[Step]) -> usize {
         if self.nodes.is_empty() {
             self.nodes.push(Node::default());
@@ -41,7 +41,7 @@ impl Paths {
         at
     }
 
-    /// Counts one use less, and forgets what nobody uses any more.
+    /// Decrements the use count of a path and removes unused nodes.
     pub(super) fn release(&mut self, steps: &[Step]) {
         let Some(at) = self.find(steps) else { return };
         if let Some(node) = self.nodes.get_mut(at) {
@@ -66,7 +66,7 @@ impl Paths {
         }
     }
 
-    /// The number of a path, if it is one of these or the beginning of one.
+    /// Returns the number of a path, if the tree has it as a path or as the start of one.
     pub(super) fn find(&self, steps: &[Step]) -> Option<usize> {
         let from = (!self.nodes.is_empty()).then_some(Self::ROOT)?;
         steps.iter().try_fold(from, |at, step| self.child(at, step))
@@ -92,12 +92,13 @@ impl Paths {
             .is_some_and(|node| !node.indexes.is_empty())
     }
 
-    /// The path one name further.
+    /// Returns the number of the path that extends the path `at` by a name.
     pub(super) fn name(&self, at: usize, name: &str) -> Option<usize> {
         self.nodes.get(at)?.names.get(name).copied()
     }
 
-    /// Hands over what a value has at the paths in use, from one of them on. Recursion ends with the longest path.
+    /// Calls `found` with the number of each used path at or below `at`, and the part of `value` at this path. The longest path limits
+    /// the recursion.
     pub(super) fn walk<'v>(
         &self,
         at: usize,
@@ -130,7 +131,7 @@ impl Paths {
         }
     }
 
-    /// The same for the items of an array only.
+    /// Like [`walk`](Self::walk), but only for the items of an array.
     pub(super) fn walk_items<'v>(
         &self,
         at: usize,

@@ -1,17 +1,18 @@
-//! Finding the values at a few paths in a JSON text, in one pass that also vouches for the rest.
+//! Scanner that finds the values at a few paths of a JSON text in one pass, and checks that a parser would accept the rest.
 
 use super::paths::Paths;
 use super::slot::Slot;
 use crate::model::json_check::{self, MAX_DEPTH};
 
-/// The longest number, and the most digits of an exponent, that are certain to be in range.
+/// Maximum length in bytes of a number that is certain to be in the range of a `Value`.
 const SURE_NUMBER: usize = 100;
+/// Maximum number of digits of an exponent in such a number.
 const SURE_EXPONENT: usize = 2;
 
-/// What a text has at the paths in use, ordered by the number of the path.
+/// Returns the values of a text at the used paths, sorted by path number.
 ///
-/// The text is JSON as far as its syntax goes. `None` where only a parser can tell: what no value may be able to
-/// hold (large numbers, surrogates that are no pair, too many levels) and a key that counts and is there twice.
+/// The syntax of the text must be valid JSON. Returns `None` if only a parser can decide: for a text that a `Value` may not be able
+/// to hold (long numbers, lone surrogates, too many levels), and for a duplicate key on a used path.
 pub(super) fn scan<'e>(text: &'e str, paths: &Paths) -> Option<Vec<Slot<'e>>> {
     let mut scanner = Scanner {
         text,
@@ -43,7 +44,7 @@ struct Scanner<'e, 'p> {
     at: usize,
     depth: usize,
     paths: &'p Paths,
-    /// Also what is on the way to the paths in use, so that a key there twice is noticed.
+    /// The values at the used paths and at their prefixes. The prefixes are needed to detect duplicate keys.
     found: Vec<Slot<'e>>,
 }
 
@@ -69,7 +70,7 @@ impl Scanner<'_, '_> {
         Some(())
     }
 
-    /// Reads an object with fields that count. Recursion ends with the longest path.
+    /// Reads an object at the start of a used path. The longest path limits the recursion.
     fn object(&mut self, path: usize) -> Option<()> {
         self.open()?;
         loop {
@@ -103,7 +104,7 @@ impl Scanner<'_, '_> {
         }
     }
 
-    /// Goes past one value. Every turn takes at least one byte.
+    /// Skips one value. Each iteration consumes at least one byte.
     fn skip(&mut self) -> Option<()> {
         let bytes = self.text.as_bytes();
         let (mut at, mut depth) = (self.at, self.depth);
@@ -159,7 +160,7 @@ impl Scanner<'_, '_> {
     }
 }
 
-/// The end of the string at a place, and whether it has escapes.
+/// Returns the end of the string that starts at `at`, and `true` if the string has escapes.
 fn string(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     let mut rest = bytes.get(at + 1..)?;
     let mut escaped = false;
@@ -173,7 +174,7 @@ fn string(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     }
 }
 
-/// The end of the number at a place, if it is one of usual size.
+/// Returns the end of the number that starts at `at`, or `None` if the number may be out of range.
 fn number(bytes: &[u8], at: usize) -> Option<usize> {
     let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'.');
     let mut length = 1 + run(bytes, at + 1, is_part);
@@ -191,16 +192,16 @@ fn number(bytes: &[u8], at: usize) -> Option<usize> {
     (length <= SURE_NUMBER).then_some(at + length)
 }
 
-/// How many bytes in a row are of a kind.
+/// Returns the length of the run of matching bytes that starts at `from`.
 fn run(bytes: &[u8], from: usize, is_of_kind: impl Fn(&u8) -> bool) -> usize {
     let rest = bytes.get(from..).unwrap_or_default();
     rest.iter().take_while(|byte| is_of_kind(byte)).count()
 }
 
-/// How many bytes there are before the next quote or backslash, looking at eight at a time.
+/// Returns the number of bytes before the next quote or backslash. Compares eight bytes at a time.
 fn plain_run(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 0xFF;
-    // The lowest bit set marks the first byte that is equal.
+    // The lowest set bit marks the first equal byte.
     let equal = |word: u64, byte: u8| {
         let zero_where_equal = word ^ (ONES * u64::from(byte));
         zero_where_equal.wrapping_sub(ONES) & !zero_where_equal & (ONES << 7)
@@ -217,7 +218,7 @@ fn plain_run(bytes: &[u8]) -> usize {
     bytes.len() - rest.len() + tail.unwrap_or(rest.len())
 }
 
-/// The length of the escape at the start, or of the pair of them that makes a character.
+/// Returns the length of the escape at the start, or of the two escapes of a surrogate pair. Returns `None` for a lone surrogate.
 fn escape_length(bytes: &[u8]) -> Option<usize> {
     match bytes {
         [

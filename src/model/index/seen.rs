@@ -8,10 +8,10 @@ use serde_json::Value;
 use std::cell::OnceCell;
 use std::hash::RandomState;
 
-/// The context of an event, as the selectors of one group see it.
+/// The values of an event's context at the paths of one group of selectors.
 ///
-/// Nothing is looked at before it is asked for, and all the paths of the group are then found in one go: in the
-/// value, if there is one, else in the text, which is not parsed for that.
+/// The first access finds the values at all paths of the group, in the parsed value if there is one, otherwise by a scan of the text
+/// without parsing it.
 pub(super) struct Seen<'e> {
     context: Option<&'e Json>,
     paths: &'e Paths,
@@ -29,19 +29,19 @@ impl<'e> Seen<'e> {
         }
     }
 
-    /// What is at the paths in use, by the number of the path; `None` if there is no context that can be read.
+    /// Returns the values at the used paths, sorted by path number, or `None` if the context is missing or unreadable.
     pub(super) fn slots(&self) -> Option<&[Slot<'e>]> {
         self.slots.get_or_init(|| self.find()).as_deref()
     }
 
-    /// What is at the path of a number.
+    /// Returns the value at the path with a number.
     pub(super) fn slot(&self, path: usize) -> Option<&Slot<'e>> {
         let slots = self.slots()?;
         let at = slots.binary_search_by_key(&path, Slot::path).ok()?;
         slots.get(at)
     }
 
-    /// The hash of what is at a path: of equal values the same.
+    /// Returns the hash of a path and its value. Equal values have equal hashes.
     pub(super) fn hash(&self, slot: &Slot<'_>) -> u64 {
         slot.hash(self.state)
     }

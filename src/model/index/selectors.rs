@@ -12,32 +12,32 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 
-/// Many selectors, and those of them that an event passes: found by schema, tags and equality on plain paths.
+/// Index of many selectors, which finds the selectors that match an event by schema name, tags and equality on plain paths.
 ///
-/// What the index cannot tell is left to [`Selector::examine`], which sees every candidate. The cost of a search
-/// depends on the event and on what passes, hardly on how many selectors there are.
+/// [`Selector::examine`] tests each candidate. The cost of a search depends on the event and on the number of matching selectors, and
+/// hardly on the number of all selectors.
 #[derive(Clone, Debug)]
 pub(crate) struct SelectorIndex<K> {
-    /// By the hash of the schema; two of one hash share a group.
+    /// The groups by the hash of the schema name. Schema names with the same hash share a group.
     by_schema: ByHash<Group<K>>,
     any_schema: Group<K>,
-    /// Keeps those who write selectors and events from choosing what collides.
+    /// Random keys of the hashes, so the writers of selectors and events cannot cause collisions.
     state: RandomState,
     len: usize,
 }
 
-/// The selectors of one schema, or of any.
+/// The selectors with one schema name, or those for all schemas.
 #[derive(Clone, Debug)]
 struct Group<K> {
     tree: Tree<K>,
     paths: Paths,
 }
 
-/// The most tags or values of which one is enough that are indexed; a longer list is left to the candidates.
+/// Maximum length of an indexed list of alternative tags or values. The test of the candidates covers longer lists.
 const MOST_ENDS: usize = 32;
 
 impl<K: Copy + Ord> SelectorIndex<K> {
-    /// An empty index.
+    /// Creates an empty index.
     pub(crate) fn new() -> Self {
         Self {
             by_schema: ByHash::default(),
@@ -47,19 +47,13 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         }
     }
 
-    /// How many selectors there are.
-    #[cfg_attr(
-        not(test),
-        expect(
-            dead_code,
-            reason = "for the waits of the runtime, which does without so far"
-        )
-    )]
+    /// Returns the number of selectors.
+    #[cfg_attr(not(test), expect(dead_code, reason = "used in tests only"))]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds a selector. A key may have several.
+    /// Adds a selector. A key can have several selectors.
     pub(crate) fn insert(&mut self, key: K, selector: &Selector) {
         let group = match selector.schema_name() {
             None => &mut self.any_schema,
@@ -76,7 +70,7 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         self.len += 1;
     }
 
-    /// Removes a selector that was added under a key; false if there is none.
+    /// Removes a selector of a key. Returns `false` if the key has no such selector.
     pub(crate) fn remove(&mut self, key: K, selector: &Selector) -> bool {
         let group = match selector.schema_name() {
             None => &mut self.any_schema,
@@ -101,7 +95,8 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         true
     }
 
-    /// The keys of the selectors an event passes, or may pass once its context is known; in order and each once.
+    /// Returns the keys of the selectors that match an event, or may match once its context is known, in ascending order without
+    /// duplicates.
     pub(crate) fn matching(&self, event: &Event) -> Vec<K> {
         let mut keys = Vec::new();
         self.search(event, |key, _| keys.push(key));
@@ -110,7 +105,8 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         keys
     }
 
-    /// Hands over the key of every selector that an event passes or may pass, those of many tags maybe repeatedly.
+    /// Calls `found` with the key of each selector that matches or may match an event. A selector with alternative tags or values can
+    /// be found several times.
     pub(in crate::model) fn search(&self, event: &Event, mut found: impl FnMut(K, Passed)) {
         if event.kind == EventKind::Ping {
             return;
@@ -118,7 +114,7 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         let schema = event.schema_name.as_deref();
         let of_schema = schema.and_then(|schema| self.by_schema.get(&self.state.hash_one(schema)));
         let tags = OnceCell::new();
-        // A selector stands at each of its tags, and is not searched for each that the event has.
+        // A selector is in the tree once for each alternative. Its conditions search the context only once.
         let mut searched = BTreeSet::new();
         for group in of_schema.into_iter().chain([&self.any_schema]) {
             let seen = Seen::new(event.context.as_ref(), &group.paths, &self.state);
@@ -145,7 +141,7 @@ impl<K: Copy + Ord> SelectorIndex<K> {
 }
 
 impl<K> Group<K> {
-    /// Where a selector, whose paths are in use, belongs.
+    /// Returns the position of a selector in the tree. The paths of the selector must be in use.
     fn plan(&self, selector: &Selector, state: &RandomState) -> Plan {
         let tag = |tag: &String| state.hash_one(tag);
         let mut all: Vec<Edge> = selector
@@ -178,7 +174,7 @@ impl<K> Group<K> {
     }
 }
 
-/// The hashes of tags, in order and each once.
+/// Returns the hashes of tags, in ascending order without duplicates.
 fn hashed(tags: &[String], state: &RandomState) -> Vec<u64> {
     let mut hashes: Vec<u64> = tags.iter().map(|tag| state.hash_one(tag)).collect();
     hashes.sort_unstable();
@@ -213,7 +209,7 @@ impl<K: Copy + Ord> Default for SelectorIndex<K> {
 
 #[cfg(test)]
 impl<K: Copy + Ord> SelectorIndex<K> {
-    /// Whether nothing is left of what was in it.
+    /// Returns `true` if the index has no selectors, groups or paths.
     pub(super) fn is_bare(&self) -> bool {
         let Group { tree, paths } = &self.any_schema;
         self.len == 0 && self.by_schema.is_empty() && tree.is_empty() && paths.is_empty()

@@ -1,4 +1,4 @@
-//! Values of one event at the paths of an index.
+//! Values of an event's context at the paths of an index.
 
 use crate::model::json_check;
 use serde_json::Value;
@@ -74,17 +74,17 @@ impl Node<'_> {
     }
 }
 
-/// The content of a string without escapes.
+/// Returns the content of a JSON string, or `None` if the text is not a string or has escapes.
 fn unquoted(text: &str) -> Option<&str> {
     let inner = text.strip_prefix('"')?.strip_suffix('"')?;
     (!inner.contains('\\')).then_some(inner)
 }
 
-/// The hash of "this value at that path". Equal values, as conditions see them, have the same.
+/// Returns the hash of a path and a value. Values that are equal in conditions have equal hashes.
 pub(super) fn hash_value(state: &RandomState, path: usize, value: &Value) -> u64 {
     let kind = match value {
         Value::String(text) => return hash_text(state, path, text),
-        // Equal numbers round to the same float.
+        // Equal numbers round to the same float. The addition turns -0.0 into 0.0.
         Value::Number(number) => {
             let float = number.as_f64().unwrap_or(f64::NAN);
             return state.hash_one((path, 1_u8, (float + 0.0).to_bits()));

@@ -13,14 +13,14 @@ mod scanning;
 
 const FRAME: &str = r#"{"type":"breadcrumb.updated","breadcrumb_id":"01890a5d-ac96-774b-bcce-b302099a8057","version":2,"updated_at":"2026-11-21T20:33:40Z""#;
 
-/// An event of the wire with a context of this text.
+/// Returns an event that is read from a frame whose context has the given text.
 fn read(schema: &str, tags: &[&str], context: &str) -> Event {
     let tags = json!(tags);
     let frame = format!(r#"{FRAME},"schema_name":"{schema}","tags":{tags},"context":{context}}}"#);
     serde_json::from_str(&frame).unwrap()
 }
 
-/// The same event with the context parsed, or without one if no value can hold it.
+/// Returns the same event with a parsed context, or without a context if no value can hold it.
 fn parsed(event: &Event) -> Event {
     let context = event.context.as_ref().map(Json::to_string);
     let context = context.and_then(|text| Json::from_text(text).ok());
@@ -45,7 +45,7 @@ fn indexed(selectors: impl IntoIterator<Item = Selector>) -> SelectorIndex<usize
     index
 }
 
-/// A text of an object whose fields repeat, are spelled with escapes, or hold what no value can.
+/// Generates JSON text of objects with duplicate fields, escaped names, and contents that no value can hold.
 fn context_text() -> impl Strategy<Value = String> {
     let name = select(
         &[
@@ -79,7 +79,7 @@ fn context_text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Events made in memory, read from text, and read from odd text.
+/// Generates events that are built in memory, read from regular text, or read from unusual text.
 fn any_event() -> impl Strategy<Value = Event> {
     let odd = (event(), context_text()).prop_map(|(event, context)| {
         let tags: Vec<&str> = event.tags.iter().map(String::as_str).collect();
@@ -100,7 +100,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Mostly what the index is made for, and enough of what it leaves to the candidates.
+/// Generates selectors, mostly with indexed tests, and some with tests that the index does not cover.
 fn selector() -> impl Strategy<Value = Selector> {
     let tags = || subsequence(vec!["session:1", "session:2", "tool:adder"], 0..=3);
     let value = || {
@@ -262,7 +262,7 @@ fn numbers_are_found_in_whatever_spelling() {
         ("10e-1", &[0, 1]),
         ("-0.0", &[2]),
         ("9007199254740993", &[3]),
-        // Rounds to the same float, and is not equal.
+        // The number rounds to the same float and is not equal.
         ("9007199254740992", &[]),
         ("1000000000000000000000000000000", &[4]),
         ("\"1\"", &[]),

@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Selectors by the tests they make, in an order that is the same for all: a tree in which what selectors have in
-/// common is tested once.
+/// Tree of selectors whose edges are tests, sorted in the same order for all selectors. Selectors share the edges of common tests.
 ///
-/// A path through it is no longer than [`Plan::MOST`] edges and one, which bounds every recursion.
+/// The depth is at most [`Plan::MOST`] + 1 edges, which limits the recursion.
 #[derive(Clone, Debug)]
 pub(super) struct Tree<K> {
-    /// Those of which all tests that are indexed lead here; most often one, which is kept in place.
+    /// The first selector whose last indexed test leads to this node. Most nodes have one, so it needs no allocation.
     first: Option<Entry<K>>,
+    /// Further selectors of this node.
     others: Vec<Entry<K>>,
-    /// Most trees are leaves.
+    /// The child nodes. `None` for leaves, which most nodes are.
     branches: Option<Box<Branches<K>>>,
 }
 
@@ -29,51 +29,50 @@ struct Branches<K> {
     all_tags: Edges<K>,
     any_tags: Edges<K>,
     values: Edges<K>,
-    /// How many of the values are at each path.
+    /// Number of edges in `values` for each path.
     paths: HashMap<usize, usize, BuildHasherDefault<PassThrough>>,
 }
 
-/// Keyed by a hash that is keyed itself. Two tests of one hash share an edge, which costs a false candidate.
+/// Child nodes by the keyed hash of the test. Two tests with the same hash share an edge, which causes a false candidate.
 type Edges<K> = ByHash<Tree<K>>;
 
-/// A map whose keys are hashes already.
+/// Map whose keys are already hashes.
 pub(super) type ByHash<V> = HashMap<u64, V, BuildHasherDefault<PassThrough>>;
 
-/// One test of a selector.
+/// An indexed test of a selector.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Edge {
-    /// A tag that has to be there.
+    /// A required tag, by its hash.
     AllTags(u64),
-    /// The value at a path.
+    /// A required or alternative value at a path.
     Value {
         /// The number of the path.
         path: usize,
         /// The hash of path and value.
         hash: u64,
     },
-    /// A tag that is enough.
+    /// An alternative tag, by its hash.
     AnyTags(u64),
 }
 
-/// Where in a tree a selector is: at every end, or at the end of the trunk if there is none.
+/// Positions of a selector in the tree: after each of the `ends`, or after the trunk if there are no ends.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     trunk: Vec<Edge>,
     ends: Vec<Edge>,
 }
 
-/// What an event has: the hashes of its tags, in order and each once, and its context. Either is looked at only if
-/// a test needs it.
+/// The parts of an event that tests need, computed on demand: the sorted hashes of its tags without duplicates, and its context.
 pub(super) struct Search<'s> {
     pub(super) tags: &'s dyn Fn() -> &'s [u64],
     pub(super) seen: &'s Seen<'s>,
 }
 
 impl Plan {
-    /// The most tests in a row that are indexed; the others are left to the candidates.
+    /// Maximum number of indexed required tests of a selector. The test of the candidates covers further ones.
     pub(super) const MOST: usize = 16;
 
-    /// Tests that all have to hold, and tests of which one is enough.
+    /// Creates the plan from the required tests (`all`) and the alternative tests (`any`).
     pub(super) fn new(mut all: Vec<Edge>, mut any: Vec<Edge>) -> Self {
         all.sort_unstable();
         all.dedup();
@@ -116,7 +115,7 @@ impl<K: Copy + PartialEq> Tree<K> {
         }
     }
 
-    /// Removes what was inserted like this; false if it was not.
+    /// Removes a selector that was inserted with this plan and key. Returns `false` if there is no such selector.
     pub(super) fn remove(&mut self, plan: &Plan, key: K, selector: &Selector) -> bool {
         let removed = plan
             .branches()
@@ -125,7 +124,7 @@ impl<K: Copy + PartialEq> Tree<K> {
         removed > 0
     }
 
-    /// Visits the selectors of which no test that is indexed fails, those of several ends maybe several times.
+    /// Visits the selectors whose indexed tests all pass. A selector with several ends can be visited several times.
     pub(super) fn visit<'t>(&'t self, search: &Search<'_>, visitor: &mut impl FnMut(&'t Entry<K>)) {
         for entry in self.first.iter().chain(&self.others) {
             visitor(entry);
@@ -192,7 +191,7 @@ impl<K: Copy + PartialEq> Branches<K> {
         }
     }
 
-    /// Drops the tree at an edge if nothing is left in it.
+    /// Removes the child at an edge if it is empty.
     fn prune(&mut self, edge: Edge) {
         let edges = self.edges(edge);
         if !edges.get(&edge.hash()).is_some_and(Tree::is_empty) {
@@ -215,7 +214,7 @@ impl<K: Copy + PartialEq> Branches<K> {
                 continue;
             }
             let tags = (search.tags)();
-            // Whichever is less work.
+            // Iterates over the smaller of the two sets.
             if tagged.len() < tags.len() {
                 let edges = tagged.iter();
                 edges
@@ -230,7 +229,7 @@ impl<K: Copy + PartialEq> Branches<K> {
             return;
         }
         let Some(slots) = search.seen.slots() else {
-            // Without a context nothing can be ruled out.
+            // Without a context, no value test can exclude a selector.
             let children = self.values.values();
             return children.for_each(|child| child.visit(search, visitor));
         };
@@ -279,7 +278,7 @@ impl<K> Default for Branches<K> {
     }
 }
 
-/// Takes a number for its own hash: the edges are hashes already, and the numbers of paths are given out in turn.
+/// Hasher for keys that need no further hashing: hashes of tests, which it returns unchanged, and path numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PassThrough(u64);
 
@@ -299,7 +298,7 @@ impl Hasher for PassThrough {
     }
 
     fn write_usize(&mut self, number: usize) {
-        // The high bits count as well.
+        // The hash map also uses the high bits, so the multiplication spreads small numbers.
         self.0 = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }

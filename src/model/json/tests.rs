@@ -169,7 +169,7 @@ fn text_inside_a_struct_stays_text_and_is_written_as_it_was() {
 
 const RESERVED: &str = json_check::RESERVED_KEY;
 
-/// JSON text with the reserved key, whose string is JSON text of `levels` levels. `serde_json` parses the string as well.
+/// Returns JSON text with the reserved key. Its string is JSON text of `levels` levels, which `serde_json` would parse too.
 fn nested_in_a_string(levels: usize) -> String {
     let inner = "[".repeat(levels) + &"]".repeat(levels);
     json!({RESERVED: inner}).to_string()
@@ -219,7 +219,7 @@ fn an_event_whose_context_has_the_key_of_nested_json_text_is_read_without_parsin
     assert!(context.parse::<Value>().is_err());
 }
 
-/// JSON text with known bad keys, escapes and depths, and whether it has the reserved key.
+/// Generates JSON text with dangerous keys, escapes and depths, and a flag that is `true` if the text has the reserved key.
 fn hostile_text() -> impl Strategy<Value = (String, bool)> {
     let leaf = prop_oneof![
         Just(("null".to_owned(), false)),

@@ -1,8 +1,7 @@
-//! Admission of a path, before `jsonpath_rust` parses it.
+//! Check of a path before `jsonpath_rust` parses it.
 //!
-//! The limits keep both parsing and evaluation linear: one `..` visits each node once, and what
-//! follows it may multiply the result only by a constant. The scan also refuses what
-//! `jsonpath_rust` would read differently from RFC 9535.
+//! The limits keep parsing and evaluation linear: one `..` visits each node once, and the following segments multiply the result
+//! only by a constant. The check also rejects syntax that `jsonpath_rust` reads differently from RFC 9535.
 
 use super::cursor::{Cursor, is_blank, is_name_char, is_name_first, is_plain_name_char};
 use super::{PathError, shorten, syntax, within};
@@ -10,7 +9,7 @@ use super::{PathError, shorten, syntax, within};
 pub(super) const MAX_BYTES: usize = 512;
 pub(super) const MAX_SEGMENTS: usize = 32;
 pub(super) const MAX_DESCENTS: usize = 1;
-/// Wildcards, unions, slices and filters together.
+/// Maximum number of wildcards, unions, slices and filters together.
 pub(super) const MAX_SPREADS: usize = 2;
 pub(super) const MAX_MEMBERS: usize = 8;
 pub(super) const MAX_PARENTHESES: usize = 8;
@@ -21,7 +20,7 @@ pub(super) fn length(text: &str) -> Result<(), PathError> {
     within(text, ("bytes", text.len(), MAX_BYTES), "shorten it")
 }
 
-/// Checks a path that begins with `$` against every limit.
+/// Checks a path that starts with `$` against all limits.
 pub(super) fn admit(source: &str) -> Result<(), PathError> {
     length(source)?;
     let mut scan = Scan {
@@ -42,9 +41,9 @@ struct Scan<'t> {
     segments: usize,
     descents: usize,
     spreads: usize,
-    /// Those open now.
+    /// Number of open parentheses.
     parentheses: usize,
-    /// Between the parentheses of a function call.
+    /// If `true`, the cursor is between the parentheses of a function call.
     in_call: bool,
 }
 
@@ -63,7 +62,7 @@ impl Scan<'_> {
                     self.segment()?;
                     self.selection(false)?;
                 }
-                Some(other) => return Err(self.syntax(format!("`{other}` begins no segment"))),
+                Some(other) => return Err(self.syntax(format!("`{other}` cannot start a segment"))),
             }
         }
     }
@@ -89,7 +88,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Reads what is between brackets, the closing one included.
+    /// Reads the content of brackets, including the closing bracket.
     fn selection(&mut self, in_filter: bool) -> Result<(), PathError> {
         let mut members = Vec::new();
         loop {
@@ -107,7 +106,7 @@ impl Scan<'_> {
                 Some(',') => {}
                 Some(']') => break,
                 Some(other) => {
-                    return Err(self.syntax(format!("`{other}` stands where `,` or `]` belongs")));
+                    return Err(self.syntax(format!("expected `,` or `]`, found `{other}`")));
                 }
                 None => return Err(self.syntax("a bracket is not closed")),
             }
@@ -118,7 +117,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Reads one member of a selection; members that select the same give the same text.
+    /// Reads one member of a selection. Members that select the same nodes give the same text.
     fn member(&mut self, in_filter: bool) -> Result<String, PathError> {
         match self.cursor.peek() {
             Some('\'' | '"') => Ok(format!("'{}'", self.quoted()?)),
@@ -132,7 +131,7 @@ impl Scan<'_> {
                 self.cursor.bump();
                 self.spread()?;
                 self.filter()?;
-                // Two filters in a union are one spread too many, so their text does not matter.
+                // Two filters in a union exceed the limit of spreads, so their texts need not be compared.
                 Ok("?".to_owned())
             }
             Some(_) | None => self.numbers(),
@@ -148,12 +147,12 @@ impl Scan<'_> {
         if text.contains(':') {
             self.spread()?;
         } else if text.trim_matches(is_blank).is_empty() {
-            return Err(self.syntax("brackets hold no name, index, slice, `*` or filter"));
+            return Err(self.syntax("brackets contain no name, index, slice, `*` or filter"));
         }
         Ok(text.trim_matches(is_blank).to_owned())
     }
 
-    /// Reads a filter after its `?`, up to the `,` or `]` that ends it.
+    /// Reads a filter after its `?`, up to the `,` or `]` after the filter.
     fn filter(&mut self) -> Result<(), PathError> {
         loop {
             match self.cursor.peek() {
@@ -174,7 +173,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Acts on a character of a filter that is already read.
+    /// Handles a character of a filter that was already read.
     fn mark(&mut self, c: char) -> Result<(), PathError> {
         match c {
             '*' => self.spread(),
@@ -201,7 +200,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Reads a name, a number, a literal or the name of a function inside a filter.
+    /// Reads a name, a number, a literal or a function name inside a filter.
     fn word(&mut self) -> Result<(), PathError> {
         let word = self.name(is_name_char)?;
         if self.cursor.eat('(') {
@@ -214,7 +213,7 @@ impl Scan<'_> {
             self.open()?;
             self.in_call = true;
         }
-        // jsonpath_rust would join `a b` to one name.
+        // jsonpath_rust reads `a b` as one name.
         if self.cursor.skip_blanks() && self.cursor.peek().is_some_and(is_name_char) {
             return Err(self.syntax(format!("`{}` is followed by another word", shorten(&word))));
         }
@@ -223,9 +222,11 @@ impl Scan<'_> {
 
     fn name(&mut self, keep: impl Fn(char) -> bool) -> Result<String, PathError> {
         let name = self.cursor.take_while(keep);
-        // jsonpath_rust would trim such a character off the name.
+        // jsonpath_rust trims such characters from the name.
         if name.contains(char::is_whitespace) {
-            return Err(self.syntax("a name holds unicode white space and is not quoted"));
+            return Err(
+                self.syntax("an unquoted name contains Unicode white space; quote the name")
+            );
         }
         Ok(name.to_owned())
     }

@@ -7,15 +7,15 @@ use super::document::MAX_DEPTH;
 use super::{Path, PathError, shorten};
 use serde_json::Value;
 
-/// The maximum number of steps that searches of one document may take. A document of 1 MiB that consists of
-/// one-digit numbers takes half of them for one short path.
+/// The maximum number of steps that all searches of one document take together. A document of 1 MiB of one-digit numbers takes half
+/// of these steps for one short path.
 pub(crate) const MAX_SEARCH_STEPS: usize = 1 << 22;
 
-/// The steps that one node takes, since the evaluator writes out its location.
+/// The number of steps for one node. The evaluator formats the location of each node.
 const NODE_STEPS: usize = 4;
-/// The bytes of a location, or of a string, that take the steps of another node.
+/// The number of bytes of a location or a string that take the steps of a further node.
 const NODE_BYTES: usize = 64;
-/// The bytes of a path that multiply the cost of each node.
+/// The number of bytes of a path that increment the cost factor of each node.
 const PATH_BYTES: usize = 32;
 
 impl Path {
@@ -24,7 +24,7 @@ impl Path {
         1 + self.source().len() / PATH_BYTES
     }
 
-    /// Returns the steps that evaluating this path takes, or `None` if it takes more than `limit`. A plain path takes none.
+    /// Returns the number of steps of an evaluation of this path, or `None` if it is more than `limit`. A plain path takes 0 steps.
     pub(crate) fn search_steps(&self, value: &Value, limit: usize) -> Option<usize> {
         if self.is_plain() {
             return Some(0);
@@ -34,7 +34,7 @@ impl Path {
         Some(steps.saturating_mul(factor))
     }
 
-    /// Checks that evaluating this path takes at most `limit` steps.
+    /// Checks that an evaluation of this path takes at most `limit` steps.
     pub(crate) fn admit_search(&self, value: &Value, limit: usize) -> Result<(), PathError> {
         match self.search_steps(value, limit) {
             Some(_) => Ok(()),
@@ -46,15 +46,15 @@ impl Path {
     }
 }
 
-/// Returns the steps that a search of the whole value takes for the shortest path, or `None` if it takes more than `limit`.
+/// Returns the number of steps of a search of the whole value with the shortest path, or `None` if it is more than `limit`.
 pub(crate) fn search_steps(value: &Value, limit: usize) -> Option<usize> {
     let mut left = limit;
     take(value, 0, 0, &mut left)?;
     Some(limit - left)
 }
 
-/// Takes the steps of a value at a location of so many bytes. Values below the maximum depth are not counted, since the
-/// evaluation refuses such documents.
+/// Subtracts the steps of a value at a location of `location` bytes. Values below the maximum depth are not counted, because the
+/// evaluation rejects such documents.
 fn take(value: &Value, depth: usize, location: usize, left: &mut usize) -> Option<()> {
     if depth > MAX_DEPTH {
         return Some(());

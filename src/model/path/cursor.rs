@@ -1,6 +1,6 @@
-//! Reading the text of a path from left to right.
+//! Reader of a path text from left to right.
 
-/// What is left of a path text.
+/// The unread rest of a path text.
 pub(super) struct Cursor<'t> {
     rest: &'t str,
 }
@@ -36,12 +36,12 @@ impl<'t> Cursor<'t> {
         taken
     }
 
-    /// Skips blanks, and tells whether there were any.
+    /// Skips blanks. Returns `true` if there were any.
     pub(super) fn skip_blanks(&mut self) -> bool {
         !self.take_while(is_blank).is_empty()
     }
 
-    /// Reads a quoted string, with the escapes of RFC 9535 replaced. The error is the reason.
+    /// Reads a quoted string and decodes the escapes of RFC 9535. The error is the reason.
     pub(super) fn quoted(&mut self) -> Result<String, &'static str> {
         let quote = self.bump();
         let mut text = String::new();
@@ -50,7 +50,9 @@ impl<'t> Cursor<'t> {
                 None => return Err("a quoted name is not closed"),
                 found if found == quote => return Ok(text),
                 Some('\\') => text.push(self.escaped(quote)?),
-                Some('\0'..='\u{1f}') => return Err("a quoted name holds a raw control character"),
+                Some('\0'..='\u{1f}') => {
+                    return Err("a quoted name contains an unescaped control character");
+                }
                 Some(other) => text.push(other),
             }
         }
@@ -65,8 +67,10 @@ impl<'t> Cursor<'t> {
             Some('r') => Ok('\r'),
             Some(same @ ('/' | '\\')) => Ok(same),
             Some(same) if Some(same) == quote => Ok(same),
-            Some('u') => self.unicode().ok_or("an escape \\u names no character"),
-            Some(_) | None => Err("an escape is not one of rfc 9535"),
+            Some('u') => self
+                .unicode()
+                .ok_or("a \\u escape does not encode a character"),
+            Some(_) | None => Err("an escape is not defined in RFC 9535"),
         }
     }
 
@@ -74,7 +78,7 @@ impl<'t> Cursor<'t> {
     fn unicode(&mut self) -> Option<char> {
         let unit = self.hex4()?;
         if !(0xD800..=0xDBFF).contains(&unit) {
-            // A lone low surrogate is no character, so this is `None` for it.
+            // `from_u32` returns `None` for a lone low surrogate.
             return char::from_u32(unit);
         }
         if !(self.eat('\\') && self.eat('u')) {
@@ -89,22 +93,22 @@ impl<'t> Cursor<'t> {
     }
 }
 
-/// A blank of RFC 9535.
+/// Returns `true` for a blank of RFC 9535.
 pub(super) fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r')
 }
 
-/// The first character of an unquoted name.
+/// Returns `true` if an unquoted name can start with the character.
 pub(super) fn is_name_first(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_' || !c.is_ascii()
 }
 
-/// A further character of an unquoted name.
+/// Returns `true` if an unquoted name can contain the character after the first one.
 pub(super) fn is_name_char(c: char) -> bool {
     is_name_first(c) || c.is_ascii_digit()
 }
 
-/// A further character of an unquoted name in a plain path, where `-` is allowed too.
+/// Returns `true` if an unquoted name in a plain path can contain the character after the first one. `-` is allowed.
 pub(super) fn is_plain_name_char(c: char) -> bool {
     is_name_char(c) || c == '-'
 }

@@ -1,22 +1,20 @@
-//! Admission of a document, before `jsonpath_rust` evaluates a path on it.
+//! Check of a document before `jsonpath_rust` evaluates a path on it.
 //!
-//! `jsonpath_rust` recurses into the document, and writes out the location of each node it
-//! visits. A document nested deep enough would overflow the stack, and one long member name with
-//! many nodes below it would be copied once for each of them. Both are measured here first, in
-//! one pass that does not allocate.
+//! `jsonpath_rust` recurses into the document and formats the location of each visited node. A deeply nested document would overflow
+//! the stack, and a long member name is copied for each node below it. One pass without allocation measures both.
 
 use serde_json::Value;
 
 use super::{PathError, shorten};
 
-/// As deep as `serde_json` parses a document by default.
+/// Maximum depth of a document, which is the default limit of the `serde_json` parser.
 pub(super) const MAX_DEPTH: usize = 128;
-/// The memory that the written locations of all nodes may need.
+/// Maximum total size in bytes of the locations of all nodes.
 pub(super) const MAX_LOCATION_BYTES: usize = 32 * 1024 * 1024;
-/// What an index or the quotes and brackets around a name add to a location, at most.
+/// Estimated number of bytes that an index, or the quotes and brackets around a name, add to a location.
 const BRACKETS: usize = 8;
 
-/// Checks that a search of the whole document stays within the limits.
+/// Checks that a search of the whole document does not exceed the limits.
 pub(super) fn admit(path: &str, document: &Value) -> Result<(), PathError> {
     let mut measure = Measure { path, bytes: 0 };
     measure.node(document, 0, 0)
@@ -58,7 +56,7 @@ impl Measure<'_> {
     }
 }
 
-/// The bytes of a name in a location, where an escaped character takes up to six.
+/// Returns the maximum number of bytes of a name in a location. An escaped character takes up to six bytes.
 fn written(name: &str) -> usize {
     let escaped = name
         .bytes()

@@ -1,35 +1,35 @@
-//! Patterns: the part of JSONPath that can be decided step by step on the way down a document.
+//! Patterns: the subset of JSONPath that can be matched step by step from the root of a document.
 
 use super::admission::{MAX_BYTES, MAX_SEGMENTS};
 use super::cursor::{Cursor, is_blank};
 use super::normalise;
 use super::plain::{self, Step};
 
-/// Why a text is no pattern although it may be a path.
+/// Error message for a path that is not a pattern.
 const ONLY: &str =
-    "only names, [n], [*] and ..name can be used here, no filter, slice, union or function";
+    "only names, [n], [*] and ..name are allowed, no filter, slice, union or function";
 
 /// One segment of a pattern.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum PatternStep {
-    /// The member of this name.
+    /// The member with this name.
     Name(String),
-    /// The member of this name, at any depth below.
+    /// Members with this name at any depth.
     Anywhere(String),
-    /// The item at an index, which counts from the end if it is negative.
+    /// The item at an index. A negative index counts from the end.
     Index(i64),
     /// Every member or item.
     Each,
 }
 
-/// Reads a pattern of at most 32 steps; the error says why it is none.
+/// Parses a pattern of at most 32 steps. The error is the reason for which the text is not a pattern.
 pub(crate) fn pattern(text: &str) -> Result<Vec<PatternStep>, &'static str> {
     let text = text.trim_matches(is_blank);
     if text.is_empty() {
-        return Err("it is empty");
+        return Err("the path is empty");
     }
     if text.len() > MAX_BYTES {
-        return Err("it has more than 512 bytes");
+        return Err("the path has more than 512 bytes");
     }
     let source = normalise(text).map_err(|_| ONLY)?;
     let mut cursor = Cursor::new(&source);
@@ -45,11 +45,11 @@ pub(crate) fn pattern(text: &str) -> Result<Vec<PatternStep>, &'static str> {
         };
         steps.push(step);
         if steps.len() > MAX_SEGMENTS {
-            return Err("it has more than 32 steps");
+            return Err("the path has more than 32 steps");
         }
     }
     match steps.is_empty() {
-        true => Err("it names the whole context; name a member of it"),
+        true => Err("the path selects the whole context; name a member"),
         false => Ok(steps),
     }
 }
@@ -71,7 +71,8 @@ fn dotted(cursor: &mut Cursor<'_>) -> Result<PatternStep, &'static str> {
     named(unquoted(cursor)?)
 }
 
-/// A name as it stands. One with what nobody sees is mostly a mistake, and would exclude nothing.
+/// Reads an unquoted name. A name with white space or an invisible character is rejected: it is probably a mistake, and as an
+/// excluded path it would exclude nothing.
 fn unquoted(cursor: &mut Cursor<'_>) -> Result<Option<Step>, &'static str> {
     let step = plain::shorthand(cursor);
     let is_unseen = |c: char| {
@@ -83,7 +84,7 @@ fn unquoted(cursor: &mut Cursor<'_>) -> Result<Option<Step>, &'static str> {
     };
     match &step {
         Some(Step::Name(name)) if name.contains(is_unseen) => {
-            Err("a name holds white space or what is not seen and is not quoted, write ['name']")
+            Err("an unquoted name contains white space or an invisible character; write ['name']")
         }
         Some(Step::Name(_) | Step::Index(_)) | None => Ok(step),
     }

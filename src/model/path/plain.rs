@@ -1,11 +1,11 @@
-//! Plain paths: only names and indexes, parsed and walked without `jsonpath_rust`.
+//! Plain paths, which have only names and indexes. They are parsed and followed without `jsonpath_rust`.
 
 use serde_json::Value;
 
 use super::cursor::{Cursor, is_name_first, is_plain_name_char};
 use super::{PathError, syntax};
 
-/// The largest index of RFC 9535, which a double holds exactly.
+/// Maximum index of RFC 9535: the largest integer up to which a double is exact.
 const MAX_INDEX: i64 = (1 << 53) - 1;
 
 /// One segment of a plain path.
@@ -14,7 +14,7 @@ pub(in crate::model) enum Step {
     Index(i64),
 }
 
-/// Parses a path that begins with `$`; `None` when it is not plain.
+/// Parses a path that starts with `$`. Returns `None` if the path is not plain.
 pub(super) fn parse(source: &str) -> Result<Option<Vec<Step>>, PathError> {
     let mut cursor = Cursor::new(source);
     let mut steps = Vec::new();
@@ -57,7 +57,7 @@ pub(super) fn bracketed(cursor: &mut Cursor<'_>) -> Result<Option<Step>, &'stati
 
 fn index(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
-    // `-0` and leading zeros are no indexes in RFC 9535.
+    // RFC 9535 does not allow `-0` and leading zeros.
     if digits.starts_with('0') && text != "0" {
         return None;
     }
@@ -66,7 +66,7 @@ fn index(text: &str) -> Option<i64> {
         .filter(|index| (-MAX_INDEX..=MAX_INDEX).contains(index))
 }
 
-/// Follows the steps down from `value`.
+/// Returns the node at the path `steps` in `value`.
 pub(super) fn walk<'v>(steps: &[Step], value: &'v Value) -> Option<&'v Value> {
     steps.iter().try_fold(value, |node, step| match step {
         Step::Name(name) => node.as_object()?.get(name),
@@ -74,7 +74,7 @@ pub(super) fn walk<'v>(steps: &[Step], value: &'v Value) -> Option<&'v Value> {
     })
 }
 
-/// The item of an array at an index, which counts from the end if it is negative.
+/// Returns the item of an array at an index. A negative index counts from the end.
 pub(in crate::model) fn item(value: &Value, index: i64) -> Option<&Value> {
     let items = value.as_array()?;
     let distance = usize::try_from(index.unsigned_abs()).ok()?;

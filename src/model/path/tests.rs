@@ -222,20 +222,20 @@ fn a_filter_that_is_not_of_rfc_9535_is_a_syntax_error() {
     assert_syntax_errors(&["$[?@.a == 99999999999999999999]"]);
 }
 
-/// Checks that a path is refused, and with which variant.
+/// Asserts that a path is rejected with a variant of the error.
 macro_rules! refused {
     ($path:expr, $variant:ident) => {{
         let path = String::from($path);
-        // What is refused before it is parsed is refused at once: a parser that backtracks would never come back.
+        // The path must be rejected before it is parsed, because a parser with backtracking would not terminate in time.
         let error = refusal(&path);
         assert!(matches!(error, PathError::$variant { .. }), "{path}: {error:?}");
     }};
 }
 
-/// The counted parts that multiply the result of a path.
+/// Name of the counted parts that multiply the result of a path.
 const SPREADS: &str = "wildcards, unions, slices and filters";
 
-/// Checks that a path is refused because it has more of something than the limit.
+/// Asserts that a path is rejected because it has more of the counted parts than the limit.
 fn assert_over_limit(path: &str, count: usize, counted: &str) {
     let error = refusal(path);
     let PathError::OverLimit { what, found, .. } = error else {
@@ -375,7 +375,7 @@ fn any_stops_at_the_first_node_for_which_the_test_holds() {
     assert_eq!(Path::parse("[9]").unwrap().any(&value, |_| true), Ok(false));
 }
 
-/// Chains and a bush of about 50,000 nodes, each object with all the members that paths name.
+/// Returns a deep and wide document of about 50,000 nodes, whose objects have all members that the tested paths name.
 fn large() -> Value {
     let mut value = json!([1]);
     for _ in 0..100 {
@@ -488,7 +488,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Paths put together from valid parts, so that most are admitted.
+/// Generates paths from valid parts, so most of them are accepted.
 fn any_query() -> impl Strategy<Value = String> {
     let segment = prop::sample::select(vec![
         ".a",

@@ -1,5 +1,4 @@
-//! What is refused after parsing: filters that `jsonpath_rust` compiles but evaluates against
-//! RFC 9535, or not in linear time.
+//! Check of a parsed path: rejects filters that `jsonpath_rust` evaluates differently from RFC 9535, or not in linear time.
 
 use jsonpath_rust::parser::model::{
     Comparable, Filter, FilterAtom, FnArg, JpQuery, Literal, Segment, Selector, Test, TestFunction,
@@ -7,8 +6,8 @@ use jsonpath_rust::parser::model::{
 
 use super::{PathError, shorten, within};
 
-/// Comparisons with a path on both sides, which may each compare whole subtrees, and under `..`
-/// do so again on every level of the document.
+/// Maximum number of comparisons with a path on both sides. Each can compare whole subtrees, and does so on every level of the document
+/// below `..`.
 const MAX_PATH_COMPARISONS: usize = 2;
 
 /// Checks the filters of a compiled path.
@@ -74,7 +73,7 @@ fn test(path: &str, found: &Test) -> Result<(), PathError> {
         Test::AbsQuery(_) => Err(PathError::RootInFilter {
             path: shorten(path),
         }),
-        // The evaluator takes every tested value for false, and so its negation for true.
+        // The evaluator treats every tested value as false, and its negation as true.
         Test::Function(call) => Err(out_of_place(
             path,
             call,
@@ -93,7 +92,7 @@ fn comparable(path: &str, found: &Comparable) -> Result<(), PathError> {
 
 fn literal(path: &str, found: &Literal) -> Result<(), PathError> {
     match found {
-        // serde_json holds no infinity and makes it null, so that `null == 1e999` would be true.
+        // serde_json converts infinity to null, so `null == 1e999` would be true.
         Literal::Float(number) if !number.is_finite() => Err(PathError::NumberOutOfRange {
             path: shorten(path),
         }),
@@ -110,7 +109,7 @@ fn function(path: &str, call: &TestFunction) -> Result<(), PathError> {
         TestFunction::Length(argument) => match &**argument {
             FnArg::Literal(value) => literal(path, value),
             argument if is_query(argument, is_singular) => Ok(()),
-            // The evaluator counts the nodes instead.
+            // The evaluator would count the nodes instead.
             _ => Err(out_of_place(
                 path,
                 call,

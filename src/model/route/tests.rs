@@ -18,7 +18,7 @@ fn new<const N: usize>(subscriptions: [Subscription; N]) -> Subscriptions {
     Subscriptions::new(subscriptions).unwrap()
 }
 
-/// The event of a request to the adder, in session 1.
+/// Returns the event of a request to the tool `adder` in session 1.
 fn request() -> Event {
     let breadcrumb = NewBreadcrumb::new("tool.request.v1")
         .tag("tool:request")
@@ -32,7 +32,7 @@ fn without_context() -> Event {
     request().envelope()
 }
 
-/// What a trigger on requests with one condition makes of an event.
+/// Returns the route of an event for a trigger on requests with one condition.
 fn with_condition(path: &str, op: &str, value: impl Into<Value>, event: &Event) -> Route {
     new([Subscription::trigger("tool.request.v1").matching(path, op, value)]).route(event)
 }

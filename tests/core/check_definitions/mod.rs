@@ -268,7 +268,7 @@ async fn records_of_a_store_are_checked_with_warnings_and_without_a_doubled_cont
     let errors = lines(&checked, "error");
     expect(
         &errors,
-        &["Odd agent (", ": context.subscriptions: it is missing"],
+        &["Odd agent (", ": context.subscriptions: missing value"],
     );
     assert_eq!(errors.len(), 1, "{errors:?}");
     Ok(())

@@ -64,8 +64,8 @@ fn a_path_beyond_the_limits_is_refused_with_the_limit() {
         ("$[?@..a]", "DescentInFilter", "`..` inside a filter"),
         ("$[?match(@.a, 'x')]", "Function", "function `match`"),
         ("$[?search(@.a, 'x')]", "Function", "function `search`"),
-        ("$.a[", "Syntax", "path `$.a[` is not valid jsonpath"),
-        ("", "Syntax", "it is empty"),
+        ("$.a[", "Syntax", "path `$.a[` is not a valid JSONPath"),
+        ("", "Syntax", "the path is empty"),
     ] {
         let condition = json!({"path": path, "op": "exists"});
         let error = refusal(&json!([request(&json!({"context_match": [condition]}))]));
@@ -93,11 +93,11 @@ fn a_path_at_the_limits_is_taken() {
 #[test]
 fn a_regex_beyond_the_limits_is_refused() {
     for (pattern, words) in [
-        ("(".to_owned(), r#""(" is not a regex: unclosed group"#),
+        ("(".to_owned(), r#"invalid regex "(": unclosed group"#),
         (format!("{}(", "a".repeat(4_000)), "unclosed group"),
         (
             r"\w{2000}".to_owned(),
-            r#"the regex "\\w{2000}" is larger than 262144 bytes"#,
+            r#"regex "\\w{2000}" needs more than 262144 bytes"#,
         ),
         (
             "a".repeat(5_000),
@@ -130,7 +130,7 @@ fn a_definition_nested_too_deep_is_a_typed_error() {
         )])
     };
 
-    // The list, the subscription, the conditions and the condition are four levels.
+    // The list, the subscription, the list of conditions and the condition take four levels.
     assert!(Subscriptions::from_json(&with(MAX_DEPTH - 4)).is_ok());
     for deep in [with(MAX_DEPTH - 3), with(500)] {
         assert_eq!(*refusal(&deep).problem(), DefinitionProblem::TooDeep);
@@ -168,7 +168,7 @@ fn a_text_that_is_too_large_is_a_typed_error() {
     );
     assert_eq!(
         error.to_string(),
-        "1048578 bytes where at most 1048576 are allowed"
+        "1048578 bytes of JSON where at most 1048576 are allowed; split the definition"
     );
 }
 
@@ -196,7 +196,7 @@ fn a_message_is_not_flooded_by_what_it_names() {
     assert!(twice.len() < 400, "{} bytes", twice.len());
 }
 
-/// A definition with triggers of at most 60 conditions each.
+/// Returns a definition whose triggers have at most 60 conditions each.
 fn with_conditions(count: usize, condition: &Value) -> Value {
     let conditions = vec![condition.clone(); count];
     let triggers = conditions

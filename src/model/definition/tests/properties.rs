@@ -1,11 +1,11 @@
-//! Whatever a definition is, it loads or is refused, and what loads stays the same.
+//! Property tests: any JSON loads as a definition or is rejected, and a loaded definition survives printing and loading.
 
 use super::*;
 use crate::model::strategies::{any_json, definition};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// Whether what was loaded is the same again when it is printed and loaded, as a value and as text.
+/// Asserts that a loaded definition is unchanged after printing and loading, as a value and as text.
 fn assert_stable(loaded: &Subscriptions) {
     let printed = serde_json::to_value(loaded).unwrap();
     let again = Subscriptions::from_json(&printed).unwrap();
@@ -16,7 +16,7 @@ fn assert_stable(loaded: &Subscriptions) {
     assert_eq!(serde_json::to_value(&again).unwrap(), printed);
 }
 
-/// How many values a JSON value holds, itself included.
+/// Returns the number of values in a JSON value, including the value itself.
 fn places(value: &Value) -> usize {
     1 + match value {
         Value::Array(items) => items.iter().map(places).sum(),
@@ -25,7 +25,7 @@ fn places(value: &Value) -> usize {
     }
 }
 
-/// Puts `new` at the given place, counted as they are met.
+/// Replaces the value with the number `place`, in depth-first order, with `new`.
 fn replace(value: &mut Value, place: usize, new: &Value) {
     let inner: Vec<&mut Value> = match value {
         _ if place == 0 => {
@@ -46,7 +46,7 @@ fn replace(value: &mut Value, place: usize, new: &Value) {
     }
 }
 
-/// Loads whatever it is; what loads is stable, and text and value agree.
+/// Loads a definition as a value and as text. Asserts that the results are equal, and that a loaded definition is stable.
 fn try_load(definition: &Value) {
     let loaded = Subscriptions::from_json(definition);
     let from_text = Subscriptions::parse(&definition.to_string());

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Asserts that each subscription, after one that is fine, is refused with the words.
+/// Asserts that each subscription, after a valid one, is rejected with the error message.
 fn assert_refused(cases: &[(Value, &str)]) {
     for (subscription, expected) in cases {
         let error = refusal(&json!([request(&json!({})), subscription]));
@@ -16,11 +16,11 @@ fn a_field_both_in_a_nested_selector_and_beside_it_is_refused() {
     assert_refused(&[
         (
             page(&json!({"selector": {"schema_name": "page.v2"}})),
-            r#"subscription 1 ("page"): schema_name: it is given twice"#,
+            r#"subscription 1 ("page"): schema_name: duplicate field; remove the one inside or outside of "selector""#,
         ),
         (
             page(&json!({"selector": "page.v2"})),
-            r#"subscription 1 ("page"): selector: it must be an object, not "page.v2""#,
+            r#"subscription 1 ("page"): selector: must be an object, not "page.v2""#,
         ),
     ]);
 }
@@ -30,45 +30,45 @@ fn an_unknown_name_is_refused_with_the_nearest_one() {
     assert_refused(&[
         (
             page(&json!({"role": "contxt"})),
-            r#"subscription 1 ("page"): role: "contxt" is not known; did you mean "context"?"#,
+            r#"subscription 1 ("page"): role: unknown value "contxt"; did you mean "context"?"#,
         ),
         (
             page(&json!({"role": "Trigger"})),
-            r#"subscription 1 ("page"): role: "Trigger" is not known; did you mean "trigger"?"#,
+            r#"subscription 1 ("page"): role: unknown value "Trigger"; did you mean "trigger"?"#,
         ),
         (
             page(&json!({"role": "banana"})),
-            r#"subscription 1 ("page"): role: "banana" is not known; there are trigger, context"#,
+            r#"subscription 1 ("page"): role: unknown value "banana"; expected one of trigger, context"#,
         ),
         (
             page(&json!({"fetch": "lastest"})),
-            r#"subscription 1 ("page"): fetch.method: "lastest" is not known; did you mean "latest"?"#,
+            r#"subscription 1 ("page"): fetch.method: unknown value "lastest"; did you mean "latest"?"#,
         ),
         (
             page(&json!({"fetch": {"method": "vectors"}})),
-            r#"subscription 1 ("page"): fetch.method: "vectors" is not known; did you mean "vector"?"#,
+            r#"subscription 1 ("page"): fetch.method: unknown value "vectors"; did you mean "vector"?"#,
         ),
         (
             page(&json!({"fetch": {"method": "recent", "order": "oldest-first"}})),
-            r#"subscription 1 ("page"): fetch.order: "oldest-first" is not known; did you mean "oldest_first"?"#,
+            r#"subscription 1 ("page"): fetch.order: unknown value "oldest-first"; did you mean "oldest_first"?"#,
         ),
         (
             request(&json!({"on": ["created", "update"]})),
-            r#"subscription 1: on: "update" is not known; did you mean "updated"?"#,
+            r#"subscription 1: on: unknown value "update"; did you mean "updated"?"#,
         ),
         (
             request(&json!({"on": ["ping"]})),
-            r#"subscription 1: on: "ping" is not known; there are created, updated, deleted"#,
+            r#"subscription 1: on: unknown value "ping"; expected one of created, updated, deleted"#,
         ),
         (
             page(&json!({"context_match": [{"path": "a", "op": "contain_any", "value": []}]})),
-            r#"subscription 1 ("page"): context_match[0].op: op "contain_any" is not known; did you mean "contains_any"?"#,
+            r#"subscription 1 ("page"): context_match[0].op: unknown op "contain_any"; did you mean "contains_any"?"#,
         ),
         (
             request(
                 &json!({"context_match": [{"path": "a", "op": "exists"}, {"path": "a", "op": "=", "value": 1}]}),
             ),
-            r#"subscription 1: context_match[1].op: op "=" is not known; there are eq, ne, gt, gte, lt, lte, in, contains, contains_any, contains_all, starts_with, ends_with, matches, exists"#,
+            r#"subscription 1: context_match[1].op: unknown op "="; expected one of eq, ne, gt, gte, lt, lte, in, contains, contains_any, contains_all, starts_with, ends_with, matches, exists"#,
         ),
     ]);
 }
@@ -79,7 +79,7 @@ fn a_missing_role_is_refused() {
 
     assert_eq!(
         error.to_string(),
-        r#"subscription 0 ("message"): role: it is missing; write "trigger" or "context""#
+        r#"subscription 0 ("message"): role: missing value; write "trigger" or "context""#
     );
     assert_eq!(
         (error.subscription(), error.key(), error.field()),
@@ -97,31 +97,31 @@ fn a_field_of_the_wrong_type_is_refused_with_what_it_must_be() {
     assert_refused(&[
         (
             json!("page.v1"),
-            r#"subscription 1: it must be an object, not "page.v1""#,
+            r#"subscription 1: must be an object, not "page.v1""#,
         ),
         (
             request(&json!({"schema_name": 5})),
-            "subscription 1: schema_name: it must be a string, not 5",
+            "subscription 1: schema_name: must be a string, not 5",
         ),
         (
             request(&json!({"any_tags": "a"})),
-            r#"subscription 1: any_tags: it must be a list of strings, not "a""#,
+            r#"subscription 1: any_tags: must be a list of strings, not "a""#,
         ),
         (
             request(&json!({"all_tags": ["a", 1]})),
-            r#"subscription 1: all_tags: it must be a list of strings, not ["a",1]"#,
+            r#"subscription 1: all_tags: must be a list of strings, not ["a",1]"#,
         ),
         (
             request(&json!({"tag": ["a"]})),
-            r#"subscription 1: tag: it must be a string, not ["a"]"#,
+            r#"subscription 1: tag: must be a string, not ["a"]"#,
         ),
         (
             request(&json!({"role": ["trigger"]})),
-            r#"subscription 1: role: it must be a string, not ["trigger"]"#,
+            r#"subscription 1: role: must be a string, not ["trigger"]"#,
         ),
         (
             request(&json!({"key": 1})),
-            "subscription 1: key: it must be a string, not 1",
+            "subscription 1: key: must be a string, not 1",
         ),
     ]);
 }
@@ -131,51 +131,51 @@ fn a_part_of_a_fetch_of_the_wrong_type_is_refused_with_what_it_must_be() {
     assert_refused(&[
         (
             page(&json!({"fetch": 5})),
-            r#"subscription 1 ("page"): fetch: it must be a method name or an object, not 5"#,
+            r#"subscription 1 ("page"): fetch: must be a method name or an object, not 5"#,
         ),
         (
             page(&json!({"fetch": {"method": 5}})),
-            r#"subscription 1 ("page"): fetch.method: it must be a string, not 5"#,
+            r#"subscription 1 ("page"): fetch.method: must be a string, not 5"#,
         ),
         (
             page(&json!({"fetch": {"order": 5}})),
-            r#"subscription 1 ("page"): fetch.order: it must be a string, not 5"#,
+            r#"subscription 1 ("page"): fetch.order: must be a string, not 5"#,
         ),
         (
             page(&json!({"fetch": {"min_score": "high"}})),
-            r#"subscription 1 ("page"): fetch.min_score: it must be a number, not "high""#,
+            r#"subscription 1 ("page"): fetch.min_score: must be a number, not "high""#,
         ),
         (
             page(&json!({"fetch": {"limit": -1}})),
-            r#"subscription 1 ("page"): fetch.limit: it must be a positive integer, not -1"#,
+            r#"subscription 1 ("page"): fetch.limit: must be a positive integer, not -1"#,
         ),
         (
             page(&json!({"fetch": {"nn": 1.5}})),
-            r#"subscription 1 ("page"): fetch.nn: it must be a positive integer, not 1.5"#,
+            r#"subscription 1 ("page"): fetch.nn: must be a positive integer, not 1.5"#,
         ),
         (
             page(&json!({"limit": "3"})),
-            r#"subscription 1 ("page"): limit: it must be a positive integer, not "3""#,
+            r#"subscription 1 ("page"): limit: must be a positive integer, not "3""#,
         ),
         (
             page(&json!({"required": "yes"})),
-            r#"subscription 1 ("page"): required: it must be true or false, not "yes""#,
+            r#"subscription 1 ("page"): required: must be true or false, not "yes""#,
         ),
         (
             page(&json!({"scope": "session:"})),
-            r#"subscription 1 ("page"): scope: it must be a list of strings, not "session:""#,
+            r#"subscription 1 ("page"): scope: must be a list of strings, not "session:""#,
         ),
         (
             request(&json!({"priority": 1.5})),
-            "subscription 1: priority: it must be an integer, not 1.5",
+            "subscription 1: priority: must be an integer, not 1.5",
         ),
         (
             request(&json!({"comment": 1})),
-            "subscription 1: comment: it must be a string, not 1",
+            "subscription 1: comment: must be a string, not 1",
         ),
         (
             request(&json!({"on": "created"})),
-            r#"subscription 1: on: it must be a list of strings, not "created""#,
+            r#"subscription 1: on: must be a list of strings, not "created""#,
         ),
     ]);
 }
@@ -185,19 +185,19 @@ fn a_condition_of_the_wrong_type_is_refused_with_what_it_must_be() {
     assert_refused(&[
         (
             request(&json!({"context_match": {"path": "a"}})),
-            "subscription 1: context_match: it must be a list of conditions, not an object of 1 fields",
+            "subscription 1: context_match: must be a list of conditions, not an object of 1 fields",
         ),
         (
             request(&json!({"context_match": ["a"]})),
-            r#"subscription 1: context_match[0]: it must be an object with path, op and value, not "a""#,
+            r#"subscription 1: context_match[0]: must be an object with path, op and value, not "a""#,
         ),
         (
             request(&json!({"context_match": [{"path": 1, "op": "eq", "value": 1}]})),
-            "subscription 1: context_match[0].path: it must be a string, not 1",
+            "subscription 1: context_match[0].path: must be a string, not 1",
         ),
         (
             request(&json!({"context_match": [{"path": "a", "op": null, "value": 1}]})),
-            "subscription 1: context_match[0].op: it must be a string, not null",
+            "subscription 1: context_match[0].op: must be a string, not null",
         ),
     ]);
 }
@@ -207,11 +207,11 @@ fn a_condition_that_lacks_a_part_is_refused() {
     assert_refused(&[
         (
             request(&json!({"context_match": [{"op": "eq", "value": 1}]})),
-            r#"subscription 1: context_match[0].path: it is missing; write a JSONPath such as "$.tool""#,
+            r#"subscription 1: context_match[0].path: missing value; write a JSONPath such as "$.tool""#,
         ),
         (
             request(&json!({"context_match": [{"path": "a", "value": 1}]})),
-            r#"subscription 1: context_match[0].op: it is missing; write an operator such as "eq""#,
+            r#"subscription 1: context_match[0].op: missing value; write an operator such as "eq""#,
         ),
         (
             request(&json!({"context_match": [{"path": "a", "op": "eq"}]})),
@@ -227,7 +227,7 @@ fn a_condition_that_lacks_a_part_is_refused() {
 #[test]
 fn two_sources_cannot_have_one_name() {
     let taken = |name: &str, place: &str| {
-        format!("{place}: key: {name:?} already names subscription 0; give one of them another key")
+        format!("{place}: key: {name:?} is already the name of subscription 0; choose another key")
     };
     for (first, second, expected) in [
         (
@@ -275,14 +275,14 @@ fn two_triggers_may_share_an_alias() {
     assert!(
         error
             .to_string()
-            .contains(r#""asked" already names subscription 0"#),
+            .contains(r#""asked" is already the name of subscription 0"#),
         "{error}"
     );
 }
 
 #[test]
 fn a_source_with_neither_key_nor_schema_is_refused() {
-    let words = "a context subscription needs a key or a schema_name to be found under";
+    let words = r#"a context subscription needs a name; add "key" or "schema_name""#;
     for fields in [json!({"schema_name": null}), json!({"schema_name": "*"})] {
         let nameless = page(&merged(json!({"key": null, "any_tags": ["a"]}), &fields));
         let error = refusal(&json!([nameless]));
@@ -353,7 +353,7 @@ fn a_limit_of_0_or_over_the_cap_is_refused() {
 
 #[test]
 fn event_data_is_refused_on_a_source_and_taken_on_a_trigger() {
-    let words = r#""event_data" is for triggers; use "latest", "recent" or "vector""#;
+    let words = r#""event_data" is only for triggers; use "latest", "recent" or "vector""#;
     assert_refused(&[
         (
             page(&json!({"fetch": "event_data"})),
@@ -369,7 +369,7 @@ fn event_data_is_refused_on_a_source_and_taken_on_a_trigger() {
 
 #[test]
 fn an_empty_trigger_is_refused_and_a_star_says_any_on_purpose() {
-    let words = r#"a trigger without any selector would fire on everything; write "schema_name": "*" if that is meant"#;
+    let words = r#"a trigger without a selector would match every breadcrumb; to match every breadcrumb, write "schema_name": "*""#;
     let expected = format!("subscription 1: schema_name: {words}");
     assert_refused(&[
         (json!({"role": "trigger"}), &expected),
@@ -466,9 +466,9 @@ fn a_key_given_twice_in_text_is_refused_by_name_wherever_it_stands() {
         let error = Subscriptions::parse(text).unwrap_err();
 
         assert!(
-            error
-                .to_string()
-                .starts_with(&format!("duplicate key {key:?} at line 1 column ")),
+            error.to_string().starts_with(&format!(
+                "invalid JSON: duplicate key {key:?} at line 1 column "
+            )),
             "{text}: {error}"
         );
     }

@@ -124,27 +124,27 @@ fn what_is_odd_loads_with_a_warning() {
     for (subscription, expected) in [
         (
             request(&json!({"key": "asked", "fetch": "latest"})),
-            r#"subscription 0 ("asked"): a trigger is always the event's own breadcrumb; fetch method "latest" is ignored"#,
+            r#"subscription 0 ("asked"): fetch method "latest" has no effect on a trigger, which is always the breadcrumb of the event; remove "fetch""#,
         ),
         (
             request(&json!({"fetch": {"method": "vector", "nn": 3}})),
-            r#"subscription 0: a trigger is always the event's own breadcrumb; fetch method "vector" is ignored"#,
+            r#"subscription 0: fetch method "vector" has no effect on a trigger, which is always the breadcrumb of the event; remove "fetch""#,
         ),
         (
             page(&json!({"fetch": {"method": "latest", "limit": 5}})),
-            r#"subscription 0 ("page"): "latest" is one item; the limit of 5 is ignored, use "recent" for a list"#,
+            r#"subscription 0 ("page"): the limit 5 has no effect, because "latest" fetches one item; use "recent" for a list"#,
         ),
         (
             request(&json!({"any_tags": []})),
-            "subscription 0: any_tags is empty, so it never matches",
+            "subscription 0: any_tags is empty, so the subscription never matches",
         ),
         (
             request(&json!({"on": []})),
-            "subscription 0: on is empty, so it never matches",
+            "subscription 0: on is empty, so the subscription never matches",
         ),
         (
             page(&json!({"on": []})),
-            r#"subscription 0 ("page"): on is empty, so it never matches"#,
+            r#"subscription 0 ("page"): on is empty, so the subscription never matches"#,
         ),
     ] {
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The scanner against the parser.
+//! Tests that compare the scanner with the parser.
 
 use super::context_text;
 use crate::model::Json;
@@ -19,7 +19,7 @@ fn paths() -> (Paths, Vec<Path>) {
     (paths, looked_at)
 }
 
-/// What the scanner answers is what the parser would; returns whether it answered.
+/// Asserts that the values of the scanner equal those of the parser. Returns `false` if the scanner leaves the text to the parser.
 fn agrees(text: &str) -> bool {
     let (paths, looked_at) = paths();
     let Some(slots) = scan(text, &paths) else {

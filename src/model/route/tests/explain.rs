@@ -1,6 +1,6 @@
 use super::*;
 
-/// Why a trigger on requests with one more field does not match one.
+/// Returns the reason for which a trigger on requests with an additional field does not match the request.
 fn reason(field: &str, value: &Value) -> String {
     let mut subscription = json!({"schema_name": "tool.request.v1", "role": "trigger"});
     subscription[field] = value.clone();
@@ -23,12 +23,12 @@ fn an_explanation_says_which_test_failed_on_which_value() {
         (
             "any_tags",
             json!([]),
-            "any_tags: the list is empty and matches nothing",
+            "any_tags: the list is empty and matches no breadcrumb",
         ),
         (
             "any_tags",
             json!(["a", "b"]),
-            r#"any_tags: none of ["a", "b"] is there"#,
+            r#"any_tags: all of ["a", "b"] are missing"#,
         ),
         (
             "all_tags",
@@ -106,7 +106,7 @@ fn an_explanation_tells_of_an_event_without_a_schema_and_without_a_context() {
 
     let explained = subscriptions.explain(&event);
 
-    let expected = "subscription 0, trigger: schema_name: there is none, and it is not \"tool.request.v1\"\n\
+    let expected = "subscription 0, trigger: schema_name: missing, so it is not \"tool.request.v1\"\n\
         subscription 1, trigger: context_match: the event has no context, so the breadcrumb decides";
     assert_eq!(
         (explained.route, explained.to_string().as_str()),

@@ -29,7 +29,7 @@ fn a_ping_matches_nothing() {
         assert_eq!(subscriptions.route(&ping), Route::Unmatched);
         assert_eq!(
             explained.to_string(),
-            "subscription 0, trigger: a ping matches nothing\nsubscription 1, context \"all\": a ping matches nothing"
+            "subscription 0, trigger: a ping matches no subscription\nsubscription 1, context \"all\": a ping matches no subscription"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Routes against the rules, read naively from the JSON of the definition.
+//! Property tests that compare routes with a naive evaluation of the definition's JSON.
 
 use super::*;
 use crate::model::Explanation;
@@ -8,7 +8,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use std::collections::BTreeMap;
 
-/// What the rules say of a list of subscriptions, read from its JSON, one rule after the other.
+/// Returns the route by a naive evaluation of the JSON of a list of subscriptions.
 fn naive_route(definition: &[Value], event: &Event) -> Route {
     let outcomes: Vec<Option<bool>> = definition
         .iter()
@@ -32,7 +32,7 @@ fn naive_route(definition: &[Value], event: &Event) -> Route {
     }
 }
 
-/// `None` where only the context decides, and there is none.
+/// Returns `true` if a subscription matches, or `None` if the match depends on a missing context.
 fn naive_match(subscription: &Value, event: &Event) -> Option<bool> {
     let kind = match event.kind {
         EventKind::Ping => return Some(false),
@@ -165,7 +165,7 @@ fn kind_of_route(route: Route) -> std::mem::Discriminant<Route> {
     std::mem::discriminant(&route)
 }
 
-/// Whether an explanation fits what it explains.
+/// Returns `true` if an explanation is consistent with its route and with the subscriptions.
 fn is_consistent(explained: &Explanation, subscriptions: &Subscriptions) -> bool {
     let role_of = |role| {
         explained

@@ -1,9 +1,9 @@
-//! The steps that conditions may take to search a context.
+//! Tests of the step limit for searches of a context by conditions.
 
 use super::*;
 use crate::model::{Condition, NewBreadcrumb};
 
-/// Returns an event whose context has so many items of two nodes each, which take 8 steps of a search.
+/// Returns an event whose context has `items` items. Each item has two nodes, which take 8 steps of a search.
 fn event_with(items: usize) -> (crate::model::Breadcrumb, Event) {
     let items: Vec<_> = (0..items).map(|item| json!([item])).collect();
     let breadcrumb = NewBreadcrumb::new("user.message.v1")
@@ -22,7 +22,7 @@ fn searching(count: usize) -> Vec<Subscription> {
     vec![one; count]
 }
 
-/// Returns the route by each way that there is to find it.
+/// Returns the route of the event, of the breadcrumb, and of the event in an index.
 fn routes(subscriptions: &Subscriptions, items: usize) -> [Route; 3] {
     let (breadcrumb, event) = event_with(items);
     let mut index = SubscriptionIndex::new();

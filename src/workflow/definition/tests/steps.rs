@@ -99,7 +99,7 @@ fn a_step_with_broken_steps_in_it_is_refused() {
         ),
         (
             json!({"if": {"path": "last", "op": "is"}, "then": [{"tool": "search"}]}),
-            "steps[0].if.op: op \"is\" is not known",
+            "steps[0].if.op: unknown op \"is\"",
         ),
         (
             json!({"match": 1, "cases": [{"is": 1}]}),
