@@ -1,4 +1,4 @@
-//! What one application of hints may take and make.
+//! Budget of one application of hints: steps and output bytes.
 
 use super::error::HintsReason;
 use super::{MAX_OUTPUT_BYTES, MAX_STEPS};
@@ -7,16 +7,16 @@ use serde::Serialize;
 use serde_json::Value;
 use std::io;
 
-/// The steps and bytes that are left.
+/// Remaining steps and output bytes of an application of hints.
 pub(crate) struct Budget {
     steps: usize,
     bytes: usize,
-    /// What it costs to search the context, counted once.
+    /// Number of steps of a search of the context with the shortest path. Computed once.
     search: Option<usize>,
 }
 
 impl Budget {
-    /// What one application may take, or less.
+    /// Creates a budget of `steps` and `bytes`, at most [`MAX_STEPS`] and [`MAX_OUTPUT_BYTES`].
     pub(crate) fn of(steps: usize, bytes: usize) -> Self {
         Self {
             steps: steps.min(MAX_STEPS),
@@ -25,7 +25,7 @@ impl Budget {
         }
     }
 
-    /// The steps and bytes that are left.
+    /// Returns the remaining steps and bytes.
     pub(crate) fn left(&self) -> (usize, usize) {
         (self.steps, self.bytes)
     }
@@ -38,8 +38,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Takes the steps of searching the whole of `context`, which has to be the same each time, by a path. What a path
-    /// does at each node is told by how long it is.
+    /// Takes the steps of a search of `context` by a path. All calls must pass the same context. The cost of a node grows with the length
+    /// of the path.
     pub(super) fn search(&mut self, context: &Value, path: &Path) -> Result<(), HintsReason> {
         let steps = *self
             .search
@@ -47,7 +47,7 @@ impl Budget {
         self.step(steps.saturating_mul(path.search_factor()))
     }
 
-    /// Copies a value of bounded depth into the result.
+    /// Copies a value of limited depth to the result.
     pub(super) fn copy(&mut self, value: &Value) -> Result<Value, HintsReason> {
         self.step(1)?;
         self.make(2)?;
@@ -77,7 +77,7 @@ impl Budget {
     }
 }
 
-/// A text in the making, which ends where the budget does.
+/// String builder that fails when the budget is exhausted.
 pub(super) struct Text<'b> {
     pub(super) budget: &'b mut Budget,
     written: Vec<u8>,
@@ -97,7 +97,7 @@ impl<'b> Text<'b> {
         Ok(())
     }
 
-    /// Writes a value as it is shown within a text: strings raw, `null` as nothing, anything else as compact JSON.
+    /// Writes a value for people: a string as it is, `null` as nothing, and any other value as compact JSON.
     pub(super) fn show(&mut self, value: &Value) -> Result<(), HintsReason> {
         match value {
             Value::Null => Ok(()),
@@ -108,14 +108,14 @@ impl<'b> Text<'b> {
         }
     }
 
-    /// Writes anything as JSON.
+    /// Writes a value as JSON.
     pub(super) fn print(&mut self, value: impl Serialize) -> Result<(), HintsReason> {
-        // A value can always be written: only a budget that is spent ends it early.
+        // Serialization of a value fails only if the budget is exhausted.
         serde_json::to_writer(self, &value).map_err(|_| HintsReason::TooLarge)
     }
 
     pub(super) fn into_value(self) -> Result<Value, HintsReason> {
-        // Only whole texts were written, so this is one.
+        // Only whole strings were written, so the bytes are valid UTF-8.
         let text = String::from_utf8(self.written).map_err(|_| HintsReason::Unreadable)?;
         Ok(Value::String(text))
     }

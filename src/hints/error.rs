@@ -1,107 +1,108 @@
-//! What can be wrong with hints, and what can go wrong when they are applied.
+//! Errors of invalid hints, and failures of valid hints on a context.
 
 use super::{MAX_OUTPUT_BYTES, MAX_STEPS};
 use crate::model::{MAX_DEPTH, PathError, RESERVED_KEY};
 
-/// Hints that cannot be used, and what to mend.
+/// Error of invalid hints, with the field to fix.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("hints: {field}: {problem}")]
 #[non_exhaustive]
 pub struct HintsError {
-    /// The field, as a path from the hints: `transform.summary.template`.
+    /// The path of the field in the hints: `transform.summary.template`.
     pub field: String,
-    /// What is wrong with it.
+    /// The problem of the field.
     pub problem: HintsProblem,
 }
 
-/// What is wrong with a field of hints.
+/// Problem of a field of hints.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HintsProblem {
     /// The field has the wrong type.
-    #[error("it must be {expected}, not {found}")]
+    #[error("must be {expected}, not {found}")]
     Shape {
-        /// What it must be.
+        /// Description of a valid value.
         expected: &'static str,
-        /// What it is.
+        /// Type of the value in the hints.
         found: &'static str,
     },
-    /// The field is absent and has no default.
-    #[error("it is missing; write {expected}")]
+    /// The required field is missing.
+    #[error("missing value; write {expected}")]
     Missing {
-        /// What to write.
+        /// Description of a valid value.
         expected: &'static str,
     },
-    /// There is no such field here.
-    #[error("there is no such field here; {}", instead(*nearest, known))]
+    /// The field does not exist.
+    #[error("unknown field; {}", instead(*nearest, known))]
     UnknownField {
-        /// The closest field that exists.
+        /// The closest known field.
         nearest: Option<&'static str>,
-        /// The fields that exist.
+        /// All known fields.
         known: &'static [&'static str],
     },
-    /// The value is not one of the names that exist.
-    #[error("{value:?} is not known; {}", instead(*nearest, known))]
+    /// The value is not a known name.
+    #[error("unknown value {value:?}; {}", instead(*nearest, known))]
     Unknown {
-        /// The value found, cut after 64 bytes.
+        /// The value in the hints, truncated to 64 bytes.
         value: String,
-        /// The closest name that exists.
+        /// The closest known name.
         nearest: Option<&'static str>,
-        /// The names that exist.
+        /// All known names.
         known: &'static [&'static str],
     },
-    /// A rule in the language of jq.
+    /// The rule has the type `jq`, which is not supported.
     #[error("jq is not supported; use \"extract\" with a JSONPath, or \"template\"")]
     Jq,
-    /// A template, and the crate was built without the feature `templates`.
+    /// The rule is a template, and the crate was built without the feature `templates`.
     #[error(
         "templates need the feature \"templates\" of universal-executor; build with it, or use \"format\""
     )]
     NoTemplates,
-    /// An include that lets nothing through.
-    #[error("an empty list would leave nothing; name what to keep, or leave the field out")]
+    /// `include` is an empty list, which would remove the whole context.
+    #[error("an empty list would remove the whole context; add paths, or remove the field")]
     EmptyInclude,
-    /// More entries than are read.
+    /// The field has more entries than the limit.
     #[error("{count} entries where at most {most} are allowed")]
     TooMany {
-        /// How many there are.
+        /// The number of entries.
         count: usize,
-        /// [`MAX_PATHS`](super::MAX_PATHS) or [`MAX_TRANSFORMS`](super::MAX_TRANSFORMS).
+        /// The limit: [`MAX_PATHS`](super::MAX_PATHS) or [`MAX_TRANSFORMS`](super::MAX_TRANSFORMS).
         most: usize,
     },
     /// The hints nest deeper than [`MAX_DEPTH`].
-    #[error("it nests deeper than {MAX_DEPTH} levels")]
+    #[error("nesting deeper than {MAX_DEPTH} levels is not allowed")]
     TooDeep,
-    /// The hints have an object key that no JSON may have here.
-    #[error("it has the object key {RESERVED_KEY:?}, which is reserved: rename the key")]
+    /// The hints have the object key `$serde_json::private::RawValue`, which is reserved.
+    #[error("object key {RESERVED_KEY:?} is reserved; rename the key")]
     ReservedKey,
-    /// The hints have more than [`MAX_HINTS_BYTES`](super::MAX_HINTS_BYTES), or a template more than [`MAX_TEMPLATE_BYTES`](super::MAX_TEMPLATE_BYTES).
-    #[error("it has more than {limit} bytes: shorten it")]
+    /// The hints are larger than [`MAX_HINTS_BYTES`](super::MAX_HINTS_BYTES), or a template is larger than
+    /// [`MAX_TEMPLATE_BYTES`](super::MAX_TEMPLATE_BYTES).
+    #[error("more than {limit} bytes are not allowed; shorten the value")]
     TooLarge {
-        /// The most that is allowed.
+        /// The maximum size in bytes.
         limit: usize,
     },
-    /// A path of `include` or `exclude` that cannot be used there.
-    #[error("path {path:?} cannot be used: {reason}")]
+    /// The path is not valid in `include` and `exclude`.
+    #[error("invalid path {path:?}: {reason}")]
     Pattern {
-        /// The path, cut after 64 bytes.
+        /// The path, truncated to 64 bytes.
         path: String,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
-    /// A JSONPath that does not compile.
+    /// The JSONPath does not compile.
     #[error("{0}")]
     Path(PathError),
-    /// A format whose braces do not match.
+    /// The braces of the format do not match.
     #[error("{reason}; write {{path}} for a value, and {{{{ or }}}} for a brace")]
     Format {
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
-    /// A template that does not compile, or asks for what is not offered.
-    #[error("the template cannot be used: {reason}")]
+    /// The template does not compile, or uses a feature of Handlebars that is not supported.
+    #[error("invalid template: {reason}")]
     Template {
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 }
@@ -109,44 +110,46 @@ pub enum HintsProblem {
 fn instead(nearest: Option<&str>, known: &[&str]) -> String {
     match nearest {
         Some(name) => format!("did you mean {name:?}?"),
-        None => format!("there are {}", known.join(", ")),
+        None => format!("expected one of {}", known.join(", ")),
     }
 }
 
-/// A rule that failed on a context.
+/// Failure of a rule on a context.
 ///
-/// It holds nothing that was in the context, and neither does what it prints.
+/// Neither the fields nor the printed forms contain data of the context.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("rule {rule:?} failed: {reason}")]
 #[non_exhaustive]
 pub struct HintsFailure {
-    /// The rule, as a path from the hints: `transform.summary`.
+    /// The path of the rule in the hints: `transform.summary`.
     pub rule: String,
-    /// Why, without anything that was in the context.
+    /// The reason, without data of the context.
     pub reason: HintsReason,
 }
 
-/// Why a rule failed on a context.
+/// Reason for the failure of a rule on a context.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HintsReason {
-    /// No value can hold the context, or it nests too deep to be walked.
+    /// No value can hold the context, or the context nests deeper than [`MAX_DEPTH`].
     #[error("the context cannot be read, or nests deeper than {MAX_DEPTH} levels")]
     Unreadable,
-    /// Applying the hints took more than 2,097,152 steps; see [Bounds](crate::hints#bounds).
-    #[error("it takes more than {MAX_STEPS} steps: exclude more, or loop over less")]
+    /// The hints need more than 2,097,152 steps. See [Limits](crate::hints#limits).
+    #[error("the hints need more than {MAX_STEPS} steps; exclude more, or loop over less")]
     TooManySteps,
-    /// More than [`MAX_OUTPUT_BYTES`].
-    #[error("it makes more than {MAX_OUTPUT_BYTES} bytes: exclude more, or extract less")]
+    /// The result is larger than [`MAX_OUTPUT_BYTES`].
+    #[error("the result is larger than {MAX_OUTPUT_BYTES} bytes; exclude more, or extract less")]
     TooLarge,
     /// The result nests deeper than [`MAX_DEPTH`].
-    #[error("the result nests deeper than {MAX_DEPTH} levels: extract from further down")]
+    #[error(
+        "the result nests deeper than {MAX_DEPTH} levels; extract a deeper part of the context"
+    )]
     TooDeep,
-    /// `merge` has nothing to merge with.
-    #[error("the filtered context is no object to merge with; use the mode \"replace\"")]
+    /// The mode is `merge`, and the filtered context is not an object.
+    #[error("the filtered context is not an object; use the mode \"replace\"")]
     NotAnObject,
-    /// A path cannot be evaluated on a context of this size.
-    #[error("its path cannot be evaluated on this context: use only names and indexes")]
+    /// The path cannot be evaluated on a context with this size or depth.
+    #[error("the path cannot be evaluated on this context; use only names and indexes")]
     Search,
 }
 

@@ -1,11 +1,11 @@
-//! Values at a JSONPath.
+//! Extraction of the values at a JSONPath.
 
 use super::budget::Budget;
 use super::error::HintsReason;
 use crate::model::Path;
 use serde_json::Value;
 
-/// A list if the path can yield many nodes, however many there are; else the node, or null.
+/// Returns the node at a plain path, or null. For another path, returns the list of all nodes.
 pub(super) fn extract(
     path: &Path,
     context: &Value,
@@ -18,12 +18,12 @@ pub(super) fn extract(
     nodes.into_iter().map(|node| budget.copy(node)).collect()
 }
 
-/// The node at a plain path.
+/// Returns the node at a plain path.
 pub(super) fn one<'c>(path: &Path, context: &'c Value) -> Result<Option<&'c Value>, HintsReason> {
     path.first(context).map_err(|_| HintsReason::Search)
 }
 
-/// The nodes at a path that can yield many.
+/// Returns the nodes at a path that can select several.
 pub(super) fn many<'c>(
     path: &Path,
     context: &'c Value,

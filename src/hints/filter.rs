@@ -1,4 +1,4 @@
-//! Include and exclude, decided for each node in one walk over the original context.
+//! Filter by `include` and `exclude`, in one walk over the original context.
 
 use super::budget::Budget;
 use super::error::HintsReason;
@@ -8,14 +8,15 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Steps of patterns that are followed for the price of one step.
+/// Number of pattern steps that one step of the budget pays for.
 const PATTERNS_A_STEP: usize = 8;
 
-/// What of a context is kept.
+/// The compiled paths of `include` and `exclude`.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
-    /// Those of `include`, then those of `exclude`.
+    /// The paths of `include`, then the paths of `exclude`.
     patterns: Vec<Vec<PatternStep>>,
+    /// Number of paths of `include`.
     includes: usize,
 }
 
@@ -27,7 +28,8 @@ impl Filter {
         Self { patterns, includes }
     }
 
-    /// What is left of a context of bounded depth; an empty one of its kind if nothing is.
+    /// Returns the remaining part of a context. If nothing remains, returns an empty list, an empty object or null. The depth of the
+    /// context must be limited.
     pub(super) fn apply<'c>(
         &self,
         context: &'c Value,
@@ -51,15 +53,15 @@ impl Filter {
     }
 }
 
-/// How far a pattern was followed down to a node.
+/// Progress of a pattern at a node.
 #[derive(Clone, Copy)]
 struct Live {
     pattern: usize,
-    /// A bit for each step that may come next, since a name at any depth may have been found or not yet.
+    /// Bit set of the possible next steps. A name at any depth causes several, because it can be matched at this node or below.
     at: u32,
 }
 
-/// The way from a node to one below it.
+/// The step from a node to a child.
 #[derive(Clone, Copy)]
 enum Way<'c> {
     Field(&'c str),
@@ -68,13 +70,13 @@ enum Way<'c> {
 
 struct Walk<'f> {
     filter: &'f Filter,
-    /// What is followed, for the root, then for the node below it on the way, and so on.
+    /// The progress of the patterns, as a stack: for the root, then for the child on the path, and so on.
     live: Vec<Live>,
     budget: &'f mut Budget,
 }
 
 impl Walk<'_> {
-    /// What is left of a node that is reached; `included` if it is under an included path.
+    /// Returns the remaining part of a child. `included` is `true` if its parent is at or below an included path.
     fn node<'c>(
         &mut self,
         value: &'c Value,
@@ -99,7 +101,7 @@ impl Walk<'_> {
                 None => continue,
             };
             if complete {
-                // Also what is found to be included has no more use for its includes, which come first.
+                // The walk below an included node no longer needs the includes, which come first in the stack.
                 self.live.truncate(start);
                 if excludes {
                     return Ok(None);
@@ -114,7 +116,7 @@ impl Walk<'_> {
         kept
     }
 
-    /// What is left of a node by what is below it.
+    /// Returns the remaining part of a node, from the remaining parts of its children.
     fn inside<'c>(
         &mut self,
         value: &'c Value,
@@ -132,18 +134,18 @@ impl Walk<'_> {
             }
         };
         let kept = kept.unwrap_or(Kept::All(value));
-        // What is above an included node is kept for its sake only.
+        // A parent that is not included remains only if one of its children does.
         Ok((included || !kept.is_empty()).then_some(kept))
     }
 
-    /// What is left of a list, `None` if that is all of it.
+    /// Returns the remaining part of a list, or `None` for the whole list.
     fn items<'c>(
         &mut self,
         items: &'c [Value],
         live: &Range<usize>,
         included: bool,
     ) -> Result<Option<Kept<'c>>, HintsReason> {
-        // Made at the first item that does not stay as it is.
+        // The list is created at the first item that changes.
         let mut left: Option<Vec<Kept<'c>>> = None;
         for (index, item) in items.iter().enumerate() {
             let of = items.len();
@@ -157,7 +159,7 @@ impl Walk<'_> {
         Ok(left.map(Kept::List))
     }
 
-    /// What is left of an object, `None` if that is all of it.
+    /// Returns the remaining part of an object, or `None` for the whole object.
     fn fields<'c>(
         &mut self,
         fields: &'c Map<String, Value>,
@@ -178,7 +180,7 @@ impl Walk<'_> {
     }
 }
 
-/// The steps of a pattern that come next one node further down, and whether it ends there.
+/// Returns the possible next steps of a pattern at a child, and `true` if the pattern ends there.
 fn follow(steps: &[PatternStep], at: u32, way: Way<'_>) -> (u32, bool) {
     let (mut next, mut rest) = (0_u32, at);
     while rest != 0 {
@@ -201,12 +203,12 @@ fn follow(steps: &[PatternStep], at: u32, way: Way<'_>) -> (u32, bool) {
     (next, false)
 }
 
-/// Whether a step is still to be taken below a node, and whether it is taken by going there.
+/// Returns two flags: `true` if the step can still match below the child, and `true` if it matches at the child.
 fn passes(step: &PatternStep, way: Way<'_>) -> (bool, bool) {
     match (step, way) {
         (PatternStep::Name(name), Way::Field(field)) => (false, name == field),
         (PatternStep::Anywhere(name), Way::Field(field)) => (true, name == field),
-        // A name looks into each item of a list.
+        // A name applies to each item of a list.
         (PatternStep::Name(_) | PatternStep::Anywhere(_), Way::Item { .. }) => (true, false),
         (PatternStep::Index(_), Way::Field(_)) => (false, false),
         (PatternStep::Index(wanted), Way::Item { index, of }) => {

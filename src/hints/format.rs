@@ -1,4 +1,4 @@
-//! Formats: a text with `{path}` in it.
+//! Formats: strings with placeholders `{path}`.
 
 use super::MAX_PATHS;
 use super::budget::{Budget, Text};
@@ -7,7 +7,7 @@ use super::extract;
 use crate::model::Path;
 use serde_json::Value;
 
-/// A compiled format.
+/// Compiled format.
 #[derive(Debug)]
 pub(super) struct Format(Vec<Piece>);
 
@@ -34,7 +34,7 @@ impl Format {
                 let end = closing(inside).ok_or(wrong("a \"{\" is not closed"))?;
                 let (path, after) = inside.split_at(end);
                 if path.trim().is_empty() {
-                    return Err(wrong("a \"{}\" names no path"));
+                    return Err(wrong("a \"{}\" has no path"));
                 }
                 paths += 1;
                 HintsProblem::too_many(paths, MAX_PATHS)?;
@@ -42,7 +42,7 @@ impl Format {
                 pieces.push(Piece::Value(Path::parse(path).map_err(HintsProblem::Path)?));
                 rest = after.strip_prefix('}').unwrap_or(after);
             } else {
-                return Err(wrong("a \"}\" closes nothing"));
+                return Err(wrong("a \"}\" has no matching \"{\""));
             }
         }
         plain.push_str(rest);
@@ -71,7 +71,7 @@ impl Format {
     }
 }
 
-/// Where the `}` is that ends a path: not inside quotes.
+/// Returns the position of the `}` at the end of a path. Ignores braces inside quotes.
 fn closing(text: &str) -> Option<usize> {
     let (mut quote, mut escaped) = (None, false);
     for (at, c) in text.char_indices() {

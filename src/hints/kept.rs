@@ -1,4 +1,4 @@
-//! What is kept of a context, without a copy: parts of it, and lists and objects of such parts.
+//! The remaining part of a filtered context, as references to parts of the context.
 
 use super::MAX_OUTPUT_BYTES;
 use super::error::HintsReason;
@@ -7,13 +7,13 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A value made of parts of other values.
+/// The remaining part of a value.
 pub(super) enum Kept<'c> {
-    /// All of this.
+    /// The whole value.
     All(&'c Value),
-    /// A list of what is left of its items.
+    /// A list of the remaining parts of the items.
     List(Vec<Self>),
-    /// An object of what is left of its fields.
+    /// An object of the remaining parts of the fields.
     Object(BTreeMap<&'c str, Self>),
 }
 
@@ -28,7 +28,7 @@ impl Kept<'_> {
         }
     }
 
-    /// A copy.
+    /// Copies the remaining part to a value.
     pub(super) fn to_value(&self) -> Value {
         match self {
             Self::All(value) => (*value).clone(),
@@ -42,9 +42,9 @@ impl Kept<'_> {
         }
     }
 
-    /// Its text, which is what most use of it is for, and costs a fourth of a copy.
+    /// Returns the remaining part as JSON text. Most callers need only the text, which costs a quarter of a copy.
     pub(super) fn to_json(&self) -> Result<Json, HintsReason> {
-        // What values are made of can always be written.
+        // Serialization of values to memory does not fail.
         let text = serde_json::value::to_raw_value(self).map_err(|_| HintsReason::Unreadable)?;
         match text.get().len() > MAX_OUTPUT_BYTES {
             true => Err(HintsReason::TooLarge),

@@ -1,7 +1,8 @@
-//! What of a breadcrumb a model sees: `llm_hints`, as pure functions of a context.
+//! Rules for the part of a breadcrumb's context that a model receives: `llm_hints`.
 //!
-//! [`Hints`] are read and checked once, then applied to any number of contexts. They only take away or rewrite; a rule
-//! that fails gives an error and never the context it was to shape.
+//! Use hints to remove secrets and bulk from a context, or to rewrite a context for a model. [`Hints::from_json`] validates and
+//! compiles hints once, and [`Hints::apply`] applies them to any number of contexts. Both are pure functions. If a rule fails, the
+//! result is an error and never the unfiltered context.
 //!
 //! ```
 //! use serde_json::json;
@@ -27,42 +28,51 @@
 //! ```
 //!
 //! # Order
-//! `include` and `exclude` first, together, then every rule of `transform` on what they leave, then `mode`: `replace`
-//! (the default) gives an object of what the rules made, `merge` puts that over the filtered context, field by field.
-//! Without rules the result is the filtered context. A field that is `null` counts as absent.
+//! 1. `include` and `exclude` filter the context.
+//! 2. Each rule of `transform` computes a value from the filtered context.
+//! 3. `mode` decides the result. With `replace`, the default, the result is an object of the computed values. With `merge`, the
+//!    computed values replace or extend the fields of the filtered context.
+//!
+//! Without rules, the result is the filtered context. A field of hints that is `null` counts as absent.
 //!
 //! # Include and exclude
-//! Lists of paths: names and indexes (`user.token`, `$.files[-1]`, `['odd name']`), `[*]` or `.*` for every member, and
-//! `..name` for a name at any depth. A name looks into each item of a list, so `files.name` and `files[*].name` keep the
-//! same. A node is kept if it is under an included path, or there are none, and under no excluded one; what is above a
-//! kept node stays, without its other members. Paths mean the original context: what `include` leaves out does not move
-//! what an index of `exclude` points to. Nothing left is an empty object, an empty list, or null.
+//! `include` and `exclude` are lists of paths with these parts:
+//! - Names and indexes: `user.token`, `$.files[-1]`, `['odd name']`.
+//! - `[*]` or `.*` for all members.
+//! - `..name` for a name at any depth.
+//!
+//! A name applies to each item of a list, so `files.name` and `files[*].name` select the same nodes. A node remains if it is at or
+//! below an included path, or if there is no `include`, and if it is not at or below an excluded path. The parents of a remaining node
+//! remain, without their other members. Paths refer to the original context, so `include` does not shift the indexes of `exclude`. If
+//! nothing remains, the result is an empty object, an empty list or null, depending on the type of the context.
 //!
 //! # Rules
-//! | type | field | gives |
+//! | type | field | value |
 //! |---|---|---|
-//! | `extract` | `value`: a JSONPath | a list if the path can yield many, whatever the number of hits; else the node, or null |
-//! | `format` | `format`: a text with `{path}` | the text; strings raw, anything else as JSON, null and absent as nothing; `{{` and `}}` are braces |
-//! | `literal` | `literal`: any JSON | that |
-//! | `template` | `template`: Handlebars | the text; needs the feature `templates` |
+//! | `extract` | `value`: a JSONPath | for a path of names and indexes, the node or null; for another path, the list of all nodes |
+//! | `format` | `format`: a string with `{path}` | the string with the values of the paths |
+//! | `literal` | `literal`: any JSON | the literal |
+//! | `template` | `template`: Handlebars | the rendered template; needs the feature `templates` |
 //!
-//! A template finds the filtered context as `context`. It has the blocks `if`, `unless`, `each` and `with`, the helpers
-//! `lookup`, `len`, `eq`, `ne`, `gt`, `gte`, `lt`, `lte`, `and`, `or` and `not` (also as blocks, those that say yes or
-//! no), `@index`, `@key`, `@first`, `@last`, `@root` and block parameters. Nothing is escaped. What is missing is empty.
-//! A list has a `length`, its items; a text too, its characters; an object only if it has such a field. A list or object
-//! is written as JSON. There are no partials, decorators, raw blocks or list literals, and nothing that logs.
+//! A format inserts strings as they are, null and missing values as nothing, and other values as JSON. `{{` and `}}` are braces.
 //!
-//! # Bounds
-//! Hints and contexts may come from anybody. What is too large, too deep or not understood in hints is refused by
-//! [`Hints::from_json`]: [`MAX_HINTS_BYTES`], [`MAX_PATHS`], [`MAX_TRANSFORMS`], [`MAX_TEMPLATE_BYTES`]. What is
-//! too much for one context, 2,097,152 steps, [`MAX_OUTPUT_BYTES`] or a depth of
-//! [`MAX_DEPTH`](crate::model::MAX_DEPTH), fails in
-//! [`Hints::apply`]. A step is a node that the filter visits or a rule copies, a fourth of a node that a path searches, or a piece of a
-//! template that is rendered. Long strings and names take more.
+//! A template accesses the filtered context as `context`. It can use the blocks `if`, `unless`, `each` and `with`, the helpers
+//! `lookup`, `len`, `eq`, `ne`, `gt`, `gte`, `lt`, `lte`, `and`, `or` and `not`, the variables `@index`, `@key`, `@first`, `@last` and
+//! `@root`, and block parameters. All helpers except `lookup` and `len` can also be blocks. Nothing is escaped. A missing value renders
+//! as an empty string. `length` is the number of items of a list or the number of characters of a string. An object has a `length` only
+//! if it has a field of this name. Lists and objects render as JSON. Partials, decorators, raw blocks, list literals and logging are not
+//! supported.
 //!
-//! # Failures
-//! [`HintsError`] names the field and what to mend. [`HintsFailure`] names the rule and why it failed, and holds nothing
-//! of the context; one rule that fails fails all of them.
+//! # Limits
+//! Hints and contexts can come from untrusted origins. [`Hints::from_json`] rejects unknown fields and hints that exceed
+//! [`MAX_HINTS_BYTES`], [`MAX_PATHS`], [`MAX_TRANSFORMS`], [`MAX_TEMPLATE_BYTES`] or a depth of
+//! [`MAX_DEPTH`](crate::model::MAX_DEPTH). [`Hints::apply`] fails if a context needs more than 2,097,152 steps, or if the result exceeds
+//! [`MAX_OUTPUT_BYTES`] or a depth of [`MAX_DEPTH`](crate::model::MAX_DEPTH). Each node that the filter visits or a rule copies and each
+//! rendered piece of a template take one step, and each node that a path searches takes four steps. Long strings and names take more.
+//!
+//! # Errors
+//! [`HintsError`] names the field of the hints to fix. [`HintsFailure`] names the failed rule and the reason, and contains no data of the
+//! context. If one rule fails, there is no result.
 
 mod budget;
 mod error;
@@ -88,29 +98,29 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use transform::Transform;
 
-/// The most bytes of hints, as compact JSON: 64 KiB.
+/// Maximum size of hints as compact JSON, in bytes: 64 KiB.
 pub const MAX_HINTS_BYTES: usize = 64 * 1024;
-/// The most paths in `include`, in `exclude` and in one format: 64 each.
+/// Maximum number of paths in `include`, in `exclude` and in one format: 64 each.
 pub const MAX_PATHS: usize = 64;
-/// The most rules in `transform`: 64.
+/// Maximum number of rules in `transform`: 64.
 pub const MAX_TRANSFORMS: usize = 64;
-/// The most bytes of one template: 16 KiB.
+/// Maximum size of one template in bytes: 16 KiB.
 pub const MAX_TEMPLATE_BYTES: usize = 16 * 1024;
-/// Maximum number of steps that one [`Hints::apply`] takes, filter and rules together: 2,097,152.
+/// Maximum number of steps of one [`Hints::apply`], for the filter and all rules together: 2,097,152.
 ///
-/// A step is a node that the filter visits or a rule copies, a fourth of a node that a path searches, or a piece of a
-/// template that is rendered, also one that writes nothing. Long texts and names take more.
+/// Each node that the filter visits or a rule copies and each rendered piece of a template take one step, even if the piece writes
+/// nothing. Each node that a path searches takes four steps. Long strings and names take more.
 pub(crate) const MAX_STEPS: usize = 1 << 21;
-/// The most bytes that hints make of one context: 1 MiB, as of any [`Json`].
+/// Maximum size of the result of hints in bytes: 1 MiB, as for any [`Json`].
 pub const MAX_OUTPUT_BYTES: usize = Json::MAX_BYTES;
 
-/// Compiled `llm_hints`; a clone is a pointer.
+/// Validated and compiled `llm_hints`. A clone copies a pointer.
 #[derive(Clone, Debug)]
 pub struct Hints(Option<Arc<Program>>);
 
 #[derive(Debug)]
 struct Program {
-    /// The field that stands for the filter in a failure.
+    /// The field that a failure of the filter names: `include` or `exclude`.
     first: &'static str,
     filter: Option<Filter>,
     mode: Mode,
@@ -124,26 +134,27 @@ enum Mode {
 }
 
 impl Hints {
-    /// Reads hints and checks all of them.
+    /// Validates and compiles hints.
     ///
     /// # Errors
-    /// [`HintsError`] names the field to mend.
+    /// Returns [`HintsError`] with the field to fix if the hints have an unknown field, an invalid value or path, or exceed a limit.
     pub fn from_json(hints: &Value) -> Result<Self, HintsError> {
         Ok(Self(read::hints(hints)?.map(Arc::new)))
     }
 
-    /// What a model sees of a context; the same pointer if nothing is changed.
+    /// Returns the part of a context that a model receives. Returns the same pointer if the hints change nothing.
     ///
     /// # Errors
-    /// [`HintsFailure`] names the rule that failed, and never says what was in the context.
+    /// Returns [`HintsFailure`] with the failed rule, and without data of the context, if the context cannot be read, if `merge` meets a
+    /// context that is not an object, or if a limit is exceeded.
     pub fn apply(&self, context: &Json) -> Result<Json, HintsFailure> {
         self.apply_within(context, &mut Budget::of(MAX_STEPS, MAX_OUTPUT_BYTES))
     }
 
-    /// The same, of what is left of a budget.
+    /// Like [`apply`](Self::apply), with the remaining steps and bytes of a budget.
     ///
     /// # Errors
-    /// As [`apply`](Self::apply).
+    /// See [`apply`](Self::apply).
     pub(crate) fn apply_within(
         &self,
         context: &Json,
@@ -166,7 +177,7 @@ impl Program {
             Some(_) => self.first,
             None => "transform",
         };
-        // Counted once for each context; everything below recurses into it.
+        // The size is `usize::MAX` for a context that cannot be read or nests too deep. The code below recurses into the context.
         if context.size() == usize::MAX {
             return Err(failed(first)(HintsReason::Unreadable));
         }
@@ -198,7 +209,8 @@ impl Program {
     }
 }
 
-/// A context of which nothing is left out. Its text may hold more than was looked at: of two equal keys the first.
+/// Returns a context from which the filter removed nothing. If it is the whole context, returns its canonical form, because its text can
+/// contain values of duplicate keys that the filter did not see.
 fn as_read(context: &Json, kept: &Kept<'_>) -> Result<Json, HintsReason> {
     match kept {
         Kept::All(value) if std::ptr::eq::<Value>(*value, &raw const **context) => {
@@ -218,7 +230,7 @@ fn merge(filtered: &Value, made: &Value) -> Result<Json, HintsReason> {
     Kept::Object(fields.collect()).to_json()
 }
 
-/// A result that is no larger and no deeper than any JSON may be.
+/// Checks the size and the depth of a result.
 fn sized(value: Value) -> Result<Json, HintsReason> {
     let made = Json::from(value);
     match made.size() {

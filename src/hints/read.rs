@@ -1,4 +1,4 @@
-//! From JSON to hints that can be applied.
+//! Validation and compilation of hints from JSON.
 
 use super::error::{HintsError, HintsProblem};
 use super::filter::Filter;
@@ -13,10 +13,10 @@ use std::io;
 const FIELDS: &[&str] = &["include", "exclude", "mode", "transform"];
 const MODES: &[&str] = &["replace", "merge"];
 const TYPES: &[&str] = &["template", "extract", "format", "literal"];
-/// How much of a name or value a message shows, in bytes.
+/// Maximum number of bytes of a name or a value in an error message.
 const SHOWN: usize = 64;
 
-/// Reads hints; `None` if they change nothing.
+/// Compiles hints. Returns `None` if they change nothing.
 pub(super) fn hints(hints: &Value) -> Result<Option<Program>, HintsError> {
     let whole = |problem| HintsError::new("llm_hints", problem);
     match size_within(hints, MAX_DEPTH) {
@@ -55,7 +55,7 @@ pub(super) fn hints(hints: &Value) -> Result<Option<Program>, HintsError> {
     Ok(does_something.then_some(program))
 }
 
-/// Refuses a field that is not known; one that is null counts as absent.
+/// Rejects an unknown field. A field that is null counts as absent.
 fn known(
     fields: &Map<String, Value>,
     known: &'static [&'static str],
@@ -134,7 +134,7 @@ fn transforms(fields: &Map<String, Value>) -> Result<Vec<(String, Transform)>, H
     read.collect()
 }
 
-/// Where a rule stands, as errors name it.
+/// Returns the path of a rule for errors.
 pub(super) fn place(name: &str) -> String {
     format!("transform.{}", excerpt(name, SHOWN))
 }
@@ -166,13 +166,13 @@ impl Rule<'_> {
             }
             "format" => {
                 self.only(fields, &["type", "format"])?;
-                let text = self.text(fields, "format", "a text such as \"{name}: {content}\"")?;
+                let text = self.text(fields, "format", "a string such as \"{name}: {content}\"")?;
                 let format = Format::parse(text).map(Transform::Format);
                 format.map_err(|problem| self.wrong("format", problem))
             }
             "literal" => {
                 self.only(fields, &["type", "literal"])?;
-                let expected = "any JSON, null included";
+                let expected = "any JSON, including null";
                 match fields.get("literal") {
                     Some(literal) => Ok(Transform::Literal(literal.clone())),
                     None => Err(self.wrong("literal", HintsProblem::Missing { expected })),
@@ -229,7 +229,7 @@ fn shape(expected: &'static str, found: &Value) -> HintsProblem {
     HintsProblem::Shape { expected, found }
 }
 
-/// Takes so many bytes and keeps none.
+/// Writer that discards its input, and fails after a maximum number of bytes.
 struct Room(usize);
 
 impl io::Write for Room {

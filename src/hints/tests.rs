@@ -1,4 +1,4 @@
-//! What hints promise, by name.
+//! Tests of the documented behaviour of hints.
 #![expect(
     clippy::needless_pass_by_value,
     reason = "hints are written where they are used"
@@ -28,7 +28,7 @@ fn apply(hints: &Value, context: &Value) -> Json {
     try_apply(hints, context).unwrap_or_else(|error| panic!("{hints}: {error}"))
 }
 
-/// What hints are refused for, as it is printed.
+/// Returns the error message of invalid hints.
 fn refusal(hints: &Value) -> String {
     match Hints::from_json(hints) {
         Err(error) => error.to_string(),

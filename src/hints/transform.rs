@@ -1,4 +1,4 @@
-//! The rules that make a value of a filtered context.
+//! Rules that compute values from a filtered context.
 
 use super::budget::Budget;
 use super::error::{HintsProblem, HintsReason};
@@ -9,7 +9,7 @@ use super::template::Template;
 use crate::model::Path;
 use serde_json::Value;
 
-/// A compiled rule.
+/// Compiled rule.
 #[derive(Debug)]
 pub(super) enum Transform {
     Extract(Path),
@@ -19,13 +19,13 @@ pub(super) enum Transform {
     Template(Template),
 }
 
-/// Compiles a template, if the crate was built to know any.
+/// Compiles a template. Fails without the feature `templates`.
 #[cfg(feature = "templates")]
 pub(super) fn template(text: &str) -> Result<Transform, HintsProblem> {
     Template::parse(text).map(Transform::Template)
 }
 
-/// Compiles a template, if the crate was built to know any.
+/// Compiles a template. Fails without the feature `templates`.
 #[cfg(not(feature = "templates"))]
 pub(super) fn template(_: &str) -> Result<Transform, HintsProblem> {
     Err(HintsProblem::NoTemplates)

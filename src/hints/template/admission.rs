@@ -1,23 +1,24 @@
-//! Admission of a template, before the parser of Handlebars, which recurses, is given it.
+//! Check of a template before the recursive parser of `handlebars` reads it.
 //!
-//! This reads tags the way the parser does, closely enough that blocks and parentheses it counts are those the parser
-//! would enter. What would be read in two ways is refused: raw blocks, and quotes, brackets or braces inside brackets.
+//! The check reads tags like the parser, so it counts the blocks and parentheses that the parser enters. Syntax that the two can read
+//! differently is rejected: raw blocks, and quotes, brackets or braces inside brackets.
 
 use super::problem::wrong;
 use crate::hints::MAX_TEMPLATE_BYTES;
 use crate::hints::error::HintsProblem;
 
-/// How deep blocks may nest, each further branch of an `else` counted as one more.
+/// Maximum nesting depth of blocks. Each `else` branch counts as a level.
 const MAX_BLOCKS: usize = 32;
-/// How deep parentheses may nest.
+/// Maximum nesting depth of parentheses.
 const MAX_PARENTHESES: usize = 8;
 const MAX_BACKSLASHES: usize = 32;
 
-const RAW: &str = "raw blocks are not supported; write \\{{ for braces that are text";
-const PARTIAL: &str = "partials and decorators are not supported; write out what they hold";
-const BRACKETS: &str = "brackets may hold a plain name or number only";
-const BRACES: &str = "a brace inside a tag; objects cannot be written in a template";
-const BACKSLASHES: &str = "more than 32 backslashes in a row; write fewer";
+const RAW: &str = "raw blocks are not supported; write \\{{ for literal braces";
+const PARTIAL: &str =
+    "partials and decorators are not supported; write their content in the template";
+const BRACKETS: &str = "brackets can contain only a plain name or a number";
+const BRACES: &str = "a tag contains a brace; object literals are not supported";
+const BACKSLASHES: &str = "more than 32 backslashes in a row are not allowed";
 const OPEN: &str = "a tag, quote or bracket is not closed";
 
 pub(super) fn admit(text: &str) -> Result<(), HintsProblem> {
@@ -28,7 +29,7 @@ pub(super) fn admit(text: &str) -> Result<(), HintsProblem> {
     if text.contains("{{{{") {
         return Err(wrong(RAW));
     }
-    // The parser looks at all that are left from each of them.
+    // The parser takes quadratic time: at each backslash, it reads all remaining ones.
     if text.contains(&"\\".repeat(MAX_BACKSLASHES + 1)) {
         return Err(wrong(BACKSLASHES));
     }
@@ -42,7 +43,7 @@ pub(super) fn admit(text: &str) -> Result<(), HintsProblem> {
     Ok(())
 }
 
-/// The blocks that are open, each with how many levels it adds.
+/// The open blocks, each with its number of levels.
 #[derive(Default)]
 struct Blocks(Vec<usize>);
 
@@ -50,7 +51,7 @@ impl Blocks {
     fn deeper(&mut self, levels: usize) -> Result<(), HintsProblem> {
         match levels + self.0.iter().sum::<usize>() > MAX_BLOCKS {
             true => Err(wrong(format!(
-                "blocks nest more than {MAX_BLOCKS} deep, each else counted: flatten them"
+                "blocks nest more than {MAX_BLOCKS} levels deep, with a level for each else; flatten them"
             ))),
             false => Ok(()),
         }
@@ -72,15 +73,15 @@ impl Blocks {
     }
 }
 
-/// One backslash makes braces text; several are text themselves.
+/// Returns `true` if a single backslash before the braces makes them literal. Several backslashes are literal themselves.
 fn is_escaped(before: &str) -> bool {
     before.ends_with('\\') && !before.ends_with("\\\\")
 }
 
-/// What comes after a tag, of which the braces were read.
+/// Reads a tag after its opening braces, and returns the text after the tag.
 fn after_tag<'t>(tag: &'t str, blocks: &mut Blocks) -> Result<&'t str, HintsProblem> {
     if let Some(comment) = tag.strip_prefix('!') {
-        // The parser would look through the rest of the text for the end of each comment that has none.
+        // The parser searches the rest of the text for the end of each unclosed comment, which takes quadratic time.
         let end = match comment.trim_start_matches(is_blank).strip_prefix("--") {
             Some(long) => long.split_once("--}}"),
             None => comment.split_once("}}"),
@@ -112,7 +113,7 @@ fn after_tag<'t>(tag: &'t str, blocks: &mut Blocks) -> Result<&'t str, HintsProb
     }
 }
 
-/// Reads a tag up to its end, and gives what comes after it.
+/// Reads a tag up to its end, and returns the text after the tag.
 fn body(tag: &str) -> Result<&str, HintsProblem> {
     let (mut rest, mut parentheses) = (tag.chars(), 0);
     loop {
@@ -135,7 +136,7 @@ fn body(tag: &str) -> Result<&str, HintsProblem> {
                 parentheses += 1;
                 if parentheses > MAX_PARENTHESES {
                     return Err(wrong(format!(
-                        "parentheses nest more than {MAX_PARENTHESES} deep: flatten them"
+                        "parentheses nest more than {MAX_PARENTHESES} levels deep; flatten them"
                     )));
                 }
             }

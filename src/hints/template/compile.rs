@@ -1,4 +1,4 @@
-//! From what the parser of Handlebars read to a program, in which every name is known.
+//! Compiler from a parsed Handlebars template to a program in which all names are resolved.
 
 use super::place::Scopes;
 use super::problem::{Compiled, SHOWN, unknown, wrong};
@@ -48,7 +48,7 @@ impl<'t> Compiler<'t> {
         Ok(nodes)
     }
 
-    /// `{{path}}` or `{{helper a b}}`, also in parentheses.
+    /// Compiles `{{path}}` or `{{helper a b}}`, or the same in parentheses.
     fn tag(&self, tag: &'t HelperTemplate) -> Compiled<Term> {
         let has_values = !(tag.params.is_empty() && tag.hash.is_empty());
         match &tag.name {
@@ -57,7 +57,7 @@ impl<'t> Compiler<'t> {
             Parameter::Name(name) => self.call(name, tag),
             Parameter::Subexpression(inner) if !has_values => self.term_of(inner.as_element()),
             Parameter::Literal(literal) if !has_values => Ok(Term::Literal(literal.clone())),
-            _ => Err(wrong("the name of a helper has to be a plain word")),
+            _ => Err(wrong("a helper name must be a plain word")),
         }
     }
 
@@ -68,7 +68,7 @@ impl<'t> Compiler<'t> {
             Parameter::Literal(literal) => Ok(Term::Literal(literal.clone())),
             Parameter::Subexpression(inner) => self.term_of(inner.as_element()),
             _ => Err(wrong(
-                "a value is no path, literal or helper in parentheses",
+                "a value must be a path, a literal or a helper in parentheses",
             )),
         }
     }
@@ -76,7 +76,7 @@ impl<'t> Compiler<'t> {
     fn term_of(&self, element: &'t TemplateElement) -> Compiled<Term> {
         match element {
             TemplateElement::Expression(tag) => self.tag(tag),
-            _ => Err(wrong("parentheses have to hold a helper and its values")),
+            _ => Err(wrong("parentheses must contain a helper and its values")),
         }
     }
 
@@ -101,7 +101,7 @@ impl<'t> Compiler<'t> {
 
     fn block(&mut self, block: &'t HelperTemplate) -> Compiled<Node> {
         let Parameter::Name(name) = &block.name else {
-            return Err(wrong("the name of a block has to be a plain word"));
+            return Err(wrong("a block name must be a plain word"));
         };
         let node = match name.as_str() {
             "if" => Node::If(self.condition(block, false)?),
@@ -115,7 +115,7 @@ impl<'t> Compiler<'t> {
                     body: self.nodes(block.template.as_ref())?,
                     otherwise: self.nodes(block.inverse.as_ref())?,
                 }),
-                Some(_) => return Err(wrong(format!("{other:?} is no block"))),
+                Some(_) => return Err(wrong(format!("{other:?} is not a block"))),
                 None => {
                     return Err(unknown(
                         "block",
@@ -140,7 +140,7 @@ impl<'t> Compiler<'t> {
         for (option, value) in &block.hash {
             match (option.as_str(), value) {
                 ("includeZero", Parameter::Literal(serde_json::Value::Bool(yes))) => zero = *yes,
-                ("includeZero", _) => return Err(wrong("includeZero is true or false")),
+                ("includeZero", _) => return Err(wrong("includeZero must be true or false")),
                 (other, _) => {
                     return Err(unknown("option", other, &mut ["includeZero"].into_iter()));
                 }

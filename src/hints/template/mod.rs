@@ -1,8 +1,8 @@
-//! Templates: the grammar of Handlebars, read by its own parser, rendered here.
+//! Templates with Handlebars syntax, which the crate `handlebars` parses and this module renders.
 //!
-//! The renderer of `handlebars` is not used. It copies the context, escapes by default, logs what it is given, and
-//! cannot be told to stop; what is needed of it is small. `admission` bounds what the parser, which recurses, is given;
-//! `compile` turns what it read into a `program`, and refuses what that has no word for; `render` runs it, counting.
+//! The renderer of `handlebars` is not used: it copies the context, escapes by default, logs its input and has no limits. `admission`
+//! limits the input of the parser, which is recursive. `compile` converts the parsed template to a `program` and rejects unsupported
+//! features. `render` runs the program and counts the steps.
 
 mod admission;
 mod compile;
@@ -17,7 +17,7 @@ use super::error::{HintsProblem, HintsReason};
 use program::Node;
 use serde_json::Value;
 
-/// A compiled template.
+/// Compiled template.
 #[derive(Debug)]
 pub(super) struct Template(Vec<Node>);
 
@@ -27,7 +27,7 @@ impl Template {
         compile::compile(text).map(Self)
     }
 
-    /// The text for a context of bounded depth.
+    /// Renders the template for a context of limited depth.
     pub(super) fn apply(&self, context: &Value, budget: &mut Budget) -> Result<Value, HintsReason> {
         let mut out = Text::new(budget);
         render::render(&self.0, context, &mut out)?;

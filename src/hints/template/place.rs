@@ -1,4 +1,4 @@
-//! What the paths of a template mean, by the scopes that are open where they stand.
+//! Resolution of the paths of a template in their scopes.
 
 use super::problem::{Compiled, SHOWN, unknown, wrong};
 use super::program::{From, Term};
@@ -8,7 +8,7 @@ use handlebars::{Path, PathSeg};
 
 const LOCALS: [&str; 5] = ["index", "key", "first", "last", "root"];
 
-/// The block parameters of each scope that is open, outermost first.
+/// The block parameters of each open scope, the outermost first.
 pub(super) struct Scopes<'t>(pub(super) Vec<Option<&'t BlockParam>>);
 
 impl Scopes<'_> {
@@ -30,12 +30,12 @@ impl Scopes<'_> {
         Ok(self.scoped(up, steps))
     }
 
-    /// A single name.
+    /// Resolves a single name.
     pub(super) fn name(&self, name: &str) -> Term {
         self.scoped(0, vec![name.to_owned()])
     }
 
-    /// A path from a scope, or from a block parameter of any scope.
+    /// Resolves a path that starts at a scope or at a block parameter of any scope.
     fn scoped(&self, up: usize, mut steps: Vec<String>) -> Term {
         let parameter = match steps.first() {
             Some(first) if up == 0 => self.parameter(first),
@@ -60,7 +60,7 @@ impl Scopes<'_> {
     }
 }
 
-/// The name of a segment; one that is none goes up.
+/// Returns the name of a segment, or `None` for a segment that refers to the outer scope.
 fn step(segment: &PathSeg) -> Option<String> {
     match segment {
         PathSeg::Named(name) => Some(name.clone()),
@@ -77,7 +77,7 @@ fn local(up: usize, name: &str, raw: &str) -> Compiled<Term> {
         "root" => From::Root,
         other => return Err(unknown("variable", other, &mut LOCALS.into_iter())),
     };
-    // What follows the name of a variable was read and dropped.
+    // The parser drops the segments after the name of a variable.
     if !raw.ends_with(name) {
         return Err(no_path(raw));
     }
@@ -86,5 +86,5 @@ fn local(up: usize, name: &str, raw: &str) -> Compiled<Term> {
 }
 
 fn no_path(raw: &str) -> crate::hints::HintsProblem {
-    wrong(format!("{:?} is no path", excerpt(raw, SHOWN)))
+    wrong(format!("{:?} is not a path", excerpt(raw, SHOWN)))
 }

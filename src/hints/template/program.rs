@@ -1,8 +1,8 @@
-//! A template as it is rendered.
+//! Program of a compiled template, which the renderer runs.
 
 use serde_json::Value;
 
-/// A piece of a template.
+/// Piece of a template.
 #[derive(Debug)]
 pub(super) enum Node {
     Text(String),
@@ -12,17 +12,17 @@ pub(super) enum Node {
     With(Block),
 }
 
-/// `if`, `unless`, and helpers that say yes or no as blocks.
+/// Block of `if`, `unless` or a boolean helper.
 #[derive(Debug)]
 pub(super) struct If {
     pub(super) test: Term,
-    /// Whether the number 0 counts as true.
+    /// If `true`, the number 0 counts as true.
     pub(super) zero: bool,
     pub(super) body: Vec<Node>,
     pub(super) otherwise: Vec<Node>,
 }
 
-/// `each` and `with`, which open a scope for their body.
+/// Block of `each` or `with`, which opens a scope for its body.
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) of: Term,
@@ -30,7 +30,7 @@ pub(super) struct Block {
     pub(super) otherwise: Vec<Node>,
 }
 
-/// What gives a value.
+/// Expression that yields a value.
 #[derive(Debug)]
 pub(super) enum Term {
     Literal(Value),
@@ -38,26 +38,26 @@ pub(super) enum Term {
     Call(Call, Vec<Self>),
 }
 
-/// Where a path begins; a scope is counted from the innermost.
+/// Start of a path. Scopes are counted from the innermost, which is 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum From {
-    /// What holds the context.
+    /// The root object, whose field `context` is the context.
     Root,
-    /// What a scope is about.
+    /// The value of a scope.
     Scope(usize),
-    /// The index, in a scope made by `each`.
+    /// The index of the item or field in a scope of `each`.
     Index(usize),
-    /// The name of the field, in a scope made by `each` over an object.
+    /// The name of the field in a scope of `each` over an object.
     Key(usize),
-    /// The name of the field, or the index in a list.
+    /// The name of the field in an object, or the index of the item in a list.
     KeyOrIndex(usize),
-    /// Whether it is the first of a scope made by `each`.
+    /// `true` for the first item or field in a scope of `each`.
     First(usize),
-    /// Whether it is the last.
+    /// `true` for the last item or field in a scope of `each`.
     Last(usize),
 }
 
-/// A helper that gives a value.
+/// Helper function.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Call {
     Lookup,
@@ -93,17 +93,17 @@ impl Call {
         all.find_map(|(known, call)| (known == name).then_some(call))
     }
 
-    /// The names of all helpers.
+    /// Returns the names of all helpers.
     pub(super) fn names() -> impl Iterator<Item = &'static str> {
         Self::ALL.into_iter().map(|(name, _)| name)
     }
 
-    /// Whether it answers yes or no, and may so stand as a block.
+    /// Returns `true` if the helper returns a boolean, and can be a block.
     pub(super) fn is_question(self) -> bool {
         !matches!(self, Self::Lookup | Self::Len)
     }
 
-    /// How many values it takes, and whether more are fine.
+    /// Returns the number of values of the helper, and `true` if more values are allowed.
     pub(super) fn arity(self) -> (usize, bool) {
         match self {
             Self::Len | Self::Not => (1, false),

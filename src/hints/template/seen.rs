@@ -1,18 +1,18 @@
-//! The values a template sees: parts of the context or of the template, never copies.
+//! Values during rendering, as references to parts of the context or the template.
 
 use crate::hints::budget::{Budget, Text};
 use crate::hints::error::HintsReason;
 use serde_json::{Number, Value};
 use std::cmp::Ordering;
 
-/// How many bytes of a text are looked at in one step.
+/// Number of bytes of a string that one step compares or counts.
 const BYTES_A_STEP: usize = 256;
 
-/// A value while a template is rendered.
+/// Value during rendering.
 #[derive(Clone, Copy)]
 pub(super) enum Seen<'v> {
     Nothing,
-    /// What holds the context, under that name.
+    /// The root object, whose field `context` is this value.
     Root(&'v Value),
     Value(&'v Value),
     Count(usize),
@@ -21,7 +21,7 @@ pub(super) enum Seen<'v> {
 }
 
 impl<'v> Seen<'v> {
-    /// The member of a name: a field, an item by its number, or how long something is.
+    /// Returns the member with a name: a field, an item by its index, or the `length` of a list or a string.
     pub(super) fn member(self, name: &str, budget: &mut Budget) -> Result<Self, HintsReason> {
         budget.step(1 + name.len() / BYTES_A_STEP)?;
         Ok(match self {
@@ -45,7 +45,7 @@ impl<'v> Seen<'v> {
         })
     }
 
-    /// The member that a value names.
+    /// Returns the member with the name or the index in `key`.
     pub(super) fn lookup(self, key: Self, budget: &mut Budget) -> Result<Self, HintsReason> {
         match (key, self) {
             (Self::Name(name), _) => self.member(name, budget),
@@ -58,7 +58,7 @@ impl<'v> Seen<'v> {
         }
     }
 
-    /// How many items, fields or characters there are.
+    /// Returns the number of items, fields or characters.
     pub(super) fn length(self, budget: &mut Budget) -> Result<Self, HintsReason> {
         Ok(match self {
             Self::Value(Value::Array(items)) => Self::Count(items.len()),
@@ -102,7 +102,7 @@ impl<'v> Seen<'v> {
         }
     }
 
-    /// Equality as of JSON, where numbers are equal by value.
+    /// Returns `true` if two values are equal as JSON. Numbers compare by value, and a missing value equals null.
     pub(super) fn equals(self, other: Self, budget: &mut Budget) -> Result<bool, HintsReason> {
         if let (Self::Value(one), Self::Value(other)) = (self, other) {
             return equal(one, other, budget);
@@ -120,7 +120,7 @@ impl<'v> Seen<'v> {
         })
     }
 
-    /// The order of two numbers, texts or truths; what is of two kinds has none.
+    /// Returns the order of two numbers, strings or booleans. Values with different types have no order.
     pub(super) fn order(
         self,
         other: Self,

@@ -1,4 +1,4 @@
-//! The renderer here and that of `handlebars` write the same, for whatever means something to both.
+//! Tests that the renderer produces the output of `handlebars` for templates that both support.
 
 use super::{apply, templates::hints};
 use handlebars::{Handlebars, no_escape};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-/// What shows a part of a node, or nothing.
+/// Parts of a template that render a part of a node, or nothing.
 const PLAIN: [&str; 23] = [
     "{{s}}",
     "{{n}}",
@@ -33,7 +33,7 @@ const PLAIN: [&str; 23] = [
     "{{len items}}",
 ];
 
-/// What may be asked of a node.
+/// Conditions on a node.
 const TESTS: [&str; 16] = [
     "s",
     "n",
@@ -53,7 +53,7 @@ const TESTS: [&str; 16] = [
     "n includeZero=true",
 ];
 
-/// `{"s", "n", "b", "none", "list": [scalar..], "o": {"s": ..}, "items": [..], "empty": []}`, to a depth.
+/// Generates nodes `{"s", "n", "b", "none", "list": [scalar..], "o": {"s": ..}, "items": [..], "empty": []}` of limited depth.
 fn node(depth: u32) -> BoxedStrategy<Value> {
     let items = match depth {
         0 => Just(Vec::new()).boxed(),
@@ -80,7 +80,7 @@ fn scalar() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// What may stand where a scope is about a node, so many blocks deep.
+/// Generates parts of a template for a scope whose value is a node, with at most `depth` nested blocks.
 fn about_node(depth: u32) -> BoxedStrategy<String> {
     let plain = select(&PLAIN[..]).prop_map(str::to_owned);
     if depth == 0 {

@@ -23,11 +23,11 @@ fn hints_that_are_too_large_or_too_deep_are_refused() {
 
     assert_eq!(
         refusal(&large),
-        "hints: llm_hints: it has more than 65536 bytes: shorten it"
+        "hints: llm_hints: more than 65536 bytes are not allowed; shorten the value"
     );
     assert_eq!(
         refusal(&deep),
-        "hints: llm_hints: it nests deeper than 64 levels"
+        "hints: llm_hints: nesting deeper than 64 levels is not allowed"
     );
 }
 
@@ -252,7 +252,7 @@ mod templates {
     }
 }
 
-/// How many steps hints take of a context.
+/// Returns the number of steps that hints take for a context.
 fn steps(hints: &Value, context: &Value) -> usize {
     let hints = Hints::from_json(hints).unwrap();
     let mut budget = Budget::of(MAX_STEPS, MAX_OUTPUT_BYTES);

@@ -1,4 +1,4 @@
-//! Faults that another engine for the same hints is known for.
+//! Regression tests for faults of another engine for the same hints.
 
 use super::{apply, refusal, try_apply};
 use crate::hints::HintsReason;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use std::error::Error;
 
-/// A path of a filter as it is made here, before it is written as text.
+/// A step of a generated filter path.
 #[derive(Clone, Debug)]
 enum Step {
     Name(&'static str),
@@ -14,7 +14,7 @@ enum Step {
     Each,
 }
 
-/// One step from a node to a node in it.
+/// The step from a node to a child.
 #[derive(Clone, Copy, Debug)]
 enum Way<'c> {
     Field(&'c str),
@@ -33,7 +33,7 @@ fn written(steps: &[Step]) -> String {
     format!("${}", steps.iter().map(step).collect::<String>())
 }
 
-/// Whether a way leads to what the steps name, or further.
+/// Returns `true` if the node at `way` is at or below the path `steps`.
 fn reaches(steps: &[Step], way: &[Way<'_>]) -> bool {
     let Some((step, later)) = steps.split_first() else {
         return true;
@@ -118,7 +118,7 @@ impl Paths {
         self.keeps(context, &mut Vec::new()).unwrap_or(empty)
     }
 
-    /// The leaves under an excluded path.
+    /// Adds the leaves at or below an excluded path to `found`.
     fn excluded<'c>(&self, value: &'c Value, way: &mut Vec<Way<'c>>, found: &mut Vec<String>) {
         match value {
             Value::Array(items) => {
@@ -165,7 +165,7 @@ fn paths() -> impl Strategy<Value = Paths> {
     (some(), some()).prop_map(|(include, exclude)| Paths { include, exclude })
 }
 
-/// A context in which each leaf is a text of its own.
+/// Generates a context in which each leaf is a unique string.
 fn context() -> impl Strategy<Value = Value> {
     let shape = Just(Value::Null).prop_recursive(4, 40, 4, |inner| {
         prop_oneof![
@@ -251,7 +251,7 @@ fn transform() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Everything a failure could show.
+/// Returns all printed forms of a failure and its causes.
 fn shown(failure: &HintsFailure) -> String {
     let mut text = format!("{failure} {failure:?} {failure:#?}");
     let mut cause = failure.source();
@@ -262,7 +262,7 @@ fn shown(failure: &HintsFailure) -> String {
     text
 }
 
-/// JSON of any shape that looks somewhat like hints.
+/// Generates JSON of any shape that resembles hints.
 fn anything() -> impl Strategy<Value = Value> {
     let word = prop::sample::select(vec![
         "include",
@@ -341,7 +341,7 @@ proptest! {
         context in context(),
     ) {
         let hints = Hints::from_json(&paths.hints(&transform, mode));
-        // A path of a rule may be beyond what JSONPath admits.
+        // A generated path of a rule can exceed the limits of JSONPath.
         let Ok(hints) = hints else { return Ok(()) };
         let mut secrets = Vec::new();
         paths.excluded(&context, &mut Vec::new(), &mut secrets);

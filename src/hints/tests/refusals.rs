@@ -11,15 +11,15 @@ fn says(hints: Value, expected: &str) {
 fn a_misspelt_field_is_refused_and_does_not_leak() {
     says(
         json!({"exlude": ["secret"]}),
-        "exlude: there is no such field here; did you mean \"exclude\"?",
+        "exlude: unknown field; did you mean \"exclude\"?",
     );
     says(
         json!({"blah": 1}),
-        "blah: there is no such field here; there are include, exclude, mode, transform",
+        "blah: unknown field; expected one of include, exclude, mode, transform",
     );
     says(
         json!({"transform": {"x": {"type": "format", "format": "", "template": "x"}}}),
-        "transform.x.template: there is no such field here; there are type, format",
+        "transform.x.template: unknown field; expected one of type, format",
     );
 }
 
@@ -27,41 +27,41 @@ fn a_misspelt_field_is_refused_and_does_not_leak() {
 fn an_unknown_mode_or_type_is_refused_with_the_nearest() {
     says(
         json!({"mode": "merg"}),
-        "mode: \"merg\" is not known; did you mean \"merge\"?",
+        "mode: unknown value \"merg\"; did you mean \"merge\"?",
     );
     says(
         json!({"transform": {"x": {"type": "exract"}}}),
-        "transform.x.type: \"exract\" is not known; did you mean \"extract\"?",
+        "transform.x.type: unknown value \"exract\"; did you mean \"extract\"?",
     );
     says(
         json!({"transform": {"x": {"type": "sql"}}}),
-        "transform.x.type: \"sql\" is not known; there are template, extract, format, literal",
+        "transform.x.type: unknown value \"sql\"; expected one of template, extract, format, literal",
     );
 }
 
 #[test]
 fn anything_but_an_object_is_refused() {
-    says(json!([]), "llm_hints: it must be an object, not a list");
-    says(json!("x"), "llm_hints: it must be an object, not a string");
+    says(json!([]), "llm_hints: must be an object, not a list");
+    says(json!("x"), "llm_hints: must be an object, not a string");
     says(
         json!({"include": "a"}),
-        "include: it must be a list of paths, not a string",
+        "include: must be a list of paths, not a string",
     );
     says(
         json!({"exclude": [1]}),
-        "exclude[0]: it must be a path, not a number",
+        "exclude[0]: must be a path, not a number",
     );
     says(
         json!({"mode": 1}),
-        "mode: it must be \"replace\" or \"merge\", not a number",
+        "mode: must be \"replace\" or \"merge\", not a number",
     );
     says(
         json!({"transform": []}),
-        "transform: it must be an object of rules, not a list",
+        "transform: must be an object of rules, not a list",
     );
     says(
         json!({"transform": {"x": 1}}),
-        "transform.x: it must be a rule with a type, not a number",
+        "transform.x: must be a rule with a type, not a number",
     );
 }
 
@@ -69,15 +69,15 @@ fn anything_but_an_object_is_refused() {
 fn a_rule_without_its_field_is_refused() {
     says(
         json!({"transform": {"x": {"type": "literal"}}}),
-        "transform.x.literal: it is missing; write any JSON, null included",
+        "transform.x.literal: missing value; write any JSON, including null",
     );
     says(
         json!({"transform": {"x": {"type": "extract", "value": null}}}),
-        "transform.x.value: it is missing; write a JSONPath such as \"$.items[*].name\"",
+        "transform.x.value: missing value; write a JSONPath such as \"$.items[*].name\"",
     );
     says(
         json!({"transform": {"x": {}}}),
-        "transform.x.type: it is missing; write \"template\", \"extract\", \"format\" or \"literal\"",
+        "transform.x.type: missing value; write \"template\", \"extract\", \"format\" or \"literal\"",
     );
 }
 
@@ -85,7 +85,7 @@ fn a_rule_without_its_field_is_refused() {
 fn an_empty_include_is_refused_since_it_would_leave_nothing() {
     says(
         json!({"include": []}),
-        "include: an empty list would leave nothing; name what to keep, or leave the field out",
+        "include: an empty list would remove the whole context; add paths, or remove the field",
     );
 }
 
@@ -105,19 +105,17 @@ fn paths_that_are_more_than_steps_are_refused_in_filters() {
     ] {
         let text = refusal(&json!({"exclude": [path]}));
         assert!(
-            text.starts_with(&format!(
-                "hints: exclude[0]: path {path:?} cannot be used: "
-            )),
+            text.starts_with(&format!("hints: exclude[0]: invalid path {path:?}: ")),
             "{text}"
         );
     }
     says(
         json!({"exclude": ["$"]}),
-        "exclude[0]: path \"$\" cannot be used: it names the whole context; name a member of it",
+        "exclude[0]: invalid path \"$\": the path selects the whole context; name a member",
     );
     says(
         json!({"include": [" "]}),
-        "include[0]: path \" \" cannot be used: it is empty",
+        "include[0]: invalid path \" \": the path is empty",
     );
 }
 
@@ -134,11 +132,11 @@ fn a_jsonpath_or_format_that_does_not_compile_is_refused() {
     );
     says(
         format("a}"),
-        "transform.x.format: a \"}\" closes nothing; write {path} for a value, and {{ or }} for a brace",
+        "transform.x.format: a \"}\" has no matching \"{\"; write {path} for a value, and {{ or }} for a brace",
     );
     says(
         format("{}"),
-        "transform.x.format: a \"{}\" names no path; write {path} for a value, and {{ or }} for a brace",
+        "transform.x.format: a \"{}\" has no path; write {path} for a value, and {{ or }} for a brace",
     );
 }
 
