@@ -1,8 +1,8 @@
-//! An agent that calls two tools at the same time and answers with what they came to.
+//! An agent that calls two tools at the same time and answers with their results.
 //!
-//! The model is scripted; in the place of it goes any `ChatModel`. Run with `cargo run --example agent_tools`.
+//! The model is scripted. Replace it by any `ChatModel`. Run with `cargo run --example agent_tools`.
 
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(clippy::print_stdout, reason = "the output is the point of an example")]
 
 use serde_json::json;
 use std::sync::Arc;
@@ -47,7 +47,10 @@ async fn main() -> Result<(), BoxError> {
     let message = store.create(message).await?;
     agent.process_event(&Event::created(&message)).await?;
 
-    let last = model.requests().pop().ok_or("nothing was asked")?;
+    let last = model
+        .requests()
+        .pop()
+        .ok_or("the model received no request")?;
     for told in last.messages.iter().skip(3) {
         println!("tool: {}", told.text());
     }

@@ -7,11 +7,11 @@
 //! cargo run --features sqlite --example approvals -- approve   # approves all of them, as ann of the finance department
 //! cargo run --features sqlite --example approvals -- reject    # rejects all of them
 //! cargo run --features sqlite --example approvals -- wait      # waits for the reply to the request
-//! cargo run --features sqlite --example approvals              # all of it in one process, with a restart of the worker
+//! cargo run --features sqlite --example approvals              # all steps in one process, with a restart of the worker
 //! ```
 //!
-//! The state is in a SQLite file in the temporary folder. Until an answer comes, the run is a row in the file: it needs no worker,
-//! and waits for a day. Kill the worker at any moment: a payment is made once.
+//! The state is in a SQLite file in the temporary folder. While the run waits for the answer, for at most a day, it is a row in the file
+//! and needs no worker. Kill the worker at any moment: a payment is made once.
 #![expect(clippy::print_stdout, reason = "the output is the point of an example")]
 
 use serde_json::json;
@@ -60,7 +60,7 @@ pub(crate) fn worker(store: &SqliteStore) -> RuntimeBuilder {
         "Pays a person.",
         json!({}),
         |payment, call| async move {
-            // An external service gets the key with the payment, so that a repeated call pays once.
+            // An external service receives the key with the payment, so a repeated call pays once.
             println!("paying {payment} with key {}", call.idempotency_key());
             Ok(json!("paid"))
         },

@@ -57,7 +57,7 @@ const CATCH_UP: Duration = Duration::from_secs(120);
 
 /// Prints the conversation, and follows the turns that an earlier process left open.
 async fn catch_up(session: &Session) -> Result<(), BoxError> {
-    // Before `history`, so that no answer is missing.
+    // This call comes before `history`, so an answer that ends in between is not lost.
     let mut open = session.open_turns().await?;
     for past in session.history().await? {
         println!("user: {}", past.message);

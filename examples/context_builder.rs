@@ -1,9 +1,9 @@
-//! A tool that keeps one context breadcrumb per session current, and an agent that works on it.
+//! A tool that updates one context breadcrumb for each session, and an agent that this breadcrumb triggers.
 //!
-//! Each `user.message.v1` sets off the tool, which updates the session's `agent.context.v1`; that update sets off the
-//! agent, which also fetches the browser page, and answers. Run with `cargo run --example context_builder`.
+//! Each `user.message.v1` triggers the tool, which updates the session's `agent.context.v1`. The update triggers the agent, which also
+//! fetches the browser page, and answers. Run with `cargo run --example context_builder`.
 
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(clippy::print_stdout, reason = "the output is the point of an example")]
 #![expect(
     clippy::indexing_slicing,
     reason = "reading a missing field of JSON gives null"
@@ -72,7 +72,7 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Says one thing after another, each when the one before is answered.
+/// Sends two messages. The second one follows the answer to the first one.
 async fn talk(store: &MemoryStore) -> Result<(), BoxError> {
     let page = json!({"title": "rust-lang/rust"});
     store
@@ -98,9 +98,9 @@ async fn talk(store: &MemoryStore) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Adds the message to the context of its session, which it creates for the first one.
+/// Adds the message to the context of its session, and creates the context for the first message.
 ///
-/// A run may be repeated after it wrote, so a message that is there already is not added again.
+/// A run can be repeated after it wrote the message, so the function does not add a message that the context already has.
 async fn build_context(_: Value, call: ToolContext) -> Result<Value, BoxError> {
     let trigger = call.trigger();
     let session = trigger
@@ -123,7 +123,7 @@ async fn build_context(_: Value, call: ToolContext) -> Result<Value, BoxError> {
                 return Ok(json!({"context": known.id, "version": known.version}));
             }
             messages.push(message);
-            // If someone else was faster this is a conflict, and the run starts anew from what is there then.
+            // If another run updated the context first, the update fails with a conflict, and the run is retried with the new context.
             let patch = Patch::new().context(json!({"messages": messages}));
             call.store().update(known.id, known.version, patch).await?
         }

@@ -59,7 +59,7 @@ async fn write_article(client: &Client) -> Result<String, BoxError> {
     Ok(output.ok_or("the flow has no output")?.to_owned())
 }
 
-/// The tools and models that the flow may use.
+/// Returns the tools and models that the flow can use.
 fn services() -> Result<Services, BoxError> {
     let search = json_tool("search", "Finds pages.", json!({}), |_, _| async {
         Ok(json!(["crab.org"]))
@@ -69,7 +69,7 @@ fn services() -> Result<Services, BoxError> {
         "Publishes a text.",
         json!({}),
         |_, call| async move {
-            // An external service gets the key with the text, so that a repeated call publishes once.
+            // An external service receives the key with the text, so a repeated call publishes once.
             Ok(json!(format!(
                 "published with key {}",
                 call.idempotency_key()

@@ -1,8 +1,9 @@
-//! A front desk that hands over to a colleague, who may do what it may not, and takes back with the answer.
+//! Handoff between two agents: a front desk hands a guest to the billing agent, which can call the tool `refund`, and answers the guest
+//! with the result.
 //!
-//! Run with `cargo run --example handoff`. The models are scripted; in the place of them goes any `ChatModel`.
+//! Run with `cargo run --example handoff`. The models are scripted. Replace them by any `ChatModel`.
 
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(clippy::print_stdout, reason = "the output is the point of an example")]
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};
@@ -73,7 +74,7 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Which agent wrote a breadcrumb, if one did.
+/// Returns the agent that wrote a breadcrumb, or `None` if no agent did.
 fn creator(context: &Value) -> Option<&str> {
     context.get("creator")?.get("agent_id")?.as_str()
 }
@@ -82,7 +83,7 @@ fn calls(tool: &str, arguments: Value) -> ChatResponse {
     ChatResponse::calling(vec![ToolCall::new("1", tool, arguments)])
 }
 
-/// An agent, with all tools of this service: it may call those that its definition names.
+/// Creates an agent. The registry has all tools of the service, and the agent can call the tools that its definition names.
 fn agent(
     store: &MemoryStore,
     definition: &Value,

@@ -1,8 +1,8 @@
-//! A catalog of 40 tools as a model sees it: whole, then the names and descriptions that its schema's hints leave.
+//! A catalog of 40 tools in the context of a model: first the whole catalog, then only names and descriptions, by hints of its schema.
 //!
 //! Run with `cargo run --example hints`.
 
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(clippy::print_stdout, reason = "the output is the point of an example")]
 
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use universal_executor::{
     BoxError, BreadcrumbStoreExt, Event, MemoryStore, NewBreadcrumb, UniversalExecutor,
 };
 
-/// A tool as a catalog has it: for a model mostly schemas that it does not need to choose one.
+/// Returns a catalog entry of a tool. A model needs little of the entry to choose a tool.
 fn tool(n: usize) -> Value {
     json!({
         "name": format!("tool-{n}"), "description": format!("Does what number {n} of forty tools does."),
@@ -23,7 +23,7 @@ fn tool(n: usize) -> Value {
     })
 }
 
-/// Asks the agent, and prints its answer.
+/// Sends a question to the agent, and prints the answer.
 async fn ask(agent: &AgentExecutor, store: &MemoryStore, how: &str) -> Result<(), BoxError> {
     let question = NewBreadcrumb::new("user.message.v1").context(json!({"message": "Which tool?"}));
     let question = store.create(question).await?;
@@ -32,7 +32,7 @@ async fn ask(agent: &AgentExecutor, store: &MemoryStore, how: &str) -> Result<()
     let shown = answer
         .as_ref()
         .and_then(|answer| answer.context.text("message"));
-    println!("shown {how} hints: {}", shown.unwrap_or("nothing"));
+    println!("context {how} hints: {}", shown.unwrap_or("none"));
     Ok(())
 }
 
@@ -49,7 +49,7 @@ async fn main() -> Result<(), BoxError> {
     let model = ScriptedModel::answering(|_, request| {
         let shown = request.messages.iter().map(|message| message.text());
         let tokens: usize = shown.map(|text| EstimatedTokens.count(&text)).sum();
-        Ok(ChatResponse::new(format!("some {tokens} tokens")))
+        Ok(ChatResponse::new(format!("about {tokens} tokens")))
     });
     let agent = AgentExecutor::new(definition, Arc::new(model), Arc::new(store.clone()))?;
     ask(&agent, &store, "without").await?;

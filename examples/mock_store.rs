@@ -1,9 +1,8 @@
-//! Testing an executor without a store: with given breadcrumbs, and with expectations.
+//! Test of an executor with a mock store: with prepared breadcrumbs, and with expectations.
 //!
-//! Run with `cargo run --example mock_store`. In a project of yours the mock comes with the feature `mock`, as a
-//! dev-dependency.
+//! Run with `cargo run --example mock_store`. In your own project, enable the feature `mock` in the dev-dependency.
 
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(clippy::print_stdout, reason = "the output is the point of an example")]
 
 use serde_json::{Value, json};
 use universal_executor::store::StoreError;
@@ -13,7 +12,7 @@ use universal_executor::{
     NewBreadcrumb, Outcome, Response, Subscription, Subscriptions, UniversalExecutor, async_trait,
 };
 
-/// What is tested: counts the notes of a session.
+/// The tested executor, which counts the notes of a session.
 struct Counter {
     store: MockBreadcrumbStore,
     subscriptions: Subscriptions,
@@ -68,7 +67,7 @@ async fn main() -> Result<(), BoxError> {
         .store
         .latest("count.v1")
         .await?
-        .ok_or("nothing was written")?;
+        .ok_or("the executor wrote no count")?;
     println!("with two notes: {}", count.context);
 
     let mut down = MockBreadcrumbStore::new();

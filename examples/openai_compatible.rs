@@ -1,10 +1,10 @@
-//! An agent on a model behind an endpoint that speaks the chat completions of OpenAI.
+//! An agent with a model behind an endpoint with the chat completions API of OpenAI.
 //!
 //! ```text
 //! MODEL_URL=http://localhost:11434/v1 MODEL=llama3.2 MODEL_KEY=.. cargo run --features openai --example openai_compatible
 //! ```
 
-#![expect(clippy::print_stdout, reason = "examples print")]
+#![expect(clippy::print_stdout, reason = "the output is the point of an example")]
 
 use futures::TryStreamExt;
 use serde_json::json;
@@ -22,7 +22,7 @@ use universal_executor::{
 async fn main() -> Result<(), BoxError> {
     let (Ok(url), Ok(name)) = (env::var("MODEL_URL"), env::var("MODEL")) else {
         println!(
-            "Set MODEL_URL and MODEL, and MODEL_KEY where the endpoint wants one, to ask a model."
+            "Set MODEL_URL and MODEL, and MODEL_KEY if the endpoint needs a key, to call a model."
         );
         return Ok(());
     };
@@ -32,7 +32,7 @@ async fn main() -> Result<(), BoxError> {
     }
     let model = Arc::new(builder.build()?);
 
-    // Asked by hand, the answer comes as it is written.
+    // A direct call streams the answer.
     let request = ChatRequest::new(vec![ChatMessage::user("Greet Ann in one short sentence.")]);
     let mut answer = model.stream(&request).await?;
     while let Some(event) = answer.try_next().await? {
@@ -42,7 +42,7 @@ async fn main() -> Result<(), BoxError> {
     }
     println!();
 
-    // As an agent, the same model answers breadcrumbs.
+    // An agent with the same model answers breadcrumbs.
     let definition = AgentDefinition::from_json(&json!({
         "agent_id": "greeter", "system_prompt": "Greet the user in one short sentence.",
         "subscriptions": [{"schema_name": "user.message.v1", "role": "trigger"}],

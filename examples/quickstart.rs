@@ -1,8 +1,8 @@
-//! The main job, on the store in memory: a question and a tool request become responses.
+//! An agent and a tool on the in-memory store: the agent answers a question, and the tool answers a request.
 //!
 //! Run with `cargo run --example quickstart`. It needs no key, no server and no network.
 
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(clippy::print_stdout, reason = "the output is the point of an example")]
 #![expect(
     clippy::indexing_slicing,
     reason = "reading a missing field of JSON gives null"
@@ -35,7 +35,7 @@ async fn main() -> Result<(), BoxError> {
         .await?;
     handle(&assistant, &question, &store).await?;
 
-    title("2  A tool is asked for");
+    title("2  A tool request arrives");
     let request = store
         .create(read(include_str!("data/request.json"))?)
         .await?;
@@ -55,7 +55,7 @@ async fn main() -> Result<(), BoxError> {
         written(&store).await?
     );
 
-    title("4  A schema nobody wrote code for");
+    title("4  A new schema without new code");
     let mut definition: Value = read(ASSISTANT)?;
     let weather = json!({"schema_name": "weather.report.v1", "role": "context", "key": "weather", "fetch": "latest"});
     println!("added to the definition: {weather}\n");
@@ -72,7 +72,7 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// An agent is a definition and a model; this model says what it was told to say.
+/// Creates an agent from a definition and a model. The scripted model returns a fixed answer.
 fn assistant(definition: &Value, store: &MemoryStore) -> Result<AgentExecutor, BoxError> {
     let model = ScriptedModel::new(["This is the repository of the Rust compiler on GitHub."]);
     let definition = AgentDefinition::from_json(definition)?;
@@ -83,7 +83,7 @@ fn assistant(definition: &Value, store: &MemoryStore) -> Result<AgentExecutor, B
     )?)
 }
 
-/// A tool is a definition and a function over its input and what its subscriptions found.
+/// Creates a tool from a definition and a function. The function receives the input and the context from the subscriptions.
 fn analyzer(store: &MemoryStore) -> Result<ToolExecutor, BoxError> {
     let definition: Value = read(ANALYZER)?;
     let schema = definition["context"]["definition"]["inputSchema"].clone();
@@ -94,7 +94,7 @@ fn analyzer(store: &MemoryStore) -> Result<ToolExecutor, BoxError> {
         |input, call| async move {
             let what = input["what"]
                 .as_str()
-                .ok_or("say what to count: links or headings")?;
+                .ok_or("\"what\" is missing; write \"links\" or \"headings\"")?;
             let page = call.context().require("current_page")?;
             let count = page[what].as_array().map_or(0, Vec::len);
             Ok(json!({"page": page["url"], "what": what, "count": count}))
@@ -107,7 +107,7 @@ fn analyzer(store: &MemoryStore) -> Result<ToolExecutor, BoxError> {
     )?)
 }
 
-/// Shows every step of one event, then lets the executor process it.
+/// Prints each step of the processing of an event, and processes the event.
 async fn handle(
     executor: &dyn UniversalExecutor,
     trigger: &Arc<Breadcrumb>,

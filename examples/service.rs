@@ -1,10 +1,11 @@
 //! A long-running service: executors on the embedded store until Ctrl-C, logs on standard error, and
 //! `/metrics`, `/live` and `/ready` over HTTP on loopback.
 //!
-//! `cargo run --example service --features metrics`, then for instance `curl localhost:9464/metrics`. The first
-//! Ctrl-C lets running work finish, a second one ends at once. `SERVICE_SECONDS=1` stops it by itself.
+//! Run with `cargo run --example service --features metrics`, and query it, for example with `curl localhost:9464/metrics`. The first
+//! Ctrl-C stops the service after its running work, and a second Ctrl-C stops it at once. With `SERVICE_SECONDS=1` it stops after one
+//! second.
 
-#![expect(clippy::print_stderr, reason = "an example talks to who runs it")]
+#![expect(clippy::print_stderr, reason = "the output is the point of an example")]
 
 use futures::stream::{self, Stream};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -29,7 +30,7 @@ async fn main() -> Result<(), BoxError> {
     let store = MemoryStore::default();
     let runtime = Arc::new(runtime(&store)?);
     let listener = TcpListener::bind("127.0.0.1:9464").await;
-    // Another instance may have the port; any other will do.
+    // Another instance can have the port. Then any free port is used.
     let listener = match listener {
         Ok(listener) => listener,
         Err(_) => TcpListener::bind("127.0.0.1:0").await?,
@@ -57,7 +58,7 @@ fn runtime(store: &MemoryStore) -> Result<Runtime, BoxError> {
     Ok(Runtime::on(store).executor(clock).build()?)
 }
 
-/// What would be the service's own work: a request over breadcrumbs, and its answer.
+/// Sends a request to the tool every second and waits for the answer, in place of the work of a real service.
 async fn ask_every_second(runtime: Arc<Runtime>, store: MemoryStore) -> Result<(), BoxError> {
     for number in 0_u64.. {
         let id = format!("r-{number}");
@@ -69,13 +70,13 @@ async fn ask_every_second(runtime: Arc<Runtime>, store: MemoryStore) -> Result<(
             .await?;
         let answer = answer.await?;
         let asked_at = answer.context.text("output.asked_at");
-        tracing::info!(asked_at, "asked the clock");
+        tracing::info!(asked_at, "the clock answered a request");
         tokio::time::sleep(SECOND).await;
     }
     Ok(())
 }
 
-/// Ctrl-C, as often as it comes; and the end of the time given in the environment.
+/// Returns the stop signals: each Ctrl-C, and the end of the time in `SERVICE_SECONDS`.
 fn signals() -> impl Stream<Item = ()> {
     let seconds = std::env::var("SERVICE_SECONDS").ok();
     let seconds = seconds.and_then(|seconds| seconds.parse().ok());
@@ -92,14 +93,14 @@ fn signals() -> impl Stream<Item = ()> {
     stream::select(end, interrupts)
 }
 
-/// Just enough HTTP for probes; a real service has a framework for this.
+/// Serves probes with minimal HTTP. A real service uses a web framework.
 async fn answer_probes(listener: TcpListener, runtime: Arc<Runtime>, metrics: PrometheusHandle) {
     while let Ok((connection, _)) = listener.accept().await {
         let (runtime, metrics) = (Arc::clone(&runtime), metrics.clone());
         tokio::spawn(async move {
             let answered = tokio::time::timeout(5 * SECOND, answer(connection, &runtime, &metrics));
             if !matches!(answered.await, Ok(Ok(()))) {
-                tracing::debug!("a probe was not answered");
+                tracing::debug!("a probe failed or timed out");
             }
         });
     }
@@ -119,7 +120,10 @@ async fn answer(
         Some("/metrics") => (true, metrics.render()),
         Some("/live") => (health.live, health.problems.join("\n")),
         Some("/ready") => (health.ready, health.problems.join("\n")),
-        Some(_) | None => (false, "there are /metrics, /live and /ready".to_owned()),
+        Some(_) | None => (
+            false,
+            "unknown path; use /metrics, /live or /ready".to_owned(),
+        ),
     };
     let status = if well {
         "200 OK"

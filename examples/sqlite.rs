@@ -1,11 +1,11 @@
-//! A support desk on one file: kill it at any line, start it again, and it goes on where it was.
+//! A support desk with its state in one SQLite file. Kill it at any moment and start it again, and it continues.
 //!
-//! A question sets off a tool that looks up the order, what that finds sets off an agent, and what the agent says sets
-//! off a tool that opens a ticket. Run it with `cargo run --example sqlite --features sqlite`, kill it while it works
-//! (`pkill -9 -x sqlite`), and run it again. What was being done is taken up when its lease is over, here after 2 s;
-//! what dies three times in a row is given up, and answered with an error.
+//! A question triggers a tool that looks up the order. The result triggers an agent, and the agent's answer triggers a tool that opens a
+//! ticket. Run it with `cargo run --example sqlite --features sqlite`, kill it while it works (`pkill -9 -x sqlite`), and run it again.
+//! An interrupted run continues after its lease expires, here after 2 s. A run that loses its worker three times in a row fails, and the
+//! question is answered with an error.
 
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(clippy::print_stdout, reason = "the output is the point of an example")]
 #![expect(
     clippy::indexing_slicing,
     reason = "reading a missing field of JSON gives null"
@@ -34,15 +34,15 @@ async fn main() -> Result<(), BoxError> {
     std::fs::create_dir_all(&folder)?;
     let store = SqliteStore::open(folder.join("desk.db")).await?;
     if store.latest("user.message.v1").await?.is_none() {
-        // All or none of them, whenever the process ends.
+        // One commit creates all questions or none, even if the process is killed.
         let questions = (1..=QUESTIONS).map(|number| Write::Create(question(number)));
         store.commit(questions.collect::<Vec<_>>().into()).await?;
     }
     let earlier = tickets(&store).await?;
-    println!("{earlier} of {QUESTIONS} questions were answered by earlier runs of this process");
+    println!("earlier processes answered {earlier} of {QUESTIONS} questions");
 
     let pause = Duration::from_millis(300);
-    let runtime = Runtime::on(&store) // the file knows how far each executor has come
+    let runtime = Runtime::on(&store) // the file has the position of each executor
         .executors(desk(&Arc::new(store.clone()), &folder, pause)?)
         .max_inflight(1)
         .sweep_every(LEASE / 2)
@@ -54,14 +54,14 @@ async fn main() -> Result<(), BoxError> {
 
     let now = tickets(&store).await? - earlier;
     let opened = std::fs::read_dir(folder.join("tickets"))?.count();
-    println!("{now} were answered by this one, and {opened} tickets are open");
+    println!("this process answered {now} questions, and {opened} tickets are open");
     drop(runtime);
     store.close().await;
-    // So that the next start begins anew.
+    // The next start has an empty store.
     Ok(std::fs::remove_dir_all(folder)?)
 }
 
-/// The tag connects what follows from a question: responses carry it on.
+/// Creates a question. All responses copy its tag, which connects them with the question.
 pub(crate) fn question(number: usize) -> NewBreadcrumb {
     let context = json!({"message": "Where is my order?", "order": number, "requestId": format!("q-{number}")});
     NewBreadcrumb::new("user.message.v1")
@@ -69,7 +69,7 @@ pub(crate) fn question(number: usize) -> NewBreadcrumb {
         .context(context)
 }
 
-/// Two tools and an agent, all made of a definition.
+/// Creates two tools and an agent from their definitions.
 pub(crate) fn desk<S: BreadcrumbStore>(
     store: &Arc<S>,
     folder: &Path,
@@ -78,7 +78,7 @@ pub(crate) fn desk<S: BreadcrumbStore>(
     let definitions: Value = serde_json::from_str(include_str!("data/support-desk.json"))?;
     let look_up = json_tool(
         "look-up-order",
-        "Says where an order is.",
+        "Returns the state of an order.",
         json!({}),
         move |question, _| async move {
             tokio::time::sleep(pause).await;
@@ -117,8 +117,8 @@ pub(crate) fn desk<S: BreadcrumbStore>(
     ])
 }
 
-/// Opening a ticket twice would open two. The help desk, here a folder, takes a key with it: the same for every attempt
-/// at one answer. That is what makes the tool one that may be called again.
+/// Creates the tool that opens a ticket. The help desk, here a folder, identifies a ticket by the idempotency key, which is the same in
+/// all attempts of a run. A repeated call therefore opens no second ticket, and the tool is idempotent.
 fn open_ticket(folder: &Path) -> JsonTool {
     let tickets = folder.join("tickets");
     json_tool(
@@ -139,17 +139,17 @@ fn open_ticket(folder: &Path) -> JsonTool {
     )
 }
 
-/// How many questions have come to their end.
+/// Returns the number of questions with a ticket.
 pub(crate) async fn tickets(store: &SqliteStore) -> Result<usize, BoxError> {
     let opened = Selector::schema("tool.response.v1").matching("$.tool", "eq", "open-ticket");
     Ok(store.search(&Query::new(opened).limit(1_000)).await?.len())
 }
 
-/// Looks again whenever something is committed.
+/// Waits until all questions have a ticket. Checks the store after each event.
 pub(crate) async fn all_answered(store: &SqliteStore, questions: usize) -> Result<(), BoxError> {
     let mut events = store.events().subscribe(StartAt::Now).await?;
     while tickets(store).await? < questions {
-        events.next().await.ok_or("the events have ended")??;
+        events.next().await.ok_or("the event stream ended")??;
     }
     Ok(())
 }

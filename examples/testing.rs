@@ -1,7 +1,7 @@
 //! Tests of an agent that needs the approval of a person, with a scripted model and a clock that the test moves.
 //!
-//! Run them with `cargo test --example testing --features testing`. In your own project the feature belongs to the
-//! dev-dependencies, and `docs/testing.md` describes the kit.
+//! Run them with `cargo test --example testing --features testing`. In your own project, enable the feature in the dev-dependency.
+//! `docs/testing.md` describes the test kit.
 #![expect(clippy::print_stdout, reason = "the output is the point of an example")]
 
 use serde_json::json;
@@ -15,7 +15,7 @@ fn main() {
     println!("cargo test --example testing --features testing");
 }
 
-/// The agent of the service. Tests pass a scripted model, the service a real one.
+/// Creates the agent of the service. Tests pass a scripted model, and the service passes a real one.
 fn helper(model: impl ChatModel + 'static) -> Agent {
     let refund = json_tool("refund", "Refunds an order.", json!({}), |_, _| async {
         Ok(json!("refunded"))

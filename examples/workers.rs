@@ -1,18 +1,18 @@
-//! Four worker processes that share PostgreSQL and NATS: kill any of them while it runs, and watch the counts stay right.
+//! Four worker processes that share PostgreSQL and NATS. Kill any of them: no answer is lost or duplicated.
 //!
 //! ```text
-//! eval "export $(scripts/services start | tr '\n' ' ')"      # or compose.yaml, which says the same
-//! cargo run --example workers --features postgres,nats        # kill the pids that it shows, with kill -9
+//! eval "export $(scripts/services start | tr '\n' ' ')"      # or use compose.yaml, which has the same services
+//! cargo run --example workers --features postgres,nats        # kill the printed process IDs with kill -9
 //! cargo run --example workers --features postgres,nats -- --kill
 //! ```
 //!
-//! This process asks 400 questions (`--questions 1000`) and starts the workers (`--workers 8`), which are this program
-//! again. Each claims what it can do; none knows how many others there are. What one had in hand when it was killed is
-//! taken up by another when its lease is over, here after 2 s; what three in a row died of is given up. With `--kill` it kills
-//! every second worker itself, and with `--restart` one that is gone is started anew. `SERVICE_SECONDS` says when to give
-//! up, 30 at least, and asks for less.
+//! This process writes 400 questions (`--questions 1000`) and starts four workers (`--workers 8`), which are processes of the same
+//! program. Each worker claims due runs, independently of the others. If a worker is killed, another worker continues its runs after their
+//! leases expire, here after 2 s. A run that loses three workers in a row fails. With `--kill` the program kills half of the workers, and
+//! with `--restart` it replaces ended workers. `SERVICE_SECONDS` sets the timeout in seconds, at least 30, and reduces the number of
+//! questions to 100.
 
-#![expect(clippy::print_stdout, reason = "an example talks to whoever runs it")]
+#![expect(clippy::print_stdout, reason = "the output is the point of an example")]
 
 use futures::FutureExt as _;
 use serde_json::{Value, json};
@@ -31,9 +31,9 @@ use universal_executor::{
 };
 
 const LEASE: Duration = Duration::from_secs(2);
-/// How long the work on one question takes.
+/// Duration of the work on one question.
 const WORK: Duration = Duration::from_millis(100);
-/// The schema in the database, and the tenant in it and at the server: what is left there is of use to the next start.
+/// Name of the database schema, and of the tenant on the NATS server. The data stays there for the next start.
 const PLACE: &str = "ux_example_workers";
 
 #[tokio::main]
@@ -43,7 +43,7 @@ async fn main() -> Result<(), BoxError> {
             "Set POSTGRES_URL and NATS_URL: `scripts/services start` starts both and prints them,"
         );
         println!(
-            "and `docker compose up --wait` does with compose.yaml, which says what they are."
+            "and `docker compose up --wait` starts both from compose.yaml, which has their URLs."
         );
         return Ok(());
     };
@@ -57,7 +57,7 @@ async fn main() -> Result<(), BoxError> {
     }
 }
 
-/// What a worker is: an executor, the events of the store, and a relay that tells the others of them.
+/// Runs a worker: an executor, the events of the store, and a relay that publishes these events on NATS.
 async fn work(store: PostgresStore, nats: &str, name: String) -> Result<(), BoxError> {
     let relay = NatsRelay::connect(nats, PLACE).await?;
     let quick = NatsSource::builder(nats, PLACE)
@@ -72,7 +72,7 @@ async fn work(store: PostgresStore, nats: &str, name: String) -> Result<(), BoxE
         name,
     };
     let runtime = Runtime::builder(source)
-        .start_at(StartAt::Beginning) // the first time; from then on PostgreSQL and NATS know how far the group came
+        .start_at(StartAt::Beginning) // for the first start; later, PostgreSQL and NATS have the position of the group
         .executor(answers)
         .max_inflight(4)
         .sweep_every(LEASE / 2)
@@ -84,11 +84,11 @@ async fn work(store: PostgresStore, nats: &str, name: String) -> Result<(), BoxE
     Ok(())
 }
 
-/// Resolves when the process that started this one ends, or wants this one to.
+/// Resolves when the parent process ends or closes the pipe.
 fn parent_is_gone() -> impl Future<Output = ()> {
     let (sender, gone) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
-        // Nothing is ever said there, so this ends with the pipe.
+        // The parent writes nothing, so the read returns when the pipe is closed.
         drop(std::io::stdin().read(&mut [0]));
         drop(sender);
     });
@@ -131,7 +131,7 @@ impl UniversalExecutor for Answers {
     }
 }
 
-/// Asks, starts the workers, and shows what they do.
+/// Writes the questions, starts the workers and prints the progress.
 async fn watch(store: &PostgresStore, nats: &str) -> Result<(), BoxError> {
     let limit = env::var("SERVICE_SECONDS").ok();
     let questions = number("--questions", if limit.is_some() { 100 } else { 400 })?;
@@ -152,7 +152,7 @@ async fn watch(store: &PostgresStore, nats: &str) -> Result<(), BoxError> {
         let behind = [relayed.behind().await, group.behind().await];
         let [to_relay, to_take] = behind.map(|behind| behind.ok().flatten().unwrap_or_default());
         println!(
-            "{:>3} s | {} | answered {} of {questions}, given up {given_up}; waiting: {} runs, {to_relay} events to relay, {to_take} to take in",
+            "{:>3} s | {} | answered {} of {questions}, failed {given_up}; waiting: {} runs, {to_relay} events to relay, {to_take} to receive",
             started.elapsed().as_secs(),
             crew.line(&answers)?,
             answers.len(),
@@ -162,11 +162,11 @@ async fn watch(store: &PostgresStore, nats: &str) -> Result<(), BoxError> {
             return check(&answers, given_up, questions);
         }
         if started.elapsed() > patience {
-            return Err("the time is up".into());
+            return Err("timed out; set SERVICE_SECONDS to a higher value".into());
         }
         if crew.alive()?.is_empty() {
             return Err(
-                "no worker is left: start this again, with --restart or without harm".into(),
+                "all workers have ended; start the program again, with --restart to replace ended workers".into(),
             );
         }
         if flag("--kill") {
@@ -179,7 +179,7 @@ async fn watch(store: &PostgresStore, nats: &str) -> Result<(), BoxError> {
     }
 }
 
-/// How many of these questions nobody will answer: each left a dead letter.
+/// Returns the number of questions whose run failed. Each failed run leaves a dead letter.
 async fn given_up(
     store: &PostgresStore,
     asked: &BTreeSet<BreadcrumbId>,
@@ -192,7 +192,7 @@ async fn given_up(
     Ok(runs.filter(|run| asked.contains(&run.trigger_id)).count())
 }
 
-/// The time of the newest breadcrumb there, which tells the batches of one pid apart.
+/// Returns the time of the newest breadcrumb, which distinguishes batches of processes with the same ID.
 async fn store_time(store: &PostgresStore) -> Result<i64, BoxError> {
     let newest = store.search(&Query::new(Selector::any()).limit(1)).await?;
     Ok(newest
@@ -218,7 +218,7 @@ async fn ask(
     Ok(ids)
 }
 
-/// Who answered each question, every time.
+/// Returns the workers that answered each question, by question number.
 async fn answers(
     store: &PostgresStore,
     batch: &str,
@@ -229,7 +229,7 @@ async fn answers(
         let number = answer.context.get("number").and_then(Value::as_u64);
         let by = answer.context.text("by").unwrap_or_default().to_owned();
         answers
-            .entry(number.ok_or("an answer to nothing")?)
+            .entry(number.ok_or("an answer has no question number")?)
             .or_default()
             .push(by);
     }
@@ -247,18 +247,22 @@ fn check(
         .collect();
     let answered = answers.len();
     if answered + given_up != questions || !twice.is_empty() {
-        return Err(format!("{answered} of {questions} were answered, twice: {twice:?}").into());
+        return Err(format!(
+            "{answered} of {questions} questions were answered, and these twice: {twice:?}"
+        )
+        .into());
     }
-    println!("{questions} questions, {answered} answers, none twice, {given_up} given up");
+    println!("{questions} questions, {answered} answers without duplicates, {given_up} failed");
     Ok(())
 }
 
-/// The worker processes, those that are gone included.
+/// The worker processes, including ended ones.
 struct Crew {
     workers: Vec<(String, Child)>,
     size: usize,
-    /// How many were killed here, and how many answers there were then.
+    /// Number of workers that this process killed.
     killed: usize,
+    /// Number of answers at the last kill.
     answers: usize,
 }
 
@@ -286,14 +290,14 @@ impl Crew {
         Ok(())
     }
 
-    /// How many answers each gave.
+    /// Returns the state and the number of answers of each worker.
     fn line(&mut self, answers: &BTreeMap<u64, Vec<String>>) -> Result<String, BoxError> {
         let mut parts = Vec::new();
         for (name, child) in &mut self.workers {
             let done = answers.values().flatten().filter(|by| *by == name).count();
             let state = match child.try_wait()? {
                 None => format!("pid {}", child.id()),
-                Some(_) => "gone".to_owned(),
+                Some(_) => "ended".to_owned(),
             };
             parts.push(format!("{name} ({state}): {done}"));
         }
@@ -310,7 +314,7 @@ impl Crew {
         Ok(alive)
     }
 
-    /// Kills the one that is there the longest, if something was answered since the last.
+    /// Kills the oldest worker, if there were answers since the last kill.
     fn kill_one(&mut self, answers: usize) -> Result<(), BoxError> {
         if answers > self.answers && self.killed < self.size / 2 {
             (self.killed, self.answers) = (self.killed + 1, answers);
@@ -322,7 +326,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Starts one if one is missing.
+    /// Starts a worker if one has ended.
     fn restart(&mut self) -> Result<(), BoxError> {
         match self.alive()?.len() < self.size {
             true => self.add(),
@@ -332,7 +336,7 @@ impl Crew {
 }
 
 impl Drop for Crew {
-    /// Without the pipe they end by themselves, when they have finished what they have in hand.
+    /// Closes the pipes, so the workers finish their running work and end, and waits for them.
     fn drop(&mut self) {
         for (_, child) in &mut self.workers {
             drop(child.stdin.take());

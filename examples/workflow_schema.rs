@@ -1,4 +1,4 @@
-//! Prints the JSON Schema of workflow definitions, as `docs/workflow.schema.json` has it:
+//! Prints the JSON Schema of workflow definitions, which is the content of `docs/workflow.schema.json`:
 //!
 //! ```text
 //! cargo run --quiet --features workflows --example workflow_schema > docs/workflow.schema.json

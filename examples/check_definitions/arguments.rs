@@ -1,16 +1,16 @@
-//! The command line.
+//! Command line arguments.
 
 use universal_executor::{BoxError, Secret};
 
-/// The arguments of the program.
+/// Arguments of the program.
 #[derive(Debug, Default)]
 pub(crate) struct Arguments {
     pub(crate) sources: Vec<String>,
     /// If `true`, the output is one JSON document.
     pub(crate) json: bool,
-    /// If `true`, the additional fields of definitions for RCRT servers are known.
+    /// If `true`, definitions are checked by the rules of an RCRT server.
     pub(crate) rcrt: bool,
-    /// The mode of all sources, if it is not that of their kind.
+    /// The strict mode of all sources, or `None` for the default of each kind of source.
     pub(crate) strict: Option<bool>,
     /// The owner on a server, or the tenant in a store file.
     pub(crate) owner: Option<String>,

@@ -5,10 +5,15 @@
 //! cargo run --features rcrt,sqlite,yaml --example check_definitions -- [--json] [--rcrt] [--strict | --lenient] [--owner <id>] <source>..
 //! ```
 //!
-//! `--features workflows` is sufficient for JSON files. A source is a file (`.json`, or `.yaml` with the feature `yaml`), a folder, a store file with the feature `sqlite`, or with the
-//! feature `rcrt` the URL of a server, whose token is in `RCRT_TOKEN` and whose owner is `--owner`. For a store file, `--owner` is the
-//! tenant. A store file of an older version of the crate is refused, because it would have to be migrated. Files are checked in strict mode, in which an unknown field is an error, and records with warnings; `--strict` and
-//! `--lenient` set one mode for both. `--rcrt` checks by the rules of an RCRT server.
+//! `--features workflows` is sufficient for JSON files. A source is one of these:
+//! - A file: `.json`, or `.yaml` with the feature `yaml`.
+//! - A folder with such files.
+//! - A SQLite store file, with the feature `sqlite`. `--owner` is the tenant. A file of an older version of the crate is rejected,
+//!   because it needs a migration.
+//! - The URL of a server, with the feature `rcrt`. The token is in `RCRT_TOKEN`, and `--owner` is the owner.
+//!
+//! Files are checked in strict mode, in which an unknown field is an error. Records of stores and servers are checked in lenient mode, in
+//! which it is a warning. `--strict` and `--lenient` set one mode for both. `--rcrt` checks by the rules of an RCRT server.
 
 #![expect(
     clippy::print_stdout,

@@ -1,4 +1,4 @@
-//! The report as text and as JSON.
+//! Output of the report as text and as JSON.
 
 use super::Checked;
 use serde::Serialize;

@@ -9,9 +9,11 @@ use universal_executor::check::{CheckSource, Kind};
 use universal_executor::store::Query;
 use universal_executor::{BoxError, BreadcrumbStore, Selector};
 
-/// The maximum depth of folders, number of files and folders, and bytes of a file.
+/// Maximum depth of folders.
 const DEPTH: usize = 16;
+/// Maximum number of files and folders.
 const FILES: usize = 10_000;
+/// Maximum size of a file in bytes.
 const BYTES: u64 = 1 << 20;
 /// The maximum number of records of one schema.
 #[cfg_attr(
@@ -34,8 +36,10 @@ pub(crate) async fn all(arguments: &Arguments) -> (Sources, Vec<String>) {
     (sources, unread)
 }
 
+/// Reads one source.
+///
 /// # Errors
-/// Fails if a store or server cannot be read, or needs a feature that this build does not have.
+/// Returns an error if a store or a server cannot be read, or needs a feature that this build does not have.
 async fn one(
     source: &str,
     arguments: &Arguments,
@@ -85,13 +89,13 @@ pub(crate) fn folder(root: &Path, sources: &mut Sources, unread: &mut Vec<String
             if is_hidden || seen > FILES {
                 continue;
             }
-            // A symbolic link to a folder can lead in a circle.
+            // Symbolic links to folders are not followed, because they can form a cycle.
             let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
             if is_folder && depth < DEPTH {
                 open.push((path, depth + 1));
             } else if is_folder {
                 unread.push(format!(
-                    "{}: more than {DEPTH} folders deep",
+                    "{}: nested deeper than {DEPTH} folders; move it up",
                     path.display()
                 ));
             } else if CheckSource::file(&path, "").is_some() {
@@ -116,7 +120,10 @@ fn file(path: &Path, sources: &mut Sources, unread: &mut Vec<String>) {
     match text_of(path) {
         Ok(text) => match CheckSource::file(path, text) {
             Some(source) => sources.push(source),
-            None => unread.push(format!("{}: no format for this extension", path.display())),
+            None => unread.push(format!(
+                "{}: unsupported file extension; use .json, or .yaml with the feature yaml",
+                path.display()
+            )),
         },
         Err(error) => unread.push(format!("cannot read {}: {error}", path.display())),
     }
@@ -141,7 +148,7 @@ fn text_of(path: &Path) -> io::Result<String> {
 /// Reads the definitions of a store, newest first.
 ///
 /// # Errors
-/// Fails if the store fails.
+/// Returns the error of the store.
 #[cfg_attr(
     not(any(feature = "rcrt", feature = "sqlite")),
     allow(dead_code, reason = "only tests read a store in such a build")
@@ -174,7 +181,7 @@ pub(crate) async fn store(
     Ok(sources)
 }
 
-/// Reports whether a file is a SQLite database.
+/// Returns `true` if a file is a SQLite database.
 fn is_store(path: &Path) -> bool {
     let mut start = [0; 16];
     let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));

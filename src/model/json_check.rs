@@ -197,7 +197,7 @@ fn number_size(number: &Number) -> usize {
 
 fn text_size(text: &str, findings: &mut Findings) -> usize {
     let mut size = 2 + text.len();
-    // Most strings need no escape. The compiler vectorizes this count, because it has no branches.
+    // Most strings need no escape. The compiler vectorises this count, because it has no branches.
     let is_special = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
     let special = text.bytes().map(is_special).map(usize::from);
     if special.sum::<usize>() == 0 {

@@ -79,7 +79,7 @@ impl Path {
         Ok(Self(Arc::new(Compiled { source, program })))
     }
 
-    /// Returns the text of the path, normalized to start with `$`.
+    /// Returns the text of the path, normalised to start with `$`.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.0.source

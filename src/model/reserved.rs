@@ -42,7 +42,7 @@ pub(crate) const WORKFLOW_DEFINITION: &str = "workflow.def.v1";
 /// Schema name of the response of a workload to a message.
 pub(crate) const WORKLOAD_RESULT: &str = "workload.result.v1";
 
-/// Prefix of the tags by which a store without a ledger recognizes the writes of a run.
+/// Prefix of the tags by which a store without a ledger recognises the writes of a run.
 const TAG_PREFIX: &str = "ux:";
 
 /// Returns `true` if a schema name, in any version, is a request, an answer, a dead letter or a part of a session.
