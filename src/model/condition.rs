@@ -78,7 +78,7 @@ struct Test {
 const REGEX_BYTES: usize = 256 << 10;
 /// Maximum length of a regular expression in bytes.
 const REGEX_PATTERN: usize = 4 << 10;
-/// Maximum length in bytes of a string that a regular expression is matched against. A longer string does not match.
+/// Maximum length in bytes of a string to match. A longer string does not match any regular expression.
 const REGEX_HAYSTACK: usize = 64 << 10;
 
 impl Condition {

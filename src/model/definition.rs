@@ -137,7 +137,7 @@ pub enum DefinitionProblem {
     /// A context subscription has neither a key nor a schema name, so its breadcrumbs have no name in the context.
     #[error("a context subscription needs a name; add \"key\" or \"schema_name\"")]
     NoName,
-    /// A context subscription has the fetch method `event_data`, which stands for the trigger itself.
+    /// A context subscription has the fetch method `event_data`, which is the trigger itself.
     #[error("\"event_data\" is only for triggers; use \"latest\", \"recent\" or \"vector\"")]
     EventDataOnContext,
     /// A trigger has no schema name, no tags and no conditions.

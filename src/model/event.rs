@@ -35,7 +35,8 @@ pub struct Event {
     pub schema_name: Option<String>,
     /// The breadcrumb's tags.
     pub tags: Vec<String>,
-    /// The breadcrumb's payload, or `None` if the payload is larger than [`MAX_CONTEXT_BYTES`](Self::MAX_CONTEXT_BYTES).
+    /// The breadcrumb's payload, or `None` if the event omits it, for example because it is larger than
+    /// [`MAX_CONTEXT_BYTES`](Self::MAX_CONTEXT_BYTES).
     pub context: Option<Json>,
     /// The time of the change. For a ping, the time at which the source sent the ping.
     pub updated_at: Timestamp,

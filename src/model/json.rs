@@ -181,7 +181,7 @@ impl Json {
         value.as_ref()
     }
 
-    /// Returns the text, or `None` if it was already parsed.
+    /// Returns the text, or `None` if the value was already parsed or never was text.
     pub(super) fn unread(&self) -> Option<&str> {
         match self.0.value.get() {
             None => self.0.text.as_ref().map(|text| text.get()),

@@ -167,7 +167,7 @@ impl Eq for Path {}
 /// Error of a JSONPath that is not accepted or cannot be evaluated on a document.
 ///
 /// The fields mean the same in all variants. `path` is the text of the path, truncated to 80 characters. `what` names the counted
-/// parts, and `found` is the first count above `limit`. `reason` and `way_out` are texts for people: the cause and the remedy.
+/// parts, and `found` is the first count above `limit`. `reason` is the cause and `way_out` the remedy, both for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[expect(

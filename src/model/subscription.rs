@@ -32,8 +32,8 @@ pub struct Subscription {
     /// If `true`, the executor does not run without this context. The attempt fails if the fetch fails, or if a fetch of one item
     /// finds nothing. Defaults to `false`. Ignored on a trigger.
     pub required: bool,
-    /// Tag prefixes, such as `session:`. A context subscription fetches only breadcrumbs with the same tags of these prefixes as the
-    /// trigger, and nothing if the trigger has no tag with one of the prefixes. Ignored on a trigger.
+    /// Tag prefixes, such as `session:`. A context subscription fetches only breadcrumbs that have all tags of the trigger with these
+    /// prefixes. It fetches nothing unless the trigger has a tag with each prefix. Ignored on a trigger.
     pub scope: Vec<String>,
     /// The priority. The matching trigger with the highest priority is used. If the context exceeds its size limit, items with the
     /// lowest priority are omitted first. Defaults to 0.
@@ -310,7 +310,7 @@ impl Subscription {
         self
     }
 
-    /// Fetches only breadcrumbs with the same tags of these prefixes as the trigger. See the field `scope`.
+    /// Adds tag prefixes: only breadcrumbs that have all tags of the trigger with these prefixes are fetched. See the field `scope`.
     #[must_use]
     pub fn scope<T: Into<String>>(mut self, prefixes: impl IntoIterator<Item = T>) -> Self {
         self.scope.extend(prefixes.into_iter().map(Into::into));
