@@ -4,19 +4,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::error::Error;
 
-/// A tool call as an agent asks for it.
+/// A tool call that an agent requests.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct MachineCall {
-    /// Its id, unique within the run.
+    /// The call ID, unique within the run.
     pub id: CallId,
-    /// The name of the tool.
+    /// The tool name.
     pub tool: String,
-    /// What the tool is given.
+    /// The arguments for the tool.
     pub arguments: ToolArguments,
 }
 
 impl MachineCall {
-    /// A call of a tool.
+    /// Creates a call of `tool`.
     #[must_use]
     pub fn new(
         id: impl Into<CallId>,
@@ -31,23 +31,23 @@ impl MachineCall {
     }
 }
 
-/// The arguments of a call: JSON, or the text that a model wrote instead.
+/// The arguments of a call: JSON, or the model's string if it is not valid JSON.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolArguments {
-    /// What was read, shared with whoever read it.
+    /// Parsed JSON. A clone shares the value.
     Json(Json),
-    /// What could not be read. The machine answers such a call with an error result and executes nothing.
+    /// A string that cannot be parsed. The machine answers such a call with an error result and executes nothing.
     Unreadable {
-        /// The text as the model wrote it, for transcripts.
+        /// The model's original string, for transcripts.
         text: String,
-        /// What is wrong with it, for the model: `not valid JSON: expected value at line 1 column 1`.
+        /// The parse error, for the model. Example: `not valid JSON: expected value at line 1 column 1`.
         problem: String,
     },
 }
 
 impl ToolArguments {
-    /// Reads the text of a model. Blank text is `{}`: that is how some providers call a tool without parameters.
+    /// Parses a model's arguments. A blank string becomes `{}`, because some providers send one for a tool without parameters.
     ///
     /// ```
     /// use universal_executor::machine::ToolArguments;
@@ -89,13 +89,13 @@ impl From<Value> for ToolArguments {
     }
 }
 
-/// How the execution of a call ended.
+/// The result of executing a call: an answer now, or a later one.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolOutcome {
-    /// It has its answer.
+    /// The call has an answer.
     Answered(Answer),
-    /// Its answer comes later, from elsewhere, and the run waits for it.
+    /// The answer arrives later from another source, and the run is suspended until then.
     Deferred(Deferral),
 }
 
@@ -111,43 +111,44 @@ impl From<Deferral> for ToolOutcome {
     }
 }
 
-/// What a caller hears.
+/// The answer of a call, as its callers receive it.
 ///
-/// The machine answers some calls itself, always with an error of one of these codes:
+/// The machine answers some calls itself, with an error that has one of these codes:
 ///
-/// | code | what happened |
+/// | code | cause |
 /// |---|---|
 /// | `already_reported` | another call has claimed the [`Slot`](super::Slot) of this tool |
 /// | `cancelled` | the call was cancelled, or came after the end of the run |
-/// | `conflicting_call` | another call of the run has the same id |
-/// | `forgotten` | the call was answered long ago and its answer is no longer kept |
+/// | `conflicting_call` | a different call of the run has the same ID |
+/// | `forgotten` | the call was answered earlier, and the machine has discarded the answer to save memory |
 /// | `invalid_arguments` | the arguments are [`Unreadable`](ToolArguments::Unreadable) |
+/// | `invalid_call_id` | the call ID contains a control character |
 /// | `result_too_large` | the tool was executed, but its result is over a limit |
-/// | `suspended` | the run is suspended and its policy refuses calls meanwhile |
+/// | `suspended` | the run is suspended and its policy refuses calls during that time |
 /// | `too_large` | the call is over a limit |
-/// | `too_many_calls` | the run has made, or has under way, as many calls as it may |
+/// | `too_many_calls` | the run is at its limit of calls, pending calls, waiting callers or memory |
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// What the tool returned.
+    /// The tool's return value.
     Success(Json),
-    /// What went wrong: an ordinary result that the model sees and can react to.
+    /// An error, returned to the model as an ordinary result so that the model can react.
     Error {
-        /// What kind of error, for programs.
+        /// The error code, for programs.
         code: String,
-        /// What happened and what to do about it, for the model.
+        /// The error and its remedy, for the model.
         message: String,
     },
 }
 
 impl Answer {
-    /// A result.
+    /// Creates a successful answer.
     #[must_use]
     pub fn success(value: impl Into<Json>) -> Self {
         Self::Success(value.into())
     }
 
-    /// An error that the model sees.
+    /// Creates an error answer, which is returned to the model.
     #[must_use]
     pub fn error(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Error {
@@ -157,24 +158,24 @@ impl Answer {
     }
 }
 
-/// Where the answer of a deferred call comes from.
+/// The source of a deferred call's answer.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deferral {
-    /// Another agent works on it with permissions of its own, and its output is the answer.
+    /// Another agent takes over with separate permissions, and the output of that agent becomes the answer.
     Handoff {
-        /// The name of that agent.
+        /// The name of the other agent.
         agent: String,
-        /// What it is asked.
+        /// The prompt for the other agent.
         prompt: String,
     },
-    /// A plan was made, and what comes of it is the answer.
+    /// A plan whose execution produces the answer.
     PlannerOutput(Json),
-    /// Anything else, a question to a human for example.
+    /// Any other source, for example a question to a person.
     Other {
-        /// What it is, by a name that the driver knows.
+        /// The name of the source, as defined by the driver.
         kind: String,
-        /// What belongs to it.
+        /// The data for the source.
         payload: Json,
     },
 }
@@ -182,7 +183,7 @@ pub enum Deferral {
 /// The answer to one caller.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ToolResult {
-    /// The call that is answered.
+    /// The ID of the answered call.
     pub call_id: CallId,
     /// The answer.
     pub answer: Answer,

@@ -5,15 +5,15 @@ use super::size;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What an id that is only remembered takes besides its own bytes.
+/// Overhead of a forgotten call's ID, in bytes.
 const FORGOTTEN: usize = 1;
 
-/// All calls of a run. Which there are at most is up to the machine; a run has few enough to walk through.
+/// All calls of a run. Linear searches are fast enough because the machine limits the number of calls.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Calls {
-    /// Those without an answer in the order requested, those with one in the order they were answered.
+    /// The retained calls. Unanswered calls are in request order, answered calls in the order of their answers.
     known: Vec<Known>,
-    /// Answered so long ago that only the id is left.
+    /// The IDs of calls that were answered and then discarded to save memory.
     forgotten: BTreeSet<CallId>,
 }
 
@@ -23,18 +23,18 @@ struct Known {
     phase: Phase,
 }
 
-/// How far a call is.
+/// The state of a call.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Phase {
-    /// Waits until the run goes on.
+    /// The call waits until the run resumes.
     Queued,
     Executing,
     Deferred,
     Answered(Answer),
-    /// Answered while it was under way, and something may still be.
+    /// The call was cancelled and answered while it executed, so its execution may not have stopped yet.
     Cancelled,
-    /// Answered, and only the id is left.
+    /// The call was answered, and only its ID is retained.
     Forgotten,
 }
 
@@ -48,7 +48,7 @@ impl Phase {
 }
 
 impl Calls {
-    /// How many there were.
+    /// Returns the number of calls, forgotten calls included.
     pub(super) fn len(&self) -> usize {
         self.known.len() + self.forgotten.len()
     }
@@ -60,7 +60,7 @@ impl Calls {
         }
     }
 
-    /// Whether the call that is known by this id is this very call. One of which only the id is left counts as it.
+    /// Returns `true` if the known call with this ID is equal to `call`. A forgotten call counts as equal.
     pub(super) fn is_same(&self, call: &MachineCall) -> bool {
         self.find(&call.id).is_none_or(|known| known.call == *call)
     }
@@ -69,7 +69,7 @@ impl Calls {
         self.known.push(Known { call, phase });
     }
 
-    /// Those without an answer, in the order requested.
+    /// Returns the calls without an answer, in request order.
     pub(super) fn pending(&self) -> impl Iterator<Item = (&MachineCall, &Phase)> {
         self.known
             .iter()
@@ -77,7 +77,7 @@ impl Calls {
             .map(|known| (&known.call, &known.phase))
     }
 
-    /// Those with an answer of their own, in the order they were answered.
+    /// Returns the calls with a stored answer, in the order of their answers.
     pub(super) fn answered(&self) -> impl Iterator<Item = (&MachineCall, &Answer)> {
         self.known.iter().filter_map(|known| match &known.phase {
             Phase::Answered(answer) => Some((&known.call, answer)),
@@ -89,7 +89,7 @@ impl Calls {
         })
     }
 
-    /// Those of which something may still be under way although they were answered.
+    /// Returns the IDs of cancelled calls, whose execution may not have stopped yet.
     pub(super) fn cancelled(&self) -> impl Iterator<Item = &CallId> {
         self.known
             .iter()
@@ -97,7 +97,7 @@ impl Calls {
             .map(|known| &known.call.id)
     }
 
-    /// The answer of a call that has one.
+    /// Returns the answer of a call, or `None` if the call is unknown or unanswered.
     pub(super) fn answer(&self, id: &CallId) -> Option<Answer> {
         match self.phase(id)? {
             Phase::Answered(answer) => Some(answer.clone()),
@@ -119,7 +119,7 @@ impl Calls {
         }
     }
 
-    /// Lets go of the call that was answered first, unless somebody needs it; says whether there was one.
+    /// Forgets the call that was answered first and is not `needed`. Returns `false` if there is no such call.
     pub(super) fn forget_one(&mut self, needed: impl Fn(&CallId) -> bool) -> bool {
         let can_go = |known: &Known| known.phase.is_answered() && !needed(&known.call.id);
         let Some(at) = self.known.iter().position(can_go) else {
@@ -130,7 +130,7 @@ impl Calls {
         true
     }
 
-    /// The call that was answered last.
+    /// Returns the ID of the call that was answered last.
     pub(super) fn last_answered(&self) -> Option<&CallId> {
         let mut latest_first = self.known.iter().rev();
         latest_first

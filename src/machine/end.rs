@@ -9,7 +9,7 @@ use crate::model::Json;
 impl Machine {
     pub(super) fn complete(&mut self, output: &Json, effects: &mut Vec<Effect>) {
         self.agent_went_on();
-        // A report that was not accepted by now never will be, so calls are cancelled before outputs are counted.
+        // Calls are cancelled before missing outputs are counted, because an unaccepted output can no longer be accepted.
         self.cancel_all(effects);
         let missing = self.outputs.missing(&self.policy.slots);
         if !missing.is_empty() && self.reminded < self.policy.reminders {
@@ -23,7 +23,7 @@ impl Machine {
             Some(output) => State::Complete { output, missing },
             None => State::Failed {
                 error: Some(format!(
-                    "the output of the agent is larger than {} bytes, nests deeper than {} levels or finds no room",
+                    "the output of the agent is larger than {} bytes, nests deeper than {} levels or exceeds the run's memory limit",
                     self.policy.limits.item_bytes,
                     MachineLimits::DEPTH
                 )),
@@ -39,7 +39,7 @@ impl Machine {
         effects.extend(self.exit().map(Effect::Finish));
     }
 
-    /// Cancels whatever has no answer, and delivers all answers that callers wait for.
+    /// Cancels all calls without an answer, and delivers the answers to all waiting callers.
     fn cancel_all(&mut self, effects: &mut Vec<Effect>) {
         self.cancel(|_| true, effects);
         self.turn.set_open(false);
@@ -60,7 +60,7 @@ impl Machine {
                     self.calls.set(&id, Phase::Cancelled);
                     effects.push(Effect::CancelCall(id));
                 }
-                // Nothing was begun that could be cancelled.
+                // A queued call has not started, so there is no execution to cancel.
                 Phase::Queued => {
                     let answer = Refusal::Cancelled.answer();
                     self.calls.set(&id, Phase::Answered(answer));

@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// Declares an id that is a text of the caller's choice.
+/// Declares an ID type around a string that the caller chooses.
 macro_rules! text_id {
     ($(#[$documentation:meta])* $name:ident) => {
         $(#[$documentation])*
@@ -11,13 +11,13 @@ macro_rules! text_id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The id with this text.
+            /// Creates an ID from a string.
             #[must_use]
             pub fn new(text: impl Into<Arc<str>>) -> Self {
                 Self(text.into())
             }
 
-            /// Its text.
+            /// Returns the ID as a string.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -45,16 +45,16 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// Names one run of an agent, so that inputs of an earlier run are told apart. A clone is a pointer.
+    /// The ID of one agent run, used to detect inputs of other runs. Cloning is cheap.
     ///
-    /// It is chosen by whoever makes the [`Machine`](super::Machine) and has to be new for each run.
+    /// The creator of the [`Machine`](super::Machine) chooses the ID, which must be unique for each run.
     RunId
 }
 
 text_id! {
-    /// Names one tool call within a run. A clone is a pointer.
+    /// The ID of one tool call, unique within a run. Cloning is cheap.
     ///
-    /// It is the id that the model or the CLI agent gave the call. Where there is none the driver makes one, a UUID for
-    /// example; a number counted from the start of a process names another call after a restart.
+    /// The model or the CLI agent assigns the ID. If it assigns none, the driver must generate a unique ID, for example a UUID. A
+    /// counter that starts with the process is not enough, because it would repeat IDs after a restart.
     CallId
 }

@@ -1,9 +1,10 @@
-//! The tool calls of an agent's run as a pure state machine: no I/O, no clock, no ids of its own.
+//! Pure state machine for the tool calls of one agent run. It does no I/O, reads no clock and generates no IDs.
 //!
-//! Agents ask for tools in two ways. The response of an API has some calls, and the next request takes all results
-//! together; a CLI agent calls back for each tool and waits. Both drive one [`Machine`]: what happens is an [`Input`],
-//! what is to be done about it a list of [`Effect`]s. It can be saved at every step ([`Machine`] is plain data), and
-//! [`Machine::outstanding`] says what to do again after a restart.
+//! Use this to write a driver for an agent: code that executes tools and talks to a model. Agents request tools in two ways.
+//! An API response contains several calls, and the next request returns all results together. A CLI agent makes a callback
+//! for each tool and waits for its result. Both kinds of driver use a [`Machine`]: each event is an [`Input`], and
+//! [`Machine::step`] returns the [`Effect`]s that the driver carries out. A [`Machine`] is plain data that can be saved after
+//! every step, and [`Machine::outstanding`] returns the effects to repeat after a restart.
 //!
 //! ```
 //! use serde_json::json;
@@ -14,22 +15,22 @@
 //! let run = RunId::new("run-1");
 //! let mut machine = Machine::new(run.clone(), Policy::batch());
 //!
-//! // The model asks for a tool.
+//! // The model requests a tool.
 //! let call = MachineCall::new("call-1", "adder", json!({"a": 1, "b": 2}));
 //! let received = Signal::ToolCallReceived { call: call.clone(), more: false };
 //! assert_eq!(machine.step(Input::new(&run, received)), [Effect::Execute(call)]);
 //!
-//! // The worker crashes here. Another one reads the machine back and learns what is under way.
+//! // The worker crashes here. Another worker loads the machine and receives the calls in progress.
 //! let saved = serde_json::to_string(&machine)?;
 //! let mut machine: Machine = serde_json::from_str(&saved)?;
 //! assert!(matches!(machine.outstanding().as_slice(), [Effect::Execute(_)]));
 //!
-//! // The tool has a result, and nothing else is missing.
+//! // The tool returns a result, and no other call is pending.
 //! let finished = Signal::ToolCallFinished { call_id: "call-1".into(), outcome: Answer::success(json!(3)).into() };
 //! let result = ToolResult { call_id: "call-1".into(), answer: Answer::success(json!(3)) };
 //! assert_eq!(machine.step(Input::new(&run, finished)), [Effect::Deliver(vec![result])]);
 //!
-//! // The model has said what it has to say.
+//! // The model finishes.
 //! let completed = Signal::AgentCompleted { output: json!("It is 3.").into() };
 //! let exit = Exit::WithOutput { output: json!("It is 3.").into() };
 //! assert_eq!(machine.step(Input::new(&run, completed)), [Effect::Finish(exit)]);
@@ -40,48 +41,49 @@
 //!
 //! | input | `Idle`, `Running` | `Suspended` |
 //! |---|---|---|
-//! | a call that is new | `Execute` | waits in the queue or is refused ([`WhileSuspended`]) |
-//! | a call that is known, sent again | its caller hears what the first one hears; nothing is executed | the same |
-//! | another call with a known id | `Report`, and an error for its caller | the same |
-//! | a call finished with an answer | the machine stores and delivers the answer ([`ResultDelivery`]) | the same; a batch waits for the deferred call too |
-//! | a call finished deferred | `Suspended`, `Defer`; other calls go on or are cancelled ([`Siblings`]) | waits behind the deferral that was first |
-//! | a call finished that is unknown, or has finished | `Report` | `Report` |
-//! | the deferred call is resolved | `Report` | its answer is delivered; then the deferral behind it, or `Running` and the queue |
-//! | the agent completed | `CancelCall` of what is pending; `Complete`, or `Running` and `Remind` if an output is missing | the same |
-//! | the agent failed, or the run is cancelled | `CancelCall` of what is pending; `Failed` | the same |
+//! | a new call | `Execute` | the call is queued or refused ([`WhileSuspended`]) |
+//! | a known call, sent again | the second caller receives the same answer as the first; nothing is executed | the same |
+//! | a different call with a known ID | `Report`, and an error for its caller | the same |
+//! | a call finished with an answer | the machine stores and delivers the answer ([`ResultDelivery`]) | the same; a batch also waits for the deferred call |
+//! | a call finished as deferred | `Suspended`, `Defer`; other calls continue or are cancelled ([`Siblings`]) | the deferral is queued behind the first one |
+//! | an unknown call, or one that had finished, is finished | `Report` | `Report` |
+//! | the deferred call is resolved | `Report` | `Deliver` of its answer; then the next deferral, or `Running` and `Execute` of the queued calls |
+//! | the agent completed | `CancelCall` for calls in progress; `Complete`, or `Running` and `Remind` if an output is missing | the same |
+//! | the agent failed, or the run is cancelled | `CancelCall` for calls in progress; `Failed` | the same |
 //!
-//! `Complete` and `Failed` absorb everything with a `Report`, as every state does with an input of another run.
+//! In `Complete` and `Failed`, every input leads to a `Report`. In every state, an input for another run leads to a `Report`.
 //!
 //! # Promises
-//! - **Each call executes once.** A call is its id and its payload: tool and arguments, equal as JSON. Sent again while
-//!   it is under way, after it finished or after it was forgotten it is never executed again. What was under way when a
-//!   worker was lost is the exception: [`Machine::outstanding`] asks for it again.
-//! - **Each caller is answered once.** A caller is one [`Signal::ToolCallReceived`] of the run, so a call that was sent
-//!   twice has two. Whoever waits at the end hears `cancelled`, as does whoever comes after it.
-//! - **A batch is in the order requested**, callers that were refused included.
-//! - **Outputs stay**, in every state.
-//! - **Everything is bounded** by [`MachineLimits`]. A call or result over a limit becomes an error result.
+//! - **Each call executes once.** The ID and the payload (tool and arguments, compared as JSON) identify a call. A call that
+//!   is sent again while it executes, after it finished or after its answer was forgotten is not executed again. The
+//!   exception is a lost worker: [`Machine::outstanding`] returns the calls in progress for another execution.
+//! - **Each caller is answered once.** Each [`Signal::ToolCallReceived`] of the run is one caller, so a call that was sent
+//!   twice has two callers. When the run ends, the callers of unfinished calls receive `cancelled`, and so do later callers.
+//! - **A batch is in request order**, refused callers included.
+//! - **Accepted outputs remain** available in every state.
+//! - **Memory is bounded** by [`MachineLimits`]. A call or result over a limit becomes an error result.
 //!
 //! # Turns
 //! Under [`ResultDelivery::Batch`] a turn starts with the first call after a delivery. It ends once a call was received without
-//! [`more`](Signal::ToolCallReceived) and all calls have an answer. A driver sets `more` on all calls of a response but
-//! the last, since a tool could finish before the next call is received.
+//! [`more`](Signal::ToolCallReceived) and all calls have an answer. A driver sets `more` on all calls of a response except
+//! the last, because a tool can finish before the driver passes on the next call.
 //!
 //! # Refused calls
-//! A call whose arguments are [`Unreadable`](ToolArguments::Unreadable), that is over a limit, or that claims a slot which
-//! is taken is answered with an error result and not known afterwards: nothing was executed, so the same id may be used
-//! for another attempt. [`ToolArguments::parse`] reads arguments outside of the machine, so that the code that stores the
-//! transcript has the text too.
+//! The machine refuses a call with an error result if its arguments are [`Unreadable`](ToolArguments::Unreadable), if the call
+//! is over a limit, or if another call has claimed its slot. Nothing is executed and the call is not recorded, so another
+//! attempt may use the same ID. [`ToolArguments::parse`] reads arguments outside the machine, so that the code that stores
+//! the transcript also has the original string.
 //!
 //! # Outputs
-//! A [`Slot`] is claimed when a call of its tool is received, so of two at the same time the second is refused, also
-//! while the first is deferred. The arguments become the output once the call succeeds. If it fails or is cancelled the
-//! slot is free again. A run that completes without a required output is reminded ([`Policy::reminders`]) and then ends
-//! as [`Exit::WithoutOutput`].
+//! The first call of a [`Slot`]'s tool claims the slot. A second call is refused, also while the first is deferred. The
+//! arguments become the output once the call succeeds. If the call fails or is cancelled, the slot is free again. If a run
+//! completes without a required output, the machine reminds the agent up to [`Policy::reminders`] times. After that, the run
+//! ends as [`Exit::WithoutOutput`].
 //!
-//! # What it does not do
-//! It knows no permissions, retries, timeouts or agents: the driver executes, waits and gives the child of a handoff
-//! permissions of its own. A call of another run is reported and not answered, since this run has no such caller.
+//! # Out of scope
+//! The machine has no permissions, retries, timeouts or child agents. The driver executes tools, waits for deferred answers
+//! and sets the permissions of the child of a handoff. A call of another run is reported but not answered, because its caller
+//! does not belong to this run.
 
 mod call;
 mod calls;

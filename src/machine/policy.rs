@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// How a [`Machine`](super::Machine) decides where both ways make sense. It is saved with the machine.
+/// The settings of a [`Machine`](super::Machine): delivery, suspension, outputs and limits. Saved with the machine.
 ///
 /// ```
 /// use universal_executor::machine::{Policy, Siblings, Slot};
@@ -16,22 +16,22 @@ use serde::{Deserialize, Serialize};
 #[non_exhaustive]
 #[serde(default)]
 pub struct Policy {
-    /// When results are delivered.
+    /// The delivery mode of results: per turn or per call. Defaults to [`ResultDelivery::Batch`].
     pub delivery: ResultDelivery,
-    /// What becomes of the calls under way when one is deferred.
+    /// The handling of executing calls when another call is deferred. Defaults to [`Siblings::Finish`].
     pub siblings: Siblings,
-    /// What becomes of calls that come while the run is suspended.
+    /// The handling of new calls while the run is suspended. Defaults to [`WhileSuspended::Queue`].
     pub while_suspended: WhileSuspended,
-    /// The outputs that this run may or has to have.
+    /// The required and optional outputs of the run. Empty by default.
     pub slots: Vec<Slot>,
-    /// How often a run that ends without a required output is reminded of it. 1 by default.
+    /// The maximum number of reminders to an agent that completes without a required output. Defaults to 1.
     pub reminders: u32,
-    /// What the machine keeps at the most.
+    /// The limits on calls and memory.
     pub limits: MachineLimits,
 }
 
 impl Policy {
-    /// For agents whose calls come in turns, as in the response of an API: [`ResultDelivery::Batch`].
+    /// Creates a policy with [`ResultDelivery::Batch`], for agents that request calls in turns, as in an API response.
     #[must_use]
     pub fn batch() -> Self {
         Self {
@@ -44,7 +44,7 @@ impl Policy {
         }
     }
 
-    /// For agents whose calls come one by one, each with a caller that waits: [`ResultDelivery::Each`].
+    /// Creates a policy with [`ResultDelivery::Each`], for agents that wait for the result of each call, such as CLI agents.
     #[must_use]
     pub fn each() -> Self {
         Self {
@@ -53,35 +53,35 @@ impl Policy {
         }
     }
 
-    /// Sets what becomes of the calls under way when one is deferred.
+    /// Sets the handling of executing calls when another call is deferred.
     #[must_use]
     pub fn siblings(mut self, siblings: Siblings) -> Self {
         self.siblings = siblings;
         self
     }
 
-    /// Sets what becomes of calls that come while the run is suspended.
+    /// Sets the handling of new calls while the run is suspended.
     #[must_use]
     pub fn while_suspended(mut self, calls: WhileSuspended) -> Self {
         self.while_suspended = calls;
         self
     }
 
-    /// Declares an output.
+    /// Adds an output slot.
     #[must_use]
     pub fn slot(mut self, slot: Slot) -> Self {
         self.slots.push(slot);
         self
     }
 
-    /// Sets how often a run that ends without a required output is reminded of it.
+    /// Sets the maximum number of reminders to an agent that completes without a required output.
     #[must_use]
     pub fn reminders(mut self, times: u32) -> Self {
         self.reminders = times;
         self
     }
 
-    /// Sets what the machine keeps at the most.
+    /// Sets the limits on calls and memory.
     #[must_use]
     pub fn limits(mut self, limits: MachineLimits) -> Self {
         self.limits = limits;
@@ -90,57 +90,57 @@ impl Policy {
 }
 
 impl Default for Policy {
-    /// [`Policy::batch`].
+    /// Returns [`Policy::batch`].
     fn default() -> Self {
         Self::batch()
     }
 }
 
-/// When results are delivered.
+/// The delivery mode of tool results.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResultDelivery {
-    /// All of a turn together, in the order requested, once none of them is missing.
+    /// All results of a turn are delivered together, in request order, once every call of the turn has an answer.
     #[default]
     Batch,
-    /// Each as soon as it is there.
+    /// Each result is delivered as soon as its call has an answer.
     Each,
 }
 
-/// What becomes of the calls under way when one is deferred.
+/// The handling of executing calls when another call is deferred.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Siblings {
-    /// They go on, and their results are kept.
+    /// Executing calls continue, and the machine stores their results.
     #[default]
     Finish,
-    /// They are cancelled, and answered so.
+    /// Executing calls are cancelled, and their callers receive `cancelled`.
     Cancel,
 }
 
-/// What becomes of calls that come while the run is suspended.
+/// The handling of new calls while the run is suspended.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhileSuspended {
-    /// They are kept, and executed in the order they came once the run goes on.
+    /// New calls are queued and executed in order of arrival once the run resumes.
     #[default]
     Queue,
-    /// They are answered with an error result, `suspended`.
+    /// New calls are answered with the error `suspended`.
     Refuse,
 }
 
-/// An output that a run hands in by calling the tool of that name, once.
+/// An output that an agent submits by calling a certain tool, at most once per run.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Slot {
-    /// The tool whose arguments are the output: `completion-report`, `planner-output`.
+    /// The tool whose arguments are the output, for example `completion-report` or `planner-output`.
     pub tool: String,
-    /// Whether the run is incomplete without it.
+    /// If `true`, a run without this output ends as [`Exit::WithoutOutput`](super::Exit::WithoutOutput).
     pub required: bool,
 }
 
 impl Slot {
-    /// An output that the run has to have.
+    /// Creates a required output slot.
     #[must_use]
     pub fn required(tool: impl Into<String>) -> Self {
         Self {
@@ -149,7 +149,7 @@ impl Slot {
         }
     }
 
-    /// An output that the run may have.
+    /// Creates an optional output slot.
     #[must_use]
     pub fn optional(tool: impl Into<String>) -> Self {
         Self {
@@ -159,9 +159,9 @@ impl Slot {
     }
 }
 
-/// What a machine keeps at the most. What is over a limit becomes an error result, so that the model can react.
+/// Limits on the calls and the memory of a machine. A call or result over a limit becomes an error result for the model.
 ///
-/// With the defaults a saved machine stays below the 1 MiB that a store takes, and its JSON below 64 levels.
+/// With the defaults, a saved machine stays below a store's limits of 1 MiB and 64 levels of JSON.
 ///
 /// ```
 /// use universal_executor::machine::{MachineLimits, Policy};
@@ -175,25 +175,25 @@ impl Slot {
 #[non_exhaustive]
 #[serde(default)]
 pub struct MachineLimits {
-    /// Calls of one run; 1,000 by default. More are refused.
+    /// Maximum number of calls in one run. Defaults to 1,000. Further calls are refused.
     pub calls: usize,
-    /// Calls without an answer at one time; 64 by default. More are refused.
+    /// Maximum number of calls without an answer at one time. Defaults to 64. Further calls are refused.
     pub pending: usize,
-    /// Callers that wait for answers at one time, resent and refused calls included; 256 by default. What is over it
-    /// is refused at once, also where answers wait for a batch.
+    /// Maximum number of callers that wait at one time, resent and refused calls included. Defaults to 256. Further
+    /// callers are refused immediately, even under [`ResultDelivery::Batch`].
     pub callers: usize,
-    /// Bytes of one call, one result or one output, as JSON; 128 KiB by default.
+    /// Maximum size of one call, result or output in bytes of JSON. Defaults to 128 KiB.
     pub item_bytes: usize,
-    /// Bytes of calls that were answered, kept to answer them again; 256 KiB by default. What is over it is forgotten,
-    /// what was answered first before the rest: such a call is answered `forgotten` from then on and never executed
-    /// again. The last answer is kept whatever its size.
+    /// Maximum size in bytes of the answered calls that are retained to answer a resent call. Defaults to 256 KiB.
+    /// Over the limit, the machine forgets the calls that were answered first. A forgotten call is answered `forgotten`
+    /// and never executed again. The last answer is always retained.
     pub answered_bytes: usize,
-    /// Bytes of everything that is kept, the policy apart; 768 KiB by default.
+    /// Maximum size of the saved machine without its policy, in bytes. Defaults to 768 KiB.
     pub bytes: usize,
 }
 
 impl MachineLimits {
-    /// How deep arguments, results and outputs may nest. A store takes 64 levels, and some of those are the machine's.
+    /// Maximum nesting depth of arguments, results and outputs. A store accepts 64 levels, and the machine itself needs some.
     pub const DEPTH: usize = 48;
 }
 

@@ -3,17 +3,17 @@ use super::id::{CallId, RunId};
 use crate::model::Json;
 use serde::{Deserialize, Serialize};
 
-/// Something that happened, and to which run. Recorded inputs can be replayed.
+/// An event for a run, with the run's ID. Recorded inputs can be replayed.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Input {
-    /// The run it belongs to.
+    /// The ID of the run that the event belongs to.
     pub run: RunId,
-    /// What happened.
+    /// The event.
     pub signal: Signal,
 }
 
 impl Input {
-    /// Something that happened to a run.
+    /// Creates an input for `run`.
     #[must_use]
     pub fn new(run: &RunId, signal: Signal) -> Self {
         Self {
@@ -23,133 +23,133 @@ impl Input {
     }
 }
 
-/// What can happen to a run.
+/// An event in an agent run that a driver reports to the machine.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Signal {
-    /// The agent asks for a tool.
+    /// The agent requests a tool call.
     ToolCallReceived {
-        /// What it asks for.
+        /// The requested call.
         call: MachineCall,
-        /// Whether another call of the same turn follows. A batch waits for the last one; without this, tools that
-        /// finish before the next call was received would split the turn. Has no effect under
-        /// [`ResultDelivery::Each`](super::ResultDelivery::Each).
+        /// If `true`, another call of the same turn follows, and a batch is not delivered before the last call was received.
+        /// Without this flag, a tool that finishes before the next call is received would split the turn. Has no effect
+        /// under [`ResultDelivery::Each`](super::ResultDelivery::Each).
         more: bool,
     },
     /// The execution of a call ended.
     ToolCallFinished {
-        /// Which call.
+        /// The ID of the call that finished.
         call_id: CallId,
-        /// How it ended.
+        /// The result of the execution.
         outcome: ToolOutcome,
     },
-    /// A deferred call has its answer.
+    /// The answer of a deferred call arrived.
     DeferredResolved {
-        /// Which call.
+        /// The ID of the deferred call.
         call_id: CallId,
-        /// Its answer.
+        /// The answer of the call.
         result: Answer,
     },
-    /// The agent ended by itself.
+    /// The agent finished on its own.
     AgentCompleted {
-        /// What it said last; `null` if nothing.
+        /// The agent's last output, or `null` if there is no output.
         output: Json,
     },
-    /// The agent broke down: not a tool that failed, which is a result.
+    /// The agent itself failed. A failed tool is not this event but an error result of its call.
     AgentFailed {
-        /// Why. What is longer than 4,096 bytes is cut.
+        /// The reason. The machine truncates it to 4,096 bytes.
         error: String,
     },
-    /// The run shall end.
+    /// A request from outside to cancel the run.
     Cancel,
 }
 
-/// What the driver has to do. Effects are carried out in their order.
+/// An action for the driver. The driver carries out the effects of one step in order.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// Execute this call; its end is a [`Signal::ToolCallFinished`]. At most one of each call comes out of
-    /// [`Machine::step`](super::Machine::step).
+    /// Execute this call, then send [`Signal::ToolCallFinished`]. [`Machine::step`](super::Machine::step) returns this
+    /// effect at most once per call.
     Execute(MachineCall),
-    /// Give callers their answers. Each item is for one caller: a call that was sent twice is in here twice. An answer
-    /// that comes from the very step that received a call is for the sender of that call; a later one is the same for
-    /// all who wait for it.
+    /// Send these answers to the callers. Each item is for one caller, so a call that was sent twice appears twice. An
+    /// answer from the step that received a call belongs to the sender of that call. An answer from a later step is the
+    /// same for all callers that wait for the call.
     Deliver(Vec<ToolResult>),
-    /// See to it that a deferred call gets its answer, which is a [`Signal::DeferredResolved`].
+    /// Obtain the answer of a deferred call, then send [`Signal::DeferredResolved`].
     Defer {
-        /// Which call.
+        /// The ID of the deferred call.
         call_id: CallId,
-        /// Where its answer comes from.
+        /// The source of the answer.
         action: Deferral,
     },
-    /// Stop what is under way for a call, if that is possible. Its caller has been answered; what still comes of it is
-    /// an anomaly.
+    /// Stop the execution of a call, if possible. The callers of this call receive `cancelled`. A later result of the
+    /// call is reported as an anomaly.
     CancelCall(CallId),
-    /// Let the agent go on, and remind it of outputs that it has not handed in.
+    /// Let the agent continue, and remind it of missing required outputs.
     Remind {
-        /// The tools it has to call.
+        /// The tools that the agent still has to call.
         missing: Vec<String>,
     },
-    /// The run is over.
+    /// The run ended.
     Finish(Exit),
-    /// Something did not fit and changed nothing: worth an event for whoever watches, and no more.
+    /// Report an unexpected input that changed nothing, for logs or monitoring.
     Report(MachineAnomaly),
 }
 
-/// How a run ended. Outputs are in [`Machine::outputs`](super::Machine::outputs), however it ended.
+/// The end of a run. [`Machine::outputs`](super::Machine::outputs) returns the accepted outputs for every exit.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
-    /// With all that was required.
+    /// The agent completed with all required outputs.
     WithOutput {
-        /// What the agent said last.
+        /// The agent's last output.
         output: Json,
     },
-    /// Without an error, but something that was required is missing: neither a success nor an error.
+    /// The agent completed without an error, but required outputs are missing.
     WithoutOutput {
-        /// What the agent said last.
+        /// The agent's last output.
         output: Json,
-        /// The slots that are empty.
+        /// The tools of the required slots that are empty.
         missing: Vec<String>,
     },
-    /// The agent broke down.
+    /// The agent failed.
     Error {
-        /// Why.
+        /// The reason.
         error: String,
     },
-    /// It was cancelled from outside.
+    /// The run was cancelled from outside.
     Cancelled,
 }
 
-/// An input that did not fit. It changed nothing but what its variant says.
+/// An unexpected input. The machine reports it and changes nothing, except as stated by the variant.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineAnomaly {
-    /// Something ended that is not being executed: no call of this id was accepted, or it waits in the queue.
+    /// A call was finished or resolved that is not executing: no call with this ID was accepted, or the call is queued.
     UnknownCall {
-        /// The id in the input.
+        /// The ID in the input.
         call_id: CallId,
     },
-    /// A call ended again that had ended, was deferred or was cancelled.
+    /// A call was finished or resolved after it had finished, was deferred or was cancelled.
     DuplicateCompletion {
-        /// Which call.
+        /// The ID of the call.
         call_id: CallId,
     },
-    /// A call came with the id of another one. Its caller gets an error result.
+    /// A call arrived with the ID of a different call. Its caller receives an error result.
     ConflictingCall {
-        /// The id of both.
+        /// The ID that both calls have.
         call_id: CallId,
     },
-    /// An answer came for a call that is not the one the run is suspended for.
+    /// A pending call was resolved, but the run is not suspended for that call.
     NotDeferred {
-        /// Which call.
+        /// The ID of the call.
         call_id: CallId,
     },
-    /// The run is over. The caller of a call that came too late is answered `cancelled`.
+    /// The input arrived after the end of the run. If the input is a call, its caller receives `cancelled`.
     AfterTerminal,
-    /// The input belongs to another run, and nobody is answered: the driver has to tell its caller.
+    /// The input belongs to another run. The machine answers no caller, so the driver must answer the caller of a stale call.
     StaleRun {
-        /// The run in the input.
+        /// The run ID in the input.
         run: RunId,
     },
 }

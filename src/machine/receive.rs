@@ -29,7 +29,8 @@ impl Machine {
         self.deliver(effects);
     }
 
-    /// Takes a call, once, or says why its caller is answered otherwise. What is refused is not known afterwards.
+    /// Accepts a new call, or a repetition of a known call, which is not executed again.
+    /// A refused call is not recorded.
     fn admit(
         &mut self,
         call: MachineCall,
@@ -58,7 +59,7 @@ impl Machine {
         self.accept(call, effects)
     }
 
-    /// Takes a call that is new.
+    /// Accepts a new call.
     fn accept(&mut self, call: MachineCall, effects: &mut Vec<Effect>) -> Result<(), Refusal> {
         let limits = self.policy.limits;
         let queued = match (&self.state, self.policy.while_suspended) {
@@ -105,7 +106,7 @@ impl Machine {
     }
 }
 
-/// The call in the form that is kept. One whose arguments could not be read goes no further than this.
+/// Returns the call in its stored form, or a refusal if its arguments are unreadable or over a limit.
 fn kept(call: MachineCall, limits: &MachineLimits) -> Result<MachineCall, Refusal> {
     let limit = limits.item_bytes;
     let arguments = match call.arguments {

@@ -1,6 +1,6 @@
 use super::call::Answer;
 
-/// Why the machine answers a call itself. Texts name no content of calls, and stay below 400 bytes.
+/// A reason for which the machine answers a call itself. Messages contain no call content and stay below 400 bytes.
 #[derive(Debug)]
 pub(super) enum Refusal {
     AlreadyReported,
@@ -22,7 +22,7 @@ impl Refusal {
         let (code, message) = match self {
             Self::AlreadyReported => (
                 "already_reported",
-                "this tool takes one report a run, and another call has handed one in".to_owned(),
+                "this tool can be called once per run, and another call has already used it".to_owned(),
             ),
             Self::Cancelled => ("cancelled", "the call was cancelled".to_owned()),
             Self::Conflicting => (
@@ -31,12 +31,12 @@ impl Refusal {
             ),
             Self::ControlCharacter => (
                 "invalid_call_id",
-                "the ID of the call contains a control character; call again with an ID of printable characters".to_owned(),
+                "the call ID contains a control character; call again with an ID of printable characters".to_owned(),
             ),
             Self::Forgotten => (
                 "forgotten",
-                "this call was answered before and its answer is no longer kept; go by what was answered then, or \
-                 call again with another id"
+                "this call was answered earlier and its answer was discarded; use the earlier answer, or call again \
+                 with another ID"
                     .to_owned(),
             ),
             Self::InvalidArguments { problem } => (
@@ -48,37 +48,37 @@ impl Refusal {
             ),
             Self::NoRoom => (
                 "too_many_calls",
-                "calls under way take up all the room there is; wait for their results and call again".to_owned(),
+                "the calls in progress use all the memory of this run; wait for their results and call again".to_owned(),
             ),
             Self::ResultTooLarge { limit } => (
                 "result_too_large",
                 format!(
-                    "the tool was executed, but its result is larger than {limit} bytes, nests too deep or finds no \
-                     room; ask for less"
+                    "the tool was executed, but its result is larger than {limit} bytes, nests too deep or exceeds the \
+                     run's memory limit; request less data"
                 ),
             ),
             Self::Suspended => (
                 "suspended",
-                "the run waits for the answer of another call; call again once that is there".to_owned(),
+                "the run waits for the answer of another call; call again after that answer arrives".to_owned(),
             ),
             Self::TooLarge { limit } => (
                 "too_large",
-                format!("the call is larger than {limit} bytes or nests too deep; call again with less"),
+                format!("the call is larger than {limit} bytes or nests too deep; call again with smaller arguments"),
             ),
             Self::TooManyCalls { limit } => (
                 "too_many_calls",
-                format!("this run has made the {limit} calls it may make; end without further calls"),
+                format!("this run has reached its limit of {limit} calls; finish without further calls"),
             ),
             Self::TooManyPending => (
                 "too_many_calls",
-                "too many calls are under way; wait for their results and call again".to_owned(),
+                "too many calls are in progress; wait for their results and call again".to_owned(),
             ),
         };
         Answer::error(code, message)
     }
 }
 
-/// The beginning of a text, at most so many bytes, on the border of a character.
+/// Truncates `text` to at most `bytes` bytes, at a character boundary.
 pub(super) fn cut(text: &str, bytes: usize) -> &str {
     text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
 }

@@ -1,4 +1,4 @@
-//! What may be kept, and what is forgotten for it.
+//! Memory limits of a machine, and the eviction of old answers.
 
 use super::call::{Answer, Deferral};
 use super::id::CallId;
@@ -37,7 +37,7 @@ impl Machine {
         (bytes <= limits.item_bytes && self.make_room(bytes)).then_some(action)
     }
 
-    /// The JSON in the form that is kept, if there is room for it.
+    /// Returns the JSON in its stored form, or `None` if the JSON exceeds a limit or there is no room for it.
     pub(super) fn kept(&mut self, json: &Json) -> Option<Json> {
         let json = size::kept(json, &self.policy.limits)?;
         self.make_room(json.size()).then_some(json)
@@ -49,7 +49,7 @@ impl Machine {
         bytes <= limits.item_bytes && self.turn.len() < limits.callers && self.make_room(bytes)
     }
 
-    /// Whether so many bytes can be kept, if need be by forgetting what was answered.
+    /// Makes room for `bytes` more bytes by forgetting answered calls. Returns `false` if that is impossible.
     pub(super) fn make_room(&mut self, bytes: usize) -> bool {
         while self.bytes().saturating_add(bytes) > self.policy.limits.bytes {
             let turn = &self.turn;
@@ -60,7 +60,7 @@ impl Machine {
         true
     }
 
-    /// Forgets answers that are over their limit, never the last one and none that is still to be delivered.
+    /// Forgets answered calls over their limit, except the last one and those with waiting callers.
     pub(super) fn forget_what_is_over(&mut self) {
         let last = self.calls.last_answered().cloned();
         while self.calls.answered_bytes() > self.policy.limits.answered_bytes {

@@ -9,11 +9,12 @@ use super::turn::Turn;
 use crate::model::Json;
 use serde::{Deserialize, Serialize};
 
-/// The tool calls of one run, from its first call to its end.
+/// The state machine for the tool calls of one run.
 ///
-/// [`step`](Self::step) takes an input and says what to do; that is all that ever changes it. Saved as JSON after each
-/// step and read back, it goes on where it was: [`outstanding`](Self::outstanding) says what to do again. The same
-/// inputs give the same machine and the same effects.
+/// Only [`step`](Self::step) changes a machine: it applies an input and returns the effects for the driver. Save the machine
+/// as JSON after each step. After a restart, load the machine and carry out the effects that
+/// [`outstanding`](Self::outstanding) returns. The machine is deterministic: the same inputs lead to the same state and the
+/// same effects.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Machine {
     pub(super) run: RunId,
@@ -22,14 +23,14 @@ pub struct Machine {
     pub(super) calls: Calls,
     pub(super) turn: Turn,
     pub(super) outputs: Outputs,
-    /// How often the agent was reminded.
+    /// The number of reminders so far.
     pub(super) reminded: u32,
-    /// Whether it was, and has not been heard of since.
+    /// If `true`, the last reminder is not followed by a signal of the agent yet.
     pub(super) reminding: bool,
 }
 
 impl Machine {
-    /// A run without any calls yet.
+    /// Creates a machine for a new run without calls.
     #[must_use]
     pub fn new(run: impl Into<RunId>, policy: Policy) -> Self {
         Self {
@@ -44,53 +45,54 @@ impl Machine {
         }
     }
 
-    /// The run it belongs to.
+    /// Returns the ID of the run.
     #[must_use]
     pub fn run(&self) -> &RunId {
         &self.run
     }
 
-    /// How it decides.
+    /// Returns the policy.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Where the run is.
+    /// Returns the state of the run.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// The calls without an answer, in the order requested: executing, deferred or in the queue.
+    /// Returns the calls without an answer (executing, deferred or queued), in request order.
     pub fn pending(&self) -> impl Iterator<Item = &MachineCall> {
         self.calls.pending().map(|(call, _)| call)
     }
 
-    /// Whether a call of this id was accepted, whatever became of it.
+    /// Returns `true` if a call with this ID was accepted, also if it has finished since.
     #[cfg(feature = "agents")]
     pub(crate) fn knows(&self, call: &CallId) -> bool {
         self.calls.phase(call).is_some()
     }
 
-    /// The calls that have an answer which is still kept, in the order they were answered.
+    /// Returns the calls with a retained answer, in the order of their answers. Cancelled and forgotten calls are omitted.
     pub fn answered(&self) -> impl Iterator<Item = (&MachineCall, &Answer)> {
         self.calls.answered()
     }
 
-    /// Who waits for an answer, in the order they came: the calls of the turn, those that were sent again and those that
-    /// were refused included. A batch that was delivered is in here until the agent is heard of again, so a driver that
-    /// was interrupted while it told of a turn goes on with the calls of the turn that come after these.
+    /// Returns the call IDs of the waiting callers in order of arrival, resent and refused calls of the turn included.
+    ///
+    /// The callers of a delivered batch are included until the next signal of the agent. A driver that was interrupted while
+    /// it passed on the calls of a turn continues with the first call that is not in this list.
     pub fn callers(&self) -> impl Iterator<Item = &CallId> {
         self.turn.ids()
     }
 
-    /// What was handed in, by tool: the arguments of the calls that succeeded.
+    /// Returns the accepted outputs as pairs of tool name and arguments.
     pub fn outputs(&self) -> impl Iterator<Item = (&str, &Json)> {
         self.outputs.accepted()
     }
 
-    /// How the run ended, or `None` while it goes on.
+    /// Returns the end of the run, or `None` if the run has not ended.
     #[must_use]
     pub fn exit(&self) -> Option<Exit> {
         match &self.state {
@@ -109,16 +111,18 @@ impl Machine {
         }
     }
 
-    /// What to do again after a restart: the effects that came out of [`step`](Self::step) and that may not have been
-    /// carried out, as far as the inputs tell. Changes nothing, and may be asked again.
+    /// Returns the effects to repeat after a restart: effects of [`step`](Self::step) that the driver may not have
+    /// carried out. This method changes nothing and may be called repeatedly.
     ///
-    /// - `CancelCall` of each call that was cancelled while it was under way, as far as it is not forgotten.
-    /// - `Execute` of each call under way. Whether a tool may run twice is up to the driver, which has run and call id
-    ///   to make a key of.
-    /// - `Deliver` of the last batch, as long as the agent was not heard of since. Under
-    ///   [`ResultDelivery::Each`](super::ResultDelivery::Each) callers are gone with the worker they called: one that calls again
-    ///   is answered from what is known.
-    /// - `Defer` of the call that the run waits for, `Remind` of a reminder, and `Finish` of a run that is over.
+    /// - `CancelCall` for each call that was cancelled while it executed, unless the call is forgotten.
+    /// - `Execute` for each executing call. The driver decides if a tool may run twice. The run ID and the call ID form an
+    ///   idempotency key.
+    /// - `Deliver` for the last batch, until the next signal of the agent. Under
+    ///   [`ResultDelivery::Each`](super::ResultDelivery::Each), the callers are lost with the worker. A caller that sends its
+    ///   call again receives the stored answer.
+    /// - `Defer` for the deferred call that the run waits for.
+    /// - `Remind` for a reminder without a later signal of the agent.
+    /// - `Finish` for a run that has ended.
     #[must_use]
     pub fn outstanding(&self) -> Vec<Effect> {
         let cancelled = self.calls.cancelled().cloned().map(Effect::CancelCall);

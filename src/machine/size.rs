@@ -1,17 +1,17 @@
-//! What things take in a saved machine, in bytes of JSON.
+//! Sizes of the parts of a saved machine, in bytes of JSON.
 
 use super::call::{Answer, Deferral, MachineCall, ToolArguments};
 use super::policy::MachineLimits;
 use crate::model::Json;
 use serde_json::Value;
 
-/// What a call takes besides its own bytes: names of fields, and an error result of this module.
+/// Overhead of a call in bytes: field names, and room for a refusal.
 const CALL: usize = 448;
 
-/// What a deferral takes besides its own bytes.
+/// Overhead of a deferral, in bytes.
 const DEFERRAL: usize = 96;
 
-/// The text as a JSON string.
+/// Returns the size of `text` as a JSON string.
 pub(super) fn of_text(text: &str) -> usize {
     let escaped = |byte: u8| match byte {
         b'"' | b'\\' => 2,
@@ -45,14 +45,14 @@ pub(super) fn of_deferral(deferral: &Deferral) -> usize {
     content.saturating_add(DEFERRAL)
 }
 
-/// The JSON as a store would give it back, so that what is compared is the same before and after a restart. `None` if
-/// it is larger or deeper than what is kept.
+/// Returns the JSON in the form that a store returns, so that comparisons have the same result before and after a restart.
+/// Returns `None` if the JSON is larger or deeper than the limits.
 pub(super) fn kept(json: &Json, limits: &MachineLimits) -> Option<Json> {
     let json = json.canonical(limits.item_bytes).ok()?;
     is_within(&json, MachineLimits::DEPTH).then_some(json)
 }
 
-/// Whether a value nests no deeper than some levels; looks no deeper than that.
+/// Returns `true` if a value nests at most `levels` deep. Stops at that depth.
 fn is_within(value: &Value, levels: usize) -> bool {
     match value {
         Value::Array(items) => levels

@@ -6,41 +6,41 @@ use crate::model::Json;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Where a run is. What is known of calls and outputs is beside it, and stays in every state.
+/// The state of a run. Calls and outputs are stored separately and remain in every state.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// No call has come yet.
+    /// The run has received no call yet.
     Idle,
-    /// The agent, its tools or both are at work.
+    /// The agent or its tools are running.
     Running,
-    /// A call waits for an answer from elsewhere.
+    /// The run waits for the answer of a deferred call.
     Suspended {
-        /// The call that the run waits for, and the only one that can be resolved.
+        /// The deferred call that the run waits for. Only this call can be resolved.
         deferred: DeferredCall,
-        /// Calls that were deferred since. Each has its turn once the one before it is resolved.
+        /// Calls that were deferred later, in order. Each becomes `deferred` once the call before it is resolved.
         behind: VecDeque<DeferredCall>,
     },
-    /// The agent ended by itself.
+    /// The agent finished on its own.
     Complete {
-        /// What it said last.
+        /// The agent's last output.
         output: Json,
-        /// The required slots that are empty; none if the run has all it needs.
+        /// The tools of the required slots without an output. Empty if no output is missing.
         missing: Vec<String>,
     },
-    /// The run was broken off.
+    /// The agent failed, or the run was cancelled.
     Failed {
-        /// Why the agent broke down, or `None` if the run was cancelled.
+        /// The reason of the agent's failure, or `None` if the run was cancelled.
         error: Option<String>,
     },
 }
 
-/// A call whose answer comes from elsewhere.
+/// A call whose answer arrives later from another source.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct DeferredCall {
-    /// Which call.
+    /// The ID of the call.
     pub call_id: CallId,
-    /// Where its answer comes from.
+    /// The source of the answer.
     pub action: Deferral,
 }
 

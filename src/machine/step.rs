@@ -9,14 +9,14 @@ use super::state::{DeferredCall, State};
 use std::collections::VecDeque;
 use std::mem;
 
-/// The longest error of an agent, in bytes.
+/// Maximum length of an agent's error, in bytes.
 const ERROR_BYTES: usize = 4_096;
 
 impl Machine {
-    /// Takes one input and says what to do about it, in this order.
+    /// Applies one input and returns the effects for the driver, in order.
     ///
-    /// Nothing is refused by an error: what does not fit is a [`Effect::Report`], and a call that cannot be taken is
-    /// answered with an error result.
+    /// This method never fails. An unexpected input returns an [`Effect::Report`], and a call that cannot be accepted is
+    /// answered with an error result. Save the machine before you carry out the effects.
     #[must_use = "the effects are what the machine wants done"]
     pub fn step(&mut self, input: Input) -> Vec<Effect> {
         let Input { run, signal } = input;
@@ -68,7 +68,7 @@ impl Machine {
         effects.push(Effect::Report(anomaly));
     }
 
-    /// Suspends the run, or lets the call wait behind the one that did.
+    /// Suspends the run, or queues the deferral if the run is already suspended.
     fn defer(&mut self, call_id: CallId, action: Deferral, effects: &mut Vec<Effect>) {
         let Some(action) = self.kept_deferral(&call_id, action) else {
             let limit = self.policy.limits.item_bytes;
@@ -110,7 +110,7 @@ impl Machine {
             }));
             return;
         }
-        // The deferral goes first, so that there is room for its answer.
+        // The deferral is removed first, so that its answer can use the freed memory.
         let mut next = Vec::new();
         self.go_on(&mut next);
         self.answer(&call_id, result);
@@ -118,7 +118,7 @@ impl Machine {
         effects.append(&mut next);
     }
 
-    /// Leaves the deferral that was resolved: on to the one behind it, or back to work.
+    /// Removes the resolved deferral, then activates the next deferral or resumes the run.
     fn go_on(&mut self, effects: &mut Vec<Effect>) {
         let mut behind = match mem::replace(&mut self.state, State::Running) {
             State::Suspended { behind, .. } => behind,
@@ -143,7 +143,7 @@ impl Machine {
         }
     }
 
-    /// Keeps the answer of a call. What is handed in becomes an output, or its slot is free again.
+    /// Stores the answer of a call, and accepts its output or releases its slot.
     fn answer(&mut self, call_id: &CallId, answer: Answer) {
         let answer = self.kept_answer(answer);
         match &answer {
@@ -160,14 +160,14 @@ impl Machine {
         }
     }
 
-    /// The agent says something, so it has heard what was said to it.
+    /// Clears the delivered batch and the reminder. A signal from the agent proves that both arrived.
     pub(super) fn agent_went_on(&mut self) {
         self.turn.agent_went_on();
         self.reminding = false;
     }
 }
 
-/// What comes after the end changes nothing, but no caller is left without an answer.
+/// Reports an input after the end of the run, and answers the caller if the input is a call.
 fn absorb(signal: Signal) -> Vec<Effect> {
     let mut effects = vec![Effect::Report(MachineAnomaly::AfterTerminal)];
     match signal {

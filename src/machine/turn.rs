@@ -5,31 +5,32 @@ use super::policy::ResultDelivery;
 use super::size;
 use serde::{Deserialize, Serialize};
 
-/// What a caller takes besides the bytes of its call id and an answer of its own.
+/// Overhead of a caller in bytes, without its call ID and its own answer.
 const CALLER: usize = 64;
 
-/// What an answer of its own takes at the most, which is an error result of this module.
+/// Maximum size in bytes of a caller's own answer, which is always a refusal.
 const OWN: usize = 448;
 
-/// The callers that wait, in the order they came. A call that was sent twice has two.
+/// The waiting callers in order of arrival. A call that was sent twice has two callers.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Turn {
     callers: Vec<Caller>,
-    /// Whether more calls of this turn follow.
+    /// If `true`, more calls of this turn follow.
     open: bool,
-    /// Whether this batch went out. It is kept until the agent is heard of again, to go out once more after a restart.
+    /// If `true`, the batch was delivered. The callers remain until the next signal of the agent, so that a restarted
+    /// worker can deliver the batch again.
     delivered: bool,
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Caller {
     pub(super) call_id: CallId,
-    /// The answer of a caller whose call is not the one that is known by this id.
+    /// The refusal for this caller only, or `None` if the caller receives the answer of the known call.
     pub(super) own: Option<Answer>,
 }
 
 impl Caller {
-    /// What the caller of some call takes at the most.
+    /// Returns the maximum size of a caller of this call, in bytes.
     pub(super) fn most_bytes(call_id: &CallId) -> usize {
         CALLER + OWN + size::of_text(call_id.as_str())
     }
@@ -51,7 +52,7 @@ impl Caller {
 }
 
 impl Turn {
-    /// The agent goes on, so what was delivered has arrived.
+    /// Clears a delivered batch. A signal from the agent proves that the batch arrived.
     pub(super) fn agent_went_on(&mut self) {
         if self.delivered {
             *self = Self::default();
@@ -74,12 +75,12 @@ impl Turn {
         self.open = open;
     }
 
-    /// Whether a caller still depends on what is known of a call.
+    /// Returns `true` if a caller still waits for the answer of this call.
     pub(super) fn needs(&self, id: &CallId) -> bool {
         self.callers.iter().any(|caller| caller.call_id == *id)
     }
 
-    /// Takes the answers that are to be delivered now.
+    /// Takes the answers that are ready for delivery.
     pub(super) fn take_ready(
         &mut self,
         delivery: ResultDelivery,
@@ -107,7 +108,7 @@ impl Turn {
         }
     }
 
-    /// What went out as a batch and may not have arrived.
+    /// Returns the delivered batch while its arrival is unconfirmed, else an empty list.
     pub(super) fn delivered(&self, calls: &Calls) -> Vec<ToolResult> {
         if self.delivered {
             self.answers(calls).flatten().collect()

@@ -1,4 +1,4 @@
-//! What is over a limit, and what cannot be read.
+//! Calls and results over a limit, and unreadable arguments.
 
 use super::*;
 use serde_json::Value;
@@ -9,7 +9,7 @@ fn limited(change: impl FnOnce(&mut MachineLimits)) -> Machine {
     machine(Policy::each().limits(limits))
 }
 
-/// An array in an array, so many levels deep.
+/// Returns nested arrays, `levels` deep.
 fn nested(levels: usize) -> Value {
     (0..levels).fold(json!(0), |inner, _| Value::Array(vec![inner]))
 }
@@ -361,7 +361,7 @@ fn a_saved_machine_with_all_its_limits_used_up_is_one_that_a_store_takes() {
     }
 }
 
-/// A call that takes as much as it can: in an id, in arguments, in a caller of its own, in a result or a deferral.
+/// Sends signals that use as much memory as possible: in the ID, the arguments, a refused caller, and a result or deferral.
 fn fill_up(machine: &mut Machine, n: usize) {
     let text = "\u{1}\"\\".repeat(3_000);
     let id = format!("{n}{}", "\"".repeat(40));

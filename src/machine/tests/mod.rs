@@ -1,4 +1,5 @@
-//! A script of signals in, effects as short texts out: `execute a`, `deliver a=ok b=cancelled`, `finish with_output`.
+//! Helpers that apply a list of signals and print effects as short strings: `execute a`, `deliver a=ok b=cancelled`,
+//! `finish with "bye"`.
 
 mod bounds;
 mod outputs;
@@ -20,7 +21,7 @@ fn machine(policy: Policy) -> Machine {
     Machine::new(run(), policy)
 }
 
-/// Takes some signals and gives the effects of each.
+/// Applies signals and returns the effects of each.
 fn feed(machine: &mut Machine, signals: impl IntoIterator<Item = Signal>) -> Vec<Vec<String>> {
     let steps = signals.into_iter();
     steps.map(|signal| step(machine, signal)).collect()
@@ -44,7 +45,7 @@ fn received(id: &str) -> Signal {
 fn and_more(signal: Signal) -> Signal {
     match signal {
         Signal::ToolCallReceived { call, .. } => Signal::ToolCallReceived { call, more: true },
-        other => panic!("{other:?} is no call"),
+        other => panic!("the signal {other:?} is not a call"),
     }
 }
 
@@ -125,7 +126,7 @@ fn show_one(effect: &Effect) -> String {
     }
 }
 
-/// `a=ok`, `a=child`: the value of a success; `a=cancelled`: the code of an error.
+/// Prints the value of a success (`a=ok`, `a=child`) or the code of an error (`a=cancelled`).
 fn show_result(result: &ToolResult) -> String {
     let answer = match &result.answer {
         Answer::Success(value) => value

@@ -1,4 +1,4 @@
-//! Any inputs in any order, judged by what came in and what came out.
+//! Property tests: random inputs in random order, checked by comparing inputs and effects.
 
 use super::*;
 use crate::machine::calls::Phase;
@@ -86,7 +86,7 @@ fn inputs() -> impl Strategy<Value = Vec<Input>> {
     proptest::collection::vec(input, 0..60)
 }
 
-/// The inputs and a last one that ends the run, each with its effects and whether the run was over before.
+/// Applies the inputs and a final cancellation. Returns each input with its effects, and `true` if the run had ended before.
 fn play(policy: Policy, inputs: Vec<Input>) -> Vec<(Input, Vec<Effect>, bool)> {
     let mut machine = machine(policy);
     let end = Input::new(&run(), Signal::Cancel);
@@ -99,7 +99,7 @@ fn play(policy: Policy, inputs: Vec<Input>) -> Vec<(Input, Vec<Effect>, bool)> {
     .collect()
 }
 
-/// The id of a call that was received for this run.
+/// Returns the call ID if the input is a call for this run.
 fn caller(input: &Input) -> Option<CallId> {
     match &input.signal {
         Signal::ToolCallReceived { call, .. } if input.run == run() => Some(call.id.clone()),
@@ -162,7 +162,7 @@ proptest! {
             waiting.extend(caller(&input));
             for result in delivered(&machine.step(input)) {
                 let at = waiting.iter().position(|id| *id == result.call_id);
-                prop_assert!(at.is_some(), "nobody waits for {:?}", result);
+                prop_assert!(at.is_some(), "no caller waits for {:?}", result);
                 waiting.remove(at.unwrap());
             }
             let pending: Vec<_> = machine.pending().map(|call| call.id.clone()).collect();
@@ -194,13 +194,13 @@ proptest! {
                 }
             }
             for id in cancelled(&effects) {
-                prop_assert!(under_way.contains(&id), "{} was not under way", id);
+                prop_assert!(under_way.contains(&id), "call {} was cancelled but is not in progress", id);
                 under_way.retain(|one| *one != id);
             }
             under_way.extend(executed(&effects));
         }
 
-        // A deferral over its limit has been answered at once; the limits of these policies are too wide for that.
+        // A deferral over its limit would be answered immediately, but no deferral reaches the limits of these policies.
         prop_assert!(under_way.is_empty(), "{:?}", under_way);
     }
 
@@ -313,7 +313,7 @@ proptest! {
                     Phase::Queued => suspended,
                     Phase::Answered(_) | Phase::Cancelled | Phase::Forgotten => false,
                 };
-                prop_assert!(covered, "{} is lost in {:?}", call.id, phase);
+                prop_assert!(covered, "call {} in phase {:?} is lost", call.id, phase);
             }
         }
     }

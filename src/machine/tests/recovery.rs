@@ -1,8 +1,8 @@
-//! What a worker that takes over is told to do.
+//! Effects that a restarted worker receives from [`Machine::outstanding`].
 
 use super::*;
 
-/// The machine as another worker reads it back.
+/// Saves and loads the machine, as another worker does.
 fn read_back(machine: &Machine) -> Machine {
     serde_json::from_str(&serde_json::to_string(machine).unwrap()).unwrap()
 }

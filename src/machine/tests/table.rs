@@ -1,9 +1,9 @@
-//! Every state with every input, one row each: the policy, a name, what was before, what comes, what is to be done about
-//! it, and where that leads. Signals are written as [`signal`] reads them, effects as [`show`] writes them.
+//! Every state with every input, one row each. The columns are the policy, a name, the earlier signals, the input, the
+//! expected effects and the expected state. [`signal`] parses signals, and [`show`] prints effects.
 
 use super::*;
 
-/// A row whose name says what is tried.
+/// One test case: a row of the table.
 struct Row<'t> {
     name: &'t str,
     policy: Policy,
@@ -17,7 +17,7 @@ impl<'t> Row<'t> {
     fn read(line: &'t str) -> Self {
         let columns: Vec<&str> = line.split('|').map(str::trim).collect();
         let [how, name, before, input, effects, state] = columns.as_slice() else {
-            panic!("{line} has no six columns");
+            panic!("the row {line:?} does not have six columns");
         };
         let (of, what) = input.split_once('/').unwrap_or(("run", input));
         Row {
@@ -30,7 +30,7 @@ impl<'t> Row<'t> {
         }
     }
 
-    /// What is wrong with the row.
+    /// Runs the row. Returns a description of the difference, or `None` if the row holds.
     fn check(self) -> Option<String> {
         let mut machine = machine(self.policy.clone());
         feed(&mut machine, self.before);
@@ -40,13 +40,13 @@ impl<'t> Row<'t> {
 
         let state = show_state(&machine);
         let is_anomaly = effects.first().is_some_and(|one| one.starts_with("report"));
-        // The caller of a conflict waits for the turn under Batch; apart from that an anomaly leaves no trace.
+        // Under Batch, the caller of a conflicting call waits for the turn. Otherwise an anomaly changes nothing.
         let changed = machine != before && self.policy.delivery == ResultDelivery::Each;
         let name = self.name;
         if effects != self.effects {
-            Some(format!("{name}: {effects:?}, not {:?}", self.effects))
+            Some(format!("{name}: effects {effects:?}, not {:?}", self.effects))
         } else if state != self.state {
-            Some(format!("{name}: {state}, not {}", self.state))
+            Some(format!("{name}: state {state}, not {}", self.state))
         } else if is_anomaly && changed {
             Some(format!("{name}: an anomaly changed the machine"))
         } else {
@@ -63,7 +63,7 @@ fn policy(how: &str) -> Policy {
         "batch" => Policy::batch(),
         "batch cancels" => Policy::batch().siblings(Siblings::Cancel),
         "batch refuses" => Policy::batch().while_suspended(WhileSuspended::Refuse),
-        other => panic!("{other} is no policy"),
+        other => panic!("unknown policy {other}"),
     }
 }
 
@@ -80,7 +80,7 @@ fn signal(text: &str) -> Signal {
         ("complete", "") => completed(),
         ("fail", "") => broke(),
         ("cancel", "") => Signal::Cancel,
-        _ => panic!("{text} is no signal"),
+        _ => panic!("unknown signal {text}"),
     }
 }
 
