@@ -44,7 +44,10 @@ impl<'t> Row<'t> {
         let changed = machine != before && self.policy.delivery == ResultDelivery::Each;
         let name = self.name;
         if effects != self.effects {
-            Some(format!("{name}: effects {effects:?}, not {:?}", self.effects))
+            Some(format!(
+                "{name}: effects {effects:?}, not {:?}",
+                self.effects
+            ))
         } else if state != self.state {
             Some(format!("{name}: state {state}, not {}", self.state))
         } else if is_anomaly && changed {
