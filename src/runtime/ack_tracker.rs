@@ -20,14 +20,14 @@ const AT_ONCE: usize = 64;
 /// Timeout of one acknowledgement.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A handle of a delivery. Its holder settles it. A handle that is dropped unsettled requests a redelivery; after a stop, a
-/// delivery with a position waits for the next start instead.
+/// A handle of a delivery, to be settled by its holder. A handle that is dropped unsettled requests a redelivery. After a
+/// stop, a delivery with a position waits for the next start instead.
 pub(super) struct AckTracker {
     owed: Arc<Owed>,
     settled: bool,
 }
 
-/// Finder of a delivery.
+/// The origin of a delivery: the source, or a sweep of the store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Origin {
     Source,
@@ -63,7 +63,7 @@ struct Told {
     position: Option<u64>,
     receipt: Option<Arc<dyn Receipt>>,
     again: Option<Duration>,
-    /// The permit of the delivery, released after the acknowledgement. A refused redelivery keeps it.
+    /// The permit of the delivery, released after the acknowledgement. A refused redelivery keeps the permit.
     place: Option<Place>,
 }
 
@@ -239,7 +239,7 @@ impl Receipts {
     }
 }
 
-/// Acknowledges a delivery. Returns it if the runtime has to redeliver it: a duplicate is harmless, a loss is not.
+/// Acknowledges a delivery. Returns the delivery if the runtime must redeliver it: a duplicate is harmless, a loss is not.
 async fn tell(shared: &Shared, told: Told) -> Option<Told> {
     let answer = async {
         match (&told.receipt, told.again) {

@@ -1,4 +1,5 @@
-//! A search of the store for answers without an event: the source delivered it to another worker, or the runtime takes no events.
+//! Search of the store for answers whose event did not reach this worker: the source delivered the event to another worker, or
+//! the runtime takes no events.
 
 use super::position::Range;
 use super::shared::Shared;
@@ -13,12 +14,12 @@ use std::sync::Arc;
 /// Receivers of answers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum To {
-    /// The suspended runs only, because the search begins before the waits.
+    /// Only the suspended runs, because the search covers a time before the waits began.
     Suspended,
     WaitsAndSuspended,
 }
 
-/// Gives each breadcrumb committed after a time to the waits and suspended runs that it answers, oldest first. Returns the
+/// Passes each breadcrumb committed after a time to the waits and suspended runs that it answers, oldest first. Returns the
 /// time of the newest breadcrumb.
 pub(super) async fn search(
     shared: &Shared,
@@ -34,7 +35,7 @@ pub(super) async fn search(
     sweep::since(store_context.store(), after, &mut answers).await
 }
 
-/// Searches the store once for the answers of many runs that were committed after a time. Returns `false` if it cannot be read.
+/// Searches the store once for the answers to many runs, from a time on. Returns `false` if the store cannot be read.
 pub(super) async fn search_from_oldest(
     shared: &Shared,
     store_context: &StoreContext,
@@ -73,7 +74,7 @@ impl Answers<'_> {
             store_context,
             to,
         } = self;
-        // A version announced to this worker was matched when it was announced: a later wait must not get it.
+        // A version announced to this worker was matched when it was announced: a wait that began later must not receive it.
         if *to == To::WaitsAndSuspended && !shared.progress.dedup().knows(found) {
             let waits = store_context.waits.concerned(&Event::updated(found));
             store_context.waits.answer(&waits, found);

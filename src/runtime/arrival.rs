@@ -12,6 +12,6 @@ pub(super) struct Arrival {
 /// An executor that a delivery may trigger.
 pub(super) struct Candidate {
     pub(super) id: Arc<str>,
-    /// `false` if the context decides, which the event does not carry.
+    /// If `false`, the match depends on the context, which the event does not contain.
     pub(super) surely: bool,
 }

@@ -6,32 +6,32 @@ use crate::store::{RunFilter, RunLedger, RunState, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What waits to be done by all workers that share a source and stores.
+/// The pending work of all workers that share a source and stores.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Backlog {
-    /// Events that the source keeps for these workers and that are in no ledger yet, if it knows:
+    /// Number of events that the source still has to deliver to these workers, or `None` if the source cannot count them. See
     /// [`EventSource::behind`](crate::EventSource::behind).
     pub behind: Option<u64>,
-    /// Runs that wait in the ledgers, by executor. For an executor on a store without a ledger, only the runs of this process.
+    /// Due runs in the ledgers, by executor. For an executor on a store without a ledger, only the runs of this process.
     pub executors: Vec<Due>,
 }
 
-/// The runs of an executor that could be claimed and are not.
+/// The due runs of an executor: runs that no worker has claimed although they could start.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Due {
-    /// Its id.
+    /// The executor ID.
     pub executor: Arc<str>,
-    /// How many there are, counted up to [`MOST_COUNTED`](Self::MOST_COUNTED). One that is behind another of its
-    /// ordering key counts too, and one whose worker died once its lease is over.
+    /// Number of due runs, counted up to [`MOST_COUNTED`](Self::MOST_COUNTED). A run that waits for an earlier run with
+    /// the same ordering key counts too, and so does a run of a lost worker once its lease has expired.
     pub due: usize,
-    /// Time for which the oldest of them could have been claimed, by the store's clock. `None` without due runs.
+    /// Time for which the oldest due run could have been claimed, by the store's clock. `None` without due runs.
     pub oldest: Option<Duration>,
 }
 
 impl Due {
-    /// How many runs are counted.
+    /// Maximum number of runs that are counted.
     pub const MOST_COUNTED: usize = 1_000;
 }
 
@@ -91,7 +91,7 @@ pub(super) async fn watch(runtime: &Runtime) {
         match runtime.backlog().await {
             Ok(backlog) => report(&backlog),
             Err(error) => {
-                tracing::debug!(code = error.code(), error = %crate::error::Chain(&error), "the backlog is not known")
+                tracing::debug!(code = error.code(), error = %crate::error::Chain(&error), "cannot read the backlog, will retry")
             }
         }
     }

@@ -21,13 +21,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Collects executors and settings; see [`Runtime::on`].
+/// Builder of a [`Runtime`], with its executors and settings. Created by [`Runtime::on`] and [`Runtime::builder`].
 #[must_use = "a builder runs nothing until `start` is called"]
 pub struct RuntimeBuilder {
-    /// The store of all executors. `None` if each executor brings its own.
+    /// The store of all executors, or `None` if each executor has a separate store.
     store: Option<Arc<dyn BreadcrumbStore>>,
     source: Box<dyn EventSource>,
-    /// In the order in which they were added.
+    /// The executors, in the order in which they were added.
     executors: Vec<Added>,
     settings: Settings,
     /// The services of agents that name a model.
@@ -41,7 +41,7 @@ pub struct RuntimeBuilder {
 /// An executor of a runtime that is not built yet.
 enum Added {
     Executor(Arc<dyn UniversalExecutor>),
-    /// An agent without a store. `build` binds it, because the services can be set after it was added.
+    /// An agent without a store. `build` binds the agent, because the services can be set after the agent was added.
     #[cfg(feature = "agents")]
     Agent(Box<Agent>),
     /// An executor that cannot work.
@@ -70,7 +70,7 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Adds an executor. One that is made of a closure gets the store of the runtime.
+    /// Adds an executor. An executor made from a closure uses the runtime's store.
     pub fn executor(mut self, executor: impl IntoExecutor) -> Self {
         let added = match executor.into_executor(self.store.as_ref()) {
             Ok(executor) => Added::Executor(executor),
@@ -80,17 +80,17 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Adds an agent, which gets the store of the runtime and the model that it names, from the [`services`](Self::services).
+    /// Adds an agent. The agent uses the runtime's store, and the [`services`](Self::services) provide the model that it names.
     #[cfg(feature = "agents")]
     pub fn agent(mut self, agent: Agent) -> Self {
         self.executors.push(Added::Agent(Box::new(agent)));
         self
     }
 
-    /// Sets the services in which agents find the models that they name, as in `Agent::new("helper", "gpt-5")`. They can be set
+    /// Sets the services that provide the models named by agents, as in `Agent::new("helper", "gpt-5")`. The services can be set
     /// before or after the agents are added. A further call replaces the services.
     ///
-    /// Stored definitions have the services of their [`StoredDefinitions`], which can be others.
+    /// Stored definitions use the services of their [`StoredDefinitions`], which can differ from these.
     ///
     /// ```
     /// use universal_executor::agent::{Agent, ScriptedModel};
@@ -111,14 +111,14 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Replaces the source of the events, for example by one that receives them over NATS.
+    /// Replaces the event source, for example by a source that receives events over NATS.
     pub fn events(mut self, source: impl EventSource) -> Self {
         self.source = Box::new(source);
         self
     }
 
-    /// Sets where an executor starts that has no saved position. Defaults to [`FirstStart::LastHour`] in a runtime
-    /// [on a store](Runtime::on). [`start_at`](Self::start_at) and [`look_back`](Self::look_back) then have no effect; a later
+    /// Sets the start of an executor without a saved position. Defaults to [`FirstStart::LastHour`] in a runtime
+    /// [on a store](Runtime::on). [`start_at`](Self::start_at) and [`look_back`](Self::look_back) then have no effect. A later
     /// call of `start_at` replaces this setting.
     pub fn first_start(mut self, start: FirstStart) -> Self {
         self.settings.first_start = Some(start);
@@ -135,106 +135,113 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Also runs executors made of definitions in a store, and follows those definitions as they change.
+    /// Adds the executors that are defined in a store, and follows changes of the definitions.
     #[cfg(feature = "agents")]
     pub fn definitions(mut self, definitions: StoredDefinitions) -> Self {
         self.definitions = Some(definitions);
         self
     }
 
-    /// Sets the name of this worker in [`Runtime::workers`] and in logs. Default: the name of the program with its process ID.
+    /// Sets the name of this worker in [`Runtime::workers`] and in logs. Defaults to the program name with the process ID.
     pub fn worker_name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
     }
 
     /// Sets the maximum number of runs that execute at a time, of all executors together. Defaults to 64. With 1, a run starts after
-    /// the response of the run before is committed. With more, a run that commits its response does not count.
+    /// the response of the previous run is committed. With more, a run that is committing its response does not count.
     pub fn concurrency(mut self, runs: usize) -> Self {
         self.settings.concurrency = runs;
         self
     }
 
     /// Sets the maximum number of runs of one executor that execute at a time, for executors whose profile has no limit. Defaults to
-    /// 16. A slow executor then leaves places for others. A run that commits its response does not count, unless the limit is 1,
-    /// and as many runs as the limit may commit.
+    /// 16. The limit keeps a slow executor from using the whole [`concurrency`](Self::concurrency). A run that is committing its
+    /// response does not count, unless the limit is 1. At most the same number of runs may commit at a time.
     pub fn max_inflight(mut self, runs: usize) -> Self {
         self.settings.max_inflight = runs;
         self
     }
 
-    /// Sets how many deliveries may be on their way at a time: taken from the source and not yet taken care of, those that
-    /// come again included; 8,192 by default. The others wait in the source.
+    /// Sets the maximum number of deliveries in flight: received from the source and not yet handled, redeliveries included.
+    /// Defaults to 8,192. Further events wait in the source.
     pub fn max_deliveries(mut self, deliveries: usize) -> Self {
         self.settings.max_deliveries = deliveries;
         self
     }
 
-    /// Sets where in the source an executor starts that has no saved position. Defaults to [`StartAt::Now`].
+    /// Sets the start position in the source of an executor without a saved position. Defaults to [`StartAt::Now`].
     ///
-    /// With [`StartAt::Beginning`], the source delivers everything that it has, and an event that was answered is not answered
+    /// With [`StartAt::Beginning`], the source delivers all events that it has, and an event that was answered is not answered
     /// again. On a source that can lose events, the runtime then also checks the breadcrumbs of the last
     /// [`look_back`](Self::look_back).
     ///
-    /// In a store with a run ledger, the runtime saves how far each executor has come. After a downtime, however long, it checks
-    /// everything committed since this position, whatever `start` is. A store that lists quickly at any depth is read oldest first
-    /// ([`Capabilities::oldest_first`](crate::store::Capabilities::oldest_first)), any other newest first.
+    /// In a store with a run ledger, the runtime saves the position of each executor. After a downtime of any length, it checks
+    /// everything committed since this position, for any `start`. A store that lists quickly at any depth is read oldest first
+    /// ([`Capabilities::oldest_first`](crate::store::Capabilities::oldest_first)), any other store newest first.
     pub fn start_at(mut self, start: StartAt) -> Self {
         self.settings.start_at = start;
         self.settings.first_start = None;
         self
     }
 
-    /// Sets how far back the runtime checks the store at the start of an executor without a saved position. Applies if the source can
-    /// lose events without reporting it and the runtime does not [start](Self::start_at) with now. Defaults to one hour; the minimum
-    /// is one minute. An `INFO` line reports the time before which breadcrumbs are skipped.
+    /// Sets the age of the oldest breadcrumbs that the runtime checks at the start of an executor without a saved position. Applies
+    /// if the source can lose events without reporting the loss and [`start_at`](Self::start_at) is not [`StartAt::Now`]. Defaults
+    /// to one hour. The minimum is one minute. An `INFO` line reports the time before which breadcrumbs are skipped.
     ///
-    /// Without a ledger the position ends with the process, so this limit applies to the first start of each process, and nothing
-    /// else finds the runs that were in flight when a process died. Each trigger that is found costs a search for its response in a
-    /// store with [`run_keys`](crate::store::Capabilities::run_keys); in any other store it is executed again.
+    /// Without a ledger, the position ends with the process. This limit then applies to the first start of each process, and only
+    /// this check finds the runs that were in flight when a process died. In a store with
+    /// [`run_keys`](crate::store::Capabilities::run_keys), the runtime searches for the response to each trigger that it finds. In
+    /// any other store, the trigger is executed again.
     pub fn look_back(mut self, time: Duration) -> Self {
         self.settings.look_back = time;
         self
     }
 
-    /// Sets how often the runtime checks the ledger for runs that became due without an event: runs whose lease or wait has ended, such as
-    /// the run of a lost worker and a question without an answer. Defaults to 5 s.
+    /// Sets the interval between checks of the ledger for runs that became due without an event: runs whose lease or wait has ended, such
+    /// as the run of a lost worker or a question without an answer. Defaults to 5 s.
     pub fn sweep_every(mut self, interval: Duration) -> Self {
         self.settings.sweep = interval;
         self
     }
 
-    /// Sets how often the store is asked for what no event told: runs that other workers suspended and, where the source
-    /// may lose events without saying so, everything committed since the saved position and a minute before. Also the longest interval
-    /// between two saves of the position. 60 s by default.
+    /// Sets the interval between catch-up queries to the store. They find runs that other workers suspended. If the source can lose
+    /// events without reporting the loss, they also find everything committed since one minute before the saved position. This
+    /// is also the longest interval between two saves of the position. Defaults to 60 s.
     pub fn reconcile_every(mut self, interval: Duration) -> Self {
         self.settings.reconcile = interval;
         self
     }
 
-    /// Sets how long running work may take to finish at a shutdown; 25 s by default.
+    /// Sets the maximum time that running work may take to finish at a shutdown. Defaults to 25 s.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.settings.drain = timeout;
         self
     }
 
-    /// Starts the runtime on a tokio task. Returns once every subscription is active: a breadcrumb that is written from then on
+    /// Starts the runtime on a tokio task. Returns once every subscription is active: a breadcrumb that is written after that
     /// triggers its executors.
     ///
     /// # Errors
-    /// As [`build`](Self::build); [`RuntimeError::OlderTriggers`] if an executor starts for the first time;
-    /// [`RuntimeError::Source`] if the source cannot be subscribed to.
+    /// - The errors of [`build`](Self::build).
+    /// - [`RuntimeError::OlderTriggers`] if an executor starts for the first time and the store has older triggers for it.
+    /// - [`RuntimeError::Store`] if the store cannot be searched for these triggers.
+    /// - [`RuntimeError::Source`] if the runtime cannot subscribe to the source.
+    ///
+    /// # Cancel safety
+    /// Dropping this future stops the runtime.
     pub async fn start(self) -> Result<Running, RuntimeError> {
         Running::start(self.build()?).await
     }
 
-    /// Runs the runtime until Ctrl-C or SIGTERM, then finishes the running work and reports. A second signal stops at once.
+    /// Runs the runtime until Ctrl-C or SIGTERM, then finishes the running work and returns a report. A second signal stops
+    /// immediately.
     ///
-    /// Needs a tokio runtime with IO and time enabled, as `#[tokio::main]` makes it. tokio keeps its signal handlers installed, so
+    /// Requires a tokio runtime with I/O and time enabled, as with `#[tokio::main]`. tokio keeps its signal handlers installed, so
     /// these signals do not end the process afterwards.
     ///
     /// # Errors
-    /// As [`start`](Self::start), and [`RuntimeError::Signals`] if the signal handlers cannot be installed.
+    /// The errors of [`start`](Self::start), and [`RuntimeError::Signals`] if the signal handlers cannot be installed.
     #[cfg(feature = "signal")]
     pub async fn run_until_signal(self) -> Result<RunReport, RuntimeError> {
         let signals = signals().map_err(|source| RuntimeError::Signals { source })?;
@@ -244,9 +251,12 @@ impl RuntimeBuilder {
     /// Binds the agents, checks the executors and indexes their subscriptions.
     ///
     /// # Errors
-    /// [`RuntimeError`] if two executors have one id, one can never work on its store or has another store than the runtime, or a
-    /// setting is zero. With the feature `agents` also if an agent names a model that the `services` do not have, a maker of
-    /// definitions has a schema that does not mark a definition, or definitions of tools name a tool that their services do not have.
+    /// - [`RuntimeError::DuplicateId`] if two executors have the same ID.
+    /// - [`RuntimeError::Invalid`] if an executor can never work on its store.
+    /// - [`RuntimeError::NoStore`] and [`RuntimeError::OtherStore`] if an executor has no store, or another store than the runtime.
+    /// - [`RuntimeError::ZeroSetting`] if a setting is zero.
+    /// - With the feature `agents`: `Agent` if an agent cannot be created, `NotADefinition` if the schema of a maker does not mark a
+    ///   definition, and `ServedTool` if the services do not have a tool named in `StoredDefinitions::tools`.
     pub fn build(mut self) -> Result<Runtime, RuntimeError> {
         let executors = self.bound()?;
         self.settings.max_deliveries = match planted("unbounded-inbox") {
@@ -290,7 +300,7 @@ impl RuntimeBuilder {
         })
     }
 
-    /// Takes the executors in their order, or returns the first problem of one.
+    /// Takes the executors in order. Returns the first error of an executor.
     fn bound(&mut self) -> Result<Vec<Arc<dyn UniversalExecutor>>, RuntimeError> {
         let added = std::mem::take(&mut self.executors);
         let bound = added.into_iter().map(|added| match added {
@@ -302,7 +312,7 @@ impl RuntimeBuilder {
         bound.collect()
     }
 
-    /// Binds an agent to the store and the services of its runtime.
+    /// Binds an agent to the runtime's store and services.
     #[cfg(feature = "agents")]
     fn bind(&self, agent: Agent) -> Result<Arc<dyn UniversalExecutor>, RuntimeError> {
         let Some(store) = &self.store else {
@@ -318,7 +328,7 @@ impl RuntimeBuilder {
     }
 }
 
-/// Checks definitions, and returns the keeper of the executors that are made of them.
+/// Checks definitions, and returns the keeper of their executors.
 #[cfg(feature = "agents")]
 fn keeper_of(definitions: StoredDefinitions) -> Result<Arc<Keeper>, RuntimeError> {
     definitions.check()?;

@@ -6,13 +6,13 @@ use crate::store::{Cancelled, RunLedger, RunRef};
 use std::sync::Arc;
 
 impl Runtime {
-    /// Repeats a run that failed, or that was skipped because no version of its executor matched: in a new epoch, with fresh attempts
-    /// and a new idempotency key. A dead letter names its run: [`DeadLetter::run_of`](crate::store::DeadLetter::run_of). The dead
-    /// letter stays in the store, and can be deleted.
+    /// Repeats a run that failed, or that was skipped because no version of its executor matched. The run starts a new epoch, with
+    /// fresh attempts and a new idempotency key. [`DeadLetter::run_of`](crate::store::DeadLetter::run_of) returns the run of a dead
+    /// letter. The dead letter stays in the store, and can be deleted.
     ///
     /// # Errors
-    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Store`] if the run is not known
-    /// or did not fail.
+    /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Store`] if the run is unknown or its state
+    /// does not allow a repetition.
     pub async fn redo(&self, run: &RunRef) -> Result<(), RuntimeError> {
         let store_context = self.store_context_of(&run.executor)?;
         let redone = durable_ledger(&store_context, &run.executor)?
@@ -23,12 +23,12 @@ impl Runtime {
         Ok(())
     }
 
-    /// Ends a run that is not over as failed, with the code [`cancelled`](crate::store::RunEnd::CANCELLED) and without a dead letter.
-    /// [`redo`](Self::redo) runs it again.
+    /// Ends an unfinished run as failed, with the code [`cancelled`](crate::store::RunEnd::CANCELLED) and without a dead letter.
+    /// [`redo`](Self::redo) repeats the run.
     ///
-    /// If a worker executes the run, in this process or another one, it drops the run at its next heartbeat that the store
-    /// answers, usually within a third of the [lease](crate::Profile::lease), and nothing that the run wrote after the cancellation
-    /// becomes visible.
+    /// A worker that executes the run, in this or another process, drops the run at its next heartbeat that the store answers,
+    /// usually within a third of the [lease](crate::Profile::lease). Nothing that the run writes after the cancellation becomes
+    /// visible.
     ///
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Store`] if the run is unknown.
@@ -43,7 +43,7 @@ impl Runtime {
     }
 
     /// Ends a run as skipped that waits for another version of its executor ([`Run::transferred_to`]). [`redo`](Self::redo)
-    /// runs it again.
+    /// repeats the run.
     ///
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Store`] if the run is unknown or
@@ -61,7 +61,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Pauses an executor in all processes: no worker starts a run of it until [`resume`](Self::resume), also after restarts. Returns
+    /// Pauses an executor in all processes: no worker starts its runs until [`resume`](Self::resume), also after restarts. Returns
     /// `false` if the executor is paused already.
     ///
     /// Runs are enqueued as usual, and runs that a worker executes or has claimed continue.
@@ -78,8 +78,8 @@ impl Runtime {
 
     /// Ends the [pause](Self::pause) of an executor. Returns `false` if the executor is not paused.
     ///
-    /// This process starts its runs at once. Other processes start them with the next event for the executor, at the latest with
-    /// their next [sweep](super::RuntimeBuilder::sweep_every).
+    /// This process starts the executor's due runs immediately. Other processes start them with the next event for the executor,
+    /// at the latest with their next [sweep](super::RuntimeBuilder::sweep_every).
     ///
     /// # Errors
     /// [`RuntimeError::UnknownExecutor`] and [`RuntimeError::NoLedger`]; [`RuntimeError::Pause`] if the store fails.

@@ -1,4 +1,4 @@
-//! The versions that were announced or found recently.
+//! Recently announced or found versions of breadcrumbs.
 
 use crate::model::{Breadcrumb, BreadcrumbId, Event};
 use foldhash::fast::RandomState;
@@ -17,7 +17,7 @@ pub(super) struct Dedup {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Told {
     version: u64,
-    /// A hash of its schema and tags.
+    /// A hash of the schema and the tags.
     facts: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Enqueues deliveries on one store: a run for every executor that a delivery triggers.
+//! Enqueuing of runs on one store: one run for every executor that a delivery triggers.
 
 use super::arrival::{Arrival, Candidate};
 use super::metrics;
@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep_until};
 /// Maximum number of deliveries that are enqueued in one step.
 const BATCH: usize = 64;
 
-/// Maximum number of breadcrumbs that are read at a time to decide which executors they trigger.
+/// Maximum number of concurrent reads of breadcrumbs that decide about triggered executors.
 const AT_ONCE: usize = 8;
 
 /// Runs of some deliveries, to be enqueued.
@@ -42,8 +42,9 @@ pub(super) struct Enqueuer {
     inbox: mpsc::Receiver<Arrival>,
     /// The scheduler of the store, which enqueues runs and claims in one step.
     scheduler: mpsc::Sender<Prepared>,
-    /// Deliveries whose runs are not in the ledger yet, and when to try again.
+    /// Deliveries whose runs are not in the ledger yet.
     owed: Vec<Arrival>,
+    /// Time of the next attempt to enqueue them.
     again: Instant,
 }
 
@@ -77,7 +78,7 @@ impl Enqueuer {
                 () = store_context.empty.cancelled() => break,
                 () = sleep_until(self.again), if owes => self.keep().await,
                 arrived = self.inbox.recv_many(&mut self.owed, BATCH), if !owes => match arrived {
-                    // Nothing more can arrive.
+                    // The channel is closed, so no more deliveries can arrive.
                     0 => break,
                     _ => self.keep().await,
                 },
@@ -90,7 +91,7 @@ impl Enqueuer {
         self.keep().await;
     }
 
-    /// Enqueues the runs of waiting deliveries: all at once, or one delivery at a time if the ledger refuses the batch.
+    /// Enqueues the runs of waiting deliveries in batches, or one delivery at a time if the ledger refuses a batch.
     async fn keep(&mut self) {
         let mut at_once = BATCH;
         while !self.owed.is_empty() {
@@ -110,7 +111,7 @@ impl Enqueuer {
                     }
                 }
                 Err(error) => {
-                    // A ledger that refuses one delivery takes the others.
+                    // A ledger that refuses a single delivery accepts others, so the store does not count as failing.
                     if is_of_the_store(&error) {
                         self.store_context.answered(Operation::Enqueue, false);
                     }
@@ -119,7 +120,7 @@ impl Enqueuer {
                     if error.retry() != Retry::Never {
                         break;
                     }
-                    // The others need not wait for one that this ledger never takes.
+                    // A delivery that this ledger never accepts must not delay the others.
                     self.shared.count(|report| report.errors += 1);
                     for arrival in self.owed.drain(..n) {
                         arrival.tracker.again(LONG_PAUSE);
@@ -139,7 +140,7 @@ impl Enqueuer {
         let runs = match self.scheduler.send(prepared).await {
             Ok(()) => match answer.await {
                 Ok(enqueued) => return enqueued,
-                // The scheduler ended before it took them.
+                // The scheduler ended before it took the runs.
                 Err(_) => runs_of(&self.store_context, &self.shared.registry, arrivals).await?,
             },
             Err(returned) => returned.0.runs,
@@ -148,8 +149,8 @@ impl Enqueuer {
     }
 }
 
-/// Gives up the share of a delivery whose runs are in the ledger. If an executor moved to another store in the meantime, the
-/// delivery is requested again and triggers the executor there.
+/// Settles a delivery whose runs are in the ledger. If an executor moved to another store in the meantime, the delivery is
+/// requested again and triggers the executor there.
 fn settle(unended: &Unended, registry: &Registry, arrival: Arrival) {
     let moved = |candidate: &Candidate| {
         let member = registry.get(&candidate.id);
@@ -175,7 +176,7 @@ fn is_of_the_store(error: &StoreError) -> bool {
     matches!(error, StoreError::Refused { .. }) || error.retry() != Retry::Never
 }
 
-/// The runs of every executor that deliveries trigger.
+/// Returns the runs of all executors that the deliveries trigger.
 async fn runs_of(
     store_context: &StoreContext,
     registry: &Registry,
@@ -216,7 +217,7 @@ async fn runs_of(
 type Decided = BTreeSet<Arc<str>>;
 
 /// Returns the executors that deliveries trigger, by the index of the delivery. Without an entry, all candidates are triggered. If
-/// several candidates depend on the context, which the event does not carry, the breadcrumb is read once for all of them.
+/// several candidates depend on the context, which the event does not contain, the breadcrumb is read once for all of them.
 async fn decided(
     store_context: &StoreContext,
     registry: &Registry,
@@ -237,7 +238,7 @@ async fn decided(
     decided.filter_map(future::ready).collect().await
 }
 
-/// Returns the executors that the breadcrumb of a delivery triggers, or `None` if each of them has to read it.
+/// Returns the executors that the breadcrumb of a delivery triggers, or `None` if each candidate has to read the breadcrumb.
 async fn decide(
     store_context: &StoreContext,
     registry: &Registry,
@@ -257,8 +258,8 @@ async fn decide(
     Some(triggered.chain(surely).collect())
 }
 
-/// Returns an event with the content of its breadcrumb. Kind, version and time stay: they decide also if the breadcrumb is
-/// newer, and a version of an executor may have stopped since the commit.
+/// Returns an event with the content of its breadcrumb. The kind, version and time of the event stay, even if the breadcrumb is
+/// newer: they decide which versions of an executor were live at the commit.
 fn with_breadcrumb(event: &Event, found: &Breadcrumb) -> Event {
     Event {
         kind: event.kind,

@@ -8,22 +8,22 @@ use crate::source::SourceError;
 use crate::store::StoreError;
 use std::sync::Arc;
 
-/// A runtime cannot be built or started.
+/// Error returned when a [`Runtime`](super::Runtime) cannot be built or started, or cannot carry out a command.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuntimeError {
-    /// Two executors have one id, so their runs could not be told apart.
-    #[error("two executors are named {id:?}; give one of them another id")]
+    /// Two executors have the same ID, so the ledger could not distinguish their runs.
+    #[error("two executors have the ID {id:?}; give one of them another ID")]
     DuplicateId {
-        /// The id.
+        /// The executor ID.
         id: String,
     },
     /// An executor can never work on its store.
     #[error("an executor cannot work on its store")]
     Invalid(#[from] InvalidExecutor),
-    /// An agent cannot be made.
+    /// An agent cannot be created.
     #[cfg(feature = "agents")]
-    #[error("cannot make an agent of the runtime")]
+    #[error("cannot create an agent of the runtime")]
     Agent(#[from] AgentError),
     /// An executor has no store, and the runtime has none for it.
     #[error(
@@ -36,17 +36,17 @@ pub enum RuntimeError {
     /// An executor has another store than its runtime.
     #[error(
         "executor {id:?} is bound to the store {other}, and its runtime runs on {store}; bind the executor to a clone of the \
-         runtime's store, or run it in a runtime of its own"
+         runtime's store, or run it in a separate runtime"
     )]
     OtherStore {
         /// The executor ID.
         id: String,
-        /// The store of the executor.
+        /// The executor's store.
         other: String,
-        /// The store of the runtime.
+        /// The runtime's store.
         store: String,
     },
-    /// An executor starts for the first time, and the store has triggers for it that are older than an hour.
+    /// An executor starts for the first time, and the store has triggers for it that are older than one hour.
     #[error(
         "executor {executor:?} starts for the first time, and {}{count} breadcrumbs that match its triggers are older than an hour; \
          choose with .first_start(FirstStart::Oldest), (FirstStart::Now) or (FirstStart::Since(time)) whether it answers them",
@@ -55,24 +55,24 @@ pub enum RuntimeError {
     OlderTriggers {
         /// The executor ID.
         executor: String,
-        /// The number of these breadcrumbs, at most 10,000.
+        /// The number of older breadcrumbs that match its triggers, at most 10,000.
         count: usize,
-        /// `true` if there are no more.
+        /// If `false`, the store has more such breadcrumbs than `count`.
         is_exact: bool,
     },
-    /// The runtime was stopped before it had started.
-    #[error("the runtime was stopped before it had started")]
+    /// The runtime was stopped before its start was complete.
+    #[error("the runtime was stopped before its start was complete")]
     NotStarted,
-    /// The task of the runtime panicked, or tokio shut down.
-    #[error("the task of the runtime ended early")]
+    /// The runtime's task panicked, or tokio shut down.
+    #[error("the runtime's task panicked, or tokio shut down")]
     Task {
-        /// Error of the task.
+        /// The error of the task.
         source: BoxError,
     },
-    /// The handlers for signals of the operating system cannot be installed.
+    /// The signal handlers cannot be installed.
     #[error("cannot listen for Ctrl-C and SIGTERM")]
     Signals {
-        /// Error of the operating system.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// A setting must be more than zero.
@@ -85,8 +85,8 @@ pub enum RuntimeError {
     /// `can_spawn_agents`.
     #[cfg(feature = "agents")]
     #[error(
-        "no executors can be made of breadcrumbs of schema {schema:?}: the name does not mark a definition; \
-         name the schema like \"playbook.def.v1\""
+        "schema {schema:?} cannot have a maker of executors: the name does not mark a definition; \
+         use a name such as \"playbook.def.v1\""
     )]
     NotADefinition {
         /// The schema.
@@ -99,25 +99,27 @@ pub enum RuntimeError {
          services, or remove the name"
     )]
     ServedTool {
-        /// The unknown name and the registered names.
+        /// The error with the unknown name and the registered names.
         source: NotRegistered,
     },
-    /// It runs already; one that has ended can run again.
-    #[error("the runtime is running already; build another one to run two")]
+    /// The runtime is already running. A runtime that has ended can run again.
+    #[error("the runtime is already running; build a second runtime to run two")]
     AlreadyRunning,
-    /// No executor has this id here.
-    #[error("no executor is named {id:?} here")]
+    /// The runtime has no executor with this ID.
+    #[error(
+        "the runtime has no executor with ID {id:?}; check the ID, or add the executor to the runtime"
+    )]
     UnknownExecutor {
-        /// The id.
+        /// The executor ID.
         id: String,
     },
-    /// The store of an executor keeps no runs.
+    /// The executor's store has no run ledger.
     #[error(
         "the store of executor {id:?} has no run ledger, so its runs cannot be redone, cancelled or skipped, and the executor cannot \
          be paused; add a ledger with WithLedger"
     )]
     NoLedger {
-        /// The executor's id.
+        /// The executor ID.
         id: String,
     },
     /// The store failed, or refused an operation on a run.
@@ -125,7 +127,7 @@ pub enum RuntimeError {
     Store {
         /// The operation, for example `redo the run`.
         operation: &'static str,
-        /// Error of the store.
+        /// The store's error.
         source: Arc<StoreError>,
     },
     /// An executor cannot be paused or resumed.
@@ -133,11 +135,11 @@ pub enum RuntimeError {
     Pause {
         /// The executor ID.
         id: Box<str>,
-        /// Error of the store.
+        /// The store's error.
         source: StoreError,
     },
-    /// The source cannot be subscribed to.
-    #[error("the source of events cannot be subscribed to")]
+    /// The runtime cannot subscribe to the event source.
+    #[error("cannot subscribe to the event source")]
     Source(#[source] SourceError),
 }
 
@@ -156,7 +158,7 @@ impl RuntimeError {
         }
     }
 
-    /// Whether trying again could succeed.
+    /// Returns [`Retry::After`] if a retry could succeed, and [`Retry::Never`] otherwise.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

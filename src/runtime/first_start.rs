@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl FirstStart {
-    /// Returns the time after which triggers count. `None` if only those after the start count.
+    /// Returns the time after which triggers count, or `None` if only triggers after the start count.
     pub(super) fn after(self, now: Timestamp) -> Option<Timestamp> {
         match self {
             Self::LastHour => Some(earlier(now, HOUR)),
@@ -31,8 +31,8 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 /// Maximum number of older triggers that are counted.
 const MOST: usize = 10_000;
 
-/// Returns where the first subscription starts: at the oldest position of the executors, if the source delivers every event. What
-/// the source has no more, a sweep reads from the store.
+/// Returns the start of the first subscription: the oldest position of the executors, if the source delivers every event. A sweep
+/// of the store reads the triggers whose events the source no longer has.
 ///
 /// # Errors
 /// [`SourceError::Unavailable`] if the positions cannot be read.
@@ -62,9 +62,9 @@ pub(super) async fn subscription(shared: &Shared) -> Result<StartAt, SourceError
 }
 
 /// The operation of [`begin`] that a store can fail.
-const FIND_START: &str = "read where the executors start";
+const FIND_START: &str = "read the start positions of the executors";
 
-/// Notes where the executors without a saved position start, and checks that [`FirstStart::LastHour`] skips no trigger of them.
+/// Notes the start of the executors without a saved position, and checks that [`FirstStart::LastHour`] skips none of their triggers.
 ///
 /// # Errors
 /// [`RuntimeError::OlderTriggers`], and [`RuntimeError::Store`] if a store cannot be read.
@@ -89,7 +89,7 @@ pub(super) async fn begin(shared: &Shared) -> Result<(), RuntimeError> {
     Ok(())
 }
 
-/// Returns the time by the store's clock: the worker has stored its record a moment ago.
+/// Returns the time of the store's clock from the worker records, because this worker has just stored its record.
 async fn now(shared: &Shared, store_context: &StoreContext) -> Result<Timestamp, StoreError> {
     let workers = in_time(store_context.ledger().workers()).await?;
     let newest = workers.iter().map(|worker| worker.seen_at).max();

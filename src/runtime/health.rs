@@ -1,4 +1,4 @@
-//! Whether a runtime lives and does its work.
+//! Health of a runtime, for liveness and readiness probes.
 
 use super::breakers::OpenBreaker;
 use super::registry::Registry;
@@ -11,29 +11,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Whether a runtime lives and does its work: what a service answers its liveness and readiness probes with.
+/// The health of a runtime, for liveness and readiness probes of a service.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Health {
-    /// False if its tasks are not polled any more: something blocks the threads they run on, and the process should be
-    /// started anew.
+    /// If `false`, the runtime's tasks are no longer polled, because something blocks their threads. Restart the process.
     pub live: bool,
-    /// Whether it takes events in and claims runs, with source and stores at hand.
+    /// If `true`, there are no [`problems`](Self::problems): the runtime receives events and claims runs, and its source and stores
+    /// answer.
     pub ready: bool,
-    /// What is wrong, for people.
+    /// The reasons why the runtime is not ready, for people. Empty if the runtime is ready.
     pub problems: Vec<String>,
-    /// The executors whose circuit breaker is open. An open breaker does not make the runtime unready, since the service
-    /// that one executor depends on concerns no other executor.
+    /// The executors whose circuit breaker is open. An open breaker does not make the runtime unready, because it concerns only
+    /// one executor.
     pub open_breakers: Vec<OpenBreaker>,
 }
 
-/// What is known of the tasks of a runtime.
+/// The state of a runtime's tasks, for its health.
 #[derive(Default)]
 pub(super) struct Vitals(Mutex<Option<Running>>);
 
 struct Running {
     shared: Arc<Shared>,
-    /// Whether events are taken in.
+    /// If `true`, the source is subscribed to and the definitions are loaded.
     started: bool,
     /// The readiness that was logged last.
     ready: Option<bool>,
@@ -41,7 +41,7 @@ struct Running {
 }
 
 impl Vitals {
-    /// False if it runs already.
+    /// Records the start of the runtime. Returns `false` if the runtime is already running.
     pub(super) fn begin(&self, shared: &Arc<Shared>) -> bool {
         let mut running = self.running();
         if running.is_some() {
@@ -67,7 +67,7 @@ impl Vitals {
         *self.running() = None;
     }
 
-    /// Logs whether the runtime is ready, if that changed since the start or the last call.
+    /// Logs the readiness of the runtime if it has changed since the start or the last call.
     pub(super) fn note_readiness(&self, shared: &Shared, worker: &str) {
         let is_started = |running: &Option<Running>| {
             let running = running.as_ref();
@@ -114,7 +114,7 @@ impl Vitals {
         let mut problems = Vec::new();
         let (mut live, mut open_breakers) = (true, Vec::new());
         match &*self.running() {
-            None => problems.push("it is not running".to_owned()),
+            None => problems.push("the runtime is not running".to_owned()),
             Some(Running {
                 shared,
                 started,
@@ -123,24 +123,24 @@ impl Vitals {
             }) => {
                 let (age, longest) = (pulse.elapsed(), longest_silence(shared.settings.sweep));
                 if shared.stop.is_cancelled() {
-                    problems.push("it is stopping".to_owned());
+                    problems.push("the runtime is stopping".to_owned());
                 } else if age > longest {
                     live = false;
                     problems.push(format!(
-                        "its tasks have not been polled for {age:?}: something blocks their threads"
+                        "the runtime's tasks have not been polled for {age:?}: something blocks their threads"
                     ));
                 }
                 for (executor, time) in shared.watchdog.blocking() {
                     problems.push(format!(
-                        "executor {executor:?} has blocked a thread for {time:?}: it must use async calls"
+                        "executor {executor:?} has blocked a thread for {time:?}: replace blocking calls by async calls"
                     ));
                 }
                 open_breakers = shared.breakers.open();
                 if !started {
-                    problems.push("it is starting".to_owned());
+                    problems.push("the runtime is starting".to_owned());
                 }
                 if !shared.has_source() {
-                    problems.push("the source of events cannot be reached".to_owned());
+                    problems.push("the event source is unavailable".to_owned());
                 }
             }
         }
@@ -182,7 +182,7 @@ pub(super) async fn check_source(source: &dyn EventSource, shared: &Shared) {
         let SourceState::Failed { polled_at, .. } = state else {
             continue;
         };
-        // A source that still fails reports its next error when the runtime polls it again, which comes first.
+        // The runtime polls the source before this check. A source that still fails then reports its next error.
         sleep_until(polled_at.max(Instant::now()) + PAUSE).await;
         if in_time_of_source(source.behind()).await.is_ok() {
             shared.source_answered(state);
@@ -190,7 +190,7 @@ pub(super) async fn check_source(source: &dyn EventSource, shared: &Shared) {
     }
 }
 
-/// How long a runtime may be silent that feels its pulse so often.
+/// Returns the maximum age of the last pulse of a live runtime that records a pulse at this interval.
 fn longest_silence(interval: Duration) -> Duration {
     interval.saturating_mul(3) + Duration::from_secs(1)
 }

@@ -5,7 +5,7 @@ use crate::store::StoreId;
 use tokio::sync::futures::Notified;
 
 impl Runtime {
-    /// Returns the identities of the stores of its executors and of its definitions.
+    /// Returns the identities of the stores of the runtime's executors and definitions.
     pub(crate) fn store_ids(&self) -> Vec<StoreId> {
         let store_contexts = self.registry.store_contexts().into_iter();
         let of_executors = store_contexts.map(|store_context| store_context.store().identity());

@@ -1,4 +1,4 @@
-//! Deliveries in: each to every executor it triggers, and to whoever waits for it.
+//! Intake of deliveries: each delivery goes to every executor that it triggers, and to the waits that it answers.
 
 mod dispatch;
 mod input;
@@ -40,7 +40,7 @@ const MOST_RETURNED: usize = 64;
 /// Maximum number of triggers that a sweep found and that wait for the intake.
 const MOST_FOUND: usize = 64;
 
-/// How often what a sweep found goes before what a source delivers.
+/// Interval, in turns of the intake, at which found triggers precede deliveries of the source.
 const FOUND_FIRST: u32 = 64;
 
 /// The longest pause after errors of a source.
@@ -53,30 +53,31 @@ pub(super) struct Intake<'r> {
     runtime: &'r Runtime,
     shared: Arc<Shared>,
     tasks: &'r mut JoinSet<()>,
-    /// By the number of the store.
+    /// The tasks of each store, by store number.
     stores: HashMap<u64, StoreTasks>,
-    /// Where announced definitions wait.
+    /// The keeper, and the queue of announced definitions that could not be applied.
     definitions: Option<(Arc<Keeper>, mpsc::Sender<Announced>)>,
     trackers: AckTrackers,
-    /// What a sweep found.
+    /// Triggers that a sweep found.
     found: (mpsc::Sender<Found>, mpsc::Receiver<Found>),
-    /// What could not be taken care of, and the source does not deliver again.
+    /// Unhandled deliveries that the source does not redeliver.
     back: mpsc::Receiver<Back>,
-    /// For the next delivery. Without one nothing new is taken in, only what has a place.
+    /// The permit for the next delivery. Without a permit, the intake takes only redeliveries, which have one.
     place: Option<Place>,
-    /// Time from which the runtime counts as blocked, unless there is a place before. `None` from then on.
+    /// Time at which the runtime counts as blocked if the intake has no permit until then. `None` from then on.
     blocked: Option<Instant>,
-    /// When places are to be opened again whose tasks ended badly.
+    /// Time at which failed tasks of stores are restarted.
     reopen: Option<Instant>,
-    /// When to pull again after an error, and how many there were in a row.
+    /// Time at which the source is polled again after an error.
     pause: Option<Instant>,
+    /// Number of consecutive errors of the source.
     errors: u32,
     /// Number of errors of the source since the start.
     failures: u64,
     turn: u32,
 }
 
-/// Where what concerns a store is sent.
+/// Senders to the tasks of one store.
 struct StoreTasks {
     arrivals: mpsc::Sender<Arrival>,
     looks: mpsc::Sender<Look>,
@@ -166,14 +167,14 @@ impl<'r> Intake<'r> {
         join_all(begin).await;
     }
 
-    /// Makes executors of the definitions there are, however long the store takes to tell them: an event that comes
-    /// before would be lost to them.
+    /// Loads the executors of all definitions. Retries until the store answers, because the executors would miss an event that is
+    /// dispatched before.
     pub(super) async fn load_definitions(&mut self) {
         let Some(keeper) = &self.shared.keeper else {
             return;
         };
         while let Err(error) = keeper.load(&self.shared.registry).await {
-            tracing::warn!(code = error.code(), error = %Chain(&error), "definitions could not be loaded");
+            tracing::warn!(code = error.code(), error = %Chain(&error), "cannot load the definitions, will retry");
             sleep_until(later(Instant::now(), PAUSE)).await;
         }
         let (sender, inbox) = mpsc::channel(self.runtime.settings.max_deliveries);
@@ -202,7 +203,7 @@ impl<'r> Intake<'r> {
                 biased;
                 Ok(()) = changes.changed() => self.open_places(),
                 Some(ended) = self.tasks.join_next() => if let Err(error) = ended {
-                    tracing::error!(error = %Chain(&error), "a task of the runtime ended; it is started anew");
+                    tracing::error!(error = %Chain(&error), "a task of the runtime failed, will restart it");
                     self.reopen = Some(later(Instant::now(), PAUSE));
                 },
                 () = until(reopen), if reopen.is_some() => {
@@ -230,7 +231,7 @@ impl<'r> Intake<'r> {
                     }
                     Next::Delivered(Some(Err(error))) => self.pause_after(&error),
                     Next::Delivered(None) => {
-                        tracing::warn!("the source of events ended; subscribing again");
+                        tracing::warn!("the event source ended its stream, will subscribe again");
                         self.shared.source_ended();
                         deliveries = None;
                         self.pause = Some(later(Instant::now(), PAUSE));
@@ -261,7 +262,7 @@ impl<'r> Intake<'r> {
     fn note_blocked(&mut self) {
         self.blocked = None;
         tracing::debug!(
-            "no more events are taken until there is room; the stores are searched for answers"
+            "too many deliveries in flight: no events are taken, and the stores are searched for answers"
         );
         for store_context in self.shared.registry.store_contexts() {
             let newest = self.shared.progress.newest();
@@ -281,7 +282,7 @@ impl<'r> Intake<'r> {
         self.shared.source_delivers();
         let source = self.runtime.source.description();
         tracing::info!(source, position, "subscribed to the event source again");
-        // What was announced while nobody listened.
+        // Events may have been announced while there was no subscription.
         if !self.shared.source_is_complete {
             self.ask_for_everything();
         } else if !self.shared.progress.has_position() {
@@ -311,7 +312,7 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Notes an error, and waits before the source is asked again: longer with each in a row.
+    /// Notes an error, and schedules the next poll of the source with exponential backoff.
     fn pause_after(&mut self, error: &SourceError) {
         const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
         self.shared.note(error);
@@ -327,7 +328,7 @@ impl<'r> Intake<'r> {
             Retry::Never => REFUSED_PAUSE,
         };
         self.errors = self.errors.saturating_add(1);
-        tracing::warn!(source, code, error = %Chain(error), ?pause, "the event source failed, will call it again");
+        tracing::warn!(source, code, error = %Chain(error), ?pause, "the event source failed, will retry");
         let polled_at = later(Instant::now(), pause);
         self.pause = Some(polled_at);
         self.failures += 1;
@@ -354,7 +355,7 @@ impl<'r> Intake<'r> {
     }
 
     async fn take_found(&mut self, found: Found) {
-        // What was announced is taken care of already.
+        // The event of an announced breadcrumb has been handled already.
         if !self.shared.progress.dedup().found(&found.breadcrumb) {
             found.taken();
             return;
@@ -371,7 +372,7 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Opens the places of executors that came or whose tasks ended, and closes those of executors that went.
+    /// Starts the tasks of stores that have none, and stops the tasks of stores without executors.
     fn open_places(&mut self) {
         self.stores
             .retain(|_, tasks| !tasks.looks.is_closed() && !tasks.arrivals.is_closed());

@@ -6,12 +6,13 @@ use crate::store::BreadcrumbStore;
 use std::sync::Arc;
 
 /// A type that [`RuntimeBuilder::executor`](super::RuntimeBuilder::executor) accepts: every [`UniversalExecutor`], and an
-/// [`Executor`] made of a closure, which gets the store of the runtime.
+/// [`Executor`] made from a closure, which uses the runtime's store.
 pub trait IntoExecutor {
-    /// Returns the executor on a store. `store` is `None` in a runtime without its own store.
+    /// Returns the executor, bound to `store` if it has no store. `store` is `None` in a runtime without a store.
     ///
     /// # Errors
-    /// [`RuntimeError`] if the executor cannot work, or if it needs a store and the runtime has none.
+    /// [`RuntimeError::NoStore`] if the executor needs a store and the runtime has none, or [`RuntimeError`] if the executor cannot
+    /// work.
     fn into_executor(
         self,
         store: Option<&Arc<dyn BreadcrumbStore>>,

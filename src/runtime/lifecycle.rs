@@ -1,4 +1,4 @@
-//! The log lines of a healthy service: started, ready, draining, stopped.
+//! Log lines about the life of a runtime: started, draining, stopped.
 
 use super::registry::Registry;
 use super::shared::Shared;

@@ -1,63 +1,65 @@
-//! What a runtime counts, through the [`metrics`](https://docs.rs/metrics) facade, with the feature `metrics`: install a
-//! recorder before the runtime runs. Without the feature nothing is counted here; [`RunReport`](super::RunReport) always
-//! is. How long a store or a source takes is measured by [`Instrumented`](crate::store::Instrumented):
+//! Metrics of a runtime.
+//!
+//! With the feature `metrics`, the runtime reports them through the [`metrics`](https://docs.rs/metrics) facade. Install a
+//! recorder before the runtime runs. Without the feature, these metrics are not recorded, but [`RunReport`](super::RunReport)
+//! always counts. [`Instrumented`](crate::store::Instrumented) measures the calls of stores and sources, see
 //! [`store::metrics`](crate::store::metrics).
 //!
-//! | name | kind | labels | what |
+//! | name | kind | labels | meaning |
 //! |---|---|---|---|
 //! | [`EVENTS`] | counter | | events delivered by the source |
-//! | [`MISSED`] | counter | | events that the source says it dropped |
-//! | [`FOUND`] | counter | | breadcrumbs that no event told of, found in the store |
-//! | [`MATCHES`] | counter | `executor` | events that set an executor off |
-//! | [`RUNS`] | counter | `executor`, `outcome` | attempts, by how they ended |
-//! | [`RUN_SECONDS`] | histogram | `executor` | how long an attempt took |
-//! | [`LAG_SECONDS`] | histogram | `executor` | from the commit of the trigger to the start of an attempt at it |
-//! | [`IN_FLIGHT`] | gauge | | attempts under way |
-//! | [`QUEUE`] | gauge | `store` | deliveries that wait to be put into a ledger |
-//! | [`WAITS`] | gauge | `store` | waits that are open |
-//! | [`DUE`] | gauge | `executor` | runs that could be claimed, counted up to 1,000 |
-//! | [`OLDEST_DUE_SECONDS`] | gauge | `executor` | for how long the oldest of them could be |
+//! | [`MISSED`] | counter | | events that the source reported as dropped |
+//! | [`FOUND`] | counter | | breadcrumbs without an event, found in the store |
+//! | [`MATCHES`] | counter | `executor` | events that may trigger an executor |
+//! | [`RUNS`] | counter | `executor`, `outcome` | ended attempts |
+//! | [`RUN_SECONDS`] | histogram | `executor` | duration of an attempt |
+//! | [`LAG_SECONDS`] | histogram | `executor` | time from the commit of the trigger to the start of an attempt |
+//! | [`IN_FLIGHT`] | gauge | | attempts in flight |
+//! | [`QUEUE`] | gauge | `store` | deliveries whose runs are not enqueued yet |
+//! | [`WAITS`] | gauge | `store` | open waits |
+//! | [`DUE`] | gauge | `executor` | due runs, counted up to 1,000 |
+//! | [`OLDEST_DUE_SECONDS`] | gauge | `executor` | time since the oldest due run became due |
 //! | [`BREAKER_OPEN`] | gauge | `executor` | 1 while the circuit breaker of the executor is open, otherwise 0 |
-//! | [`BEHIND`] | gauge | | events that the source has for this runtime, if it knows |
+//! | [`BEHIND`] | gauge | | events that the source still has to deliver, if it can count them |
 //!
-//! The gauges of due runs and of waiting events are those of [`Runtime::backlog`](super::Runtime::backlog), asked for once in each
-//! [`reconcile_every`](super::RuntimeBuilder::reconcile_every): of all workers that share a store and a source, so each
-//! says the same.
+//! The gauges of due runs and of waiting events come from [`Runtime::backlog`](super::Runtime::backlog), once in each
+//! [`reconcile_every`](super::RuntimeBuilder::reconcile_every). They cover all workers that share a store and a source, so each
+//! worker reports the same values.
 //!
-//! The outcomes are those of [`Outcome`](crate::Outcome) (`responded`, `failed`, `suspended`, ..), `postponed`, `error`,
-//! `panic`, `dropped`, and `held` for what was given back before it began.
+//! The outcomes are the names of [`Outcome`](crate::Outcome) (`responded`, `failed`, `suspended`, ..), `postponed`, `error`,
+//! `panic`, `dropped`, and `held` for a run that was released before it started.
 //!
 //! ```
 //! assert_eq!(universal_executor::runtime::metrics::RUNS, "ux_runs_total");
 //! ```
 
-/// Events delivered by the source.
+/// Counter of events delivered by the source.
 pub const EVENTS: &str = "ux_events_total";
-/// Events that the source says it dropped.
+/// Counter of events that the source reported as dropped.
 pub const MISSED: &str = "ux_events_missed_total";
-/// Breadcrumbs that no event told of, found in the store.
+/// Counter of breadcrumbs without an event that a sweep found in the store.
 pub const FOUND: &str = "ux_events_found_by_sweep_total";
-/// Events that set an executor off.
+/// Counter of events that may trigger an executor. Label: `executor`.
 pub const MATCHES: &str = "ux_matches_total";
-/// Attempts, by how they ended.
+/// Counter of ended attempts. Labels: `executor`, `outcome`.
 pub const RUNS: &str = "ux_runs_total";
-/// How long an attempt took.
+/// Histogram of the durations of attempts, in seconds. Label: `executor`.
 pub const RUN_SECONDS: &str = "ux_run_seconds";
-/// From the commit of the trigger to the start of an attempt at it.
+/// Histogram of the times from the commit of a trigger to the start of an attempt, in seconds. Label: `executor`.
 pub const LAG_SECONDS: &str = "ux_lag_seconds";
-/// Attempts under way.
+/// Gauge of the attempts in flight.
 pub const IN_FLIGHT: &str = "ux_runs_in_flight";
-/// Deliveries that wait to be put into a ledger.
+/// Gauge of the deliveries whose runs are not enqueued yet. Label: `store`.
 pub const QUEUE: &str = "ux_queue_depth";
-/// Waits that are open.
+/// Gauge of the open waits. Label: `store`.
 pub const WAITS: &str = "ux_waits_open";
-/// Runs that could be claimed.
+/// Gauge of the due runs, counted up to 1,000. Label: `executor`.
 pub const DUE: &str = "ux_runs_due";
-/// For how long the oldest run that could be claimed could be.
+/// Gauge of the time since the oldest due run became due, in seconds. Label: `executor`.
 pub const OLDEST_DUE_SECONDS: &str = "ux_oldest_due_seconds";
-/// Events that the source has for this runtime.
+/// Gauge of the events that the source still has to deliver.
 pub const BEHIND: &str = "ux_events_behind";
-/// 1 while the circuit breaker of an executor is open, otherwise 0.
+/// Gauge that is 1 while the circuit breaker of an executor is open, otherwise 0. Label: `executor`.
 pub const BREAKER_OPEN: &str = "ux_breaker_open";
 
 #[cfg(feature = "metrics")]

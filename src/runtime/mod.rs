@@ -1,12 +1,13 @@
-//! Many executors on one stream of events.
+//! Runtime that feeds many executors from one stream of events.
 //!
-//! The runtime puts a run into the ledger for every executor an event concerns, acknowledges the event, claims due
-//! runs and lets the executors process them side by side. What it holds in memory can be lost at any time: the
-//! ledger says what is left to do.
+//! Use this to run executors in a service. For every executor that an event triggers, the runtime enqueues a run in the ledger.
+//! Then it acknowledges the event, claims due runs and lets the executors process them concurrently. The state in memory can be
+//! lost at any time, because the ledger contains all pending work.
 //!
-//! A runtime logs its life at `INFO`: started (with executors, stores, source and position), ready, subscribed again after a
-//! failure, waiting for its running work, and stopped (with the counts of [`RunReport`]). A `WARN` line reports that it is not
-//! ready, with the problems of [`Health`]. Readiness is checked every [`sweep_every`](RuntimeBuilder::sweep_every).
+//! A runtime logs at `INFO` when it has started (with executors, stores, source and position), is ready, has subscribed again
+//! after a failure, waits for its running work, and has stopped (with the counts of [`RunReport`]). A `WARN` line reports that the
+//! runtime is not ready, with the problems of [`Health`]. Readiness is checked every
+//! [`sweep_every`](RuntimeBuilder::sweep_every).
 //!
 //! ```
 //! use serde_json::json;
@@ -121,33 +122,33 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use worker_records::WorkerRecords;
 
-/// Executors and the source of their events. Made by [`Runtime::builder`].
+/// Executors and the event source that triggers them. Created by [`Runtime::on`] and [`Runtime::builder`].
 ///
 /// # Promises
-/// - **Isolated.** An executor that fails, panics or hangs stops no other. Nor does a store that does not answer, until
-///   [`max_deliveries`](RuntimeBuilder::max_deliveries) deliveries wait for that store: then the source is held up.
+/// - **Isolated.** An executor that fails, panics or hangs stops no other executor. A store that does not answer stops no other
+///   store, until [`max_deliveries`](RuntimeBuilder::max_deliveries) deliveries wait for it. Then the runtime takes no events.
 /// - **Bounded.** At most [`concurrency`](RuntimeBuilder::concurrency) runs execute at a time, and
 ///   [`max_inflight`](RuntimeBuilder::max_inflight) of one executor. Other runs wait in the ledger.
-/// - **Fair.** Executors with work to do take turns, however much one of them has.
-/// - **Ordered.** Runs of one executor with an equal [ordering key](crate::executor::OrderingKey) go one at a time, in
-///   the order in which their events came.
-/// - **Durable.** An event is acknowledged once its runs are in the ledger of each executor's store. Retries, runs left
-///   by a worker that died and suspended runs come from the ledger. Events are hints: what a source loses is found in
-///   the store, later. Events from the time without a process are found too, from the [position](crate::RunLedger::save_positions)
-///   that the runtime saves for each executor. (A deletion that no event told of is not found.)
-/// - **Woken once.** A suspended run goes on when a breadcrumb committed after the suspension matches what it waits for,
-///   or its time is up, once, on whichever worker sees it first.
-/// - **Ends.** When told to stop it stops claiming at once and has ended at the latest a few seconds after
+/// - **Fair.** Executors with due runs take turns, however many runs one of them has.
+/// - **Ordered.** Runs of one executor with an equal [ordering key](crate::executor::OrderingKey) execute one at a time, in
+///   the order of their events.
+/// - **Durable.** An event is acknowledged once its runs are in the ledger of each executor's store. Retries, the runs of lost
+///   workers and suspended runs come from the ledger. Events are hints: the runtime later finds the breadcrumbs of lost events in
+///   the store. After a downtime, it finds events from the [position](crate::RunLedger::save_positions) that it saves for
+///   each executor. A deletion without an event is not found.
+/// - **Woken once.** A suspended run resumes once: when a breadcrumb committed after the suspension matches its selectors, or
+///   when its time is up, on the first worker that notices.
+/// - **Ends.** After a stop signal, the runtime claims no more runs, and ends at most a few seconds after
 ///   [`drain_timeout`](RuntimeBuilder::drain_timeout). [`run_until`](Self::run_until) polls its future only after the start,
-///   which takes up to a minute with a store that hangs; [`run_until_signals`](Self::run_until_signals) ends then, too.
+///   which takes up to a minute with a store that hangs. [`run_until_signals`](Self::run_until_signals) can also end during the
+///   start.
 ///
 /// # Stores without a ledger
-/// The runtime adds a ledger in memory for the life of the process, see
-/// [`BreadcrumbStore::ledger`]. All of the above holds while the process lives, except
-/// *Durable* and *Woken once*: an event is acknowledged when its runs have ended, and released to its source while a failed run
-/// waits for its retry, so that the source delivers the event again after a crash. A restarted process may execute a trigger
-/// again. Such an executor cannot suspend or [redo](Self::redo) runs. [`RunReport::without_ledger`] names such executors.
-/// [`WithLedger`](crate::WithLedger) adds a durable ledger.
+/// The runtime adds a ledger in memory for the life of the process, see [`BreadcrumbStore::ledger`]. All promises hold while the
+/// process lives, except *Durable* and *Woken once*. An event is acknowledged when its runs have ended, and returned to its source
+/// while a failed run waits for its retry, so that the source delivers the event again after a crash. A restarted process may
+/// execute a trigger again. Such an executor cannot suspend or [redo](Self::redo) runs. [`RunReport::without_ledger`] names such
+/// executors. [`WithLedger`](crate::WithLedger) adds a durable ledger.
 pub struct Runtime {
     source: Box<dyn EventSource>,
     registry: Arc<Registry>,
@@ -159,18 +160,18 @@ pub struct Runtime {
     name: Arc<str>,
 }
 
-/// How much longer than the drain the end may take: for giving back what was dropped.
+/// Time after the drain timeout for the release of dropped runs.
 const GRACE: Duration = Duration::from_secs(5);
 
 impl Runtime {
-    /// Begins to build a runtime on a source.
+    /// Creates a builder for a runtime on a source, without a store: each executor must be bound to a store.
     pub fn builder(source: impl EventSource) -> RuntimeBuilder {
         RuntimeBuilder::new(Box::new(source), None)
     }
 
-    /// Begins to build a runtime on a store and the events of this store. The store handle is cloned.
+    /// Creates a builder for a runtime on a store and the store's events. The store handle is cloned.
     ///
-    /// All executors of the runtime use the store. An executor without a saved position starts as [`FirstStart`] says.
+    /// All executors of the runtime use the store. [`FirstStart`] sets the start of an executor without a saved position.
     ///
     /// ```
     /// use serde_json::json;
@@ -203,8 +204,8 @@ impl Runtime {
         RuntimeBuilder::new(store.event_source(), Some(Arc::new(store.clone())))
     }
 
-    /// Begins to build a runtime on a store whose events come from another source, for example an RCRT (Right Context Right Time)
-    /// server with its event stream, or a mock store. The store handle is cloned.
+    /// Creates a builder for a runtime on a store whose events come from another source, for example an RCRT (Right Context Right
+    /// Time) server with its event stream, or a mock store. The store handle is cloned.
     pub fn on_source<B>(store: &B, source: impl EventSource) -> RuntimeBuilder
     where
         B: BreadcrumbStore + Clone + 'static,
@@ -212,19 +213,25 @@ impl Runtime {
         RuntimeBuilder::new(Box::new(source), Some(Arc::new(store.clone())))
     }
 
-    /// Processes events until a future resolves, then finishes what is running and says what happened. Called again it
-    /// goes on where it stopped, with the first event that was not taken care of.
+    /// Processes events until `shutdown` resolves, then finishes the running work and returns a report. Another call continues
+    /// with the first unhandled event.
     ///
-    /// The future is first polled once the source is subscribed to: an event of what it writes is never missed.
+    /// `shutdown` is first polled after the subscription to the source, so the runtime never misses an event of a breadcrumb that
+    /// `shutdown` writes.
     ///
-    /// When the future resolves nothing more is pulled or claimed. What still runs after
-    /// [`drain_timeout`](RuntimeBuilder::drain_timeout) is dropped: it writes nothing, and its run is given back without
-    /// having used an attempt. (An at-most-once run whose `execute` was called is left to its lease, and then ends as
-    /// `outcome_unknown`.) Dropping this future drops running work at once. Its runs, and runs that were claimed and not
-    /// started, are released in the background, while tokio runs.
+    /// After `shutdown` has resolved, the runtime takes no events and claims no runs. A run that still executes after
+    /// [`drain_timeout`](RuntimeBuilder::drain_timeout) is dropped: it writes nothing, and is released without using an attempt.
+    /// An at-most-once run whose `execute` was called keeps its lease instead, and ends as `outcome_unknown` when the lease expires.
     ///
     /// # Errors
-    /// If the source cannot be subscribed to, or it is running already.
+    /// - [`RuntimeError::AlreadyRunning`] if the runtime is running.
+    /// - [`RuntimeError::Source`] if the runtime cannot subscribe to the source.
+    /// - [`RuntimeError::OlderTriggers`] if an executor starts for the first time and the store has older triggers for it.
+    /// - [`RuntimeError::Store`] if the store cannot be searched for these triggers.
+    ///
+    /// # Cancel safety
+    /// Dropping this future drops the running work immediately. The runs in flight, and runs that were claimed and not started, are
+    /// released in the background, while tokio runs.
     pub async fn run_until(
         &self,
         shutdown: impl Future<Output = ()>,
@@ -233,13 +240,17 @@ impl Runtime {
         self.run(shutdown.into_stream(), false, None).await
     }
 
-    /// As [`run_until`](Self::run_until), told to stop by the first item of a stream; a second one ends the drain at
-    /// once, and the running work is given back in the background, while tokio runs. The end of the stream is no signal.
+    /// Processes events until `signals` yields an item, then finishes the running work and returns a report.
     ///
-    /// The stream is polled from the start, so that a signal also ends a start that waits for a store or for the source.
+    /// A second item ends the drain immediately, and the running work is released in the background, while tokio runs. The end of the
+    /// stream does not stop the runtime. The stream is polled from the beginning, so that a signal also ends a start that waits for a
+    /// store or the source. For the rest, see [`run_until`](Self::run_until).
     ///
     /// # Errors
-    /// If the source cannot be subscribed to.
+    /// The errors of [`run_until`](Self::run_until).
+    ///
+    /// # Cancel safety
+    /// As with [`run_until`](Self::run_until).
     pub async fn run_until_signals(
         &self,
         signals: impl Stream<Item = ()>,
@@ -247,8 +258,8 @@ impl Runtime {
         self.run(signals, true, None).await
     }
 
-    /// Runs until a signal. If `from_start` is `true`, the signals are polled before the source is subscribed to. Notifies `started`
-    /// once every subscription is active.
+    /// Runs until a signal. If `from_start` is `true`, the signals are polled before the subscription to the source. Notifies
+    /// `started` once every subscription is active.
     async fn run(
         &self,
         signals: impl Stream<Item = ()>,
@@ -279,7 +290,7 @@ impl Runtime {
         report
     }
 
-    /// Runs until a signal, once nothing else runs this runtime.
+    /// Runs until a signal. The caller makes sure that the runtime is not running already.
     async fn run_once(
         &self,
         shared: &Arc<Shared>,
@@ -334,35 +345,35 @@ impl Runtime {
         if planted("drop-at-drain") {
             return Ok(shared.report());
         }
-        // Tasks end by themselves; one whose store hangs is not waited for.
+        // Tasks end on their own. After the timeout, tasks whose store hangs are dropped.
         let end = later(Instant::now(), self.settings.drain.saturating_add(GRACE));
         let drained = async { while let Ok(Some(_)) = timeout_at(end, tasks.join_next()).await {} };
         tokio::select! {
             biased;
             () = drained => {}
             _ = signals.next() => {
-                tracing::warn!("told to stop twice; the running work is given back in the background");
+                tracing::warn!("second stop signal, will release the running work in the background");
             }
         }
         Ok(shared.report())
     }
 
-    /// Whether it lives and does its work, for liveness and readiness probes.
+    /// Returns the health of the runtime, for liveness and readiness probes.
     #[must_use]
     pub fn health(&self) -> Health {
         self.vitals.health(&self.registry)
     }
 
-    /// What waits to be done, as the stores and the source have it now: of all workers that share them. The metrics of a
-    /// [runtime](metrics) tell it from time to time.
+    /// Returns the pending work of all workers that share the stores and the source. The [metrics of the runtime](metrics) report
+    /// the same at intervals.
     ///
     /// # Errors
-    /// [`StoreError`] if a store does not answer. What the source does not say is left out.
+    /// [`StoreError`] if a store does not answer. If the source does not answer, [`Backlog::behind`] is `None`.
     pub async fn backlog(&self) -> Result<Backlog, StoreError> {
         backlog::of(&*self.source, &self.registry).await
     }
 
-    /// Lists the workers that share the stores of these executors, the most recently recorded first: one record for each
+    /// Lists the workers that share the stores of this runtime, the most recently recorded first: one record for each
     /// [`Runtime`] and store handle. Workers that stopped are listed for 24 h.
     ///
     /// # Errors
@@ -371,14 +382,14 @@ impl Runtime {
         worker_records::all(&self.registry.store_contexts()).await
     }
 
-    /// Who triggers whom, as a graph of executors and schemas, with the circles in it.
+    /// Returns the graph of executors that trigger each other, with its cycles.
     #[must_use]
     pub fn graph(&self) -> Graph {
         let members = self.registry.all();
         Graph::of(members.iter().map(|member| &*member.executor))
     }
 
-    /// The ids of the executors that run here now, those made of definitions included.
+    /// Returns the IDs of the current executors, including the executors of definitions.
     #[must_use]
     pub fn executors(&self) -> Vec<Arc<str>> {
         let members = self.registry.all();
@@ -388,17 +399,19 @@ impl Runtime {
             .collect()
     }
 
-    /// Waits for the first breadcrumb that matches a selector and is announced from now on: call it, write the request,
-    /// then await it, and no answer slips between.
+    /// Waits for the first breadcrumb that matches a selector and is announced after this call. To miss no answer, call this
+    /// method, then write the request, then await the future.
     ///
-    /// The breadcrumb is read from the store of the first executor, and must match as it is there. If the source
+    /// The breadcrumb is read from the store of the first executor, and the stored version must match. If the source
     /// [shares](EventSource::is_shared) its events among workers, the store is also searched, at least once each
-    /// [`sweep_every`](RuntimeBuilder::sweep_every), and a breadcrumb from shortly before the call can match. The time counts from
-    /// the call; dropping the future ends the wait. At most 10,000 waits may be open at a time. Somebody must
-    /// [run](Self::run_until) the runtime meanwhile.
+    /// [`sweep_every`](RuntimeBuilder::sweep_every), and a breadcrumb from shortly before the call can match. The `timeout` counts
+    /// from the call. At most 10,000 waits may be open at a time. The runtime must be [running](Self::run_until) during the wait.
     ///
     /// # Errors
-    /// [`WaitError`] if the time is up, too many wait, the selector cannot be evaluated, or there is no executor.
+    /// [`WaitError`] if the timeout has passed, too many waits are open, the selector cannot be evaluated, or there is no executor.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the wait.
     pub fn wait_for(
         &self,
         selector: Selector,
@@ -413,7 +426,7 @@ impl Runtime {
     }
 }
 
-/// Notes the end of a call of `run_until`, also if its future is dropped.
+/// Records the end of a call of `run_until`, also if its future is dropped.
 struct EndsRunning<'r> {
     runtime: &'r Runtime,
     dropped: bool,

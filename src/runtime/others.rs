@@ -1,5 +1,6 @@
-//! Other versions of the executors here. The runtime enqueues runs for them too: the first worker to receive an event enqueues
-//! the runs of all versions that were live at its commit, so that the runs of one ordering key are in the order of their events.
+//! Other versions of this runtime's executors, run by other workers. The runtime enqueues runs for them too: the first worker that
+//! receives an event enqueues the runs of all versions that were live at its commit. So the runs of one ordering key are in the
+//! order of their events.
 
 use crate::model::{Event, Role, Route, Selector, SubscriptionIndex, Subscriptions, Timestamp};
 use crate::store::{Version, Worker};
@@ -8,13 +9,13 @@ use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(super) struct Others {
-    /// Subscriptions by their hash, since one executor can have several other versions.
+    /// Subscriptions by version hash, because one executor can have several other versions.
     index: SubscriptionIndex,
     /// Executors by the hash of their version, each with the period in which the version was live.
     executors: HashMap<Arc<str>, BTreeMap<Arc<str>, Live>>,
     /// Versions that this crate is too old to read. No runs are enqueued for them here.
     unreadable: BTreeMap<Version, String>,
-    /// The selectors of their triggers.
+    /// The selectors of the triggers of all other versions.
     triggers: Vec<Selector>,
 }
 
@@ -98,7 +99,7 @@ impl Others {
         others
     }
 
-    /// Reports whether both contain the same versions of the same executors.
+    /// Returns `true` if both contain the same versions of the same executors.
     pub(super) fn are_as(&self, others: &Self) -> bool {
         self.executors == others.executors && self.unreadable == others.unreadable
     }
@@ -115,7 +116,7 @@ impl Others {
         }
     }
 
-    /// The selectors of the triggers of these versions.
+    /// Returns the selectors of the triggers of these versions.
     pub(super) fn triggers(&self) -> &[Selector] {
         &self.triggers
     }
@@ -131,8 +132,8 @@ impl Others {
         versions.collect()
     }
 
-    /// Returns the executors with another version that matches an event and was live at its time. `false` marks an uncertain match: the context
-    /// decides, and the event does not carry it.
+    /// Returns the executors with another version that matches an event and was live at its time. `false` marks an uncertain match, which
+    /// depends on the context that the event does not contain.
     pub(super) fn triggered(&self, event: &Event) -> Vec<(Arc<str>, bool)> {
         if self.executors.is_empty() {
             return Vec::new();

@@ -8,7 +8,7 @@ const QUICK: Duration = Duration::from_secs(20);
 /// A page that takes more time is followed by a smaller one.
 const SLOW: Duration = Duration::from_secs(60);
 
-/// The size of the next page, which follows the speed of the store.
+/// The size of the next page, adapted to the speed of the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace(usize);
 
@@ -26,8 +26,8 @@ impl Pace {
         self.0
     }
 
-    /// Notes how long a page took. A store that needs a second for each request still has pages of the size that one request
-    /// returns.
+    /// Adapts the size to the time that a page took. A store that needs one second for each request still gets pages of at least the
+    /// size that one request returns.
     pub(super) fn took(&mut self, time: Duration) {
         if time.saturating_mul(2) < QUICK {
             self.0 = (self.0 * 2).min(Self::MOST);
@@ -36,12 +36,12 @@ impl Pace {
         }
     }
 
-    /// Notes that the store did not read a page of this size.
+    /// Reduces the size after the store failed to read a page.
     pub(super) fn failed(&mut self) {
         self.0 = (self.0 / 8).max(1);
     }
 
-    /// Reads breadcrumbs one by one, until [`took`](Self::took) allows more.
+    /// Sets the size to one breadcrumb, until [`took`](Self::took) increases it.
     pub(super) fn set_to_one(&mut self) {
         self.0 = 1;
     }

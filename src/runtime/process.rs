@@ -1,4 +1,4 @@
-//! One run: into the ledger, from its row to its end, and back.
+//! Processing of one claimed run to its end, and the release of leases.
 
 use super::registry::Member;
 use super::shared::Shared;
@@ -17,10 +17,10 @@ use std::time::Duration;
 
 pub(super) type Processed = Result<Outcome, ExecutorError>;
 
-/// Who processes a claimed run; none if nobody here may.
+/// Returns the executor that processes a claimed run, or `None` if no executor here may process it.
 ///
-/// Workers hear of a definition at different times: a run may be here because another one knows a newer definition.
-/// So a definition is read again before its executor ends a run as none of its concern.
+/// Workers load a new definition at different times, and another worker with a newer definition may have enqueued this run. So
+/// the definition is read again before its executor ends the run as unmatched.
 pub(super) async fn whose(
     shared: &Shared,
     member: Member,
@@ -32,13 +32,13 @@ pub(super) async fn whose(
     if in_time(is_set_off(&*member.executor, lease)).await? {
         return Ok(Some(member));
     }
-    // What is rare is boxed, so that it takes no room in the future of what is common.
+    // Boxed, because this rare call would enlarge the future of each run.
     Box::pin(keeper.look_at(&shared.registry, definition)).await?;
     let now = shared.registry.get(member.executor.id());
     Ok(now.filter(|now| now.store_context.number == member.store_context.number))
 }
 
-/// Whether a run is its executor's concern, as it will find when it reads the trigger.
+/// Returns `true` if the trigger of a run matches the subscriptions of its executor.
 async fn is_set_off(executor: &dyn UniversalExecutor, lease: &Lease) -> Result<bool, StoreError> {
     let subscriptions = executor.subscriptions();
     if let Some(event) = &lease.run.event {
@@ -54,7 +54,7 @@ async fn is_set_off(executor: &dyn UniversalExecutor, lease: &Lease) -> Result<b
             tombstone: Some(tombstone),
             ..
         }) => tombstone,
-        // It is gone, whoever asks.
+        // The trigger is gone for every version of the executor.
         Err(StoreError::NotFound { .. }) => return Ok(true),
         Err(error) => return Err(error),
     };
@@ -63,15 +63,15 @@ async fn is_set_off(executor: &dyn UniversalExecutor, lease: &Lease) -> Result<b
     Ok(matches!(route, Route::Trigger { .. }))
 }
 
-/// Processes a claimed run from its row alone, and sees to it that it ends.
+/// Processes a claimed run to its end.
 pub(super) async fn process(
     store_context: &StoreContext,
     executor: &dyn UniversalExecutor,
     lease: &Lease,
     attempts: u32,
 ) -> Processed {
-    // Whoever follows the pattern ends a run long before, unless worker after worker is lost; or leaves its runs to their
-    // leases. So often it is tried to tell whoever asked, and then it ends without that.
+    // An executor ends a run within its configured attempts, unless workers are lost or leases expire. `BEYOND` attempts later,
+    // the runtime gives up the run and answers the requester. After another `BEYOND` attempts, it ends the run without an answer.
     const BEYOND: u32 = 4;
     let limit = executor.profile().retry.attempts.saturating_add(BEYOND);
     if attempts > limit {
@@ -91,7 +91,7 @@ pub(super) async fn process(
         Some(event) => executor.process_event(&event).await?,
         None => Outcome::Unmatched,
     };
-    // Subscriptions may have changed since the run was added, and then nobody has ended it.
+    // Subscriptions may have changed since the run was enqueued, and then the executor has not ended the run.
     if let Outcome::Unmatched | Outcome::ContextNoted = outcome {
         match leave(store_context, executor, lease).await {
             Ok(()) | Err(StoreError::LeaseLost { .. }) => {}
@@ -104,7 +104,7 @@ pub(super) async fn process(
     Ok(outcome)
 }
 
-/// Transfers an unclaimed run to a version of its executor that matches the trigger, else ends it as skipped.
+/// Transfers an unmatched run to a version of its executor that matches the trigger, else ends the run as skipped.
 async fn leave(
     store_context: &StoreContext,
     executor: &dyn UniversalExecutor,
@@ -129,7 +129,7 @@ fn kind_of(lease: &Lease, version: u64) -> EventKind {
     }
 }
 
-/// How an attempt ended, as a label.
+/// Returns the outcome of an attempt as a metric label.
 pub(super) const fn label(processed: &Processed) -> &'static str {
     match processed {
         Ok(outcome) => outcome.name(),
@@ -138,27 +138,27 @@ pub(super) const fn label(processed: &Processed) -> &'static str {
     }
 }
 
-/// Why a run is given back.
+/// The reason for the release of a lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Because {
-    /// Its task was dropped: it can go on at once.
+    /// The task of the run was dropped. The run is due again immediately.
     Dropped,
-    /// Its task panicked: it waits until its lease would have been over.
+    /// The task of the run panicked. The run is due again when its lease would have expired.
     Panicked,
-    /// The ledger did not answer the heartbeats in time. The worker lives, so no abandoned lease counts.
+    /// The ledger did not answer the heartbeats in time. The worker is alive, so the lease does not count as abandoned.
     Silence {
-        /// `true` if `execute` was called. Then the attempt counts.
+        /// If `true`, `execute` was called, and the attempt counts.
         executed: bool,
     },
-    /// It was not begun: too much of its executor's traffic is retries, or its definition could not be read.
+    /// The run did not start, for example because of the retry budget, the circuit breaker or an unreadable definition.
     NotNow {
-        /// When it may be.
+        /// Delay after which the run is due again, counted from the claim.
         delay: Duration,
     },
 }
 
-/// Releases the lease of a run that its executor did not end. Succeeds if the lease is lost: the run ended before its task,
-/// or another worker has it.
+/// Releases the lease of a run that its executor did not end. Succeeds if the lease is lost, because then the run has ended or
+/// another worker has claimed it.
 pub(super) async fn release(
     store_context: &StoreContext,
     lease: Lease,
@@ -185,8 +185,8 @@ pub(super) async fn release(
     }
 }
 
-/// Releases a lease without heartbeats: as if it had not been claimed, or after an attempt, to be retried at a time. If another
-/// claim took the run over, the ledger learns that this worker lives.
+/// Releases a lease whose heartbeats the ledger did not answer. With `retry_at`, the attempt counts, and the run is due again at
+/// that time. If another worker has claimed the run, a heartbeat informs the ledger that this worker is alive.
 async fn return_late(
     ledger: &dyn RunLedger,
     lease: Lease,
@@ -244,7 +244,8 @@ async fn end(
         .map_err(|error| ExecutorError::of_store("end the run", error))
 }
 
-/// The event that led to a run. A run that was added by hand keeps none; its breadcrumb tells as much, if it is there.
+/// Returns the event that led to a run. A run that was added manually has no stored event, so the event is derived from its
+/// breadcrumb. Returns `None` if the breadcrumb is missing.
 async fn event_of(
     executor: &dyn UniversalExecutor,
     lease: &Lease,

@@ -1,4 +1,4 @@
-//! How far into its source a runtime has come.
+//! Position of a runtime in its event source.
 
 use super::dedup::Dedup;
 use super::position::Range;
@@ -33,7 +33,7 @@ impl Key {
     }
 }
 
-/// How far into its source a runtime has come, kept from one subscription to the next.
+/// The position of a runtime in its event source, kept between subscriptions.
 #[derive(Default)]
 pub(super) struct Progress {
     positions: Mutex<Positions>,
@@ -44,11 +44,11 @@ pub(super) struct Progress {
 
 #[derive(Default)]
 struct Positions {
-    /// Of the last event taken in; before the first one, the start of the first subscription.
+    /// Position of the last event that was received. Before the first event, the start of the first subscription.
     last: Option<u64>,
-    /// The time of the newest event taken in, without the events that a source delivered ahead of earlier ones.
+    /// Time of the newest event that was received, without the events that a source delivered ahead of earlier ones.
     newest: Option<Timestamp>,
-    /// Of events that are not taken care of yet: waiting, or given back to the source.
+    /// Positions of events that are not handled yet: waiting, or nacked to the source.
     open: BTreeSet<u64>,
     /// Versions whose runs are not in the ledger yet.
     versions: BTreeMap<Key, Open>,
@@ -116,7 +116,7 @@ impl Positions {
 }
 
 impl Progress {
-    /// Where to subscribe: with the first event that is not taken care of.
+    /// Returns the start of the next subscription: the first event that is not handled, or `start` without a position.
     pub(super) fn from(&self, start: StartAt) -> StartAt {
         let positions = self.positions();
         let before = positions.open.first().map(|first| first.saturating_sub(1));
@@ -149,7 +149,7 @@ impl Progress {
         self.positions().open(event);
     }
 
-    /// Notes that an event is taken care of.
+    /// Notes that an event has been handled.
     pub(super) fn end(&self, position: Option<u64>, event: &Event) {
         let mut positions = self.positions();
         if let Some(position) = position {
@@ -222,7 +222,7 @@ impl Progress {
         self.ended.notified()
     }
 
-    /// Whether there is a place to go on from.
+    /// Returns `true` if the next subscription can continue at a position.
     pub(super) fn has_position(&self) -> bool {
         self.positions().last.is_some()
     }
@@ -232,7 +232,7 @@ impl Progress {
         self.positions().newest
     }
 
-    /// Which versions were taken in lately.
+    /// Returns the versions that were received recently.
     pub(super) fn dedup(&self) -> MutexGuard<'_, Dedup> {
         self.dedup.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -18,7 +18,7 @@ pub(super) struct Quota {
     commits: Arc<Commits>,
     bucket: Option<(Rate, Bucket)>,
     budget: Budget,
-    /// Number of runs postponed since the last one was admitted.
+    /// Number of runs postponed since the last admitted run.
     put_off: u32,
     breaker: Breaker,
     /// The number of retries that do not count against the budget: one for each run that failed while the breaker was open, and for
@@ -76,15 +76,15 @@ impl Quota {
         }
     }
 
-    /// Returns the counter of the runs that commit, if a run may start while another one commits. An executor with one run at a
-    /// time may rely on the response of the last run.
+    /// Returns the counter of committing runs, if a run may start while another one commits. Returns `None` for an executor with one
+    /// run at a time, because it may rely on the response of the last run.
     pub(super) fn commits(&self, profile: &Profile, settings: Settings) -> Option<Arc<Commits>> {
         let most = profile.max_inflight.unwrap_or(settings.max_inflight);
         (most.min(settings.concurrency) > 1).then(|| Arc::clone(&self.commits))
     }
 
-    /// Reports whether runs may wait that can start because others commit. The next call returns `false` unless a claim found no
-    /// place meanwhile.
+    /// Returns `true` if runs may wait that can start because other runs commit. Resets the state, so that the next call returns
+    /// `false` unless another claim was refused in the meantime.
     pub(super) fn has_freed(&mut self) -> bool {
         self.commits.runs() > 0 && std::mem::take(&mut self.more)
     }
@@ -132,7 +132,7 @@ impl Quota {
         at
     }
 
-    /// Notes that a run is gone, and how it ended if it was started. Returns the change of the circuit breaker, if any.
+    /// Notes the end of a run, and its result if it was started. Returns the change of the circuit breaker, if any.
     pub(super) fn end(
         &mut self,
         ticket: Option<Ticket>,

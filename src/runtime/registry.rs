@@ -20,15 +20,15 @@ pub(super) struct Member {
     pub(super) version: Arc<ExecutorVersion>,
 }
 
-/// Executor that an event triggers: its version here, or one on another worker.
+/// An executor that an event triggers: its version in this runtime, or a version on another worker.
 pub(super) struct Triggered {
     pub(super) executor: Arc<str>,
     pub(super) store_context: Arc<StoreContext>,
-    /// False if the context decides, which the event does not carry.
+    /// If `false`, the match depends on the context, which the event does not contain.
     pub(super) surely: bool,
 }
 
-/// Executors come and go while events are matched; each event sees one state of all of them.
+/// The executors of a runtime. They can change at any time, but each event is matched against one consistent state.
 pub(super) struct Registry {
     members: RwLock<Members>,
     changed: watch::Sender<u64>,
@@ -38,7 +38,7 @@ pub(super) struct Registry {
 struct Members {
     index: SubscriptionIndex,
     by_id: BTreeMap<Arc<str>, Member>,
-    /// With how many live there.
+    /// The stores, each with the number of its executors.
     store_contexts: Vec<(Arc<StoreContext>, usize)>,
     next_store: u64,
 }
@@ -54,7 +54,7 @@ impl Registry {
     /// Adds an executor.
     ///
     /// # Errors
-    /// If it can never work on its store, or another has its id.
+    /// Fails if the executor can never work on its store, or if another executor has the same ID.
     pub(super) fn add(&self, executor: Arc<dyn UniversalExecutor>) -> Result<(), RuntimeError> {
         check(&*executor)?;
         let mut members = self.write();
@@ -69,11 +69,11 @@ impl Registry {
         Ok(())
     }
 
-    /// Puts an executor made of a definition in the place of the one made of it before, whatever their ids; no event
-    /// sees both or neither.
+    /// Replaces the executor of a definition by the executor of its new version, in one step: every event is matched against
+    /// exactly one of them. The IDs of the two may differ.
     ///
     /// # Errors
-    /// If it can never work on its store, or another has its id.
+    /// Fails if the executor can never work on its store, or if another executor has the same ID.
     #[cfg(feature = "agents")]
     pub(super) fn replace(
         &self,
@@ -111,12 +111,12 @@ impl Registry {
         self.read().by_id.get(id).cloned()
     }
 
-    /// All members, by id.
+    /// Returns all members, sorted by ID.
     pub(super) fn all(&self) -> Vec<Member> {
         self.read().by_id.values().cloned().collect()
     }
 
-    /// The ids of those that live on a store.
+    /// Returns the IDs of the executors on a store, sorted.
     pub(super) fn of_store(&self, store_context: &StoreContext) -> Vec<Arc<str>> {
         let members = self.read();
         let of_store = members
@@ -169,7 +169,7 @@ impl Registry {
         all
     }
 
-    /// Changes whenever a member comes or goes.
+    /// Returns a receiver that is notified whenever an executor is added, replaced or removed.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -269,7 +269,7 @@ fn log_oddities(executor: &dyn UniversalExecutor) {
     if triggers.count() == 0 {
         tracing::warn!(
             executor = id,
-            "no trigger, so no event starts this executor"
+            "executor has no trigger subscription, so no event starts a run"
         );
     }
 }

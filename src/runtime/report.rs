@@ -1,34 +1,35 @@
 use crate::executor::{ExecutorError, Outcome};
 use serde::Serialize;
 
-/// What happened while a runtime ran.
+/// Counts of the events and runs that a runtime has processed.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RunReport {
-    /// Events that were delivered, those of what the executors wrote included.
+    /// Events that the source delivered, including events of breadcrumbs that the executors wrote.
     pub events: u64,
-    /// Breadcrumbs that concerned somebody and that no event had told of: found in the store.
+    /// Breadcrumbs without an event that a sweep found in the store and that concerned an executor, a wait or a definition.
     pub found_by_sweep: u64,
-    /// Events that the source dropped because this was too slow.
+    /// Events that the source dropped because the runtime was too slow.
     pub missed: u64,
     /// Runs that responded.
     pub responded: u64,
-    /// Runs that gave up, each with a dead letter.
+    /// Runs that failed finally, each with a dead letter.
     pub failed: u64,
-    /// Number of times that a run was suspended: it began to wait for a breadcrumb or a time.
+    /// Number of suspensions: a run started to wait for a breadcrumb or a time.
     pub suspended: u64,
-    /// Runs with nothing to do: unmatched, gone, superseded, own, over before, in another worker's hands or of a paused executor.
+    /// Runs that needed no work: unmatched, superseded, already done, claimed by another worker or of a paused executor, or whose
+    /// trigger is deleted or was written by the executor itself.
     pub skipped: u64,
-    /// Attempts after which a run is tried again.
+    /// Failed attempts that will be retried.
     pub postponed: u64,
-    /// Errors of the source, and of runs that are left to the end of their lease.
+    /// Errors of the source, and of runs that remain claimed until their lease expires.
     pub errors: u64,
     /// Panics that escaped an executor.
     pub panics: u64,
     /// Runs that had not ended at the end of the drain and were dropped. Another worker continues them.
     pub dropped: u64,
-    /// Executors on a store without a run ledger, whose runs are recorded only in this process: after a restart a trigger may be
-    /// executed again.
+    /// IDs of the executors on a store without a run ledger. Their runs are recorded only in this process, so a trigger may be
+    /// executed again after a restart.
     pub without_ledger: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! A runtime on its own task.
+//! Handle of a runtime that runs on a tokio task.
 
 use super::{RunReport, Runtime, RuntimeError};
 use futures::stream;
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 /// A started [`Runtime`], which runs on a tokio task. Created by [`RuntimeBuilder::start`](super::RuntimeBuilder::start).
 ///
-/// Dropping it requests a graceful stop: the task finishes the running work within
+/// Dropping the handle requests a graceful stop: the task finishes the running work within
 /// [`drain_timeout`](super::RuntimeBuilder::drain_timeout), while tokio runs.
 #[must_use = "dropping it stops the runtime"]
 pub struct Running {
@@ -23,7 +23,7 @@ impl Running {
     /// Starts a runtime on a task. Returns once every subscription is active.
     ///
     /// # Errors
-    /// As [`Runtime::run_until`].
+    /// The errors of [`Runtime::run_until`].
     pub(super) async fn start(runtime: Runtime) -> Result<Self, RuntimeError> {
         let runtime = Arc::new(runtime);
         let stop = CancellationToken::new();
@@ -50,21 +50,26 @@ impl Running {
         }
     }
 
-    /// Stops the runtime: it claims no more runs, finishes the running ones within the drain timeout and reports.
-    ///
-    /// If this future is dropped, the runtime stops nevertheless.
+    /// Stops the runtime and returns its report. The runtime claims no more runs, and finishes the running ones within the drain
+    /// timeout.
     ///
     /// # Errors
-    /// As [`ended`](Self::ended).
+    /// [`RuntimeError::Task`] if the task panicked or tokio shut down.
+    ///
+    /// # Cancel safety
+    /// If this future is dropped, the runtime stops anyway, but its report is lost.
     pub async fn stop(self) -> Result<RunReport, RuntimeError> {
         self.stop.cancel();
         self.ended().await
     }
 
-    /// Waits until the runtime ends without a stop, which is always a failure of its task. Dropping the future stops the runtime.
+    /// Waits until the runtime ends without a stop, which only a failure of its task can cause.
     ///
     /// # Errors
     /// [`RuntimeError::Task`] if the task panicked or tokio shut down.
+    ///
+    /// # Cancel safety
+    /// Dropping this future stops the runtime.
     pub async fn ended(mut self) -> Result<RunReport, RuntimeError> {
         (&mut self.task).await.map_err(ended)?
     }

@@ -1,4 +1,4 @@
-//! Positions in the ledger of a store: loaded at the start, and saved as the runtime reads.
+//! Loading and saving of positions in the ledger of a store.
 
 use super::checkpoint::{Loaded, OVERLAP, earlier};
 use super::position::{Position, Range};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Loads the positions of the executors of a store, and requests a sweep of everything that is unread. Breadcrumbs that
+/// Loads the positions of the executors of a store, and requests a sweep of all unread intervals. Breadcrumbs that
 /// were committed after `since` count.
 ///
 /// # Errors
@@ -96,8 +96,8 @@ fn log_catch_up(
     }
 }
 
-/// Loads the positions of executors that were added since the last sweep. Everything that they have not read counts as unread, also
-/// if the other executors have read it.
+/// Loads the positions of executors that were added since the last sweep. Their unread intervals count as unread, even if the
+/// other executors have read them.
 ///
 /// # Errors
 /// The ledger's errors.
@@ -127,7 +127,8 @@ pub(super) async fn adopt(shared: &Shared, store_context: &StoreContext) -> Resu
     Ok(())
 }
 
-/// Lets a sweep find breadcrumbs again that were announced before executors were added. The ledger knows the runs of the others.
+/// Lets a sweep find breadcrumbs again that were announced before executors were added. The ledger deduplicates the runs of the
+/// other executors.
 fn announced_anew(shared: &Shared) {
     shared.progress.dedup().clear();
 }
@@ -140,7 +141,7 @@ struct First<'s> {
     newest: Timestamp,
     /// The source delivers every event committed after this time.
     delivered_after: Option<Timestamp>,
-    /// The time after which triggers count for an executor without a saved position. `None` lets the settings of the runtime decide.
+    /// The time after which triggers count for an executor without a saved position. `None` if the runtime's settings decide.
     start: Option<Timestamp>,
 }
 
@@ -190,8 +191,8 @@ impl First<'_> {
     }
 }
 
-/// Saves the position, without triggers whose runs are not in the ledger yet. Without a change since the last save, it sends no
-/// statement. Saves nothing for executors that were not adopted yet, and requests a sweep for them.
+/// Saves the position, without triggers whose runs are not in the ledger yet. Does nothing if the position has not changed since
+/// the last save. Saves nothing for executors that were not adopted yet, and requests a sweep for them.
 ///
 /// # Errors
 /// The ledger's errors.
@@ -221,7 +222,7 @@ pub(super) async fn save(shared: &Shared, store_context: &StoreContext) -> Resul
         let merged = match saved.as_deref().map(Position::from_bytes) {
             None => own,
             Some(Some(saved)) => own.merge(&saved, to_save.missed_after),
-            // A newer version of this crate saved it.
+            // A newer version of this crate may have saved this position, so it is not overwritten.
             Some(None) => continue,
         };
         let bytes = merged.also_unread(open.iter().copied()).to_bytes();
@@ -236,7 +237,7 @@ pub(super) async fn save(shared: &Shared, store_context: &StoreContext) -> Resul
     Ok(())
 }
 
-/// The time of the newest breadcrumb in a store, or the earliest time in an empty store.
+/// Returns the time of the newest breadcrumb in a store, or the Unix epoch for an empty store.
 ///
 /// # Errors
 /// The store's errors.
@@ -248,8 +249,9 @@ pub(super) async fn newest(store: &dyn BreadcrumbStore) -> Result<Timestamp, Sto
         .map_or(Timestamp::UNIX_EPOCH, |newest| newest.updated_at))
 }
 
-/// Returns `true` if the time of the newest breadcrumb decides where an executor starts. A saved position does not depend on it,
-/// unless a complete source delivers everything after that time. A definition can add an executor without a saved position later.
+/// Returns `true` if the start of an executor depends on the time of the newest breadcrumb. A saved position does not depend on
+/// that time, unless a complete source delivers everything after it. A definition can add an executor without a saved position
+/// later.
 fn needs_newest(shared: &Shared, saved: &[Option<Vec<u8>>]) -> bool {
     let is_saved = |one: &Option<Vec<u8>>| one.as_deref().is_some_and(is_readable);
     shared.source_is_complete

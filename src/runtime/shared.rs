@@ -1,4 +1,4 @@
-//! What the tasks of one run of a runtime share.
+//! State shared by the tasks of a running runtime.
 
 use super::breakers::Breakers;
 use super::definitions::Keeper;
@@ -23,21 +23,21 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) registry: Arc<Registry>,
     pub(super) keeper: Option<Arc<Keeper>>,
-    /// Whether the source leaves nothing out without saying so.
+    /// If `true`, the source reports every loss of events.
     pub(super) source_is_complete: bool,
     /// If `true`, the source may deliver an event to another worker instead of this one.
     pub(super) source_is_shared: bool,
     /// State of the source subscription.
     source: watch::Sender<SourceState>,
-    /// One for each run there may be at a time.
+    /// Permits of the runs that execute.
     pub(super) places: Arc<Semaphore>,
-    /// One for each run that only waits for its commit, which needs no place.
+    /// Permits of the runs that only wait for their commit, which need no permit of `places`.
     pub(super) commits: Arc<Semaphore>,
-    /// Number of schedulers that wait for a place.
+    /// Number of schedulers that wait for a permit.
     waiting: AtomicUsize,
-    /// Cancelled when nothing more shall be claimed.
+    /// Cancelled when the runtime stops. No more runs are claimed after that.
     pub(super) stop: CancellationToken,
-    /// Whether the runtime does not run any more.
+    /// If `true`, the call that ran the runtime has ended, or its future was dropped.
     gone: AtomicBool,
     pub(super) progress: Arc<Progress>,
     /// Detects executors that block a thread.
@@ -80,18 +80,18 @@ impl Shared {
         })
     }
 
-    /// Waits for a place, behind those who do already and may have been given one.
+    /// Acquires a permit to execute a run. If other schedulers wait, it yields first, because they may have been granted a permit.
     pub(super) async fn place(self: Arc<Self>) -> Option<OwnedSemaphorePermit> {
         let others = self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waits = Waits(&self.waiting);
         if others > 0 {
             tokio::task::yield_now().await;
         }
-        // Nobody closes these places.
+        // This semaphore is never closed.
         Arc::clone(&self.places).acquire_owned().await.ok()
     }
 
-    /// As many places as are at hand, up to so many and leaving those who wait for one their share.
+    /// Acquires up to `most` free permits without waiting, and leaves the waiting schedulers their share.
     pub(super) fn more_places(&self, most: usize) -> Vec<OwnedSemaphorePermit> {
         let others = self.waiting.load(Ordering::Relaxed);
         let tracker = self.places.available_permits().div_ceil(others + 1);
@@ -104,12 +104,12 @@ impl Shared {
         places
     }
 
-    /// Notes that the runtime does not run any more, when that is dropped.
+    /// Returns a guard that marks the runtime as gone when it is dropped.
     pub(super) fn gone_when_dropped(self: &Arc<Self>) -> Gone {
         Gone(Arc::clone(self))
     }
 
-    /// Does the work of an executor until the runtime is gone, and watches that it does not block a thread.
+    /// Polls the work of an executor until the runtime is gone, and detects work that blocks a thread.
     pub(super) async fn watched<T>(
         self: Arc<Self>,
         executor: Arc<str>,
@@ -120,8 +120,8 @@ impl Shared {
             .await
     }
 
-    /// Does work until the runtime is gone. A task of a task that was dropped may be polled once more before it
-    /// notices, and must not write then.
+    /// Polls work until the runtime is gone. After that the future stays pending: a task that was dropped may be polled again
+    /// before its abort takes effect, and must not write.
     pub(super) async fn unless_gone<T>(self: Arc<Self>, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|context| match self.gone.load(Ordering::Relaxed) {
@@ -131,7 +131,7 @@ impl Shared {
         .await
     }
 
-    /// The time of this machine, which also advances with the paused time of a test.
+    /// Returns the time of this machine, which also advances with the paused time of a test.
     pub(super) fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.clock.micros().max(wall_micros()))
     }
@@ -196,13 +196,13 @@ impl Shared {
         });
     }
 
-    /// Returns the number of runs that execute. Runs that a claim in flight may still start count too.
+    /// Returns the number of runs that execute, including the runs that a claim in flight may start.
     pub(super) fn runs_in_flight(&self) -> usize {
         let most = self.settings.concurrency.min(Semaphore::MAX_PERMITS);
         most.saturating_sub(self.places.available_permits())
     }
 
-    /// Follows the state of the source subscription.
+    /// Returns a receiver of the state of the source subscription.
     pub(super) fn source_state(&self) -> watch::Receiver<SourceState> {
         self.source.subscribe()
     }
@@ -228,7 +228,7 @@ pub(super) enum SourceState {
     Ended,
 }
 
-/// Ends with the call that runs a runtime.
+/// A guard that marks the runtime as gone when it is dropped.
 pub(super) struct Gone(Arc<Shared>);
 
 impl Drop for Gone {
@@ -237,7 +237,7 @@ impl Drop for Gone {
     }
 }
 
-/// Counts somebody who waits, until it is dropped.
+/// A guard that counts a waiting scheduler until it is dropped.
 struct Waits<'c>(&'c AtomicUsize);
 
 impl Drop for Waits<'_> {

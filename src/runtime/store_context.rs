@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 /// Maximum number of open waits on one store.
 const MOST_WAITS: usize = 10_000;
 
-/// One store. Executors whose store handles have the same [identity](BreadcrumbStore::identity) share one, so that their runs are
-/// enqueued and claimed together.
+/// The state of one store. Executors whose store handles have the same [identity](BreadcrumbStore::identity) share it, so that
+/// their runs are enqueued and claimed together.
 pub(super) struct StoreContext {
     pub(super) number: u64,
     /// The executor whose store handle is used, until the last executor leaves.
@@ -57,7 +57,7 @@ pub(super) struct StoreContext {
 /// State of a runtime that takes no events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocked {
-    /// The time up to which it has taken all events. `None` if it has taken none.
+    /// The time up to which the runtime has received all events. `None` if it has received none.
     pub(super) after: Option<Timestamp>,
 }
 
@@ -80,7 +80,7 @@ impl Operation {
         }
     }
 
-    /// A description for people.
+    /// Returns a description of the operation, for people.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Claim => "claim runs",
@@ -120,7 +120,7 @@ impl StoreContext {
         self.anchor.store()
     }
 
-    /// The store with its ledger, or with the ledger of this process.
+    /// Returns the store with its ledger, or with the ledger of this process.
     pub(super) fn runs(&self) -> RunStore<'_> {
         self.added.with(self.store())
     }
@@ -129,7 +129,7 @@ impl StoreContext {
         self.runs().ledger()
     }
 
-    /// Returns `true` if the store of an executor is this one.
+    /// Returns `true` if this state belongs to the store of an executor.
     pub(super) fn is_of(&self, executor: &dyn UniversalExecutor) -> bool {
         let store = executor.store();
         self.runs().is_durable() == store.ledger().is_some() && self.id == store.identity()
@@ -167,7 +167,7 @@ impl StoreContext {
         self.nudged.notify_one();
     }
 
-    /// The executors that have runs to claim.
+    /// Removes and returns the executors that have runs to claim.
     pub(super) fn nudges(&self) -> BTreeSet<Arc<str>> {
         std::mem::take(&mut lock(&self.due))
     }
@@ -182,7 +182,7 @@ impl StoreContext {
         *lock(&self.pace) = pace;
     }
 
-    /// Requests a sweep because events were missed: of everything committed after a time, or after the position.
+    /// Requests a sweep because events were missed. The sweep covers everything committed after a time, or after the position.
     pub(super) fn ask_for_sweep(&self, after: Option<Timestamp>) {
         self.checkpoint.reopen_after(after);
         self.asked.notify_one();
@@ -194,12 +194,12 @@ impl StoreContext {
         self.asked.notify_one();
     }
 
-    /// Returns `true` once if such a check was requested.
+    /// Returns `true` once if [`ask_for_everything`](Self::ask_for_everything) has requested a check.
     pub(super) fn take_everything(&self) -> bool {
         self.everything.swap(false, Ordering::Relaxed)
     }
 
-    /// Notes that the runtime takes no events, or `None` once it takes events again.
+    /// Notes that the runtime takes no events. `None` notes that it takes events again.
     pub(super) fn set_blocked(&self, blocked: Option<Blocked>) {
         *lock(&self.blocked) = blocked;
         if blocked.is_some() {
@@ -207,7 +207,7 @@ impl StoreContext {
         }
     }
 
-    /// Returns `None` while the runtime takes events.
+    /// Returns the state of a runtime that takes no events, or `None` while it takes events.
     pub(super) fn blocked(&self) -> Option<Blocked> {
         *lock(&self.blocked)
     }

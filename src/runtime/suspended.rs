@@ -1,4 +1,4 @@
-//! Suspended runs on one store: found in the ledger, and woken by the breadcrumbs that they wait for.
+//! Suspended runs on one store. They are listed by the ledger, and woken by the breadcrumbs that they wait for.
 
 use super::shared::Shared;
 use super::store_context::StoreContext;
@@ -9,11 +9,11 @@ use crate::model::Breadcrumb;
 use crate::store::{Query, Run, RunFilter, RunLedger, RunQuery, RunRef, RunState, StoreError};
 use std::sync::Arc;
 
-/// Maximum number of runs whose answers a check of all suspended runs searches one by one. For more runs, the store is read once from
-/// the oldest suspension on.
+/// Maximum number of runs whose answers a check of all suspended runs searches one by one. For more runs, the store is read once,
+/// starting at the oldest suspension.
 const SEARCHES: usize = 256;
 
-/// The suspended runs of the same executor on the same trigger.
+/// Lists the suspended runs of the same executor on the same trigger.
 async fn suspended(ledger: &dyn RunLedger, run: &RunRef) -> Result<Vec<Run>, StoreError> {
     let filter = RunFilter::all()
         .executor(&*run.executor)
@@ -22,7 +22,7 @@ async fn suspended(ledger: &dyn RunLedger, run: &RunRef) -> Result<Vec<Run>, Sto
     in_time(ledger.runs(&filter)).await
 }
 
-/// Returns the stored suspension of a candidate, or `None` if the run is not in this suspension any more.
+/// Returns the stored suspension of a candidate, or `None` if the run has left this suspension.
 async fn sleeper(
     ledger: &dyn RunLedger,
     candidate: &Candidate,
@@ -51,18 +51,18 @@ pub(super) async fn look_after(store_context: &StoreContext, run: &RunRef) {
     }
 }
 
-/// Checks all suspended runs of the executors that live here for breadcrumbs that woke them without an event. Returns `false` if
-/// the ledger did not list them. Afterwards, [`search_from_oldest`](super::answers::search_from_oldest) searches the answers of the
-/// runs that the check has not searched.
+/// Checks all suspended runs of this runtime's executors for answers that arrived without an event. Returns `false` if the ledger
+/// did not list the runs. Afterwards, [`search_from_oldest`](super::answers::search_from_oldest) searches the answers of the runs
+/// that the check has not searched.
 pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> bool {
     let (ledger, wakes) = (store_context.ledger(), &store_context.wakes);
     let living = shared.registry.of_store(store_context);
     let most = match store_context.store().capabilities().oldest_first {
         true => SEARCHES,
-        // Such a store answers a query for one run quickly, and reads everything slowly.
+        // Without this capability, a store answers a query for one run quickly, but reads everything slowly.
         false => usize::MAX,
     };
-    // The pages lack runs that are suspended in the meantime.
+    // Runs that are suspended during the check are missing in the pages, so `end_check` must not remove them.
     wakes.begin_check();
     let passed = wakes.beyond();
     let (mut searches, mut beyond) = (0, 0);
@@ -118,7 +118,7 @@ pub(super) async fn reconcile(shared: &Shared, store_context: &StoreContext) -> 
 /// Searches the store once for an answer that was committed before a suspended run was registered. If the search fails, the run is
 /// unregistered, so that the next check of all suspended runs repeats both.
 async fn search(store_context: &StoreContext, sleeper: &Sleeper) {
-    /// An answer that so many newer ones hide is found when one of them comes.
+    /// Maximum number of matching breadcrumbs that are read. With more matches, the oldest of these wakes the run.
     const NEWEST: usize = 32;
     for selector in &sleeper.selectors {
         let query = Query::new(selector.clone())
@@ -144,8 +144,8 @@ async fn search(store_context: &StoreContext, sleeper: &Sleeper) {
     }
 }
 
-/// Wakes a run with a breadcrumb that it waits for, unless another worker has done so. A run that was suspended again in the meantime
-/// can wait for something else.
+/// Wakes a run with a breadcrumb that it waits for, unless another worker has done so. The stored suspension decides, because a run
+/// that was suspended again can wait for other breadcrumbs.
 pub(super) async fn wake(store_context: &StoreContext, candidate: &Candidate, found: &Breadcrumb) {
     let (ledger, wakes) = (store_context.ledger(), &store_context.wakes);
     let Candidate { run, since } = candidate;

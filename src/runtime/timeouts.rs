@@ -1,4 +1,4 @@
-//! Calls of stores and sources: their time limits, and their panics as errors.
+//! Time limits for calls of stores and sources, and conversion of their panics into errors.
 
 use crate::source::{Deliveries, Delivery, SourceError};
 use crate::store::StoreError;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Pause before a failed operation is retried.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
-/// Time limit of one search. A store may send many requests for it, each with its own limit, and may repeat each of them.
+/// Time limit of one search. A store may send many requests for one search, each with a separate limit and retries.
 const PATIENCE_FOR_PAGES: Duration = Duration::from_secs(300);
 
 /// Time limit of a search for the newest breadcrumb, which can hold up a start.
@@ -18,21 +18,21 @@ const PATIENCE_FOR_NEWEST: Duration = Duration::from_secs(60);
 /// Time limit of any other call of a store or a source.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The answer of a store. A panic of the store and a missing answer become [`StoreError::Unavailable`].
+/// Returns the answer of a store. A panic or a missing answer becomes [`StoreError::Unavailable`].
 pub(super) async fn in_time<T>(
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     within(PATIENCE, answer).await
 }
 
-/// The answer of a store to a search. A slow server needs many requests for it.
+/// Returns the answer of a store to a search, with a longer time limit, because a slow server needs many requests.
 pub(super) async fn in_time_of_pages<T>(
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     within(PATIENCE_FOR_PAGES, answer).await
 }
 
-/// The answer of a store to a search for the newest breadcrumb.
+/// Returns the answer of a store to a search for the newest breadcrumb.
 pub(super) async fn in_time_of_newest<T>(
     answer: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
@@ -56,7 +56,7 @@ async fn within<T>(
     }
 }
 
-/// The answer of an event source, or its panic as [`SourceError::Unavailable`].
+/// Returns the answer of an event source. A panic becomes [`SourceError::Unavailable`].
 pub(super) async fn caught<T>(
     answer: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {
@@ -64,7 +64,7 @@ pub(super) async fn caught<T>(
     answer.unwrap_or_else(|_| Err(source_panicked()))
 }
 
-/// The answer of an event source. A panic of the source and a missing answer become [`SourceError::Unavailable`].
+/// Returns the answer of an event source. A panic or a missing answer becomes [`SourceError::Unavailable`].
 pub(super) async fn in_time_of_source<T>(
     answer: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {
@@ -77,7 +77,7 @@ pub(super) async fn in_time_of_source<T>(
     })
 }
 
-/// The deliveries of an event source. A panic of the source becomes an error, and ends the stream.
+/// Returns the deliveries of an event source. A panic of the source becomes an error, and ends the stream.
 pub(super) fn caught_stream(
     deliveries: Deliveries,
 ) -> impl Stream<Item = Result<Delivery, SourceError>> + Send + 'static {

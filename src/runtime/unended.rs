@@ -1,4 +1,4 @@
-//! Deliveries whose runs are in a ledger that ends with the process, acknowledged when the runs have ended.
+//! Unacknowledged deliveries whose runs are in a ledger that ends with the process. They are acknowledged when the runs have ended.
 //!
 //! A crash loses such a ledger, so the source has to deliver the event again. With a ledger that outlives the process, a
 //! delivery is settled as soon as its runs are in the ledger.
@@ -12,7 +12,7 @@ use crate::store::{RunRef, Standing};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Trackers of deliveries by the run that they wait for. Their number is bounded by the places for deliveries.
+/// Trackers of deliveries by the run that they wait for. Their number is bounded by the permits for deliveries.
 pub(super) struct Unended {
     store_context: Arc<StoreContext>,
     trackers: Mutex<HashMap<RunRef, Vec<AckTracker>>>,
@@ -44,7 +44,7 @@ impl Unended {
                     .or_default()
                     .push(tracker.another());
                 drop(trackers);
-                // It may have ended before.
+                // The run may have ended before its delivery was stored.
                 if self.store_context.runs().standing(&run) == Standing::Over {
                     self.settle(&run);
                 }
@@ -70,8 +70,8 @@ impl Unended {
         }
     }
 
-    /// Settles the deliveries of all runs that have ended, whichever worker or call ended them, and of runs that will not start
-    /// because their executor was removed. If the executor moved to another store, the delivery is requested again.
+    /// Settles the deliveries of all runs that have ended in any way, and of runs that will not start because their executor was
+    /// removed. If the executor moved to another store, the delivery is requested again.
     pub(super) fn review(&self, registry: &Registry) {
         let held: Vec<RunRef> = self.trackers().keys().cloned().collect();
         for run in held {

@@ -1,4 +1,4 @@
-//! What the suspended runs of one store wait for.
+//! Suspended runs of one store, indexed by the breadcrumbs that they wait for.
 
 mod compact;
 mod exact;
@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Sleeper {
     pub(super) run: RunRef,
     pub(super) selectors: Vec<Selector>,
-    /// Time of the suspension, which tells the suspensions of a run apart.
+    /// Time of the suspension, which distinguishes the suspensions of a run.
     pub(super) since: Timestamp,
-    /// Only breadcrumbs that were committed after this time wake it.
+    /// Only breadcrumbs that were committed after this time wake the run.
     pub(super) after: Timestamp,
 }
 
 impl Sleeper {
-    /// The suspended run of a row of the ledger. `None` unless a breadcrumb can wake it.
+    /// Returns the suspended run of a row of the ledger, or `None` if no breadcrumb can wake it.
     pub(super) fn of(run: Run) -> Option<Self> {
         let (wake, since) = (run.wake?, run.suspended_at?);
         (!wake.selectors.is_empty()).then_some(Self {
@@ -33,14 +33,14 @@ impl Sleeper {
         })
     }
 
-    /// Returns `true` if a breadcrumb, read from the store, wakes it.
+    /// Returns `true` if a stored breadcrumb wakes the run.
     pub(super) fn wakes_on(&self, breadcrumb: &Breadcrumb) -> bool {
         let is_selected = |selector: &Selector| selector.matches(breadcrumb);
         breadcrumb.updated_at > self.after && self.selectors.iter().any(is_selected)
     }
 }
 
-/// A suspended run that an event may wake. Its row in the ledger decides.
+/// A suspended run that an event may wake. The row of the run in the ledger decides.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) run: RunRef,
@@ -54,20 +54,20 @@ pub(super) enum Inserted {
     Added,
     /// The suspension, or a later one of the run, is stored already.
     Known,
-    /// No more runs can be stored.
+    /// The limit on stored runs is reached.
     Full,
 }
 
-/// The suspended runs of one store, found by what they wait for.
+/// The suspended runs of one store, indexed by the breadcrumbs that they wait for.
 ///
-/// The first runs are stored with their selectors, and further runs in little memory. Runs for which the latter is impossible are always
+/// The first runs are stored with their selectors, and further runs in a compact form. Runs without a compact form are always
 /// stored with their selectors.
 #[derive(Debug)]
 pub(super) struct Wakes(Mutex<Stored>);
 
 #[derive(Debug, Default)]
 struct Stored {
-    /// Number of runs that are stored with their selectors before further ones take little memory.
+    /// Number of runs that are stored with their selectors before further runs are stored in the compact form.
     few: usize,
     exact: Exact,
     compact: Compact,
@@ -75,7 +75,7 @@ struct Stored {
     check: u32,
     /// Number of runs beyond the limit whose answers were searched.
     beyond: usize,
-    /// The store has to be searched for earlier answers of some runs, from this time on.
+    /// Time from which the store has to be searched for the answers of unsearched runs. `None` if there are no such runs.
     unsearched: Option<Timestamp>,
 }
 
@@ -92,7 +92,7 @@ impl Wakes {
     /// Maximum number of selectors of the other runs.
     const MOST: usize = 4_000_000;
 
-    /// Stores that many runs with their selectors before further ones take little memory.
+    /// Creates an index that stores the first `few` runs with their selectors, and further runs in the compact form.
     fn storing(few: usize) -> Self {
         let stored = Stored {
             few,
@@ -153,7 +153,7 @@ impl Wakes {
         stored.exact.len() + stored.compact.len() == 0
     }
 
-    /// Selectors that select everything that may wake a run.
+    /// Returns selectors that match everything that may wake a run.
     pub(super) fn selectors(&self) -> Vec<Selector> {
         let stored = self.stored();
         let mut selectors = stored.exact.selectors();
@@ -168,7 +168,7 @@ impl Wakes {
             && (!stored.concerned(event).is_empty() || !stored.compact.find(event, &mut Vec::new()))
     }
 
-    /// The runs that a breadcrumb of the store may wake.
+    /// Returns the runs that a stored breadcrumb may wake.
     pub(super) fn concerned(&self, found: &Breadcrumb) -> Vec<Candidate> {
         // An event lacks a context above the limit for events.
         let event = Event {
@@ -178,15 +178,15 @@ impl Wakes {
         self.stored().concerned(&event)
     }
 
-    /// Begins a check of all suspended runs. The caller [inserts](Self::insert) all that the ledger lists.
+    /// Starts a check of all suspended runs. The caller [inserts](Self::insert) all runs that the ledger lists.
     pub(super) fn begin_check(&self) {
         let mut stored = self.stored();
         stored.check = stored.check.wrapping_add(1);
     }
 
-    /// Ends a check: removes the runs that were not inserted since its beginning.
+    /// Ends a check: removes the runs that were not inserted since its start.
     pub(super) fn end_check(&self) {
-        /// Number of entries under one lock.
+        /// Number of entries that are checked under one lock.
         const STEP: usize = 16_384;
         let check = {
             let mut stored = self.stored();
@@ -200,12 +200,12 @@ impl Wakes {
         }
     }
 
-    /// Returns how many of the runs beyond the limit a check passes over before it searches the answers of some.
+    /// Returns the number of runs beyond the limit that a check skips before it searches the answers of the next ones.
     pub(super) fn beyond(&self) -> usize {
         self.stored().beyond
     }
 
-    /// Sets how many of the runs beyond the limit the next check passes over.
+    /// Sets the number of runs beyond the limit that the next check skips.
     pub(super) fn pass_over(&self, beyond: usize) {
         self.stored().beyond = beyond;
     }
@@ -217,7 +217,7 @@ impl Wakes {
         stored.unsearched = Some(earlier);
     }
 
-    /// Returns the time of [`note_unsearched`](Self::note_unsearched) once.
+    /// Removes and returns the time of [`note_unsearched`](Self::note_unsearched).
     pub(super) fn take_unsearched(&self) -> Option<Timestamp> {
         self.stored().unsearched.take()
     }

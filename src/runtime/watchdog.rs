@@ -1,6 +1,6 @@
 //! Detection of executors that block a thread of the async runtime.
 //!
-//! A separate thread inspects the polls in progress, since a blocked async runtime polls nothing that could report it.
+//! A separate thread inspects the polls in progress, because a blocked async runtime polls no task that could report the problem.
 
 use crate::error::Chain;
 use foldhash::fast::RandomState;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Time after which one poll of an executor counts as blocking.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Watches polls. Dropping it ends its thread.
+/// Detector of blocking polls. Dropping it ends its thread.
 #[derive(Debug)]
 pub(super) struct Watchdog(Arc<State>);
 
@@ -32,12 +32,12 @@ struct State {
 struct Polled {
     executor: Arc<str>,
     since: Instant,
-    /// `true` once the poll was logged as blocking.
+    /// If `true`, the poll was logged as blocking.
     logged: bool,
 }
 
 impl Watchdog {
-    /// Starts the thread. If the system refuses a thread, nothing is watched, and the log reports it.
+    /// Starts the thread. If the system refuses a thread, a warning is logged and no poll is logged as blocking.
     pub(super) fn start() -> Self {
         Self::with_limit(LIMIT)
     }
@@ -58,7 +58,7 @@ impl Watchdog {
         Self(state)
     }
 
-    /// Completes a future, and watches each poll of it.
+    /// Polls a future to completion, and watches each poll.
     pub(super) async fn watch<T>(&self, executor: &Arc<str>, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|context| {
@@ -68,7 +68,7 @@ impl Watchdog {
         .await
     }
 
-    /// Returns the executors that block a thread now, and for how long.
+    /// Returns the executors that block a thread now, with the time since the start of the poll.
     pub(super) fn blocking(&self) -> Vec<(Arc<str>, Duration)> {
         let polls = lock(&self.0.polls);
         let blocking = polls.values().filter_map(|poll| {
@@ -130,7 +130,7 @@ impl State {
     }
 }
 
-/// Ends with the poll.
+/// A guard of a poll in progress.
 struct Poll<'s> {
     state: &'s State,
     number: u64,

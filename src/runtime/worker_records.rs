@@ -1,4 +1,4 @@
-//! Records of this worker in the ledgers of its stores, and the runs that were transferred to its versions of executors.
+//! Records of this worker in the ledgers of its stores, and acceptance of the runs that were transferred to its executor versions.
 
 use super::others::{Live, Others, other_versions};
 use super::shared::Shared;
@@ -14,10 +14,10 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
-/// Interval between two stores of the records: two can fail before this worker no longer counts as live.
+/// Interval between two saves of the records. Two saves can fail before this worker no longer counts as live.
 const RECORDED_EVERY: Duration = Duration::from_secs(10);
 
-/// Interval between two looks for transferred runs while other versions run.
+/// Interval between two checks for transferred runs while other versions run.
 const SOON: Duration = Duration::from_secs(1);
 
 pub(super) struct WorkerRecords {
@@ -25,9 +25,9 @@ pub(super) struct WorkerRecords {
     /// ID of this worker.
     id: String,
     name: Arc<str>,
-    /// Time of the next store of the records.
+    /// Time of the next save of the records.
     record_at: Instant,
-    /// `true` while live workers have other versions of the executors here.
+    /// If `true`, live workers have other versions of this worker's executors.
     others_run: bool,
     /// Versions without a live worker whose transferred runs this worker accepted, by store.
     adopted: HashSet<(u64, Version)>,
@@ -45,11 +45,11 @@ impl WorkerRecords {
         }
     }
 
-    /// Stores the records before the first claim, and waits until the live workers with other versions of the executors know the
-    /// versions here.
+    /// Saves the records before the first claim, and waits until the live workers with other versions of the executors know this
+    /// worker's versions.
     ///
-    /// From then on those workers enqueue the runs for the versions here too, in the order of the events. The wait is long enough
-    /// for two looks of each worker.
+    /// After that, those workers also enqueue the runs for this worker's versions, in the order of the events. The wait is long
+    /// enough for two checks by each worker.
     pub(super) async fn begin(&mut self) {
         const PAUSE: Duration = Duration::from_millis(250);
         // Workers that died a moment ago still count as live, and never answer.
@@ -68,7 +68,7 @@ impl WorkerRecords {
         }
     }
 
-    /// Reports whether all live workers with other versions of the executors know the versions here.
+    /// Returns `true` if all live workers with other versions of the executors know this worker's versions.
     async fn is_known(&self) -> bool {
         for store_context in self.shared.registry.store_contexts() {
             let Ok(workers) = in_time(store_context.ledger().workers()).await else {
@@ -83,7 +83,7 @@ impl WorkerRecords {
         true
     }
 
-    /// Stores the records at intervals until the runtime stops.
+    /// Saves the records at intervals until the runtime stops.
     pub(super) async fn run(mut self) {
         let (stop, mut changes) = (self.shared.stop.clone(), self.shared.registry.changes());
         loop {
@@ -104,7 +104,7 @@ impl WorkerRecords {
         self.record(true).await;
     }
 
-    /// Returns the interval between two looks for other versions and for transferred runs.
+    /// Returns the interval between two checks for other versions and for transferred runs.
     fn looks_every(&self) -> Duration {
         const LONGEST: Duration = Duration::from_secs(5);
         self.shared.settings.sweep.min(LONGEST)
@@ -125,7 +125,7 @@ impl WorkerRecords {
             .await;
     }
 
-    /// Returns the executors on a store, in the form of their records.
+    /// Returns the executors on a store in the form of the worker record.
     fn executors(&self, store_context: &StoreContext) -> Vec<Arc<ExecutorVersion>> {
         let members = self.shared.registry.all().into_iter();
         let here = members.filter(|member| member.store_context.number == store_context.number);
@@ -137,7 +137,7 @@ impl WorkerRecords {
         executors.map(|of| of.version()).collect()
     }
 
-    /// Stores one record in each store, with the executors on that store only.
+    /// Saves one record in each store, with the executors on that store only.
     async fn record(&mut self, stopped: bool) {
         self.record_at = later(Instant::now(), RECORDED_EVERY);
         let this = &*self;
@@ -155,8 +155,8 @@ impl WorkerRecords {
         join_all(record).await;
     }
 
-    /// Notes which other versions run, and accepts once the runs of versions without a live worker: an executor here may match
-    /// them. Returns `true` if other versions run than before.
+    /// Notes the other versions, and accepts once the runs of versions without a live worker, because an executor here may match them.
+    /// Returns `true` if the other versions have changed.
     async fn look_at_others(&mut self) -> bool {
         let (mut others_run, mut changed) = (false, false);
         for store_context in self.shared.registry.store_contexts() {
@@ -188,7 +188,7 @@ impl WorkerRecords {
                         .contains(&(store_context.number, (*version).clone()))
             };
             let new: Vec<Version> = versions.keys().filter(is_new).cloned().collect();
-            // A version counts as adopted only when no run is left: the next call accepts the runs that this one omits.
+            // A version counts as adopted only when no run remains: the next call accepts the runs that this call omits.
             if accept_transfers(&store_context, &new).await {
                 let new = new
                     .into_iter()
@@ -201,7 +201,7 @@ impl WorkerRecords {
     }
 }
 
-/// Reports whether a worker enqueues runs for these versions: it runs them, lists them, or does not run their executors.
+/// Returns `true` if a worker knows these versions: it runs them, lists them as known, or does not run their executors.
 fn knows_all(record: &WorkerRecord, versions: &[Version]) -> bool {
     let executors = record.executors.iter();
     let hashes: HashMap<&str, &Arc<str>> = executors.map(|of| (&*of.id, &of.version)).collect();
@@ -211,7 +211,7 @@ fn knows_all(record: &WorkerRecord, versions: &[Version]) -> bool {
     })
 }
 
-/// Accepts the runs that were transferred to versions of executors. Returns `true` if none is left.
+/// Accepts the runs that were transferred to versions of executors. Returns `true` if no such run remains.
 async fn accept_transfers(store_context: &StoreContext, versions: &[Version]) -> bool {
     /// The maximum number of calls in a row. The worker stores its record between two rounds of calls.
     const MOST_CALLS: usize = 16;
@@ -248,7 +248,7 @@ pub(super) async fn all(store_contexts: &[Arc<StoreContext>]) -> Result<Vec<Work
     let mut all: Vec<Worker> = Vec::new();
     for store_context in store_contexts {
         for worker in store_context.ledger().workers().await? {
-            // Several handles may be of one store.
+            // Several handles may belong to the same store.
             if all.iter().all(|known| known.record.id != worker.record.id) {
                 all.push(worker);
             }

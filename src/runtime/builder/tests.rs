@@ -6,7 +6,7 @@ use crate::services::NotRegistered;
 use crate::store::MemoryStore;
 use std::error::Error as _;
 
-/// An agent whose model is the entry `model` of the services.
+/// Returns an agent whose model is the entry `model` of the services.
 fn agent(id: &str, model: &str) -> Agent {
     Agent::new(id, model).on(Subscription::trigger("user.message.v1"))
 }

@@ -1,4 +1,4 @@
-//! Keeps the executors made of definitions as the store has them.
+//! Synchronisation of executors with their definitions in the store.
 
 use super::model_config::Configured;
 use super::{BadModelConfig, NotRegistered, StoredDefinitions};
@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 
-/// Whose runs in the ledger see to it that a definition is refused once, however many workers read it.
+/// Name of the ledger runs that make sure that only one worker writes the rejection of a definition.
 const LEDGER_NAME: &str = "definitions";
 
 /// Maximum number of definitions of one runtime.
@@ -29,15 +29,15 @@ const MOST: usize = 10_000;
 pub(in crate::runtime) struct Keeper {
     definitions: StoredDefinitions,
     kept: Mutex<HashMap<BreadcrumbId, Kept>>,
-    /// Held from before the store is read until what it said is applied, so that nothing newer is undone.
+    /// Held from the read of the store until its result is applied, so that an older result never replaces a newer one.
     turn: Semaphore,
 }
 
-/// What became of a definition.
+/// The state of a definition in this runtime.
 #[derive(Clone, Debug)]
 struct Kept {
     version: u64,
-    /// The executor that runs; none if none was ever made.
+    /// The running executor, or `None` if no version of the definition has loaded.
     executor: Option<Arc<str>>,
     refused: Option<Refused>,
 }
@@ -45,7 +45,7 @@ struct Kept {
 /// Result of loading one version of a definition.
 #[derive(Default)]
 struct Applied {
-    /// If `true`, another definition can take the name that this one had.
+    /// If `true`, the definition released a name that another definition can take.
     name_is_free: bool,
     /// The executor that was loaded.
     loaded: Option<Arc<str>>,
@@ -54,14 +54,14 @@ struct Applied {
 /// A version that was refused.
 #[derive(Clone, Copy, Debug)]
 struct Refused {
-    /// The definition can load later without a change: its name can become free, or its model configuration can be fixed.
+    /// If `true`, the definition can load later without a change: its name can become free, or its model configuration can be fixed.
     waits: bool,
-    /// That it was refused is written, here or elsewhere.
+    /// If `true`, this worker or another one has written the rejection.
     said: bool,
 }
 
 impl Kept {
-    /// Whether there is nothing more to do about a version.
+    /// Returns `true` if a version needs no further work.
     fn settles(&self, version: u64) -> bool {
         let settled = |refused: Refused| refused.said && !refused.waits;
         self.version > version || self.version == version && self.refused.is_none_or(settled)
@@ -83,7 +83,7 @@ impl Keeper {
         self.definitions.store.identity()
     }
 
-    /// Whether an event may be about a definition.
+    /// Returns `true` if an event may concern a definition.
     pub(in crate::runtime) fn is_concerned(&self, event: &Event) -> bool {
         let schema = event.schema_name.as_deref();
         event.kind != EventKind::Ping
@@ -91,7 +91,7 @@ impl Keeper {
                 || self.kept().contains_key(&event.breadcrumb_id))
     }
 
-    /// Applies every definition there is, oldest first, and removes what was made of others.
+    /// Applies all definitions, oldest first, and removes the executors of deleted ones.
     pub(in crate::runtime) async fn load(&self, registry: &Registry) -> Result<(), StoreError> {
         let _turn = self.turn.acquire().await;
         self.load_in_turn(registry).await
@@ -130,14 +130,14 @@ impl Keeper {
         Ok(())
     }
 
-    /// Applies definitions and adds the executors that load to `loaded`, also if an error ends it.
+    /// Applies definitions and adds the executors that load to `loaded`, also before an error.
     async fn apply_all(
         &self,
         registry: &Registry,
         found: &BTreeMap<(Timestamp, BreadcrumbId), Arc<Breadcrumb>>,
         loaded: &mut HashSet<Arc<str>>,
     ) -> Result<(), StoreError> {
-        // A name that one gives up may be what another one waits for.
+        // A name that one definition releases may be the name that another one waits for.
         let mut again = true;
         while std::mem::take(&mut again) {
             for definition in found.values() {
@@ -174,7 +174,7 @@ impl Keeper {
         Ok((all, omitted))
     }
 
-    /// Applies what a definition says now, or removes what was made of it.
+    /// Applies the current version of a definition, or removes its executor if the definition is gone.
     pub(in crate::runtime) async fn look_at(
         &self,
         registry: &Registry,
@@ -204,7 +204,7 @@ impl Keeper {
             .any(|kept| kept.refused.is_some_and(|refused| refused.waits))
     }
 
-    /// Puts what a definition says in the place of what it said before, or says why not; true if a name is free now.
+    /// Applies a version of a definition: replaces its executor, or rejects the version.
     ///
     /// # Errors
     /// A [`StoreError`] if the model configuration of an agent cannot be read.
@@ -264,11 +264,13 @@ impl Keeper {
         definition: &Breadcrumb,
         configured: Configured,
     ) -> Result<(Arc<dyn UniversalExecutor>, Vec<Finding>), BoxError> {
-        // A maker is the service's own code, and must not take the runtime with it.
+        // A maker is code of the service. A panic in it must not end the runtime.
         let made = catch_unwind(AssertUnwindSafe(|| {
             self.definitions.make(definition, configured)
         }));
-        made.unwrap_or_else(|_| Err("what makes executors of it panicked".into()))
+        made.unwrap_or_else(|_| {
+            Err("the code that creates the executor of this definition panicked".into())
+        })
     }
 
     fn remove(&self, registry: &Registry, id: BreadcrumbId) -> bool {
@@ -276,11 +278,14 @@ impl Keeper {
         let Some(executor) = kept.and_then(|kept| kept.executor) else {
             return false;
         };
-        tracing::info!(executor = &*executor, "its definition is gone");
+        tracing::info!(
+            executor = &*executor,
+            "executor removed, its definition is gone"
+        );
         registry.remove(&executor)
     }
 
-    /// Says why a definition was refused, unless that was said before; false if it has to be said later.
+    /// Logs the rejection of a definition and writes it to the store once. Returns `false` if it must be written later.
     async fn reject(&self, definition: &Breadcrumb, error: &BoxError) -> bool {
         let reason = reason(error);
         tracing::warn!(
@@ -322,7 +327,7 @@ impl Keeper {
         match in_time(written).await {
             Ok(said) => said,
             Err(error) => {
-                tracing::warn!(definition = %definition.id, code = error.code(), error = %Chain(&error), "its rejection is written later");
+                tracing::warn!(definition = %definition.id, code = error.code(), error = %Chain(&error), "cannot write the rejection of a definition, will retry");
                 false
             }
         }
@@ -333,7 +338,7 @@ impl Keeper {
     }
 }
 
-/// Returns `true` if a definition can load later without a change: a name or a model configuration is the problem.
+/// Returns `true` if a definition can load later without a change, because its name or model configuration is the problem.
 fn can_load_later(error: &BoxError) -> bool {
     matches!(error.downcast_ref(), Some(RuntimeError::DuplicateId { .. }))
         || matches!(error.downcast_ref(), Some(NotRegistered::ModelTool { .. }))
@@ -353,7 +358,7 @@ fn log_warnings(definition: &Breadcrumb, warnings: &[Finding]) {
     }
 }
 
-/// Lets an executor run in the place of the one that its definition made before.
+/// Registers the executor of a definition in place of the executor of its previous version.
 fn put(
     registry: &Registry,
     executor: Arc<dyn UniversalExecutor>,
@@ -366,7 +371,7 @@ fn put(
     Ok(id)
 }
 
-/// An error and its causes, for whoever wrote the definition.
+/// Returns an error with its causes, for the author of the definition.
 fn reason(error: &BoxError) -> String {
     const LONGEST: usize = 2_000;
     let mut reason = error.to_string();
@@ -393,7 +398,7 @@ fn warn_of_omitted(omitted: usize) {
     }
 }
 
-/// Logs the circles that executors close.
+/// Logs the cycles that contain one of these executors.
 fn warn_of_cycles(registry: &Registry, executors: &HashSet<Arc<str>>) {
     if executors.is_empty() {
         return;

@@ -1,13 +1,16 @@
-//! Executors made of definitions in the store, which come, change and go while a runtime runs.
+//! Executors that are defined by breadcrumbs in the store. A runtime adds, replaces and removes them while it runs.
 //!
-//! [`StoredDefinitions`] configures the definitions that a runtime runs, and their [`Services`]. Definitions are data,
-//! which others may write, so the services are the limit of their permissions: an agent or a workflow can name every model and tool
-//! in the services that it gets, a workflow also every guardrail, and nothing else. To allow definitions less than the code of the service, give them
+//! Use this when agents, tools or workflows must change without a restart of the service.
+//!
+//! [`StoredDefinitions`] configures the definitions that a runtime runs, and their [`Services`]. Definitions are data that other
+//! programs may write, so the services limit their permissions. An agent or a workflow can name every model and tool in its
+//! services, a workflow also every guardrail, and nothing else. To allow definitions less than the code of the service, give them
 //! separate `Services`. A definition of a tool can serve only the tools in [`StoredDefinitions::tools`].
 //!
-//! A definition that cannot be made into an executor leaves the one that runs in its place, and a `definition.rejected.v1` breadcrumb
-//! has the reason. The problems of a definition that loads, such as unknown fields, are logged at `WARN` once for each version;
-//! [`StoredDefinitions::options`] can make unknown fields errors. Find them before with the module `check` (feature `workflows`).
+//! If a definition is invalid, the executor of its previous version continues to run, and a `definition.rejected.v1` breadcrumb
+//! contains the reason. The problems of a definition that loads, such as unknown fields, are logged at `WARN` once for each
+//! version. [`StoredDefinitions::options`] can turn unknown fields into errors. The module `check` (feature `workflows`) finds
+//! such problems before the definition is stored.
 //!
 //! ```
 //! use serde_json::json;
@@ -75,10 +78,10 @@ type Made = Result<Arc<dyn UniversalExecutor>, BoxError>;
 type Built = Result<(Arc<dyn UniversalExecutor>, Vec<Finding>), BoxError>;
 type Maker = dyn Fn(&Breadcrumb, &Arc<dyn BreadcrumbStore>) -> Made + Send + Sync;
 
-/// The definitions in a store that a runtime makes into executors, and the [`Services`] that they can name.
+/// The definitions in a store that a runtime runs as executors, and the [`Services`] that they can name.
 ///
-/// A definition can name everything in the services that it gets. Give definitions separate `Services` to allow them less than the
-/// rest of the service:
+/// A definition can name everything in its services. Give definitions separate `Services` to allow them less than the code of
+/// the service:
 ///
 /// ```
 /// use serde_json::json;
@@ -124,7 +127,7 @@ impl StoredDefinitions {
     /// The schema of breadcrumbs that report a rejected definition and the reason.
     pub const REJECTED: &'static str = "definition.rejected.v1";
 
-    /// Reads definitions from a store, which their executors use as well. The store handle is cloned.
+    /// Creates a configuration that reads definitions from `store`. Their executors use the same store. The store handle is cloned.
     ///
     /// No definition runs until one of [`agents`](Self::agents), [`tools`](Self::tools), [`maker`](Self::maker) and, with the feature
     /// `workflows`, `workflows` is called.
@@ -146,8 +149,8 @@ impl StoredDefinitions {
         }
     }
 
-    /// Runs `agent.def.v1` definitions. They can name every model, provider and tool of the services. An agent without a model gets the
-    /// [default model](Services::default_model).
+    /// Runs `agent.def.v1` definitions. They can name every model, provider and tool of the services. An agent without a model uses
+    /// the [default model](Services::default_model).
     #[must_use]
     pub fn agents(mut self) -> Self {
         self.runs_agents = true;
@@ -174,22 +177,22 @@ impl StoredDefinitions {
         self
     }
 
-    /// Sets how definitions are read. By default an unknown field is a warning, which the runtime logs
-    /// once for each version of a definition.
+    /// Sets the options for reading definitions. By default, an unknown field is a warning that the runtime logs once for each
+    /// version of a definition.
     #[must_use]
     pub fn options(mut self, options: DefinitionOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Makes executors of the definitions with a schema. For a built-in schema, the maker replaces the built-in one. The executor must
-    /// use the store that the maker receives.
+    /// Registers a function that creates the executors of the definitions with a schema. It replaces the built-in function of a
+    /// built-in schema. The executor must use the store that the function receives.
     ///
-    /// The schema must be `tool`, or have the part `def` in its name, such as `playbook.def.v1`: agents write such breadcrumbs only
-    /// with `can_spawn_agents`, and flows never. A [`RuntimeBuilder`](crate::runtime::RuntimeBuilder) refuses another name.
+    /// The schema must be `tool`, or have the part `def` in its name, such as `playbook.def.v1`. Agents can write such breadcrumbs
+    /// only with `can_spawn_agents`, and flows never. A [`RuntimeBuilder`](crate::runtime::RuntimeBuilder) rejects any other name.
     ///
-    /// The text of a maker's error is written into the `definition.rejected.v1` breadcrumb, which the author of the definition reads:
-    /// it must not contain secrets.
+    /// An error message of the function is written into the `definition.rejected.v1` breadcrumb for the author of the definition,
+    /// so the message must not contain secrets.
     #[must_use]
     pub fn maker<F>(mut self, schema: impl Into<String>, make: F) -> Self
     where
@@ -205,7 +208,7 @@ impl StoredDefinitions {
         self
     }
 
-    /// Checks that no executors are made of breadcrumbs that any agent may write, and that the served tools are registered.
+    /// Checks that the schemas of all makers mark definitions, and that the served tools are registered.
     ///
     /// # Errors
     /// [`RuntimeError::NotADefinition`] for the first maker whose schema is not recognisable as a definition;
@@ -224,7 +227,7 @@ impl StoredDefinitions {
         Ok(())
     }
 
-    /// The schemas that are made into executors.
+    /// Returns the schemas of the definitions that the runtime runs.
     fn schemas(&self) -> Vec<&str> {
         let built_in = [Self::AGENT, Self::TOOL, Self::WORKFLOW].into_iter();
         let mut schemas: Vec<&str> = self.makers.keys().map(String::as_str).collect();
@@ -234,7 +237,7 @@ impl StoredDefinitions {
         schemas
     }
 
-    /// Whether breadcrumbs of a schema are made into executors.
+    /// Returns `true` if the runtime runs definitions of this schema.
     fn is_one(&self, schema: &str) -> bool {
         match schema {
             Self::AGENT if self.runs_agents => true,

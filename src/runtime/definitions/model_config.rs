@@ -45,7 +45,7 @@ pub(super) enum Configured {
     By { tool: String, id: BreadcrumbId },
 }
 
-/// Reads the configuration that a definition of an agent names. The definition itself is checked elsewhere.
+/// Reads the configuration that an agent definition names. The definition itself is checked elsewhere.
 ///
 /// # Errors
 /// A [`StoreError`] if the store cannot be read.

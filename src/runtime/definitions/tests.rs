@@ -14,7 +14,7 @@ fn tool(name: &str) -> JsonTool {
     )
 }
 
-/// Services with a model, a provider and the tools `echo` and `refund`.
+/// Returns services with a model, a provider and the tools `echo` and `refund`.
 fn services() -> Services {
     let tools = ToolRegistry::default().with(tool("echo")).unwrap();
     Services::new()
@@ -35,7 +35,7 @@ fn agent(fields: &Value) -> Value {
     definition
 }
 
-/// Makes the executor of a definition.
+/// Creates the executor of a definition.
 async fn made(
     definitions: &StoredDefinitions,
     store: &MemoryStore,

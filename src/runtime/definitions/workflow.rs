@@ -1,4 +1,4 @@
-//! Executors made of workflow definitions.
+//! Executors of workflow definitions.
 
 use super::{Built, StoredDefinitions};
 use crate::model::{Breadcrumb, DefinitionPath};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 impl StoredDefinitions {
     /// Runs `workflow.def.v1` definitions, as [`WorkloadExecutor::from_definition`] does. They can name everything in the services,
-    /// within the [limits](crate::Services::limits) there.
+    /// within the [limits](crate::Services::limits) of the services.
     #[must_use]
     pub fn workflows(mut self) -> Self {
         self.runs_workflows = true;

@@ -2,11 +2,11 @@ use super::tarjan::components;
 use super::{Cycle, Graph, Node, Step};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// From how many executors of a group a shortest cycle is searched for. Searching from all of them would take the
-/// square of their number; a cycle of two, the shortest there is, ends the search at once.
+/// Maximum number of executors of a group from which the search for a shortest cycle starts. Starting at all of them would
+/// take quadratic time. A cycle of two executors, the shortest possible one, ends the search.
 const STARTS: usize = 64;
 
-/// A short cycle of each group of executors that can all reach each other.
+/// Returns one short cycle of each group of executors that can all reach each other.
 pub(super) fn of(graph: &Graph) -> Vec<Cycle> {
     let reach = Reach::of(graph);
     let mut groups: Vec<BTreeSet<usize>> = components(&reach.edges())
@@ -24,11 +24,11 @@ pub(super) fn of(graph: &Graph) -> Vec<Cycle> {
         .collect()
 }
 
-/// Whom a schema triggers. Going from executor to executor by way of schemas keeps this as small as what the executors
-/// say: a thousand writers of a schema with a thousand readers are two thousand arrows, not a million.
+/// The executors that each schema triggers. Edges lead from executors to schemas and back, which keeps the graph small: one
+/// schema with a thousand writers and a thousand readers has two thousand edges, not a million.
 struct Reach<'g> {
     graph: &'g Graph,
-    /// Executors by the schema that triggers them.
+    /// Executors by the schema that triggers them, as indexes.
     triggered: Vec<Vec<usize>>,
     /// Executors that any schema triggers.
     by_any: Vec<usize>,
@@ -56,7 +56,8 @@ impl<'g> Reach<'g> {
         }
     }
 
-    /// Edges between executors, then schemas, then one vertex for "any schema", which every schema leads to.
+    /// Returns the edges of the vertices: the executors, then the schemas, then one vertex for "any schema" that every schema
+    /// leads to.
     fn edges(&self) -> Vec<Vec<usize>> {
         let executors = self.graph.nodes.len();
         let any = executors + self.graph.schemas.len();
@@ -78,7 +79,7 @@ impl<'g> Reach<'g> {
         self.graph.nodes.get(executor)
     }
 
-    /// The shortest cycle within a group; of several the first.
+    /// Returns the first of the shortest cycles within a group.
     fn shortest(&self, group: &BTreeSet<usize>) -> Option<Cycle> {
         let mut shortest: Option<Vec<(usize, usize)>> = None;
         for start in group.iter().take(STARTS) {
@@ -99,8 +100,8 @@ impl<'g> Reach<'g> {
         })
     }
 
-    /// The shortest cycle through an executor that has fewer steps than a limit, by breadth-first search. Each step
-    /// is an executor and the schema by which it triggers the next.
+    /// Returns the shortest cycle through an executor with fewer steps than `limit`, found by breadth-first search. Each step
+    /// is an executor and the schema by which it triggers the next executor.
     fn through(
         &self,
         start: usize,
@@ -108,7 +109,7 @@ impl<'g> Reach<'g> {
         limit: usize,
     ) -> Option<Vec<(usize, usize)>> {
         let closes = self.node(start)?;
-        // By whom and by what an executor was reached, and how many steps from the start.
+        // The previous executor, the schema, and the number of steps from the start, by the reached executor.
         let mut reached: BTreeMap<usize, (usize, usize, usize)> = BTreeMap::new();
         let mut schemas_seen = BTreeSet::new();
         let mut any_seen = false;
@@ -118,7 +119,7 @@ impl<'g> Reach<'g> {
                 return None;
             }
             for schema in writes(self.node(executor)?) {
-                // Before anything is left out as seen: the start may have written this schema for itself.
+                // Checked before a seen schema is skipped, because the start may have marked its own trigger schema as seen.
                 if executor != start && (closes.any_trigger || closes.triggers.contains(&schema)) {
                     return Some(path(&reached, executor, schema));
                 }
@@ -140,7 +141,7 @@ impl<'g> Reach<'g> {
     }
 }
 
-/// The steps from the start of a search to an executor, which closes the cycle with a schema.
+/// Returns the steps from the start of a search to the executor that closes the cycle with a schema.
 fn path(
     reached: &BTreeMap<usize, (usize, usize, usize)>,
     last: usize,

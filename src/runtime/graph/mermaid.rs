@@ -1,8 +1,8 @@
 use super::{Graph, Node};
 use std::fmt::Write as _;
 
-/// The graph as a flowchart from left to right. Schemas are vertices, so that it grows with what the executors say
-/// and not with the number of pairs.
+/// Draws the graph as a flowchart from left to right. Schemas are vertices, so that the size of the chart grows with the
+/// declarations of the executors and not with the number of pairs.
 pub(super) fn flowchart(graph: &Graph) -> String {
     let mut lines = vec!["flowchart LR".to_owned()];
     for (at, node) in graph.nodes.iter().enumerate() {
@@ -29,17 +29,17 @@ pub(super) fn flowchart(graph: &Graph) -> String {
     lines.join("\n    ") + "\n"
 }
 
-/// A text as it stands between double quotes: all but letters, digits and a few marks as entities.
+/// Escapes a string for a quoted label: all characters except letters, digits and a few marks become entities.
 ///
-/// The colon is not among these marks: Mermaid takes a `style` followed by one and an entity for a statement of its
-/// own and eats the end of the entity.
+/// A colon becomes an entity too: Mermaid parses `style`, a colon and an entity as a style statement, and drops the end of the
+/// entity.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_alphanumeric() || matches!(c, ' ' | '.' | '_' | '-' | '/') {
             escaped.push(c);
         } else if write!(escaped, "#{};", u32::from(c)).is_err() {
-            return escaped; // a string takes whatever is written to it
+            return escaped; // unreachable, because writing to a string never fails
         }
     }
     escaped

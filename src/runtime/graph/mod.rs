@@ -1,4 +1,6 @@
-//! Who writes what, and whom that triggers: drawn, and searched for cycles.
+//! Graph of the executors that trigger each other, with its cycles and a Mermaid flowchart.
+//!
+//! Use this to draw the executors of a service, or to find executors that trigger each other endlessly.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -25,17 +27,16 @@ use crate::model::{Role, Subscriptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Executors, the schemas they write, and the executors those trigger.
+/// Graph of executors and schemas: each executor writes schemas, and a schema triggers executors.
 ///
-/// It is made of what executors say about themselves: the schemas of their triggers, and
-/// [`responds_with`](crate::Profile::responds_with) of their profiles. Tags, conditions and kinds of events are not
-/// looked at, so an arrow says what may happen, not what will. Dead letters, which any executor may leave, are not in
-/// it.
+/// The graph is built from the declarations of the executors: the schemas of their triggers, and
+/// [`responds_with`](crate::Profile::responds_with) of their profiles. Tags, conditions and event kinds are ignored, so an
+/// edge shows a possible trigger, not a certain one. Dead letters are omitted, because any executor can write one.
 #[derive(Clone, Debug)]
 pub struct Graph {
-    /// By id.
+    /// The executors, sorted by ID.
     nodes: Vec<Node>,
-    /// Every schema that is written or a trigger, in order; nodes name them by their place.
+    /// All written and triggering schemas, sorted. Nodes refer to schemas by index.
     schemas: Vec<String>,
     cycles: Vec<Cycle>,
 }
@@ -45,33 +46,33 @@ pub struct Graph {
 struct Node {
     id: String,
     kind: String,
-    /// Places of schemas.
+    /// Indexes of the schemas that trigger the executor.
     triggers: BTreeSet<usize>,
-    /// Whether some trigger names no schema.
+    /// If `true`, a trigger names no schema.
     any_trigger: bool,
-    /// Places of schemas; none if it may write any.
+    /// Indexes of the schemas that the executor writes, or `None` if it may write any schema.
     writes: Option<BTreeSet<usize>>,
 }
 
-/// Executors that trigger one another in a circle; prints as
+/// A cycle of executors that trigger each other. Displayed as
 /// `a writes x.v1, which triggers b, which writes y.v1, which triggers a`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Cycle {
     steps: Vec<Step>,
 }
 
-/// An executor of a cycle, and the schema by which it triggers the next one.
+/// An executor of a cycle, and the schema by which it triggers the next executor.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Step {
-    /// The executor.
+    /// The executor ID.
     pub executor: String,
-    /// What it writes.
+    /// The schema that the executor writes.
     pub schema: String,
 }
 
 impl Graph {
-    /// The graph of some executors, in whatever order they come.
+    /// Builds the graph of executors. Their order does not matter.
     pub fn of<'e>(executors: impl IntoIterator<Item = &'e dyn UniversalExecutor>) -> Self {
         Self::of_declared(executors.into_iter().map(Declared::of))
     }
@@ -99,21 +100,21 @@ impl Graph {
         graph
     }
 
-    /// The circles in which executors may trigger one another: of every group of executors that can all reach each
-    /// other one, a shortest. (In a group of more than a few dozen, a short one.)
+    /// Returns the cycles in which executors may trigger each other: for every group of executors that can all reach each
+    /// other, a shortest cycle. In a group of more than 64 executors, the cycle may not be the shortest.
     ///
-    /// An executor that writes its own trigger is none, since no executor reacts to its own breadcrumbs. An executor
-    /// that does not say what it writes takes part in none: what it closes is not known. A cycle is no error, the hop
-    /// limit ends it, but is rarely meant.
+    /// An executor that writes its own trigger is not a cycle, because no executor reacts to its own breadcrumbs. An executor
+    /// that does not declare its written schemas is part of no cycle. A cycle is not an error, because the hop limit ends it,
+    /// but it is rarely intended.
     #[must_use]
     pub fn cycles(&self) -> &[Cycle] {
         &self.cycles
     }
 
-    /// A [Mermaid](https://mermaid.js.org/syntax/flowchart.html) flowchart: executors with their kinds, the schemas
-    /// between them, and "any schema" for triggers that name none and executors that may write whatever they like.
+    /// Returns a [Mermaid](https://mermaid.js.org/syntax/flowchart.html) flowchart. It shows the executors with their kinds, the
+    /// schemas between them, and "any schema" for triggers without a schema and for executors that may write any schema.
     ///
-    /// The same executors give the same text. Whatever an id or a schema holds is shown as text.
+    /// The same executors always lead to the same chart. IDs and schemas are escaped, so that they cannot add elements.
     #[must_use]
     pub fn to_mermaid(&self) -> String {
         mermaid::flowchart(self)
@@ -121,7 +122,7 @@ impl Graph {
 }
 
 impl Cycle {
-    /// Its steps; the last one triggers the first.
+    /// Returns the steps of the cycle. The last executor triggers the first one.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps
@@ -146,7 +147,7 @@ impl fmt::Display for Cycle {
     }
 }
 
-/// What an executor says about itself.
+/// The schemas of an executor by name.
 struct Facts<'e> {
     id: &'e str,
     kind: &'e str,

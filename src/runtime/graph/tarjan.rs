@@ -1,7 +1,7 @@
-/// The strongly connected components of a directed graph, given for each vertex where its edges lead to.
+/// Returns the strongly connected components of a directed graph. `edges` lists the targets of each vertex.
 ///
-/// Tarjan's algorithm ("Depth-first search and linear graph algorithms", 1972), in time linear in vertices and edges.
-/// The path it walks is a list and not the call stack, which a long chain would overflow.
+/// Implements Tarjan's algorithm ("Depth-first search and linear graph algorithms", 1972), in time linear in vertices and
+/// edges. The current path is a list instead of the call stack, which a long chain would overflow.
 pub(super) fn components(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let mut search = Search {
         visits: vec![Visit::default(); edges.len()],
@@ -19,14 +19,14 @@ pub(super) fn components(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
 
 const UNSEEN: usize = 0;
 
-/// What is known of a vertex.
+/// The search state of a vertex.
 #[derive(Clone, Copy, Default)]
 struct Visit {
-    /// When it was seen first, from one.
+    /// Position of the vertex in the order of visits, from 1. 0 if the vertex is unvisited.
     order: usize,
-    /// The earliest open vertex that it is known to reach.
+    /// The smallest `order` of an open vertex that is known to be reachable.
     low: usize,
-    /// Whether its component is not complete yet.
+    /// If `true`, the component of the vertex is incomplete.
     open: bool,
 }
 
@@ -83,7 +83,7 @@ impl Search {
         }
     }
 
-    /// Completes the component of a vertex if that is the first of it; says how far back the vertex reaches.
+    /// Completes the component of a vertex if the vertex is the first of its component. Returns the `low` of the vertex.
     fn leave(&mut self, vertex: usize) -> usize {
         let Visit { order, low, .. } = self.visits.get(vertex).copied().unwrap_or_default();
         if order == low {

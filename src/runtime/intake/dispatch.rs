@@ -40,7 +40,7 @@ impl Intake<'_> {
             concerned = true;
             metrics::matched(&id);
             if !self.stores.contains_key(&store_context.number) {
-                // It moved in a moment ago.
+                // The executor has just been added, and its store has no tasks yet.
                 self.open_places();
             }
             let candidate = Candidate {
@@ -60,7 +60,7 @@ impl Intake<'_> {
                     let arrival = |tracker| Arrival { tracker, executors };
                     hand_over(&tasks.arrivals, tracker.another(), arrival).await;
                 }
-                // It moved out a moment ago.
+                // The executor has just been removed.
                 None => tracker.another().again(PAUSE),
             }
         }
@@ -68,8 +68,8 @@ impl Intake<'_> {
         concerned
     }
 
-    /// Returns `true` for a breadcrumb that an executor does not read: it starts later, or has read it before the start. Another
-    /// executor still has to read it.
+    /// Returns `true` if an executor does not need a breadcrumb of this time, because the executor starts later or has read it
+    /// before. Other executors may still need the breadcrumb.
     fn is_before_start(
         &self,
         origin: Origin,
@@ -87,9 +87,9 @@ impl Intake<'_> {
             }
             // In a runtime without this setting, the subscription starts at the same event for all executors.
             Origin::Source if self.shared.settings.first_start.is_none() => false,
-            // Until the position is loaded, an event is taken rather than lost.
+            // Until the position is loaded, the event is dispatched: a duplicate is harmless, a loss is not.
             Origin::Source if !store_context.checkpoint.is_loaded() => false,
-            // A later sweep adopts an executor of a definition, and reads its unread triggers.
+            // A later sweep adopts the executor of a definition, and reads its unread triggers.
             Origin::Source => {
                 let checkpoint = &store_context.checkpoint;
                 let newest = || checkpoint.newest().is_some_and(|newest| time <= newest);
@@ -99,7 +99,7 @@ impl Intake<'_> {
     }
 
     /// Applies the definition that an event announces before the next event is matched. If the store fails, a task
-    /// applies the definition later. Returns `true` if the event may be about a definition.
+    /// applies the definition later. Returns `true` if the event may concern a definition.
     async fn follow_definitions(&self, tracker: &AckTracker) -> bool {
         let Some((keeper, inbox)) = &self.definitions else {
             return false;
@@ -155,7 +155,7 @@ impl Intake<'_> {
     }
 }
 
-/// Sends a share of a delivery to a task. If the task has ended, because of a shutdown, a removal or a panic, the delivery is requested
+/// Sends a handle of a delivery to a task. If the task has ended, because of a shutdown, a removal or a panic, the delivery is requested
 /// again.
 async fn hand_over<T>(
     inbox: &mpsc::Sender<T>,

@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Subscribes to the source: where the last subscription ended, or at `start`.
+/// Subscribes to the source at the end of the last subscription, or at `start`.
 ///
 /// # Errors
-/// The source's, or [`SourceError::Unavailable`] after 30 s without an answer.
+/// The source's errors, or [`SourceError::Unavailable`] after 30 s without an answer.
 pub(super) async fn subscribe(
     runtime: &Runtime,
     start: StartAt,
@@ -34,8 +34,9 @@ pub(super) enum Next {
     Found(Found),
 }
 
-/// Waits for the next input. A delivery comes before an event that a sweep found: most of these are the same, and the found one
-/// would count as lost. With `found_first` the order is reversed, because a source may always have a delivery.
+/// Waits for the next input. A delivery precedes an event that a sweep found, because both are often the same event, and the
+/// found one would count as missed. `found_first` reverses the order, so that a source with constant deliveries cannot starve the
+/// sweep.
 pub(super) async fn next(
     deliveries: Option<&mut Deliveries>,
     found: Option<&mut mpsc::Receiver<Found>>,

@@ -25,7 +25,7 @@ pub(in crate::runtime) struct Breaker {
     failing: BTreeSet<Trigger>,
     /// The triggers that were probed since the breaker opened, at most [`MOST_FAILING`](Self::MOST_FAILING).
     probed: BTreeSet<Trigger>,
-    /// The number of runs that failed while the breaker was open, and of those that opened it.
+    /// The number of failed runs that opened the breaker, and of runs that failed while it was open.
     failures: u32,
     /// The number of times that the breaker opened or closed.
     era: u64,
@@ -34,12 +34,12 @@ pub(in crate::runtime) struct Breaker {
 /// The breadcrumb and version that triggered a run.
 pub(in crate::runtime) type Trigger = (BreadcrumbId, u64);
 
-/// The trigger of a run.
+/// Returns the trigger of a run.
 pub(in crate::runtime) fn trigger_of(run: &RunRef) -> Trigger {
     (run.trigger_id, run.trigger_version)
 }
 
-/// Permission to start a run, which the breaker takes back when the run ends.
+/// Permission to start a run. The breaker takes the ticket back when the run ends.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::runtime) struct Ticket {
     era: u64,
@@ -55,7 +55,7 @@ pub(in crate::runtime) enum Change {
     ProbeFailed(Open),
     /// A run succeeded, and the breaker closed.
     Closed {
-        /// The number of runs that failed while the breaker was open, and of those that opened it.
+        /// The number of failed runs that opened the breaker, and of runs that failed while it was open.
         failures: u32,
     },
 }
@@ -86,7 +86,7 @@ impl Breaker {
     const PAUSE: Duration = Duration::from_secs(5);
     /// The longest pause before a probe.
     const LONGEST: Duration = Duration::from_secs(60);
-    /// The time for which a probe is left to a trigger that was not probed since the breaker opened.
+    /// The time for which a probe is reserved for a trigger that was not probed since the breaker opened.
     const PREFERENCE: Duration = Duration::from_secs(5);
     /// The maximum number of triggers that the breaker remembers.
     const MOST_FAILING: usize = 1_000;
@@ -113,10 +113,10 @@ impl Breaker {
         }
     }
 
-    /// Admits a run. `again` says that the run failed before.
+    /// Admits a run. `again` is `true` if the run failed before.
     ///
     /// # Errors
-    /// Returns the moment at which a retry may ask again.
+    /// Returns the earliest time of another request if the run is a retry that must wait.
     pub(in crate::runtime) fn start(
         &mut self,
         again: bool,

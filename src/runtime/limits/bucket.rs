@@ -3,22 +3,22 @@ use crate::executor::Rate;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A token bucket for the starts of runs: it holds as many as the [`Rate`] has runs, begins full, and fills evenly.
+/// A token bucket for the starts of runs. Its capacity is the number of runs of the [`Rate`]. It starts full and fills evenly.
 ///
-/// It counts in whole numbers, so that a start is possible exactly at the moment that [`next`](Self::next) names and
-/// no fraction gets lost however often it is asked.
+/// The bucket counts in integers, so that a start is possible exactly at the moment that [`next`](Self::next) returns, and
+/// frequent calls lose no fractions.
 #[derive(Clone, Debug)]
 pub(in crate::runtime) struct Bucket {
     runs: u128,
-    /// What one start costs. A nanosecond earns `runs`, so the time of the rate earns all of them.
+    /// The cost of one start, in credits. Each nanosecond earns `runs` credits, so the period of the rate earns `runs` starts.
     cost: u128,
     credit: u128,
-    /// Up to when the credit is counted; none before the first question, when the bucket is full.
+    /// Time up to which the credit is counted. `None` before the first call, while the bucket is full.
     counted: Option<Instant>,
 }
 
 impl Bucket {
-    /// A full bucket. A rate that fails its check counts as the nearest that passes.
+    /// Creates a full bucket. A rate of zero runs counts as one run, and a period of zero as one nanosecond.
     pub(in crate::runtime) fn new(rate: Rate) -> Self {
         let (runs, cost) = (u128::from(rate.runs.max(1)), rate.per.as_nanos().max(1));
         Self {
@@ -29,20 +29,20 @@ impl Bucket {
         }
     }
 
-    /// Takes as many starts as there are, at most those wanted; says how many.
+    /// Takes up to `wanted` starts from the bucket. Returns the number of starts taken.
     pub(in crate::runtime) fn take(&mut self, now: Instant, wanted: usize) -> usize {
         let taken = self.available(now).min(wanted);
         self.credit -= self.worth(taken);
         taken
     }
 
-    /// How many starts there are.
+    /// Returns the number of available starts.
     pub(in crate::runtime) fn available(&mut self, now: Instant) -> usize {
         self.fill(now);
         usize::try_from(self.credit / self.cost).unwrap_or(usize::MAX)
     }
 
-    /// When there is a start again, or none if there is one already.
+    /// Returns the time of the next available start, or `None` if a start is available now.
     pub(in crate::runtime) fn next(&mut self, now: Instant) -> Option<Instant> {
         self.fill(now);
         let missing = self.cost.checked_sub(self.credit).filter(|&it| it > 0)?;
@@ -53,7 +53,7 @@ impl Bucket {
         ))
     }
 
-    /// Earns for the time since it was counted last. A moment before that earns nothing.
+    /// Adds the credit for the time since the last call. An earlier `now` adds nothing.
     fn fill(&mut self, now: Instant) {
         let counted = self.counted.unwrap_or(now);
         let earned = now.saturating_duration_since(counted).as_nanos() * self.runs;
@@ -65,7 +65,7 @@ impl Bucket {
         self.runs * self.cost
     }
 
-    /// What starts cost together, at most a full bucket.
+    /// Returns the cost of `starts` starts, at most a full bucket.
     fn worth(&self, starts: usize) -> u128 {
         (starts as u128).min(self.runs) * self.cost
     }

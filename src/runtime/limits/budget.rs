@@ -2,32 +2,32 @@ use crate::clock::later;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A budget for retries: without one, what fails under load is tried again and makes the load worse.
+/// A budget for the retries of one executor. Without a budget, retries under load increase the load further.
 ///
-/// Every first attempt earns a share of a retry, so that retries stay at that share of the traffic, and what is not
-/// used is kept up to a cap. A slow trickle earns as well: where there is no traffic, a lone retry must not wait for
-/// ever. This is the retry budget of Finagle (<https://finagle.github.io/blog/2016/02/08/retry-budgets/>), and the
-/// per-client budget of the chapter "Handling Overload" of Google's SRE book
-/// (<https://sre.google/sre-book/handling-overload/>).
+/// Every first attempt earns a fraction of a retry, so that retries stay at that share of the traffic. Unused credit
+/// accumulates up to a cap. Time earns credit too, so that a single retry without traffic does not wait forever. This is the
+/// retry budget of Finagle (<https://finagle.github.io/blog/2016/02/08/retry-budgets/>), and the per-client budget of the
+/// chapter "Handling Overload" of Google's SRE book (<https://sre.google/sre-book/handling-overload/>).
 #[derive(Clone, Debug)]
 pub(in crate::runtime) struct Budget {
-    /// How long the trickle takes to earn one retry. All else is counted in it: a retry costs this much time.
+    /// The time that earns one retry. Credit is counted in time, and a retry costs this much.
     pace: Duration,
-    /// What a first attempt earns, of a hundred.
+    /// The credit that a first attempt earns, in percent of a retry.
     percent: u32,
-    /// How many retries are kept at the most.
+    /// Maximum number of retries that accumulate.
     cap: u32,
     credit: Duration,
     counted: Instant,
 }
 
 impl Budget {
-    /// Retries for a fifth of the traffic, ten of them at hand, and one more each second.
+    /// Creates a budget of 20% of the traffic, with up to 10 accumulated retries, and one more retry each second.
     pub(in crate::runtime) fn new(now: Instant) -> Self {
         Self::with(now, 20, 10, Duration::from_secs(1))
     }
 
-    /// Retries for some percent of the traffic, at most `cap` at hand, which it begins with, and one more at a pace.
+    /// Creates a budget of `percent` of the traffic. `cap` retries are available at the start and at most accumulate, and each `pace`
+    /// earns one more.
     pub(in crate::runtime) fn with(now: Instant, percent: u32, cap: u32, pace: Duration) -> Self {
         let pace = pace.max(Duration::from_nanos(1));
         Self {
@@ -39,12 +39,12 @@ impl Budget {
         }
     }
 
-    /// Earns for the first attempt of a run.
+    /// Adds the credit for the first attempt of a run.
     pub(in crate::runtime) fn first(&mut self) {
         self.earn(self.pace.saturating_mul(self.percent) / 100);
     }
 
-    /// Whether there may be a retry now, which is taken then.
+    /// Takes the credit of one retry. Returns `false` if there is not enough credit.
     pub(in crate::runtime) fn retry(&mut self, now: Instant) -> bool {
         self.trickle(now);
         let Some(left) = self.credit.checked_sub(self.pace) else {
@@ -54,8 +54,8 @@ impl Budget {
         true
     }
 
-    /// When there may be a retry even if there is no traffic until then; none if there may be one already. A cap of
-    /// zero never allows one, and this moment then moves on.
+    /// Returns the time at which a retry is possible without further traffic, or `None` if a retry is possible now. A cap of
+    /// zero never allows a retry, and this time then moves with `now`.
     pub(in crate::runtime) fn next(&mut self, now: Instant) -> Option<Instant> {
         self.trickle(now);
         let missing = self.pace.saturating_sub(self.credit);
@@ -80,7 +80,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// How many retries there are at once, up to a hundred.
+    /// Takes and counts the available retries, up to 100.
     fn retries(budget: &mut Budget, now: Instant) -> usize {
         (0..100).take_while(|_| budget.retry(now)).count()
     }

@@ -1,7 +1,7 @@
 //! Limits on the runs of one executor: the rate of starts ([`Bucket`]), the share of retries ([`Budget`]), and a pause of
 //! retries while every input fails ([`Breaker`]).
 //!
-//! Nothing here reads a clock or waits: the moment is an argument, and what to do about an answer is up to the worker.
+//! This module reads no clock and does not wait: the time is an argument, and the scheduler acts on the results.
 
 mod breaker;
 mod bucket;

@@ -1,7 +1,7 @@
 use super::Range;
 use crate::model::Timestamp;
 
-/// Intervals of integers: after the first number, up to and including the second. Sorted, and none touches another.
+/// A set of integers as sorted intervals that do not touch. Each interval starts after its first number, and includes its second.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Intervals(Vec<(i64, i64)>);
 
@@ -52,7 +52,7 @@ impl Intervals {
         self.0 = left;
     }
 
-    /// The numbers that are in both.
+    /// Returns the numbers that are in both sets.
     pub(super) fn common(&self, other: &Self) -> Self {
         let mut common = Self::default();
         for (after, to) in self.iter() {
@@ -63,18 +63,18 @@ impl Intervals {
         common
     }
 
-    /// The numbers up to and including a number.
+    /// Returns the numbers up to and including `most`.
     pub(super) fn up_to(&self, most: i64) -> Self {
         let cut = self.iter().map(|(after, to)| (after, to.min(most)));
         Self(cut.filter(|(after, to)| after < to).collect())
     }
 
-    /// Joins the intervals with the smallest distance until there are at most so many.
+    /// Joins the intervals with the smallest distance until there are at most `most` intervals.
     pub(super) fn join_to(&mut self, most: usize) {
         self.join(most.max(1), 0);
     }
 
-    /// The same, without the oldest interval: a reader that reads it from its newest end makes progress.
+    /// Does the same without joining the oldest interval, so that a reader of its newest end makes progress.
     pub(super) fn join_newer_to(&mut self, most: usize) {
         self.join(most.max(2), 1);
     }

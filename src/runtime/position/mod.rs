@@ -1,8 +1,8 @@
 //! Position of an executor: the intervals of time whose triggers may not be enqueued yet. Pure.
 //!
 //! A position states a fact about the ledger: every trigger committed outside of the unread intervals has its runs there. So
-//! two positions of one executor, wherever they come from, can be [merged](Position::merge): a trigger is unread if both
-//! count it as unread. To count too much as unread is harmless, because enqueuing twice is.
+//! two positions of one executor from any workers can be [merged](Position::merge): a trigger is unread if both positions
+//! count it as unread. Unnecessary unread intervals are harmless, because enqueuing a run twice has no effect.
 
 mod intervals;
 #[cfg(test)]
@@ -34,7 +34,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// The position of an executor that starts after `since` and has read nothing after `unread_after`.
+    /// Creates the position of an executor that starts after `since` and has read nothing after `unread_after`.
     pub(super) fn starting(since: Timestamp, unread_after: Timestamp) -> Self {
         let mut unread = Intervals::default();
         unread.add((unread_after.as_micros().max(since.as_micros()), i64::MAX));
@@ -44,12 +44,12 @@ impl Position {
         }
     }
 
-    /// The time after which triggers count.
+    /// Returns the time after which triggers count.
     pub(super) fn since(&self) -> Timestamp {
         Timestamp::from_micros(self.since)
     }
 
-    /// The time after which something may be unread.
+    /// Returns the start of the first unread interval.
     pub(super) fn unread_after(&self) -> Timestamp {
         let first = self.unread.iter().next();
         Timestamp::from_micros(first.map_or(self.since, |(after, _)| after))
@@ -62,7 +62,7 @@ impl Position {
         time <= self.since || !unread.any(|(after, to)| after < time && time <= to)
     }
 
-    /// The time after which nothing was read.
+    /// Returns the start of the last unread interval, after which nothing was read.
     pub(super) fn up_to(&self) -> Timestamp {
         Timestamp::from_micros(self.unread.last().map_or(self.since, |(after, _)| after))
     }
@@ -72,13 +72,13 @@ impl Position {
         self.unread.len() <= 1
     }
 
-    /// The unread intervals up to a time, oldest first.
+    /// Returns the unread intervals up to a time, oldest first.
     pub(super) fn unread_to(&self, to: Timestamp) -> Vec<Range> {
         self.unread.up_to(to.as_micros()).ranges()
     }
 
-    /// The intervals to read up to a time, oldest first: the unread ones, and the last `overlap` before
-    /// [`up_to`](Self::up_to) again, because a commit can become visible later than newer ones.
+    /// Returns the intervals to read up to a time, oldest first: the unread intervals, and the last `overlap` before
+    /// [`up_to`](Self::up_to), because a commit can become visible later than newer commits.
     pub(super) fn to_read(&self, to: Timestamp, overlap: Duration) -> Vec<Range> {
         let overlap = i64::try_from(overlap.as_micros()).unwrap_or(i64::MAX);
         let up_to = self.up_to().as_micros().min(to.as_micros());
@@ -89,7 +89,7 @@ impl Position {
 
     /// Notes that the triggers of an interval have their runs in the ledger.
     pub(super) fn read(&mut self, (after, to): Range) {
-        // The last interval keeps its end.
+        // The last interval must remain without an end.
         self.unread
             .remove((after.as_micros(), to.as_micros().min(i64::MAX - 1)));
         self.unread.join_newer_to(MOST_IN_MEMORY);
@@ -110,16 +110,16 @@ impl Position {
         self.unread.join_to(MOST);
     }
 
-    /// The same position with some more unread intervals.
+    /// Returns the same position with more unread intervals.
     pub(super) fn also_unread(mut self, ranges: impl IntoIterator<Item = Range>) -> Self {
         self.reopen(ranges);
         self
     }
 
-    /// Joins two positions of one executor: a trigger is unread if both count it as unread. Two exceptions:
+    /// Merges two positions of one executor: a trigger is unread if both positions count it as unread. There are two exceptions:
     ///
-    /// - Up to the later one of the two starts, the position with the earlier start decides. The other one has read nothing there.
-    /// - After `missed_after`, this position decides, because it knows of events that were missed.
+    /// - Up to the later of the two starts, the position with the earlier start decides, because the other one has read nothing there.
+    /// - After `missed_after`, this position decides, because only this one contains the events that were missed.
     pub(super) fn merge(&self, other: &Self, missed_after: Option<Timestamp>) -> Self {
         let mut unread = self.unread.common(&other.unread);
         let (first, later) = match self.since <= other.since {
@@ -143,7 +143,7 @@ impl Position {
         }
     }
 
-    /// The position of several executors: a trigger is unread if one of them counts it as unread.
+    /// Returns the position of several executors: a trigger is unread if at least one executor counts it as unread.
     pub(super) fn of_all(&self, other: &Self) -> Self {
         let mut unread = self.unread.clone();
         for range in other.unread.iter() {
@@ -156,7 +156,7 @@ impl Position {
         }
     }
 
-    /// The same unread intervals for an executor that starts after another time.
+    /// Returns the same unread intervals for an executor that starts after `since`.
     pub(super) fn with_since(&self, since: Timestamp) -> Self {
         let since = since.as_micros();
         let mut unread = self.unread.clone();
@@ -164,7 +164,7 @@ impl Position {
         Self { since, unread }
     }
 
-    /// The bytes to save, at most [`SavedPosition::MAX_BYTES`](crate::store::SavedPosition::MAX_BYTES).
+    /// Returns the bytes to save, at most [`SavedPosition::MAX_BYTES`](crate::store::SavedPosition::MAX_BYTES).
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut unread = self.unread.clone();
         unread.join_to(MOST);
@@ -177,7 +177,7 @@ impl Position {
         bytes
     }
 
-    /// Reads saved bytes. `None` if they are of another format, or damaged.
+    /// Parses saved bytes. Returns `None` if the bytes have another format or are damaged.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (&FORMAT, rest) = bytes.split_first()? else {
             return None;

@@ -163,13 +163,13 @@ fn damaged_bytes_and_other_formats_are_no_position() {
 enum Step {
     /// A trigger is committed.
     Commit,
-    /// The worker reads a page of so many triggers and saves its position.
+    /// The worker reads a page of this number of triggers and saves its position.
     Page(usize),
     /// The worker reads a page and is killed before it saves its position.
     KilledInPage(usize),
     /// The worker is killed, and starts again from its saved position.
     Restart,
-    /// Another worker of the same executor reads so many of the newest triggers, and saves its own position.
+    /// Another worker of the same executor reads this number of the newest triggers, and saves its own position.
     Other(usize),
     /// A trigger of the last page is not in the ledger when the position is saved.
     Late,
@@ -187,7 +187,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 0..120)
 }
 
-/// The model: the triggers, those with runs, and the saved bytes.
+/// The model: all triggers, the enqueued triggers, and the saved bytes.
 #[derive(Default)]
 struct World {
     clock: i64,
@@ -210,7 +210,7 @@ impl World {
         self.saved = Some(merged.to_bytes());
     }
 
-    /// Reads the newest unread triggers, at most so many. `late` are not enqueued.
+    /// Reads at most `most` of the newest unread triggers. The first `late` of them are not enqueued.
     fn page(&mut self, position: &mut Position, most: usize, late: usize) {
         let Some(&newest) = self.triggers.last() else {
             return;
@@ -222,13 +222,13 @@ impl World {
         let page: Vec<i64> = inside.rev().take(most).copied().collect();
         let is_full = page.len() == most;
         let read_to = page.last().copied().filter(|_| is_full);
-        // The oldest of a full page may have a twin of the same time.
+        // The next page may contain another trigger with the time of the oldest one.
         let read_to = read_to.unwrap_or(after.as_micros());
         self.enqueued.extend(page.iter().skip(late));
         position.read((time(read_to), to));
         position.reopen(page.iter().take(late).map(|at| range(at - 1, *at)));
         if read_to > after.as_micros() {
-            // It is read again with the next page.
+            // The oldest trigger is read again with the next page.
             assert!(is_unread(position, read_to));
         }
     }

@@ -1,4 +1,4 @@
-//! Choice of the executors to claim for, and the claims.
+//! Claims of due runs, and the choice of the executors for each claim.
 
 use super::Scheduler;
 use crate::clock::later;
@@ -25,7 +25,7 @@ const BATCH: usize = 64;
 const MOST_ASKED: usize = 256;
 
 impl Scheduler {
-    /// Enqueues runs, and claims due runs of the executors whose turn it is, at most one per free permit.
+    /// Enqueues runs, and claims due runs of the executors whose turn it is, at most one run per free permit.
     pub(super) async fn claim(
         &mut self,
         place: Option<OwnedSemaphorePermit>,
@@ -58,7 +58,7 @@ impl Scheduler {
         self.claiming = None;
         let claimed = match (claimed, reply) {
             (Ok(enqueued), reply) => {
-                // The send fails only if the requester has ended. Then its runs are enqueued again.
+                // The send fails only if the enqueuer has ended, which then enqueues its runs again.
                 drop(reply.map(|reply| reply.send(Ok(()))));
                 enqueued.claimed
             }
@@ -110,7 +110,7 @@ impl Scheduler {
     }
 
     /// Returns the executors whose turn it is, including the executors of new runs. New runs do not wait for the release of unsettled
-    /// leases: if there are any, returns no executors, and the new runs are enqueued without a claim.
+    /// leases: if such leases exist, this method returns no executors, and the new runs are enqueued without a claim.
     async fn whose_turn_after(&mut self, new: Option<&[NewRun]>) -> Vec<ExecutorLimits> {
         for new in new.into_iter().flatten() {
             self.heat(&new.run.executor);
@@ -122,7 +122,7 @@ impl Scheduler {
         }
     }
 
-    /// Releases the leases whose release failed before, if there are any. Returns `false` if unreleased leases remain.
+    /// Releases the leases whose release has failed before. Returns `false` if unreleased leases remain.
     async fn is_settled(&mut self) -> bool {
         if self.in_doubt.is_none() && self.unreleased.is_empty() {
             return true;
@@ -253,7 +253,7 @@ impl Scheduler {
         self.give_back(leases.collect()).await
     }
 
-    /// Starts claimed runs; an executor with more free places keeps its turn. Returns the runs that are not started: their
+    /// Starts claimed runs. An executor that may have more due runs keeps its turn. Returns the runs that are not started: their
     /// executor was removed, or no permit is free.
     fn start_all(
         &mut self,

@@ -1,4 +1,4 @@
-//! The end of a run or of its task: counts, limits, and the release of its leases.
+//! End of a run or of its task: counts, limits, and the release of its leases.
 
 use super::claim::leases_of;
 use super::start::{Started, Work};
@@ -23,7 +23,7 @@ impl Scheduler {
     pub(super) async fn finish(&mut self, finished: Finished) {
         let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let started = self.started.get(&id);
-        // It may have moved on to the run of a newer version.
+        // The task may have moved on to the run of a newer version.
         let runs = started.map(|started| [started.run.clone(), started.scope.lease().run]);
         let leases = self.note(finished);
         self.give_back(leases).await;
@@ -32,9 +32,9 @@ impl Scheduler {
         }
     }
 
-    /// Gives leases back, side by side, and reports whether the ledger has taken all of them.
+    /// Releases leases concurrently. Returns `true` if the ledger has released all of them.
     pub(super) async fn give_back(&mut self, leases: Vec<(Lease, Because)>) -> bool {
-        // They stay here until the ledger has answered, so that a scheduler that is dropped meanwhile still has them.
+        // The leases stay in `returning` until the ledger has answered, so that a scheduler that is dropped meanwhile still has them.
         self.returning.extend(leases);
         let unreleased = process::give_all_back(&self.store_context, &self.returning).await;
         self.returning.clear();
@@ -128,9 +128,9 @@ impl Scheduler {
         }
     }
 
-    /// Counts a run whose task was dropped or panicked. Returns its lease and the leases of nested runs: to release at once after a
-    /// drop, and to retry at the end of the lease after a panic. The progress of a run that may execute only once is unknown: its
-    /// lease expires, and its dead letter states the unknown progress.
+    /// Counts a run whose task was dropped or panicked. Returns its lease and the leases of nested runs, with the reason for their
+    /// release. An at-most-once run that may have executed is omitted: its lease expires, and its dead letter states that the outcome
+    /// is unknown.
     fn take_back(
         &mut self,
         started: &Started,
@@ -141,7 +141,7 @@ impl Scheduler {
         self.shared.count(|report| match (panicked, stopped) {
             (true, _) => report.panics += 1,
             (false, true) => report.dropped += 1,
-            // Its lease had run out before it ended.
+            // The task was aborted because another claim of the run replaced its lease.
             (false, false) => report.errors += 1,
         });
         started.scope.leave();
@@ -177,7 +177,7 @@ impl Scheduler {
             let (lease, because) = (unreleased.lease.clone(), unreleased.because);
             process::release(store_context, lease, because)
         };
-        // They stay in the list until the ledger has answered, because this future can be dropped at any await.
+        // The leases stay in the list until the ledger has answered, because this future can be dropped at any await.
         let released = join_all(self.unreleased.iter().map(release)).await;
         let now = Instant::now();
         let all = mem::take(&mut self.unreleased).into_iter().zip(released);
@@ -196,7 +196,7 @@ impl Scheduler {
         self.unreleased.is_empty()
     }
 
-    /// Keeps leases to be released later.
+    /// Stores leases for a later release.
     fn keep(&mut self, leases: impl IntoIterator<Item = (Lease, Because)>) {
         self.unreleased
             .extend(leases.into_iter().map(Unreleased::new));
@@ -205,7 +205,7 @@ impl Scheduler {
     /// Lets running work finish and releases the leases of runs that were not started. After a stop, running work is
     /// dropped after the drain timeout, and all its leases are released at once.
     pub(super) async fn drain(mut self) {
-        // Runs that were claimed and not started need not wait for those that finish.
+        // Runs that were claimed and not started are released without waiting for running ones.
         let unstarted = self.release_unstarted();
         self.let_finish().await;
         self.running.abort_all();
@@ -213,7 +213,7 @@ impl Scheduler {
             let leases = self.note(finished);
             self.returning.extend(leases);
         }
-        // A panic of a release is reported by the panic hook. The leases end by themselves.
+        // The panic hook reports a panic of the release. The leases then expire.
         if let Some(unstarted) = unstarted
             && let Ok(left) = unstarted.await
         {
@@ -229,7 +229,7 @@ impl Scheduler {
     async fn let_finish(&mut self) {
         let stop = self.shared.stop.clone();
         loop {
-            // All executors of this store were removed. Their runs finish.
+            // Without a stop, all executors of this store were removed, and their runs may finish without a time limit.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -256,7 +256,7 @@ fn how(finished: &Finished) -> Ended {
     }
 }
 
-/// The error code of a failed attempt; otherwise the label of its outcome.
+/// Returns the error code of a failed attempt, or the label of its outcome.
 fn code_of(finished: &Finished) -> &'static str {
     match finished {
         Ok((

@@ -1,4 +1,4 @@
-//! The runs of the executors on one store: claims them, starts them concurrently, and releases their leases at the end.
+//! Scheduler of the runs on one store: claims runs, starts them concurrently, and releases their leases at the end.
 
 mod claim;
 mod finish;
@@ -26,14 +26,14 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 use tokio::task::{self, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-/// A pending request for a place. It lives across the iterations of the loop, so that the scheduler keeps its position in the queue.
+/// A pending request for a permit. It lives across the iterations of the loop, so that the scheduler keeps its position in the queue.
 type Acquiring = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>;
 
 /// A lease whose release failed.
 struct Unreleased {
     lease: Lease,
     because: Because,
-    /// The lease has expired then.
+    /// The time at which the lease has expired.
     until: Instant,
 }
 
@@ -61,9 +61,9 @@ pub(super) struct Scheduler {
     /// Runs to be enqueued.
     prepared: mpsc::Receiver<Prepared>,
     quotas: HashMap<Arc<str>, Quota>,
-    /// Is notified when a run begins to commit its response.
+    /// Notified when a run starts to commit its response.
     committing: Arc<Notify>,
-    /// Executors that may have runs to claim, in the order in which their turn comes.
+    /// Executors that may have runs to claim, in the order of their turns.
     hot: VecDeque<Arc<str>>,
     /// The times at which executors may have runs to claim. The sweep finds runs whose times are missing here.
     due: BTreeMap<Instant, BTreeSet<Arc<str>>>,
@@ -72,9 +72,9 @@ pub(super) struct Scheduler {
     claiming: Option<Claiming>,
     /// A claim whose answer did not arrive, or whose runs are not all started yet.
     in_doubt: Option<ClaimId>,
-    /// Leases whose release failed. Nothing is claimed before the leases are released whose heartbeats the ledger did not
-    /// answer: otherwise the claim would count them as abandoned. Others are retried until they expire. So their number is
-    /// bounded by the number of runs in flight.
+    /// Leases whose release failed. Leases whose heartbeats the ledger did not answer are released before the next claim, which
+    /// would count them as abandoned. The release of other leases is retried until they expire. The number of leases is bounded
+    /// by the number of runs in flight.
     unreleased: Vec<Unreleased>,
     /// Time of the next attempt to release them.
     settle_again: Instant,
@@ -82,7 +82,7 @@ pub(super) struct Scheduler {
     returning: Vec<(Lease, Because)>,
     running: JoinSet<Work>,
     started: HashMap<task::Id, Started, RandomState>,
-    /// The tasks by their runs.
+    /// The running tasks, by run.
     runs: HashMap<RunRef, Running, RandomState>,
     /// Started runs that lost a worker, for the log.
     taken_over: TakenOver,
@@ -128,10 +128,10 @@ impl Scheduler {
         );
         let committing = Arc::clone(&self.committing);
         let mut acquiring: Option<Acquiring> = None;
-        // Runs may be left over from before.
+        // The ledger may have due runs from an earlier process.
         self.heat_all();
         loop {
-            // First: a branch below that is always ready must not delay due executors.
+            // This comes first, because a branch below that is always ready must not delay due executors.
             self.heat_due(Instant::now());
             if acquiring.is_none() && !self.hot.is_empty() {
                 acquiring = Some(Box::pin(Arc::clone(&self.shared).place()));
@@ -165,7 +165,7 @@ impl Scheduler {
         }
         drop(acquiring);
         self.prepared.close();
-        // Without an answer they are enqueued elsewhere.
+        // Without an answer, the enqueuer enqueues these runs itself.
         while self.prepared.try_recv().is_ok() {}
         let (unended, shared) = (Arc::clone(&self.unended), Arc::clone(&self.shared));
         self.drain().await;
@@ -182,7 +182,7 @@ impl Scheduler {
         first.map_or(self.sweep, |due| self.sweep.min(due))
     }
 
-    /// Every executor that lives here may have runs to claim.
+    /// Queues all executors of this store for a claim, and removes the state of removed executors.
     fn heat_all(&mut self) {
         let living = self.shared.registry.of_store(&self.store_context);
         let (breakers, store_context) = (&self.shared.breakers, self.store_context.number);
@@ -199,7 +199,7 @@ impl Scheduler {
         self.unended.review(&self.shared.registry);
     }
 
-    /// Executors may have runs to claim that waited for places, which runs that commit have given up.
+    /// Queues the executors whose waiting runs can start because other runs started to commit.
     fn heat_freed(&mut self) {
         let quotas = self.quotas.iter_mut();
         let freed = quotas.filter_map(|(id, quota)| quota.has_freed().then(|| Arc::clone(id)));
@@ -209,7 +209,7 @@ impl Scheduler {
         }
     }
 
-    /// Notes that due executors may have runs to claim.
+    /// Queues the executors that are due now, and all executors at the interval of the sweep.
     fn heat_due(&mut self, now: Instant) {
         while let Some(first) = self.due.first_entry().filter(|first| *first.key() <= now) {
             for executor in first.remove() {
@@ -222,7 +222,7 @@ impl Scheduler {
         }
     }
 
-    /// Notes that an executor may have runs to claim.
+    /// Queues an executor for a claim, unless it is queued already.
     fn heat(&mut self, executor: &Arc<str>) {
         let quota = self.quota(executor);
         if !quota.hot {
@@ -231,7 +231,7 @@ impl Scheduler {
         }
     }
 
-    /// Notes when an executor may have runs to claim.
+    /// Schedules an executor to be queued at a moment.
     fn heat_at(&mut self, moment: Instant, executor: Arc<str>) {
         const MOST: usize = 10_000;
         if self.due.len() < MOST {

@@ -27,14 +27,14 @@ struct Left {
     in_doubt: Option<ClaimId>,
 }
 
-/// Leases that a release in the background left, and the claim whose leases it could not list.
+/// Result of a release in the background: the unreleased leases, and the claim whose leases it could not list.
 pub(super) struct Rest {
     pub(super) unreleased: Vec<(Lease, Because)>,
     pub(super) in_doubt: Option<ClaimId>,
 }
 
 impl Scheduler {
-    /// Releases all leases of this scheduler in the background. Returns `None` without leases, or outside of a tokio runtime.
+    /// Releases all leases of this scheduler in the background. Returns `None` if there are no leases, or outside a tokio runtime.
     pub(super) fn release_all(&mut self) -> Option<JoinHandle<Rest>> {
         if mem::replace(&mut self.released, true) || planted("drop-at-drain") {
             return None;
@@ -43,7 +43,7 @@ impl Scheduler {
         self.leave(running, started)
     }
 
-    /// Releases the leases that no task has in the background.
+    /// Releases the leases without a task in the background.
     pub(super) fn release_unstarted(&mut self) -> Option<JoinHandle<Rest>> {
         match planted("drop-at-drain") {
             true => None,
@@ -101,7 +101,7 @@ impl Left {
     }
 }
 
-/// Releases the leases of a claim without an answer. Returns the leases that are not released, and the claim if they are unknown.
+/// Releases the leases of a claim without an answer. Returns the unreleased leases, and the claim if its leases are unknown.
 async fn release_claim(
     store_context: &StoreContext,
     claiming: Option<Claiming>,
@@ -140,7 +140,7 @@ async fn release_listed(
     }
 }
 
-/// Ends tasks and releases the lease of each when it has ended.
+/// Aborts tasks and releases the leases of each task when it has ended.
 async fn release_of_tasks(
     store_context: &StoreContext,
     mut running: JoinSet<Work>,
@@ -165,9 +165,9 @@ async fn release_of_tasks(
 }
 
 impl Started {
-    /// Returns the leases to release of a task that ended early: the leases of runs within its run, and its own. An at-most-once
-    /// run keeps its lease once `execute` was called, or may have been called under an earlier lease, because its outcome is unknown. A
-    /// released run would be ready, and the next claim could execute it.
+    /// Returns the leases to release of a task that ended early: the leases of nested runs, and the lease of its run. An at-most-once
+    /// run keeps its lease once `execute` was called, or may have been called under an earlier lease, because its outcome is unknown:
+    /// the next claim of a released run could execute it again.
     pub(super) fn leases(&self) -> Vec<Lease> {
         let own = self.scope.lease();
         let is_free = !self.at_most_once || (self.scope.is_unused() && !own.may_have_executed);

@@ -54,7 +54,7 @@ pub(super) enum Work {
 
 impl Scheduler {
     /// Starts a claimed run. `since` is the time at which the claim was sent. Returns the run if its executor was removed or moved
-    /// since the claim; the next worker then finds the run unchanged.
+    /// since the claim, so that the caller releases it unchanged.
     pub(super) fn start(
         &mut self,
         claimed: Claimed,
@@ -101,7 +101,7 @@ impl Scheduler {
         let task = match ticket {
             Ok(_) => {
                 let work = work_on(shared, store, member, lease, attempts, Arc::clone(&scope));
-                // Boxed, because each wrapper around it would hold it twice: as an argument and as the future that it polls.
+                // Boxed, because each wrapper would contain the future twice: as an argument, and as the future that it polls.
                 let work = Box::pin(work);
                 let work = Arc::clone(&self.shared).watched(Arc::clone(&id), under(scope, work));
                 self.running.spawn(work)
@@ -120,7 +120,7 @@ impl Scheduler {
         None
     }
 
-    /// Notes a run that starts for the log. Returns `true` if the run may be the cause of the deaths of its last workers.
+    /// Notes a starting run for the log. Returns `true` if the run may be the cause of the deaths of its last workers.
     fn note_losses(&mut self, member: &Member, lease: &Lease, attempt: u32) -> bool {
         let suspect = is_suspect(member.executor.profile(), lease.abandoned);
         self.taken_over.note(lease, attempt, suspect);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-/// Maximum number of runs that are not logged again.
+/// Maximum number of logged runs that are remembered, so that they are not logged again.
 const MOST: usize = 256;
 
 /// Runs that start after their workers stopped renewing the leases. Each claim logs them in one line.
@@ -13,15 +13,15 @@ const MOST: usize = 256;
 pub(super) struct TakenOver {
     /// Number of runs since the last line.
     runs: usize,
-    /// The first of these runs: its lease, and the number of the attempt.
+    /// The lease of the first of these runs, and the number of the attempt.
     first: Option<(Lease, u32)>,
-    /// A suspect run among them, which runs alone, and the number of the attempt.
+    /// The lease of a suspect run among them, which runs alone, and the number of the attempt.
     suspect: Option<(Lease, u32)>,
     /// The runs that were logged last, oldest first.
     logged: VecDeque<Loss>,
 }
 
-/// Loss of a worker by a run.
+/// The loss of a worker during a run.
 struct Loss {
     run: RunRef,
     epoch: u32,
@@ -53,7 +53,8 @@ impl Loss {
 }
 
 impl TakenOver {
-    /// Notes a run that starts. Ignores a run that lost no worker since it was logged, such as one that starts again after a rate limit.
+    /// Notes a run that starts. Ignores a run that has lost no worker since it was logged, such as a run that starts again after a rate
+    /// limit.
     pub(super) fn note(&mut self, lease: &Lease, attempt: u32, suspect: bool) {
         let Some(loss) = Loss::of(lease) else {
             return;

@@ -1,4 +1,4 @@
-//! Reads the store for triggers without an event: losing every notification costs time, and no trigger.
+//! Sweep of the store for triggers without an event, so that lost notifications delay triggers but do not lose them.
 
 mod newest;
 mod oldest;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-/// A breadcrumb as the store has it, which may not have been announced.
+/// A stored breadcrumb that may not have been announced.
 pub(super) struct Found {
     pub(super) breadcrumb: Arc<Breadcrumb>,
     page: Arc<Taken>,
@@ -55,7 +55,7 @@ pub(super) enum Next {
 
 /// The receiver of the pages of a sweep.
 pub(super) trait Pages: Send {
-    /// Takes a page, oldest first. With it, everything in some intervals has been taken.
+    /// Takes a page, oldest first. After this page, everything in the intervals `read` has been taken.
     fn take(
         &mut self,
         page: Vec<Arc<Breadcrumb>>,
@@ -63,11 +63,11 @@ pub(super) trait Pages: Send {
     ) -> impl Future<Output = Result<Next, StoreError>> + Send;
 }
 
-/// Passes all unread breadcrumbs to the intake, and saves the position after each page. Adds their number to `count`. Reads the
-/// last part before the position again if `overlaps`.
+/// Passes all unread breadcrumbs to the intake, and saves the position after each page. Adds their number to `count`. If `overlaps`
+/// is `true`, the last part before the position is read again.
 ///
 /// # Errors
-/// The errors of the store and of its ledger. The intake has the pages before.
+/// The errors of the store and of its ledger. The intake has received the pages before the error.
 pub(super) async fn sweep(
     shared: &Shared,
     store_context: &StoreContext,
@@ -75,7 +75,7 @@ pub(super) async fn sweep(
     overlaps: bool,
     count: &mut usize,
 ) -> Result<Swept, StoreError> {
-    // With this mistake, only the acknowledgement protects a delivery. The sweep would find most lost deliveries.
+    // This planted mistake is tested without the sweep, which would find most of the lost deliveries.
     if planted("ack-first") {
         return Ok(Swept::All);
     }
@@ -124,7 +124,7 @@ pub(super) async fn sweep(
     Ok(swept)
 }
 
-/// Passes all breadcrumbs that were committed after a time, oldest first. Returns the time of the newest.
+/// Passes all breadcrumbs that were committed after a time to `pages`, oldest first. Returns the time of the newest breadcrumb.
 ///
 /// # Errors
 /// The store's errors.
@@ -168,7 +168,7 @@ impl Pages for Intake<'_> {
                 return Ok(Next::Stop);
             }
         }
-        // A missing answer shows in the saved position.
+        // After a timeout, the saved position counts the open triggers as unread.
         drop(timeout(PATIENCE, self.shared.progress.settled(&keys)).await);
         saved_position::save(self.shared, self.store_context).await?;
         Ok(Next::Continue)
@@ -199,10 +199,10 @@ impl Intake<'_> {
     }
 }
 
-/// A place in the order of a store: update time, version and ID.
+/// A position in the order of a store: update time, version and ID.
 type Place = (Timestamp, u64, BreadcrumbId);
 
-/// An interval without some moments.
+/// Returns an interval without some moments, as several intervals.
 fn without((mut after, to): Range, moments: &[Timestamp]) -> Vec<Range> {
     let mut sorted: Vec<Timestamp> = moments.to_vec();
     sorted.sort_unstable();
@@ -218,7 +218,7 @@ fn without((mut after, to): Range, moments: &[Timestamp]) -> Vec<Range> {
     ranges
 }
 
-/// The place of the first breadcrumb that may be newer than a time.
+/// Returns the lowest position of a breadcrumb that is newer than a time.
 fn just_after(time: Timestamp) -> Place {
     let next = Timestamp::from_micros(time.as_micros().saturating_add(1));
     (next, 0, BreadcrumbId::NIL)

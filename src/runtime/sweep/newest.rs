@@ -1,4 +1,5 @@
-//! A sweep of a store that reads the top of a list best: newest first, with one query for each selector.
+//! Sweep from the newest breadcrumb to the oldest, with one query for each selector. Used for stores that list only their newest
+//! breadcrumbs quickly.
 
 use super::super::checkpoint::Swept;
 use super::{Next, Pages, Place, just_after, without};
@@ -14,12 +15,12 @@ use tokio::time::Instant;
 /// The list of one selector while it is read.
 struct List {
     selector: Selector,
-    /// Older breadcrumbs are not read yet. `None` at the end of the interval.
+    /// Position before which breadcrumbs are not read yet. `None` at the end of the interval.
     before: Option<Place>,
 }
 
 impl List {
-    /// The time down to which this list is read.
+    /// Returns the time down to which this list has been read.
     fn read_to(&self) -> Option<Timestamp> {
         self.before.map(|(time, ..)| time)
     }
@@ -48,7 +49,7 @@ impl Interval {
         }
     }
 
-    /// The next page of the list that is read the least far, newest first. `None` at the end.
+    /// Returns the next page of the list that has been read the least, newest first. Returns `None` at the end of all lists.
     async fn page(
         &mut self,
         store: &dyn BreadcrumbStore,
@@ -65,11 +66,11 @@ impl Interval {
         Ok(Some(part.found))
     }
 
-    /// The parts of the interval that were read completely.
+    /// Returns the parts of the interval that have been read completely.
     fn read(&self, now: Timestamp) -> Vec<Range> {
-        // Breadcrumbs of this very time may be on the next page.
+        // The next page may contain breadcrumbs with exactly this time.
         let read_to = self.lists.iter().filter_map(List::read_to).max();
-        // A breadcrumb with a time from the future must not hide those that follow.
+        // A breadcrumb with a future time must not mark the time until then as read.
         let range = (
             read_to.unwrap_or(self.after).max(self.after),
             self.to.min(now),
@@ -78,9 +79,9 @@ impl Interval {
     }
 }
 
-/// Passes everything that the selectors select in some intervals, newest first. Stops between two pages after a time limit, so
-/// that the caller can start with breadcrumbs that are new in the meantime. Each sweep reads at least one page of an older
-/// interval than the newest one, so that new breadcrumbs cannot hold up older ones for ever.
+/// Passes the breadcrumbs that the selectors match in some intervals, newest first. Stops between two pages after a time limit, so
+/// that the caller can start again with newer breadcrumbs. Each sweep reads at least one page of an older interval, so that new
+/// breadcrumbs cannot delay older ones forever.
 pub(super) async fn sweep(
     store: &dyn BreadcrumbStore,
     selectors: &[Selector],
@@ -89,7 +90,7 @@ pub(super) async fn sweep(
     pace: &mut Pace,
     pages: &mut impl Pages,
 ) -> Result<Swept, StoreError> {
-    /// Above it, the store fails for another reason than a few breadcrumbs, and the next sweep has to wait.
+    /// Maximum number of unreadable breadcrumbs in one sweep. With more, the store itself fails, and the next sweep has to wait.
     const MOST_UNREAD: usize = 64;
     let began = Instant::now();
     let (mut unread, mut is_late) = (0, false);
@@ -117,13 +118,13 @@ pub(super) async fn sweep(
     })
 }
 
-/// The longest interval.
+/// Returns the longest interval.
 fn widest(ranges: &[Range]) -> Option<Range> {
     let length = |(after, to): &Range| to.as_micros().saturating_sub(after.as_micros());
     ranges.iter().copied().max_by_key(length)
 }
 
-/// The next page of a list before a place.
+/// Reads the next page of a list before a position.
 async fn page(
     store: &dyn BreadcrumbStore,
     list: &List,
@@ -148,10 +149,10 @@ async fn page(
                     unread: Vec::new(),
                 });
             }
-            // The store limits its own time.
+            // The store limits its own time, and returns the part that it has read.
             Err(StoreError::Partial(part)) => return Ok(Part::of(*part, before)),
             Err(StoreError::TooFar { .. }) if limit == 1 => {
-                tracing::warn!(time = %before.0, "cannot read the older breadcrumbs of the store, which skips their triggers: it would have to look at too many");
+                tracing::warn!(time = %before.0, "cannot read the older breadcrumbs of the store, which skips their triggers: the store would have to read too many");
                 return Ok(Part::default());
             }
             Err(StoreError::TooFar { .. }) => pace.set_to_one(),
@@ -181,13 +182,13 @@ impl Part {
     }
 }
 
-/// The place to continue from, which is always older than the last one.
+/// Returns the position to continue from, which is always older than the last one.
 fn below(before: Place, next: Place) -> Place {
     if next < before {
         return next;
     }
     let (time, version, id) = before;
-    tracing::warn!(%time, "cannot read the breadcrumbs of one moment, which skips their triggers: there are too many");
+    tracing::warn!(%time, "cannot read all breadcrumbs with the same update time, which skips their triggers: there are too many");
     let is_whole = (version, id) == (0, BreadcrumbId::NIL);
     let time = if is_whole { time.just_before() } else { time };
     (time, 0, BreadcrumbId::NIL)

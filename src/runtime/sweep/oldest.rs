@@ -1,4 +1,4 @@
-//! A sweep of a store that reads any page of a list in about the same time: oldest first.
+//! Sweep from the oldest breadcrumb to the newest. Used for stores that read any page of a list in about the same time.
 
 use super::{Next, Pages, Place, just_after};
 use crate::model::{Breadcrumb, Selector};
@@ -7,20 +7,20 @@ use crate::runtime::timeouts::in_time_of_pages;
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
-/// Sizes of a page: the first one that the store can read.
+/// Sizes of a page, in the order of the attempts. The first size that the store can read is used.
 const PAGES: [usize; 3] = [200, 20, 1];
 
 /// Passes everything that was committed in an interval, oldest first, page by page.
 ///
-/// A store is read newest first, so the pages are counted down first and read again on the way back. The memory holds one page,
-/// and the place of each other page. The next sweep reads breadcrumbs that are committed in the meantime, because they would push
-/// older ones out of the pages.
+/// A store lists breadcrumbs newest first. So the sweep first walks down to the oldest page, and reads the pages again on the way
+/// back. The memory holds one page, and the position of each other page. Breadcrumbs that are committed in the meantime are left
+/// to the next sweep, because they would push older ones out of the pages.
 pub(super) async fn sweep(
     store: &dyn BreadcrumbStore,
     (after, to): Range,
     pages: &mut impl Pages,
 ) -> Result<Next, StoreError> {
-    // Each page is older than one of these places, down to the next.
+    // Each page contains the breadcrumbs between two successive positions.
     let mut place = just_after(to);
     let mut places = vec![place];
     loop {
@@ -50,7 +50,7 @@ pub(super) async fn sweep(
     Ok(Next::Continue)
 }
 
-/// Returns the breadcrumbs between two places: a page, and others that became visible there since it was counted.
+/// Returns the breadcrumbs between two positions, including breadcrumbs that became visible since the first walk.
 async fn between(
     store: &dyn BreadcrumbStore,
     down_to: Place,
@@ -70,8 +70,8 @@ async fn between(
     }
 }
 
-/// Returns the next page, and `true` if there may be another. Skips breadcrumbs that are too deep in the list for the store, because a
-/// retry cannot read them either.
+/// Returns the next page, and `true` if there may be another page. Skips breadcrumbs that are too deep in the list for the store,
+/// because a retry cannot read them either.
 async fn read(
     store: &dyn BreadcrumbStore,
     before: Place,

@@ -1,17 +1,17 @@
-//! The selectors of everything that a store is watched for, so that a sweep reads nothing else.
+//! Selectors of all breadcrumbs that executors, waits and suspended runs need, so that a sweep reads no others.
 
 use crate::executor::SchemaHints;
 use crate::model::{Role, Selector};
 use crate::runtime::shared::Shared;
 use crate::runtime::store_context::StoreContext;
 
-/// Maximum number of queries for triggers. Above it, the queries for some of them select by schema alone.
+/// Maximum number of queries for triggers. With more, the queries select by schema alone, and then everything.
 const MOST_TRIGGERS: usize = 64;
 
-/// Maximum number of queries for waits and suspended runs. Above it, these queries select by schema alone, and then everything.
+/// Maximum number of queries for waits and suspended runs. With more, the queries select by schema alone, and then everything.
 const MOST_WAITS: usize = 16;
 
-/// The selectors of the triggers here, of waits and suspended runs, and of schema definitions.
+/// Returns the selectors of the triggers, waits and suspended runs on a store, and of schema definitions.
 pub(super) fn watched(shared: &Shared, store_context: &StoreContext) -> Vec<Selector> {
     let mut triggers = vec![SchemaHints::definitions()];
     for member in shared.registry.all() {
@@ -27,7 +27,7 @@ pub(super) fn watched(shared: &Shared, store_context: &StoreContext) -> Vec<Sele
     few(&triggers, &waits)
 }
 
-/// The selectors of triggers, followed by the selectors of waits that are not among them. Both are limited in number.
+/// Returns the selectors of triggers, followed by the other selectors of waits. The number of both is limited.
 fn few(triggers: &[Selector], waits: &[Selector]) -> Vec<Selector> {
     let mut all = at_most(MOST_TRIGGERS, triggers);
     let others = waits.iter().filter(|wait| !all.contains(wait)).cloned();
@@ -40,7 +40,7 @@ fn few(triggers: &[Selector], waits: &[Selector]) -> Vec<Selector> {
     all
 }
 
-/// At most so many selectors that together select everything that these select.
+/// Returns at most `most` selectors that together match everything that `all` matches.
 fn at_most(most: usize, all: &[Selector]) -> Vec<Selector> {
     let folds: [fn(&Selector) -> Selector; 2] = [Selector::clone, by_schema];
     let mut few: Vec<Selector> = Vec::new();
@@ -58,7 +58,7 @@ fn at_most(most: usize, all: &[Selector]) -> Vec<Selector> {
     vec![Selector::any()]
 }
 
-/// A selector of everything with the same schema. A selector without a schema stays as it is.
+/// Returns a selector of everything with the same schema. A selector without a schema is returned unchanged.
 fn by_schema(selector: &Selector) -> Selector {
     let schema = selector.schema_name().filter(|schema| *schema != "*");
     schema.map_or_else(|| selector.clone(), Selector::schema)

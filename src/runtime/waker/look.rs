@@ -15,7 +15,7 @@ pub(in crate::runtime) struct Look {
     /// The event, without its context.
     pub(in crate::runtime) event: Event,
     pub(in crate::runtime) waits: Vec<u64>,
-    /// If `true`, it may wake suspended runs.
+    /// If `true`, the version may wake suspended runs.
     pub(in crate::runtime) may_wake: bool,
     /// Number of answers of the store that did not show the version.
     pub(in crate::runtime) rounds: u32,

@@ -20,24 +20,24 @@ pub(super) struct Check {
     pub(super) began: Option<Instant>,
     /// Earliest time of the next check: a check of many runs must not take most of the time.
     pub(super) not_before: Option<Instant>,
-    /// While the store is searched for answers of the runs that the last check has not searched: the time after which they come.
+    /// Start of the interval that a search for the answers of unsearched runs reads. `None` if no such search is running.
     pub(super) searching: Option<Timestamp>,
 }
 
-/// State of the searches for answers that this runtime gets no event for: the source delivered the event to another worker, or the
+/// State of the searches for answers without an event in this runtime: the source delivered the event to another worker, or the
 /// runtime takes no events.
 #[derive(Default)]
 pub(super) struct Search {
     /// Time up to which the store was searched.
     pub(super) to: Option<Timestamp>,
     pub(super) is_running: bool,
-    /// Time of the next search. `None` during a search, and if this runtime gets every event.
+    /// Time of the next search. `None` during a search, and if this runtime receives every event.
     pub(super) next: Option<Instant>,
 }
 
 impl Waker {
-    /// Searches the store for answers without an event. While nothing waits, the search only notes the time of the newest breadcrumb,
-    /// after which the next search begins.
+    /// Searches the store for answers without an event. Without waits and suspended runs, the search only notes the time of the newest
+    /// breadcrumb, where the next search starts.
     pub(super) fn search_for_answers(&mut self) {
         self.search.next = None;
         self.search.is_running = true;
@@ -45,7 +45,7 @@ impl Waker {
             self.shared.source_is_shared,
             self.store_context.has_waiting(),
         );
-        // Until the runtime was blocked, the events told of all answers.
+        // Until the runtime was blocked, all answers arrived as events.
         let to = match is_shared {
             true => self.search.to,
             false => self.search.to.max(
@@ -75,7 +75,7 @@ impl Waker {
                 (_, Err(_)) => None,
                 (Some(after), Ok(newest)) => Some(newest.max(after)),
                 (None, Ok(newest)) if is_first => Some(earlier(newest, opened.elapsed())),
-                // The answer to a wait that was opened in the meantime may be in the store already, so the next search must start earlier.
+                // The answer to a wait that was opened during this search may be stored already, so the next search must start earlier.
                 (None, Ok(_)) if store_context.has_waiting() => None,
                 (None, Ok(newest)) => Some(newest),
             })
@@ -99,7 +99,7 @@ impl Waker {
         self.search.next = Some(later(Instant::now(), pause));
     }
 
-    /// Begins to search for answers if the runtime takes no events.
+    /// Starts a search for answers if the runtime takes no events.
     pub(super) fn search_if_blocked(&mut self) {
         let is_idle = self.search.next.is_none() && !self.search.is_running;
         if is_idle && self.store_context.blocked().is_some() {
@@ -107,7 +107,7 @@ impl Waker {
         }
     }
 
-    /// Begins a check of all suspended runs, unless one is running or ended a moment ago.
+    /// Starts a check of all suspended runs, unless a check is running or has just ended.
     pub(super) fn check_suspended(&mut self) {
         let now = Instant::now();
         if self.check.began.is_some() {
@@ -126,7 +126,7 @@ impl Waker {
     }
 
     pub(super) fn end_check(&mut self, listed: bool) {
-        /// The time between two checks, as a multiple of the time of the first.
+        /// The time between two checks, as a multiple of the duration of the first one.
         const PAUSES: u32 = 10;
         /// Maximum time between two checks.
         const LONGEST: Duration = Duration::from_secs(600);

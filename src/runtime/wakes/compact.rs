@@ -1,7 +1,7 @@
-//! Suspended runs in little memory: 110 to 220 bytes for each selector of a run.
+//! Compact index of suspended runs: 110 to 220 bytes for each selector of a run.
 //!
-//! Each selector is represented by one test that everything it selects passes, and only a hash of the test is stored. A breadcrumb that
-//! passes the test may wake the run; the row in the ledger, which has the selector, decides.
+//! Each selector is represented by one test, which every matching breadcrumb passes. Only a hash of the test is stored. A breadcrumb
+//! that passes the test may wake the run. The row in the ledger, which has the selector, decides.
 
 use super::interned::Interned;
 use super::{Candidate, Sleeper};
@@ -13,16 +13,16 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
-/// Maximum number of selectors with one test, so that an event has few candidates.
+/// Maximum number of selectors with the same test, so that an event has few candidates.
 const MOST_WITH_TEST: usize = 16;
 
 /// Maximum number of paths of one schema whose values are tested.
 const MOST_PATHS: usize = 32;
 
-/// End of a list of entries.
+/// Marker for the end of a list of entries.
 const END: u32 = u32::MAX;
 
-/// Suspended runs by one test of each of their selectors.
+/// Suspended runs, indexed by one test of each of their selectors.
 #[derive(Debug, Default)]
 pub(super) struct Compact {
     entries: Vec<Option<Entry>>,
@@ -55,14 +55,14 @@ struct Entry {
     check: u32,
 }
 
-/// Kind of a test: it compares a tag of the breadcrumbs of a schema, or the text at a path of their context.
+/// Kind of a test: a comparison of a tag of the breadcrumbs of a schema, or of the string at a path of their context.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Kind {
     schema: Arc<str>,
     path: Option<Arc<str>>,
 }
 
-/// A test of a selector: its kind, and the text that has to be there.
+/// A test of a selector: its kind, and the required string.
 struct Test<'s> {
     kind: Kind,
     path: Option<&'s Path>,
@@ -70,7 +70,7 @@ struct Test<'s> {
 }
 
 impl Compact {
-    /// Adds a run that is not here. Returns `false`, and adds nothing, if a test cannot represent one of its selectors.
+    /// Adds a run that is not stored. Returns `false`, and adds nothing, if a test cannot represent one of its selectors.
     pub(super) fn insert(&mut self, sleeper: &Sleeper, check: u32) -> bool {
         let tests: Option<Vec<Test<'_>>> =
             sleeper.selectors.iter().map(|one| self.test(one)).collect();
@@ -104,12 +104,12 @@ impl Compact {
         true
     }
 
-    /// Number of selectors.
+    /// Returns the number of selectors.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// Returns the time of the suspension of a run that is here.
+    /// Returns the suspension time of a stored run.
     pub(super) fn since(&self, run: &RunRef) -> Option<Timestamp> {
         let slot = *self.of_run(run).first()?;
         self.entry(slot).map(|entry| entry.since)
@@ -124,7 +124,7 @@ impl Compact {
         }
     }
 
-    /// Removes a run. Returns `true` if it was here.
+    /// Removes a run. Returns `true` if the run was stored.
     pub(super) fn remove(&mut self, run: &RunRef) -> bool {
         let slots = self.of_run(run);
         for slot in &slots {
@@ -133,7 +133,8 @@ impl Compact {
         !slots.is_empty()
     }
 
-    /// Removes runs that the last check did not list, among `most` entries from `start`. Returns where to continue.
+    /// Removes runs that the last check did not list, among `most` entries from `start`. Returns the start of the next call, or `None`
+    /// at the end.
     pub(super) fn retain(&mut self, check: u32, start: usize, most: usize) -> Option<usize> {
         let end = self.entries.len().min(start.saturating_add(most));
         for slot in start..end {
@@ -148,8 +149,8 @@ impl Compact {
         (end < self.entries.len()).then_some(end)
     }
 
-    /// Adds the runs that an event may wake. Returns `false` if others may be woken as well, which depends on the context that the event
-    /// does not carry.
+    /// Adds the runs that an event may wake to `found`. Returns `false` if the event may wake other runs too, which depends on the
+    /// context that the event does not contain.
     pub(super) fn find(&self, event: &Event, found: &mut Vec<Candidate>) -> bool {
         let kinds = event.schema_name.as_deref();
         let kinds = kinds.and_then(|schema| self.by_schema.get(schema));
@@ -172,7 +173,7 @@ impl Compact {
         is_all
     }
 
-    /// Returns selectors that select everything that may wake a run.
+    /// Returns selectors that match everything that may wake a run.
     pub(super) fn selectors(&self) -> impl Iterator<Item = Selector> {
         self.by_schema
             .keys()
@@ -204,7 +205,7 @@ impl Compact {
         }
     }
 
-    /// A test that represents a selector: of the first text in its conditions or tag that few selectors have.
+    /// Returns a test that represents a selector: its first string condition or tag that few selectors have.
     fn test<'s>(&self, selector: &'s Selector) -> Option<Test<'s>> {
         let schema: Arc<str> = selector.schema_name()?.into();
         let kinds = self.by_schema.get(&*schema).map_or(0, Vec::len);
@@ -253,7 +254,7 @@ impl Compact {
         self.entries.get(index(slot))?.as_ref()
     }
 
-    /// The entries of a run.
+    /// Returns the entries of a run.
     fn of_run(&self, run: &RunRef) -> Vec<u32> {
         let Some(executor) = self.executors.find(&run.executor) else {
             return Vec::new();
@@ -269,7 +270,7 @@ impl Compact {
         self.list(first, Link::Run).filter(is_of_run).collect()
     }
 
-    /// The entries of a list.
+    /// Returns the entries of a list.
     fn list(&self, first: Option<u32>, link: Link) -> impl Iterator<Item = u32> {
         std::iter::successors(first, move |slot| {
             let next = self.entry(*slot).map_or(END, |entry| entry.next(link));
@@ -313,7 +314,7 @@ impl Compact {
         }
     }
 
-    /// Removes an entry from one of its lists. `next` is the entry behind it.
+    /// Removes an entry from one of its lists. `next` is the following entry.
     fn unlink_from(&mut self, link: Link, hash: u64, slot: u32, next: u32) {
         let firsts = match link {
             Link::Test => &mut self.by_test,
@@ -341,7 +342,7 @@ impl Compact {
 
 #[cfg(test)]
 impl Compact {
-    /// Returns `true` if nothing is left of the runs that were stored.
+    /// Returns `true` if no state of removed runs remains.
     pub(super) fn is_bare(&self) -> bool {
         self.len() == 0
             && self.by_test.is_empty()

@@ -1,4 +1,4 @@
-//! Suspended runs with their selectors.
+//! Index of suspended runs that stores their selectors.
 
 use super::{Candidate, Sleeper};
 use crate::model::{Event, Selector, SelectorIndex, Timestamp};
@@ -6,7 +6,7 @@ use crate::store::RunRef;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Suspended runs by their selectors.
+/// Suspended runs, indexed by their selectors.
 #[derive(Debug, Default)]
 pub(super) struct Exact {
     index: SelectorIndex<u64>,
@@ -25,7 +25,7 @@ struct Entry {
 }
 
 impl Exact {
-    /// Adds a run that is not here.
+    /// Adds a run that is not stored.
     pub(super) fn insert(&mut self, sleeper: &Arc<Sleeper>, check: u32) {
         let mut numbers = Vec::with_capacity(sleeper.selectors.len());
         for (number, selector) in (self.next..).zip(&sleeper.selectors) {
@@ -42,12 +42,12 @@ impl Exact {
         self.by_run.insert(sleeper.run.clone(), entry);
     }
 
-    /// Number of runs.
+    /// Returns the number of runs.
     pub(super) fn len(&self) -> usize {
         self.by_run.len()
     }
 
-    /// Returns the time of the suspension of a run that is here.
+    /// Returns the suspension time of a stored run.
     pub(super) fn since(&self, run: &RunRef) -> Option<Timestamp> {
         self.by_run.get(run).map(|entry| entry.since)
     }
@@ -59,7 +59,7 @@ impl Exact {
         }
     }
 
-    /// Removes a run. Returns `true` if it was here.
+    /// Removes a run. Returns `true` if the run was stored.
     pub(super) fn remove(&mut self, run: &RunRef) -> bool {
         let Some(entry) = self.by_run.remove(run) else {
             return false;
@@ -84,7 +84,7 @@ impl Exact {
         }
     }
 
-    /// The runs that an event may wake.
+    /// Returns the runs that an event may wake.
     pub(super) fn find(&self, event: &Event) -> Vec<Candidate> {
         let mut found: Vec<Candidate> = Vec::new();
         if self.by_run.is_empty() {

@@ -1,9 +1,9 @@
-//! Values that many entries share, by small numbers.
+//! Interning of values that many entries share.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Values by number. A value is removed once it is released as often as it was acquired.
+/// Reference-counted values, identified by small numbers. A value is removed once it is released as often as it was acquired.
 #[derive(Debug)]
 pub(super) struct Interned<T> {
     values: Vec<Option<(T, usize)>>,

@@ -30,7 +30,7 @@ fn schema(n: u8) -> String {
     format!("s{n}.v1")
 }
 
-/// Selectors of all kinds: with tags, strings and other conditions, and some that only their schema tells apart.
+/// Selectors of all kinds: with tags, string conditions and other conditions.
 fn selectors() -> impl Strategy<Value = Selector> {
     (0_u8..2, 0_u8..6, 0_u8..6).prop_map(|(of, kind, text)| {
         let selector = Selector::schema(schema(of));
@@ -109,7 +109,7 @@ fn apply(wakes: &Wakes, model: &mut Model, step: Step) {
             let event = Event::updated(&found);
             let event = if has_context { event } else { event.envelope() };
             wakes.forget_concerned(&event);
-            // Others of the schema may be forgotten as well: the next check adds them again.
+            // Other runs of the schema may be forgotten too. The next check adds them again.
             model.retain(|n, _| wakes.stored().since(&run(*n)).is_some());
             let left = model.values().filter(|sleeper| sleeper.wakes_on(&found));
             assert_eq!(left.count(), 0);
@@ -125,7 +125,7 @@ fn apply(wakes: &Wakes, model: &mut Model, step: Step) {
     }
 }
 
-/// Asserts that an event leads to all runs that its breadcrumb wakes, and to no run that is not stored.
+/// Asserts that an event finds all runs that its breadcrumb wakes, and only stored runs.
 fn assert_found(wakes: &Wakes, model: &Model, found: &Breadcrumb) {
     let event = Event::updated(found);
     let candidates = wakes.concerned(found);
@@ -172,7 +172,7 @@ proptest! {
     }
 }
 
-/// Runs that wait for the same are found exactly: an event must not lead to the rows of very many runs.
+/// Runs with the same test are found exactly, because an event must not cause reads of very many rows.
 #[test]
 fn runs_that_no_rare_test_tells_apart_are_stored_with_their_selectors() {
     let wakes = Wakes::storing(0);
@@ -188,7 +188,7 @@ fn runs_that_no_rare_test_tells_apart_are_stored_with_their_selectors() {
 
     let candidates = wakes.concerned(&found);
 
-    // Sixteen by their tag, and the others by their condition, which none of them passes.
+    // Sixteen runs are candidates because of their tag. The others are found by their condition, which the breadcrumb fails.
     assert_eq!(candidates.len(), 16);
     assert_eq!(wakes.stored().exact.len(), 44);
 }

@@ -903,7 +903,7 @@ fn what_cannot_work_is_refused_when_it_is_built() {
 
     assert_eq!(
         twice.to_string(),
-        r#"two executors are named "prober"; give one of them another id"#
+        r#"two executors have the ID "prober"; give one of them another ID"#
     );
     assert_eq!(no_place.to_string(), "concurrency must be more than zero");
     assert_eq!(no_sweep.to_string(), "sweep_every must be more than zero");

@@ -40,7 +40,7 @@ async fn a_runtime_is_ready_while_it_runs_and_neither_before_nor_after() {
     runtime.run_until(scenario).await.unwrap();
 
     for health in [before, runtime.health()] {
-        assert_eq!(problem(&health), "it is not running");
+        assert_eq!(problem(&health), "the runtime is not running");
         assert!(health.live, "there is nothing that a new start would mend");
     }
     let health = while_it_runs.unwrap();
@@ -93,7 +93,7 @@ async fn a_runtime_that_was_dropped_does_not_run() {
     let dropped = tokio::time::timeout(hour, runtime.run_until(std::future::pending())).await;
 
     assert!(dropped.is_err());
-    assert_eq!(problem(&runtime.health()), "it is not running");
+    assert_eq!(problem(&runtime.health()), "the runtime is not running");
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,7 +116,7 @@ async fn a_runtime_that_stops_is_not_ready_but_lives() {
 
     let (ended, health) = tokio::join!(runtime.run_until(told), looked);
 
-    assert_eq!(problem(&health), "it is stopping");
+    assert_eq!(problem(&health), "the runtime is stopping");
     assert!(health.live);
     assert_eq!(ended.unwrap().dropped, 1);
 }
@@ -151,7 +151,7 @@ async fn a_runtime_that_waits_for_its_definitions_is_not_ready_yet() {
     runtime.run_until(done).await.unwrap();
 
     let health = health.unwrap();
-    assert_eq!(problem(&health), "it is starting");
+    assert_eq!(problem(&health), "the runtime is starting");
     assert!(health.live);
 }
 
@@ -277,15 +277,12 @@ async fn a_source_that_cannot_be_reached_is_a_problem_until_it_can() {
     let done = async { health = Some(scenario.await) };
     runtime.run_until(done).await.unwrap();
 
-    assert_eq!(
-        problem(&health.unwrap()),
-        "the source of events cannot be reached"
-    );
+    assert_eq!(problem(&health.unwrap()), "the event source is unavailable");
     let log = log.text();
     for (line, times) in [
         ("the runtime is ready", 2),
         ("the runtime is not ready", 1),
-        ("problems=\"the source of events cannot be reached\"", 1),
+        ("problems=\"the event source is unavailable\"", 1),
         (
             "subscribed to the event source again source=\"Fleeting\"",
             1,
@@ -405,7 +402,7 @@ async fn a_runtime_is_ready_again_after_an_error_of_its_source_though_no_event_c
     runtime.run_until(scenario).await.unwrap();
 
     for health in &healths {
-        assert_eq!(problem(health), "the source of events cannot be reached");
+        assert_eq!(problem(health), "the event source is unavailable");
     }
     let after = after.unwrap();
     assert!(after.ready, "{after:?}");

@@ -244,7 +244,7 @@ async fn the_name_of_an_executor_in_code_is_not_given_to_a_definition() {
     assert_eq!(rejections.len(), 1);
     assert_eq!(
         reason(&rejections[0]),
-        "two executors are named \"code\"; give one of them another id"
+        "two executors have the ID \"code\"; give one of them another ID"
     );
 }
 

@@ -191,7 +191,7 @@ async fn a_running_flow_is_cancelled_by_an_order_while_its_worker_drains() {
         tokio::time::sleep(SECOND).await;
         let problems = runtime.health().problems;
         assert!(
-            problems.contains(&"it is stopping".to_owned()),
+            problems.contains(&"the runtime is stopping".to_owned()),
             "{problems:?}"
         );
         world.orders(Control::Cancel, &request).await;

@@ -61,7 +61,7 @@ impl BreadcrumbStore for Short {
     }
 }
 
-/// Takes pages, each in some time.
+/// A receiver that takes a fixed time for each page.
 struct Taker {
     time: Duration,
     found: Vec<BreadcrumbId>,
