@@ -1,4 +1,4 @@
-//! The error of a client.
+//! Errors of a client.
 
 use crate::error::Retry;
 use crate::model::BreadcrumbId;
@@ -7,17 +7,17 @@ use crate::store::{RunRef, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Error of a [`Client`](super::Client).
+/// Error returned by the methods of a [`Client`](super::Client).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// The store has no run ledger.
     #[error("the store of the client has no run ledger; add one with WithLedger")]
     NoLedger,
-    /// A text is not the ID of a request.
-    #[error("{id:?} is not the ID of a request; pass the text that RequestHandle::id returned")]
+    /// A string is not the ID of a request.
+    #[error("{id:?} is not the ID of a request; pass the string that RequestHandle::id returned")]
     BadId {
-        /// The first 300 bytes of the text.
+        /// The first 300 bytes of the string.
         id: String,
     },
     /// An earlier request to the executor with this key had another breadcrumb.
@@ -82,7 +82,7 @@ pub enum ClientError {
     Store(Box<StoreFailure>),
 }
 
-/// A failed operation of a client on its store.
+/// A client operation that failed in the store.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation}{}", remedy(source))]
 #[non_exhaustive]
@@ -112,7 +112,7 @@ fn remedy(error: &StoreError) -> &'static str {
 }
 
 impl ClientError {
-    /// Adds the operation to an error of the store.
+    /// Creates an error from the operation and the store's error.
     pub(super) fn of_store(operation: impl Into<String>, source: StoreError) -> Self {
         Self::Store(Box::new(StoreFailure {
             operation: operation.into(),

@@ -1,4 +1,4 @@
-//! Reports why a breadcrumb triggers an executor or not.
+//! Reports on the executors that a breadcrumb triggers, with the reasons why it does not trigger others.
 
 use super::{Client, ClientError};
 use crate::error::Chain;
@@ -12,16 +12,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Report on one breadcrumb and the executors of all workers. Created by [`Client::explain`]. It can be printed, and written as JSON.
+/// Report on one breadcrumb and the executors of all workers. Created by [`Client::explain`]. Implements `Display` and `Serialize`.
 ///
 /// The JSON contains the whole breadcrumb, and each explanation quotes values of its context: show both only to people
 /// with access to the breadcrumb. An explanation that is an error is an object with the field `error`.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct TriggerReport {
-    /// The breadcrumb as the store has it now.
+    /// The current version of the breadcrumb.
     pub breadcrumb: Arc<Breadcrumb>,
-    /// One report for each executor and version, in the order of their IDs.
+    /// One report for each executor and version, sorted by executor ID.
     pub executors: Vec<ExecutorReport>,
     /// The runs of executors that no worker has.
     pub other_runs: Vec<Run>,
@@ -33,7 +33,7 @@ pub struct TriggerReport {
 pub struct ExecutorReport {
     /// The executor ID.
     pub executor: Arc<str>,
-    /// The hash of its subscriptions.
+    /// The version of the executor: a hash of its subscriptions.
     pub version: Arc<str>,
     /// The number of live workers with this version.
     pub live_workers: usize,
@@ -46,7 +46,7 @@ pub struct ExecutorReport {
     pub run: Option<Run>,
 }
 
-/// Explains a breadcrumb to all executors that workers have.
+/// Creates the report on a breadcrumb for the executors of all workers.
 pub(super) async fn explain(
     client: &Client,
     id: BreadcrumbId,

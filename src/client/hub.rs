@@ -1,4 +1,4 @@
-//! One subscription for all waits of a client.
+//! Subscription to the events of a store, shared by all waits of a client.
 
 use crate::clock::later;
 use crate::error::Chain;
@@ -13,7 +13,8 @@ use tokio::sync::futures::Notified;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Wakes the waits of a client when an event of their run arrives. Has a task while anything waits, and for a while after.
+/// Wakes the waits of a client when an event of their run arrives. The task of the hub runs while there are waits, and for
+/// [`IDLE`] after that.
 pub(super) struct Hub {
     shared: Arc<Shared>,
     /// Ends the task with the last clone of the client.
@@ -24,7 +25,7 @@ struct Shared {
     source: Box<dyn EventSource>,
     waits: Mutex<Waits>,
     ended: CancellationToken,
-    /// Notified when a wait begins or ends.
+    /// Notified when a wait starts or ends.
     changed: Notify,
 }
 
@@ -35,13 +36,13 @@ struct Waits {
     has_task: bool,
 }
 
-/// Maximum number of waits that events wake. A wait beyond it reads its run now and then.
+/// Maximum number of waits that events wake. Further waits only poll their run.
 const MOST: usize = 10_000;
 
 /// The time for which the subscription stays open without a wait, for the next request.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// The pause before another attempt to subscribe.
+/// Pause before the next attempt to subscribe.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// One wait for events about a trigger. Dropping it ends the wait.
@@ -65,7 +66,7 @@ impl Hub {
         }
     }
 
-    /// Begins a wait. The first event can be missed while the subscription begins, so the caller also reads the run now and then.
+    /// Starts a wait. The caller must also poll the run, because an event can be missed while the subscription starts.
     pub(super) fn listen(&self, trigger: BreadcrumbId) -> Listener {
         let (shared, notify) = (Arc::clone(&self.shared), Arc::new(Notify::new()));
         let mut waits = shared.waits();
@@ -81,7 +82,7 @@ impl Hub {
                 shared: Arc::clone(&shared),
                 has_ended: false,
             };
-            // A tokio runtime that shuts down drops the task at once, which takes the lock.
+            // The lock is released before, because a tokio runtime that shuts down drops the task here, and its drop takes the lock.
             tokio::spawn(follow(task));
         }
         shared.changed.notify_one();
@@ -126,7 +127,7 @@ impl Shared {
         self.waits().by_trigger.is_empty()
     }
 
-    /// Ends the task unless a wait began. Returns `true` if the task ends.
+    /// Ends the task unless a wait has started. Returns `true` if the task ends.
     fn ends(&self) -> bool {
         let mut waits = self.waits();
         let ends = waits.by_trigger.is_empty();
@@ -141,7 +142,7 @@ impl Shared {
         }
     }
 
-    /// Wakes the waits that an event is about: it announces a breadcrumb that a run of the trigger wrote.
+    /// Wakes the waits for the run that wrote the breadcrumb of an event.
     fn wake(&self, event: &Event) {
         if event.kind == EventKind::Ping {
             return;
@@ -161,7 +162,7 @@ impl Shared {
     }
 }
 
-/// The task of a hub. A task that panics, or whose tokio runtime shuts down, makes room for another one.
+/// The task of a hub. If the task panics or its tokio runtime shuts down, the drop lets the next wait start another task.
 struct Task {
     shared: Arc<Shared>,
     has_ended: bool,
@@ -169,14 +170,14 @@ struct Task {
 
 impl Drop for Task {
     fn drop(&mut self) {
-        // After a normal end, the next wait may have a task already.
+        // After a normal end, the next wait may have started another task already.
         if !self.has_ended {
             self.shared.waits().has_task = false;
         }
     }
 }
 
-/// Follows the events until nothing waits for a while.
+/// Follows the events until there have been no waits for [`IDLE`].
 async fn follow(mut task: Task) {
     let shared = Arc::clone(&task.shared);
     let events = async {
@@ -223,7 +224,7 @@ async fn deliver(shared: &Shared, mut deliveries: Deliveries) {
     }
 }
 
-/// Waits until nothing has waited for a while.
+/// Returns once there have been no waits for [`IDLE`].
 async fn idle(shared: &Shared) {
     let mut since: Option<Instant> = None;
     loop {

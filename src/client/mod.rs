@@ -66,9 +66,9 @@ use std::sync::Arc;
 
 /// A client of the executors that share a store: it sends requests, waits for replies, and lists, cancels and redoes runs.
 ///
-/// A clone is a pointer. The client needs no runtime in its own process, and its store must have a
-/// [run ledger](BreadcrumbStore::ledger). On a store that does not [record writers](crate::store::Capabilities::lineage), such as one in
-/// [`WithLedger`](crate::WithLedger), a reply names no breadcrumbs and a timeout names no question.
+/// Cloning is cheap. The client needs no runtime in its process, but its store must have a
+/// [run ledger](BreadcrumbStore::ledger). On a store that does not [record writers](crate::store::Capabilities::lineage), such as a
+/// store in [`WithLedger`](crate::WithLedger), a reply contains no breadcrumbs and a timeout names no question.
 #[derive(Clone)]
 pub struct Client {
     store: Arc<dyn BreadcrumbStore>,
@@ -96,8 +96,8 @@ impl Client {
         Self { store, hub }
     }
 
-    /// Starts a request to an executor: `breadcrumb` is the trigger, which must match the executor's subscriptions. Other executors
-    /// that match are triggered as well.
+    /// Creates a request to an executor, to be sent with [`send`](NewClientRequest::send). `breadcrumb` is the trigger, which must match
+    /// the executor's subscriptions. Other executors that match are triggered too.
     pub fn request(
         &self,
         executor: impl Into<Arc<str>>,
@@ -108,11 +108,11 @@ impl Client {
 
     /// Returns the handle of a request that this or another process sent, by its [ID](RequestHandle::id).
     ///
-    /// The store is not read. The ID of a trigger and an executor name a run whether or not a request was sent, so a service must check
-    /// that the caller may see and cancel the request: the ID is no secret and no permission.
+    /// The store is not read. Anyone can build the ID of a run from a trigger and an executor, even if no request was sent. A service
+    /// must therefore check that the caller may see and cancel the request: the ID is neither a secret nor a permission.
     ///
     /// # Errors
-    /// [`ClientError::BadId`] if the text is not the ID of a request.
+    /// [`ClientError::BadId`] if `id` is not the ID of a request.
     pub fn attach(&self, id: &str) -> Result<RequestHandle, ClientError> {
         let run = request::parse_id(id)?;
         Ok(RequestHandle::new(self.clone(), run))
@@ -127,7 +127,7 @@ impl Client {
         page.map_err(|error| ClientError::of_store("list runs", error))
     }
 
-    /// Returns a run. `None` if no worker has enqueued it yet, or if the store retains it no more.
+    /// Returns a run, or `None` if no worker has enqueued it yet or the store has deleted its row.
     ///
     /// # Errors
     /// [`ClientError::NoLedger`] and [`ClientError::Store`].
@@ -139,8 +139,8 @@ impl Client {
         Ok(found.into_iter().find(|found| found.run == *run))
     }
 
-    /// Runs a run again that failed, or that was skipped because its executor did not match the trigger: with fresh attempts and a
-    /// new idempotency key.
+    /// Repeats a run that failed, or that was skipped because its executor did not match the trigger. The run gets fresh attempts and
+    /// a new idempotency key.
     ///
     /// # Errors
     /// [`ClientError::NoLedger`]; [`ClientError::Store`] if the run is unknown or in another state.
@@ -158,7 +158,8 @@ impl Client {
         workers.map_err(|error| ClientError::of_store("list the workers", error))
     }
 
-    /// Reports for each executor of a worker whether a breadcrumb triggers it, why not, and the state of the run.
+    /// Reports if a breadcrumb triggers the executors of the workers. For each executor, the report has the result of every
+    /// subscription, and the state of the run.
     ///
     /// # Errors
     /// [`ClientError::NoLedger`]; [`ClientError::Store`] if the breadcrumb does not exist or a store operation fails.

@@ -42,7 +42,7 @@ impl Client {
         })
     }
 
-    /// Returns the writers of versions of breadcrumbs, in their order.
+    /// Returns the writers of breadcrumb versions, in the order of `versions`.
     pub(super) async fn written_by(
         &self,
         versions: &[(BreadcrumbId, u64)],

@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// The answer to a request.
 ///
-/// Its JSON has the `run`, the breadcrumbs that it wrote (`written`) and the ID of the last one of them (`response`). A breadcrumb that
-/// was deleted since is not in `written`, even if `response` names it.
+/// The JSON form has the `run`, the breadcrumbs that the run wrote (`written`) and the ID of the last breadcrumb (`response`). A
+/// breadcrumb that was deleted since is not in `written`, even if `response` has its ID.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reply {
     run: RunRef,
@@ -23,16 +23,16 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Returns the response of the run: the last breadcrumb that it wrote. `None` if it wrote none, or if the breadcrumb was deleted
-    /// since.
+    /// Returns the response: the last breadcrumb that the run wrote. Returns `None` if the run wrote no breadcrumb, or if the
+    /// breadcrumb was deleted since.
     #[must_use]
     pub fn response(&self) -> Option<&Arc<Breadcrumb>> {
         self.response
             .and_then(|id| self.written.iter().find(|one| one.id == id))
     }
 
-    /// Returns all breadcrumbs that the run wrote, in order, as the store has them now: the questions that it asked before its
-    /// response, too. Breadcrumbs that were deleted since are omitted.
+    /// Returns the current versions of all breadcrumbs that the run wrote, in order. They include the questions that the run asked
+    /// before its response. Breadcrumbs that were deleted since are omitted.
     #[must_use]
     pub fn written(&self) -> &[Arc<Breadcrumb>] {
         &self.written
@@ -75,7 +75,7 @@ pub(super) async fn wait(
     })
 }
 
-/// Maximum duration of each read after the time of a wait is over.
+/// Maximum duration of each read after the timeout of a wait.
 const LAST_READ: Duration = Duration::from_secs(2);
 
 /// Returns the answer of a read, or `None` if it takes too long.

@@ -1,15 +1,15 @@
-//! The error of a request without a reply.
+//! Error of a request without a reply.
 
 use super::{ClientError, QuestionView};
 use crate::error::Retry;
 use crate::store::{RunRef, RunState};
 use std::time::Duration;
 
-/// A request has no reply.
+/// Error returned when a request has no reply.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// The run failed for good.
+    /// The run failed finally.
     #[error("{run} failed with {code}{}", cause.as_deref().map(|cause| format!(": {cause}")).unwrap_or_default())]
     Failed {
         /// The run.
@@ -35,18 +35,18 @@ pub enum ReplyError {
         /// The reason, such as `unmatched` or `gone`.
         reason: String,
     },
-    /// A later version of the trigger has its own run.
+    /// A later version of the trigger has another run, which replaces this run.
     #[error("{run} was superseded by a later version of its trigger")]
     Superseded {
         /// The run.
         run: RunRef,
     },
-    /// The run has not ended in time. It continues.
+    /// The run has not ended within the timeout, and continues.
     #[error("{run} has not ended within {after:?}; it {}", describe(*state, question.is_some()))]
     TimedOut {
         /// The run.
         run: RunRef,
-        /// The time that was waited.
+        /// The timeout of the wait.
         after: Duration,
         /// The state of the run. `None` if no worker has enqueued it.
         state: Option<RunState>,

@@ -1,4 +1,4 @@
-//! A request: how it is sent, and its handle.
+//! Sending of requests, and the handle of a sent request.
 
 use super::reply::{self, Reply};
 use super::{Cascade, Client, ClientError, ReplyError, explain};
@@ -9,7 +9,7 @@ use crate::store::{BreadcrumbStoreExt as _, NewRequest, RunRef, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A request that is not sent yet. Created by [`Client::request`].
+/// A request that is not sent yet. Created by [`Client::request`], and sent by [`send`](Self::send).
 #[derive(Clone, Debug)]
 #[must_use = "a request is sent by `send`"]
 pub struct NewClientRequest {
@@ -32,13 +32,14 @@ impl NewClientRequest {
     }
 
     /// Sets the idempotency key, 1 to 255 bytes. A second request to the executor with the same key and an equal breadcrumb returns
-    /// the handle of the first one. A key is retained for at least 7 days. Defaults to no key: each request is a new one.
+    /// the handle of the first request. A key is retained for at least 7 days. Defaults to no key: every request is new.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Fails before the write unless a live worker has the executor, with subscriptions that match the breadcrumb.
+    /// Requires a live worker that has the executor, with subscriptions that match the breadcrumb. Otherwise
+    /// [`send`](Self::send) writes nothing and fails with [`ClientError::NoListener`].
     pub fn require_listener(mut self) -> Self {
         self.needs_listener = true;
         self
@@ -47,8 +48,11 @@ impl NewClientRequest {
     /// Writes the trigger and returns the handle of the request.
     ///
     /// # Errors
-    /// [`ClientError::KeyConflict`], [`ClientError::NoListener`], [`ClientError::NoLedger`] and [`ClientError::Store`]. After an error of the
-    /// store a request with a key can be sent again; one without a key may have been written.
+    /// [`ClientError::KeyConflict`], [`ClientError::NoListener`], [`ClientError::NoLedger`] and [`ClientError::Store`]. After
+    /// [`ClientError::Store`], the trigger may have been written. A request with a key can be sent again without a duplicate.
+    ///
+    /// # Cancel safety
+    /// If this future is dropped, the trigger may have been written, as after [`ClientError::Store`].
     pub async fn send(self) -> Result<RequestHandle, ClientError> {
         let Self {
             client,
@@ -95,7 +99,7 @@ fn of_request(executor: &str, error: StoreError) -> ClientError {
     ClientError::of_store(format!("send a request to executor {executor:?}"), error)
 }
 
-/// A request that was sent. Another process gets an equal handle from its [ID](Self::id) by [`Client::attach`].
+/// A handle of a request that was sent. In another process, [`Client::attach`] returns an equal handle for its [ID](Self::id).
 #[derive(Clone, Debug)]
 pub struct RequestHandle {
     client: Client,
@@ -107,7 +111,7 @@ impl RequestHandle {
         Self { client, run }
     }
 
-    /// Returns the ID of the request: a string without secrets, valid as long as the store has the run.
+    /// Returns the ID of the request, a string without secrets. It is valid as long as the store has the run.
     #[must_use]
     pub fn id(&self) -> String {
         let RunRef {
@@ -136,17 +140,20 @@ impl RequestHandle {
 
     /// Waits until the run has ended, and returns the breadcrumbs that it wrote.
     ///
-    /// Dropping the future ends the wait and nothing else. Needs a tokio runtime with time enabled.
+    /// Requires a tokio runtime with time enabled.
     ///
     /// # Errors
-    /// [`ReplyError`] describes the end of a run without a reply. After [`ReplyError::TimedOut`] the run continues, and the caller can wait
-    /// again.
+    /// [`ReplyError`] if the run ended without a reply, or could not be read. After [`ReplyError::TimedOut`], the run continues, and the
+    /// caller can wait again.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the wait. The run continues.
     pub async fn wait(&self, timeout: Duration) -> Result<Reply, ReplyError> {
         reply::wait(&self.client, &self.run, timeout).await
     }
 }
 
-/// Reads the ID of a request.
+/// Parses the ID of a request.
 pub(super) fn parse_id(id: &str) -> Result<RunRef, ClientError> {
     let mut parts = id.splitn(3, ':');
     let mut read = || {
