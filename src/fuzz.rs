@@ -1,6 +1,6 @@
-//! Fuzz tests: the number of cases, generators of almost valid inputs, and limits on each case.
+//! Support for fuzz tests: the number of cases, generators for the crate's formats, and limits on each case.
 //!
-//! Two kinds of tests exist, and `scripts/fuzz` finds both by their use of this module:
+//! There are two kinds of tests. `scripts/fuzz` finds both by their use of this module:
 //! - property tests with [`config`], next to the code that they test,
 //! - structured tests with [`structured`]. Their inputs are almost valid: a [`Shape`] writes a format and mixes in the
 //!   [`known`] bad parts. Each case has a limit on CPU time, memory and stack.
@@ -42,8 +42,9 @@ use proptest::test_runner::Config;
 /// Number of cases per test if `FUZZ_CASES` is not set.
 const CASES: u32 = 1_000;
 
-/// Returns a configuration with the number of cases in the environment variable `FUZZ_CASES`, which `make fuzz` sets to
-/// a million.
+/// Returns a configuration with the number of cases from the environment variable `FUZZ_CASES`.
+///
+/// `make fuzz` sets the variable to one million.
 pub(crate) fn config() -> Config {
     let cases = std::env::var("FUZZ_CASES").ok();
     Config::with_cases(cases.map_or(CASES, |cases| cases.parse().unwrap()))

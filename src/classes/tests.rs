@@ -215,7 +215,7 @@ fn a_users_error_has_the_class_of_its_source() {
             "session",
         ),
         ("reset".into(), Verdict::Transient(Duration::ZERO), "error"),
-        // Inside of another error it is no statement about the input of the run.
+        // Inside another error, invalid JSON need not come from the input of the run.
         (
             serde_json::from_str::<u8>("x").unwrap_err().into(),
             Verdict::Transient(Duration::ZERO),
@@ -254,7 +254,7 @@ fn a_chain_without_an_end_has_the_class_of_a_foreign_error() {
     let class = class_of(deep.as_ref());
 
     assert_eq!(class.retry(), Retry::After(Duration::ZERO));
-    // Dropping each level by itself keeps the stack flat.
+    // Dropping each level separately avoids a deep recursion.
     let mut next = Some(deep);
     while let Some(level) = next.take() {
         next = level.downcast::<Lookup>().ok().map(|level| level.0);

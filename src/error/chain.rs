@@ -5,7 +5,7 @@ use crate::scrub::without_credentials;
 use std::error::Error;
 use std::fmt;
 
-/// An error and its sources on one line, for log messages: `error: source: source`.
+/// Displays an error and its sources on one line, for log messages: `error: source: source`.
 ///
 /// The line has at most 1,000 bytes. Control characters and line separators become spaces. [`without_credentials`] removes
 /// credentials.
@@ -14,7 +14,7 @@ pub(crate) struct Chain<'e>(pub(crate) &'e (dyn Error + 'static));
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LONGEST: usize = 1_000;
-        /// A longer chain is a cycle.
+        /// Maximum number of sources. A longer chain may be a cycle.
         const DEEPEST: usize = 16;
         let mut line = self.0.to_string();
         let mut next = self.0.source();
@@ -29,7 +29,7 @@ impl fmt::Display for Chain<'_> {
             }
             next = cause.source();
         }
-        // Credentials are removed before the line is cut, since a part of a token is still a secret.
+        // Credentials are removed before the line is cut, because a part of a token is still a secret.
         let line = line.replace(
             |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'),
             " ",
@@ -88,7 +88,7 @@ mod tests {
 
         assert!(Chain(&long).to_string().len() <= 1_002);
         assert!(Chain(&deep).to_string().len() <= 1_002);
-        // Dropping each level by itself keeps the stack flat.
+        // Dropping each level separately avoids a deep recursion.
         let mut next = Some(BoxError::from(deep));
         while let Some(level) = next.take() {
             next = level

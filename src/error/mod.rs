@@ -1,13 +1,15 @@
-//! Classes of errors: whether a retry can succeed, and a short name for logs, metrics and dead letters.
+//! Classes of errors: a decision about retries, and a short name for logs, metrics and dead letters.
 //!
-//! `execute` and `respond` return a [`BoxError`]. Its class comes from the error itself or from the first of its sources, up to
-//! 15 of them, that has one ([`class_of`](crate::class_of)):
+//! Use this when an error of an executor must end its run immediately, or must be retried after a certain delay.
 //!
-//! - an [`ErrorNode`], which [`permanent`], [`retry_after`] and the methods of [`ErrorExt`] put on any error;
-//! - an error type of this crate. All of them have a class.
+//! `execute` and `respond` return a [`BoxError`]. Its class comes from the error itself, or from the first of up to 15 sources
+//! that has a class ([`class_of`](crate::class_of)). These errors have a class:
 //!
-//! A [`serde_json::Error`] that is returned without a wrapper is permanent, because the same text fails again. Every other error
-//! is transient: the run is retried with a backoff until its attempts are used up. An error type that does not return its cause
+//! - an [`ErrorNode`], which [`permanent`], [`retry_after`] and the methods of [`ErrorExt`] put around any error;
+//! - every error type of this crate.
+//!
+//! A [`serde_json::Error`] that is returned without a wrapper is permanent, because the same input fails again. Every other error
+//! is transient: the run is retried with backoff until its attempts are used up. An error type that does not return its cause
 //! from `source()` also hides the class of that cause.
 //!
 //! ```
@@ -19,7 +21,7 @@
 //!         200 => Ok(()),
 //!         429 => Err(retry_after(Duration::from_secs(20), "the model is rate limited")),
 //!         400..500 => Err(permanent(format!("the request was refused with {status}"))),
-//!         _ => Err(format!("the service answered {status}").into()), // transient: tried again with backoff
+//!         _ => Err(format!("the service answered {status}").into()), // transient: retried with backoff
 //!     }
 //! }
 //! # assert!(call(429).is_err());
@@ -37,15 +39,15 @@ pub use node::{ErrorClass, ErrorExt, ErrorNode, permanent, retry_after};
 use std::error::Error;
 use std::time::Duration;
 
-/// Any error, boxed: what `execute` and `respond` return.
+/// A boxed error of any type, as returned by `execute` and `respond`.
 pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 
 /// The decision on a retry after an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Retry {
-    /// Trying again no sooner than this could succeed; zero means at once.
+    /// A retry can succeed after this delay. Zero allows an immediate retry.
     After(Duration),
-    /// Waiting does not help: the input, the code or the configuration has to change.
+    /// A retry cannot succeed until the input, the code or the configuration changes.
     Never,
 }
 
@@ -59,7 +61,7 @@ impl Retry {
     }
 }
 
-/// At most `limit` bytes of `text`, cut at a character, so that a message cannot be flooded by the value it names.
+/// Returns at most `limit` bytes of `text`, cut at a character boundary, for example to bound a value in a message.
 pub(crate) fn excerpt(text: &str, limit: usize) -> std::borrow::Cow<'_, str> {
     if text.len() <= limit {
         return text.into();

@@ -3,7 +3,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-/// The class of an error: whether a retry can succeed, and a short name.
+/// The class of an error: a decision about retries, and a short name. Returned by [`class_of`](crate::class_of).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ErrorClass {
     pub(crate) verdict: Verdict,
@@ -14,7 +14,7 @@ impl ErrorClass {
     /// The code of an error without a class.
     pub(crate) const UNKNOWN: &'static str = "error";
 
-    /// The decision on a retry, with the minimum delay.
+    /// Returns the decision about a retry, with the minimum delay.
     #[must_use]
     pub fn retry(self) -> Retry {
         match self.verdict {
@@ -23,14 +23,15 @@ impl ErrorClass {
         }
     }
 
-    /// A stable short name of the class for logs, metrics and dead letters, such as `rate_limited`. `error` if the error has none.
+    /// Returns the stable short name of the class for logs, metrics and dead letters, such as `rate_limited`. Returns `error` for an
+    /// error without a name.
     #[must_use]
     pub fn code(self) -> &'static str {
         self.code
     }
 }
 
-/// The decision on a retry of a run: its delay, and its cost in attempts.
+/// The decision about a retry of a run: its delay, and its cost in attempts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
     Permanent,
@@ -49,9 +50,10 @@ impl From<Retry> for Verdict {
     }
 }
 
-/// An error with a class: what [`permanent`], [`retry_after`] and [`ErrorExt`] return.
+/// A wrapper that gives an error a class. Created by the methods of [`ErrorExt`], and inside the result of [`permanent`] and
+/// [`retry_after`].
 ///
-/// It prints and returns the same message and sources as the error inside.
+/// The wrapper has the same message and sources as the inner error.
 ///
 /// ```
 /// use std::io;
@@ -75,7 +77,7 @@ pub struct ErrorNode {
 }
 
 impl ErrorNode {
-    /// A node of an error. A node inside of a node becomes one node.
+    /// Wraps an error. A node is not wrapped again.
     fn new(inner: BoxError) -> Self {
         match inner.downcast::<Self>() {
             Ok(node) => *node,
@@ -97,14 +99,14 @@ impl ErrorNode {
         self.verdict
     }
 
-    /// The decision of this node. `None` if it has only a code, and the error inside decides.
+    /// Returns the decision of this node, or `None` if the node has only a code and the inner error decides.
     #[must_use]
     pub fn retry(&self) -> Option<Retry> {
         let retry = |verdict| ErrorClass { verdict, code: "" }.retry();
         self.verdict.map(retry)
     }
 
-    /// The code of this node. `None` if it has only a decision, and the error inside has the code.
+    /// Returns the code of this node, or `None` if the node has only a decision and the inner error has the code.
     #[must_use]
     pub fn code(&self) -> Option<&'static str> {
         match (self.code, self.verdict) {
@@ -113,7 +115,7 @@ impl ErrorNode {
         }
     }
 
-    /// The error inside, for example to downcast it.
+    /// Returns the inner error, for example to downcast it.
     #[must_use]
     pub fn inner(&self) -> &(dyn Error + Send + Sync + 'static) {
         self.inner.as_ref()
@@ -134,25 +136,25 @@ impl Error for ErrorNode {
 
 /// Methods that give any error a class.
 pub trait ErrorExt: Into<BoxError> {
-    /// A retry cannot succeed: the run ends at once with a dead letter. The same as [`permanent`].
+    /// Marks the error as permanent: a retry cannot succeed, so the run ends immediately with a dead letter. See [`permanent`].
     fn permanent(self) -> ErrorNode {
         ErrorNode::with(self.into(), Verdict::Permanent)
     }
 
-    /// A retry can succeed: the run is retried with a backoff until its attempts are used up. Overrides the class of the error, for
-    /// example of a [`serde_json::Error`] in an answer that may be better next time.
+    /// Marks the error as transient: the run is retried with backoff until its attempts are used up. Overrides the class of the error,
+    /// for example of a [`serde_json::Error`] about an answer that may differ at the next attempt.
     fn transient(self) -> ErrorNode {
         ErrorNode::with(self.into(), Verdict::Transient(Duration::ZERO))
     }
 
-    /// A rate limit: the run is retried after a delay, and the failure uses no attempt. The same as
-    /// [`retry_after`](fn@retry_after), with the same limits.
+    /// Marks the error as a rate limit: the run is retried after a delay, and the failure uses no attempt. The limits of
+    /// [`retry_after`](fn@retry_after) apply.
     fn retry_after(self, delay: Duration) -> ErrorNode {
         let delay = delay.min(Retry::MAX_DELAY);
         ErrorNode::with(self.into(), Verdict::RateLimited(delay))
     }
 
-    /// Sets the code that logs, metrics and dead letters show. The class of the error stays as it is.
+    /// Sets the code that logs, metrics and dead letters show. The decision about a retry does not change.
     fn with_code(self, code: &'static str) -> ErrorNode {
         let mut node = ErrorNode::new(self.into());
         node.code = Some(code);
@@ -162,23 +164,23 @@ pub trait ErrorExt: Into<BoxError> {
 
 impl<E: Into<BoxError>> ErrorExt for E {}
 
-/// Marks an error as permanent: a retry cannot succeed, so the run ends at once with a dead letter.
+/// Marks an error as permanent: a retry cannot succeed, so the run ends immediately with a dead letter.
 ///
-/// The message and the sources stay those of `error`.
+/// The message and the sources of `error` do not change.
 pub fn permanent(error: impl Into<BoxError>) -> BoxError {
     error.into().permanent().into()
 }
 
 /// Marks an error as a rate limit: the run is retried after `delay`, and the failure uses no attempt.
 ///
-/// For example, an HTTP 429 with `Retry-After` ([RFC 9110, 10.2.3](https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3)).
-/// A delay of more than one hour counts as one hour. A run that fails with rate limits only still ends after the `max_age` of its
-/// policy, 24 hours by default.
+/// Use this for example for an HTTP 429 with `Retry-After`
+/// ([RFC 9110, 10.2.3](https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3)). A delay of more than one hour counts as one hour.
+/// A run that fails only with rate limits ends after the `max_age` of its policy, which defaults to 24 hours.
 pub fn retry_after(delay: Duration, error: impl Into<BoxError>) -> BoxError {
     error.into().retry_after(delay).into()
 }
 
-/// The error inside of a node, or the error itself.
+/// Returns the inner error of a node, or the error itself if it is not a node.
 #[cfg(feature = "workflows")]
 pub(crate) fn without_node<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
     match error.downcast_ref::<ErrorNode>() {

@@ -1,4 +1,4 @@
-//! The formats of agents and tools: definitions, requests, and answers of models.
+//! Formats of agents and tools: definitions, requests, and model answers.
 
 use super::Shape::{self, Any, Either, List, Named, Object, Raw, Word};
 use super::vocabulary::{
@@ -150,5 +150,5 @@ pub(crate) const ARGUMENTS: Shape = Either(&[
     &Object(&[("a", &Any), ("b", &Any), ("text", &Any)]),
     &Any,
 ]);
-/// The name of a tool.
+/// A tool name.
 pub(crate) const TOOL: Shape = Word(TOOLS);

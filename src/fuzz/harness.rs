@@ -1,4 +1,4 @@
-//! Runs structured fuzz tests with limits on each case.
+//! Runner of structured fuzz tests with limits on each case.
 
 use super::config;
 use super::tape::Tape;
@@ -16,22 +16,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
-/// The stack of a case: as large as that of a thread of tokio or of `std`.
+/// Stack size of a case in bytes: the default of threads of tokio and `std`.
 const STACK_BYTES: usize = 2 << 20;
-/// CPU time of a case. A case takes milliseconds, also without optimisation; this finds work that grows without bound.
+/// Maximum CPU time of a case. A case takes milliseconds, even without optimisation, so this limit detects unbounded work.
 const MAX_CPU: Duration = Duration::from_secs(5);
-/// Memory that a case allocates at its peak. JSON of 1 MiB takes up to 100 bytes for each byte of the text.
+/// Maximum peak memory of a case in bytes. JSON of 1 MiB takes up to 100 bytes for each byte of the string.
 const MAX_PEAK_BYTES: u64 = 256 << 20;
-/// Length of the part of an input that a failure shows, in bytes.
+/// Maximum length of the input in a failure message, in bytes.
 const SHOWN_BYTES: usize = 4_000;
 
-/// Checks many inputs, each made from a [`Tape`], within limits on CPU time, memory and stack.
+/// Checks many inputs, each generated from a [`Tape`], within limits on CPU time, memory and stack.
 ///
-/// `check` returns `true` if the input was accepted, which is not a claim. Prints one line for `scripts/fuzz`: the most CPU
-/// time and memory of a case, the number of accepted inputs, and the number of inputs with each known part.
+/// `check` returns `true` if the input was accepted. Both results pass the test. Prints one line for `scripts/fuzz`: the maximum
+/// CPU time and memory of a case, the number of accepted inputs, and the number of inputs with each known part.
 ///
 /// # Panics
-/// If `check` panics or exceeds a limit. The message has the input, shrunk.
+/// Panics if `check` panics or exceeds a limit. The message contains the shrunk input.
 pub(crate) fn structured<I: fmt::Debug>(make: fn(&mut Tape) -> I, check: fn(&I) -> bool) {
     thread::scope(|scope| {
         let run = || run(make, check);
@@ -72,8 +72,8 @@ fn run<I: fmt::Debug>(make: fn(&mut Tape) -> I, check: fn(&I) -> bool) -> Result
     }
 }
 
-/// Replaces the content of a file. An overflow of the stack ends the process, so the input is written before its case. The
-/// file stays open, because file systems write a file to the disk that is truncated and closed.
+/// Replaces the content of a file. The input is written before its case, because a stack overflow ends the process. The file
+/// stays open, because file systems flush a file that is truncated and closed to the disk.
 fn replace(mut file: &File, content: &str) -> io::Result<()> {
     file.rewind()?;
     file.write_all(content.as_bytes())?;
@@ -102,7 +102,7 @@ fn measure(check: impl FnOnce() -> bool) -> Cost {
     }
 }
 
-/// Returns the CPU time of this thread, which other load on the machine does not change.
+/// Returns the CPU time of this thread, which does not depend on other load of the machine.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
@@ -133,7 +133,7 @@ impl Cost {
     }
 }
 
-/// The most that a case used, and how many inputs had each known part.
+/// The maximum resources of a case, and the number of inputs with each known part.
 #[derive(Default)]
 struct Seen {
     cpu: Duration,
@@ -224,7 +224,7 @@ mod tests {
         let mut state = 1_u32;
         for _ in 0..25_000 {
             let choices = std::iter::repeat_with(|| random(&mut state));
-            // The first choice is the share of bad parts, here the highest.
+            // The first choice sets the share of bad parts, here to the highest value.
             let choices = std::iter::once(3).chain(choices);
             let mut tape = Tape::new(choices.take(Tape::MAX_CHOICES).collect());
             let text = Shape::List(&Shape::Any).text(&mut tape);

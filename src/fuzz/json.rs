@@ -1,4 +1,4 @@
-//! JSON text, from valid to broken. It is text, because a JSON value cannot hold most of the bad parts.
+//! Generators of JSON strings, from valid to broken. A JSON value could not represent most of the bad parts.
 
 use super::known::{DEPTHS, ESCAPES, INVALID, KEYS, NUMBERS, SIZES};
 use super::tape::Tape;
@@ -6,7 +6,7 @@ use super::words::{NAMES, WORDS};
 use std::fmt;
 use std::ops::Deref;
 
-/// No further large part is added to a text above this size in bytes.
+/// Size in bytes above which no further large part is added to a string.
 const LARGE: usize = 3 << 20;
 
 /// Writes a JSON value of any type, with names and strings that formats use.
@@ -48,7 +48,7 @@ fn object(tape: &mut Tape, out: &mut String) {
     out.push('}');
 }
 
-/// Writes one of the words as a JSON string, with bad parts in it at times.
+/// Writes one of the words as a JSON string, sometimes with bad parts.
 pub(super) fn text(tape: &mut Tape, words: &[&'static str], out: &mut String) {
     let word = *tape.pick(words);
     out.push('"');
@@ -94,7 +94,7 @@ fn bad_text(tape: &mut Tape, word: &'static str, out: &mut String) {
     }
 }
 
-/// Large sizes are rare, because each takes milliseconds.
+/// Returns a known size with its name. Large sizes are rare, because each takes milliseconds.
 fn size(tape: &mut Tape) -> (&'static str, usize) {
     let known = if tape.once_in(12) {
         &SIZES[..]
@@ -104,7 +104,7 @@ fn size(tape: &mut Tape) -> (&'static str, usize) {
     *tape.pick(known)
 }
 
-/// Writes a bad part in the place of a value.
+/// Writes a bad part in place of a value.
 pub(super) fn bad(tape: &mut Tape, out: &mut String) {
     match tape.below(10) {
         0 => out.push_str("null"),
@@ -162,7 +162,7 @@ fn special(tape: &mut Tape, out: &mut String) {
     out.push('}');
 }
 
-/// Great depths are rare, because each takes milliseconds.
+/// Returns a known depth with its name. Great depths are rare, because each takes milliseconds.
 fn depth(tape: &mut Tape) -> (&'static str, usize) {
     let known = if tape.once_in(6) {
         &DEPTHS[..]
@@ -172,7 +172,7 @@ fn depth(tape: &mut Tape) -> (&'static str, usize) {
     *tape.pick(known)
 }
 
-/// Writes lists or objects in each other, to a known depth.
+/// Writes nested lists or objects of a known depth.
 pub(super) fn nested(tape: &mut Tape, out: &mut String) {
     let (name, depth) = depth(tape);
     tape.note(name);
@@ -183,7 +183,7 @@ pub(super) fn nested(tape: &mut Tape, out: &mut String) {
     out.extend(std::iter::repeat_n(close, times));
 }
 
-/// Bytes that are close to text, which their debug form shows.
+/// Bytes that are almost a string. Their debug form shows the string.
 pub(crate) struct Bytes(Vec<u8>);
 
 impl Deref for Bytes {
@@ -200,7 +200,7 @@ impl fmt::Debug for Bytes {
     }
 }
 
-/// Returns a text as bytes. The marks of [`INVALID`] become invalid UTF-8.
+/// Returns a string as bytes. The marks of [`INVALID`] become invalid UTF-8.
 pub(crate) fn bytes(tape: &mut Tape, text: &str) -> Bytes {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

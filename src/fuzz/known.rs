@@ -1,4 +1,4 @@
-//! Parts of inputs that broke parsers before, here or elsewhere. Each has the name under which it is counted.
+//! Parts of inputs that broke parsers in the past, in this crate or elsewhere. Each part is counted under its name.
 
 /// Object keys that a library or this crate treats specially.
 pub(super) const KEYS: [&str; 6] = [
@@ -41,7 +41,7 @@ pub(super) const INVALID: [(char, &str, &[u8]); 5] = [
     ('\u{E004}', "byte 0xFF", b"\xFF"),
 ];
 
-/// Numbers as JSON text, and some strings that only look like numbers. The empty string is replaced with 400 digits.
+/// Numbers as JSON, and some strings that only look like numbers. The empty string is replaced with 400 digits.
 pub(super) const NUMBERS: [(&str, &str); 17] = [
     ("1e400", "1e400"),
     ("-1e400", "-1e400"),
@@ -73,7 +73,7 @@ pub(super) const DEPTHS: [(&str, usize); 7] = [
     ("depth 100,000", 100_000),
 ];
 
-/// Bytes of one string: one below, at and one above the limits of tags, schema names, paths, names and larger strings.
+/// Sizes of one string in bytes: one below, at and one above the limits of tags, schema names, paths, names and larger strings.
 pub(super) const SIZES: [(&str, usize); 18] = [
     ("63 bytes", 63),
     ("64 bytes", 64),
@@ -95,7 +95,7 @@ pub(super) const SIZES: [(&str, usize); 18] = [
     ("1 MiB + 1", (1 << 20) + 1),
 ];
 
-/// Items of one list: one below, at and one above the limits of branches, regular expressions, tags and conditions.
+/// Lengths of one list: one below, at and one above the limits of branches, regular expressions, tags and conditions.
 pub(super) const COUNTS: [(&str, usize); 12] = [
     ("63 items", 63),
     ("64 items", 64),

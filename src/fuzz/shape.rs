@@ -1,10 +1,10 @@
-//! Formats of definitions, records and answers, as data from which inputs are written.
+//! Descriptions of the formats of definitions, records and answers, from which inputs are generated.
 
 use super::json::{any_json, bad, text};
 use super::known::{COUNTS, KEYS};
 use super::tape::Tape;
 
-/// One part of a format. At times [`write`](Self::write) puts a known bad part in its place.
+/// One part of a format. [`write`](Self::write) sometimes writes a known bad part instead.
 #[derive(Debug)]
 pub(crate) enum Shape {
     /// JSON of any type.
@@ -13,15 +13,16 @@ pub(crate) enum Shape {
     Word(&'static [&'static str]),
     /// One of these strings, written without quotes.
     Raw(&'static [&'static str]),
-    /// A list of these, of at least one.
+    /// A list of this shape, normally with at least one item.
     List(&'static Self),
-    /// An object. A name that ends with `!` is always written, without the `!`; the others once in three objects.
+    /// An object with these fields. A name that ends with `!` is always written, without the `!`. Other names are written in one of
+    /// three objects.
     Object(&'static [(&'static str, &'static Self)]),
-    /// An object that has some of these names, each with a value of this shape.
+    /// An object with some of these names, each with a value of this shape.
     Named(&'static [&'static str], &'static Self),
-    /// One of these. The first must not contain itself.
+    /// One of these shapes. The first one must not contain itself.
     Either(&'static [&'static Self]),
-    /// Text from a function.
+    /// A string that a function writes.
     Made(fn(&mut Tape, &mut String)),
 }
 
@@ -62,7 +63,7 @@ fn list(item: &Shape, tape: &mut Tape, out: &mut String) {
         last = out.len();
         item.write(tape, out);
     }
-    // The last item again and again.
+    // Repeats the last item up to a known length.
     let size = out.len() - last;
     if items > 0 && tape.is_bad() && size < 1_000 {
         let (name, count) = *tape.pick(&COUNTS);

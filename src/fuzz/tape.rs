@@ -1,4 +1,4 @@
-//! Choices of a generator, as a list of numbers that a failing case shrinks.
+//! Choices of a generator, as a list of numbers that `proptest` can shrink.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 pub(crate) struct Tape {
     choices: Vec<u16>,
     next: usize,
-    /// One in this many values is replaced with a bad part; never if 0.
+    /// One in this many values is replaced with a bad part. 0 disables bad parts.
     bad_one_in: usize,
     noted: BTreeSet<&'static str>,
 }
@@ -28,24 +28,24 @@ impl Tape {
         tape
     }
 
-    /// Returns a number below `count`; 0 after the last choice.
+    /// Returns a number below `count`. Returns 0 after the last choice.
     pub(crate) fn below(&mut self, count: usize) -> usize {
         let choice = self.choices.get(self.next).copied().unwrap_or_default();
         self.next += 1;
         usize::from(choice) % count
     }
 
-    /// Returns one of `items`; the first after the last choice.
+    /// Returns one of `items`. Returns the first one after the last choice.
     pub(crate) fn pick<'i, T>(&mut self, items: &'i [T]) -> &'i T {
         &items[self.below(items.len())]
     }
 
-    /// Returns one of `words`; the first after the last choice.
+    /// Returns one of `words`. Returns the first one after the last choice.
     pub(crate) fn word(&mut self, words: &[&'static str]) -> &'static str {
         words[self.below(words.len())]
     }
 
-    /// Returns `true` once in `count` calls on average; `false` after the last choice.
+    /// Returns `true` once in `count` calls on average. Returns `false` after the last choice.
     pub(crate) fn once_in(&mut self, count: usize) -> bool {
         self.below(count) == count - 1
     }

@@ -37,7 +37,7 @@ fn echo() -> JsonTool {
     })
 }
 
-/// Runs a future to its end in a runtime of one thread, whose time passes only while all tasks wait.
+/// Runs a future to completion in a runtime with one thread and paused time.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().unwrap();

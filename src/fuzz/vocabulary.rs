@@ -1,4 +1,4 @@
-//! Paths and formats that the crate reads.
+//! Paths, and the formats that the crate reads.
 
 use super::Shape::{self, Any, Either, List, Made, Named, Object, Raw, Word};
 use super::known::SIZES;
@@ -218,7 +218,7 @@ const SUBSCRIPTION: Shape = Either(&[
         ("selector!", &SELECTOR_FIELDS),
     ]),
 ]);
-/// A definition of subscriptions in each of its forms.
+/// A definition of subscriptions, in one of its forms.
 pub(crate) const SUBSCRIPTIONS: Shape = Either(&[
     &List(&SUBSCRIPTION),
     &List(&SUBSCRIPTION),

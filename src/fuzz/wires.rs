@@ -6,7 +6,7 @@ use super::json::{Bytes, bytes};
 use super::tape::Tape;
 use super::vocabulary::{BREADCRUMB, EVENT, TEXT};
 
-/// A list of breadcrumbs as a server gives it, one breadcrumb, or the answer to a create call.
+/// A server's list of breadcrumbs, a single breadcrumb, or the answer to a create call.
 pub(crate) const SERVER_ANSWER: Shape = Either(&[
     &List(&BREADCRUMB),
     &BREADCRUMB,
@@ -47,7 +47,7 @@ const CALL: Shape = Object(&[
         ]),
     ),
 ]);
-/// Pieces of arguments, which are JSON only together.
+/// Pieces of arguments. Only all pieces together are JSON.
 const PIECE: Shape = Word(&[
     "",
     "{",
@@ -70,7 +70,7 @@ const DELTA: Shape = Either(&[
     ]),
 ]);
 const USAGE: Shape = Object(&[("prompt_tokens", &INDEX), ("completion_tokens", &INDEX)]);
-/// A piece of an answer in the words of OpenAI, or a whole answer.
+/// A chunk of an answer in the format of OpenAI, or a whole answer.
 pub(crate) const CHUNK: Shape = Either(&[
     &Object(&[("choices!", &List(&Object(&[("delta!", &DELTA)])))]),
     &Object(&[(

@@ -100,7 +100,7 @@ static STEPS: Shape = Either(&[
     &Made(nested_steps),
 ]);
 
-/// Writes steps in each other, to about the depth that JSON or YAML may have.
+/// Writes nested steps, to about the maximum depth of JSON or YAML.
 fn nested_steps(tape: &mut Tape, out: &mut String) {
     const TEST: &str = r#"{"path":"input","op":"exists"}"#;
     let (name, times) = *tape.pick(&[

@@ -8,8 +8,8 @@ use crate::store::{Run, RunFilter, RunState, StoreError, StoreWithEvents};
 use std::panic::Location;
 use std::sync::Arc;
 
-/// Asserts that an executor has responded to a trigger. Returns the breadcrumbs that the run wrote, in order: the last one is the
-/// response, and questions that an agent asked before come first. Breadcrumbs that were deleted since are omitted.
+/// Asserts that an executor has responded to a trigger. Returns the breadcrumbs that the run wrote, in order: questions of an agent
+/// come first, and the last breadcrumb is the response. Breadcrumbs that were deleted since are omitted.
 ///
 /// The assertion is about the newest version of the trigger that has a run of the executor.
 ///
@@ -32,8 +32,8 @@ pub fn assert_responded<'a, S: StoreWithEvents>(
 
 /// Asserts that the run of an executor on a trigger has failed with a code. Returns the run.
 ///
-/// The code is that of the dead letter, for example `error` for an error without a code, or `cancelled`. The assertion is about the
-/// newest version of the trigger that has a run of the executor.
+/// `code` is the code of the dead letter, for example `error` for an error without a code, or `cancelled`. The assertion is about
+/// the newest version of the trigger that has a run of the executor.
 ///
 /// # Panics
 /// As [`assert_responded`], and if the run has another code.
@@ -53,8 +53,8 @@ pub fn assert_failed<'a, S: StoreWithEvents>(
     }
 }
 
-/// Asserts that the run of an executor on a trigger is suspended. Returns the run, whose [`wake`](Run::wake) names the breadcrumbs and
-/// the time that it waits for.
+/// Asserts that the run of an executor on a trigger is suspended. Returns the run. Its field [`wake`](Run::wake) has the breadcrumbs
+/// and the time that the run waits for.
 ///
 /// The assertion is about the newest version of the trigger that has a run of the executor.
 ///
@@ -78,7 +78,7 @@ struct Assertion<'a, S> {
     store: &'a S,
     executor: &'a str,
     trigger: BreadcrumbId,
-    /// The line of the test.
+    /// The caller of the assertion.
     location: &'static Location<'static>,
 }
 
@@ -93,7 +93,7 @@ impl<'a, S: StoreWithEvents> Assertion<'a, S> {
         }
     }
 
-    /// Returns the run if it is as expected; otherwise the assertion fails.
+    /// Returns the run if it is as expected. Otherwise the assertion fails.
     async fn run(&self, expected: &str, is_expected: impl Fn(&Run) -> bool) -> Run {
         let found = match self.newest().await {
             Ok(Some(run)) if is_expected(&run) => return run,
@@ -102,7 +102,7 @@ impl<'a, S: StoreWithEvents> Assertion<'a, S> {
                 "executor {:?} has no run on {}",
                 self.executor, self.trigger
             ),
-            Err(error) => format!("its runs cannot be read: {}", Chain(&error)),
+            Err(error) => format!("the runs cannot be read: {}", Chain(&error)),
         };
         let explanation = self.explanation().await;
         let problem = format!("expected a run that {expected}: {found}");
@@ -138,7 +138,7 @@ impl<'a, S: StoreWithEvents> Assertion<'a, S> {
         written
     }
 
-    /// Explains the trigger to all executors, for a message.
+    /// Returns the report on the trigger and all executors, for a message.
     async fn explanation(&self) -> String {
         match Client::new(self.store).explain(self.trigger).await {
             Ok(report) => report.to_string(),

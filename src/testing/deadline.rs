@@ -1,4 +1,4 @@
-//! A limit in the time of the machine, which also passes while the time of tokio is paused.
+//! Time limit by the machine's clock, which also passes while tokio's clock is paused.
 
 use super::TestError;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::thread;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// A thread that reports the end of a time. Dropping it ends the thread.
+/// A thread that reports the end of a time limit. Dropping this handle ends the thread.
 pub(super) struct Deadline {
     passed: Arc<Notify>,
-    /// The thread waits until this is dropped, at most for the time.
+    /// The thread waits until this sender is dropped, at most for the time limit.
     _alive: SyncSender<()>,
 }
 
@@ -38,7 +38,7 @@ impl Deadline {
         }
     }
 
-    /// Waits for the end of the time.
+    /// Waits for the end of the time limit.
     pub(super) async fn passed(&self) {
         self.passed.notified().await;
     }

@@ -6,7 +6,7 @@ use crate::source::SourceError;
 use crate::store::{Moment, Operation, Run, StoreError, StoreId};
 use std::time::Duration;
 
-/// Error of the testing kit. A retry never helps: the test or the tested code has to change.
+/// Error of the testing kit. A retry never helps, because the test or the tested code has to change.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TestError {
@@ -15,10 +15,10 @@ pub enum TestError {
         "the testing kit needs a tokio runtime with one thread, and {found}; use #[tokio::test] without a flavor"
     )]
     WrongRuntime {
-        /// The runtime of the caller, in words.
+        /// A description of the caller's tokio runtime.
         found: &'static str,
     },
-    /// The clock cannot be advanced, because it is not paused.
+    /// The clock cannot be advanced, because tokio's time is not paused.
     #[error(
         "cannot advance the clock by {by:?}: the time of tokio is not paused; create the store with TestStore::new"
     )]
@@ -44,35 +44,35 @@ pub enum TestError {
         busy(runs)
     )]
     NotIdle {
-        /// The time that has passed on the clock of tokio.
+        /// The time that has passed on tokio's clock.
         clock: Duration,
         /// The number of store calls.
         calls: u64,
         /// The runs that are due or running, and the suspended runs whose answer is in the store. Empty if an event is not handled.
         runs: Vec<Run>,
     },
-    /// A worker became idle before the call at which it should crash.
+    /// The runtime became idle before the call at which its worker should crash.
     #[error("the runtime became idle before its worker crashed; {}", planned(*at))]
     NoCrash {
-        /// The call that [`Faults::crash_at`](super::Faults::crash_at) names. `None` if no crash is set.
+        /// The call that was set with [`Faults::crash_at`](super::Faults::crash_at), or `None` if no call was set.
         at: Option<(Operation, Moment)>,
     },
-    /// The system refuses the thread that ends a test that hangs.
+    /// The operating system refused the thread that limits the duration of a test.
     #[error("cannot start the thread that limits the duration of a test")]
     Thread {
-        /// Error of the system.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The runtime cannot run, or ended early.
     #[error("the runtime of the test failed")]
     Runtime {
-        /// Error of the runtime, a [`RuntimeError`].
+        /// The runtime's error, a [`RuntimeError`].
         source: BoxError,
     },
     /// The kit cannot read the store.
     #[error("the testing kit cannot read its store")]
     Store {
-        /// Error of the store, a [`StoreError`] or a [`SourceError`].
+        /// The store's error, a [`StoreError`] or a [`SourceError`].
         source: BoxError,
     },
 }
@@ -140,7 +140,9 @@ fn busy(runs: &[Run]) -> String {
 fn planned(at: Option<(Operation, Moment)>) -> String {
     match at {
         Some((operation, Moment::Before)) => {
-            format!("it did not call {operation}, so set Faults::crash_at to another operation")
+            format!(
+                "the worker did not call {operation}, so set Faults::crash_at to another operation"
+            )
         }
         Some((operation, Moment::After)) => format!(
             "no call of {operation} succeeded, so set Faults::crash_at to another operation"

@@ -47,13 +47,13 @@ pub struct Faults(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     switches: Mutex<Switches>,
-    /// Notified at the crash.
+    /// Notified when the worker crashes.
     crashed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Switches {
-    /// Number of calls that still fail.
+    /// Number of further calls that fail.
     failing: HashMap<(Operation, Moment), usize>,
     crash_at: Option<(Operation, Moment)>,
     has_crashed: bool,
@@ -67,14 +67,14 @@ impl Faults {
         Self::default()
     }
 
-    /// Makes the next `n` calls of an operation fail before they have an effect. Replaces the number of an earlier call.
+    /// Makes the next `n` calls of an operation fail before they have an effect. Replaces the number of an earlier `fail_next`.
     pub fn fail_next(&self, operation: Operation, n: usize) {
         let call = (operation, Moment::Before);
         self.switches().failing.insert(call, n);
     }
 
-    /// Makes the next `n` successful calls of an operation return an error after they had their effect: the worker loses the answers.
-    /// Replaces the number of an earlier call.
+    /// Makes the next `n` successful calls of an operation return an error after their effect, so that the worker loses the answers.
+    /// Replaces the number of an earlier `lose_next`.
     pub fn lose_next(&self, operation: Operation, n: usize) {
         let call = (operation, Moment::After);
         self.switches().failing.insert(call, n);
@@ -83,7 +83,7 @@ impl Faults {
     /// Makes the worker crash at the next call of an operation, before or after the call has its effect. To crash at a later call, call
     /// this method at a moment of the run: a tool that sets `Operation::Save, Moment::Before` crashes before its result is saved.
     ///
-    /// From then on no call of the handle has an effect or returns, so leases stay until they expire.
+    /// After the crash, no call of the handle has an effect or returns, so leases remain until they expire.
     /// [`TestStore::run_until_crash`](super::TestStore::run_until_crash) drops the worker. Build the next worker on another handle.
     pub fn crash_at(&self, operation: Operation, moment: Moment) {
         self.switches().crash_at = Some((operation, moment));
@@ -102,7 +102,7 @@ impl Faults {
         self.switches().injected
     }
 
-    /// Decides on one call.
+    /// Returns the fault of one call.
     pub(super) fn decide(&self, operation: Operation, moment: Moment) -> Fault {
         let mut switches = self.switches();
         if switches.has_crashed {
@@ -134,7 +134,7 @@ impl Faults {
         }
     }
 
-    /// Returns the call at which the worker crashes.
+    /// Returns the call at which the worker will crash.
     pub(super) fn planned(&self) -> Option<(Operation, Moment)> {
         self.switches().crash_at
     }

@@ -1,4 +1,4 @@
-//! Observation of a runtime: when it is idle, and the runs that keep it busy.
+//! Detection of an idle runtime, and of the runs that keep a runtime busy.
 
 use super::TestError;
 use super::deadline::Deadline;
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 /// Maximum number of store calls until a runtime is idle.
 const MOST_CALLS: u64 = 1_000_000;
 
-/// The operations of a store. Each change of a run's state is one operation.
+/// Count of a store's calls, with a notification. Every change of a run's state is a call.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     calls: AtomicU64,
@@ -26,7 +26,7 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    /// Notes a moment of a call.
+    /// Records a moment of a call.
     pub(super) fn note(&self, moment: Moment) {
         if moment == Moment::Before {
             self.calls.fetch_add(1, Ordering::Relaxed);
@@ -42,9 +42,9 @@ impl Activity {
 /// Limits of the wait until a runtime is idle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// By the clock of tokio.
+    /// Limit by tokio's clock.
     pub(super) time: Duration,
-    /// By the clock of the machine.
+    /// Limit by the machine's clock.
     pub(super) real_time: Duration,
 }
 
@@ -72,14 +72,14 @@ impl<'w> Watch<'w> {
         }
     }
 
-    /// Waits until the runtime is idle. The check runs after each store call and each handled event, before tokio moves a paused
-    /// clock, because this task is ready then.
+    /// Waits until the runtime is idle. The check runs after each store call and each handled event. This task is ready then, so
+    /// tokio does not move a paused clock before the check.
     ///
     /// # Errors
     /// [`TestError::Store`].
     pub(super) async fn idle(&self) -> Result<(), TestError> {
         loop {
-            // Created before the check, so that they also report a change during the check.
+            // The notifications are created before the check, so that they also report a change during the check.
             let called = self.activity.called.notified();
             let handled = self.runtime.next_handled();
             if self.is_idle().await? {
@@ -134,7 +134,7 @@ impl<'w> Watch<'w> {
         }
     }
 
-    /// Number of store calls since the wait began.
+    /// Returns the number of store calls since the start of the wait.
     fn calls(&self) -> u64 {
         self.activity.calls() - self.calls_before
     }

@@ -1,4 +1,4 @@
-//! The contexts that an executor receives.
+//! Recording of the contexts that an executor receives.
 
 use crate::error::BoxError;
 use crate::executor::{
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// An executor that records the context of each attempt.
 ///
 /// The recorder works like the inner executor, except that it uses the default
-/// [`process_event`](UniversalExecutor::process_event). So it does not fit an executor with its own one, such as
+/// [`process_event`](UniversalExecutor::process_event). So it is not suitable for an executor that overrides this method, such as
 /// [`ToolDispatcher`](crate::tool::ToolDispatcher).
 ///
 /// ```
@@ -59,7 +59,7 @@ impl<E> Recorded<E> {
         }
     }
 
-    /// Returns the record, which also grows after this call.
+    /// Returns the recorded contexts. The returned handle also contains contexts that are recorded later.
     #[must_use]
     pub fn contexts(&self) -> Contexts {
         self.contexts.clone()
@@ -73,14 +73,14 @@ impl<E> Recorded<E> {
 }
 
 /// The contexts that a [`Recorded`] executor has received: one for each attempt, with its trigger, sources and resumed state. A clone is
-/// the same record.
+/// another handle on the same contexts.
 ///
 /// The methods of a context that need its run, such as `save` and `for_model`, return an error once the run has ended.
 #[derive(Clone, Debug, Default)]
 pub struct Contexts(Arc<Mutex<VecDeque<ExecutionContext>>>);
 
 impl Contexts {
-    /// Maximum number of recorded contexts. A newer one replaces the oldest.
+    /// Maximum number of recorded contexts. A further context replaces the oldest one.
     pub const MOST: usize = 1_000;
 
     /// Returns the recorded contexts, the oldest first.
@@ -89,7 +89,7 @@ impl Contexts {
         self.recorded().iter().cloned().collect()
     }
 
-    /// Returns the newest context.
+    /// Returns the newest context, or `None` if no attempt was recorded.
     #[must_use]
     pub fn last(&self) -> Option<ExecutionContext> {
         self.recorded().back().cloned()

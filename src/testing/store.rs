@@ -1,4 +1,4 @@
-//! The store of a test.
+//! Store for tests, with a clock that the test controls.
 
 use super::idle::{Activity, Limits, Watch, open_runs};
 use super::{Faults, TestError, time};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A [`MemoryStore`] with a clock that the test moves, which knows when a [`Runtime`] on it is idle.
+/// A [`MemoryStore`] with a clock that the test moves. It can run a [`Runtime`] until the runtime is idle.
 ///
 /// A clone is another handle on the same data. Pass it to [`Runtime::on`], to [`Client::new`](crate::Client::new) and to executors.
 ///
@@ -53,14 +53,14 @@ use tokio::time::Instant;
 /// ```
 #[derive(Clone)]
 pub struct TestStore {
-    /// Notes each call in `activity`, and injects no faults.
+    /// Records each call in `activity`, and injects no faults.
     observed: Faulty<MemoryStore>,
     activity: Arc<Activity>,
     limits: Limits,
 }
 
 impl TestStore {
-    /// Creates an empty store and pauses the time of tokio, unless it is paused already. It stays paused when the store is dropped.
+    /// Creates an empty store and pauses tokio's time, unless it is paused already. The time stays paused after the store is dropped.
     ///
     /// # Errors
     /// [`TestError::WrongRuntime`] outside of a tokio runtime with one thread.
@@ -68,18 +68,19 @@ impl TestStore {
         Self::on(MemoryStore::default())
     }
 
-    /// As [`new`](Self::new), on a store with its own limits, tenant or embeddings.
+    /// Creates a test store on an existing store, for example with other limits, another tenant or embeddings. Pauses tokio's time as
+    /// [`new`](Self::new) does.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// [`TestError::WrongRuntime`] outside of a tokio runtime with one thread.
     pub fn on(store: MemoryStore) -> Result<Self, TestError> {
         const HOUR: Duration = Duration::from_secs(60 * 60);
         time::pause()?;
         Ok(Self::over(store, HOUR))
     }
 
-    /// Creates an empty store and leaves the time of tokio as it is, for tests with real servers or blocking tools.
-    /// [`advance`](Self::advance) is an error then.
+    /// Creates an empty store without pausing tokio's time, for tests with real servers or blocking tools.
+    /// [`advance`](Self::advance) then fails with [`TestError::NotPaused`].
     #[must_use]
     pub fn in_real_time() -> Self {
         const HALF_A_MINUTE: Duration = Duration::from_secs(30);
@@ -103,23 +104,23 @@ impl TestStore {
         }
     }
 
-    /// Sets the maximum time until a runtime is idle, by the clock of tokio. Defaults to one hour, and to 30 s in real time.
+    /// Sets the maximum time until a runtime is idle, by tokio's clock. Defaults to one hour, and to 30 s in real time.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.limits.time = limit;
         self
     }
 
-    /// Sets the maximum time until a runtime is idle, by the clock of the machine. Defaults to 60 s. It ends a test whose tasks never
-    /// wait, so that a paused clock does not move.
+    /// Sets the maximum time until a runtime is idle, by the machine's clock. Defaults to 60 s. This limit ends a test whose tasks never
+    /// wait, because tokio then never moves a paused clock.
     #[must_use]
     pub fn real_time_limit(mut self, limit: Duration) -> Self {
         self.limits.real_time = limit;
         self
     }
 
-    /// Returns a handle on the same data whose calls fail as the switches decide. Build a runtime on it; its executors must use the
-    /// same handle.
+    /// Returns a handle on the same data whose calls fail as `faults` decides. Build a runtime on this handle. The executors of the
+    /// runtime must use the same handle.
     #[must_use]
     pub fn with_faults(&self, faults: &Faults) -> Faulty<Self> {
         let faults = faults.clone();
@@ -128,15 +129,16 @@ impl TestStore {
         })
     }
 
-    /// Returns the time by the store's clock.
+    /// Returns the time of the store's clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.memory().now()
     }
 
-    /// Moves the clock of tokio, and so the store's clock, all leases, timeouts, retries and waits.
+    /// Advances tokio's clock, and with it the store's clock, all leases, timeouts, retries and waits.
     ///
-    /// It runs nothing: call [`run_until_idle`](Self::run_until_idle) afterwards. One call moves the clock by at most thirty years.
+    /// This method runs no executor: call [`run_until_idle`](Self::run_until_idle) afterwards. One call advances the clock by at most
+    /// 30 years.
     ///
     /// # Errors
     /// [`TestError::NotPaused`] in real time, [`TestError::WrongRuntime`] outside of a tokio runtime with one thread.
@@ -150,8 +152,8 @@ impl TestStore {
         Ok(())
     }
 
-    /// Returns the time until the next waiting run is due: a retry, or the end of a suspension. `None` if no run waits for a later time;
-    /// a run that is due already does not count.
+    /// Returns the time until the next waiting run is due: a retry, or the end of a suspension. Returns `None` if no run waits for a
+    /// later time. Runs that are already due do not count.
     ///
     /// # Errors
     /// [`TestError::Store`] if the store cannot be read.
@@ -179,10 +181,12 @@ impl TestStore {
     /// `execute`, of a rate limit, or of the lease of a crashed worker.
     ///
     /// # Errors
-    /// [`TestError::NotIdle`] after [`time_limit`](Self::time_limit), [`real_time_limit`](Self::real_time_limit) or a million store
-    /// calls, with the runs that are due or running; the runtime is dropped then. [`TestError::OtherStore`] if an executor of the
-    /// runtime uses another store, [`TestError::Runtime`] if the runtime fails, and [`TestError::WrongRuntime`] outside of a tokio
-    /// runtime with one thread. A task that blocks the thread also blocks this call.
+    /// - [`TestError::NotIdle`] after [`time_limit`](Self::time_limit), [`real_time_limit`](Self::real_time_limit) or a million store
+    ///   calls, with the runs that are due or running. The runtime is dropped then. A task that blocks the thread also blocks this call.
+    /// - [`TestError::OtherStore`] if an executor of the runtime uses another store.
+    /// - [`TestError::Runtime`] if the runtime fails.
+    /// - [`TestError::Store`] if the store cannot be read, and [`TestError::Thread`] if the system refuses a thread.
+    /// - [`TestError::WrongRuntime`] outside of a tokio runtime with one thread.
     pub async fn run_until_idle(&self, runtime: &Runtime) -> Result<RunReport, TestError> {
         time::check_runtime()?;
         self.check_store(runtime)?;
@@ -200,11 +204,12 @@ impl TestStore {
         }
     }
 
-    /// Runs a runtime until its worker crashes, as [`Faults::crash_at`] says, and drops everything that it does. The leases of the
-    /// worker stay until they expire.
+    /// Runs a runtime until its worker crashes at the call set with [`Faults::crash_at`], and drops its running work. The worker's
+    /// leases remain until they expire.
     ///
     /// # Errors
-    /// [`TestError::NoCrash`] if the runtime becomes idle before; otherwise as [`run_until_idle`](Self::run_until_idle).
+    /// [`TestError::NoCrash`] if the runtime becomes idle before the crash, and the errors of
+    /// [`run_until_idle`](Self::run_until_idle).
     pub async fn run_until_crash(
         &self,
         runtime: &Runtime,
@@ -231,7 +236,7 @@ impl TestStore {
         }
     }
 
-    /// The store without observation.
+    /// Returns the store without observation.
     fn memory(&self) -> &MemoryStore {
         self.observed.inner()
     }

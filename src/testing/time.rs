@@ -1,24 +1,24 @@
-//! The time of tokio, which the kit pauses.
+//! Pausing of tokio's time.
 
 use super::TestError;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
-/// Checks that the caller is in a tokio runtime with one thread. Only such a runtime can pause time, and in it nothing changes while
-/// the kit inspects the store.
+/// Checks that the caller is in a tokio runtime with one thread. Only such a runtime can pause time, and its other tasks change nothing
+/// while the kit inspects the store.
 ///
 /// # Errors
 /// [`TestError::WrongRuntime`].
 pub(super) fn check_runtime() -> Result<(), TestError> {
     let found = match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::CurrentThread) => return Ok(()),
-        Ok(_) => "this one has several",
+        Ok(_) => "this runtime has several",
         Err(_) => "there is no tokio runtime",
     };
     Err(TestError::WrongRuntime { found })
 }
 
-/// Pauses the time of tokio, unless it is paused already.
+/// Pauses tokio's time, unless it is paused already.
 ///
 /// # Errors
 /// [`TestError::WrongRuntime`].
@@ -30,8 +30,8 @@ pub(super) fn pause() -> Result<(), TestError> {
     Ok(())
 }
 
-/// Returns `true` if the time of tokio does not move with the time of the machine. tokio does not report this, and pausing twice is a
-/// panic.
+/// Returns `true` if tokio's time does not move with the machine's time. tokio does not report this state, and panics if time is
+/// paused twice.
 pub(super) fn is_paused() -> bool {
     let before = Instant::now();
     let start = std::time::Instant::now();

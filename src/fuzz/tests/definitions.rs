@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Maximum length of an error message in bytes.
 const MAX_MESSAGE: usize = 2_000;
 
-/// Subscriptions, and events to route.
+/// Generates subscriptions, and events to route.
 fn subscriptions(tape: &mut Tape) -> (String, Vec<Bytes>) {
     let events = (0..=tape.below(3)).map(|_| {
         let event = EVENT.text(tape);
@@ -34,7 +34,7 @@ fn load_and_route((text, events): &(String, Vec<Bytes>)) -> bool {
     if let Err(error) = &parsed {
         assert!(error.to_string().len() < MAX_MESSAGE, "{error}");
     }
-    // A value holds the last of two equal keys, which the text form refuses.
+    // A JSON value has only the last of two equal keys. Parsing a string refuses equal keys.
     let Ok(loaded) = Json::from_text(text.clone()).map(|json| Subscriptions::from_json(&json))
     else {
         assert!(parsed.is_err());
@@ -116,7 +116,7 @@ fn load_agent(text: &str) -> bool {
     agent.is_ok()
 }
 
-/// Reports whether a check finds no error in an agent, which then loads.
+/// Returns `true` if a check finds no error in an agent definition. Asserts that such a definition loads.
 fn check_agent(text: &str) -> bool {
     let checked = Check::new()
         .strict(false)
@@ -162,7 +162,7 @@ fn any_agent_definition_loads_or_is_refused() {
     structured(agent, |text| load_agent(text));
 }
 
-/// The definitions of a tool and of a workflow, and a request for the tool.
+/// Generates the definitions of a tool and of a workflow, and a request for the tool.
 fn executors(tape: &mut Tape) -> [String; 3] {
     [&TOOL_DEFINITION, &TOOL_REQUEST, &WORKFLOW_DEFINITION].map(|shape| shape.text(tape))
 }
@@ -190,7 +190,7 @@ fn load_executors([tool, request, workflow]: &[String; 3]) -> bool {
     }
 }
 
-/// Checks the length of an error message and of the messages of its sources.
+/// Asserts a maximum length of an error message and of the messages of its sources.
 pub(super) fn is_short(error: &dyn std::error::Error) {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -23,7 +23,7 @@ fn definition(tape: &mut Tape) -> String {
     WORKFLOW.text(tape)
 }
 
-/// Checks the length of an error message.
+/// Asserts a maximum length of an error message.
 pub(super) fn refused(error: &WorkflowLoadError) {
     let message = error.to_string();
     assert!(message.len() < MAX_MESSAGE, "{message}");
@@ -45,7 +45,7 @@ fn any_workflow_definition_loads_or_is_refused() {
     structured(definition, |text| load(text));
 }
 
-/// A workflow and the context of a request.
+/// Generates a workflow and the context of a request.
 fn flow(tape: &mut Tape) -> (String, String) {
     (WORKFLOW.text(tape), CONTEXT.text(tape))
 }

@@ -18,7 +18,7 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// Returns `true` if an object has the key that `serde_json` follows.
+/// Returns `true` if an object has the key that `serde_json` treats specially.
 fn has_reserved_key(value: &Value) -> bool {
     match value {
         Value::Array(items) => items.iter().any(has_reserved_key),
@@ -40,7 +40,7 @@ fn json(tape: &mut Tape) -> String {
     text
 }
 
-/// Makes a text a little shorter or longer than a limit, at times, with spaces that JSON allows.
+/// Sometimes pads JSON with spaces to a length of one byte below, at or one byte above a limit.
 fn pad(tape: &mut Tape, text: &mut String, limit: usize) {
     if tape.once_in(100) {
         let (name, size) = *tape.pick(&[
@@ -73,7 +73,7 @@ fn is_kept_or_refused(text: &String) -> bool {
 
     let printed = json.to_string();
     assert_eq!(Json::from_text(printed).unwrap(), json);
-    // Printed numbers can be longer, so the text of a value can be above the limit.
+    // Printed numbers can be longer, so the string form of a value can exceed the limit.
     if let Ok(again) = Json::from_text(Value::clone(&json).to_string()) {
         assert_eq!(again, json);
     }

@@ -40,7 +40,7 @@ fn input(tape: &mut Tape) -> Input {
     }
 }
 
-/// Renders its context for a model, and responds with a breadcrumb that is given.
+/// An executor that renders its context for a model, and responds with a given breadcrumb.
 struct Responder {
     store: MemoryStore,
     subscriptions: Subscriptions,
@@ -159,7 +159,7 @@ async fn is_answered_once(responder: &Responder, trigger: &Breadcrumb) -> bool {
     }
 }
 
-/// Checks that no response says of itself who wrote it, or has a tag that only the library writes.
+/// Asserts that the author of a response is the executor, even if the response names another author.
 fn is_stamped(response: &Breadcrumb) {
     assert_eq!(response.author(), Some("responder"), "{response:?}");
     if response.context.is_object() {

@@ -44,7 +44,7 @@ fn turn(tape: &mut Tape) -> Turn {
     }
 }
 
-/// A string as a provider gives it after reading its JSON.
+/// Generates a string as a provider returns it after parsing its JSON.
 fn string(shape: &Shape, tape: &mut Tape) -> String {
     let text = shape.text(tape);
     match Json::from_text(text.clone()).map(Json::into_value) {
@@ -137,7 +137,7 @@ fn take(turn: &Turn) -> bool {
     })
 }
 
-/// Checks that an agent wrote nothing that its definition forbids, and that the author of each write is the agent.
+/// Asserts that an agent wrote nothing that its definition forbids, and that the author of each write is the agent.
 fn is_within_bounds(written: &crate::Breadcrumb, agent: &str, allowed: &[String]) {
     let schema = written.schema_name.as_deref().unwrap_or_default();
     let own =

@@ -14,7 +14,7 @@ fn yaml(tape: &mut Tape) -> String {
     }
 }
 
-/// Rewrites JSON, which is YAML too, with parts that only YAML has.
+/// Rewrites JSON, which is also valid YAML, with syntax that only YAML has.
 fn loosened(tape: &mut Tape, json: &str) -> String {
     const PIECES: [&str; 22] = [
         "&a ",
@@ -58,7 +58,7 @@ fn load_yaml(text: &str) -> bool {
     if let Err(error) = &read {
         refused(error);
     }
-    // A text that is JSON means the same in both.
+    // Valid JSON must have the same meaning in both formats.
     if let (Ok(yaml), Ok(json)) = (&read, Workflow::parse(text))
         && !serde_json::from_str(text).is_ok_and(|value| has_negative_zero(&value))
     {
